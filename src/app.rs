@@ -1,0 +1,146 @@
+//! The one place that knows every room and puts them together.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    future::Future,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::net::TcpListener;
+
+use crate::{
+    config::{self, Config, Target},
+    gate::{self, Gate, admin::Admin},
+    identity::{Hosts, Identity},
+    observe::Observer,
+    session::Sessions,
+    task::{Engine, Limits, store::MemoryStore},
+    upstream::{Server, http, stdio},
+};
+
+/// taskgate with its ports open, not yet serving.
+#[derive(Debug)]
+pub struct App {
+    gate: Arc<Gate>,
+    listener: TcpListener,
+    admin: Option<(TcpListener, Admin)>,
+    ready: Arc<AtomicBool>,
+    session_idle: Duration,
+}
+
+/// Why taskgate cannot start.
+#[derive(Debug)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    Listen(SocketAddr, std::io::Error),
+    /// An upstream cannot be set up.
+    Upstream(String),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen(address, error) => {
+                write!(f, "cannot listen on {address}: {error}; choose another address with --listen or --admin")
+            }
+            Self::Upstream(error) => f.write_str(error),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl App {
+    /// Opens the ports and prepares the upstreams. Connections to those are made as sessions need them.
+    ///
+    /// # Errors
+    /// [`StartError`]
+    pub async fn bind(config: Config) -> Result<Self, StartError> {
+        let observer = Arc::<Observer>::default();
+        let listener = listen(config.server.listen).await?;
+        let address = listener.local_addr().unwrap_or(config.server.listen);
+        let ready = Arc::new(AtomicBool::new(true));
+        let admin = match config.server.admin {
+            Some(address) => {
+                let admin = Admin { observer: Arc::clone(&observer), ready: Arc::clone(&ready) };
+                Some((listen(address).await?, admin))
+            }
+            None => None,
+        };
+        let store = MemoryStore::new(config.tasks.max_tasks_per_owner, config.tasks.max_tasks);
+        let limits = Limits { max_waiters: config.tasks.max_waiters };
+        let upstreams: Vec<_> = config.upstreams.into_iter().map(upstream).collect::<Result<_, _>>()?;
+        let paths: HashMap<_, _> = upstreams.iter().enumerate().map(|(at, up)| (up.path.clone(), at)).collect();
+        let server = config.server;
+        let gate = Gate {
+            hosts: Hosts::new(address, server.allowed_hosts, server.allowed_origins),
+            identity: Identity::new(config.auth),
+            sessions: Sessions::new(server.max_sessions, Arc::clone(&observer)),
+            engine: Engine::start(Arc::new(store), limits, Arc::clone(&observer)),
+            upstreams,
+            paths,
+            max_body: server.max_body,
+            observer,
+        };
+        Ok(Self { gate: Arc::new(gate), listener, admin, ready, session_idle: server.session_idle })
+    }
+
+    /// The URLs of the endpoints, with the ports that were really opened.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<String> {
+        let base = url(&self.listener);
+        self.gate.upstreams.iter().map(|upstream| format!("{base}{}", upstream.path)).collect()
+    }
+
+    /// The URL of the admin port.
+    #[must_use]
+    pub fn admin(&self) -> Option<String> {
+        self.admin.as_ref().map(|(listener, _)| url(listener))
+    }
+
+    /// Serves until `stop` resolves; then ends sessions and connections.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let Self { gate, listener, admin, ready, session_idle } = self;
+        if let Some((listener, admin)) = admin {
+            tokio::spawn(admin.serve(listener));
+        }
+        let sweeper = tokio::spawn(sweep(Arc::clone(&gate), session_idle));
+        let stop = async {
+            stop.await;
+            ready.store(false, Ordering::Release);
+        };
+        gate::serve(gate, listener, stop).await;
+        sweeper.abort();
+    }
+}
+
+/// Ends idle sessions, soon after they have become so.
+async fn sweep(gate: Arc<Gate>, idle: Duration) {
+    loop {
+        tokio::time::sleep(idle / 10).await;
+        gate.end_idle(idle).await;
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|error| StartError::Listen(address, error))
+}
+
+fn url(listener: &TcpListener) -> String {
+    listener.local_addr().map_or_else(|error| error.to_string(), |address| format!("http://{address}"))
+}
+
+fn upstream(configured: config::Upstream) -> Result<gate::Upstream, StartError> {
+    let config::Upstream { path, target, native, policy } = configured;
+    let server = match target {
+        Target::Url(uri) => Server::Http(http::Server::new(uri).map_err(StartError::Upstream)?),
+        Target::Command { program, args } => Server::Stdio(stdio::Server::new(program, args)),
+    };
+    Ok(gate::Upstream { path, server, native, policy })
+}

@@ -1,0 +1,124 @@
+//! What is wrong with a configuration file, and where.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::str::Utf8Error;
+
+/// Everything that is wrong with a file, in the order of the text. Never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistakes(Vec<Mistake>);
+
+/// One thing that is wrong with a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// The file's name as it was given.
+    pub file: String,
+    /// Line, from 1; 0 when the file could not be read at all.
+    pub line: usize,
+    /// Column in characters, from 1; 0 when the file could not be read at all.
+    pub column: usize,
+    /// The setting, such as `upstream[0].tools."export_*".ttl`; empty when it is none in particular.
+    pub key: String,
+    /// What is wrong, and what would be right.
+    pub message: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if self.line > 0 {
+            write!(f, ":{}:{}", self.line, self.column)?;
+        }
+        if !self.key.is_empty() {
+            write!(f, ": {}", self.key)?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, mistake) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\n")?;
+            }
+            mistake.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Mistakes {}
+
+impl Mistakes {
+    /// The mistakes, in the order of the text.
+    pub fn iter(&self) -> impl Iterator<Item = &Mistake> {
+        self.0.iter()
+    }
+
+    pub(super) fn unreadable(file: &str, error: &io::Error) -> Self {
+        let message = format!("cannot be read: {error}");
+        Self(vec![Mistake { file: file.to_owned(), line: 0, column: 0, key: String::new(), message }])
+    }
+
+    pub(super) fn not_utf8(file: &str, bytes: &[u8], error: Utf8Error) -> Self {
+        let valid = String::from_utf8_lossy(bytes.get(..error.valid_up_to()).unwrap_or_default());
+        let (line, column) = position(&valid, valid.len());
+        let message = "not UTF-8 text from here on".to_owned();
+        Self(vec![Mistake { file: file.to_owned(), line, column, key: String::new(), message }])
+    }
+}
+
+/// Gathers the mistakes of one file while it is read.
+pub(super) struct Report<'t> {
+    file: &'t str,
+    text: &'t str,
+    /// Lines that are not TOML. What was recovered from them is a guess, and not worth a second complaint.
+    broken_lines: Vec<usize>,
+    found: RefCell<Vec<Mistake>>,
+}
+
+impl<'t> Report<'t> {
+    pub(super) fn new(file: &'t str, text: &'t str, syntax: &[toml::de::Error]) -> Self {
+        let report = Self { file, text, broken_lines: Vec::new(), found: RefCell::default() };
+        for error in syntax {
+            let at = error.span().map_or(text.len(), |span| span.start);
+            report.add(at, "", format!("not valid TOML: {}", error.message()));
+        }
+        let broken_lines = report.found.borrow().iter().map(|mistake| mistake.line).collect();
+        Self { broken_lines, ..report }
+    }
+
+    /// Something at byte `at` is wrong.
+    pub(super) fn add(&self, at: usize, key: &str, message: impl Into<String>) {
+        let (line, column) = position(self.text, at);
+        if self.broken_lines.contains(&line) {
+            return;
+        }
+        let (file, key, message) = (self.file.to_owned(), key.to_owned(), message.into());
+        self.found.borrow_mut().push(Mistake { file, line, column, key, message });
+    }
+
+    /// Something is not there. In a text that is not TOML this says nothing: it may stand in a broken line.
+    pub(super) fn add_absence(&self, at: usize, key: &str, message: impl Into<String>) {
+        if self.broken_lines.is_empty() {
+            self.add(at, key, message);
+        }
+    }
+
+    pub(super) fn into_result(self) -> Result<(), Mistakes> {
+        let mut found = self.found.into_inner();
+        found.sort_by_key(|mistake| (mistake.line, mistake.column));
+        if found.is_empty() { Ok(()) } else { Err(Mistakes(found)) }
+    }
+}
+
+/// Line and column of a byte offset, both from 1; columns count characters.
+fn position(text: &str, at: usize) -> (usize, usize) {
+    // A byte order mark takes no column.
+    let before = text.get(..at).unwrap_or(text).trim_start_matches('\u{feff}');
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let line = before.matches('\n').count() + 1;
+    (line, before[line_start..].chars().count() + 1)
+}

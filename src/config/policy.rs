@@ -1,0 +1,42 @@
+//! Which settings hold for which tool.
+
+use wildmatch::WildMatchPattern;
+
+use super::Tool;
+
+/// `*` is the only wildcard. The library wants a second one, so it gets a character that is never text.
+type Pattern = WildMatchPattern<'*', '\u{10FFFF}'>;
+
+/// What holds for each tool of one upstream.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Policy {
+    /// For the tools that no pattern matches.
+    default: Tool,
+    /// Longest first; each tool's key is its pattern as written.
+    patterns: Vec<(Pattern, Tool)>,
+}
+
+impl Policy {
+    /// Settings for tools by pattern, each tool's `key` being its pattern, and those for all others.
+    pub(super) fn new(default: Tool, mut tools: Vec<Tool>) -> Self {
+        // Patterns of the same length are ordered by their text, so that the file's order never matters.
+        tools.sort_by(|a, b| b.key.chars().count().cmp(&a.key.chars().count()).then_with(|| a.key.cmp(&b.key)));
+        let patterns = tools.into_iter().map(|tool| (Pattern::new(&tool.key), tool)).collect();
+        Self { default, patterns }
+    }
+
+    /// The settings for the tool `name`: those under its exact name, else under the longest pattern
+    /// that matches, else those of `[tasks]`.
+    #[must_use]
+    pub fn tool(&self, name: &str) -> &Tool {
+        let exact = self.patterns.iter().find(|(_, tool)| &*tool.key == name);
+        let found = exact.or_else(|| self.patterns.iter().find(|(pattern, _)| pattern.matches(name)));
+        found.map_or(&self.default, |(_, tool)| tool)
+    }
+
+    /// Every pattern with its settings, in the order in which they are tried; the last one is `*`
+    /// with the settings of `[tasks]`.
+    pub fn tools(&self) -> impl Iterator<Item = (&str, &Tool)> {
+        self.patterns.iter().map(|(_, tool)| tool).chain([&self.default]).map(|tool| (&*tool.key, tool))
+    }
+}

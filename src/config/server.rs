@@ -1,0 +1,65 @@
+//! The `[server]` section.
+
+use http::uri::Authority;
+
+use super::Server;
+use super::reader::Section;
+use super::values::{address, count, duration, size, text_as};
+
+pub(super) fn read(mut section: Section<'_>) -> Server {
+    let default = Server::default();
+    let server = Server {
+        listen: section.get("listen", address).unwrap_or(default.listen),
+        admin: section.get("admin", address),
+        allowed_hosts: section.list("allowed_hosts", text_as(allowed_host)).unwrap_or_default(),
+        allowed_origins: section.list("allowed_origins", text_as(allowed_origin)).unwrap_or_default(),
+        max_body: section.get("max_body", size).unwrap_or(default.max_body),
+        max_sessions: section.get("max_sessions", count(1)).unwrap_or(default.max_sessions),
+        session_idle: section.get("session_idle", duration).unwrap_or(default.session_idle),
+    };
+    section.finish();
+    server
+}
+
+/// Checks an entry of `allowed_hosts` and gives it the form in which it is kept: lower case.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub fn allowed_host(text: &str) -> Result<String, String> {
+    if text.contains('*') {
+        return Err(format!(
+            "{text:?} has a wildcard, which would weaken the protection against DNS rebinding; list each host"
+        ));
+    }
+    port(text).map(|_| text.to_ascii_lowercase()).ok_or_else(|| {
+        format!("expected a host such as \"mcp.example.com\" or \"mcp.example.com:8443\", found {text:?}")
+    })
+}
+
+/// Checks an entry of `allowed_origins` and gives it the form that browsers send: lower case, no default port.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub fn allowed_origin(text: &str) -> Result<String, String> {
+    if text.contains('*') {
+        return Err(format!("{text:?} has a wildcard, which would let any web page call the tools; list each origin"));
+    }
+    let wrong = || format!("expected an origin such as \"https://app.example.com\", with no path, found {text:?}");
+    let lower = text.to_ascii_lowercase();
+    let (scheme, rest) = lower.split_once("://").ok_or_else(wrong)?;
+    if scheme.is_empty() || !scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) {
+        return Err(wrong());
+    }
+    let host = match (scheme, port(rest).ok_or_else(wrong)?) {
+        ("http", port @ ":80") | ("https", port @ ":443") => rest.trim_end_matches(port),
+        _ => rest,
+    };
+    Ok(format!("{scheme}://{host}"))
+}
+
+/// What follows the host in `host` or `host:port`: nothing, or a colon and the port. `None` when it is neither.
+fn port(text: &str) -> Option<&str> {
+    let authority = text.parse::<Authority>().ok()?;
+    let port = text.strip_prefix(authority.host()).filter(|_| !authority.host().is_empty())?;
+    (port.is_empty() || authority.port_u16().is_some()).then_some(port)
+}

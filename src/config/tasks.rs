@@ -1,0 +1,98 @@
+//! The `[tasks]` section, and the same keys again for the tools that match a pattern.
+
+use super::policy::Policy;
+use super::reader::{Entry, Section};
+use super::values::{count, duration, one_of, size, text};
+use super::{Native, Support, Tasks, Tool};
+
+const SUPPORT: &[(&str, Support)] =
+    &[("forbidden", Support::Forbidden), ("optional", Support::Optional), ("required", Support::Required)];
+const NATIVE: &[(&str, Native)] = &[("keep", Native::Keep), ("replace", Native::Replace)];
+
+const PROCESS: &str = "holds for the whole process, not for a tool; set it in [tasks]";
+/// Keys of `[tasks]` that a pattern cannot have.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("max_tasks", PROCESS),
+    ("max_tasks_per_owner", PROCESS),
+    ("max_waiters", PROCESS),
+    ("native", "holds for a whole upstream, not for a tool; set it in [[upstream]] or in [tasks]"),
+];
+
+/// What `[tasks]` sets: limits of the process, and what holds where an upstream or a tool says nothing else.
+pub(super) struct Defaults {
+    pub(super) limits: Tasks,
+    pub(super) native: Native,
+    pub(super) tool: Tool,
+}
+
+pub(super) fn read(mut section: Section<'_>) -> Defaults {
+    let default = Tasks::default();
+    let tool = tool(&mut section, &Tool::default(), "the default");
+    let native = native(&mut section, Native::Keep);
+    let limits = Tasks {
+        max_tasks_per_owner: section.get("max_tasks_per_owner", count(1)).unwrap_or(default.max_tasks_per_owner),
+        max_tasks: section.get("max_tasks", count(1)).unwrap_or(default.max_tasks),
+        max_waiters: section.get("max_waiters", count(1)).unwrap_or(default.max_waiters),
+    };
+    section.finish();
+    Defaults { limits, native, tool }
+}
+
+/// The key `native`, which `[tasks]` and `[[upstream]]` have.
+pub(super) fn native(section: &mut Section<'_>, default: Native) -> Native {
+    section.get("native", one_of(NATIVE)).unwrap_or(default)
+}
+
+/// The table `[upstream.tools]`: settings by pattern.
+pub(super) fn policy(tools: &Section<'_>, default: &Tool) -> Policy {
+    let patterns = tools.entries().into_iter().filter_map(|(pattern, entry)| pattern_tool(pattern, entry, default));
+    Policy::new(default.clone(), patterns.collect())
+}
+
+fn pattern_tool(pattern: &str, entry: Entry<'_>, default: &Tool) -> Option<Tool> {
+    if pattern.is_empty() {
+        entry.fail("an empty pattern matches no tool");
+    }
+    let mut section = entry.section()?;
+    let tool = tool(&mut section, default, "inherited from [tasks]");
+    section.finish_except(ELSEWHERE);
+    Some(Tool { key: pattern.into(), ..tool })
+}
+
+/// The keys that `[tasks]` and each pattern have; `origin` says where an unset one comes from.
+fn tool(section: &mut Section<'_>, default: &Tool, origin: &str) -> Tool {
+    let ttl_entry = section.entry("ttl");
+    let max_ttl_entry = section.entry("max_ttl");
+    let set_ttl = ttl_entry.as_ref().map(|entry| entry.convert(duration));
+    let set_max_ttl = max_ttl_entry.as_ref().map(|entry| entry.convert(duration));
+    let ttl = set_ttl.unwrap_or(Some(default.ttl));
+    let max_ttl = set_max_ttl.unwrap_or(Some(default.max_ttl));
+    if let (Some(ttl), Some(max_ttl)) = (ttl, max_ttl)
+        && ttl > max_ttl
+    {
+        let (ttl, max_ttl) = (humantime::format_duration(ttl), humantime::format_duration(max_ttl));
+        match (ttl_entry, max_ttl_entry) {
+            (Some(entry), Some(_)) => entry.fail(format!("{ttl} is longer than max_ttl, {max_ttl}")),
+            (Some(entry), None) => entry.fail(format!("{ttl} is longer than max_ttl, {max_ttl} ({origin})")),
+            (None, Some(entry)) => entry.fail(format!("{max_ttl} is shorter than ttl, {ttl} ({origin})")),
+            // The values of [tasks], where it was reported.
+            (None, None) => {}
+        }
+    }
+    Tool {
+        key: default.key.clone(),
+        support: section.get("support", one_of(SUPPORT)).unwrap_or(default.support),
+        ttl: ttl.unwrap_or(default.ttl),
+        max_ttl: max_ttl.unwrap_or(default.max_ttl),
+        poll_interval: section.get("poll_interval", duration).unwrap_or(default.poll_interval),
+        timeout: section.get("timeout", duration).unwrap_or(default.timeout),
+        max_running: section.get("max_running", count(1)).unwrap_or(default.max_running),
+        max_queued: section.get("max_queued", count(0)).unwrap_or(default.max_queued),
+        max_result: section.get("max_result", size).unwrap_or(default.max_result),
+        immediate_response: match section.get("immediate_response", text) {
+            // An empty text lets a tool do without the one of [tasks].
+            Some(text) => Some(text).filter(|text| !text.is_empty()),
+            None => default.immediate_response.clone(),
+        },
+    }
+}

@@ -1,0 +1,150 @@
+//! The `[[upstream]]` blocks.
+
+use std::collections::HashMap;
+
+use http::Uri;
+use http::uri::PathAndQuery;
+
+use super::reader::{Entry, Section};
+use super::tasks::{self, Defaults};
+use super::values::{text, text_as};
+use super::{Native, Policy, Target, Upstream};
+
+const DEFAULT_PATH: &str = "/mcp";
+
+impl Upstream {
+    pub(super) fn new(target: Target, native: Native, policy: Policy) -> Self {
+        Self { path: DEFAULT_PATH.to_owned(), target, native, policy }
+    }
+}
+
+/// Reads every block. `target` comes from the command line and is meant for the only one.
+pub(super) fn read(root: &mut Section<'_>, defaults: &Defaults, mut target: Option<Target>) -> Vec<Upstream> {
+    let mut blocks = Vec::new();
+    if let Some(entry) = root.entry("upstream") {
+        match entry.items("blocks headed [[upstream]]") {
+            Some(items) => blocks = items,
+            None => return Vec::new(),
+        }
+    }
+    if blocks.is_empty() {
+        if target.is_none() {
+            root.missing("upstream", "missing; write an [[upstream]] block with a url or a command");
+        }
+        let policy = Policy::new(defaults.tool.clone(), Vec::new());
+        return target.map(|target| Upstream::new(target, defaults.native, policy)).into_iter().collect();
+    }
+    if let Some(second) = blocks.get(1).filter(|_| target.is_some()) {
+        second.fail("the server on the command line replaces the only [[upstream]], but the file has several");
+    }
+    let mut upstreams = Vec::new();
+    let mut paths = HashMap::new();
+    for (i, block) in blocks.into_iter().enumerate() {
+        let Some(section) = block.section() else { continue };
+        upstreams.extend(read_block(section, defaults, target.take(), &mut paths, i));
+    }
+    upstreams
+}
+
+fn read_block(
+    mut section: Section<'_>,
+    defaults: &Defaults,
+    replacement: Option<Target>,
+    paths: &mut HashMap<String, usize>,
+    index: usize,
+) -> Option<Upstream> {
+    let path_entry = section.entry("path");
+    let url = section.entry("url");
+    let command = section.entry("command");
+    let native = tasks::native(&mut section, defaults.native);
+    let tools = section.table("tools");
+    let policy = tasks::policy(&tools, &defaults.tool);
+
+    let path = match &path_entry {
+        Some(entry) => entry.convert(text_as(path)),
+        None => Some(DEFAULT_PATH.to_owned()),
+    };
+    if let Some(path) = &path
+        && let first = *paths.entry(path.clone()).or_insert(index)
+        && first != index
+    {
+        let message = format!("{path:?} is the path of upstream[{first}] too");
+        match &path_entry {
+            Some(entry) => entry.fail(message),
+            None => section.fail(format!("{message}; set another one")),
+        }
+    }
+
+    if let (Some(_), Some(command)) = (&url, &command) {
+        command.fail("set besides url; an upstream has one of them");
+    }
+    let target = match (url, command) {
+        (Some(url), _) => url.convert(text_as(target_from_url)),
+        (None, Some(command)) => target_from_command(&command),
+        (None, None) => {
+            if replacement.is_none() {
+                section.missing("url", "missing; an upstream needs a url or a command");
+            }
+            None
+        }
+    };
+    section.finish();
+    Some(Upstream { path: path?, target: replacement.or(target)?, native, policy })
+}
+
+fn path(text: &str) -> Result<String, String> {
+    let problem = if !text.starts_with('/') {
+        "does not start with \"/\""
+    } else if text.contains(['?', '#']) {
+        "has a query or a fragment"
+    } else if text.len() > 1 && text.ends_with('/') {
+        "ends in \"/\""
+    } else if text.parse::<PathAndQuery>().is_err() {
+        "has characters that a path cannot have"
+    } else {
+        return Ok(text.to_owned());
+    };
+    Err(format!("expected a path such as \"/mcp\", but {text:?} {problem}"))
+}
+
+/// Checks the address of an HTTP server.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub fn target_from_url(text: &str) -> Result<Target, String> {
+    let wrong = |problem| Err(format!("expected a URL such as \"http://127.0.0.1:3000/mcp\", but {text:?} {problem}"));
+    let Ok(url) = text.parse::<Uri>() else { return wrong("is not a URL") };
+    let Some(authority) = url.authority().filter(|_| matches!(url.scheme_str(), Some("http" | "https"))) else {
+        return wrong("does not start with \"http://\" or \"https://\"");
+    };
+    if authority.host().is_empty() {
+        return wrong("has no host");
+    }
+    if authority.as_str().contains('@') {
+        return wrong("has a user name, which would not be sent");
+    }
+    if authority.port().is_none() && authority.as_str() != authority.host() {
+        return wrong("has no valid port");
+    }
+    // `Uri` drops a fragment without a word.
+    if text.contains('#') {
+        return wrong("has a fragment");
+    }
+    Ok(Target::Url(url))
+}
+
+fn target_from_command(entry: &Entry<'_>) -> Option<Target> {
+    const EXPECTED: &str = "an array of the program and its arguments, such as [\"npx\", \"-y\", \"some-server\"]";
+    let items = entry.items(EXPECTED)?;
+    if items.is_empty() {
+        entry.fail(format!("expected {EXPECTED}, found an empty one"));
+    }
+    let words: Vec<_> = items.iter().map(|item| item.convert(text)).collect();
+    if let (Some(item), Some(Some(program))) = (items.first(), words.first())
+        && program.is_empty()
+    {
+        item.fail("the program is an empty string");
+    }
+    let mut words = words.into_iter().collect::<Option<Vec<_>>>()?.into_iter();
+    Some(Target::Command { program: words.next()?, args: words.collect() })
+}

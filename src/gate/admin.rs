@@ -1,0 +1,74 @@
+//! The admin port: `/livez`, `/readyz` and `/metrics`.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+
+use crate::observe::Observer;
+
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What the admin port tells.
+#[derive(Debug)]
+pub struct Admin {
+    /// The metrics.
+    pub observer: Arc<Observer>,
+    /// Whether new sessions are welcome.
+    pub ready: Arc<AtomicBool>,
+}
+
+impl Admin {
+    /// Serves until the process ends.
+    pub async fn serve(self, listener: TcpListener) {
+        let admin = Arc::new(self);
+        loop {
+            let Ok((stream, _)) = listener.accept().await else { continue };
+            let admin = Arc::clone(&admin);
+            let service = service_fn(move |request| {
+                let response = admin.answer(&request);
+                async move { Ok::<_, Infallible>(response) }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), service);
+            tokio::spawn(connection);
+        }
+    }
+
+    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        let text = |status, text: &'static str| respond(status, "text/plain; charset=utf-8", Bytes::from(text));
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "the admin port takes GET\n");
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
+        }
+        match request.uri().path() {
+            "/livez" => text(StatusCode::OK, "ok\n"),
+            "/readyz" if self.ready.load(Ordering::Acquire) => text(StatusCode::OK, "ok\n"),
+            "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
+            "/metrics" => respond(StatusCode::OK, OPEN_METRICS, self.observer.open_metrics().into()),
+            _ => text(StatusCode::NOT_FOUND, "try /livez, /readyz or /metrics\n"),
+        }
+    }
+}
+
+fn respond(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}

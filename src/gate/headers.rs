@@ -1,0 +1,127 @@
+//! What the headers of a client must say, and which of them go on to the upstream.
+
+use http::{HeaderMap, HeaderName, header};
+
+use super::refuse::Refusal;
+pub use crate::upstream::http::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use crate::wire::Version;
+
+/// Headers that end here: those of one hop, those that taskgate sets itself, and those that make the browser's and the
+/// connection's business ours.
+const OWN: [HeaderName; 18] = [
+    header::HOST,
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    HeaderName::from_static("proxy-connection"),
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::EXPECT,
+    header::CONTENT_LENGTH,
+    header::ACCEPT_ENCODING,
+    header::ORIGIN,
+    LAST_EVENT_ID,
+    PROTOCOL_VERSION,
+    SESSION_ID,
+    header::ACCEPT,
+];
+
+/// The end-to-end headers, for the upstream.
+pub fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in OWN.iter().chain(&named) {
+        headers.remove(name);
+    }
+    headers
+}
+
+/// Section "Sending Messages to the Server" 2: both kinds of answer must be acceptable.
+pub fn accepts_answers(headers: &HeaderMap) -> Result<(), Refusal> {
+    if accepts(headers, "application", "json") && accepts(headers, "text", "event-stream") {
+        return Ok(());
+    }
+    Err(Refusal::not_acceptable("both application/json and text/event-stream"))
+}
+
+/// Section "Listening for Messages from the Server" 2.
+pub fn accepts_stream(headers: &HeaderMap) -> Result<(), Refusal> {
+    if accepts(headers, "text", "event-stream") { Ok(()) } else { Err(Refusal::not_acceptable("text/event-stream")) }
+}
+
+fn accepts(headers: &HeaderMap, kind: &str, subtype: &str) -> bool {
+    let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|range| {
+        let essence = range.split(';').next().unwrap_or("").trim();
+        let Some((k, s)) = essence.split_once('/') else { return false };
+        (k == "*" || k.eq_ignore_ascii_case(kind)) && (s == "*" || s.eq_ignore_ascii_case(subtype))
+    })
+}
+
+/// The body must be declared as JSON.
+pub fn is_json(headers: &HeaderMap) -> Result<(), Refusal> {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let essence = value.split(';').next().unwrap_or("").trim();
+    if essence.eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(Refusal::content_type()) }
+}
+
+/// Section "Protocol Version Header": a version that is not spoken is refused; none is fine, the session knows its own.
+pub fn speaks_version(headers: &HeaderMap) -> Result<(), Refusal> {
+    let Some(value) = headers.get(PROTOCOL_VERSION) else { return Ok(()) };
+    let name = value.to_str().unwrap_or("?");
+    match Version::parse(name) {
+        Some(_) => Ok(()),
+        None if Version::is_modern(name) => Err(Refusal::modern()),
+        None => Err(Refusal::version(name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn with(name: HeaderName, value: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(name, HeaderValue::from_str(value).expect("a header"));
+        headers
+    }
+
+    #[test]
+    fn both_kinds_of_answer_must_be_acceptable() {
+        for accept in ["application/json, text/event-stream", "text/event-stream;q=1,APPLICATION/JSON", "*/*"] {
+            assert!(accepts_answers(&with(header::ACCEPT, accept)).is_ok(), "{accept}");
+        }
+        for accept in ["application/json", "text/event-stream", "text/*", ""] {
+            assert!(accepts_answers(&with(header::ACCEPT, accept)).is_err(), "{accept}");
+        }
+        assert!(accepts_answers(&HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn a_content_type_may_have_parameters() {
+        assert!(is_json(&with(header::CONTENT_TYPE, "application/json; charset=utf-8")).is_ok());
+        assert!(is_json(&with(header::CONTENT_TYPE, "text/plain")).is_err());
+        assert!(is_json(&HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn hop_by_hop_headers_and_those_named_by_connection_stay_here() {
+        let mut headers = with(header::CONNECTION, "close, X-Hop");
+        for name in ["x-hop", "authorization", "mcp-session-id", "x-custom", "te"] {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static("v"));
+        }
+        let mut left: Vec<_> = end_to_end(headers).keys().map(ToString::to_string).collect();
+        left.sort();
+        assert_eq!(left, ["authorization", "x-custom"]);
+    }
+}

@@ -1,0 +1,85 @@
+//! Connections: accepting them, HTTP/1.1 and HTTP/2 on them, and ending them.
+
+use std::{future::Future, net::IpAddr, sync::Arc, time::Duration};
+
+use http::header;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto, graceful::GracefulShutdown},
+    service::TowerToHyperService,
+};
+use tokio::net::{TcpListener, TcpStream};
+use tower::{Layer, layer::util::Stack};
+use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer, ExposeHeaders};
+
+use super::{
+    Endpoint, Gate,
+    headers::{PROTOCOL_VERSION, SESSION_ID},
+    origin::CheckOriginLayer,
+};
+
+/// How long a request's head may take to arrive, and an idle connection to send one.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long connections may take to end when the process stops.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pause after an accept that failed, as it does when file descriptors run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves the endpoint on `listener` until `stop` resolves and the connections have ended.
+pub async fn serve(gate: Arc<Gate>, listener: TcpListener, stop: impl Future<Output = ()>) {
+    let layers = layers(&gate);
+    let connections = GracefulShutdown::new();
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut stop => break,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        connect(&gate, &layers, &connections, stream, peer.ip());
+    }
+    drop(listener);
+    // Streams end with their sessions, so that connections can.
+    gate.end_all().await;
+    if tokio::time::timeout(END_TIMEOUT, connections.shutdown()).await.is_err() {
+        tracing::warn!("some connections did not end in time");
+    }
+}
+
+type Layers = Stack<CorsLayer, CheckOriginLayer>;
+
+/// From the outside in: refuse what comes from a foreign site, then answer browsers of allowed ones. CORS stands
+/// inside because every Origin that has passed the check is allowed.
+fn layers(gate: &Arc<Gate>) -> Layers {
+    let cors = CorsLayer::new()
+        .allow_origin(AllowOrigin::mirror_request())
+        .allow_methods(AllowMethods::list([http::Method::GET, http::Method::POST, http::Method::DELETE]))
+        .allow_headers(AllowHeaders::mirror_request())
+        .expose_headers(ExposeHeaders::list([SESSION_ID, PROTOCOL_VERSION, header::WWW_AUTHENTICATE]))
+        .max_age(Duration::from_secs(3600));
+    Stack::new(cors, CheckOriginLayer(Arc::clone(gate)))
+}
+
+fn connect(gate: &Arc<Gate>, layers: &Layers, connections: &GracefulShutdown, stream: TcpStream, peer: IpAddr) {
+    // Answers are written whole; waiting for more would only delay them.
+    let _ = stream.set_nodelay(true);
+    let service = layers.layer(Endpoint { gate: Arc::clone(gate), peer });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    // Without a timer hyper's timeouts are silently off.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(HEAD_TIMEOUT).max_concurrent_streams(256);
+    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).into_owned();
+    let connection = connections.watch(connection);
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(error, "a connection broke");
+        }
+    });
+}

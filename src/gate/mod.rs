@@ -1,0 +1,127 @@
+//! HTTP in, HTTP out: the MCP endpoint towards clients (revision 2025-11-25, "Streamable HTTP").
+
+pub mod admin;
+mod body;
+mod delete;
+mod get;
+mod headers;
+mod listener;
+mod origin;
+mod post;
+mod refuse;
+mod service;
+mod sse;
+
+use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
+
+use http::HeaderMap;
+use uuid::Uuid;
+
+pub use body::Body;
+pub use listener::serve;
+pub use service::Endpoint;
+
+use self::{headers::SESSION_ID, refuse::Refusal};
+use crate::{
+    config::{Native, Policy},
+    identity::{Hosts, Identity, Owner},
+    observe::Observer,
+    session::{Session, Sessions},
+    task::Engine,
+    upstream::Server,
+};
+
+/// An answer to a client.
+pub type Response = http::Response<Body>;
+
+/// Everything that a request may need; one a process.
+#[derive(Debug)]
+pub struct Gate {
+    /// Which Host and Origin headers are accepted.
+    pub hosts: Hosts,
+    /// Who is asking.
+    pub identity: Identity,
+    /// The open sessions.
+    pub sessions: Sessions,
+    /// The tasks.
+    pub engine: Arc<Engine>,
+    /// The configured upstreams.
+    pub upstreams: Vec<Upstream>,
+    /// The upstream of each path.
+    pub paths: HashMap<String, usize>,
+    /// The largest request body, in bytes.
+    pub max_body: usize,
+    /// Where to report.
+    pub observer: Arc<Observer>,
+}
+
+/// One configured upstream.
+#[derive(Debug)]
+pub struct Upstream {
+    /// The path of its endpoint.
+    pub path: String,
+    /// How to reach it.
+    pub server: Server,
+    /// What to do about tasks of its own.
+    pub native: Native,
+    /// The policy of its tools.
+    pub policy: Policy,
+}
+
+impl Gate {
+    /// The principal of a request.
+    fn principal(&self, peer: IpAddr, headers: &HeaderMap) -> Result<Option<Arc<str>>, Refusal> {
+        self.identity.principal(peer, headers).map_err(|untrusted| Refusal::untrusted(&untrusted))
+    }
+
+    /// The session that a request names. A session of another principal, or behind another path, is as unknown as one
+    /// that never was.
+    async fn session(
+        &self,
+        upstream: usize,
+        principal: Option<&Arc<str>>,
+        headers: &HeaderMap,
+    ) -> Result<Arc<Session>, Refusal> {
+        let id = headers.get(SESSION_ID).ok_or_else(Refusal::no_session_id)?;
+        let id = id.to_str().ok().filter(|id| id.len() == 36).and_then(|id| Uuid::try_parse(id).ok());
+        let session = id.and_then(|id| self.sessions.get(id)).filter(|session| {
+            session.upstream == upstream
+                && match &session.owner {
+                    Owner::Session(_) => principal.is_none(),
+                    Owner::Principal(owner) => principal == Some(owner),
+                }
+        });
+        let session = session.ok_or_else(Refusal::unknown_session)?;
+        if session.is_lost() {
+            self.end(&session, HeaderMap::new(), "upstream lost").await;
+            return Err(Refusal::unknown_session());
+        }
+        session.touch();
+        Ok(session)
+    }
+
+    /// Ends a session, and its tasks with it where they belong to nobody else.
+    pub async fn end(&self, session: &Session, headers: HeaderMap, reason: &'static str) {
+        if self.sessions.end(session.id, headers, reason).is_some() && matches!(session.owner, Owner::Session(_)) {
+            self.engine.end_owner(&session.owner).await;
+        }
+    }
+
+    /// Ends the sessions that have not been used for `idle`. A session with tasks stays as long as they are kept:
+    /// an acknowledged task is never lost before its ttl is over.
+    pub async fn end_idle(&self, idle: Duration) {
+        for session in self.sessions.idle(idle) {
+            let anonymous = matches!(session.owner, Owner::Session(_));
+            if !anonymous || !self.engine.has_tasks(&session.owner).await {
+                self.end(&session, HeaderMap::new(), "idle").await;
+            }
+        }
+    }
+
+    /// Ends every session, when the process stops.
+    pub async fn end_all(&self) {
+        for session in self.sessions.all() {
+            self.end(&session, HeaderMap::new(), "shutdown").await;
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! POST: one message of a client (section "Sending Messages to the Server").
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header, request::Parts};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Body as _, Incoming};
+
+use super::{
+    Body, Gate, Response,
+    headers::{SESSION_ID, accepts_answers, end_to_end, is_json, speaks_version},
+    refuse::{Refusal, json, rpc_error},
+    sse::{self, Events},
+};
+use crate::{
+    config::Policy,
+    observe::events,
+    route::{Route, is_modern, route, with_task_support},
+    session::{self, Call, CallOptions, Opening, Session, for_client, with_id},
+    task::Reply,
+    upstream::{Ending, Failure, HttpError, Item, MAX_MESSAGE, Purpose},
+    wire::{
+        Kind, Message, Method, Parts as Document, RpcError,
+        message::{MAX_DEPTH, nests_too_deep},
+    },
+};
+
+/// How long a body may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+/// After this silence of the upstream the answer becomes a stream, so that heartbeats keep the connection open.
+const STREAM_AFTER: Duration = Duration::from_secs(10);
+
+impl Gate {
+    pub(super) async fn post(
+        self: &Arc<Self>,
+        upstream: usize,
+        principal: Option<Arc<str>>,
+        request: Request<Incoming>,
+    ) -> Result<Response, Refusal> {
+        let (Parts { headers, .. }, body) = request.into_parts();
+        is_json(&headers)?;
+        accepts_answers(&headers)?;
+        speaks_version(&headers)?;
+        let body = self.read(body).await?;
+        if nests_too_deep(&body) {
+            return Err(Refusal::too_deep(MAX_DEPTH));
+        }
+        let message = Message::parse(body).map_err(Refusal::malformed)?;
+        if is_modern(&message) {
+            return Err(Refusal::modern().answering(message.id()));
+        }
+        let initialize = message.kind() == Kind::Request && message.method() == Method::Initialize;
+        if initialize && !headers.contains_key(SESSION_ID) {
+            return Ok(self.initialize(upstream, principal, &message, headers).await);
+        }
+        let session = self.session(upstream, principal.as_ref(), &headers).await;
+        let session = session.map_err(|refusal| refusal.answering(message.id()))?;
+        let headers = end_to_end(headers);
+        match message.kind() {
+            Kind::Request => self.request(&session, message, headers).await,
+            Kind::Notification | Kind::Response => self.accept(&session, &message, headers).await,
+        }
+    }
+
+    async fn read(&self, body: Incoming) -> Result<Bytes, Refusal> {
+        let too_large = || Refusal::too_large(self.max_body);
+        if body.size_hint().lower() > self.max_body as u64 {
+            return Err(too_large());
+        }
+        let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, self.max_body).collect()).await;
+        match collected.map_err(|_| Refusal::slow_body())? {
+            Ok(body) => Ok(body.to_bytes()),
+            Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
+            Err(error) => Err(Refusal::broken_body(&*error)),
+        }
+    }
+
+    async fn initialize(
+        &self,
+        upstream: usize,
+        principal: Option<Arc<str>>,
+        message: &Message,
+        headers: HeaderMap,
+    ) -> Response {
+        let id = message.id().unwrap_or("null");
+        if let Err(full) = self.sessions.room() {
+            return rpc_error(id, &RpcError::internal(full.to_string()));
+        }
+        let configured = &self.upstreams[upstream];
+        let opening = Opening {
+            server: &configured.server,
+            upstream,
+            native: configured.native,
+            principal,
+            observer: &self.observer,
+        };
+        let opened = match opening.open(message, end_to_end(headers)).await {
+            Ok(opened) => opened,
+            Err(session::Refusal::Invalid(error)) => return rpc_error(id, &error),
+            Err(session::Refusal::Upstream(answer)) => return json(answer),
+            Err(session::Refusal::Failed(failure)) => return self.failed(id, &failure),
+        };
+        let session = opened.session;
+        if let Err(full) = self.sessions.insert(Arc::clone(&session)) {
+            session.end(HeaderMap::new());
+            return rpc_error(id, &RpcError::internal(full.to_string()));
+        }
+        self.observer.emit(events::SessionOpened {
+            path: &configured.path,
+            version: session.version.as_str(),
+            tasks: session.tasks == session::Tasks::Served,
+        });
+        let mut response = if opened.streams {
+            let answer = stream::iter([opened.answer.into_bytes()]);
+            sse::response(Events::new(answer, session.hold()))
+        } else {
+            json(opened.answer)
+        };
+        if let Ok(id) = HeaderValue::from_str(&session.id.to_string()) {
+            response.headers_mut().insert(SESSION_ID, id);
+        }
+        response
+    }
+
+    /// A notification, or a response to a request of the server: 202 once the upstream has it.
+    async fn accept(&self, session: &Arc<Session>, message: &Message, headers: HeaderMap) -> Result<Response, Refusal> {
+        let policy = &self.upstreams[session.upstream].policy;
+        let sent = match route(message, session.tasks, policy) {
+            Route::Cancelled => session.cancel(message, headers).await,
+            _ => session.forward(message, headers).await,
+        };
+        match sent {
+            Err(Failure::SessionLost) => {
+                self.end(session, HeaderMap::new(), "upstream lost").await;
+                return Err(Refusal::unknown_session());
+            }
+            Err(Failure::Http(error)) if is_authorization(error.status) => return Ok(passed_on(*error)),
+            // Clients give up the whole session over any other status for a message that expects no answer.
+            Err(failure) => self.observer.emit(events::ExchangeFailed { failure: &failure }),
+            Ok(()) => {}
+        }
+        let mut response = Response::new(Body::default());
+        *response.status_mut() = StatusCode::ACCEPTED;
+        Ok(response)
+    }
+
+    async fn request(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        message: Message,
+        headers: HeaderMap,
+    ) -> Result<Response, Refusal> {
+        let policy = &self.upstreams[session.upstream].policy;
+        let owner = &session.owner;
+        let replied = match route(&message, session.tasks, policy) {
+            Route::Pass | Route::Cancelled => return self.pass(session, message, headers, false).await,
+            Route::ToolsList => return self.pass(session, message, headers, true).await,
+            Route::RunAsTask { name, tool, ttl } => {
+                let id = message.id().unwrap_or("null").to_owned();
+                return Ok(match self.engine.create(session, message, headers, (name, tool, ttl)).await {
+                    Ok(created) => json(Body::with_signal(created.answer, created.start)),
+                    Err(error) => rpc_error(&id, &error),
+                });
+            }
+            Route::Get => self.engine.get(owner, &message).await,
+            Route::Result => self.engine.result(owner, message.clone()).await,
+            Route::List => self.engine.list(owner, &message).await,
+            Route::Cancel => self.engine.cancel(owner, &message).await,
+            Route::Refuse(error) => Err(error),
+        };
+        Ok(match replied {
+            Ok(Reply::Ready(document)) => json(document),
+            Ok(Reply::Wait(waiter)) => {
+                let answer = stream::once(async move { waiter.answer().await.into_bytes() });
+                sse::response(Events::new(answer, session.hold()))
+            }
+            Err(error) => rpc_error(message.id().unwrap_or("null"), &error),
+        })
+    }
+
+    /// A request for the upstream: its answer as it comes, JSON as JSON and a stream as a stream.
+    async fn pass(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        message: Message,
+        headers: HeaderMap,
+        lists_tools: bool,
+    ) -> Result<Response, Refusal> {
+        let id: Box<str> = message.id().unwrap_or("null").into();
+        let options = CallOptions { purpose: Purpose::Foreground, max_answer: MAX_MESSAGE };
+        let call = match session.call(&message, headers, options) {
+            Ok(call) => call,
+            Err(too_many) => return Ok(rpc_error(&id, &RpcError::internal(too_many.to_string()))),
+        };
+        drop(message);
+        let first = tokio::time::timeout(STREAM_AFTER, call.exchange.next()).await.ok();
+        let passing = Passing { gate: Arc::clone(self), session: Arc::clone(session), call, id, lists_tools };
+        match first {
+            Some(Some(Item::End(ending))) if !passing.call.exchange.streams() => passing.answer(ending).await,
+            Some(None) => Ok(passing.stream(Some(Item::End(Err(Failure::Cancelled))))),
+            Some(first) => Ok(passing.stream(first)),
+            None => Ok(passing.stream(None)),
+        }
+    }
+
+    fn failed(&self, id: &str, failure: &Failure) -> Response {
+        self.observer.emit(events::ExchangeFailed { failure });
+        match failure {
+            Failure::Http(error) => passed_on(with_client_id(error, id)),
+            failure => rpc_error(id, &failure.into()),
+        }
+    }
+}
+
+/// A plain request in flight.
+struct Passing {
+    gate: Arc<Gate>,
+    session: Arc<Session>,
+    call: Call,
+    id: Box<str>,
+    lists_tools: bool,
+}
+
+impl Passing {
+    /// The answer of an upstream that does not stream.
+    async fn answer(self, ending: Ending) -> Result<Response, Refusal> {
+        match ending {
+            Ok(response) => Ok(json(self.finish(&response))),
+            Err(Failure::SessionLost) => {
+                self.gate.end(&self.session, HeaderMap::new(), "upstream lost").await;
+                Err(Refusal::unknown_session().answering(Some(&self.id)))
+            }
+            // No response to a request that was cancelled; the stream that could have carried it just ends.
+            Err(Failure::Cancelled) => Ok(sse::response(Events::new(stream::empty(), self.session.hold()))),
+            Err(failure) => Ok(self.gate.failed(&self.id, &failure)),
+        }
+    }
+
+    /// The answer as a stream, from `first` on.
+    fn stream(self, first: Option<Item<Ending>>) -> Response {
+        let session = self.session.hold();
+        let documents = stream::unfold((self, first, false), |(passing, mut first, over)| async move {
+            if over {
+                return None;
+            }
+            loop {
+                let item = match first.take() {
+                    Some(item) => Some(item),
+                    None => passing.call.exchange.next().await,
+                };
+                match item? {
+                    Item::Message(message) => {
+                        if let Some(document) = for_client(&message, &passing.call) {
+                            return Some((document, (passing, None, false)));
+                        }
+                    }
+                    Item::End(ending) => {
+                        let document = passing.last(ending)?;
+                        return Some((document, (passing, None, true)));
+                    }
+                }
+            }
+        });
+        sse::response(Events::new(documents, session))
+    }
+
+    /// The last document of a stream: a client that got none would wait for ever.
+    fn last(&self, ending: Ending) -> Option<Bytes> {
+        match ending {
+            Ok(response) => Some(self.finish(&response).into_bytes()),
+            Err(Failure::Cancelled) => None,
+            Err(failure) => {
+                self.gate.observer.emit(events::ExchangeFailed { failure: &failure });
+                Some(RpcError::from(&failure).to_response(Some(&self.id)))
+            }
+        }
+    }
+
+    /// The response with the client's id and what taskgate has to say in it.
+    fn finish(&self, response: &Message) -> Document {
+        match response.id_span() {
+            Some(span) if self.lists_tools => {
+                let policy: &Policy = &self.gate.upstreams[self.session.upstream].policy;
+                let mut edits = with_task_support(response, policy);
+                edits.replace(span, &*self.id);
+                edits.apply()
+            }
+            _ => with_id(response, &self.id),
+        }
+    }
+}
+
+/// Whether an HTTP error is about who asks, which is between the client and the upstream.
+fn is_authorization(status: StatusCode) -> bool {
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+}
+
+/// An upstream's HTTP error as it came.
+fn passed_on(error: HttpError) -> Response {
+    let mut response = Response::new(Body::from(error.body));
+    *response.status_mut() = error.status;
+    for name in [header::CONTENT_TYPE, header::WWW_AUTHENTICATE, header::RETRY_AFTER] {
+        for value in error.headers.get_all(&name) {
+            response.headers_mut().append(name.clone(), value.clone());
+        }
+    }
+    response
+}
+
+/// The JSON-RPC error in the body, if there is one, under the client's id.
+fn with_client_id(error: &HttpError, id: &str) -> HttpError {
+    let mut error = error.clone();
+    if let Ok(message) = Message::parse(error.body.clone()) {
+        let ours = message.id().is_some_and(|id| crate::wire::message::echoed_number(id).is_some());
+        if message.kind() == Kind::Response && ours {
+            error.body = with_id(&message, id).into_bytes();
+        }
+    }
+    error
+}

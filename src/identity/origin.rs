@@ -1,0 +1,118 @@
+//! Defence against DNS rebinding (revision 2025-11-25, "Transports", security warning): a browser may reach us under
+//! any name that resolves to our address, so names that nobody configured are refused.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::{HeaderMap, Uri, header, uri::Authority};
+
+/// The Host and Origin headers that are accepted.
+#[derive(Debug)]
+pub struct Hosts {
+    listen: SocketAddr,
+    allowed_hosts: Vec<String>,
+    allowed_origins: Vec<String>,
+}
+
+/// Which header is foreign, and its value.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// `Host`, or `:authority`
+    Host(String),
+    /// `Origin`
+    Origin(String),
+}
+
+impl Hosts {
+    /// Accepts local names, the address of the listener and what the operator allows.
+    #[must_use]
+    pub fn new(listen: SocketAddr, allowed_hosts: Vec<String>, allowed_origins: Vec<String>) -> Self {
+        Self { listen, allowed_hosts, allowed_origins }
+    }
+
+    /// Checks a request.
+    ///
+    /// # Errors
+    /// [`Refused`], to be answered with 403.
+    pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refused> {
+        let named = headers.get(header::HOST).map(|host| host.to_str().unwrap_or("?"));
+        let host = uri.authority().map(Authority::as_str).or(named).unwrap_or("");
+        if !self.is_own(host) {
+            return Err(Refused::Host(host.to_owned()));
+        }
+        let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+        let origin = origin.to_str().unwrap_or("?");
+        let same_host = origin_host(origin).is_some_and(|from| from.eq_ignore_ascii_case(name_of(host)));
+        if same_host || self.allowed_origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin)) {
+            return Ok(());
+        }
+        Err(Refused::Origin(origin.to_owned()))
+    }
+
+    fn is_own(&self, host: &str) -> bool {
+        let name = name_of(host);
+        let allowed = |entry: &String| entry.eq_ignore_ascii_case(host) || entry.eq_ignore_ascii_case(name);
+        let literal = name.trim_matches(['[', ']']).parse::<IpAddr>();
+        // An address cannot be rebound: whoever names it means it.
+        let own =
+            literal.is_ok_and(|ip| ip.is_loopback() || self.listen.ip().is_unspecified() || ip == self.listen.ip());
+        own || name.eq_ignore_ascii_case("localhost") || self.allowed_hosts.iter().any(allowed)
+    }
+}
+
+/// A host without its port.
+fn name_of(host: &str) -> &str {
+    match host.rfind(':') {
+        Some(at) if !host[at..].contains(']') => &host[..at],
+        _ => host,
+    }
+}
+
+fn origin_host(origin: &str) -> Option<&str> {
+    let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"))?;
+    Some(name_of(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn check(listen: &str, host: &str, origin: Option<&str>) -> Result<(), Refused> {
+        let hosts = Hosts::new(
+            listen.parse().expect("an address"),
+            vec!["gate.example".into()],
+            vec!["https://app.example".into()],
+        );
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, HeaderValue::from_str(host).expect("a header"));
+        if let Some(origin) = origin {
+            headers.insert(header::ORIGIN, HeaderValue::from_str(origin).expect("a header"));
+        }
+        hosts.check(&Uri::from_static("/mcp"), &headers)
+    }
+
+    #[test]
+    fn local_names_the_listen_address_and_allowed_hosts_are_own() {
+        for host in ["localhost:8808", "127.0.0.1", "[::1]:8808", "gate.example", "GATE.example:80", "192.0.2.1:8808"] {
+            assert_eq!(check("192.0.2.1:8808", host, None), Ok(()), "{host}");
+        }
+        for host in ["evil.example", "192.0.2.2", "localhost.evil.example", "", "evil.example:8808", "[::2]:1"] {
+            assert_eq!(check("192.0.2.1:8808", host, None), Err(Refused::Host(host.into())), "{host}");
+        }
+        assert_eq!(check("0.0.0.0:8808", "192.0.2.7:8808", None), Ok(()));
+        assert!(check("0.0.0.0:8808", "evil.example", None).is_err());
+    }
+
+    #[test]
+    fn an_origin_is_the_same_host_or_an_allowed_one() {
+        let listen = "127.0.0.1:8808";
+        for origin in ["http://localhost:5173", "https://app.example"] {
+            assert_eq!(check(listen, "localhost:8808", Some(origin)), Ok(()), "{origin}");
+        }
+        for origin in ["http://evil.example", "null", "https://app.example.evil", "http://127.0.0.1:1"] {
+            let refused = Err(Refused::Origin(origin.into()));
+            assert_eq!(check(listen, "localhost:8808", Some(origin)), refused, "{origin}");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! taskgate: a reverse proxy that gives tasks to MCP servers that have none.
+//!
+//! A message walks through the modules in one direction, and a module uses only modules further down this list:
+//! [`app`], [`gate`], [`route`], [`task`], [`session`], [`upstream`], [`limit`], [`identity`], [`wire`], [`observe`],
+//! [`config`]. ARCHITECTURE.md tells the walk of one message.
+
+pub mod app;
+pub mod config;
+pub mod gate;
+pub mod identity;
+pub mod limit;
+pub mod observe;
+pub mod route;
+pub mod session;
+pub mod task;
+pub mod upstream;
+pub mod wire;

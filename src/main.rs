@@ -1,0 +1,107 @@
+//! The `taskgate` binary: arguments, log and exit codes.
+
+mod cli;
+mod demo;
+
+use std::{future::Future, process::ExitCode};
+
+use taskgate::app::App;
+use tokio::{
+    runtime,
+    signal::unix::{SignalKind, signal},
+};
+use tracing_subscriber::EnvFilter;
+
+use cli::{Cli, Command, LogFormat, Serve};
+
+/// Wrong arguments or configuration, as `sysexits.h` has it for a usage error.
+const USAGE: u8 = 64;
+
+fn main() -> ExitCode {
+    let cli = Cli::read();
+    if let Err(error) = log(&cli) {
+        eprintln!("taskgate: --log {:?}: {error}", cli.log);
+        return ExitCode::from(USAGE);
+    }
+    match cli.command {
+        Command::Serve(arguments) => in_runtime(serve(arguments)),
+        Command::Check(arguments) => match arguments.run() {
+            Ok(summary) => {
+                print!("{summary}");
+                ExitCode::SUCCESS
+            }
+            Err(mistakes) => {
+                eprintln!("{mistakes}");
+                ExitCode::from(USAGE)
+            }
+        },
+        Command::Demo => in_runtime(demo::run()),
+        Command::DemoServer => demo::server::run(),
+    }
+}
+
+fn log(cli: &Cli) -> Result<(), tracing_subscriber::filter::ParseError> {
+    // The demo speaks for itself.
+    let directives = if matches!(cli.command, Command::Demo) { "error" } else { &cli.log };
+    let builder =
+        tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(EnvFilter::try_new(directives)?);
+    match cli.log_format {
+        LogFormat::Text => builder.init(),
+        LogFormat::Json => builder.json().init(),
+    }
+    Ok(())
+}
+
+fn in_runtime(work: impl Future<Output = ExitCode>) -> ExitCode {
+    match runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(work),
+        Err(error) => {
+            eprintln!("taskgate: the runtime cannot be started: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(arguments: Serve) -> ExitCode {
+    let config = match arguments.config() {
+        Ok(config) => config,
+        Err(wrong) => {
+            eprintln!("{wrong}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    let app = match App::bind(config).await {
+        Ok(app) => app,
+        Err(error) => {
+            eprintln!("taskgate: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    for endpoint in app.endpoints() {
+        tracing::info!("listening on {endpoint}");
+    }
+    if let Some(admin) = app.admin() {
+        tracing::info!("admin on {admin}");
+    }
+    app.run(stop()).await;
+    ExitCode::SUCCESS
+}
+
+/// Resolves at SIGTERM or SIGINT; a second one ends the process at once.
+async fn stop() {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return std::future::pending().await;
+    };
+    let mut next = async move || {
+        tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        }
+    };
+    tracing::info!(signal = next().await, "stopping");
+    tokio::spawn(async move {
+        next().await;
+        std::process::exit(1);
+    });
+}

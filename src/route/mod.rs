@@ -1,0 +1,205 @@
+//! What to do with one message of a client, as a pure decision.
+
+mod tools_list;
+
+use std::sync::Arc;
+
+pub use tools_list::with_task_support;
+
+use crate::{
+    config::{Policy, Support, Tool},
+    session::Tasks,
+    wire::{
+        Kind, Message, Method, RpcError, Version,
+        legacy::{RequestedTtl, requested_ttl},
+        object::Members,
+    },
+};
+
+/// The decision.
+#[derive(Debug)]
+pub enum Route<'a> {
+    /// To the upstream, and its answers back.
+    Pass,
+    /// To the upstream, and its answer back with the tools' task support set.
+    ToolsList,
+    /// Run as a task.
+    RunAsTask {
+        /// The tool's name.
+        name: Arc<str>,
+        /// Its policy.
+        tool: &'a Tool,
+        /// What the client asks for.
+        ttl: RequestedTtl,
+    },
+    /// `tasks/get`
+    Get,
+    /// `tasks/result`
+    Result,
+    /// `tasks/list`
+    List,
+    /// `tasks/cancel`
+    Cancel,
+    /// A notification that a request is cancelled.
+    Cancelled,
+    /// Refused with this error.
+    Refuse(RpcError),
+}
+
+/// Decides for a request or a notification in a session that is open. Responses always pass.
+#[must_use]
+pub fn route<'a>(message: &Message, tasks: Tasks, policy: &'a Policy) -> Route<'a> {
+    match (message.kind(), message.method(), tasks) {
+        (Kind::Notification, Method::Cancelled, _) => Route::Cancelled,
+        (Kind::Request, Method::Initialize, _) => Route::Refuse(RpcError::invalid_request(
+            "Invalid request: the session is initialized already; initialize a new one without Mcp-Session-Id",
+        )),
+        (Kind::Request, method, Tasks::Served) => match method {
+            Method::ToolsCall => tool_call(message, policy),
+            Method::ToolsList => Route::ToolsList,
+            Method::TasksGet => Route::Get,
+            Method::TasksResult => Route::Result,
+            Method::TasksList => Route::List,
+            Method::TasksCancel => Route::Cancel,
+            _ => Route::Pass,
+        },
+        _ => Route::Pass,
+    }
+}
+
+/// Section "Tool-Level Negotiation".
+fn tool_call<'a>(message: &Message, policy: &'a Policy) -> Route<'a> {
+    let params = match message.params().map(Members::parse) {
+        Some(Ok(params)) => params,
+        // The tool could be another one for us than for the upstream.
+        Some(Err(error)) => return Route::Refuse(RpcError::invalid_params(format!("Invalid params: {error}"))),
+        None => return Route::Pass,
+    };
+    let Some(name) = params.text("name") else {
+        return match params.get("task") {
+            Some(_) => Route::Refuse(RpcError::invalid_params("Invalid params: params.name must be a string")),
+            // The upstream has its own words for a call without a tool.
+            None => Route::Pass,
+        };
+    };
+    let tool = policy.tool(&name);
+    match (tool.support, params.get("task")) {
+        (Support::Forbidden, Some(_)) => Route::Refuse(RpcError::method_not_found(format!(
+            "The tool {name:?} cannot be called as a task; call it without params.task"
+        ))),
+        (Support::Required, None) => Route::Refuse(RpcError::method_not_found(format!(
+            "The tool {name:?} can only be called as a task; add params.task, for example {{\"ttl\": 60000}}"
+        ))),
+        (_, Some(task)) => match requested_ttl(task) {
+            Ok(ttl) => Route::RunAsTask { name: name.as_ref().into(), tool, ttl },
+            Err(error) => Route::Refuse(RpcError::invalid_params(format!("Invalid params: {error}"))),
+        },
+        (_, None) => Route::Pass,
+    }
+}
+
+/// Whether a message belongs to the modern generation of the protocol, which has no `initialize` and no sessions. A
+/// legacy-only server does not understand it, and must not treat half of it as legacy.
+#[must_use]
+pub fn is_modern(message: &Message) -> bool {
+    const KEY: &str = "io.modelcontextprotocol/protocolVersion";
+    if message.method() == Method::Discover {
+        return true;
+    }
+    let Some(params) = message.params() else { return false };
+    if memchr::memmem::find(params.as_bytes(), KEY.as_bytes()).is_none() {
+        return false;
+    }
+    let meta = Members::parse(params).ok().and_then(|params| params.object("_meta"));
+    meta.and_then(|meta| meta.text(KEY)).is_some_and(|version| Version::parse(&version).is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy() -> Policy {
+        let text = r#"
+            [[upstream]]
+            url = "http://127.0.0.1/mcp"
+            [upstream.tools.never]
+            support = "forbidden"
+            [upstream.tools.always]
+            support = "required"
+        "#;
+        let mut config = crate::config::parse("test.toml", text, crate::config::Overrides::default()).expect("valid");
+        config.upstreams.remove(0).policy
+    }
+
+    fn decide(method: &str, params: &str, tasks: Tasks) -> String {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+        let message = Message::parse(text.into()).expect("valid");
+        match route(&message, tasks, &policy()) {
+            Route::Refuse(error) => format!("{} {}", error.code, error.message),
+            Route::RunAsTask { name, ttl, .. } => format!("task {name} {ttl:?}"),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn task_methods_are_served_only_where_taskgate_serves_tasks() {
+        for (method, served) in
+            [("tasks/get", "Get"), ("tasks/result", "Result"), ("tasks/list", "List"), ("tasks/cancel", "Cancel")]
+        {
+            assert_eq!(decide(method, "{}", Tasks::Served), served);
+            assert_eq!(decide(method, "{}", Tasks::Native), "Pass");
+            assert_eq!(decide(method, "{}", Tasks::Off), "Pass");
+        }
+    }
+
+    #[test]
+    fn a_task_member_passes_where_no_tasks_are_served() {
+        let params = r#"{"name":"never","task":{"ttl":"x"}}"#;
+        assert_eq!(decide("tools/call", params, Tasks::Off), "Pass");
+        assert_eq!(decide("tools/call", params, Tasks::Native), "Pass");
+    }
+
+    #[test]
+    fn the_policy_decides_how_a_tool_may_be_called() {
+        for (params, decision) in [
+            (r#"{"name":"any"}"#, "Pass"),
+            (r#"{"name":"any","task":{}}"#, "task any Default"),
+            (r#"{"name":"any","task":{"ttl":5}}"#, "task any For(5ms)"),
+            (r#"{"name":"never"}"#, "Pass"),
+            (r#"{"name":"always","task":{}}"#, "task always Default"),
+        ] {
+            assert_eq!(decide("tools/call", params, Tasks::Served), decision, "{params}");
+        }
+        for (params, start) in [
+            (r#"{"name":"never","task":{}}"#, "-32601 The tool \"never\" cannot be called as a task"),
+            (r#"{"name":"always"}"#, "-32601 The tool \"always\" can only be called as a task"),
+            (r#"{"name":"any","task":{"ttl":"5"}}"#, "-32602 Invalid params: params.task.ttl must be a number"),
+            (r#"{"name":"any","task":7}"#, "-32602 Invalid params: params.task must be an object"),
+            (r#"{"name":"any","name":"always"}"#, "-32602 Invalid params: duplicate member \"name\""),
+            (r#"{"task":{}}"#, "-32602 Invalid params: params.name must be a string"),
+        ] {
+            let decision = decide("tools/call", params, Tasks::Served);
+            assert!(decision.starts_with(start), "{params}: {decision}");
+        }
+    }
+
+    #[test]
+    fn everything_else_passes() {
+        for method in ["ping", "resources/read", "tasks/unknown", "tools/unknown"] {
+            assert_eq!(decide(method, "{}", Tasks::Served), "Pass");
+        }
+        assert_eq!(decide("tools/list", "{}", Tasks::Served), "ToolsList");
+        assert_eq!(decide("tools/list", "{}", Tasks::Native), "Pass");
+    }
+
+    #[test]
+    fn a_modern_request_is_known_by_its_method_or_its_meta() {
+        let modern = |method: &str, params: &str| {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+            is_modern(&Message::parse(text.into()).expect("valid"))
+        };
+        assert!(modern("server/discover", "{}"));
+        assert!(modern("ping", r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#));
+        assert!(!modern("ping", r#"{"_meta":{"progressToken":1}}"#));
+    }
+}

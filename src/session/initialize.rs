@@ -1,0 +1,218 @@
+//! The handshake on both sides (revision 2025-11-25, "Lifecycle"): each side agrees on a revision of its own.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize},
+    },
+    time::Duration,
+};
+
+use http::HeaderMap;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{Session, Tasks, inbound};
+use crate::{
+    config::Native,
+    identity::Owner,
+    observe::Observer,
+    upstream::{Ending, Exchange, Failure, Inbound, Item, Link, MAX_MESSAGE, Outgoing, Purpose, Server},
+    wire::{
+        Edits, Message, Parts, RpcError, Version,
+        legacy::{SERVER_CAPABILITY, declares_tool_tasks},
+        message::Outcome,
+        object::{Members, quote, unquote},
+    },
+};
+
+/// How long an upstream may take to answer `initialize`.
+const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What a handshake starts from.
+#[derive(Debug)]
+pub struct Opening<'a> {
+    /// Where to connect to.
+    pub server: &'a Server,
+    /// Its place in the configuration.
+    pub upstream: usize,
+    /// What to do about an upstream that has tasks of its own.
+    pub native: Native,
+    /// The principal, if there is one.
+    pub principal: Option<Arc<str>>,
+    /// Where to report.
+    pub observer: &'a Arc<Observer>,
+}
+
+/// A session, and what to answer.
+#[derive(Debug)]
+pub struct Opened {
+    /// The new session.
+    pub session: Arc<Session>,
+    /// The answer to `initialize`.
+    pub answer: Parts,
+    /// Whether the upstream answered with a stream.
+    pub streams: bool,
+}
+
+/// No session came about.
+#[derive(Debug)]
+pub enum Refusal {
+    /// The request was wrong.
+    Invalid(RpcError),
+    /// The upstream answered with an error, which is the client's answer, under its id.
+    Upstream(Parts),
+    /// The upstream gave no answer.
+    Failed(Failure),
+}
+
+impl Opening<'_> {
+    /// Initialises a session upstream with the client's own `initialize`.
+    ///
+    /// # Errors
+    /// [`Refusal`]
+    pub async fn open(self, request: &Message, headers: HeaderMap) -> Result<Opened, Refusal> {
+        let requested = requested_version(request).map_err(Refusal::Invalid)?;
+        // Section "Version Negotiation": the version asked for if it is spoken, else the latest.
+        let version = Version::parse(&requested).unwrap_or(Version::LATEST);
+        let inbound = inbound(self.observer);
+        let link = self.server.connect(inbound.clone()).map_err(Refusal::Failed)?;
+        let done = self.handshake(request, version, &inbound, &link, &headers).await;
+        let (answer, upstream_version, streams) = match done {
+            Ok(done) => done,
+            Err(refusal) => {
+                link.close(headers);
+                return Err(refusal);
+            }
+        };
+        link.agreed(upstream_version);
+        let id = Uuid::new_v4();
+        let edited = self.edit(&answer, request, version);
+        let (answer, tasks) = edited.map_err(|why| {
+            link.close(headers);
+            Refusal::Failed(Failure::BadAnswer(why))
+        })?;
+        let session = Session {
+            id,
+            owner: self.principal.map_or(Owner::Session(id), Owner::Principal),
+            upstream: self.upstream,
+            version,
+            tasks,
+            inbound,
+            link,
+            reader: parking_lot::Mutex::default(),
+            opened: Instant::now(),
+            last_used: AtomicU64::new(0),
+            uses: AtomicUsize::new(0),
+            ended: AtomicBool::new(false),
+        };
+        Ok(Opened { session: Arc::new(session), answer, streams })
+    }
+
+    /// Sends `initialize` until the upstream agrees on a revision that is spoken here.
+    async fn handshake(
+        &self,
+        request: &Message,
+        version: Version,
+        inbound: &Inbound,
+        link: &Arc<dyn Link>,
+        headers: &HeaderMap,
+    ) -> Result<(Message, Version, bool), Refusal> {
+        let mut offer = version;
+        loop {
+            let too_many = |error: crate::upstream::TooMany| Refusal::Invalid(RpcError::internal(error.to_string()));
+            let exchange = inbound.exchanges.begin(None, Purpose::Foreground).map_err(too_many)?;
+            let message = offering(request, exchange.number, offer);
+            let (number, headers) = (exchange.number, headers.clone());
+            link.request(Outgoing { number, message, headers, max_answer: MAX_MESSAGE });
+            let answer = match tokio::time::timeout(INITIALIZE_TIMEOUT, ending(&exchange, inbound)).await {
+                Ok(ending) => ending.map_err(Refusal::Failed)?,
+                Err(_) => return Err(Refusal::Failed(Failure::TimedOut(INITIALIZE_TIMEOUT))),
+            };
+            match answer.outcome() {
+                Some((Outcome::Result, result)) => {
+                    let theirs = Members::parse(result).ok().and_then(|result| result.text("protocolVersion"));
+                    let theirs = theirs.unwrap_or_default().into_owned();
+                    let spoken = Version::parse(&theirs).ok_or_else(|| {
+                        let why = format!("it speaks revision {theirs:?}, taskgate speaks {}", Version::list());
+                        Refusal::Failed(Failure::BadAnswer(why))
+                    })?;
+                    return Ok((answer, spoken, exchange.streams()));
+                }
+                Some((Outcome::Error, error)) => match supported_below(error, offer) {
+                    Some(lower) => offer = lower,
+                    None => return Err(Refusal::Upstream(under_id_of(&answer, request))),
+                },
+                None => return Err(Refusal::Failed(Failure::BadAnswer("it is no response".to_owned()))),
+            }
+        }
+    }
+
+    /// Puts in the client's id and revision and, where taskgate serves tasks, the capability.
+    fn edit(&self, answer: &Message, request: &Message, version: Version) -> Result<(Parts, Tasks), String> {
+        let Some((_, raw)) = answer.outcome() else { return Err("it is no response".to_owned()) };
+        let result = Members::parse(raw)?;
+        let capabilities = result.object("capabilities");
+        let native = capabilities.as_ref().is_some_and(declares_tool_tasks) && self.native == Native::Keep;
+        let tasks = match (version.has_tasks(), native) {
+            (false, _) => Tasks::Off,
+            (true, true) => Tasks::Native,
+            (true, false) => Tasks::Served,
+        };
+        let mut edits = Edits::of(answer.bytes());
+        if let (Some(span), Some(id)) = (answer.id_span(), request.id()) {
+            edits.replace(span, id);
+        }
+        edits.set(&result, "protocolVersion", &quote(version.as_str()));
+        if tasks == Tasks::Served {
+            match &capabilities {
+                Some(capabilities) => edits.set(capabilities, "tasks", SERVER_CAPABILITY),
+                None => edits.set(&result, "capabilities", &format!(r#"{{"tasks":{SERVER_CAPABILITY}}}"#)),
+            }
+        }
+        Ok((edits.apply(), tasks))
+    }
+}
+
+fn requested_version(request: &Message) -> Result<String, RpcError> {
+    let params = request.params().and_then(|params| Members::parse(params).ok());
+    let version = params.and_then(|params| params.text("protocolVersion"));
+    version
+        .map(Into::into)
+        .ok_or_else(|| RpcError::invalid_params("Invalid params: initialize needs params.protocolVersion, a string"))
+}
+
+/// The client's `initialize` under our number, offering `version`.
+fn offering(request: &Message, number: u64, version: Version) -> bytes::Bytes {
+    let mut edits = Edits::of(request.bytes());
+    if let Some(id) = request.id_span() {
+        edits.replace(id, number.to_string());
+    }
+    if let Some(params) = request.params().and_then(|params| Members::parse(params).ok()) {
+        edits.set(&params, "protocolVersion", &quote(version.as_str()));
+    }
+    edits.apply().into_bytes()
+}
+
+/// Waits for the response; what the upstream sends before it is kept for the GET stream.
+async fn ending(exchange: &Exchange, inbound: &Inbound) -> Ending {
+    loop {
+        match exchange.next().await {
+            Some(Item::Message(message)) => inbound.listen(message),
+            Some(Item::End(ending)) => return ending,
+            None => return Err(Failure::Abandoned),
+        }
+    }
+}
+
+/// The newest revision older than `offer` that an error names as supported (section "Error Handling").
+fn supported_below(error: &str, offer: Version) -> Option<Version> {
+    let data = Members::parse(error).ok()?.object("data")?;
+    let supported: Vec<&serde_json::value::RawValue> = serde_json::from_str(data.get("supported")?).ok()?;
+    let spoken = supported.into_iter().filter_map(|raw| Version::parse(&unquote(raw.get())?));
+    spoken.filter(|version| *version < offer).max()
+}
+
+fn under_id_of(answer: &Message, request: &Message) -> Parts {
+    super::translate::with_id(answer, request.id().unwrap_or("null"))
+}

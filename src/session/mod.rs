@@ -1,0 +1,203 @@
+//! What was agreed with one client, on both sides, and the link to its upstream.
+
+mod initialize;
+mod outgoing;
+mod table;
+mod translate;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use http::HeaderMap;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+pub use initialize::{Opened, Opening, Refusal};
+pub use outgoing::{Call, CallOptions};
+pub use table::{Full, Sessions};
+pub use translate::{for_client, with_id};
+
+use crate::{
+    identity::Owner,
+    upstream::{Exchanges, Failure, Inbound, Link, Outbox},
+    wire::{Edits, Message, Version, object::Members},
+};
+
+/// How long an upstream may still answer a request that was cancelled before its connection is dropped.
+const CANCEL_GRACE: Duration = Duration::from_secs(5);
+
+/// Who serves tasks in a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tasks {
+    /// Nobody: the revision that was agreed has none.
+    Off,
+    /// The upstream, which has tasks of its own; everything about them passes.
+    Native,
+    /// taskgate.
+    Served,
+}
+
+/// A client's session and its link upstream.
+#[derive(Debug)]
+pub struct Session {
+    /// The id in `Mcp-Session-Id`, ours.
+    pub id: Uuid,
+    /// To whom the session belongs.
+    pub owner: Owner,
+    /// The upstream's place in the configuration.
+    pub upstream: usize,
+    /// The revision agreed with the client.
+    pub version: Version,
+    /// Who serves tasks.
+    pub tasks: Tasks,
+    inbound: Inbound,
+    link: Arc<dyn Link>,
+    /// Cancelled when a newer GET stream takes over.
+    reader: Mutex<CancellationToken>,
+    opened: Instant,
+    /// Milliseconds from `opened` to the last request or the end of the last stream.
+    last_used: AtomicU64,
+    /// Streams that are open and tasks that run: while there are any the session is in use.
+    uses: AtomicUsize,
+    ended: AtomicBool,
+}
+
+/// Keeps a session in use while it lives.
+#[derive(Debug)]
+pub struct Use(Arc<Session>);
+
+impl Session {
+    /// Marks the session as used now, and in use until the returned value is dropped.
+    #[must_use]
+    pub fn hold(self: &Arc<Self>) -> Use {
+        self.uses.fetch_add(1, Ordering::AcqRel);
+        Use(Arc::clone(self))
+    }
+
+    /// Marks the session as used now.
+    pub fn touch(&self) {
+        let now = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_used.store(now, Ordering::Relaxed);
+    }
+
+    /// How long the session has not been used; zero while it is in use.
+    #[must_use]
+    pub fn idle(&self) -> Duration {
+        if self.uses.load(Ordering::Acquire) > 0 {
+            return Duration::ZERO;
+        }
+        self.opened.elapsed().saturating_sub(Duration::from_millis(self.last_used.load(Ordering::Relaxed)))
+    }
+
+    /// Whether the upstream has ended its side, so that the client has to start anew.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.link.is_lost()
+    }
+
+    /// What the client's GET stream delivers.
+    #[must_use]
+    pub fn listener(&self) -> &Arc<Outbox<()>> {
+        &self.inbound.listener
+    }
+
+    /// Opens the GET stream, also upstream. The returned token is cancelled when a newer stream takes over: each
+    /// message goes to one stream only.
+    #[must_use]
+    pub fn listen(&self, headers: HeaderMap) -> CancellationToken {
+        let token = CancellationToken::new();
+        std::mem::replace(&mut *self.reader.lock(), token.clone()).cancel();
+        self.link.listen(headers);
+        token
+    }
+
+    /// Passes on a client's notification, or its response to a request of the server.
+    ///
+    /// # Errors
+    /// [`Failure`] where the upstream did not take it.
+    pub async fn forward(&self, message: &Message, headers: HeaderMap) -> Result<(), Failure> {
+        self.link.send(message.bytes().clone(), headers).await
+    }
+
+    /// Passes on `notifications/cancelled` under the id that the upstream knows. What names no request in flight is
+    /// ignored, a task among them: only `tasks/cancel` cancels a task (section "Cancellation", behavior 3).
+    pub async fn cancel(self: &Arc<Self>, message: &Message, headers: HeaderMap) -> Result<(), Failure> {
+        let Some(params) = message.params().and_then(|params| Members::parse(params).ok()) else { return Ok(()) };
+        let Some(id) = params.get("requestId") else { return Ok(()) };
+        let Some(number) = self.inbound.exchanges.of_client(id) else { return Ok(()) };
+        let mut edits = Edits::of(message.bytes());
+        edits.replace_raw(id, number.to_string());
+        let sent = self.link.send(edits.apply().into_bytes(), headers).await;
+        let session = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(CANCEL_GRACE).await;
+            session.inbound.exchanges.cancel(number);
+        });
+        sent
+    }
+
+    /// Cancels a call that no client waits for, and gives it up.
+    pub async fn cancel_call(&self, number: u64, reason: &str, headers: HeaderMap) {
+        let reason = crate::wire::object::quote(reason);
+        let message = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{number},"reason":{reason}}}}}"#
+        );
+        // An upstream that cannot be told will find out when the connection goes.
+        let _ = tokio::time::timeout(CANCEL_GRACE, self.link.send(message.into(), headers)).await;
+        self.inbound.exchanges.cancel(number);
+    }
+
+    /// Queues a message of the upstream for the GET stream.
+    pub fn push(&self, message: Message) {
+        self.inbound.listen(message);
+    }
+
+    /// Whether the session has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// Ends the session. The link upstream stays while tasks of a principal still run on it.
+    pub fn end(&self, headers: HeaderMap) {
+        self.ended.store(true, Ordering::SeqCst);
+        self.inbound.listener.end(());
+        if matches!(self.owner, Owner::Session(_)) || self.uses.load(Ordering::SeqCst) == 0 {
+            self.link.close(headers);
+        }
+    }
+}
+
+impl Use {
+    /// The session.
+    #[must_use]
+    pub fn get(&self) -> &Arc<Session> {
+        &self.0
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.0.touch();
+        let last = self.0.uses.fetch_sub(1, Ordering::SeqCst) == 1;
+        if last && self.0.ended.load(Ordering::SeqCst) {
+            self.0.link.close(HeaderMap::new());
+        }
+    }
+}
+
+/// What links and exchanges of one session are made of.
+fn inbound(observer: &Arc<crate::observe::Observer>) -> Inbound {
+    Inbound {
+        exchanges: Exchanges::new(Arc::clone(observer)),
+        listener: Arc::default(),
+        observer: Arc::clone(observer),
+    }
+}

@@ -1,0 +1,112 @@
+//! A task-augmented `tools/call` (section "Creating Tasks"): permit, store, acknowledgement, then the upstream call.
+
+use std::{sync::Arc, time::Duration};
+
+use http::HeaderMap;
+use tokio::{sync::oneshot, time::Instant};
+use uuid::Uuid;
+
+use super::{Engine, State, Task, engine::now, reply::view, runner::Run, store::Limit};
+use crate::{
+    config::Tool,
+    identity::Owner,
+    limit::Admission,
+    observe::events,
+    session::Session,
+    wire::{Message, Parts, RpcError, legacy::RequestedTtl, message::result_response},
+};
+
+/// How many poll intervals a client has to collect the result of a call that used up its timeout.
+const POLLS_TO_COLLECT: u32 = 10;
+const QUEUED: &str = "Queued: waits for its turn, because as many calls of this tool run as may run at once.";
+
+/// A task that is acknowledged as soon as `answer` is sent.
+#[derive(Debug)]
+pub struct Created {
+    /// The response with the `CreateTaskResult`.
+    pub answer: Parts,
+    /// Dropped when the answer is on its way, or cannot be sent: then the call starts.
+    pub start: oneshot::Sender<()>,
+}
+
+impl Engine {
+    /// Creates the task for a `tools/call` of `tool`.
+    ///
+    /// # Errors
+    /// The limit that is reached.
+    pub async fn create(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        request: Message,
+        headers: HeaderMap,
+        (name, tool, requested): (Arc<str>, &Tool, RequestedTtl),
+    ) -> Result<Created, RpcError> {
+        let admitted = self.turns.admit(session.upstream, &name, tool.max_running, tool.max_queued);
+        let admission = admitted.map_err(|limited| {
+            self.observer.emit(events::TaskRefused { tool: &name, reason: "max_queued" });
+            RpcError::internal(format!("limit reached for the tool {name:?}: {limited}"))
+        })?;
+        let queued = matches!(admission, Admission::Queued(_));
+        let (ttl, created) = (ttl(tool, requested), now());
+        let task = Task {
+            id: Uuid::new_v4(),
+            owner: session.owner.clone(),
+            state: State::Working,
+            status_message: queued.then(|| QUEUED.into()),
+            created_at: created,
+            last_updated_at: created,
+            ttl: millis(ttl),
+            poll_interval: millis(tool.poll_interval),
+            expires: Instant::now() + ttl,
+            version: 0,
+        };
+        let id = task.id;
+        let result = view(&task).to_create_result(tool.immediate_response.as_deref());
+        let answer = result_response(request.id().unwrap_or("null"), &result).into();
+        let give_up = task.expires - collect_time(tool);
+        self.store.insert(task).await.map_err(|limit| {
+            let reason = if matches!(limit, Limit::Tasks(_)) { "max_tasks" } else { "max_tasks_per_owner" };
+            self.observer.emit(events::TaskRefused { tool: &name, reason });
+            RpcError::internal(format!("limit reached: {limit}"))
+        })?;
+        self.observer.emit(events::TaskCreated { task: id, tool: &name, queued });
+        let stopped = self.register(id);
+        if session.has_ended() && matches!(session.owner, Owner::Session(_)) {
+            // It ended while this task came about, so its end may not have seen the task.
+            self.end_owner(&session.owner).await;
+            return Err(RpcError::invalid_request("the session has ended; initialize a new one"));
+        }
+        let (start, started) = oneshot::channel();
+        let run = Run {
+            engine: Arc::clone(self),
+            session: session.hold(),
+            id,
+            request,
+            headers,
+            timeout: tool.timeout,
+            max_result: tool.max_result,
+            give_up,
+        };
+        tokio::spawn(run.run(started, admission, stopped));
+        Ok(Created { answer, start })
+    }
+}
+
+/// What the client asks for, within what the tool needs and the operator allows.
+fn ttl(tool: &Tool, requested: RequestedTtl) -> Duration {
+    let wanted = match requested {
+        RequestedTtl::Default => tool.ttl,
+        RequestedTtl::For(wanted) => wanted.min(tool.max_ttl),
+        RequestedTtl::Unlimited => tool.max_ttl,
+    };
+    wanted.max(tool.timeout.saturating_add(collect_time(tool)))
+}
+
+fn collect_time(tool: &Tool) -> Duration {
+    tool.poll_interval * POLLS_TO_COLLECT
+}
+
+/// Whole milliseconds, rounded up.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
+}

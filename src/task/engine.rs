@@ -1,0 +1,147 @@
+//! The tasks that run in this process, and how they end.
+
+use std::{
+    collections::HashMap,
+    hash::RandomState,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use parking_lot::Mutex;
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{Change, Illegal, Task, TaskId, reply::not_found, store::Store};
+use crate::{
+    identity::Owner,
+    limit::Turns,
+    observe::{
+        Observer,
+        events::{self, Ended},
+    },
+    wire::RpcError,
+};
+
+/// Limits that hold for every task.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How many requests may wait for one task.
+    pub max_waiters: usize,
+}
+
+/// Creates, runs and ends tasks.
+#[derive(Debug)]
+pub struct Engine {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) turns: Arc<Turns>,
+    pub(super) limits: Limits,
+    pub(super) observer: Arc<Observer>,
+    /// Makes cursors that nobody can invent.
+    pub(super) cursor_key: RandomState,
+    /// The tasks whose calls this process runs; being here is what keeps a call going.
+    running: Mutex<HashMap<TaskId, Running>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    since: Instant,
+    /// Stops the call, and says why.
+    stop: oneshot::Sender<&'static str>,
+}
+
+impl Engine {
+    /// An engine on `store`, whose expired tasks it removes as long as it lives.
+    #[must_use]
+    pub fn start(store: Arc<dyn Store>, limits: Limits, observer: Arc<Observer>) -> Arc<Self> {
+        let engine = Arc::new(Self {
+            store: Arc::clone(&store),
+            turns: Arc::default(),
+            limits,
+            observer,
+            cursor_key: RandomState::new(),
+            running: Mutex::default(),
+        });
+        let reaper = Arc::downgrade(&engine);
+        tokio::spawn(async move {
+            loop {
+                store.next_expiry().await;
+                let Some(engine) = reaper.upgrade() else { return };
+                for id in store.expire(Instant::now()).await {
+                    engine.removed(id, Ended::Expired, "its ttl is over");
+                }
+            }
+        });
+        engine
+    }
+
+    /// Ends the tasks of an owner that nobody can ask for any more.
+    pub async fn end_owner(&self, owner: &Owner) {
+        for id in self.store.remove_all(owner).await {
+            self.removed(id, Ended::Orphaned, "its session has ended");
+        }
+    }
+
+    /// Whether `owner` has tasks, finished ones included.
+    pub async fn has_tasks(&self, owner: &Owner) -> bool {
+        self.store.has_any(owner).await
+    }
+
+    /// Registers a call that is about to run, and gives the receiver that stops it.
+    pub(super) fn register(&self, id: TaskId) -> oneshot::Receiver<&'static str> {
+        let (stop, stopped) = oneshot::channel();
+        self.running.lock().insert(id, Running { since: Instant::now(), stop });
+        stopped
+    }
+
+    /// Changes a task, unless it has ended.
+    ///
+    /// # Errors
+    /// `Ok(None)` if it is gone, [`Illegal`] if it is in a terminal state.
+    pub(super) async fn change(&self, owner: &Owner, id: TaskId, change: Change) -> Result<Option<Task>, Illegal> {
+        loop {
+            let Some(task) = self.store.get(owner, id).await else { return Ok(None) };
+            let next = task.after(change.clone(), now())?;
+            if self.store.replace(next.clone()).await {
+                return Ok(Some(next));
+            }
+        }
+    }
+
+    /// Ends a task as its call did. Without effect if somebody else ended it before.
+    pub(super) async fn finish(&self, owner: &Owner, id: TaskId, change: Change) {
+        let status = if matches!(change, Change::Complete(_)) { Ended::Completed } else { Ended::Failed };
+        if let Ok(Some(task)) = self.change(owner, id, change).await {
+            self.ended(id, status, task.status_message.as_deref(), "");
+        }
+    }
+
+    /// Cancels a task: it is cancelled before this returns, its call shortly after.
+    pub(super) async fn stop(&self, owner: &Owner, id: TaskId) -> Result<Task, RpcError> {
+        match self.change(owner, id, Change::Cancel).await {
+            Ok(Some(task)) => {
+                self.ended(id, Ended::Cancelled, None, "tasks/cancel");
+                Ok(task)
+            }
+            Ok(None) => Err(not_found()),
+            Err(illegal) => Err(RpcError::invalid_params(format!("Cannot cancel task: {illegal}"))),
+        }
+    }
+
+    fn removed(&self, id: TaskId, status: Ended, why: &'static str) {
+        self.ended(id, status, None, why);
+        self.observer.emit(events::TaskRemoved { task: id });
+    }
+
+    /// Takes a call out of those that run, if it still does, and stops it.
+    fn ended(&self, id: TaskId, status: Ended, message: Option<&str>, why: &'static str) {
+        let Some(running) = self.running.lock().remove(&id) else { return };
+        self.observer.emit(events::TaskEnded { task: id, status, after: running.since.elapsed(), message });
+        // Where the call has ended by itself nobody listens any more.
+        let _ = running.stop.send(why);
+    }
+}
+
+/// Milliseconds since the Unix epoch.
+pub(super) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

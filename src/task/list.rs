@@ -1,0 +1,58 @@
+//! `tasks/list` (section "Listing Tasks"), with cursors that only their owner can use.
+
+use std::{fmt::Write as _, hash::BuildHasher as _};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
+
+use super::{Engine, Reply, reply::view};
+use crate::{
+    identity::Owner,
+    wire::{Message, RpcError, object::Members},
+};
+
+/// How many tasks a page has at most.
+const PAGE: usize = 50;
+
+impl Engine {
+    /// Answers with a page of the owner's tasks, in the order of their creation.
+    ///
+    /// # Errors
+    /// -32602 for a cursor that was not given to this owner.
+    pub async fn list(&self, owner: &Owner, request: &Message) -> Result<Reply, RpcError> {
+        let params = request.params().map(Members::parse).transpose();
+        let params = params.map_err(|error| RpcError::invalid_params(format!("Invalid params: {error}")))?;
+        let after = match params.as_ref().and_then(|params| Some((params.get("cursor")?, params.text("cursor")))) {
+            None => None,
+            Some((_, Some(cursor))) => Some(self.place(owner, &cursor)?),
+            Some((_, None)) => return Err(RpcError::invalid_params("Invalid params: params.cursor must be a string")),
+        };
+        // One more than a page tells whether there is a next one.
+        let tasks = self.store.list(owner, after, PAGE + 1).await;
+        let mut result = String::with_capacity(64 + 256 * tasks.len().min(PAGE));
+        result.push_str("{\"tasks\":[");
+        for (at, (_, task)) in tasks.iter().take(PAGE).enumerate() {
+            if at > 0 {
+                result.push(',');
+            }
+            view(task).write(&mut result);
+        }
+        result.push(']');
+        if tasks.len() > PAGE {
+            // Writing to a String cannot fail.
+            let _ = write!(result, r#","nextCursor":"{}""#, self.cursor(owner, tasks[PAGE - 1].0));
+        }
+        result.push('}');
+        Ok(Reply::result(request, &result))
+    }
+
+    fn cursor(&self, owner: &Owner, place: u64) -> String {
+        let seal = self.cursor_key.hash_one((owner, place));
+        BASE64.encode([place.to_le_bytes(), seal.to_le_bytes()].concat())
+    }
+
+    fn place(&self, owner: &Owner, cursor: &str) -> Result<u64, RpcError> {
+        let bytes = BASE64.decode(cursor).ok().and_then(|bytes| bytes.first_chunk::<8>().copied());
+        let place = bytes.map(u64::from_le_bytes).filter(|place| self.cursor(owner, *place) == cursor);
+        place.ok_or_else(|| RpcError::invalid_params("Invalid cursor: use a nextCursor as it was given, or none"))
+    }
+}

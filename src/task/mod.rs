@@ -1,0 +1,22 @@
+//! The product: a tool call that its caller can leave, poll, list, cancel and collect.
+//!
+//! The engine knows no wire form of tasks. It has a state machine, an owner, deadlines and the raw bytes of the outcome;
+//! the files named for a method turn the wire into engine calls and back.
+
+mod cancel;
+mod create;
+mod engine;
+mod get;
+mod list;
+mod outcome;
+mod reply;
+mod result;
+mod runner;
+mod state;
+pub mod store;
+
+pub use create::Created;
+pub use engine::{Engine, Limits};
+pub use reply::Reply;
+pub use result::Waiter;
+pub use state::{Change, Illegal, Outcome, State, Task, TaskId};

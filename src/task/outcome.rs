@@ -1,0 +1,84 @@
+//! How an ending of a call becomes the end of its task (section "Task Execution Errors").
+
+use bytes::Bytes;
+
+use super::{Change, Outcome};
+use crate::{
+    upstream::{Ending, Failure, excerpt},
+    wire::{RpcError, legacy, message},
+};
+
+/// The change that `ending` means, where a result of more than `max_result` bytes is not kept.
+pub(super) fn of(ending: Ending, max_result: usize) -> Change {
+    let response = match ending {
+        Ok(response) => response,
+        Err(Failure::TooLarge(_)) => return too_large(max_result),
+        Err(failure) => return failed(failure.to_string()),
+    };
+    let Some((kind, raw)) = response.outcome() else { return failed("the answer is no response".to_owned()) };
+    if raw.len() > max_result {
+        return too_large(max_result);
+    }
+    // A copy: a slice would keep the whole buffer that it was read into.
+    let kept = Bytes::copy_from_slice(raw.as_bytes());
+    match kind {
+        message::Outcome::Result if legacy::is_error(raw) => {
+            let text = legacy::first_text(raw).unwrap_or_else(|| "the tool reported an error".to_owned());
+            Change::Fail(Outcome::Result(kept), excerpt(&text).into())
+        }
+        message::Outcome::Result => Change::Complete(Outcome::Result(kept)),
+        message::Outcome::Error => {
+            let text = legacy::error_message(raw).unwrap_or_else(|| raw.to_owned());
+            Change::Fail(Outcome::Error(kept), excerpt(&text).into())
+        }
+    }
+}
+
+/// A failure without an answer of the upstream.
+pub(super) fn failed(why: String) -> Change {
+    let error = RpcError::internal(why);
+    Change::Fail(Outcome::Error(error.to_raw().into()), error.message.into())
+}
+
+fn too_large(max_result: usize) -> Change {
+    failed(format!("limit reached: the result is larger than max_result = {max_result} bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Message;
+
+    fn of_response(rest: &str, max_result: usize) -> (String, String) {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,{rest}}}"#);
+        match of(Message::parse(text.into()).map_err(|_| Failure::Abandoned), max_result) {
+            Change::Complete(Outcome::Result(raw)) => ("completed".into(), text_of(&raw)),
+            Change::Fail(Outcome::Result(raw), why) => (format!("failed: {why}"), text_of(&raw)),
+            Change::Fail(Outcome::Error(raw), why) => (format!("error: {why}"), text_of(&raw)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn text_of(raw: &Bytes) -> String {
+        String::from_utf8(raw.to_vec()).expect("text")
+    }
+
+    #[test]
+    fn a_result_completes_an_error_result_fails_and_both_are_kept_as_they_are() {
+        let (good, bad) = (r#"{"content":[]}"#, r#"{"isError":true,"content":[{"type":"text","text":"no disk"}]}"#);
+        assert_eq!(of_response(&format!("\"result\":{good}"), 100), ("completed".into(), good.into()));
+        assert_eq!(of_response(&format!("\"result\":{bad}"), 100), ("failed: no disk".into(), bad.into()));
+    }
+
+    #[test]
+    fn a_json_rpc_error_fails_with_its_message_and_is_kept_as_it_is() {
+        let error = r#"{"code":-1,"message":"broken","data":{"x":[1]}}"#;
+        assert_eq!(of_response(&format!("\"error\":{error}"), 100), ("error: broken".into(), error.into()));
+    }
+
+    #[test]
+    fn a_result_over_the_limit_fails_and_names_it() {
+        let (status, _) = of_response(r#""result":{"content":[]}"#, 5);
+        assert!(status.contains("max_result = 5 bytes"), "{status}");
+    }
+}

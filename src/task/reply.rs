@@ -1,0 +1,58 @@
+//! Tasks as the legacy dialect writes them, and the parameters of the task methods.
+
+use super::{State, Task, TaskId, result::Waiter};
+use crate::wire::{
+    Message, Parts, RpcError,
+    legacy::{Status, TaskView},
+    message::result_response,
+    object::Members,
+};
+
+/// What a task method answers.
+#[derive(Debug)]
+pub enum Reply {
+    /// A response that is ready.
+    Ready(Parts),
+    /// A response that will come when the task ends.
+    Wait(Box<Waiter>),
+}
+
+impl Reply {
+    /// A response with that raw `result`.
+    pub(super) fn result(request: &Message, result: &str) -> Self {
+        Self::Ready(result_response(request.id().unwrap_or("null"), result).into())
+    }
+}
+
+/// The wire form of a task.
+pub(super) fn view(task: &Task) -> TaskView<'_> {
+    TaskView {
+        id: task.id,
+        status: match task.state {
+            State::Working => Status::Working,
+            State::Completed(_) => Status::Completed,
+            State::Failed(_) => Status::Failed,
+            State::Cancelled => Status::Cancelled,
+        },
+        status_message: task.status_message.as_deref(),
+        created_at: task.created_at,
+        last_updated_at: task.last_updated_at,
+        ttl: task.ttl,
+        poll_interval: task.poll_interval,
+    }
+}
+
+/// `params.taskId`, which alone says which task is meant.
+pub(super) fn task_id(request: &Message) -> Result<TaskId, RpcError> {
+    let params = request.params().map(Members::parse).transpose();
+    let params = params.map_err(|error| RpcError::invalid_params(format!("Invalid params: {error}")))?;
+    let id = params.and_then(|params| params.text("taskId"));
+    let id = id.ok_or_else(|| RpcError::invalid_params("Invalid params: params.taskId must be a string"))?;
+    // Only the form that was given out is an id.
+    id.parse::<TaskId>().ok().filter(|uuid| uuid.to_string() == id).ok_or_else(not_found)
+}
+
+/// The one answer for ids that are unknown, foreign or expired.
+pub(super) fn not_found() -> RpcError {
+    RpcError::invalid_params("Task not found: no task of yours has this id, or its ttl is over")
+}

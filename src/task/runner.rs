@@ -1,0 +1,131 @@
+//! The call behind a task, from its turn to its outcome, detached from every connection of the client.
+
+use std::{sync::Arc, time::Duration};
+
+use http::HeaderMap;
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{Change, Engine, TaskId, outcome};
+use crate::{
+    identity::Owner,
+    limit::{Admission, Permit},
+    observe::events,
+    session::{Call, CallOptions, Use},
+    upstream::{Ending, Item, Purpose},
+    wire::{Kind, Message, Method, legacy},
+};
+
+/// What an answer may be larger than the result inside it, in bytes.
+const ENVELOPE: usize = 64 * 1024;
+
+/// Everything that one call needs.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub engine: Arc<Engine>,
+    pub session: Use,
+    pub id: TaskId,
+    pub request: Message,
+    pub headers: HeaderMap,
+    pub timeout: Duration,
+    pub max_result: usize,
+    /// When the call has to be over at the latest, so that there is time to collect.
+    pub give_up: Instant,
+}
+
+impl Run {
+    /// Runs the call. `started` resolves when the task has been acknowledged, `stopped` when nobody wants it any more.
+    pub(super) async fn run(
+        self,
+        started: oneshot::Receiver<()>,
+        admission: Admission,
+        mut stopped: oneshot::Receiver<&'static str>,
+    ) {
+        // An error is the usual case: the sender is dropped with the answer that carried it.
+        let _ = started.await;
+        let turn = tokio::select! {
+            turn = self.turn(admission) => turn,
+            _ = &mut stopped => return,
+        };
+        // Held until the exchange is over.
+        let Some(_permit) = turn else {
+            let why = "the task waited for its turn until it could not have finished within its ttl";
+            return self.finish(outcome::failed(why.to_owned())).await;
+        };
+        let options =
+            CallOptions { purpose: Purpose::Background, max_answer: self.max_result.saturating_add(ENVELOPE) };
+        let call = match self.session.get().call(&self.request, self.headers.clone(), options) {
+            Ok(call) => call,
+            Err(too_many) => return self.finish(outcome::failed(too_many.to_string())).await,
+        };
+        let limit = self.give_up.min(Instant::now() + self.timeout);
+        tokio::select! {
+            ending = self.follow(&call) => self.finish(outcome::of(ending, self.max_result)).await,
+            why = &mut stopped => self.cancel(&call, why.unwrap_or("the process stops")).await,
+            () = tokio::time::sleep_until(limit) => {
+                let timeout = humantime::format_duration(self.timeout);
+                let why = format!("timeout = {timeout} is over and the call was cancelled");
+                self.finish(outcome::failed(why.clone())).await;
+                self.cancel(&call, &why).await;
+            }
+        }
+    }
+
+    /// Waits for the turn, as long as there is a point in it.
+    async fn turn(&self, admission: Admission) -> Option<Permit> {
+        let waiting = match admission {
+            Admission::Now(permit) => return Some(permit),
+            Admission::Queued(waiting) => waiting,
+        };
+        let _in_queue = InQueue(&self.engine);
+        let permit = tokio::time::timeout_at(self.give_up, waiting.turn()).await.ok().flatten()?;
+        self.tell("Running.".to_owned()).await;
+        Some(permit)
+    }
+
+    /// Takes in what the upstream sends until the end.
+    async fn follow(&self, call: &Call) -> Ending {
+        loop {
+            match call.exchange.next().await {
+                Some(Item::Message(message)) => self.take(message).await,
+                Some(Item::End(ending)) => return ending,
+                None => return Err(crate::upstream::Failure::Abandoned),
+            }
+        }
+    }
+
+    async fn take(&self, message: Message) {
+        if (message.kind(), message.method()) == (Kind::Notification, Method::Progress) {
+            if let Some(text) = message.params().and_then(legacy::progress_text) {
+                self.tell(text).await;
+            }
+        } else {
+            self.session.get().push(legacy::related(&message, self.id));
+        }
+    }
+
+    async fn tell(&self, text: String) {
+        // A task that has ended says something better.
+        let _ = self.engine.change(self.owner(), self.id, Change::Message(text.into())).await;
+    }
+
+    async fn finish(&self, change: Change) {
+        self.engine.finish(self.owner(), self.id, change).await;
+    }
+
+    async fn cancel(&self, call: &Call, why: &str) {
+        self.session.get().cancel_call(call.exchange.number, why, self.headers.clone()).await;
+    }
+
+    fn owner(&self) -> &Owner {
+        &self.session.get().owner
+    }
+}
+
+/// Counts a task as queued while it lives.
+struct InQueue<'a>(&'a Engine);
+
+impl Drop for InQueue<'_> {
+    fn drop(&mut self) {
+        self.0.observer.emit(events::TaskLeftQueue);
+    }
+}

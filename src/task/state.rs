@@ -1,0 +1,184 @@
+//! The state machine of a task, pure (revision 2025-11-25, "Task Status Lifecycle").
+
+use std::{fmt, sync::Arc};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::identity::Owner;
+
+/// A task's id: 122 random bits.
+pub type TaskId = Uuid;
+
+/// A task as it is stored. A change makes a new value with the next version.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// The id, given by the receiver.
+    pub id: TaskId,
+    /// Who may see it.
+    pub owner: Owner,
+    /// Where it stands.
+    pub state: State,
+    /// A text for a person.
+    pub status_message: Option<Arc<str>>,
+    /// Milliseconds since the Unix epoch.
+    pub created_at: u64,
+    /// Milliseconds since the Unix epoch.
+    pub last_updated_at: u64,
+    /// Milliseconds from creation to removal.
+    pub ttl: u64,
+    /// Milliseconds between polls, as a suggestion.
+    pub poll_interval: u64,
+    /// When it is removed, by this process's clock.
+    pub expires: Instant,
+    /// Counts the changes, so that a change can be refused if another came first.
+    pub version: u32,
+}
+
+/// The states. The three last are final.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The call runs, or waits for its turn.
+    Working,
+    /// The call gave a result.
+    Completed(Outcome),
+    /// The call gave an error, or an error result, or none.
+    Failed(Outcome),
+    /// Somebody cancelled it first.
+    Cancelled,
+}
+
+/// The raw JSON that the call gave, in memory of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The `result` member.
+    Result(Bytes),
+    /// The `error` member.
+    Error(Bytes),
+}
+
+/// What can happen to a task.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// The text for a person is another one.
+    Message(Arc<str>),
+    /// The call gave a result that counts as success.
+    Complete(Outcome),
+    /// The call did not succeed, and why.
+    Fail(Outcome, Arc<str>),
+    /// The requestor wants it no more.
+    Cancel,
+}
+
+/// A change that the state does not allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Illegal {
+    /// The final state that the task is in.
+    pub state: &'static str,
+}
+
+impl fmt::Display for Illegal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the task is already in terminal status '{}'", self.state)
+    }
+}
+
+impl State {
+    /// Whether no change is possible any more.
+    #[must_use]
+    pub const fn is_terminal(&self) -> bool {
+        !matches!(self, Self::Working)
+    }
+
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Working => "working",
+            Self::Completed(_) => "completed",
+            Self::Failed(_) => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl Task {
+    /// The task after `change`, at the time `now` in milliseconds since the Unix epoch.
+    ///
+    /// # Errors
+    /// [`Illegal`] if the task is in a terminal state: those are never left.
+    pub fn after(&self, change: Change, now: u64) -> Result<Self, Illegal> {
+        if self.state.is_terminal() {
+            return Err(Illegal { state: self.state.name() });
+        }
+        let (state, status_message) = match change {
+            Change::Message(message) => (State::Working, Some(message)),
+            Change::Complete(outcome) => (State::Completed(outcome), None),
+            Change::Fail(outcome, message) => (State::Failed(outcome), Some(message)),
+            Change::Cancel => (State::Cancelled, Some("The task was cancelled by request.".into())),
+        };
+        Ok(Self {
+            state,
+            status_message,
+            last_updated_at: now.max(self.last_updated_at),
+            version: self.version.wrapping_add(1),
+            ..self.clone()
+        })
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::task) fn task(owner: &Owner) -> Task {
+        Task {
+            id: Uuid::new_v4(),
+            owner: owner.clone(),
+            state: State::Working,
+            status_message: None,
+            created_at: 1000,
+            last_updated_at: 1000,
+            ttl: 60_000,
+            poll_interval: 1000,
+            expires: Instant::now() + std::time::Duration::from_secs(60),
+            version: 0,
+        }
+    }
+
+    fn changes() -> [Change; 4] {
+        let outcome = || Outcome::Result("{}".into());
+        [
+            Change::Message("m".into()),
+            Change::Complete(outcome()),
+            Change::Fail(outcome(), "why".into()),
+            Change::Cancel,
+        ]
+    }
+
+    fn owner() -> Owner {
+        Owner::Principal("ann".into())
+    }
+
+    #[test]
+    fn a_working_task_may_go_on_complete_fail_or_be_cancelled() {
+        let names = changes().map(|change| task(&owner()).after(change, 2000).map(|task| task.state.name()));
+        assert_eq!(names, [Ok("working"), Ok("completed"), Ok("failed"), Ok("cancelled")]);
+    }
+
+    #[test]
+    fn a_terminal_state_is_never_left() {
+        for last in changes().into_iter().skip(1) {
+            let ended = task(&owner()).after(last, 2000).expect("legal");
+            for change in changes() {
+                let state = ended.state.name();
+                assert_eq!(ended.after(change, 3000).err(), Some(Illegal { state }));
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_moves_the_time_forward_only_and_the_version_by_one() {
+        let changed = task(&owner()).after(Change::Cancel, 500).expect("legal");
+        assert_eq!((changed.last_updated_at, changed.created_at, changed.version), (1000, 1000, 1));
+    }
+}

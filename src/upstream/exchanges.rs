@@ -1,0 +1,201 @@
+//! The requests in flight on one link. An exchange outlives the handler that started it: a handler only listens.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+use tokio::task::AbortHandle;
+
+use super::{
+    Failure,
+    outbox::{Item, Outbox, Pushed},
+};
+use crate::{
+    observe::{Observer, events},
+    wire::Message,
+};
+
+/// How many requests of one session may be in flight at once.
+pub const MAX_IN_FLIGHT: usize = 1024;
+
+/// How an exchange ends: with the upstream's response, or without one.
+pub type Ending = Result<Message, Failure>;
+
+/// The exchanges of one link by the number that stands for the client's id towards the upstream.
+#[derive(Debug)]
+pub struct Exchanges {
+    next: AtomicU64,
+    open: Mutex<HashMap<u64, Open>>,
+    observer: Arc<Observer>,
+}
+
+#[derive(Debug)]
+struct Open {
+    outbox: Arc<Outbox<Ending>>,
+    streams: Arc<AtomicBool>,
+    client_id: Option<Box<str>>,
+    purpose: Purpose,
+    transport: Option<AbortHandle>,
+}
+
+/// Who waits for an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A client's open request.
+    Foreground,
+    /// A task.
+    Background,
+}
+
+/// The session has [`MAX_IN_FLIGHT`] requests in flight.
+#[derive(Debug)]
+pub struct TooMany;
+
+impl fmt::Display for TooMany {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "limit reached: the session has {MAX_IN_FLIGHT} requests in flight; wait for some of them to end")
+    }
+}
+
+/// The listening end of an exchange. Dropping it does not stop the exchange.
+#[derive(Debug)]
+pub struct Exchange {
+    /// The number that stands for the client's id and progress token towards the upstream.
+    pub number: u64,
+    outbox: Arc<Outbox<Ending>>,
+    streams: Arc<AtomicBool>,
+}
+
+impl Exchange {
+    /// Waits for what comes next; `None` after the end.
+    pub async fn next(&self) -> Option<Item<Ending>> {
+        self.outbox.next().await
+    }
+
+    /// Whether the upstream answers with a stream.
+    #[must_use]
+    pub fn streams(&self) -> bool {
+        self.streams.load(Ordering::Acquire)
+    }
+}
+
+impl Exchanges {
+    /// No exchanges yet.
+    #[must_use]
+    pub fn new(observer: Arc<Observer>) -> Arc<Self> {
+        Arc::new(Self { next: AtomicU64::new(1), open: Mutex::default(), observer })
+    }
+
+    /// Registers a new exchange, for the client's request `client_id` if there is one.
+    ///
+    /// # Errors
+    /// [`TooMany`]
+    pub fn begin(&self, client_id: Option<&str>, purpose: Purpose) -> Result<Exchange, TooMany> {
+        let mut open = self.open.lock();
+        if open.len() >= MAX_IN_FLIGHT {
+            return Err(TooMany);
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let outbox = Arc::<Outbox<Ending>>::default();
+        let streams = Arc::<AtomicBool>::default();
+        let exchange = Exchange { number, outbox: Arc::clone(&outbox), streams: Arc::clone(&streams) };
+        open.insert(number, Open { outbox, streams, client_id: client_id.map(Box::from), purpose, transport: None });
+        Ok(exchange)
+    }
+
+    /// Names the task that moves the exchange's bytes, to be stopped when the exchange is abandoned.
+    pub fn carried_by(&self, number: u64, transport: AbortHandle) {
+        if let Some(open) = self.open.lock().get_mut(&number) {
+            open.transport = Some(transport);
+        }
+    }
+
+    /// Notes that the upstream answers with a stream.
+    pub fn streams(&self, number: u64) {
+        if let Some(open) = self.open.lock().get(&number) {
+            open.streams.store(true, Ordering::Release);
+        }
+    }
+
+    /// Hands a message of the upstream to whoever listens to the exchange. Gives it back if there is no such exchange.
+    ///
+    /// # Errors
+    /// The message, for a number that is unknown or has ended.
+    pub fn push(&self, number: u64, message: Message) -> Result<(), Message> {
+        let Some(outbox) = self.open.lock().get(&number).map(|open| Arc::clone(&open.outbox)) else {
+            return Err(message);
+        };
+        match outbox.push(message) {
+            Pushed::Kept => {}
+            Pushed::Dropped(count) => self.observer.emit(events::MessagesDropped { count }),
+            Pushed::Full => self.end(number, Err(Failure::ClientTooSlow)),
+        }
+        Ok(())
+    }
+
+    /// Ends an exchange. An ending for an unknown number, late or invented, is counted and dropped.
+    pub fn end(&self, number: u64, ending: Ending) {
+        let open = self.open.lock().remove(&number);
+        match (open, ending) {
+            (Some(open), ending) => open.outbox.end(ending),
+            (None, Ok(_)) => self.observer.emit(events::UnknownResponse),
+            (None, Err(_)) => {}
+        }
+    }
+
+    /// Ends an exchange that was cancelled without waiting for the upstream, and stops what carries it.
+    pub fn cancel(&self, number: u64) {
+        if let Some(open) = self.open.lock().remove(&number) {
+            open.outbox.end(Err(Failure::Cancelled));
+            if let Some(transport) = open.transport {
+                transport.abort();
+            }
+        }
+    }
+
+    /// Ends every exchange for the same reason.
+    pub fn abandon_all(&self, failure: &Failure) {
+        let all = std::mem::take(&mut *self.open.lock());
+        for open in all.into_values() {
+            open.outbox.end(Err(failure.clone()));
+            if let Some(transport) = open.transport {
+                transport.abort();
+            }
+        }
+    }
+
+    /// The foreground exchange that stands for the client's request `client_id`, the newest if the client has used
+    /// the id twice.
+    #[must_use]
+    pub fn of_client(&self, client_id: &str) -> Option<u64> {
+        let open = self.open.lock();
+        let matching = open.iter().filter(|(_, open)| open.client_id.as_deref() == Some(client_id));
+        matching.map(|(number, _)| *number).max()
+    }
+
+    /// The exchange to which a message belongs that does not say so: the only one in flight, if there is just one.
+    #[must_use]
+    pub fn only(&self) -> Option<u64> {
+        let open = self.open.lock();
+        if open.len() == 1 { open.keys().next().copied() } else { None }
+    }
+
+    /// The newest exchange that a client's request waits for.
+    #[must_use]
+    pub fn newest_foreground(&self) -> Option<u64> {
+        let open = self.open.lock();
+        open.iter().filter(|(_, open)| open.purpose == Purpose::Foreground).map(|(number, _)| *number).max()
+    }
+
+    /// Whether an exchange has not ended.
+    #[must_use]
+    pub fn is_open(&self, number: u64) -> bool {
+        self.open.lock().contains_key(&number)
+    }
+}

@@ -1,0 +1,100 @@
+//! Why an exchange with an upstream ended without a response.
+
+use std::{fmt, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+
+use crate::wire::RpcError;
+
+/// The ways in which an upstream does not answer. None of them is ever answered with a second try of a tool call.
+#[derive(Clone, Debug)]
+pub enum Failure {
+    /// No connection could be made, or it broke before an answer.
+    Unreachable(String),
+    /// The upstream answered with an HTTP error, which a plain call passes on as it is.
+    Http(Box<HttpError>),
+    /// The upstream does not know the session any more.
+    SessionLost,
+    /// The answer is not what the protocol asks for.
+    BadAnswer(String),
+    /// The answer's stream ended before the response.
+    Incomplete(String),
+    /// The answer is larger than the limit, in bytes.
+    TooLarge(usize),
+    /// The stdio child is gone.
+    ProcessEnded(String),
+    /// The client reads too slowly for what the upstream asks of it.
+    ClientTooSlow,
+    /// The session ended first.
+    Abandoned,
+    /// The requestor cancelled the request, so that it gets no response.
+    Cancelled,
+    /// The upstream did not answer in time.
+    TimedOut(Duration),
+}
+
+/// An upstream's answer with an HTTP error status.
+#[derive(Clone, Debug)]
+pub struct HttpError {
+    /// The status.
+    pub status: StatusCode,
+    /// All headers of the answer.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(why) => write!(f, "the MCP server behind taskgate cannot be reached: {why}"),
+            Self::Http(error) => {
+                let status = error.status;
+                write!(f, "the MCP server behind taskgate answered HTTP {status}")?;
+                let text = String::from_utf8_lossy(&error.body);
+                let text = text.trim();
+                if !text.is_empty() {
+                    write!(f, ": {}", excerpt(text))?;
+                }
+                Ok(())
+            }
+            Self::SessionLost => {
+                f.write_str("the MCP server behind taskgate has ended the session; initialize a new one")
+            }
+            Self::BadAnswer(why) => write!(f, "the MCP server behind taskgate gave an invalid answer: {why}"),
+            Self::Incomplete(why) => {
+                write!(f, "the MCP server behind taskgate ended its answer before the response: {why}")
+            }
+            Self::TooLarge(limit) => {
+                write!(f, "the answer of the MCP server behind taskgate is larger than the limit of {limit} bytes")
+            }
+            Self::ProcessEnded(why) => write!(f, "the MCP server process behind taskgate has ended: {why}"),
+            Self::ClientTooSlow => {
+                f.write_str("the client does not read what the server sends it; the stream was ended")
+            }
+            Self::Abandoned => f.write_str("the call was abandoned because its session has ended"),
+            Self::Cancelled => f.write_str("the request was cancelled"),
+            Self::TimedOut(limit) => {
+                let limit = humantime::format_duration(*limit);
+                write!(f, "the MCP server behind taskgate did not answer within {limit}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<&Failure> for RpcError {
+    fn from(failure: &Failure) -> Self {
+        Self::internal(failure.to_string())
+    }
+}
+
+/// The beginning of a text that a stranger wrote, fit for a message.
+#[must_use]
+pub fn excerpt(text: &str) -> &str {
+    const LONGEST: usize = 500;
+    let end = text.char_indices().nth(LONGEST).map_or(text.len(), |(at, _)| at);
+    &text[..end]
+}

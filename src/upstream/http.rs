@@ -1,0 +1,391 @@
+//! Streamable HTTP towards an upstream (revision 2025-11-25, "Transports", and the two before it).
+
+use std::{
+    fmt,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri,
+    header::{ACCEPT, CONTENT_TYPE},
+};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Incoming};
+use hyper_rustls::HttpsConnector;
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{Failure, HttpError, Inbound, Link, MAX_MESSAGE, Outgoing, Sending};
+use crate::wire::{Message, Version, sse::Decoder};
+
+/// The header of the session.
+pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+/// The header of the revision that was agreed.
+pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+/// The header that resumes a stream.
+pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Shorter than the keep-alive of the usual servers (5 s), so that no request meets a connection that is being closed.
+const POOL_IDLE: Duration = Duration::from_secs(4);
+/// How much of an HTTP error's body is kept, in bytes.
+const MAX_ERROR_BODY: usize = 64 * 1024;
+/// The pause before a stream that has ended is opened again, where the upstream names none.
+const REOPEN_AFTER: Duration = Duration::from_secs(1);
+/// The longest pause that an upstream may ask for.
+const MAX_RETRY: Duration = Duration::from_secs(30);
+/// How often a broken answer is tried to be resumed while the upstream cannot be reached.
+const RESUME_ATTEMPTS: u32 = 10;
+/// How long the end of a session may take upstream.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+type Connection = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// One configured HTTP upstream and its connections.
+#[derive(Clone)]
+pub struct Server {
+    uri: Uri,
+    client: Connection,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("uri", &self.uri).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Prepares for connections to `uri`; none is made yet.
+    ///
+    /// # Errors
+    /// A sentence, if TLS cannot be set up for an `https` address.
+    pub fn new(uri: Uri) -> Result<Self, String> {
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        let tls = tls_config(uri.scheme_str() == Some("https"))?;
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(POOL_IDLE)
+            .pool_timer(TokioTimer::new())
+            .build(HttpsConnector::from((connector, tls)));
+        Ok(Self { uri, client })
+    }
+
+    pub(super) fn connect(&self, inbound: Inbound) -> HttpLink {
+        let shared = Shared {
+            server: self.clone(),
+            inbound,
+            session: OnceLock::new(),
+            version: OnceLock::new(),
+            lost: AtomicBool::new(false),
+            listening: AtomicBool::new(false),
+            closed: CancellationToken::new(),
+        };
+        HttpLink(Arc::new(shared))
+    }
+}
+
+/// The system's roots are only read where they are needed.
+fn tls_config(needed: bool) -> Result<rustls::ClientConfig, String> {
+    use hyper_rustls::ConfigBuilderExt;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("TLS cannot be set up: {error}"))?;
+    let builder = if needed {
+        builder
+            .with_native_roots()
+            .map_err(|error| format!("the system's root certificates cannot be read: {error}"))?
+    } else {
+        builder.with_root_certificates(rustls::RootCertStore::empty())
+    };
+    Ok(builder.with_no_client_auth())
+}
+
+/// A session with an HTTP upstream.
+#[derive(Debug)]
+pub struct HttpLink(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    server: Server,
+    inbound: Inbound,
+    /// The upstream's session id: set by the answer to `initialize`, if the upstream has sessions.
+    session: OnceLock<HeaderValue>,
+    version: OnceLock<Version>,
+    lost: AtomicBool,
+    listening: AtomicBool,
+    closed: CancellationToken,
+}
+
+impl Link for HttpLink {
+    fn request(&self, outgoing: Outgoing) {
+        let shared = Arc::clone(&self.0);
+        let number = outgoing.number;
+        let exchanges = Arc::clone(&self.0.inbound.exchanges);
+        let task = tokio::spawn(async move {
+            let ended = shared.exchange(outgoing).await;
+            // Without effect where the response has arrived and ended the exchange.
+            shared.inbound.exchanges.end(number, Err(ended.err().unwrap_or_else(no_response)));
+        });
+        exchanges.carried_by(number, task.abort_handle());
+    }
+
+    fn send(&self, message: Bytes, headers: HeaderMap) -> Sending<'_> {
+        Box::pin(async move {
+            let response = self.0.post(message, headers).await?;
+            if response.status().is_success() { Ok(()) } else { Err(self.0.refusal(response).await) }
+        })
+    }
+
+    fn listen(&self, headers: HeaderMap) {
+        if self.0.listening.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let shared = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            let closed = shared.closed.clone();
+            closed.run_until_cancelled(shared.listen(headers)).await;
+        });
+    }
+
+    fn agreed(&self, version: Version) {
+        let _ = self.0.version.set(version);
+    }
+
+    fn is_lost(&self) -> bool {
+        self.0.lost.load(Ordering::Acquire)
+    }
+
+    fn close(&self, headers: HeaderMap) {
+        if self.0.closed.is_cancelled() {
+            return;
+        }
+        self.0.closed.cancel();
+        self.0.inbound.exchanges.abandon_all(&Failure::Abandoned);
+        if self.0.session.get().is_none() || self.is_lost() {
+            return;
+        }
+        let shared = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            let request = shared.request(Method::DELETE, headers, Bytes::new());
+            // An upstream that does not take the DELETE ends its session by itself.
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, shared.server.client.request(request)).await;
+        });
+    }
+}
+
+impl Shared {
+    /// Carries one exchange from the request to the end of its answer.
+    async fn exchange(&self, outgoing: Outgoing) -> Result<(), Failure> {
+        let Outgoing { number, message, headers, max_answer } = outgoing;
+        let response = self.post(message, headers).await?;
+        if !response.status().is_success() {
+            return Err(self.refusal(response).await);
+        }
+        if let Some(session) = response.headers().get(SESSION_ID) {
+            let _ = self.session.set(session.clone());
+        }
+        match media_type(response.headers()) {
+            "application/json" => {
+                let body = read(response.into_body(), max_answer).await?;
+                for message in parse(body)? {
+                    self.inbound.deliver(message, Some(number));
+                }
+                Ok(())
+            }
+            "text/event-stream" => {
+                self.inbound.exchanges.streams(number);
+                self.answer(response.into_body(), max_answer, number).await
+            }
+            other => {
+                let status = response.status();
+                Err(Failure::BadAnswer(format!("HTTP {status} with the content type {other:?}")))
+            }
+        }
+    }
+
+    async fn post(&self, message: Bytes, mut headers: HeaderMap) -> Result<Response<Incoming>, Failure> {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        let request = self.request(Method::POST, headers, message);
+        self.server.client.request(request).await.map_err(|error| self.unreachable(&error))
+    }
+
+    fn request(&self, method: Method, headers: HeaderMap, body: Bytes) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = self.server.uri.clone();
+        *request.headers_mut() = headers;
+        if let Some(session) = self.session.get() {
+            request.headers_mut().insert(SESSION_ID, session.clone());
+        }
+        if let Some(version) = self.version.get() {
+            request.headers_mut().insert(PROTOCOL_VERSION, HeaderValue::from_static(version.as_str()));
+        }
+        request
+    }
+
+    /// Reads an answer that streams. A stream that breaks, or that the upstream closes to be polled, is resumed where
+    /// it gave event ids (section "Resumability and Redelivery"); the request itself is never sent again.
+    async fn answer(&self, mut body: Incoming, limit: usize, number: u64) -> Result<(), Failure> {
+        let mut decoder = Decoder::new(limit);
+        loop {
+            let broken = self.events(body, limit, Some(number), &mut decoder).await;
+            if !self.inbound.exchanges.is_open(number) {
+                return Ok(());
+            }
+            let failure = broken.err().unwrap_or_else(no_response);
+            if matches!(failure, Failure::TooLarge(_) | Failure::BadAnswer(_)) {
+                return Err(failure);
+            }
+            let (id, retry) = (decoder.last_id().cloned(), decoder.retry());
+            let id = id.and_then(|id| HeaderValue::from_maybe_shared(id).ok()).ok_or(failure)?;
+            body = self.resume(id, retry.unwrap_or(REOPEN_AFTER)).await?;
+            decoder.restart();
+        }
+    }
+
+    async fn resume(&self, last_event_id: HeaderValue, retry: Duration) -> Result<Incoming, Failure> {
+        let mut attempt = 1;
+        loop {
+            tokio::time::sleep(retry.min(MAX_RETRY) * attempt).await;
+            let mut headers = HeaderMap::new();
+            headers.insert(LAST_EVENT_ID, last_event_id.clone());
+            match self.get(headers).await {
+                Ok(response) if response.status().is_success() => return Ok(response.into_body()),
+                Ok(response) => return Err(self.refusal(response).await),
+                Err(failure) if attempt == RESUME_ATTEMPTS => return Err(failure),
+                Err(_) => attempt += 1,
+            }
+        }
+    }
+
+    async fn get(&self, mut headers: HeaderMap) -> Result<Response<Incoming>, Failure> {
+        headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        let request = self.request(Method::GET, headers, Bytes::new());
+        self.server.client.request(request).await.map_err(|error| self.unreachable(&error))
+    }
+
+    /// Delivers the messages of one stream until it ends.
+    async fn events(
+        &self,
+        mut body: Incoming,
+        limit: usize,
+        carrier: Option<u64>,
+        decoder: &mut Decoder,
+    ) -> Result<(), Failure> {
+        let mut events = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| Failure::Incomplete(causes(&error)))?;
+            let Ok(chunk) = frame.into_data() else { continue };
+            decoder.push(&chunk, &mut events).map_err(|_| Failure::TooLarge(limit))?;
+            for event in events.drain(..) {
+                // An event without data only primes the client for a reconnection.
+                if !event.data.is_empty() && matches!(event.name.as_str(), "" | "message") {
+                    for message in parse(event.data)? {
+                        self.inbound.deliver(message, carrier);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn listen(&self, headers: HeaderMap) {
+        let mut decoder = Decoder::new(MAX_MESSAGE);
+        loop {
+            let mut headers = headers.clone();
+            if let Some(id) = decoder.last_id().and_then(|id| HeaderValue::from_maybe_shared(id.clone()).ok()) {
+                headers.insert(LAST_EVENT_ID, id);
+            }
+            if let Ok(response) = self.get(headers).await {
+                // 405: the upstream has no such stream. Other refusals would not change either.
+                if response.status().is_client_error() || media_type(response.headers()) != "text/event-stream" {
+                    return;
+                }
+                if let Err(failure) = self.events(response.into_body(), MAX_MESSAGE, None, &mut decoder).await {
+                    tracing::debug!(%failure, "the upstream's GET stream broke");
+                }
+            }
+            decoder.restart();
+            tokio::time::sleep(decoder.retry().unwrap_or(REOPEN_AFTER).min(MAX_RETRY)).await;
+        }
+    }
+
+    /// The failure that an HTTP error status stands for.
+    async fn refusal(&self, response: Response<Incoming>) -> Failure {
+        if response.status() == StatusCode::NOT_FOUND && self.session.get().is_some() {
+            self.lost.store(true, Ordering::Release);
+            return Failure::SessionLost;
+        }
+        let (head, body) = response.into_parts();
+        let body = read(body, MAX_ERROR_BODY).await.unwrap_or_default();
+        Failure::Http(Box::new(HttpError { status: head.status, headers: head.headers, body }))
+    }
+
+    fn unreachable(&self, error: &hyper_util::client::legacy::Error) -> Failure {
+        Failure::Unreachable(format!("{}: {}", self.server.uri, causes(error)))
+    }
+}
+
+fn no_response() -> Failure {
+    Failure::Incomplete("the answer has no response to the request".to_owned())
+}
+
+fn parse(document: Bytes) -> Result<Vec<Message>, Failure> {
+    Message::parse_all(document).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))
+}
+
+/// The media type without parameters; empty if there is none.
+fn media_type(headers: &HeaderMap) -> &str {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    value.split(';').next().unwrap_or("").trim()
+}
+
+/// Reads a body of at most `limit` bytes; a body of one frame is not copied.
+async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, Failure> {
+    let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if expected > limit {
+        return Err(Failure::TooLarge(limit));
+    }
+    let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Failure::Incomplete(causes(&error)))?;
+        let Ok(chunk) = frame.into_data() else { continue };
+        if first.is_empty() && rest.is_empty() {
+            first = chunk;
+        } else {
+            if rest.is_empty() {
+                rest.reserve(expected.max(2 * first.len()));
+                rest.extend_from_slice(&std::mem::take(&mut first));
+            }
+            rest.extend_from_slice(&chunk);
+        }
+        if first.len() + rest.len() > limit {
+            return Err(Failure::TooLarge(limit));
+        }
+    }
+    Ok(if rest.is_empty() { first } else { rest.freeze() })
+}
+
+/// An error with its causes, which hyper's own `Display` leaves out.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text.push_str(": ");
+        text.push_str(&next.to_string());
+        cause = next.source();
+    }
+    text
+}

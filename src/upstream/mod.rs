@@ -1,0 +1,84 @@
+//! The servers behind: one [`Link`] a session, one [`Exchange`] a request in flight.
+
+mod exchanges;
+mod failure;
+pub mod http;
+mod inbound;
+mod outbox;
+pub mod stdio;
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use ::http::HeaderMap;
+use bytes::Bytes;
+
+pub use exchanges::{Ending, Exchange, Exchanges, Purpose, TooMany};
+pub use failure::{Failure, HttpError, excerpt};
+pub use inbound::{Inbound, progress_token};
+pub use outbox::{Item, Outbox, Pushed};
+
+use crate::wire::Version;
+
+/// The largest message that is taken from an upstream for a plain call, in bytes.
+pub const MAX_MESSAGE: usize = 64 * 1024 * 1024;
+
+/// A request on its way to an upstream.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// The exchange's number, which is the id inside `message`.
+    pub number: u64,
+    /// The JSON-RPC request.
+    pub message: Bytes,
+    /// The end-to-end headers of the client's request.
+    pub headers: HeaderMap,
+    /// The largest answer to take, in bytes.
+    pub max_answer: usize,
+}
+
+/// What [`Link::send`] returns.
+pub type Sending<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
+
+/// One session's connection with one upstream. What it receives goes to its [`Inbound`].
+pub trait Link: std::fmt::Debug + Send + Sync {
+    /// Starts the exchange `outgoing.number` and returns at once. The exchange ends exactly once, whatever happens.
+    fn request(&self, outgoing: Outgoing);
+
+    /// Sends a notification, or a response to the upstream's own request.
+    ///
+    /// The future fails with the reason if the upstream did not accept it.
+    fn send(&self, message: Bytes, headers: HeaderMap) -> Sending<'_>;
+
+    /// Opens the stream on which the upstream sends what belongs to no request, if it has one and it is not open.
+    fn listen(&self, headers: HeaderMap);
+
+    /// Tells which revision was agreed with the upstream.
+    fn agreed(&self, version: Version);
+
+    /// Whether the upstream has ended the session, so that a client has to start anew.
+    fn is_lost(&self) -> bool;
+
+    /// Ends the session with the upstream in the background; exchanges that are open end as abandoned.
+    fn close(&self, headers: HeaderMap);
+}
+
+/// Makes the links to one configured upstream.
+#[derive(Debug)]
+pub enum Server {
+    /// A server that speaks Streamable HTTP.
+    Http(http::Server),
+    /// A command that speaks on its stdin and stdout.
+    Stdio(stdio::Server),
+}
+
+impl Server {
+    /// A new link, not yet initialised.
+    ///
+    /// # Errors
+    /// [`Failure`] if the child process cannot be started.
+    pub fn connect(&self, inbound: Inbound) -> Result<Arc<dyn Link>, Failure> {
+        Ok(match self {
+            Self::Http(server) => Arc::new(server.connect(inbound)),
+            Self::Stdio(server) => Arc::new(server.connect(inbound)?),
+        })
+    }
+}

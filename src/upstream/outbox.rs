@@ -1,0 +1,197 @@
+//! Messages on their way to one reader, bounded in bytes.
+
+use std::{
+    collections::VecDeque,
+    task::{Context, Poll, Waker},
+};
+
+use parking_lot::Mutex;
+
+use crate::wire::{Kind, Message, Method};
+
+/// How many bytes may wait for one reader before messages are dropped.
+pub const CAPACITY: usize = 1024 * 1024;
+
+/// A queue of messages with one reader, and an end that is delivered after them.
+#[derive(Debug)]
+pub struct Outbox<E> {
+    state: Mutex<State<E>>,
+}
+
+#[derive(Debug)]
+struct State<E> {
+    queue: VecDeque<Message>,
+    bytes: usize,
+    end: End<E>,
+    reader: Option<Waker>,
+}
+
+#[derive(Debug)]
+enum End<E> {
+    Open,
+    Waiting(E),
+    Delivered,
+}
+
+/// What a reader gets.
+#[derive(Debug)]
+pub enum Item<E> {
+    /// A message, with more to come.
+    Message(Message),
+    /// The end; nothing comes after it.
+    End(E),
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It waits for the reader.
+    Kept,
+    /// It waits, but this many less important ones, itself perhaps among them, were dropped for it.
+    Dropped(usize),
+    /// It must not be dropped and there is no room: the stream has to end.
+    Full,
+}
+
+impl<E> Default for Outbox<E> {
+    fn default() -> Self {
+        let state = State { queue: VecDeque::new(), bytes: 0, end: End::Open, reader: None };
+        Self { state: Mutex::new(state) }
+    }
+}
+
+impl<E> Outbox<E> {
+    /// Queues a message. When full, progress goes first, oldest first, then log messages, then other notifications,
+    /// but never a server request. A message that is larger than the capacity is let in alone: it has to pass.
+    pub fn push(&self, message: Message) -> Pushed {
+        let mut state = self.state.lock();
+        if !matches!(state.end, End::Open) {
+            return Pushed::Dropped(1);
+        }
+        state.bytes += message.bytes().len();
+        state.queue.push_back(message);
+        let mut dropped = 0;
+        while state.bytes > CAPACITY && state.queue.len() > 1 {
+            let Some(at) = least_important(&state.queue) else {
+                if let Some(last) = state.queue.pop_back() {
+                    state.bytes -= last.bytes().len();
+                }
+                return Pushed::Full;
+            };
+            if let Some(message) = state.queue.remove(at) {
+                state.bytes -= message.bytes().len();
+                dropped += 1;
+            }
+        }
+        state.wake();
+        if dropped == 0 { Pushed::Kept } else { Pushed::Dropped(dropped) }
+    }
+
+    /// Sets the end, unless there is one already. What waits is still delivered.
+    pub fn end(&self, end: E) {
+        let mut state = self.state.lock();
+        if matches!(state.end, End::Open) {
+            state.end = End::Waiting(end);
+            state.wake();
+        }
+    }
+
+    /// Whether a reader waits for something to come.
+    pub fn has_reader(&self) -> bool {
+        self.state.lock().reader.is_some()
+    }
+
+    /// The next item; `None` once the end has been delivered.
+    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Item<E>>> {
+        let mut state = self.state.lock();
+        if let Some(message) = state.queue.pop_front() {
+            state.bytes -= message.bytes().len();
+            return Poll::Ready(Some(Item::Message(message)));
+        }
+        match std::mem::replace(&mut state.end, End::Delivered) {
+            End::Waiting(end) => Poll::Ready(Some(Item::End(end))),
+            End::Delivered => Poll::Ready(None),
+            End::Open => {
+                state.end = End::Open;
+                state.reader = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Waits for the next item; `None` once the end has been delivered.
+    pub async fn next(&self) -> Option<Item<E>> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+}
+
+impl<E> State<E> {
+    fn wake(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+fn least_important(queue: &VecDeque<Message>) -> Option<usize> {
+    let rank = |message: &Message| match (message.kind(), message.method()) {
+        (Kind::Notification, Method::Progress) => Some(0),
+        (Kind::Notification, Method::LogMessage) => Some(1),
+        (Kind::Notification, _) => Some(2),
+        (Kind::Request | Kind::Response, _) => None,
+    };
+    let ranked = queue.iter().enumerate().filter_map(|(at, message)| Some((rank(message)?, at)));
+    ranked.min().map(|(_, at)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(method: &str, id: &str, size: usize) -> Message {
+        let text = format!(r#"{{"jsonrpc":"2.0",{id}"method":"{method}","params":{{"x":"{}"}}}}"#, "x".repeat(size));
+        Message::parse(text.into()).expect("valid")
+    }
+
+    fn drain(outbox: &Outbox<&'static str>) -> Vec<Method> {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut methods = Vec::new();
+        while let Poll::Ready(Some(Item::Message(message))) = outbox.poll_next(&mut cx) {
+            methods.push(message.method());
+        }
+        methods
+    }
+
+    #[test]
+    fn progress_is_dropped_first_oldest_first_then_log_messages() {
+        let outbox = Outbox::<&str>::default();
+        let third = CAPACITY / 3;
+        assert_eq!(outbox.push(message("notifications/message", "", third)), Pushed::Kept);
+        assert_eq!(outbox.push(message("notifications/progress", "", third)), Pushed::Kept);
+        assert_eq!(outbox.push(message("notifications/tasks/status", "", third)), Pushed::Dropped(1));
+        assert_eq!(outbox.push(message("elicitation/create", "\"id\":1,", third)), Pushed::Dropped(1));
+        assert_eq!(drain(&outbox), [Method::TaskStatus, Method::Other]);
+    }
+
+    #[test]
+    fn a_server_request_is_never_dropped() {
+        let outbox = Outbox::<&str>::default();
+        let request = || message("roots/list", "\"id\":1,", CAPACITY / 2 + 1);
+        assert_eq!(outbox.push(request()), Pushed::Kept);
+        assert_eq!(outbox.push(request()), Pushed::Full);
+        assert_eq!(outbox.push(message("notifications/progress", "", CAPACITY / 2)), Pushed::Dropped(1));
+        assert_eq!(drain(&outbox).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn the_end_comes_after_what_waits_and_only_once() {
+        let outbox = Outbox::default();
+        outbox.push(message("x", "", 1));
+        outbox.end("first");
+        outbox.end("second");
+        assert_eq!(outbox.push(message("x", "", 1)), Pushed::Dropped(1));
+        assert!(matches!(outbox.next().await, Some(Item::Message(_))));
+        assert!(matches!(outbox.next().await, Some(Item::End("first"))));
+        assert!(outbox.next().await.is_none());
+    }
+}

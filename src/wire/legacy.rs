@@ -1,0 +1,279 @@
+//! The tasks dialect of revision 2025-11-25: wire shapes in, wire shapes out, nothing that decides.
+
+use std::{fmt::Write as _, time::Duration};
+
+use super::{
+    Edits, Message,
+    object::{Members, quote},
+};
+
+/// The `_meta` key that ties a message to a task (section "Related Task Metadata").
+pub const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+
+/// The `_meta` key of the text that a host may give its model at once (section "Creating Tasks").
+pub const IMMEDIATE_RESPONSE: &str = "io.modelcontextprotocol/model-immediate-response";
+
+/// The raw value of `capabilities.tasks` that a receiver of task-augmented tool calls declares.
+pub const SERVER_CAPABILITY: &str = r#"{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
+
+/// Whether the raw value of a server's `capabilities` declares `tasks.requests.tools.call`.
+#[must_use]
+pub fn declares_tool_tasks(capabilities: &Members<'_>) -> bool {
+    capabilities
+        .object("tasks")
+        .and_then(|tasks| tasks.object("requests"))
+        .and_then(|requests| requests.object("tools"))
+        .is_some_and(|tools| tools.get("call").is_some())
+}
+
+/// The status of a task (section "Task Status").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// `working`
+    Working,
+    /// `completed`
+    Completed,
+    /// `failed`
+    Failed,
+    /// `cancelled`
+    Cancelled,
+}
+
+impl Status {
+    /// The name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Working => "working",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// A `Task` as it is written.
+#[derive(Debug)]
+pub struct TaskView<'a> {
+    /// `taskId`
+    pub id: uuid::Uuid,
+    /// `status`
+    pub status: Status,
+    /// `statusMessage`
+    pub status_message: Option<&'a str>,
+    /// `createdAt`, milliseconds since the Unix epoch
+    pub created_at: u64,
+    /// `lastUpdatedAt`, milliseconds since the Unix epoch
+    pub last_updated_at: u64,
+    /// `ttl`, milliseconds from creation
+    pub ttl: u64,
+    /// `pollInterval`, milliseconds
+    pub poll_interval: u64,
+}
+
+impl TaskView<'_> {
+    /// Appends the `Task` object.
+    pub fn write(&self, out: &mut String) {
+        let created = timestamp(self.created_at);
+        let updated = timestamp(self.last_updated_at);
+        let Self { id, ttl, poll_interval, .. } = self;
+        let status = self.status.as_str();
+        // Writing to a String cannot fail.
+        let _ = write!(out, r#"{{"taskId":"{id}","status":"{status}","#);
+        if let Some(message) = self.status_message {
+            let _ = write!(out, r#""statusMessage":{},"#, quote(message));
+        }
+        let _ = write!(
+            out,
+            r#""createdAt":"{created}","lastUpdatedAt":"{updated}","ttl":{ttl},"pollInterval":{poll_interval}}}"#
+        );
+    }
+
+    /// The `result` of `tasks/get` and `tasks/cancel`.
+    #[must_use]
+    pub fn to_raw(&self) -> String {
+        let mut out = String::with_capacity(256);
+        self.write(&mut out);
+        out
+    }
+
+    /// The `CreateTaskResult`.
+    #[must_use]
+    pub fn to_create_result(&self, immediate_response: Option<&str>) -> String {
+        let mut out = String::with_capacity(288);
+        out.push_str("{\"task\":");
+        self.write(&mut out);
+        if let Some(text) = immediate_response {
+            let _ = write!(out, r#","_meta":{{"{IMMEDIATE_RESPONSE}":{}}}"#, quote(text));
+        }
+        out.push('}');
+        out
+    }
+}
+
+/// Ties `object`, the `params` or the `result` that `edits` changes, to a task (section "Associating Task-Related
+/// Messages").
+pub fn relate(edits: &mut Edits<'_>, object: &Members<'_>, id: uuid::Uuid) {
+    let related = format!(r#"{{"taskId":"{id}"}}"#);
+    match object.object("_meta") {
+        Some(meta) => edits.set(&meta, RELATED_TASK, &related),
+        None => edits.set(object, "_meta", &format!(r#"{{"{RELATED_TASK}":{related}}}"#)),
+    }
+}
+
+/// A server's request or notification, tied to a task.
+#[must_use]
+pub fn related(message: &Message, id: uuid::Uuid) -> Message {
+    let mut edits = Edits::of(message.bytes());
+    match message.params().map(Members::parse) {
+        Some(Ok(params)) => relate(&mut edits, &params, id),
+        Some(Err(_)) => return message.clone(),
+        None => {
+            if let Ok(members) = Members::parse(message.text()) {
+                let params = format!(r#"{{"_meta":{{"{RELATED_TASK}":{{"taskId":"{id}"}}}}}}"#);
+                edits.set(&members, "params", &params);
+            }
+        }
+    }
+    Message::parse(edits.apply().into_bytes()).unwrap_or_else(|_| message.clone())
+}
+
+/// "3 of 10: indexing", from the params of a progress notification.
+#[must_use]
+pub fn progress_text(params: &str) -> Option<String> {
+    let params = Members::parse(params).ok()?;
+    let mut text = params.get("progress")?.to_owned();
+    if let Some(total) = params.get("total") {
+        let _ = write!(text, " of {total}");
+    }
+    if let Some(message) = params.text("message") {
+        let _ = write!(text, ": {message}");
+    }
+    Some(text)
+}
+
+/// The `message` of a raw JSON-RPC error.
+#[must_use]
+pub fn error_message(error: &str) -> Option<String> {
+    Members::parse(error).ok()?.text("message").map(Into::into)
+}
+
+fn timestamp(millis: u64) -> humantime::Rfc3339Timestamp {
+    humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + Duration::from_millis(millis))
+}
+
+/// What a client asks for as ttl in `params.task`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestedTtl {
+    /// Nothing, so the receiver's default holds.
+    Default,
+    /// A duration from creation.
+    For(Duration),
+    /// `null`, which some clients send for "unlimited".
+    Unlimited,
+}
+
+/// Reads the raw value of `params.task` (section "Task Parameters").
+///
+/// # Errors
+/// What is wrong with it, as a sentence.
+pub fn requested_ttl(task: &str) -> Result<RequestedTtl, String> {
+    let members = Members::parse(task).map_err(|error| format!("params.task must be an object: {error}"))?;
+    let Some(ttl) = members.get("ttl") else { return Ok(RequestedTtl::Default) };
+    if ttl == "null" {
+        return Ok(RequestedTtl::Unlimited);
+    }
+    let millis: f64 = serde_json::from_str(ttl)
+        .ok()
+        .filter(|millis: &f64| *millis >= 0.0)
+        .ok_or_else(|| format!("params.task.ttl must be a number of milliseconds, not {ttl}"))?;
+    // More than a duration can hold is cut down to the maximum anyway.
+    Ok(RequestedTtl::For(Duration::try_from_secs_f64(millis / 1000.0).unwrap_or(Duration::MAX)))
+}
+
+/// The text of a tool result's first text content, for `statusMessage`.
+#[must_use]
+pub fn first_text(result: &str) -> Option<String> {
+    let content = Members::parse(result).ok()?.get("content")?;
+    let items: Vec<&serde_json::value::RawValue> = serde_json::from_str(content).ok()?;
+    items.into_iter().find_map(|item| Members::parse(item.get()).ok()?.text("text").map(Into::into))
+}
+
+/// Whether a tool result has `isError: true`.
+#[must_use]
+pub fn is_error(result: &str) -> bool {
+    Members::parse(result).is_ok_and(|members| members.get("isError") == Some("true"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_is_written_as_the_schema_has_it() {
+        let view = TaskView {
+            id: uuid::Uuid::nil(),
+            status: Status::Failed,
+            status_message: Some("say \"no\""),
+            created_at: 1_764_065_400_123,
+            last_updated_at: 1_764_065_401_000,
+            ttl: 60_000,
+            poll_interval: 2000,
+        };
+        assert_eq!(
+            view.to_raw(),
+            concat!(
+                r#"{"taskId":"00000000-0000-0000-0000-000000000000","status":"failed","#,
+                r#""statusMessage":"say \"no\"","createdAt":"2025-11-25T10:10:00.123Z","#,
+                r#""lastUpdatedAt":"2025-11-25T10:10:01.000Z","ttl":60000,"pollInterval":2000}"#
+            )
+        );
+    }
+
+    #[test]
+    fn a_ttl_is_a_number_of_milliseconds_or_left_to_the_receiver() {
+        assert_eq!(requested_ttl("{}"), Ok(RequestedTtl::Default));
+        assert_eq!(requested_ttl(r#"{"ttl":1500}"#), Ok(RequestedTtl::For(Duration::from_millis(1500))));
+        assert_eq!(requested_ttl(r#"{"ttl":1e300}"#), Ok(RequestedTtl::For(Duration::MAX)));
+        assert_eq!(requested_ttl(r#"{"ttl":null}"#), Ok(RequestedTtl::Unlimited));
+        for bad in [r#"{"ttl":"5"}"#, r#"{"ttl":-1}"#, r#"{"ttl":1,"ttl":2}"#, "[]", "null", "true"] {
+            assert!(requested_ttl(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_tied_to_a_task_whatever_meta_it_has() {
+        let relate = |params: &str| {
+            let text = format!(r#"{{"jsonrpc":"2.0","method":"x"{params}}}"#);
+            let message = Message::parse(text.into()).expect("valid");
+            related(&message, uuid::Uuid::nil()).params().map(str::to_owned).expect("params")
+        };
+        let key = r#""io.modelcontextprotocol/related-task":{"taskId":"00000000-0000-0000-0000-000000000000"}"#;
+        assert_eq!(relate(""), format!(r#"{{"_meta":{{{key}}}}}"#));
+        assert_eq!(relate(r#","params":{"a":1}"#), format!(r#"{{"_meta":{{{key}}},"a":1}}"#));
+        assert_eq!(relate(r#","params":{"_meta":{"b":2}}"#), format!(r#"{{"_meta":{{{key},"b":2}}}}"#));
+    }
+
+    #[test]
+    fn progress_reads_as_a_sentence() {
+        let text = |params| progress_text(params).expect("progress");
+        assert_eq!(text(r#"{"progress":3,"total":10,"message":"indexing"}"#), "3 of 10: indexing");
+        assert_eq!(text(r#"{"progress":0.5}"#), "0.5");
+    }
+
+    #[test]
+    fn native_task_support_is_recognised_by_the_whole_path() {
+        let declares = |raw| declares_tool_tasks(&Members::parse(raw).expect("an object"));
+        assert!(declares(r#"{"tasks":{"requests":{"tools":{"call":{}}}}}"#));
+        assert!(!declares(r#"{"tasks":{"list":{},"requests":{"sampling":{}}}}"#));
+        assert!(!declares(r#"{"tools":{}}"#));
+    }
+
+    #[test]
+    fn the_first_text_explains_an_error_result() {
+        let result = r#"{"content":[{"type":"image"},{"type":"text","text":"no disk"}],"isError":true}"#;
+        assert_eq!(first_text(result).as_deref(), Some("no disk"));
+        assert!(is_error(result));
+        assert!(!is_error(r#"{"isError":false}"#));
+    }
+}

@@ -1,0 +1,417 @@
+//! One JSON-RPC message: the bytes as received and the spans of the envelope's members.
+
+use std::{borrow::Cow, fmt, ops::Range};
+
+use bytes::Bytes;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::{Method, RpcError, code};
+
+/// How deep a client's message may nest. Deeper ones are refused before anything downstream recurses into them.
+pub const MAX_DEPTH: usize = 128;
+
+/// A validated JSON-RPC message that keeps its bytes untouched.
+#[derive(Clone, Debug)]
+pub struct Message {
+    bytes: Bytes,
+    kind: Kind,
+    id: Option<Range<usize>>,
+    method: Option<(Method, Range<usize>)>,
+    params: Option<Range<usize>>,
+    outcome: Option<(Outcome, Range<usize>)>,
+}
+
+/// What a message is, by the members that it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `method` and `id`
+    Request,
+    /// `method` without `id`
+    Notification,
+    /// `result` or `error`
+    Response,
+}
+
+/// The two forms of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The `result` member.
+    Result,
+    /// The `error` member.
+    Error,
+}
+
+/// Why bytes are not a message.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// Not JSON at all, with the parser's position.
+    NotJson(String),
+    /// A JSON array: batches are not part of the current protocol.
+    Batch,
+    /// JSON, but no valid message; the id is kept where one could be read.
+    Invalid {
+        /// What is wrong with it.
+        reason: String,
+        /// The raw id to answer, if it is a valid one.
+        id: Option<String>,
+    },
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    jsonrpc: Option<Cow<'a, str>>,
+    #[serde(default, borrow, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(default, borrow, deserialize_with = "present")]
+    method: Option<&'a RawValue>,
+    #[serde(default, borrow, deserialize_with = "present")]
+    params: Option<&'a RawValue>,
+    #[serde(default, borrow, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(default, borrow, deserialize_with = "present")]
+    error: Option<&'a RawValue>,
+}
+
+/// Tells a member that is `null` from one that is missing.
+pub(super) fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+impl Message {
+    /// Reads one message.
+    ///
+    /// # Errors
+    /// [`Malformed`] for anything that is not exactly one request, notification or response, duplicate envelope
+    /// members included: they would mean different things to different readers.
+    pub fn parse(bytes: Bytes) -> Result<Self, Malformed> {
+        if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
+            return Err(Malformed::Batch);
+        }
+        let text = std::str::from_utf8(&bytes).map_err(|error| Malformed::NotJson(error.to_string()))?;
+        let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|error| refuse(&bytes, &error))?;
+        let invalid = |reason: &str| Malformed::Invalid {
+            reason: reason.to_owned(),
+            id: envelope.id.map(RawValue::get).filter(|id| is_id(id)).map(str::to_owned),
+        };
+        if envelope.jsonrpc.as_deref() != Some("2.0") {
+            return Err(invalid("the member \"jsonrpc\" must be \"2.0\""));
+        }
+        let span = |raw: &RawValue| super::splice::span(&bytes, raw.get());
+        let method = match envelope.method {
+            None => None,
+            Some(raw) => {
+                let name: Cow<'_, str> =
+                    serde_json::from_str(raw.get()).map_err(|_| invalid("\"method\" must be a string"))?;
+                Some((Method::of(&name), span(raw)))
+            }
+        };
+        let outcome = match (envelope.result, envelope.error) {
+            (None, None) => None,
+            (Some(raw), None) => Some((Outcome::Result, span(raw))),
+            (None, Some(raw)) => Some((Outcome::Error, span(raw))),
+            (Some(_), Some(_)) => return Err(invalid("a response has either \"result\" or \"error\", not both")),
+        };
+        let kind = match (&method, envelope.id, &outcome) {
+            (Some(_), Some(id), None) if is_id(id.get()) => Kind::Request,
+            (Some(_), Some(_), None) => return Err(invalid("\"id\" must be a string or an integer")),
+            (Some(_), None, None) => Kind::Notification,
+            // An error that answers no request in particular may have a null id, or none.
+            (None, Some(id), Some(_)) if is_id(id.get()) => Kind::Response,
+            (None, _, Some((Outcome::Error, _))) => Kind::Response,
+            (None, _, Some(_)) => return Err(invalid("a response needs the \"id\" of its request")),
+            (Some(_), _, Some(_)) => return Err(invalid("a message is a request or a response, not both")),
+            (None, _, None) => return Err(invalid("a message needs \"method\", \"result\" or \"error\"")),
+        };
+        if envelope.params.is_some_and(|raw| !raw.get().starts_with('{') && kind != Kind::Response) {
+            return Err(invalid("\"params\" must be an object"));
+        }
+        let (id, params) = (envelope.id.map(span), envelope.params.map(span));
+        Ok(Self { kind, id, method, params, outcome, bytes })
+    }
+
+    /// Reads what an upstream sent, where revision 2025-03-26 allows a batch: the messages in their order.
+    ///
+    /// # Errors
+    /// As for [`Message::parse`], for the first message that is malformed.
+    pub fn parse_all(bytes: Bytes) -> Result<Vec<Self>, Malformed> {
+        match Self::parse(bytes.clone()) {
+            Err(Malformed::Batch) => {
+                let items: Vec<&RawValue> = serde_json::from_slice(&bytes).map_err(|error| refuse(&bytes, &error))?;
+                let slices = items.into_iter().map(|raw| bytes.slice(super::splice::span(&bytes, raw.get())));
+                slices.map(Self::parse).collect()
+            }
+            one => one.map(|message| vec![message]),
+        }
+    }
+
+    /// The whole message as received.
+    #[must_use]
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Request, notification or response.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The method, [`Method::Other`] for a response too.
+    #[must_use]
+    pub fn method(&self) -> Method {
+        self.method.as_ref().map_or(Method::Other, |(method, _)| *method)
+    }
+
+    /// The method's name as raw JSON, quotes included, for logs.
+    #[must_use]
+    pub fn method_raw(&self) -> &str {
+        self.method.as_ref().map_or("", |(_, span)| self.part(span))
+    }
+
+    /// The raw JSON of the id.
+    #[must_use]
+    pub fn id(&self) -> Option<&str> {
+        self.id.as_ref().map(|span| self.part(span))
+    }
+
+    /// Where the raw id stands in [`Message::bytes`].
+    #[must_use]
+    pub fn id_span(&self) -> Option<Range<usize>> {
+        self.id.clone()
+    }
+
+    /// The raw JSON of `params`, an object.
+    #[must_use]
+    pub fn params(&self) -> Option<&str> {
+        self.params.as_ref().map(|span| self.part(span))
+    }
+
+    /// The raw JSON of `result` or `error`, for a response.
+    #[must_use]
+    pub fn outcome(&self) -> Option<(Outcome, &str)> {
+        self.outcome.as_ref().map(|(outcome, span)| (*outcome, self.part(span)))
+    }
+
+    /// The whole message as text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        self.part(&(0..self.bytes.len()))
+    }
+
+    fn part(&self, span: &Range<usize>) -> &str {
+        // JSON that was parsed is UTF-8.
+        std::str::from_utf8(&self.bytes[span.clone()]).unwrap_or_default()
+    }
+}
+
+/// The response `{"jsonrpc":"2.0","id":…,"result":…}` from raw parts.
+#[must_use]
+pub fn result_response(id: &str, result: &str) -> Bytes {
+    response(id, "\"result\"", result)
+}
+
+/// The response `{"jsonrpc":"2.0","id":…,"error":…}` from raw parts.
+#[must_use]
+pub fn error_response(id: &str, error: &str) -> Bytes {
+    response(id, "\"error\"", error)
+}
+
+fn response(id: &str, member: &str, raw: &str) -> Bytes {
+    let mut out = String::with_capacity(28 + id.len() + member.len() + raw.len());
+    for part in ["{\"jsonrpc\":\"2.0\",\"id\":", id, ",", member, ":", raw, "}"] {
+        out.push_str(part);
+    }
+    out.into()
+}
+
+/// Whether raw JSON is an id: a string or an integer of any length.
+fn is_id(raw: &str) -> bool {
+    let digits = raw.strip_prefix('-').unwrap_or(raw);
+    raw.starts_with('"') || digits.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// The number behind an id or token of ours, also where the peer echoed it as a string.
+#[must_use]
+pub fn echoed_number(raw: &str) -> Option<u64> {
+    let digits = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(raw);
+    if digits.starts_with('+') { None } else { digits.parse().ok() }
+}
+
+/// Whether `bytes` nest deeper than [`MAX_DEPTH`]. Assumes nothing about their validity.
+#[must_use]
+pub fn nests_too_deep(bytes: &[u8]) -> bool {
+    let (mut depth, mut rest) = (0_usize, bytes);
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = match byte {
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > MAX_DEPTH {
+                    return true;
+                }
+                tail
+            }
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                tail
+            }
+            b'"' => after_string(tail),
+            _ => tail,
+        };
+    }
+    false
+}
+
+/// What follows the closing quote of a string whose opening quote has been read.
+fn after_string(mut rest: &[u8]) -> &[u8] {
+    while let Some(at) = memchr::memchr2(b'"', b'\\', rest) {
+        let skip = if rest[at] == b'"' { 1 } else { 2 };
+        let end = (at + skip).min(rest.len());
+        if rest[at] == b'"' {
+            return &rest[end..];
+        }
+        rest = &rest[end..];
+    }
+    &[]
+}
+
+fn refuse(bytes: &[u8], error: &serde_json::Error) -> Malformed {
+    // A parser that stopped over a member's type or a duplicate has not proved the rest to be JSON.
+    if error.is_data() && serde_json::from_slice::<&RawValue>(bytes).is_ok() {
+        let reason = error.to_string();
+        return Malformed::Invalid { reason, id: None };
+    }
+    let error = serde_json::from_slice::<&RawValue>(bytes).err().map_or_else(|| error.to_string(), |e| e.to_string());
+    Malformed::NotJson(error)
+}
+
+impl From<Malformed> for RpcError {
+    fn from(malformed: Malformed) -> Self {
+        let code = match malformed {
+            Malformed::NotJson(_) => code::PARSE_ERROR,
+            Malformed::Batch | Malformed::Invalid { .. } => code::INVALID_REQUEST,
+        };
+        Self { code, message: malformed.to_string() }
+    }
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotJson(error) => write!(f, "Parse error: the body is not valid JSON: {error}"),
+            Self::Batch => {
+                write!(f, "Invalid request: batches are not supported; send each message in a request of its own")
+            }
+            Self::Invalid { reason, .. } => write!(f, "Invalid request: {reason}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Message, Malformed> {
+        Message::parse(Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    fn reason(text: &str) -> String {
+        parse(text).expect_err("malformed").to_string()
+    }
+
+    #[test]
+    fn a_request_keeps_its_raw_members() {
+        let message =
+            parse(r#"{"jsonrpc":"2.0","id":"a\u0041","method":"x/y","params":{"n":12345678901234567890123}}"#)
+                .expect("valid");
+        assert_eq!(message.kind(), Kind::Request);
+        assert_eq!(message.id(), Some(r#""a\u0041""#));
+        assert_eq!(message.params(), Some(r#"{"n":12345678901234567890123}"#));
+        assert_eq!(message.method(), Method::Other);
+    }
+
+    #[test]
+    fn a_missing_id_is_a_notification_and_a_null_id_is_refused() {
+        assert_eq!(parse(r#"{"jsonrpc":"2.0","method":"x"}"#).expect("valid").kind(), Kind::Notification);
+        assert!(reason(r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#).contains("string or an integer"));
+        assert!(reason(r#"{"jsonrpc":"2.0","id":1.5,"method":"x"}"#).contains("string or an integer"));
+        assert!(reason(r#"{"jsonrpc":"2.0","id":{},"method":"x"}"#).contains("string or an integer"));
+    }
+
+    #[test]
+    fn an_error_without_an_id_is_a_response() {
+        let message = parse(r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"m"}}"#).expect("valid");
+        assert_eq!(message.kind(), Kind::Response);
+        assert!(reason(r#"{"jsonrpc":"2.0","result":{}}"#).contains("needs the \"id\""));
+    }
+
+    #[test]
+    fn duplicate_members_are_refused_not_guessed_at() {
+        assert!(reason(r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"x"}"#).contains("duplicate field `id`"));
+        assert!(reason(r#"{"jsonrpc":"2.0","id":1,"method":"x","method":"y"}"#).contains("duplicate field `method`"));
+    }
+
+    #[test]
+    fn broken_json_is_told_from_json_that_is_no_message() {
+        assert!(matches!(parse("{"), Err(Malformed::NotJson(_))));
+        assert!(matches!(parse(r#"{"jsonrpc":"2.0","id":1,"id":2"#), Err(Malformed::NotJson(_))));
+        assert!(matches!(parse(r#"{"jsonrpc":"2.0","id":1,"method":"x"} tail"#), Err(Malformed::NotJson(_))));
+        assert!(matches!(parse("7"), Err(Malformed::Invalid { .. })));
+        assert!(matches!(parse("[]"), Err(Malformed::Batch)));
+        assert!(matches!(parse("{}"), Err(Malformed::Invalid { .. })));
+    }
+
+    #[test]
+    fn an_invalid_request_keeps_the_id_to_answer() {
+        let Err(Malformed::Invalid { id, .. }) = parse(r#"{"jsonrpc":"1.0","id":7,"method":"x"}"#) else {
+            panic!("not refused as invalid");
+        };
+        assert_eq!(id.as_deref(), Some("7"));
+    }
+
+    #[test]
+    fn params_must_be_an_object() {
+        assert!(reason(r#"{"jsonrpc":"2.0","id":1,"method":"x","params":[1]}"#).contains("must be an object"));
+    }
+
+    #[test]
+    fn an_upstream_batch_is_taken_apart() {
+        let text = r#"[{"jsonrpc":"2.0","method":"a"}, {"jsonrpc":"2.0","id":1,"result":{}}]"#;
+        let all = Message::parse_all(Bytes::from_static(text.as_bytes())).expect("valid");
+        assert_eq!(all.iter().map(Message::kind).collect::<Vec<_>>(), [Kind::Notification, Kind::Response]);
+        assert_eq!(&all[1].bytes()[..], br#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+    }
+
+    #[test]
+    fn depth_counts_brackets_outside_of_strings_only() {
+        let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
+        assert!(!nests_too_deep(nested(MAX_DEPTH).as_bytes()));
+        assert!(nests_too_deep(nested(MAX_DEPTH + 1).as_bytes()));
+        assert!(!nests_too_deep(format!("\"{}\"", "[\\\"".repeat(500)).as_bytes()));
+    }
+
+    #[test]
+    fn our_numbers_are_recognised_as_echoed_strings_too() {
+        assert_eq!(echoed_number("42"), Some(42));
+        assert_eq!(echoed_number("\"42\""), Some(42));
+        assert_eq!(echoed_number("\"x\""), None);
+        assert_eq!(echoed_number("\"+4\""), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_the_parser_panic(bytes: Vec<u8>) {
+            let _ = nests_too_deep(&bytes);
+            let _ = Message::parse_all(bytes.into());
+        }
+
+        #[test]
+        fn spans_point_at_what_was_written(id in "[a-z]{0,8}", key in "[a-z]{1,8}", pad in "[ \n\t]{0,3}") {
+            let text = format!("{pad}{{{pad}\"params\" :{pad}{{\"{key}\":1}}{pad},\"jsonrpc\":\"2.0\",\"method\":\"m\",\"id\":{pad}\"{id}\"{pad}}}");
+            let message = parse(&text).expect("valid");
+            proptest::prop_assert_eq!(message.id().map(str::to_owned), Some(format!("\"{id}\"")));
+            proptest::prop_assert_eq!(message.params().map(str::to_owned), Some(format!("{{\"{key}\":1}}")));
+        }
+    }
+}

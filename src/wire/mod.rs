@@ -1,0 +1,19 @@
+//! Bytes and meaning, no I/O: the JSON-RPC envelope, splices, error codes, SSE framing and the tasks dialect.
+//!
+//! Messages are never turned into typed models and back, because that loses what the model does not know. A
+//! [`Message`] is the received bytes plus the spans of the envelope's members; every edit is a byte splice.
+
+pub mod error;
+pub mod legacy;
+pub mod message;
+pub mod method;
+pub mod object;
+pub mod splice;
+pub mod sse;
+pub mod version;
+
+pub use error::{RpcError, code};
+pub use message::{Kind, Malformed, Message};
+pub use method::Method;
+pub use splice::{Edits, Parts};
+pub use version::Version;

@@ -1,0 +1,144 @@
+//! The members of one JSON object, as raw text and in their order.
+
+use std::{borrow::Cow, fmt, ops::Range};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+use super::splice::span;
+
+/// A shallow view of an object: keys and raw values, nothing below them is read.
+#[derive(Debug)]
+pub struct Members<'a> {
+    raw: &'a str,
+    members: Vec<(Cow<'a, str>, &'a str)>,
+}
+
+impl<'a> Members<'a> {
+    /// Reads the members of `raw`.
+    ///
+    /// # Errors
+    /// A sentence saying what is wrong, if `raw` is no object or has a key twice.
+    pub fn parse(raw: &'a str) -> Result<Self, String> {
+        let List(members) = serde_json::from_str(raw).map_err(|error| error.to_string())?;
+        for (at, (key, _)) in members.iter().enumerate() {
+            if members[..at].iter().any(|(earlier, _)| earlier == key) {
+                return Err(format!("duplicate member {}", quote(key)));
+            }
+        }
+        Ok(Self { raw, members })
+    }
+
+    /// The object as it was read.
+    #[must_use]
+    pub fn raw(&self) -> &'a str {
+        self.raw
+    }
+
+    /// The raw value of `key`.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&'a str> {
+        self.members.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
+    }
+
+    /// The value of `key`, if it is a string.
+    #[must_use]
+    pub fn text(&self, key: &str) -> Option<Cow<'a, str>> {
+        self.get(key).and_then(unquote)
+    }
+
+    /// The members of the object at `key`; `None` if there is none, or something else.
+    #[must_use]
+    pub fn object(&self, key: &str) -> Option<Members<'a>> {
+        Members::parse(self.get(key)?).ok()
+    }
+
+    /// Whether there are no members.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// The part of [`Members::raw`] to cut so that `key` is gone and the rest is still an object.
+    pub(super) fn removal(&self, key: &str) -> Option<Range<usize>> {
+        let at = self.members.iter().position(|(name, _)| name == key)?;
+        let outer = self.raw.as_bytes();
+        let end = span(outer, self.members[at].1).end;
+        if at > 0 {
+            return Some(span(outer, self.members[at - 1].1).end..end);
+        }
+        let start = outer.iter().position(|b| *b == b'{')? + 1;
+        let rest = &outer[end..];
+        let gap = rest.iter().position(|b| !b.is_ascii_whitespace())?;
+        if rest[gap] != b',' {
+            return Some(start..end);
+        }
+        // Keep the white space in front of the first member, drop that behind the comma.
+        let lead = outer[start..].iter().position(|b| !b.is_ascii_whitespace())?;
+        let tail = rest[gap + 1..].iter().position(|b| !b.is_ascii_whitespace())?;
+        Some(start + lead..end + gap + 1 + tail)
+    }
+}
+
+/// The text of a raw JSON string; `None` if `raw` is something else.
+#[must_use]
+pub fn unquote(raw: &str) -> Option<Cow<'_, str>> {
+    let Text(text) = serde_json::from_str(raw).ok()?;
+    Some(text)
+}
+
+/// `text` as a JSON string.
+#[must_use]
+pub fn quote(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// A string that is borrowed where it has no escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+struct List<'a>(Vec<(Cow<'a, str>, &'a str)>);
+
+impl<'de> Deserialize<'de> for List<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collect;
+        impl<'de> Visitor<'de> for Collect {
+            type Value = List<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::with_capacity(4);
+                while let Some((Text(key), value)) = map.next_entry::<Text<'de>, &'de RawValue>()? {
+                    members.push((key, value.get()));
+                }
+                Ok(List(members))
+            }
+        }
+        deserializer.deserialize_map(Collect)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_found_by_their_meaning_and_kept_as_written() {
+        let members = Members::parse(r#"{"\u0074ask": {"ttl":1e3}, "b":"\n"}"#).expect("an object");
+        assert_eq!(members.get("task"), Some(r#"{"ttl":1e3}"#));
+        assert_eq!(members.text("b").as_deref(), Some("\n"));
+        assert_eq!(members.text("task"), None);
+    }
+
+    #[test]
+    fn a_key_twice_is_refused_also_when_written_differently() {
+        let error = Members::parse(r#"{"a":1,"\u0061":2}"#).expect_err("duplicate");
+        assert_eq!(error, "duplicate member \"a\"");
+    }
+}

@@ -1,0 +1,212 @@
+//! Edits of JSON as byte splices: what is not named in an edit stays as it was, byte for byte.
+
+use std::{borrow::Cow, ops::Range};
+
+use bytes::{Bytes, BytesMut};
+
+use super::object::{Members, quote};
+
+/// From this size on the untouched parts of a message are shared instead of copied.
+const SHARE_FROM: usize = 16 * 1024;
+
+/// Where `inner` stands in `outer`, of which it must be a part.
+pub(super) fn span(outer: &[u8], inner: &str) -> Range<usize> {
+    let start = (inner.as_ptr() as usize).saturating_sub(outer.as_ptr() as usize);
+    start..start + inner.len()
+}
+
+/// A set of edits to one document, applied at once.
+#[derive(Debug)]
+pub struct Edits<'a> {
+    source: &'a Bytes,
+    edits: Vec<(Range<usize>, Cow<'a, str>)>,
+}
+
+impl<'a> Edits<'a> {
+    /// No edits yet.
+    #[must_use]
+    pub fn of(source: &'a Bytes) -> Self {
+        Self { source, edits: Vec::with_capacity(4) }
+    }
+
+    /// Puts `new` in the place of `span`. Spans must not overlap.
+    pub fn replace(&mut self, span: Range<usize>, new: impl Into<Cow<'a, str>>) {
+        self.edits.push((span, new.into()));
+    }
+
+    /// Puts `new` in the place of `old`, a part of the source.
+    pub fn replace_raw(&mut self, old: &str, new: impl Into<Cow<'a, str>>) {
+        self.replace(span(self.source, old), new);
+    }
+
+    /// Takes the member `key` out of an object of the source; nothing happens if it has none.
+    pub fn remove(&mut self, members: &Members<'_>, key: &str) {
+        if let Some(range) = members.removal(key) {
+            let base = span(self.source, members.raw()).start;
+            self.replace(base + range.start..base + range.end, "");
+        }
+    }
+
+    /// Gives the member `key` of an object of the source the raw value `value`, adding it in front if it has none.
+    pub fn set(&mut self, members: &Members<'_>, key: &str, value: &str) {
+        if let Some(old) = members.get(key) {
+            self.replace_raw(old, value.to_owned());
+        } else {
+            let at = span(self.source, members.raw()).start + 1;
+            let comma = if members.is_empty() { "" } else { "," };
+            self.replace(at..at, format!("{}:{value}{comma}", quote(key)));
+        }
+    }
+
+    /// The edited document.
+    #[must_use]
+    pub fn apply(self) -> Parts {
+        self.apply_between("", "")
+    }
+
+    /// The edited document, with something in front of it and something behind it.
+    #[must_use]
+    pub fn apply_between(self, front: &str, back: &str) -> Parts {
+        let Self { source, mut edits } = self;
+        edits.sort_by_key(|(range, _)| range.start);
+        let mut parts = Parts::default();
+        parts.push(front.as_bytes());
+        let mut at = 0;
+        for (range, new) in edits {
+            parts.push_slice(source, at..range.start);
+            parts.push(new.as_bytes());
+            at = range.end;
+        }
+        parts.push_slice(source, at..source.len());
+        parts.push(back.as_bytes());
+        parts
+    }
+}
+
+impl From<Bytes> for Parts {
+    fn from(whole: Bytes) -> Self {
+        Self { done: vec![whole], tail: BytesMut::new() }
+    }
+}
+
+/// An edited document: small parts are copied together, large untouched ones share the source's memory.
+#[derive(Debug, Default)]
+pub struct Parts {
+    done: Vec<Bytes>,
+    tail: BytesMut,
+}
+
+impl Parts {
+    fn push(&mut self, bytes: &[u8]) {
+        self.tail.extend_from_slice(bytes);
+    }
+
+    fn push_slice(&mut self, source: &Bytes, range: Range<usize>) {
+        if range.len() < SHARE_FROM {
+            if self.tail.capacity() == 0 {
+                self.tail.reserve(source.len().min(SHARE_FROM) + 64);
+            }
+            self.push(&source[range]);
+        } else {
+            self.flush();
+            self.done.push(source.slice(range));
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.tail.is_empty() {
+            self.done.push(std::mem::take(&mut self.tail).freeze());
+        }
+    }
+
+    /// The parts in their order, none of them empty.
+    #[must_use]
+    pub fn into_chunks(mut self) -> Vec<Bytes> {
+        self.flush();
+        self.done
+    }
+
+    /// The document in one piece.
+    #[must_use]
+    pub fn into_bytes(mut self) -> Bytes {
+        if self.done.is_empty() {
+            return self.tail.freeze();
+        }
+        self.flush();
+        match self.done.len() {
+            1 => self.done.swap_remove(0),
+            _ => self.done.concat().into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edit(text: &str, change: impl FnOnce(&mut Edits<'_>, &Members<'_>)) -> String {
+        let source = Bytes::copy_from_slice(text.as_bytes());
+        let raw = std::str::from_utf8(&source).expect("text");
+        let members = Members::parse(raw).expect("an object");
+        let mut edits = Edits::of(&source);
+        change(&mut edits, &members);
+        String::from_utf8(edits.apply().into_bytes().to_vec()).expect("text")
+    }
+
+    #[test]
+    fn a_member_is_removed_with_its_comma_wherever_it_stands() {
+        for (before, after) in [
+            (r#"{"task":{},"a":1}"#, r#"{"a":1}"#),
+            (r#"{ "task" : {} , "a":1}"#, r#"{ "a":1}"#),
+            (r#"{"a":1,"task":{},"b":2}"#, r#"{"a":1,"b":2}"#),
+            (r#"{"a":1 , "task":{} }"#, r#"{"a":1 }"#),
+            (r#"{"task":{}}"#, "{}"),
+            (r#"{"a":1}"#, r#"{"a":1}"#),
+        ] {
+            assert_eq!(edit(before, |edits, members| edits.remove(members, "task")), after);
+        }
+    }
+
+    #[test]
+    fn a_member_is_set_in_place_or_added() {
+        assert_eq!(edit(r#"{"a": 1 }"#, |e, m| e.set(m, "a", "2")), r#"{"a": 2 }"#);
+        assert_eq!(edit(r#"{"b":1}"#, |e, m| e.set(m, "a", "2")), r#"{"a":2,"b":1}"#);
+        assert_eq!(edit("{ }", |e, m| e.set(m, "a", "2")), r#"{"a":2 }"#);
+    }
+
+    #[test]
+    fn large_parts_are_shared_and_the_document_stays_whole() {
+        let text = format!(r#"{{"id":1,"big":"{}"}}"#, "x".repeat(2 * SHARE_FROM));
+        let source = Bytes::from(text.clone());
+        let mut edits = Edits::of(&source);
+        edits.replace(6..7, "\"client\"");
+        let chunks = edits.apply().into_chunks();
+        assert_eq!(chunks.len(), 2);
+        assert_eq!(chunks[1].as_ptr(), source[7..].as_ptr());
+        assert_eq!(chunks.concat(), text.replacen(":1", ":\"client\"", 1).into_bytes());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn removing_a_member_leaves_the_others_as_they_were(
+            keys in proptest::collection::btree_map("[a-f\"\\\\\u{e9}]{0,4}", "[0-9]{1,3}|\"[a-z,{}]*\"", 0..6),
+            which in 0_usize..6,
+        ) {
+            let text = {
+                let members: Vec<String> = keys.iter().map(|(k, v)| format!("{} : {}", quote(k), fix(v))).collect();
+                format!("{{ {} }}", members.join(" , "))
+            };
+            let key = keys.keys().nth(which).cloned().unwrap_or_else(|| "absent!".into());
+            let after = edit(&text, |edits, members| edits.remove(members, &key));
+            let mut expected: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).expect("object");
+            expected.remove(&key);
+            let got: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&after).expect("still an object");
+            proptest::prop_assert_eq!(got, expected);
+        }
+    }
+
+    /// Numbers must not start with a zero.
+    fn fix(value: &str) -> String {
+        if value.starts_with('"') { value.to_owned() } else { format!("1{value}") }
+    }
+}

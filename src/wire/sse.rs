@@ -1,0 +1,231 @@
+//! Server-Sent Events as the HTML standard defines them, with a limit on the size of an event.
+
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// A comment that keeps an idle stream open.
+pub const HEARTBEAT: Bytes = Bytes::from_static(b": \n\n");
+
+/// One dispatched event. Fields that taskgate has no use for are not kept.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    /// The `event` field; empty means `message`.
+    pub name: String,
+    /// The `data` lines, joined by line feeds.
+    pub data: Bytes,
+}
+
+/// An event was larger than the decoder's limit.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TooLarge;
+
+/// Takes a byte stream apart into events, however it is cut into chunks.
+#[derive(Debug)]
+pub struct Decoder {
+    limit: usize,
+    line: BytesMut,
+    data: BytesMut,
+    has_data: bool,
+    name: String,
+    last_id: Option<Bytes>,
+    retry: Option<Duration>,
+    /// The last line ended in CR, so a LF that follows belongs to it.
+    after_cr: bool,
+    first_line: bool,
+}
+
+impl Decoder {
+    /// A decoder that refuses events of more than `limit` bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            line: BytesMut::new(),
+            data: BytesMut::new(),
+            has_data: false,
+            name: String::new(),
+            last_id: None,
+            retry: None,
+            after_cr: false,
+            first_line: true,
+        }
+    }
+
+    /// The id of the last event that had one, by which the stream can be resumed.
+    #[must_use]
+    pub fn last_id(&self) -> Option<&Bytes> {
+        self.last_id.as_ref()
+    }
+
+    /// How long the sender asks to wait before a reconnection.
+    #[must_use]
+    pub fn retry(&self) -> Option<Duration> {
+        self.retry
+    }
+
+    /// Forgets an unfinished event, for the stream's continuation on another connection.
+    pub fn restart(&mut self) {
+        let fresh = Self::new(self.limit);
+        *self = Self { last_id: self.last_id.take(), retry: self.retry, ..fresh };
+    }
+
+    /// Takes in `chunk` and appends the events that it completes to `events`.
+    ///
+    /// # Errors
+    /// [`TooLarge`]; the stream cannot be read on.
+    pub fn push(&mut self, mut chunk: &[u8], events: &mut Vec<Event>) -> Result<(), TooLarge> {
+        while !chunk.is_empty() {
+            if std::mem::take(&mut self.after_cr) && chunk[0] == b'\n' {
+                chunk = &chunk[1..];
+                continue;
+            }
+            let Some(end) = memchr::memchr2(b'\n', b'\r', chunk) else {
+                return self.extend(chunk);
+            };
+            self.after_cr = chunk[end] == b'\r';
+            let rest = &chunk[end + 1..];
+            if self.line.is_empty() {
+                self.end_line(&chunk[..end], events)?;
+            } else {
+                self.extend(&chunk[..end])?;
+                let line = self.line.split();
+                self.end_line(&line, events)?;
+            }
+            chunk = rest;
+        }
+        Ok(())
+    }
+
+    fn extend(&mut self, part: &[u8]) -> Result<(), TooLarge> {
+        if self.line.len() + self.data.len() + part.len() > self.limit {
+            return Err(TooLarge);
+        }
+        self.line.extend_from_slice(part);
+        Ok(())
+    }
+
+    fn end_line(&mut self, mut line: &[u8], events: &mut Vec<Event>) -> Result<(), TooLarge> {
+        if std::mem::take(&mut self.first_line) {
+            line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
+        }
+        if line.is_empty() {
+            let name = std::mem::take(&mut self.name);
+            if std::mem::take(&mut self.has_data) {
+                events.push(Event { name, data: self.data.split().freeze() });
+            }
+            return Ok(());
+        }
+        let (field, value) = match memchr::memchr(b':', line) {
+            Some(at) => (&line[..at], line[at + 1..].strip_prefix(b" ").unwrap_or(&line[at + 1..])),
+            None => (line, &b""[..]),
+        };
+        match field {
+            b"data" => {
+                if self.data.len() + value.len() >= self.limit {
+                    return Err(TooLarge);
+                }
+                if std::mem::replace(&mut self.has_data, true) {
+                    self.data.put_u8(b'\n');
+                }
+                self.data.extend_from_slice(value);
+            }
+            b"event" => self.name = String::from_utf8_lossy(value).into_owned(),
+            b"id" if !value.contains(&0) => {
+                self.last_id = (!value.is_empty()).then(|| Bytes::copy_from_slice(value));
+            }
+            b"retry" => {
+                let millis = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok());
+                self.retry = millis.map(Duration::from_millis).or(self.retry);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Frames a JSON document as an event. Line ends inside it, which JSON only allows as white space, split the data.
+#[must_use]
+pub fn encode(document: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(document.len() + 24);
+    out.put_slice(b"event: message\n");
+    for line in document.split(|b| matches!(b, b'\n' | b'\r')).filter(|line| !line.is_empty()) {
+        out.put_slice(b"data: ");
+        out.put_slice(line);
+        out.put_u8(b'\n');
+    }
+    out.put_u8(b'\n');
+    out.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(chunks: &[&[u8]]) -> Vec<(String, String)> {
+        let (mut decoder, mut events) = (Decoder::new(1024), Vec::new());
+        for chunk in chunks {
+            decoder.push(chunk, &mut events).expect("within the limit");
+        }
+        let text = |data: Bytes| String::from_utf8(data.to_vec()).expect("text");
+        events.into_iter().map(|event| (event.name, text(event.data))).collect()
+    }
+
+    fn one(name: &str, data: &str) -> Vec<(String, String)> {
+        vec![(name.into(), data.into())]
+    }
+
+    #[test]
+    fn every_kind_of_line_end_ends_a_line() {
+        for end in ["\n", "\r\n", "\r"] {
+            let stream = ["event: e", "data: a", "data:b", "id: 7", ": comment", "", ""].join(end);
+            assert_eq!(decode(&[stream.as_bytes()]), one("e", "a\nb"), "{end:?}");
+        }
+    }
+
+    #[test]
+    fn an_event_without_data_is_not_dispatched_and_one_with_empty_data_is() {
+        assert_eq!(decode(&[b"event: x\n\ndata: y\n\n"]), one("", "y"));
+        assert_eq!(decode(&[b"id: 1\ndata: \n\n"]), one("", ""));
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_skipped_and_an_unfinished_event_is_not_dispatched() {
+        assert_eq!(decode(&[b"\xEF\xBB\xBFdata: a\n\ndata: b\n"]), one("", "a"));
+    }
+
+    #[test]
+    fn an_event_over_the_limit_is_refused() {
+        let mut decoder = Decoder::new(8);
+        assert_eq!(decoder.push(b"data: 123456789", &mut Vec::new()), Err(TooLarge));
+        let mut decoder = Decoder::new(8);
+        assert_eq!(decoder.push(b"data: 12345\ndata: 6789\n\n", &mut Vec::new()), Err(TooLarge));
+    }
+
+    #[test]
+    fn the_place_to_resume_at_is_remembered() {
+        let mut decoder = Decoder::new(64);
+        decoder.push(b"id: 7\nretry: 250\ndata: \n\nretry: soon\n\n", &mut Vec::new()).expect("within the limit");
+        assert_eq!(decoder.last_id(), Some(&Bytes::from_static(b"7")));
+        assert_eq!(decoder.retry(), Some(Duration::from_millis(250)));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn chunking_makes_no_difference(text in "(data|event|id|:| |x|\n|\r|\r\n){0,40}", cuts: Vec<proptest::sample::Index>) {
+            let whole = decode(&[text.as_bytes()]);
+            let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
+            at.extend([0, text.len()]);
+            at.sort_unstable();
+            let chunks: Vec<&[u8]> = at.windows(2).map(|pair| &text.as_bytes()[pair[0]..pair[1]]).collect();
+            proptest::prop_assert_eq!(decode(&chunks), whole);
+        }
+
+        #[test]
+        fn what_is_encoded_is_decoded(lines in proptest::collection::vec("[a-z{}\": ]{1,9}", 1..4)) {
+            let document = lines.join("\r\n");
+            let encoded = encode(document.as_bytes());
+            proptest::prop_assert_eq!(decode(&[&encoded]), one("message", &lines.join("\n")));
+        }
+    }
+}

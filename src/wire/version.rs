@@ -1,0 +1,90 @@
+//! The protocol revisions that taskgate speaks on either side.
+
+use std::fmt;
+
+/// A revision of the Model Context Protocol, ordered by age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// `2024-11-05`
+    V2024_11_05,
+    /// `2025-03-26`
+    V2025_03_26,
+    /// `2025-06-18`
+    V2025_06_18,
+    /// `2025-11-25`, the first revision with tasks
+    V2025_11_25,
+}
+
+impl Version {
+    /// Every revision that is spoken, oldest first.
+    pub const ALL: [Self; 4] = [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25];
+
+    /// The newest revision that is spoken.
+    pub const LATEST: Self = Self::V2025_11_25;
+
+    /// The first revision without the `initialize` handshake; it and all later ones are "modern".
+    const FIRST_MODERN: &'static str = "2026-07-28";
+
+    /// The revision of that name, if it is spoken.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|version| version.as_str() == name)
+    }
+
+    /// The name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::V2024_11_05 => "2024-11-05",
+            Self::V2025_03_26 => "2025-03-26",
+            Self::V2025_06_18 => "2025-06-18",
+            Self::V2025_11_25 => "2025-11-25",
+        }
+    }
+
+    /// Whether tasks exist in this revision.
+    #[must_use]
+    pub const fn has_tasks(self) -> bool {
+        matches!(self, Self::V2025_11_25)
+    }
+
+    /// Whether `name` looks like a revision of the modern generation, which has no sessions.
+    #[must_use]
+    pub fn is_modern(name: &str) -> bool {
+        let dated = name.len() == 10 && name.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+        dated && name >= Self::FIRST_MODERN
+    }
+
+    /// The spoken revisions as a list for error messages.
+    #[must_use]
+    pub fn list() -> String {
+        Self::ALL.map(Self::as_str).join(", ")
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip_and_unknown_names_are_refused() {
+        for version in Version::ALL {
+            assert_eq!(Version::parse(version.as_str()), Some(version));
+        }
+        assert_eq!(Version::parse("2025-11-26"), None);
+    }
+
+    #[test]
+    fn only_dates_from_the_first_modern_revision_on_are_modern() {
+        assert!(Version::is_modern("2026-07-28"));
+        assert!(Version::is_modern("2027-01-01"));
+        assert!(!Version::is_modern("2025-11-25"));
+        assert!(!Version::is_modern("DRAFT-2027"));
+    }
+}

@@ -1,0 +1,323 @@
+//! Reading configuration: what files mean, and what is said about wrong ones.
+
+#[path = "config/any_text.rs"]
+mod any_text;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use taskgate::config::{
+    Auth, Config, Mistakes, Native, Overrides, Support, Target, Tool, allowed_host, allowed_origin, load, parse,
+    target_from_url,
+};
+
+const ONE: &str = "[[upstream]]\nurl = \"http://127.0.0.1:3000/mcp\"\n";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The TOML files of a folder, in order.
+fn files(folder: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(root().join(folder)).unwrap();
+    let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    files.sort();
+    assert!(!files.is_empty(), "{folder} has no files");
+    files
+}
+
+fn valid(text: &str) -> Config {
+    parse("config.toml", text, Overrides::default()).unwrap_or_else(|mistakes| panic!("{mistakes}\n{text}"))
+}
+
+fn mistakes(text: &str) -> Mistakes {
+    parse("config.toml", text, Overrides::default()).unwrap_err()
+}
+
+fn server_url() -> Target {
+    target_from_url("http://127.0.0.1:9/mcp").unwrap()
+}
+
+/// Overrides that supply the server behind.
+fn with_target() -> Overrides {
+    Overrides { target: Some(server_url()), ..Overrides::default() }
+}
+
+#[test]
+fn every_invalid_file_gets_exactly_the_expected_report() {
+    let mut wrong = Vec::new();
+    for path in files("tests/config/invalid") {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let expected = fs::read_to_string(path.with_extension("txt")).unwrap_or_default();
+        let text = fs::read_to_string(&path).unwrap();
+        let actual = match parse(name, &text, Overrides::default()) {
+            Ok(_) => "accepted\n".to_owned(),
+            Err(mistakes) => format!("{mistakes}\n"),
+        };
+        if actual != expected {
+            wrong.push(format!("{name}\n--- expected\n{expected}--- actual\n{actual}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_valid_file_and_every_example_loads() {
+    for folder in ["tests/config/valid", "examples/config"] {
+        for path in files(folder) {
+            load(&path, Overrides::default()).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        }
+    }
+}
+
+#[test]
+fn every_toml_block_in_the_documentation_is_valid() {
+    for page in ["docs/configuration.md"] {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        let blocks: Vec<_> = text.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+        assert!(!blocks.is_empty(), "{page} has no toml blocks");
+        for block in blocks {
+            // A block about one section leaves the server behind to the command line.
+            let overrides = if block.contains("[[upstream]]") { Overrides::default() } else { with_target() };
+            parse(page, block, overrides).unwrap_or_else(|mistakes| panic!("{mistakes}\n{block}"));
+        }
+    }
+}
+
+/// Keys with their defaults from the tables of the reference, by section.
+fn reference() -> BTreeMap<String, BTreeMap<String, String>> {
+    let text = fs::read_to_string(root().join("docs/configuration.md")).unwrap();
+    let mut sections = BTreeMap::<_, BTreeMap<_, _>>::new();
+    let mut section = String::new();
+    for line in text.lines() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            section = heading.trim_matches(['`', '[', ']']).to_owned();
+        } else if let Some(row) = line.strip_prefix("| `") {
+            let cells: Vec<_> = row.split(" | ").collect();
+            let key = cells[0].trim_matches('`').to_owned();
+            sections.entry(section.clone()).or_default().insert(key, cells[2].to_owned());
+        }
+    }
+    sections
+}
+
+#[test]
+fn the_reference_lists_exactly_the_keys_that_exist() {
+    let reference = reference();
+    assert_eq!(reference.keys().collect::<Vec<_>>(), ["auth", "server", "tasks", "upstream"]);
+    for (section, keys) in reference {
+        let header = if section == "upstream" { "[[upstream]]" } else { &format!("[{section}]") };
+        let report = mistakes(&format!("{header}\nno_such_key = 1\n"));
+        let unknown = report.iter().find(|mistake| mistake.key.ends_with("no_such_key")).unwrap();
+        let (_, known) = unknown.message.split_once(" are ").unwrap();
+        let mut known: Vec<_> = known.split(", ").collect();
+        known.sort_unstable();
+        assert_eq!(keys.keys().collect::<Vec<_>>(), known, "{section}");
+    }
+}
+
+#[test]
+fn the_reference_has_the_true_defaults() {
+    let mut text = String::new();
+    for (section, keys) in reference() {
+        text += &if section == "upstream" { ONE.to_owned() } else { format!("[{section}]\n") };
+        for (key, default) in keys {
+            if let Some(default) = default.strip_prefix('`') {
+                text += &format!("{key} = {}\n", default.trim_end_matches('`'));
+            }
+        }
+    }
+    let target = target_from_url("http://127.0.0.1:3000/mcp").unwrap();
+    assert_eq!(valid(&text), Config::for_upstream(target));
+}
+
+#[test]
+fn an_unset_key_has_its_default() {
+    let Config { server, auth, tasks, upstreams } = valid(ONE);
+    assert_eq!(server.listen.to_string(), "127.0.0.1:8808");
+    assert_eq!(server.admin, None);
+    assert_eq!((server.max_body, server.max_sessions), (4 * 1024 * 1024, 10_000));
+    assert_eq!(server.session_idle, Duration::from_mins(30));
+    assert_eq!(auth, Auth::None);
+    assert_eq!((tasks.max_tasks_per_owner, tasks.max_tasks, tasks.max_waiters), (1000, 100_000, 256));
+    let [upstream] = &upstreams[..] else { panic!("{upstreams:?}") };
+    assert_eq!((&*upstream.path, upstream.native), ("/mcp", Native::Keep));
+    let tool = upstream.policy.tool("any");
+    let expected = Tool {
+        key: "*".into(),
+        support: Support::Optional,
+        ttl: Duration::from_mins(15),
+        max_ttl: Duration::from_hours(24),
+        poll_interval: Duration::from_secs(2),
+        timeout: Duration::from_hours(1),
+        max_running: 32,
+        max_queued: 256,
+        max_result: 16 * 1024 * 1024,
+        immediate_response: None,
+    };
+    assert_eq!(*tool, expected);
+}
+
+#[test]
+fn every_key_takes_effect() {
+    let path = root().join("tests/config/valid/everything.toml");
+    let Config { server, auth, tasks, upstreams } = load(&path, Overrides::default()).unwrap();
+    assert_eq!(
+        (server.listen.to_string(), server.admin.unwrap().to_string()),
+        ("0.0.0.0:80".into(), "[::1]:9808".into())
+    );
+    assert_eq!(server.allowed_hosts, ["mcp.example.com", "mcp.example.com:8443", "[::1]:80"]);
+    assert_eq!(server.allowed_origins, ["https://app.example.com", "http://localhost:5173", "vscode-webview://panel"]);
+    assert_eq!((server.max_body, server.max_sessions), (1 << 20, 1));
+    assert_eq!(server.session_idle, Duration::from_mins(90));
+    let Auth::Header { name, trusted_peers } = auth else { panic!("{auth:?}") };
+    assert_eq!(name, "x-forwarded-user");
+    let trusted = |peer: &str| trusted_peers.iter().any(|net| net.contains(&peer.parse::<std::net::IpAddr>().unwrap()));
+    assert!(trusted("127.0.0.1") && !trusted("127.0.0.2") && trusted("10.9.8.7") && trusted("fd00::1"));
+    assert_eq!((tasks.max_tasks_per_owner, tasks.max_tasks, tasks.max_waiters), (1, 2, 3));
+    let [http, stdio] = &upstreams[..] else { panic!("{upstreams:?}") };
+    assert_eq!((&*http.path, http.native), ("/", Native::Keep));
+    assert_eq!(http.target, target_from_url("https://example.com").unwrap());
+    assert_eq!((&*stdio.path, stdio.native), ("/files", Native::Replace));
+    let args = vec![String::new(), "--flag".to_owned()];
+    assert_eq!(stdio.target, Target::Command { program: "server".to_owned(), args });
+    let expected = Tool {
+        key: "*".into(),
+        support: Support::Forbidden,
+        ttl: Duration::from_millis(1),
+        max_ttl: Duration::from_hours(365 * 24),
+        poll_interval: Duration::from_millis(500),
+        timeout: Duration::from_mins(2),
+        max_running: 1,
+        max_queued: 0,
+        max_result: 1000,
+        immediate_response: Some("Working on it.".to_owned()),
+    };
+    assert_eq!(*http.policy.tool("export_all"), expected);
+    let exports =
+        Tool { key: "export_*".into(), support: Support::Required, immediate_response: None, ..expected.clone() };
+    assert_eq!(*stdio.policy.tool("export_some"), exports);
+    let one = Tool { key: "export_all".into(), max_running: 7, max_queued: 8, ..expected };
+    assert_eq!(*stdio.policy.tool("export_all"), one);
+}
+
+#[test]
+fn the_exact_name_wins_then_the_longest_pattern_that_matches() {
+    let patterns = ["*", "get_*", "*_all", "get_u*_all", "get_users", "g?t", "é*", "a*b*c", "x*", "run", "*run*"];
+    let tables = patterns.map(|pattern| format!("[upstream.tools.\"{pattern}\"]\n")).concat();
+    let config = valid(&format!("{ONE}{tables}"));
+    let policy = &config.upstreams[0].policy;
+    for (name, key) in [
+        ("get_users", "get_users"),
+        ("run", "run"),
+        ("rerun", "*run*"),
+        ("get_users_all", "get_u*_all"),
+        ("get_x", "get_*"),
+        // `*_all` and `get_*` are of one length, and `*` comes first.
+        ("get_x_all", "*_all"),
+        ("get_", "get_*"),
+        ("GET_users", "*"),
+        ("get", "*"),
+        ("g?t", "g?t"),
+        ("été", "é*"),
+        ("abc", "a*b*c"),
+        ("a-b-c-b-c", "a*b*c"),
+        ("ab", "*"),
+        // A name that looks like a pattern is still a name.
+        ("x*", "x*"),
+        ("", "*"),
+    ] {
+        assert_eq!(&*policy.tool(name).key, key, "{name}");
+    }
+    let keys: Vec<_> = policy.tools().map(|(pattern, _)| pattern).collect();
+    assert_eq!(
+        keys,
+        ["get_u*_all", "get_users", "*_all", "*run*", "a*b*c", "get_*", "g?t", "run", "x*", "é*", "*", "*"]
+    );
+}
+
+#[test]
+fn a_table_of_tools_belongs_to_the_block_above() {
+    let path = root().join("examples/config/many.toml");
+    let config = load(&path, Overrides::default()).unwrap();
+    let support = |i: usize, tool| config.upstreams[i].policy.tool(tool).support.as_str();
+    assert_eq!((support(0, "list"), support(1, "list"), support(1, "index")), ("optional", "forbidden", "optional"));
+    assert_eq!(
+        config.upstreams.iter().map(|upstream| &*upstream.path).collect::<Vec<_>>(),
+        ["/reports", "/files", "/search"]
+    );
+}
+
+#[test]
+fn flags_win_over_the_file() {
+    let text = format!("[server]\nlisten = \"1.1.1.1:1\"\nadmin = \"1.1.1.1:2\"\nallowed_hosts = [\"a\"]\n{ONE}");
+    let overrides = Overrides {
+        listen: Some("127.0.0.1:3".parse().unwrap()),
+        admin: Some("127.0.0.1:4".parse().unwrap()),
+        allowed_hosts: Some(vec!["b".to_owned()]),
+        allowed_origins: Some(vec!["https://b".to_owned()]),
+        target: None,
+    };
+    let server = parse("config.toml", &text, overrides).unwrap().server;
+    assert_eq!((server.listen.port(), server.admin.unwrap().port()), (3, 4));
+    assert_eq!((server.allowed_hosts, server.allowed_origins), (vec!["b".to_owned()], vec!["https://b".to_owned()]));
+    let kept = parse("config.toml", &text, Overrides::default()).unwrap().server;
+    assert_eq!((kept.listen.port(), kept.admin.unwrap().port(), &*kept.allowed_hosts), (1, 2, &["a".to_owned()][..]));
+}
+
+#[test]
+fn a_server_on_the_command_line_replaces_the_only_target_and_keeps_its_policy() {
+    let tools = "native = \"replace\"\npath = \"/x\"\n[upstream.tools.a]\nmax_running = 7\n";
+    for block in [format!("{ONE}{tools}"), format!("[[upstream]]\n{tools}")] {
+        let config = parse("config.toml", &block, with_target()).unwrap();
+        let upstream = &config.upstreams[0];
+        assert_eq!((&upstream.target, &*upstream.path, upstream.native), (&server_url(), "/x", Native::Replace));
+        assert_eq!(upstream.policy.tool("a").max_running, 7);
+    }
+}
+
+#[test]
+fn a_server_on_the_command_line_is_enough_and_takes_the_defaults_of_the_file() {
+    let config = parse("config.toml", "tasks = { max_running = 7, native = \"replace\" }", with_target()).unwrap();
+    let upstream = &config.upstreams[0];
+    assert_eq!((&upstream.target, &*upstream.path, upstream.native), (&server_url(), "/mcp", Native::Replace));
+    assert_eq!(upstream.policy.tool("a").max_running, 7);
+    assert_eq!(parse("config.toml", "", with_target()).unwrap(), Config::for_upstream(server_url()));
+}
+
+#[test]
+fn a_server_on_the_command_line_with_several_blocks_is_a_mistake() {
+    let text = "[[upstream]]\npath = \"/a\"\nurl = \"http://a\"\n[[upstream]]\npath = \"/b\"\nurl = \"http://b\"\n";
+    let mistakes = parse("config.toml", text, with_target()).unwrap_err();
+    let expected = "config.toml:4:1: upstream[1]: \
+                    the server on the command line replaces the only [[upstream]], but the file has several";
+    assert_eq!(mistakes.to_string(), expected);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.toml");
+    let report = load(&path, Overrides::default()).unwrap_err().to_string();
+    assert!(report.starts_with(&format!("{}: cannot be read: ", path.display())), "{report}");
+    fs::write(&path, b"[server]\nlisten = \"\xc3\xa9\xff\"\n").unwrap();
+    let report = load(&path, Overrides::default()).unwrap_err().to_string();
+    assert_eq!(report, format!("{}:2:12: not UTF-8 text from here on", path.display()));
+}
+
+#[test]
+fn hosts_and_origins_are_kept_as_browsers_send_them() {
+    assert_eq!(allowed_host("MCP.Example.com:8443").unwrap(), "mcp.example.com:8443");
+    for (given, kept) in [
+        ("HTTPS://App.Example.com", "https://app.example.com"),
+        ("https://app.example.com:443", "https://app.example.com"),
+        ("http://app.example.com:80", "http://app.example.com"),
+        ("https://app.example.com:80", "https://app.example.com:80"),
+        ("http://[::1]:80", "http://[::1]"),
+    ] {
+        assert_eq!(allowed_origin(given).unwrap(), kept);
+    }
+}
