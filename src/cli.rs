@@ -11,7 +11,7 @@ use taskgate::config::{self, Config, Mistakes, Overrides, Target};
     version,
     after_help = "Try `taskgate demo` first. Every key of the configuration file: docs/configuration.md"
 )]
-pub struct Cli {
+pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -25,7 +25,7 @@ pub struct Cli {
 
 /// The form of the log.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum LogFormat {
+pub(crate) enum LogFormat {
     /// Lines for people
     Text,
     /// One JSON object a line
@@ -34,7 +34,8 @@ pub enum LogFormat {
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+#[expect(clippy::large_enum_variant, reason = "made once a process")]
+pub(crate) enum Command {
     /// Stand in front of MCP servers and give them tasks
     Serve(Serve),
     /// Say everything that is wrong with a configuration file, with line and column
@@ -48,7 +49,7 @@ pub enum Command {
 
 /// The arguments of `serve`.
 #[derive(Debug, Args)]
-pub struct Serve {
+pub(crate) struct Serve {
     /// URL of the MCP server to stand in front of (Streamable HTTP)
     #[arg(long, env = "TASKGATE_UPSTREAM", value_name = "URL", value_parser = config::target_from_url)]
     upstream: Option<Target>,
@@ -76,7 +77,7 @@ pub struct Serve {
 
 /// The arguments of `check`.
 #[derive(Debug, Args)]
-pub struct Check {
+pub(crate) struct Check {
     /// Configuration file
     #[arg(long, env = "TASKGATE_CONFIG", value_name = "FILE")]
     config: PathBuf,
@@ -84,7 +85,7 @@ pub struct Check {
 
 /// Why there is no configuration.
 #[derive(Debug)]
-pub enum Wrong {
+pub(crate) enum Wrong {
     /// The file has mistakes.
     File(Mistakes),
     /// The arguments do not fit together.
@@ -102,7 +103,7 @@ impl fmt::Display for Wrong {
 
 impl Cli {
     /// Reads the arguments; prints help or a usage error and ends the process where that is all there is to do.
-    pub fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let matches = Self::command().get_matches();
         let mut cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
         if let (Command::Serve(serve), Some(("serve", matches))) = (&mut cli.command, matches.subcommand()) {
@@ -121,7 +122,7 @@ impl Serve {
     }
 
     /// The configuration that the arguments, the environment and the file make together.
-    pub fn config(self) -> Result<Config, Wrong> {
+    pub(crate) fn config(self) -> Result<Config, Wrong> {
         let mut child = self.child.into_iter();
         let target = match (self.upstream, child.next()) {
             (Some(_), Some(_)) => return Err(Wrong::Arguments("give either --upstream URL or -- COMMAND, not both")),
@@ -151,7 +152,7 @@ impl Serve {
 
 impl Check {
     /// Checks the file, and says what it configures.
-    pub fn run(&self) -> Result<String, Mistakes> {
+    pub(crate) fn run(&self) -> Result<String, Mistakes> {
         let config = config::load(&self.config, Overrides::default())?;
         let endpoints = config.upstreams.iter().map(|upstream| {
             let target = match &upstream.target {
@@ -160,6 +161,6 @@ impl Check {
             };
             format!("  http://{}{} -> {target}\n", config.server.listen, upstream.path)
         });
-        Ok(format!("{}: no mistakes\n{}", self.config.display(), endpoints.collect::<String>()))
+        Ok(format!("{}: no mistakes\n{}", self.config.display(), endpoints.collect::<String>().trim_end()))
     }
 }

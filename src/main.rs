@@ -3,7 +3,7 @@
 mod cli;
 mod demo;
 
-use std::{future::Future, process::ExitCode};
+use std::{future::Future, io::Write, process::ExitCode};
 
 use taskgate::app::App;
 use tokio::{
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => in_runtime(serve(arguments)),
         Command::Check(arguments) => match arguments.run() {
             Ok(summary) => {
-                print!("{summary}");
+                say(&summary);
                 ExitCode::SUCCESS
             }
             Err(mistakes) => {
@@ -50,6 +50,11 @@ fn log(cli: &Cli) -> Result<(), tracing_subscriber::filter::ParseError> {
         LogFormat::Json => builder.json().init(),
     }
     Ok(())
+}
+
+/// Writes to stdout. That nobody reads it is no reason to fail.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{text}");
 }
 
 fn in_runtime(work: impl Future<Output = ExitCode>) -> ExitCode {
@@ -102,6 +107,7 @@ async fn stop() {
     tracing::info!(signal = next().await, "stopping");
     tokio::spawn(async move {
         next().await;
+        #[expect(clippy::exit, reason = "whoever signals twice does not want to wait")]
         std::process::exit(1);
     });
 }

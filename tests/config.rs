@@ -1,5 +1,8 @@
 //! Reading configuration: what files mean, and what is said about wrong ones.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::format_push_string, clippy::assigning_clones, reason = "plain code reads better in a test")]
+
 #[path = "config/any_text.rs"]
 mod any_text;
 

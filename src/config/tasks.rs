@@ -1,5 +1,7 @@
 //! The `[tasks]` section, and the same keys again for the tools that match a pattern.
 
+use std::sync::Arc;
+
 use super::policy::Policy;
 use super::reader::{Entry, Section};
 use super::values::{count, duration, one_of, size, text};
@@ -80,7 +82,7 @@ fn tool(section: &mut Section<'_>, default: &Tool, origin: &str) -> Tool {
         }
     }
     Tool {
-        key: default.key.clone(),
+        key: Arc::clone(&default.key),
         support: section.get("support", one_of(SUPPORT)).unwrap_or(default.support),
         ttl: ttl.unwrap_or(default.ttl),
         max_ttl: max_ttl.unwrap_or(default.max_ttl),

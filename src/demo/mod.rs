@@ -1,10 +1,9 @@
 //! `taskgate demo`: one task followed from call to result, with nothing but this binary.
 
-pub mod server;
+pub(crate) mod server;
 
 use std::{
     error::Error,
-    io::Write,
     net::{Ipv4Addr, SocketAddr},
     process::ExitCode,
     time::Duration,
@@ -24,10 +23,12 @@ use taskgate::{
 };
 use tokio::{sync::oneshot, time::Instant};
 
+use crate::say;
+
 type Failed = Box<dyn Error + Send + Sync>;
 
 /// Runs the demo on the terminal.
-pub async fn run() -> ExitCode {
+pub(crate) async fn run() -> ExitCode {
     match show().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -150,9 +151,4 @@ impl<'a> McpClient<'a> {
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
-}
-
-fn say(line: &str) {
-    // A terminal that is gone is no reason to fail.
-    let _ = writeln!(std::io::stdout().lock(), "{line}");
 }

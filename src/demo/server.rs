@@ -13,7 +13,7 @@ const CHAPTERS: [&str; 5] = ["reading the sources", "collecting figures", "drawi
 const CHAPTER_TAKES: Duration = Duration::from_millis(1200);
 
 /// Serves until stdin ends.
-pub fn run() -> ExitCode {
+pub(crate) fn run() -> ExitCode {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
         let Some(id) = message.get("id").cloned() else { continue };

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, header};
 
 use super::refuse::Refusal;
-pub use crate::upstream::http::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+pub(super) use crate::upstream::http::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use crate::wire::Version;
 
 /// Headers that end here: those of one hop, those that taskgate sets itself, and those that make the browser's and the
@@ -30,7 +30,7 @@ const OWN: [HeaderName; 18] = [
 ];
 
 /// The end-to-end headers, for the upstream.
-pub fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
+pub(super) fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -45,7 +45,7 @@ pub fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
 }
 
 /// Section "Sending Messages to the Server" 2: both kinds of answer must be acceptable.
-pub fn accepts_answers(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(super) fn accepts_answers(headers: &HeaderMap) -> Result<(), Refusal> {
     if accepts(headers, "application", "json") && accepts(headers, "text", "event-stream") {
         return Ok(());
     }
@@ -53,7 +53,7 @@ pub fn accepts_answers(headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 /// Section "Listening for Messages from the Server" 2.
-pub fn accepts_stream(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(super) fn accepts_stream(headers: &HeaderMap) -> Result<(), Refusal> {
     if accepts(headers, "text", "event-stream") { Ok(()) } else { Err(Refusal::not_acceptable("text/event-stream")) }
 }
 
@@ -67,14 +67,14 @@ fn accepts(headers: &HeaderMap, kind: &str, subtype: &str) -> bool {
 }
 
 /// The body must be declared as JSON.
-pub fn is_json(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Refusal> {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let essence = value.split(';').next().unwrap_or("").trim();
     if essence.eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(Refusal::content_type()) }
 }
 
 /// Section "Protocol Version Header": a version that is not spoken is refused; none is fine, the session knows its own.
-pub fn speaks_version(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(super) fn speaks_version(headers: &HeaderMap) -> Result<(), Refusal> {
     let Some(value) = headers.get(PROTOCOL_VERSION) else { return Ok(()) };
     let name = value.to_str().unwrap_or("?");
     match Version::parse(name) {

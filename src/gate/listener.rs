@@ -19,7 +19,7 @@ use super::{
 };
 
 /// How long a request's head may take to arrive, and an idle connection to send one.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+const HEAD_TIMEOUT: Duration = Duration::from_mins(1);
 /// How long connections may take to end when the process stops.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause after an accept that failed, as it does when file descriptors run out.
@@ -63,7 +63,7 @@ fn layers(gate: &Arc<Gate>) -> Layers {
         .allow_methods(AllowMethods::list([http::Method::GET, http::Method::POST, http::Method::DELETE]))
         .allow_headers(AllowHeaders::mirror_request())
         .expose_headers(ExposeHeaders::list([SESSION_ID, PROTOCOL_VERSION, header::WWW_AUTHENTICATE]))
-        .max_age(Duration::from_secs(3600));
+        .max_age(Duration::from_hours(1));
     Stack::new(cors, CheckOriginLayer(Arc::clone(gate)))
 }
 

@@ -13,11 +13,11 @@ use super::{Gate, Response, refuse::Refusal};
 
 /// Puts [`CheckOrigin`] in front of a service.
 #[derive(Clone, Debug)]
-pub struct CheckOriginLayer(pub Arc<Gate>);
+pub(super) struct CheckOriginLayer(pub Arc<Gate>);
 
 /// Refuses with 403 what the Host and Origin checks do not accept.
 #[derive(Clone, Debug)]
-pub struct CheckOrigin<S> {
+pub(super) struct CheckOrigin<S> {
     gate: Arc<Gate>,
     inner: S,
 }

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// How long a body may take to arrive.
-const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 /// After this silence of the upstream the answer becomes a stream, so that heartbeats keep the connection open.
 const STREAM_AFTER: Duration = Duration::from_secs(10);
 

@@ -1,6 +1,5 @@
 //! Requests that are refused as HTTP requests: the status, the JSON-RPC error that explains it, and the headers.
 
-use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 
 use super::{Body, Response};
@@ -12,7 +11,7 @@ use crate::{
 
 /// A refusal with its reason as a short constant for metrics.
 #[derive(Debug)]
-pub struct Refusal {
+pub(super) struct Refusal {
     status: StatusCode,
     reason: &'static str,
     error: RpcError,
@@ -26,7 +25,7 @@ impl Refusal {
     }
 
     /// 403, section "Security Warning".
-    pub fn foreign(refused: &Refused) -> Self {
+    pub(super) fn foreign(refused: &Refused) -> Self {
         match refused {
             Refused::Host(host) => Self::new(
                 StatusCode::FORBIDDEN,
@@ -42,7 +41,7 @@ impl Refusal {
     }
 
     /// 403 for a peer that may not speak for anyone, 401 for a request without a principal.
-    pub fn untrusted(untrusted: &Untrusted) -> Self {
+    pub(super) fn untrusted(untrusted: &Untrusted) -> Self {
         match untrusted {
             Untrusted::Peer(_) => Self::new(StatusCode::FORBIDDEN, "peer", format!("Forbidden: {untrusted}")),
             Untrusted::NoHeader(_) => {
@@ -52,7 +51,7 @@ impl Refusal {
     }
 
     /// 404 for a path that no upstream has.
-    pub fn no_such_path(path: &str, paths: &[String]) -> Self {
+    pub(super) fn no_such_path(path: &str, paths: &[String]) -> Self {
         let paths = paths.join(", ");
         Self::new(
             StatusCode::NOT_FOUND,
@@ -62,25 +61,25 @@ impl Refusal {
     }
 
     /// 405
-    pub fn method() -> Self {
+    pub(super) fn method() -> Self {
         let message = "Method not allowed: the MCP endpoint takes POST, GET and DELETE";
         let header = Some((header::ALLOW, "GET, POST, DELETE"));
         Self { header, ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method", message) }
     }
 
     /// 406
-    pub fn not_acceptable(needed: &str) -> Self {
+    pub(super) fn not_acceptable(needed: &str) -> Self {
         Self::new(StatusCode::NOT_ACCEPTABLE, "accept", format!("Not acceptable: the Accept header must list {needed}"))
     }
 
     /// 415
-    pub fn content_type() -> Self {
+    pub(super) fn content_type() -> Self {
         let message = "Unsupported media type: the Content-Type must be application/json";
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message)
     }
 
     /// 413
-    pub fn too_large(max_body: usize) -> Self {
+    pub(super) fn too_large(max_body: usize) -> Self {
         Self::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "max_body",
@@ -89,17 +88,17 @@ impl Refusal {
     }
 
     /// 400 for a body that breaks off.
-    pub fn broken_body(error: &dyn std::error::Error) -> Self {
+    pub(super) fn broken_body(error: &dyn std::error::Error) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "body", format!("Bad request: the body could not be read: {error}"))
     }
 
     /// 408 for a body that does not come.
-    pub fn slow_body() -> Self {
+    pub(super) fn slow_body() -> Self {
         Self::new(StatusCode::REQUEST_TIMEOUT, "slow_body", "Request timeout: the body did not arrive in time")
     }
 
     /// 400 for a body that is no message.
-    pub fn malformed(malformed: Malformed) -> Self {
+    pub(super) fn malformed(malformed: Malformed) -> Self {
         let id = match &malformed {
             Malformed::Invalid { id, .. } => id.clone(),
             Malformed::NotJson(_) | Malformed::Batch => None,
@@ -108,14 +107,14 @@ impl Refusal {
     }
 
     /// 400 for JSON that nests deeper than anyone can mean.
-    pub fn too_deep(max: usize) -> Self {
+    pub(super) fn too_deep(max: usize) -> Self {
         let message = format!("Invalid request: the JSON nests deeper than {max} levels");
         Self::new(StatusCode::BAD_REQUEST, "depth", message)
     }
 
     /// 400 for a revision that is not spoken. It has no modern error body, so that clients of both generations fall
     /// back to `initialize`.
-    pub fn version(version: &str) -> Self {
+    pub(super) fn version(version: &str) -> Self {
         let spoken = Version::list();
         Self::new(
             StatusCode::BAD_REQUEST,
@@ -125,30 +124,30 @@ impl Refusal {
     }
 
     /// 400 for a request of the modern generation.
-    pub fn modern() -> Self {
+    pub(super) fn modern() -> Self {
         let message = "Bad request: this endpoint speaks the revisions with sessions; start with initialize";
         Self::new(StatusCode::BAD_REQUEST, "modern", message)
     }
 
     /// 400, section "Session Management" 2.
-    pub fn no_session_id() -> Self {
+    pub(super) fn no_session_id() -> Self {
         let message = "Bad request: the Mcp-Session-Id header is missing; start with initialize and send its value";
         Self::new(StatusCode::BAD_REQUEST, "no_session_id", message)
     }
 
     /// 404, section "Session Management" 3.
-    pub fn unknown_session() -> Self {
+    pub(super) fn unknown_session() -> Self {
         let message = "Session not found: it has ended or never was; start a new one with initialize";
         Self::new(StatusCode::NOT_FOUND, "session", message)
     }
 
     /// The same refusal in answer to the request `id`.
-    pub fn answering(self, id: Option<&str>) -> Self {
+    pub(super) fn answering(self, id: Option<&str>) -> Self {
         Self { id: id.map(str::to_owned), ..self }
     }
 
     /// The answer.
-    pub fn into_response(self, observer: &Observer) -> Response {
+    pub(super) fn into_response(self, observer: &Observer) -> Response {
         observer.emit(events::RequestRefused { reason: self.reason, status: self.status.as_u16() });
         let mut response = json(self.error.to_response(self.id.as_deref()));
         *response.status_mut() = self.status;
@@ -160,7 +159,7 @@ impl Refusal {
 }
 
 /// A JSON answer with status 200.
-pub fn json(body: impl Into<Body>) -> Response {
+pub(super) fn json(body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
@@ -168,6 +167,6 @@ pub fn json(body: impl Into<Body>) -> Response {
 
 /// A JSON-RPC error in answer to a request that was understood: always with status 200, because clients take any other
 /// status for a fault of the connection and drop every request on it.
-pub fn rpc_error(id: &str, error: &RpcError) -> Response {
-    json(Bytes::from(error.to_response(Some(id))))
+pub(super) fn rpc_error(id: &str, error: &RpcError) -> Response {
+    json(error.to_response(Some(id)))
 }

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The time between heartbeats on a silent stream.
-pub const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
+pub(super) const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 
 /// JSON documents as events.
 pub struct Events {
@@ -57,7 +57,7 @@ impl fmt::Debug for Events {
 }
 
 /// The answer that carries `events`.
-pub fn response(events: Events) -> Response {
+pub(super) fn response(events: Events) -> Response {
     let mut response = Response::new(Body::from(events));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));

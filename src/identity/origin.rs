@@ -9,8 +9,8 @@ use http::{HeaderMap, Uri, header, uri::Authority};
 #[derive(Debug)]
 pub struct Hosts {
     listen: SocketAddr,
-    allowed_hosts: Vec<String>,
-    allowed_origins: Vec<String>,
+    allowed: Vec<String>,
+    origins: Vec<String>,
 }
 
 /// Which header is foreign, and its value.
@@ -26,7 +26,7 @@ impl Hosts {
     /// Accepts local names, the address of the listener and what the operator allows.
     #[must_use]
     pub fn new(listen: SocketAddr, allowed_hosts: Vec<String>, allowed_origins: Vec<String>) -> Self {
-        Self { listen, allowed_hosts, allowed_origins }
+        Self { listen, allowed: allowed_hosts, origins: allowed_origins }
     }
 
     /// Checks a request.
@@ -42,7 +42,7 @@ impl Hosts {
         let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
         let origin = origin.to_str().unwrap_or("?");
         let same_host = origin_host(origin).is_some_and(|from| from.eq_ignore_ascii_case(name_of(host)));
-        if same_host || self.allowed_origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin)) {
+        if same_host || self.origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin)) {
             return Ok(());
         }
         Err(Refused::Origin(origin.to_owned()))
@@ -55,7 +55,7 @@ impl Hosts {
         // An address cannot be rebound: whoever names it means it.
         let own =
             literal.is_ok_and(|ip| ip.is_loopback() || self.listen.ip().is_unspecified() || ip == self.listen.ip());
-        own || name.eq_ignore_ascii_case("localhost") || self.allowed_hosts.iter().any(allowed)
+        own || name.eq_ignore_ascii_case("localhost") || self.allowed.iter().any(allowed)
     }
 }
 

@@ -117,7 +117,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The OpenMetrics text.
+    /// The `OpenMetrics` text.
     pub(super) fn encode(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.

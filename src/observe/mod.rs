@@ -19,12 +19,12 @@ pub struct Observer {
 
 impl Observer {
     /// Tells everyone concerned that `event` has happened.
-    // By value: an event is made to be told once.
+    #[expect(clippy::needless_pass_by_value, reason = "an event is made to be told once")]
     pub fn emit(&self, event: impl Event) {
         event.tell(&self.metrics);
     }
 
-    /// The metrics in the OpenMetrics text format.
+    /// The metrics in the `OpenMetrics` text format.
     #[must_use]
     pub fn open_metrics(&self) -> String {
         self.metrics.encode()

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// How long an upstream may take to answer `initialize`.
-const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(60);
+const INITIALIZE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What a handshake starts from.
 #[derive(Debug)]

@@ -128,6 +128,9 @@ impl Session {
 
     /// Passes on `notifications/cancelled` under the id that the upstream knows. What names no request in flight is
     /// ignored, a task among them: only `tasks/cancel` cancels a task (section "Cancellation", behavior 3).
+    ///
+    /// # Errors
+    /// [`Failure`] where the upstream did not take it.
     pub async fn cancel(self: &Arc<Self>, message: &Message, headers: HeaderMap) -> Result<(), Failure> {
         let Some(params) = message.params().and_then(|params| Members::parse(params).ok()) else { return Ok(()) };
         let Some(id) = params.get("requestId") else { return Ok(()) };

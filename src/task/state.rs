@@ -140,7 +140,7 @@ pub(super) mod tests {
             last_updated_at: 1000,
             ttl: 60_000,
             poll_interval: 1000,
-            expires: Instant::now() + std::time::Duration::from_secs(60),
+            expires: Instant::now() + std::time::Duration::from_mins(1),
             version: 0,
         }
     }

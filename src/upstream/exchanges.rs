@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// How many requests of one session may be in flight at once.
-pub const MAX_IN_FLIGHT: usize = 1024;
+pub(super) const MAX_IN_FLIGHT: usize = 1024;
 
 /// How an exchange ends: with the upstream's response, or without one.
 pub type Ending = Result<Message, Failure>;
@@ -37,8 +37,7 @@ pub struct Exchanges {
 
 #[derive(Debug)]
 struct Open {
-    outbox: Arc<Outbox<Ending>>,
-    streams: Arc<AtomicBool>,
+    shared: Arc<Shared>,
     client_id: Option<Box<str>>,
     purpose: Purpose,
     transport: Option<AbortHandle>,
@@ -68,20 +67,27 @@ impl fmt::Display for TooMany {
 pub struct Exchange {
     /// The number that stands for the client's id and progress token towards the upstream.
     pub number: u64,
-    outbox: Arc<Outbox<Ending>>,
-    streams: Arc<AtomicBool>,
+    shared: Arc<Shared>,
+}
+
+/// What both ends of an exchange have in common.
+#[derive(Debug, Default)]
+struct Shared {
+    outbox: Outbox<Ending>,
+    /// The upstream answers with a stream.
+    streams: AtomicBool,
 }
 
 impl Exchange {
     /// Waits for what comes next; `None` after the end.
     pub async fn next(&self) -> Option<Item<Ending>> {
-        self.outbox.next().await
+        self.shared.outbox.next().await
     }
 
     /// Whether the upstream answers with a stream.
     #[must_use]
     pub fn streams(&self) -> bool {
-        self.streams.load(Ordering::Acquire)
+        self.shared.streams.load(Ordering::Acquire)
     }
 }
 
@@ -102,10 +108,9 @@ impl Exchanges {
             return Err(TooMany);
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let outbox = Arc::<Outbox<Ending>>::default();
-        let streams = Arc::<AtomicBool>::default();
-        let exchange = Exchange { number, outbox: Arc::clone(&outbox), streams: Arc::clone(&streams) };
-        open.insert(number, Open { outbox, streams, client_id: client_id.map(Box::from), purpose, transport: None });
+        let shared = Arc::<Shared>::default();
+        let exchange = Exchange { number, shared: Arc::clone(&shared) };
+        open.insert(number, Open { shared, client_id: client_id.map(Box::from), purpose, transport: None });
         Ok(exchange)
     }
 
@@ -119,31 +124,29 @@ impl Exchanges {
     /// Notes that the upstream answers with a stream.
     pub fn streams(&self, number: u64) {
         if let Some(open) = self.open.lock().get(&number) {
-            open.streams.store(true, Ordering::Release);
+            open.shared.streams.store(true, Ordering::Release);
         }
     }
 
-    /// Hands a message of the upstream to whoever listens to the exchange. Gives it back if there is no such exchange.
-    ///
-    /// # Errors
-    /// The message, for a number that is unknown or has ended.
-    pub fn push(&self, number: u64, message: Message) -> Result<(), Message> {
-        let Some(outbox) = self.open.lock().get(&number).map(|open| Arc::clone(&open.outbox)) else {
-            return Err(message);
+    /// Hands a message of the upstream to whoever listens to the exchange. Gives it back where the number is unknown or
+    /// its exchange has ended.
+    pub fn push(&self, number: u64, message: Message) -> Option<Message> {
+        let Some(shared) = self.open.lock().get(&number).map(|open| Arc::clone(&open.shared)) else {
+            return Some(message);
         };
-        match outbox.push(message) {
+        match shared.outbox.push(message) {
             Pushed::Kept => {}
             Pushed::Dropped(count) => self.observer.emit(events::MessagesDropped { count }),
             Pushed::Full => self.end(number, Err(Failure::ClientTooSlow)),
         }
-        Ok(())
+        None
     }
 
     /// Ends an exchange. An ending for an unknown number, late or invented, is counted and dropped.
     pub fn end(&self, number: u64, ending: Ending) {
         let open = self.open.lock().remove(&number);
         match (open, ending) {
-            (Some(open), ending) => open.outbox.end(ending),
+            (Some(open), ending) => open.shared.outbox.end(ending),
             (None, Ok(_)) => self.observer.emit(events::UnknownResponse),
             (None, Err(_)) => {}
         }
@@ -152,7 +155,7 @@ impl Exchanges {
     /// Ends an exchange that was cancelled without waiting for the upstream, and stops what carries it.
     pub fn cancel(&self, number: u64) {
         if let Some(open) = self.open.lock().remove(&number) {
-            open.outbox.end(Err(Failure::Cancelled));
+            open.shared.outbox.end(Err(Failure::Cancelled));
             if let Some(transport) = open.transport {
                 transport.abort();
             }
@@ -163,7 +166,7 @@ impl Exchanges {
     pub fn abandon_all(&self, failure: &Failure) {
         let all = std::mem::take(&mut *self.open.lock());
         for open in all.into_values() {
-            open.outbox.end(Err(failure.clone()));
+            open.shared.outbox.end(Err(failure.clone()));
             if let Some(transport) = open.transport {
                 transport.abort();
             }

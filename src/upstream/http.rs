@@ -198,7 +198,7 @@ impl Shared {
         match media_type(response.headers()) {
             "application/json" => {
                 let body = read(response.into_body(), max_answer).await?;
-                for message in parse(body)? {
+                for message in parse(&body)? {
                     self.inbound.deliver(message, Some(number));
                 }
                 Ok(())
@@ -292,7 +292,7 @@ impl Shared {
             for event in events.drain(..) {
                 // An event without data only primes the client for a reconnection.
                 if !event.data.is_empty() && matches!(event.name.as_str(), "" | "message") {
-                    for message in parse(event.data)? {
+                    for message in parse(&event.data)? {
                         self.inbound.deliver(message, carrier);
                     }
                 }
@@ -342,7 +342,7 @@ fn no_response() -> Failure {
     Failure::Incomplete("the answer has no response to the request".to_owned())
 }
 
-fn parse(document: Bytes) -> Result<Vec<Message>, Failure> {
+fn parse(document: &Bytes) -> Result<Vec<Message>, Failure> {
     Message::parse_all(document).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))
 }
 

@@ -36,14 +36,14 @@ impl Inbound {
             }
             (Kind::Notification, Method::Progress) => {
                 let known = progress_token(&message).and_then(echoed_number);
-                let delivered = known.is_some_and(|number| self.exchanges.push(number, message).is_ok());
+                let delivered = known.is_some_and(|number| self.exchanges.push(number, message).is_none());
                 if !delivered {
                     self.observer.emit(events::UnknownProgress);
                 }
             }
             _ => {
                 let unclaimed = match carrier {
-                    Some(number) => self.exchanges.push(number, message).err(),
+                    Some(number) => self.exchanges.push(number, message),
                     None => Some(message),
                 };
                 if let Some(message) = unclaimed {

@@ -65,7 +65,7 @@ pub trait Link: std::fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub enum Server {
     /// A server that speaks Streamable HTTP.
-    Http(http::Server),
+    Http(Box<http::Server>),
     /// A command that speaks on its stdin and stdout.
     Stdio(stdio::Server),
 }

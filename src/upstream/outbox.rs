@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::wire::{Kind, Message, Method};
 
 /// How many bytes may wait for one reader before messages are dropped.
-pub const CAPACITY: usize = 1024 * 1024;
+pub(super) const CAPACITY: usize = 1024 * 1024;
 
 /// A queue of messages with one reader, and an end that is delivered after them.
 #[derive(Debug)]

@@ -178,7 +178,7 @@ impl State {
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            match Message::parse_all(Bytes::copy_from_slice(&line)) {
+            match Message::parse_all(&Bytes::copy_from_slice(&line)) {
                 Ok(messages) => messages.into_iter().for_each(|message| self.deliver(message)),
                 Err(malformed) => {
                     let line = String::from_utf8_lossy(&line);
@@ -196,17 +196,15 @@ impl State {
     }
 
     async fn reap(&self, mut child: Child, group: &Group, words: tokio::task::JoinHandle<()>) {
-        let status = match tokio::time::timeout(GRACE, child.wait()).await {
-            Ok(status) => status,
-            Err(_) => {
-                group.signal(Signal::TERM);
-                match tokio::time::timeout(GRACE, child.wait()).await {
-                    Ok(status) => status,
-                    Err(_) => {
-                        group.signal(Signal::KILL);
-                        child.wait().await
-                    }
-                }
+        let status = if let Ok(status) = tokio::time::timeout(GRACE, child.wait()).await {
+            status
+        } else {
+            group.signal(Signal::TERM);
+            if let Ok(status) = tokio::time::timeout(GRACE, child.wait()).await {
+                status
+            } else {
+                group.signal(Signal::KILL);
+                child.wait().await
             }
         };
         // Whatever the command left behind in its group.

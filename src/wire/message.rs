@@ -128,18 +128,18 @@ impl Message {
             return Err(invalid("\"params\" must be an object"));
         }
         let (id, params) = (envelope.id.map(span), envelope.params.map(span));
-        Ok(Self { kind, id, method, params, outcome, bytes })
+        Ok(Self { bytes, kind, id, method, params, outcome })
     }
 
     /// Reads what an upstream sent, where revision 2025-03-26 allows a batch: the messages in their order.
     ///
     /// # Errors
     /// As for [`Message::parse`], for the first message that is malformed.
-    pub fn parse_all(bytes: Bytes) -> Result<Vec<Self>, Malformed> {
+    pub fn parse_all(bytes: &Bytes) -> Result<Vec<Self>, Malformed> {
         match Self::parse(bytes.clone()) {
             Err(Malformed::Batch) => {
-                let items: Vec<&RawValue> = serde_json::from_slice(&bytes).map_err(|error| refuse(&bytes, &error))?;
-                let slices = items.into_iter().map(|raw| bytes.slice(super::splice::span(&bytes, raw.get())));
+                let items: Vec<&RawValue> = serde_json::from_slice(bytes).map_err(|error| refuse(bytes, &error))?;
+                let slices = items.into_iter().map(|raw| bytes.slice(super::splice::span(bytes, raw.get())));
                 slices.map(Self::parse).collect()
             }
             one => one.map(|message| vec![message]),
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn an_upstream_batch_is_taken_apart() {
         let text = r#"[{"jsonrpc":"2.0","method":"a"}, {"jsonrpc":"2.0","id":1,"result":{}}]"#;
-        let all = Message::parse_all(Bytes::from_static(text.as_bytes())).expect("valid");
+        let all = Message::parse_all(&Bytes::from_static(text.as_bytes())).expect("valid");
         assert_eq!(all.iter().map(Message::kind).collect::<Vec<_>>(), [Kind::Notification, Kind::Response]);
         assert_eq!(&all[1].bytes()[..], br#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
     }
@@ -403,7 +403,7 @@ mod tests {
         #[test]
         fn no_bytes_make_the_parser_panic(bytes: Vec<u8>) {
             let _ = nests_too_deep(&bytes);
-            let _ = Message::parse_all(bytes.into());
+            let _ = Message::parse_all(&bytes.into());
         }
 
         #[test]

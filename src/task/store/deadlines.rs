@@ -9,7 +9,7 @@ use crate::task::TaskId;
 
 /// The ttl's end of every task.
 #[derive(Debug, Default)]
-pub struct Deadlines {
+pub(super) struct Deadlines {
     set: Mutex<BTreeSet<(Instant, TaskId)>>,
     /// Told when the first deadline is another one.
     earlier: Notify,
@@ -17,7 +17,7 @@ pub struct Deadlines {
 
 impl Deadlines {
     /// Adds a deadline.
-    pub fn add(&self, at: Instant, id: TaskId) {
+    pub(super) fn add(&self, at: Instant, id: TaskId) {
         let mut set = self.set.lock();
         if set.first().is_none_or(|(first, _)| at < *first) {
             self.earlier.notify_one();
@@ -26,12 +26,12 @@ impl Deadlines {
     }
 
     /// Takes a deadline out.
-    pub fn remove(&self, at: Instant, id: TaskId) {
+    pub(super) fn remove(&self, at: Instant, id: TaskId) {
         self.set.lock().remove(&(at, id));
     }
 
     /// Takes out what is over by `now`.
-    pub fn take_until(&self, now: Instant) -> Vec<TaskId> {
+    pub(super) fn take_until(&self, now: Instant) -> Vec<TaskId> {
         let mut set = self.set.lock();
         let mut over = Vec::new();
         while let Some(first) = set.first().copied().filter(|(at, _)| *at <= now) {
@@ -42,7 +42,7 @@ impl Deadlines {
     }
 
     /// Waits until the first deadline is over.
-    pub async fn wait(&self) {
+    pub(super) async fn wait(&self) {
         loop {
             let first = self.set.lock().first().map(|(at, _)| *at);
             let over = async {

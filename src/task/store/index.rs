@@ -7,7 +7,7 @@ use crate::{identity::Owner, task::TaskId};
 
 /// Who has which tasks.
 #[derive(Debug, Default)]
-pub struct Index {
+pub(super) struct Index {
     owners: HashMap<Owner, BTreeMap<u64, TaskId>>,
     places: HashMap<TaskId, u64>,
     next: u64,
@@ -15,7 +15,7 @@ pub struct Index {
 
 impl Index {
     /// Gives a task its place, if the limits allow.
-    pub fn admit(&mut self, owner: &Owner, id: TaskId, max_per_owner: usize, max: usize) -> Result<(), Limit> {
+    pub(super) fn admit(&mut self, owner: &Owner, id: TaskId, max_per_owner: usize, max: usize) -> Result<(), Limit> {
         if self.places.len() >= max {
             return Err(Limit::Tasks(max));
         }
@@ -30,7 +30,7 @@ impl Index {
     }
 
     /// Takes a task out.
-    pub fn remove(&mut self, owner: &Owner, id: TaskId) {
+    pub(super) fn remove(&mut self, owner: &Owner, id: TaskId) {
         let Some(place) = self.places.remove(&id) else { return };
         if let Some(tasks) = self.owners.get_mut(owner) {
             tasks.remove(&place);
@@ -44,14 +44,14 @@ impl Index {
     }
 
     /// At most `count` tasks of `owner` after the place `after`.
-    pub fn page(&self, owner: &Owner, after: Option<u64>, count: usize) -> Vec<(u64, TaskId)> {
+    pub(super) fn page(&self, owner: &Owner, after: Option<u64>, count: usize) -> Vec<(u64, TaskId)> {
         let from = after.map_or(0, |place| place.saturating_add(1));
         let tasks = self.owners.get(owner).into_iter().flat_map(|tasks| tasks.range(from..));
         tasks.take(count).map(|(place, id)| (*place, *id)).collect()
     }
 
     /// Whether `owner` has any task.
-    pub fn has_any(&self, owner: &Owner) -> bool {
+    pub(super) fn has_any(&self, owner: &Owner) -> bool {
         self.owners.contains_key(owner)
     }
 }

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// How long after our own deadline moka would remove a task.
-const MOKA_GRACE: Duration = Duration::from_secs(60);
+const MOKA_GRACE: Duration = Duration::from_mins(1);
 
 /// Tasks in memory; they are gone when the process ends.
 #[derive(Debug)]
@@ -125,13 +125,17 @@ impl Store for MemoryStore {
     fn remove_all<'a>(&'a self, owner: &'a Owner) -> Answer<'a, Vec<TaskId>> {
         let page = self.index.lock().page(owner, None, usize::MAX);
         let ids: Vec<TaskId> = page.into_iter().map(|(_, id)| id).collect();
-        ids.iter().for_each(|id| self.forget(*id));
+        for id in &ids {
+            self.forget(*id);
+        }
         Box::pin(std::future::ready(ids))
     }
 
     fn expire(&self, now: Instant) -> Answer<'_, Vec<TaskId>> {
         let over = self.deadlines.take_until(now);
-        over.iter().for_each(|id| self.forget(*id));
+        for id in &over {
+            self.forget(*id);
+        }
         if !over.is_empty() {
             // moka frees the memory of what was removed only when it does its housekeeping.
             self.tasks.run_pending_tasks();

@@ -10,7 +10,7 @@ use crate::task::TaskId;
 
 /// The tasks that somebody watches; the others cost nothing.
 #[derive(Clone, Debug, Default)]
-pub struct Watchers(Arc<Mutex<HashMap<TaskId, watch::Sender<()>>>>);
+pub(super) struct Watchers(Arc<Mutex<HashMap<TaskId, watch::Sender<()>>>>);
 
 /// One who watches a task.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Watch {
 
 impl Watchers {
     /// Starts to watch.
-    pub fn watch(&self, id: TaskId, max: usize) -> Result<Watch, Limit> {
+    pub(super) fn watch(&self, id: TaskId, max: usize) -> Result<Watch, Limit> {
         let mut map = self.0.lock();
         let sender = map.entry(id).or_insert_with(|| watch::Sender::new(()));
         if sender.receiver_count() >= max {
@@ -32,7 +32,7 @@ impl Watchers {
     }
 
     /// Wakes everyone who watches `id`.
-    pub fn wake(&self, id: TaskId) {
+    pub(super) fn wake(&self, id: TaskId) {
         if let Some(sender) = self.0.lock().get(&id) {
             sender.send_replace(());
         }

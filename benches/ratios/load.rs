@@ -1,0 +1,175 @@
+//! The closed-loop load generator: each connection sends its next request when the answer to the last one is there.
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures_util::future::try_join_all;
+use serde::Deserialize;
+use tokio::task::JoinSet;
+
+use crate::{Result, client::Client};
+
+#[derive(Clone)]
+pub enum Work {
+    /// A plain call whose result has about this many bytes.
+    Call(usize),
+    /// A call as a task.
+    Create,
+    /// `tasks/get` of one of these finished tasks.
+    Get(Arc<[String]>),
+}
+
+impl Work {
+    /// Whether each answer stands for one tool call upstream.
+    pub fn calls_upstream(&self) -> bool {
+        matches!(self, Self::Call(_) | Self::Create)
+    }
+}
+
+pub struct Load {
+    clients: Vec<Client>,
+    work: Work,
+}
+
+/// What a round measured.
+pub struct Measured {
+    pub answers: u64,
+    pub p50: Duration,
+    pub p99: Duration,
+}
+
+impl Load {
+    /// Each connection has a session of its own, as clients have.
+    pub async fn sessions(address: SocketAddr, connections: usize, work: Work) -> Result<Self> {
+        let clients = try_join_all((0..connections).map(|_| Client::open(address))).await?;
+        Ok(Self { clients, work })
+    }
+
+    /// All connections share one session.
+    pub async fn one_session(address: SocketAddr, connections: usize, work: Work) -> Result<Self> {
+        let first = Client::open(address).await?;
+        let mut clients = try_join_all((1..connections).map(|_| first.join(address))).await?;
+        clients.push(first);
+        Ok(Self { clients, work })
+    }
+
+    /// Connections to the fixed server, which knows no sessions.
+    pub async fn bare(address: SocketAddr, connections: usize, work: Work) -> Result<Self> {
+        let clients = try_join_all((0..connections).map(|_| Client::connect(address))).await?;
+        Ok(Self { clients, work })
+    }
+
+    pub fn set_work(&mut self, work: Work) {
+        self.work = work;
+    }
+
+    pub fn work(&self) -> &Work {
+        &self.work
+    }
+
+    pub async fn run(&mut self, duration: Duration) -> Result<Measured> {
+        let end = Instant::now() + duration;
+        let mut lanes = JoinSet::new();
+        for (mut client, lane) in self.clients.drain(..).zip(0..) {
+            let work = self.work.clone();
+            lanes.spawn(async move { drive(&mut client, lane, &work, end).await.map(|times| (client, times)) });
+        }
+        let mut times = Vec::new();
+        for lane in lanes.join_all().await {
+            let (client, part) = lane?;
+            self.clients.push(client);
+            times.extend(part);
+        }
+        times.sort_unstable();
+        let at = |percent: usize| times[(times.len() - 1) * percent / 100];
+        Ok(Measured { answers: times.len() as u64, p50: at(50), p99: at(99) })
+    }
+
+    /// Creates tasks, spread over the connections, and returns their ids.
+    pub async fn create(&mut self, tasks: usize) -> Result<Vec<String>> {
+        let connections = self.clients.len();
+        let ids = try_join_all(self.clients.iter_mut().enumerate().map(async |(number, client)| {
+            // Rounds up for the last ones, so that the parts sum up to the whole.
+            let part = (tasks + number) / connections;
+            let mut ids = Vec::with_capacity(part);
+            for _ in 0..part {
+                ids.push(create(client).await?);
+            }
+            Result::Ok(ids)
+        }));
+        Ok(ids.await?.concat())
+    }
+
+    /// One answer to `tasks/get` for a task that has finished; waits for that.
+    pub async fn finished(&mut self, task: &str) -> Result<String> {
+        let client = self.clients.first_mut().ok_or("a load without connections")?;
+        loop {
+            let answer = get(client, task, "taskId").await?;
+            if answer.contains("\"completed\"") {
+                return Ok(answer);
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+/// Sends requests until the time is over; returns how long each took.
+async fn drive(client: &mut Client, lane: u64, work: &Work, end: Instant) -> Result<Vec<Duration>> {
+    let mut times = Vec::new();
+    let mut now = Instant::now();
+    // At least one, so that every round has an answer.
+    loop {
+        match work {
+            Work::Call(bytes) => call(client, *bytes).await?,
+            Work::Create => drop(create(client).await?),
+            Work::Get(tasks) => {
+                drop(get(client, &tasks[pick(lane, client.sent(), tasks.len())], "\"completed\"").await?)
+            }
+        }
+        let answered = Instant::now();
+        times.push(answered - now);
+        now = answered;
+        if now >= end {
+            return Ok(times);
+        }
+    }
+}
+
+/// Spreads the requests over the tasks without any order that a cache could follow, and the same way in every run.
+fn pick(lane: u64, turn: u64, tasks: usize) -> usize {
+    let mixed = (lane << 32 | turn).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32) as usize % tasks
+}
+
+async fn call(client: &mut Client, bytes: usize) -> Result<()> {
+    let params = format!(r#"{{"name":"text","arguments":{{"bytes":{bytes}}}}}"#);
+    let answer = client.request("tools/call", &params, "\"content\"").await?;
+    if answer.len() < bytes { Err(format!("{} bytes instead of {bytes}", answer.len()).into()) } else { Ok(()) }
+}
+
+async fn create(client: &mut Client) -> Result<String> {
+    #[derive(Deserialize)]
+    struct Created {
+        result: Outcome,
+    }
+    #[derive(Deserialize)]
+    struct Outcome {
+        task: Task,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Task {
+        task_id: String,
+    }
+    let params = r#"{"name":"text","arguments":{"bytes":64},"task":{}}"#;
+    let answer = client.request("tools/call", params, "\"taskId\"").await?;
+    Ok(serde_json::from_slice::<Created>(&answer)?.result.task.task_id)
+}
+
+async fn get(client: &mut Client, task: &str, expected: &str) -> Result<String> {
+    let answer = client.request("tasks/get", &format!(r#"{{"taskId":"{task}"}}"#), expected).await?;
+    Ok(String::from_utf8(answer.into())?)
+}

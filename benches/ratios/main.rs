@@ -1,0 +1,123 @@
+//! Measures taskgate against floors that are built with it, in interleaved rounds, and prints the ratios.
+//!
+//! Run it with `scripts/bench`. Each server is a process of its own: this executable starts itself again with `--role`.
+
+mod client;
+mod floor;
+mod load;
+mod process;
+mod report;
+mod scenarios;
+mod side;
+mod upstream;
+
+use std::{collections::BTreeSet, error::Error, process::ExitCode, time::Duration};
+
+use clap::{Parser, ValueEnum};
+use tokio::{
+    runtime::{Builder, Runtime},
+    signal::unix::{SignalKind, signal},
+};
+
+use crate::{
+    report::Report,
+    scenarios::{Bench, Scenario},
+};
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+#[derive(Parser)]
+struct Args {
+    /// Fewer and shorter rounds, fewer kept tasks: shows that everything works, not how fast it is.
+    #[arg(long)]
+    quick: bool,
+    /// Run only this scenario; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    only: Vec<Scenario>,
+    /// Be one of the servers instead of measuring them.
+    #[arg(long, hide = true)]
+    role: Option<Role>,
+    /// Where the forwarder sends requests: the address of the upstream.
+    #[arg(long, hide = true, default_value = "")]
+    upstream: String,
+    /// What the fixed server answers.
+    #[arg(long, hide = true, default_value = "")]
+    body: String,
+    /// Cargo gives this to every benchmark. Without it, we are being run as a test.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Role {
+    Forwarder,
+    Fixed,
+    Upstream,
+}
+
+fn main() -> ExitCode {
+    match start(Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(args: Args) -> Result<()> {
+    match args.role {
+        // The floors get the same kind of runtime as taskgate.
+        Some(Role::Forwarder) => many_threads()?.block_on(floor::forward(&args.upstream)),
+        Some(Role::Fixed) => many_threads()?.block_on(floor::answer(args.body.into())),
+        // Cheap enough to never be the limit, and the cheaper for its one thread.
+        Some(Role::Upstream) => one_thread()?.block_on(upstream::serve()),
+        None if args.bench => measure(&args),
+        None => {
+            println!("nothing measured: run scripts/bench");
+            Ok(())
+        }
+    }
+}
+
+fn many_threads() -> Result<Runtime> {
+    Ok(Builder::new_multi_thread().enable_all().build()?)
+}
+
+fn one_thread() -> Result<Runtime> {
+    Ok(Builder::new_current_thread().enable_all().build()?)
+}
+
+fn measure(args: &Args) -> Result<()> {
+    let bench = if args.quick {
+        Bench::new(3, Duration::from_millis(200), 5_000)?
+    } else {
+        Bench::new(21, Duration::from_millis(500), 100_000)?
+    };
+    let mut chosen: BTreeSet<Scenario> = args.only.iter().copied().collect();
+    if chosen.is_empty() {
+        chosen.extend(Scenario::value_variants());
+    }
+    let mut rows = Vec::new();
+    for scenario in chosen {
+        // One connection has no use for a second thread, and its latency would suffer from one.
+        let runtime = if scenario == Scenario::Latency { one_thread()? } else { many_threads()? };
+        for row in runtime.block_on(until_signal(bench.run(scenario)))? {
+            eprintln!("{}", row.summary());
+            rows.push(row);
+        }
+    }
+    print!("{}", Report { rows, rounds: bench.rounds, round: bench.round });
+    Ok(())
+}
+
+/// Turns a signal into an error, so that the servers are stopped on the way out.
+async fn until_signal<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        outcome = work => outcome,
+        _ = interrupt.recv() => Err("interrupted".into()),
+        _ = terminate.recv() => Err("terminated".into()),
+    }
+}

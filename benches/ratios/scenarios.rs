@@ -1,0 +1,192 @@
+//! What is compared with what. Each scenario starts its own taskgate and floor; all share one upstream.
+
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+
+use crate::{
+    Result,
+    client::Client,
+    load::{Load, Work},
+    process::Server,
+    report::{Row, Target},
+    side::{Sample, Side, micros},
+};
+
+const CONNECTIONS: usize = 32;
+/// Bytes of a small and of a large result.
+const SMALL: usize = 64;
+const LARGE: usize = 256 * 1024;
+/// Kept tasks where their number is not the question.
+const FEW: usize = 100;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Scenario {
+    /// The forwarder against itself: how far the figures of this machine can be trusted.
+    Control,
+    Plain,
+    Latency,
+    Large,
+    Get,
+    Create,
+    Kept,
+    Idle,
+}
+
+pub struct Bench {
+    upstream: Server,
+    pub rounds: usize,
+    pub round: Duration,
+    /// How many tasks are many.
+    many: usize,
+}
+
+impl Bench {
+    pub fn new(rounds: usize, round: Duration, many: usize) -> Result<Self> {
+        Ok(Self { upstream: Server::upstream()?, rounds, round, many })
+    }
+
+    pub async fn run(&self, scenario: Scenario) -> Result<Vec<Row>> {
+        match scenario {
+            Scenario::Control => self.control().await,
+            Scenario::Plain => {
+                let row = self.against_forwarder("plain `tools/call`, 32 connections", CONNECTIONS, SMALL, |s| s.rate);
+                Ok(vec![row.await?.unit("calls/s").target(Target::AtLeast(0.80))])
+            }
+            Scenario::Latency => {
+                let row = self.against_forwarder("plain `tools/call`, 1 connection, p50", 1, SMALL, |s| s.p50);
+                Ok(vec![row.await?.unit("µs").target(Target::AtMost(1.25))])
+            }
+            Scenario::Large => {
+                let row = self.against_forwarder("256 KiB results, 32 connections", CONNECTIONS, LARGE, |s| s.rate);
+                Ok(vec![row.await?.unit("calls/s").target(Target::AtLeast(0.85))])
+            }
+            Scenario::Get => self.get().await,
+            Scenario::Create => self.create().await,
+            Scenario::Kept => self.kept().await,
+            Scenario::Idle => self.idle().await,
+        }
+    }
+
+    async fn control(&self) -> Result<Vec<Row>> {
+        let servers = [Server::forwarder(&self.upstream)?, Server::forwarder(&self.upstream)?];
+        let [mut one, mut other] = [
+            self.side(&servers[0], self.sessions(&servers[0], CONNECTIONS, SMALL).await?),
+            self.side(&servers[1], self.sessions(&servers[1], CONNECTIONS, SMALL).await?),
+        ];
+        let pairs = self.pairs(&mut one, &mut other).await?;
+        let labels = ["forwarder", "forwarder"];
+        Ok(vec![
+            Row::new("control: plain `tools/call`, 32 connections", labels, &pairs, |s| s.rate).unit("calls/s"),
+            Row::new("control: the same, p99", labels, &pairs, |s| s.p99).unit("µs"),
+        ])
+    }
+
+    async fn against_forwarder(
+        &self,
+        what: &'static str,
+        connections: usize,
+        bytes: usize,
+        value: fn(&Sample) -> f64,
+    ) -> Result<Row> {
+        let gate = Server::taskgate(&self.upstream)?;
+        let floor = Server::forwarder(&self.upstream)?;
+        let mut ours = self.side(&gate, self.sessions(&gate, connections, bytes).await?);
+        let mut bare = self.side(&floor, self.sessions(&floor, connections, bytes).await?);
+        let pairs = self.pairs(&mut ours, &mut bare).await?;
+        Ok(Row::new(what, ["taskgate", "forwarder"], &pairs, value))
+    }
+
+    async fn get(&self) -> Result<Vec<Row>> {
+        let gate = Server::taskgate(&self.upstream)?;
+        let mut ours = self.side(&gate, Load::one_session(gate.address, CONNECTIONS, Work::Create).await?);
+        let answer = ours.fill(FEW).await?;
+        let floor = Server::fixed(&answer)?;
+        let load = Load::bare(floor.address, CONNECTIONS, ours.load.work().clone()).await?;
+        let mut bare = self.side(&floor, load);
+        let pairs = self.pairs(&mut ours, &mut bare).await?;
+        let row = Row::new("`tasks/get`, 32 connections", ["taskgate", "fixed answer"], &pairs, |s| s.rate);
+        Ok(vec![row.unit("answers/s").target(Target::AtLeast(0.75))])
+    }
+
+    async fn create(&self) -> Result<Vec<Row>> {
+        let gate = Server::taskgate(&self.upstream)?;
+        let mut tasks = self.side(&gate, Load::sessions(gate.address, CONNECTIONS, Work::Create).await?);
+        let mut plain = self.side(&gate, self.sessions(&gate, CONNECTIONS, SMALL).await?);
+        let pairs = self.pairs(&mut tasks, &mut plain).await?;
+        let row =
+            Row::new("creating a task, its call included, 32 connections", ["tasks", "plain"], &pairs, |s| s.rate);
+        Ok(vec![row.unit("calls/s").target(Target::AtLeast(0.65))])
+    }
+
+    /// One owner has all the tasks: the hardest case for what is kept for each owner.
+    async fn kept(&self) -> Result<Vec<Row>> {
+        let servers = [Server::taskgate(&self.upstream)?, Server::taskgate(&self.upstream)?];
+        let load = |server: &Server| Load::one_session(server.address, CONNECTIONS, Work::Call(SMALL));
+        let mut many = self.side(&servers[0], load(&servers[0]).await?);
+        let mut few = self.side(&servers[1], load(&servers[1]).await?);
+        // What connections and threads take is in place before the tasks come.
+        many.round(self.round).await?;
+        let before = servers[0].rss()?;
+        many.fill(self.many).await?;
+        let growth = servers[0].rss()?.saturating_sub(before);
+        few.fill(FEW).await?;
+        let pairs = self.pairs(&mut many, &mut few).await?;
+        let labels = ["many", "few"];
+        Ok(vec![
+            Row::new(format!("p99 of `tasks/get`, {} kept tasks and {FEW}", self.many), labels, &pairs, |s| s.p99)
+                .unit("µs")
+                .target(Target::AtMost(1.3)),
+            Row::plain("memory of a finished small task", ["growth in bytes", "tasks"])
+                .pair(growth as f64, self.many as f64)
+                .target(Target::AtMost(2048.0)),
+        ])
+    }
+
+    async fn idle(&self) -> Result<Vec<Row>> {
+        let labels = ["taskgate", "forwarder"];
+        let mut memory = Row::plain("memory after start and one request", labels).unit("KiB");
+        let mut time = Row::plain("exec to first answer", labels).unit("µs");
+        for _ in 0..self.rounds {
+            let gate = self.first_answer(Server::taskgate).await?;
+            let floor = self.first_answer(Server::forwarder).await?;
+            memory = memory.pair(gate.0, floor.0);
+            time = time.pair(gate.1, floor.1);
+        }
+        Ok(vec![memory.target(Target::AtMost(3.0)), time.target(Target::AtMost(3.0))])
+    }
+
+    /// KiB of memory after the first answer, and how many microseconds it took from exec to there.
+    async fn first_answer(&self, start: fn(&Server) -> Result<Server>) -> Result<(f64, f64)> {
+        let began = Instant::now();
+        let server = start(&self.upstream)?;
+        Client::connect(server.address).await?.initialize().await?;
+        let took = micros(began.elapsed());
+        Ok((server.rss()? as f64 / 1024.0, took))
+    }
+
+    async fn sessions(&self, server: &Server, connections: usize, bytes: usize) -> Result<Load> {
+        Load::sessions(server.address, connections, Work::Call(bytes)).await
+    }
+
+    fn side<'a>(&'a self, server: &'a Server, load: Load) -> Side<'a> {
+        Side { server, upstream: &self.upstream, load }
+    }
+
+    /// Warms both sides up, then gives them rounds by turns. Who goes first changes, so that a drift favours nobody.
+    async fn pairs(&self, ours: &mut Side<'_>, other: &mut Side<'_>) -> Result<Vec<(Sample, Sample)>> {
+        ours.round(self.round).await?;
+        other.round(self.round).await?;
+        let mut pairs = Vec::with_capacity(self.rounds);
+        for number in 0..self.rounds {
+            pairs.push(if number % 2 == 0 {
+                let first = ours.round(self.round).await?;
+                (first, other.round(self.round).await?)
+            } else {
+                let first = other.round(self.round).await?;
+                (ours.round(self.round).await?, first)
+            });
+        }
+        Ok(pairs)
+    }
+}
