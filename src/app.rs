@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::{
     config::{self, Config, Target},
@@ -110,13 +110,25 @@ impl App {
         if let Some((listener, admin)) = admin {
             tokio::spawn(admin.serve(listener));
         }
-        let sweeper = tokio::spawn(sweep(Arc::clone(&gate), session_idle));
+        let mut keepers = JoinSet::new();
+        keepers.spawn(sweep(Arc::clone(&gate), session_idle));
+        keepers.spawn(listen_for_silence(Arc::clone(&gate)));
         let stop = async {
             stop.await;
             ready.store(false, Ordering::Release);
         };
         gate::serve(gate, listener, stop).await;
-        sweeper.abort();
+    }
+}
+
+/// A request that has waited for one to two of these intervals is answered with a stream, for its heartbeats.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// Keeps an eye on silence.
+async fn listen_for_silence(gate: Arc<Gate>) {
+    loop {
+        tokio::time::sleep(SILENCE).await;
+        gate.tell_silence();
     }
 }
 

@@ -126,7 +126,7 @@ async fn drive(client: &mut Client, lane: u64, work: &Work, end: Instant) -> Res
             Work::Call(bytes) => call(client, *bytes).await?,
             Work::Create => drop(create(client).await?),
             Work::Get(tasks) => {
-                drop(get(client, &tasks[pick(lane, client.sent(), tasks.len())], "\"completed\"").await?)
+                drop(get(client, &tasks[pick(lane, client.sent(), tasks.len())], "\"completed\"").await?);
             }
         }
         let answered = Instant::now();

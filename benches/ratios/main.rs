@@ -2,6 +2,10 @@
 //!
 //! Run it with `scripts/bench`. Each server is a process of its own: this executable starts itself again with `--role`.
 
+#![allow(unreachable_pub, reason = "an executable offers nothing; `pub` says what a module offers to the others")]
+#![allow(clippy::cast_precision_loss, reason = "figures that people read need no 52 bits")]
+#![allow(clippy::print_stdout, reason = "the report is the output of this command")]
+
 mod client;
 mod floor;
 mod load;

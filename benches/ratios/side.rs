@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// No answer, and no queue of calls, may take longer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 pub struct Side<'a> {
     pub server: &'a Server,

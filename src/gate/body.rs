@@ -1,17 +1,19 @@
 //! The bodies of answers.
 
 use std::{
-    convert::Infallible,
+    collections::VecDeque,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
 use tokio::sync::oneshot;
+use tower::BoxError;
 
 use super::sse::Events;
-use crate::wire::Parts;
+use crate::wire::{Parts, relay::Relay};
 
 /// A whole answer, or a stream of events.
 #[derive(Debug, Default)]
@@ -27,9 +29,55 @@ enum Content {
     Empty,
     Whole(std::vec::IntoIter<Bytes>),
     Events(Box<Events>),
+    Relayed(Box<Relayed>),
+}
+
+/// A large answer of an upstream on its way through.
+#[derive(Debug)]
+struct Relayed {
+    relay: Relay,
+    /// What can go on now.
+    ready: VecDeque<Bytes>,
+    rest: Incoming,
+}
+
+impl Relayed {
+    fn push(&mut self, chunk: &Bytes) -> Result<(), BoxError> {
+        let mut out = Vec::with_capacity(3);
+        self.relay.push(chunk, &mut out)?;
+        self.ready.extend(out);
+        Ok(())
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BoxError>>> {
+        loop {
+            if let Some(chunk) = self.ready.pop_front() {
+                return Poll::Ready(Some(Ok(chunk)));
+            }
+            match ready!(Pin::new(&mut self.rest).poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    if let Ok(chunk) = frame.into_data() {
+                        self.push(&chunk)?;
+                    }
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+                None => return Poll::Ready(self.relay.end().err().map(|foreign| Err(foreign.into()))),
+            }
+        }
+    }
 }
 
 impl Body {
+    /// A large answer whose id `relay` exchanges on the way.
+    ///
+    /// # Errors
+    /// If already the beginning is not the response.
+    pub fn relayed(relay: Relay, first: &Bytes, rest: Incoming) -> Result<Self, BoxError> {
+        let mut relayed = Relayed { relay, ready: VecDeque::new(), rest };
+        relayed.push(first)?;
+        Ok(Self { content: Content::Relayed(Box::new(relayed)), _sent: None })
+    }
+
     /// A body that drops `sent` once hyper has taken it whole, or has given it up.
     #[must_use]
     pub fn with_signal(parts: Parts, sent: oneshot::Sender<()>) -> Self {
@@ -57,13 +105,15 @@ impl From<Events> for Body {
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    /// Ends the connection: an answer that has begun cannot be taken back.
+    type Error = BoxError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let data = match &mut self.get_mut().content {
             Content::Empty => None,
             Content::Whole(chunks) => chunks.next(),
-            Content::Events(events) => std::task::ready!(events.poll_next(cx)),
+            Content::Events(events) => ready!(events.poll_next(cx)),
+            Content::Relayed(relayed) => ready!(relayed.poll_next(cx)).transpose()?,
         };
         Poll::Ready(data.map(|data| Ok(Frame::data(data))))
     }
@@ -72,7 +122,7 @@ impl http_body::Body for Body {
         match &self.content {
             Content::Empty => true,
             Content::Whole(chunks) => chunks.as_slice().is_empty(),
-            Content::Events(_) => false,
+            Content::Events(_) | Content::Relayed(_) => false,
         }
     }
 
@@ -80,7 +130,7 @@ impl http_body::Body for Body {
         match &self.content {
             Content::Empty => SizeHint::with_exact(0),
             Content::Whole(chunks) => SizeHint::with_exact(chunks.as_slice().iter().map(|c| c.len() as u64).sum()),
-            Content::Events(_) => SizeHint::default(),
+            Content::Events(_) | Content::Relayed(_) => SizeHint::default(),
         }
     }
 }

@@ -28,9 +28,9 @@ impl Gate {
         let replaced = session.listen(end_to_end(headers));
         let listener = Arc::clone(session.listener());
         let documents = stream::unfold((listener, replaced), |(listener, replaced)| async move {
-            match replaced.run_until_cancelled(listener.next()).await {
-                Some(Some(Item::Message(message))) => Some((message.bytes().clone(), (listener, replaced))),
-                Some(Some(Item::End(())) | None) | None => None,
+            match replaced.run_until_cancelled(listener.next()).await?? {
+                Item::Message(message) => Some((message.bytes().clone(), (listener, replaced))),
+                Item::Silence | Item::End(()) => None,
             }
         });
         Ok(sse::response(Events::new(documents, session.hold())))

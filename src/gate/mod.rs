@@ -118,6 +118,13 @@ impl Gate {
         }
     }
 
+    /// Tells the requests that have waited for long that nothing has come yet, so that heartbeats begin.
+    pub fn tell_silence(&self) {
+        for session in self.sessions.all() {
+            session.tell_silence();
+        }
+    }
+
     /// Ends every session, when the process stops.
     pub async fn end_all(&self) {
         for session in self.sessions.all() {

@@ -20,17 +20,16 @@ use crate::{
     route::{Route, is_modern, route, with_task_support},
     session::{self, Call, CallOptions, Opening, Session, for_client, with_id},
     task::Reply,
-    upstream::{Ending, Failure, HttpError, Item, MAX_MESSAGE, Purpose},
+    upstream::{Answer, Ending, Failure, HttpError, Item, MAX_MESSAGE, Purpose},
     wire::{
         Kind, Message, Method, Parts as Document, RpcError,
         message::{MAX_DEPTH, nests_too_deep},
+        relay::Relay,
     },
 };
 
 /// How long a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_mins(1);
-/// After this silence of the upstream the answer becomes a stream, so that heartbeats keep the connection open.
-const STREAM_AFTER: Duration = Duration::from_secs(10);
 
 impl Gate {
     pub(super) async fn post(
@@ -189,19 +188,18 @@ impl Gate {
         lists_tools: bool,
     ) -> Result<Response, Refusal> {
         let id: Box<str> = message.id().unwrap_or("null").into();
-        let options = CallOptions { purpose: Purpose::Foreground, max_answer: MAX_MESSAGE };
+        let options = CallOptions { purpose: Purpose::Foreground, max_answer: MAX_MESSAGE, relay: !lists_tools };
         let call = match session.call(&message, headers, options) {
             Ok(call) => call,
             Err(too_many) => return Ok(rpc_error(&id, &RpcError::internal(too_many.to_string()))),
         };
         drop(message);
-        let first = tokio::time::timeout(STREAM_AFTER, call.exchange.next()).await.ok();
+        let first = call.exchange.next().await;
         let passing = Passing { gate: Arc::clone(self), session: Arc::clone(session), call, id, lists_tools };
         match first {
-            Some(Some(Item::End(ending))) if !passing.call.exchange.streams() => passing.answer(ending).await,
-            Some(None) => Ok(passing.stream(Some(Item::End(Err(Failure::Cancelled))))),
-            Some(first) => Ok(passing.stream(first)),
-            None => Ok(passing.stream(None)),
+            Some(Item::End(ending)) if !passing.call.exchange.streams() => passing.answer(ending).await,
+            // A stream in any other case: in a silence, so that heartbeats keep the connection open.
+            first => Ok(passing.stream(first)),
         }
     }
 
@@ -227,7 +225,13 @@ impl Passing {
     /// The answer of an upstream that does not stream.
     async fn answer(self, ending: Ending) -> Result<Response, Refusal> {
         match ending {
-            Ok(response) => Ok(json(self.finish(&response))),
+            Ok(Answer::Whole(response)) => Ok(json(self.finish(&response))),
+            Ok(Answer::Large { first, rest }) => {
+                let relay = Relay::new(self.call.exchange.number, Bytes::copy_from_slice(self.id.as_bytes()));
+                let relayed = Body::relayed(relay, &first, rest).map(json);
+                Ok(relayed
+                    .unwrap_or_else(|foreign| self.gate.failed(&self.id, &Failure::BadAnswer(foreign.to_string()))))
+            }
             Err(Failure::SessionLost) => {
                 self.gate.end(&self.session, HeaderMap::new(), "upstream lost").await;
                 Err(Refusal::unknown_session().answering(Some(&self.id)))
@@ -260,6 +264,7 @@ impl Passing {
                         let document = passing.last(ending)?;
                         return Some((document, (passing, None, true)));
                     }
+                    Item::Silence => {}
                 }
             }
         });
@@ -268,7 +273,7 @@ impl Passing {
 
     /// The last document of a stream: a client that got none would wait for ever.
     fn last(&self, ending: Ending) -> Option<Bytes> {
-        match ending {
+        match ending.and_then(Answer::whole) {
             Ok(response) => Some(self.finish(&response).into_bytes()),
             Err(Failure::Cancelled) => None,
             Err(failure) => {

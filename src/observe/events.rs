@@ -61,7 +61,7 @@ impl Event for TaskCreated<'_> {
         if self.queued {
             metrics.tasks_queued.inc();
         }
-        tracing::info!(task = %self.task, tool = self.tool, queued = self.queued, "task created");
+        tracing::debug!(task = %self.task, tool = self.tool, queued = self.queued, "task created");
     }
 }
 
@@ -110,7 +110,12 @@ impl Event for TaskEnded<'_> {
         metrics.tasks_ended.get_or_create(&EndLabels { status: self.status }).inc();
         metrics.task_seconds.observe(self.after.as_secs_f64());
         let status = self.status;
-        tracing::info!(task = %self.task, ?status, after = ?self.after, message = self.message, "task ended");
+        match status {
+            Ended::Failed => {
+                tracing::info!(task = %self.task, ?status, after = ?self.after, message = self.message, "task ended");
+            }
+            _ => tracing::debug!(task = %self.task, ?status, after = ?self.after, "task ended"),
+        }
     }
 }
 

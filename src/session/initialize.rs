@@ -17,7 +17,7 @@ use crate::{
     config::Native,
     identity::Owner,
     observe::Observer,
-    upstream::{Ending, Exchange, Failure, Inbound, Item, Link, MAX_MESSAGE, Outgoing, Purpose, Server},
+    upstream::{Answer, Exchange, Failure, Inbound, Item, Link, MAX_MESSAGE, Outgoing, Purpose, Server},
     wire::{
         Edits, Message, Parts, RpcError, Version,
         legacy::{SERVER_CAPABILITY, declares_tool_tasks},
@@ -124,7 +124,7 @@ impl Opening<'_> {
             let exchange = inbound.exchanges.begin(None, Purpose::Foreground).map_err(too_many)?;
             let message = offering(request, exchange.number, offer);
             let (number, headers) = (exchange.number, headers.clone());
-            link.request(Outgoing { number, message, headers, max_answer: MAX_MESSAGE });
+            link.request(Outgoing { number, message, headers, max_answer: MAX_MESSAGE, relay: false });
             let answer = match tokio::time::timeout(INITIALIZE_TIMEOUT, ending(&exchange, inbound)).await {
                 Ok(ending) => ending.map_err(Refusal::Failed)?,
                 Err(_) => return Err(Refusal::Failed(Failure::TimedOut(INITIALIZE_TIMEOUT))),
@@ -195,11 +195,12 @@ fn offering(request: &Message, number: u64, version: Version) -> bytes::Bytes {
 }
 
 /// Waits for the response; what the upstream sends before it is kept for the GET stream.
-async fn ending(exchange: &Exchange, inbound: &Inbound) -> Ending {
+async fn ending(exchange: &Exchange, inbound: &Inbound) -> Result<Message, Failure> {
     loop {
         match exchange.next().await {
             Some(Item::Message(message)) => inbound.listen(message),
-            Some(Item::End(ending)) => return ending,
+            Some(Item::Silence) => {}
+            Some(Item::End(ending)) => return ending.and_then(Answer::whole),
             None => return Err(Failure::Abandoned),
         }
     }

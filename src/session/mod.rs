@@ -157,6 +157,11 @@ impl Session {
         self.inbound.exchanges.cancel(number);
     }
 
+    /// Tells the client's requests that have waited for long that nothing has come yet.
+    pub fn tell_silence(&self) {
+        self.inbound.exchanges.tell_silence();
+    }
+
     /// Queues a message of the upstream for the GET stream.
     pub fn push(&self, message: Message) {
         self.inbound.listen(message);

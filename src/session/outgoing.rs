@@ -24,6 +24,8 @@ pub struct CallOptions {
     pub purpose: Purpose,
     /// The largest answer to take, in bytes.
     pub max_answer: usize,
+    /// Whether a large answer may be handed over while it arrives.
+    pub relay: bool,
 }
 
 impl Session {
@@ -55,7 +57,8 @@ impl Session {
             }
         }
         let message = edits.apply().into_bytes();
-        self.link.request(Outgoing { number, message, headers, max_answer: options.max_answer });
+        let CallOptions { max_answer, relay, .. } = options;
+        self.link.request(Outgoing { number, message, headers, max_answer, relay });
         Ok(Call { exchange, progress_token })
     }
 }

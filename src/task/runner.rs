@@ -51,8 +51,8 @@ impl Run {
             let why = "the task waited for its turn until it could not have finished within its ttl";
             return self.finish(outcome::failed(why.to_owned())).await;
         };
-        let options =
-            CallOptions { purpose: Purpose::Background, max_answer: self.max_result.saturating_add(ENVELOPE) };
+        let max_answer = self.max_result.saturating_add(ENVELOPE);
+        let options = CallOptions { purpose: Purpose::Background, max_answer, relay: false };
         let call = match self.session.get().call(&self.request, self.headers.clone(), options) {
             Ok(call) => call,
             Err(too_many) => return self.finish(outcome::failed(too_many.to_string())).await,
@@ -87,6 +87,7 @@ impl Run {
         loop {
             match call.exchange.next().await {
                 Some(Item::Message(message)) => self.take(message).await,
+                Some(Item::Silence) => {}
                 Some(Item::End(ending)) => return ending,
                 None => return Err(crate::upstream::Failure::Abandoned),
             }

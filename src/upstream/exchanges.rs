@@ -9,6 +9,8 @@ use std::{
     },
 };
 
+use bytes::Bytes;
+use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
@@ -25,7 +27,34 @@ use crate::{
 pub(super) const MAX_IN_FLIGHT: usize = 1024;
 
 /// How an exchange ends: with the upstream's response, or without one.
-pub type Ending = Result<Message, Failure>;
+pub type Ending = Result<Answer, Failure>;
+
+/// An upstream's response.
+#[derive(Debug)]
+pub enum Answer {
+    /// Read whole.
+    Whole(Message),
+    /// A large one that is still arriving; only where [`super::Outgoing::relay`] allows it.
+    Large {
+        /// Its beginning.
+        first: Bytes,
+        /// The rest.
+        rest: Incoming,
+    },
+}
+
+impl Answer {
+    /// The response, for those who do not take large ones as they arrive.
+    ///
+    /// # Errors
+    /// [`Failure::BadAnswer`] for a large one.
+    pub fn whole(self) -> Result<Message, Failure> {
+        match self {
+            Self::Whole(message) => Ok(message),
+            Self::Large { .. } => Err(Failure::BadAnswer("it did not arrive whole".to_owned())),
+        }
+    }
+}
 
 /// The exchanges of one link by the number that stands for the client's id towards the upstream.
 #[derive(Debug)]
@@ -41,6 +70,8 @@ struct Open {
     client_id: Option<Box<str>>,
     purpose: Purpose,
     transport: Option<AbortHandle>,
+    /// It was open already when silence was looked for the last time.
+    waited: bool,
 }
 
 /// Who waits for an exchange.
@@ -110,7 +141,10 @@ impl Exchanges {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::<Shared>::default();
         let exchange = Exchange { number, shared: Arc::clone(&shared) };
-        open.insert(number, Open { shared, client_id: client_id.map(Box::from), purpose, transport: None });
+        open.insert(
+            number,
+            Open { shared, client_id: client_id.map(Box::from), purpose, transport: None, waited: false },
+        );
         Ok(exchange)
     }
 
@@ -125,6 +159,16 @@ impl Exchanges {
     pub fn streams(&self, number: u64) {
         if let Some(open) = self.open.lock().get(&number) {
             open.shared.streams.store(true, Ordering::Release);
+        }
+    }
+
+    /// Tells those who wait that nothing has come, in the exchanges that were open at the last call already. One call
+    /// every few seconds costs less than a timer for each exchange.
+    pub fn tell_silence(&self) {
+        for open in self.open.lock().values_mut() {
+            if std::mem::replace(&mut open.waited, true) {
+                open.shared.outbox.tell_silence();
+            }
         }
     }
 

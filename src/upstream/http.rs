@@ -23,7 +23,7 @@ use hyper_util::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Failure, HttpError, Inbound, Link, MAX_MESSAGE, Outgoing, Sending};
+use super::{Answer, Failure, HttpError, Inbound, Link, MAX_MESSAGE, Outgoing, Sending};
 use crate::wire::{Message, Version, sse::Decoder};
 
 /// The header of the session.
@@ -44,6 +44,8 @@ const REOPEN_AFTER: Duration = Duration::from_secs(1);
 const MAX_RETRY: Duration = Duration::from_secs(30);
 /// How often a broken answer is tried to be resumed while the upstream cannot be reached.
 const RESUME_ATTEMPTS: u32 = 10;
+/// From this size on, in bytes, an answer is handed over while it arrives.
+const RELAY_FROM: u64 = 64 * 1024;
 /// How long the end of a session may take upstream.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -187,7 +189,7 @@ impl Link for HttpLink {
 impl Shared {
     /// Carries one exchange from the request to the end of its answer.
     async fn exchange(&self, outgoing: Outgoing) -> Result<(), Failure> {
-        let Outgoing { number, message, headers, max_answer } = outgoing;
+        let Outgoing { number, message, headers, max_answer, relay } = outgoing;
         let response = self.post(message, headers).await?;
         if !response.status().is_success() {
             return Err(self.refusal(response).await);
@@ -197,7 +199,16 @@ impl Shared {
         }
         match media_type(response.headers()) {
             "application/json" => {
-                let body = read(response.into_body(), max_answer).await?;
+                let mut body = response.into_body();
+                let mut first = Bytes::new();
+                if relay && body.size_hint().lower() >= RELAY_FROM {
+                    first = next_chunk(&mut body).await?.unwrap_or_default();
+                    if first.trim_ascii_start().starts_with(b"{") {
+                        self.inbound.exchanges.end(number, Ok(Answer::Large { first, rest: body }));
+                        return Ok(());
+                    }
+                }
+                let body = read(first, body, max_answer).await?;
                 for message in parse(&body)? {
                     self.inbound.deliver(message, Some(number));
                 }
@@ -285,9 +296,7 @@ impl Shared {
         decoder: &mut Decoder,
     ) -> Result<(), Failure> {
         let mut events = Vec::new();
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| Failure::Incomplete(causes(&error)))?;
-            let Ok(chunk) = frame.into_data() else { continue };
+        while let Some(chunk) = next_chunk(&mut body).await? {
             decoder.push(&chunk, &mut events).map_err(|_| Failure::TooLarge(limit))?;
             for event in events.drain(..) {
                 // An event without data only primes the client for a reconnection.
@@ -329,7 +338,7 @@ impl Shared {
             return Failure::SessionLost;
         }
         let (head, body) = response.into_parts();
-        let body = read(body, MAX_ERROR_BODY).await.unwrap_or_default();
+        let body = read(Bytes::new(), body, MAX_ERROR_BODY).await.unwrap_or_default();
         Failure::Http(Box::new(HttpError { status: head.status, headers: head.headers, body }))
     }
 
@@ -352,16 +361,24 @@ fn media_type(headers: &HeaderMap) -> &str {
     value.split(';').next().unwrap_or("").trim()
 }
 
-/// Reads a body of at most `limit` bytes; a body of one frame is not copied.
-async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, Failure> {
+/// The next part of a body; `None` at its end.
+async fn next_chunk(body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
+    while let Some(frame) = body.frame().await {
+        if let Ok(chunk) = frame.map_err(|error| Failure::Incomplete(causes(&error)))?.into_data() {
+            return Ok(Some(chunk));
+        }
+    }
+    Ok(None)
+}
+
+/// Reads the rest of a body behind `first`, `limit` bytes in all at most; a body of one part is not copied.
+async fn read(mut first: Bytes, mut body: Incoming, limit: usize) -> Result<Bytes, Failure> {
     let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if expected > limit {
         return Err(Failure::TooLarge(limit));
     }
-    let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Failure::Incomplete(causes(&error)))?;
-        let Ok(chunk) = frame.into_data() else { continue };
+    let mut rest = BytesMut::new();
+    while let Some(chunk) = next_chunk(&mut body).await? {
         if first.is_empty() && rest.is_empty() {
             first = chunk;
         } else {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Exchanges, Outbox, outbox::Pushed};
+use super::{Answer, Exchanges, Outbox, outbox::Pushed};
 use crate::{
     observe::{Observer, events},
     wire::{Kind, Message, Method, message::echoed_number, object::Members},
@@ -30,7 +30,7 @@ impl Inbound {
                     Some(id) => echoed_number(id),
                 };
                 match number {
-                    Some(number) => self.exchanges.end(number, Ok(message)),
+                    Some(number) => self.exchanges.end(number, Ok(Answer::Whole(message))),
                     None => self.observer.emit(events::UnknownResponse),
                 }
             }

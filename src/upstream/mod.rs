@@ -12,7 +12,7 @@ use std::{future::Future, pin::Pin, sync::Arc};
 use ::http::HeaderMap;
 use bytes::Bytes;
 
-pub use exchanges::{Ending, Exchange, Exchanges, Purpose, TooMany};
+pub use exchanges::{Answer, Ending, Exchange, Exchanges, Purpose, TooMany};
 pub use failure::{Failure, HttpError, excerpt};
 pub use inbound::{Inbound, progress_token};
 pub use outbox::{Item, Outbox, Pushed};
@@ -33,6 +33,8 @@ pub struct Outgoing {
     pub headers: HeaderMap,
     /// The largest answer to take, in bytes.
     pub max_answer: usize,
+    /// Whether a large answer may be handed over while it arrives.
+    pub relay: bool,
 }
 
 /// What [`Link::send`] returns.

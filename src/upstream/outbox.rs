@@ -23,6 +23,7 @@ struct State<E> {
     queue: VecDeque<Message>,
     bytes: usize,
     end: End<E>,
+    silent: bool,
     reader: Option<Waker>,
 }
 
@@ -38,6 +39,8 @@ enum End<E> {
 pub enum Item<E> {
     /// A message, with more to come.
     Message(Message),
+    /// Nothing has come for a while; see [`Outbox::tell_silence`].
+    Silence,
     /// The end; nothing comes after it.
     End(E),
 }
@@ -55,7 +58,7 @@ pub enum Pushed {
 
 impl<E> Default for Outbox<E> {
     fn default() -> Self {
-        let state = State { queue: VecDeque::new(), bytes: 0, end: End::Open, reader: None };
+        let state = State { queue: VecDeque::new(), bytes: 0, end: End::Open, silent: false, reader: None };
         Self { state: Mutex::new(state) }
     }
 }
@@ -96,6 +99,13 @@ impl<E> Outbox<E> {
         }
     }
 
+    /// Gives a reader that waits [`Item::Silence`].
+    pub fn tell_silence(&self) {
+        let mut state = self.state.lock();
+        state.silent = true;
+        state.wake();
+    }
+
     /// Whether a reader waits for something to come.
     pub fn has_reader(&self) -> bool {
         self.state.lock().reader.is_some()
@@ -113,6 +123,9 @@ impl<E> Outbox<E> {
             End::Delivered => Poll::Ready(None),
             End::Open => {
                 state.end = End::Open;
+                if std::mem::take(&mut state.silent) {
+                    return Poll::Ready(Some(Item::Silence));
+                }
                 state.reader = Some(cx.waker().clone());
                 Poll::Pending
             }

@@ -8,6 +8,7 @@ pub mod legacy;
 pub mod message;
 pub mod method;
 pub mod object;
+pub mod relay;
 pub mod splice;
 pub mod sse;
 pub mod version;

@@ -1,0 +1,258 @@
+//! A response that passes through while it arrives: its id is exchanged, nothing else is looked at or copied.
+//!
+//! For large answers only. Small ones are read whole, which also proves them to be valid JSON.
+
+use std::{fmt, ops::Range};
+
+use bytes::Bytes;
+
+/// Exchanges the top-level `id` of one JSON object, however it is cut into chunks.
+#[derive(Debug)]
+pub struct Relay {
+    /// What the upstream knows the request as.
+    ours: u64,
+    /// What the client knows it as, as raw JSON; taken when it has been written.
+    theirs: Option<Bytes>,
+    depth: usize,
+    /// A top-level value is being read, not a key.
+    value: bool,
+    place: Place,
+    /// The top-level key, or the id's value, as far as it was read; never longer than [`LONGEST`].
+    word: Vec<u8>,
+}
+
+/// More than any key or number that matters has.
+const LONGEST: usize = 32;
+
+/// Where the next byte stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Before the object.
+    Start,
+    /// Between tokens.
+    Between,
+    /// In a top-level key.
+    Key,
+    /// Behind a top-level key.
+    AfterKey,
+    /// In another string.
+    Text,
+    /// Behind a backslash in a key or another string.
+    Escape { key: bool },
+    /// In the id's value, white space around it included.
+    Id,
+    /// Behind the object.
+    End,
+}
+
+/// The bytes are not the response that was expected.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Foreign;
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the answer is not the response to the request")
+    }
+}
+
+impl std::error::Error for Foreign {}
+
+impl Relay {
+    /// Puts the raw id `theirs` in the place of `ours`.
+    #[must_use]
+    pub fn new(ours: u64, theirs: Bytes) -> Self {
+        Self { ours, theirs: Some(theirs), depth: 0, value: false, place: Place::Start, word: Vec::new() }
+    }
+
+    /// Takes in `chunk` and appends what goes on to `out`, none of it empty.
+    ///
+    /// # Errors
+    /// [`Foreign`] if this cannot be the response; nothing more may be passed on.
+    pub fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), Foreign> {
+        let mut at = 0;
+        // From here on the chunk has not been passed on.
+        let mut from = 0;
+        while at < chunk.len() {
+            let in_id = self.place == Place::Id;
+            at = self.step(chunk, at)?;
+            match (in_id, self.place == Place::Id) {
+                (false, true) => pass(chunk, from..at, out),
+                (true, false) => {
+                    out.push(self.exchange()?);
+                    from = at;
+                }
+                _ => {}
+            }
+        }
+        if self.place != Place::Id {
+            pass(chunk, from..at, out);
+        }
+        Ok(())
+    }
+
+    /// Whether the object is complete and had the id.
+    ///
+    /// # Errors
+    /// [`Foreign`] if not: it was cut off.
+    pub fn end(&self) -> Result<(), Foreign> {
+        if self.place == Place::End && self.theirs.is_none() { Ok(()) } else { Err(Foreign) }
+    }
+
+    /// Goes over at least one byte of `chunk`, or only changes the place, and returns where the next one stands.
+    fn step(&mut self, chunk: &[u8], at: usize) -> Result<usize, Foreign> {
+        let byte = chunk[at];
+        match self.place {
+            Place::Start => match byte {
+                b'{' => {
+                    self.depth = 1;
+                    self.place = Place::Between;
+                }
+                byte if byte.is_ascii_whitespace() => {}
+                _ => return Err(Foreign),
+            },
+            Place::Between => return Ok(self.between(chunk, at)),
+            Place::Key | Place::Text => return Ok(self.string(chunk, at)),
+            Place::Escape { key } => self.place = if key { Place::Key } else { Place::Text },
+            Place::AfterKey => {
+                if byte == b':' {
+                    self.value = true;
+                    self.place = if self.word == b"id" { Place::Id } else { Place::Between };
+                    self.word.clear();
+                } else if !byte.is_ascii_whitespace() {
+                    return Err(Foreign);
+                }
+            }
+            Place::Id => match byte {
+                // Left where it is, for the place behind the value.
+                b',' | b'}' => {
+                    self.place = Place::Between;
+                    return Ok(at);
+                }
+                _ if self.word.len() < LONGEST => self.word.push(byte),
+                _ => return Err(Foreign),
+            },
+            Place::End if byte.is_ascii_whitespace() => {}
+            Place::End => return Err(Foreign),
+        }
+        Ok(at + 1)
+    }
+
+    fn between(&mut self, chunk: &[u8], at: usize) -> usize {
+        match chunk[at] {
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' => {
+                self.depth = self.depth.saturating_sub(1);
+                if self.depth == 0 {
+                    self.place = Place::End;
+                }
+            }
+            b',' if self.depth == 1 => self.value = false,
+            b'"' => self.place = if self.depth == 1 && !self.value { Place::Key } else { Place::Text },
+            _ => {}
+        }
+        at + 1
+    }
+
+    fn string(&mut self, chunk: &[u8], at: usize) -> usize {
+        let key = self.place == Place::Key;
+        let end = memchr::memchr2(b'"', b'\\', &chunk[at..]).map(|offset| at + offset);
+        let part = &chunk[at..end.unwrap_or(chunk.len())];
+        if key && self.word.len() + part.len() <= LONGEST {
+            self.word.extend_from_slice(part);
+        }
+        let Some(end) = end else { return chunk.len() };
+        self.place = match (chunk[end], key) {
+            (b'\\', key) => Place::Escape { key },
+            (_, true) => Place::AfterKey,
+            (_, false) => Place::Between,
+        };
+        end + 1
+    }
+
+    /// The client's id, if the value that was read is ours.
+    fn exchange(&mut self) -> Result<Bytes, Foreign> {
+        let value = std::str::from_utf8(&self.word).map_err(|_| Foreign)?.trim();
+        if super::message::echoed_number(value) != Some(self.ours) {
+            return Err(Foreign);
+        }
+        self.word.clear();
+        self.theirs.take().ok_or(Foreign)
+    }
+}
+
+fn pass(chunk: &Bytes, range: Range<usize>, out: &mut Vec<Bytes>) {
+    if !range.is_empty() {
+        out.push(chunk.slice(range));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn relay(chunks: &[&str], ours: u64) -> Result<String, Foreign> {
+        let mut relay = Relay::new(ours, Bytes::from_static(b"\"mine\""));
+        let mut out = Vec::new();
+        for chunk in chunks {
+            relay.push(&Bytes::copy_from_slice(chunk.as_bytes()), &mut out)?;
+        }
+        relay.end()?;
+        Ok(String::from_utf8(out.concat()).expect("text"))
+    }
+
+    #[test]
+    fn the_id_is_exchanged_wherever_it_stands_and_nothing_else() {
+        for (before, after) in [
+            (r#"{"id":7,"result":{"id":7}}"#, r#"{"id":"mine","result":{"id":7}}"#),
+            (r#" {"result":[{"id":1}],"x":"id","id" : "7" } "#, r#" {"result":[{"id":1}],"x":"id","id" :"mine"} "#),
+            (r#"{"a":"\"id\":8,","b\"":{},"id":7}"#, r#"{"a":"\"id\":8,","b\"":{},"id":"mine"}"#),
+        ] {
+            assert_eq!(relay(&[before], 7).as_deref(), Ok(after), "{before}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_the_response_is_not_passed_on_as_one() {
+        for foreign in [
+            r#"{"id":8,"result":{}}"#,
+            r#"{"id":7,"id":7}"#,
+            r#"{"id":null,"error":{}}"#,
+            r#"{"id":{},"result":{}}"#,
+            r#"{"result":{}}"#,
+            r#"{"id":7,"result":{}"#,
+            r#"{"id":7}{}"#,
+            r#"[{"id":7}]"#,
+            "",
+        ] {
+            assert_eq!(relay(&[foreign], 7), Err(Foreign), "{foreign}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn it_does_what_a_splice_of_the_whole_does(
+            keys in proptest::collection::vec(("[a-c{,:\\[\"\\\\]{0,3}", "[a-c{},:\"\\\\]{0,5}"), 0..5),
+            place in 0_usize..6,
+            cuts: Vec<proptest::sample::Index>,
+        ) {
+            let with_id = |id: &str| {
+                let mut members: Vec<String> = keys
+                    .iter()
+                    .map(|(key, value)| {
+                        let [key, value] = [key, value].map(|text| super::super::object::quote(text));
+                        format!("{key}: [{value}, {{{key}:{value}}}]")
+                    })
+                    .collect();
+                members.insert(place.min(members.len()), format!("\"id\":{id}"));
+                format!("{{{}}}", members.join(","))
+            };
+            let text = with_id("7");
+            let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
+            at.extend([0, text.len()]);
+            at.sort_unstable();
+            at.retain(|cut| text.is_char_boundary(*cut));
+            let chunks: Vec<&str> = at.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect();
+            proptest::prop_assert_eq!(relay(&chunks, 7), Ok(with_id("\"mine\"")));
+        }
+    }
+}

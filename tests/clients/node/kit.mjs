@@ -1,0 +1,99 @@
+// Starts and stops the processes of a test, and connects SDK clients.
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { createInterface } from 'node:readline';
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
+
+const here = import.meta.dirname;
+const TASKGATE = process.env.TASKGATE_BIN ?? resolve(here, '../../../target/debug/taskgate');
+const START_WITHIN_MS = 20_000;
+const STOP_WITHIN_MS = 15_000;
+
+// Whatever happens to the test, no process outlives it.
+const running = new Set();
+process.on('exit', () => running.forEach((child) => child.kill('SIGKILL')));
+for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => process.exit(1));
+
+/** Starts one of the servers in this folder; `url` is where it listens. */
+export function startServer(file, ...args) {
+  return start(process.execPath, [join(here, file), ...args], 'stdout');
+}
+
+/** Starts taskgate with arguments of `serve`; `url` is where it listens. */
+export function startTaskgate(...args) {
+  return start(TASKGATE, ['serve', '--listen', '127.0.0.1:0', ...args], 'stderr');
+}
+
+/** Starts taskgate with the text of a configuration file. */
+export async function startTaskgateWith(config) {
+  const folder = mkdtempSync(join(tmpdir(), 'taskgate-test-'));
+  const file = join(folder, 'config.toml');
+  writeFileSync(file, config);
+  try {
+    return await startTaskgate('--config', file);
+  } finally {
+    // The file has been read once the address is known.
+    rmSync(folder, { recursive: true });
+  }
+}
+
+// Runs until the stream `ready` has named the address.
+async function start(command, args, ready) {
+  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+  running.add(child);
+  const ended = new Promise((resolve) => {
+    child.once('error', (error) => resolve(error.message));
+    child.once('exit', (code, signal) => resolve(code ?? signal));
+  }).finally(() => running.delete(child));
+
+  const output = [];
+  const url = new Promise((resolve, reject) => {
+    for (const name of ['stdout', 'stderr']) {
+      createInterface({ input: child[name] }).on('line', (line) => {
+        output.push(line);
+        const found = name === ready && /listening on (http:\/\/\S+)/.exec(line);
+        if (found) resolve(found[1]);
+      });
+    }
+    const fail = (why) => reject(new Error(`${command} ${why}:\n${output.join('\n')}`));
+    ended.then((how) => fail(`ended (${how})`));
+    setTimeout(fail, START_WITHIN_MS, 'named no address').unref();
+  });
+
+  return {
+    url: await url,
+    output,
+    async stop() {
+      child.kill('SIGTERM');
+      const timer = setTimeout(() => child.kill('SIGKILL'), STOP_WITHIN_MS);
+      const how = await ended;
+      clearTimeout(timer);
+      return how;
+    },
+  };
+}
+
+/** An SDK client with a session of its own at `url`, which ends with the test `t`. */
+export async function connect(t, url, { capabilities = {}, sessionId } = {}) {
+  const transport = new StreamableHTTPClientTransport(new URL(url), { sessionId });
+  return attach(t, transport, capabilities);
+}
+
+/** An SDK client of a stdio server, which ends with the test `t`. */
+export async function connectStdio(t, command, args, { capabilities = {} } = {}) {
+  return attach(t, new StdioClientTransport({ command, args, stderr: 'ignore' }), capabilities);
+}
+
+async function attach(t, transport, capabilities) {
+  const client = new Client({ name: 'taskgate-test', version: '1.0.0' }, { capabilities });
+  await client.connect(transport);
+  t.after(async () => {
+    await client.transport?.terminateSession?.();
+    await client.close();
+  });
+  return client;
+}

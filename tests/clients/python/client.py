@@ -1,0 +1,100 @@
+"""The SDK's client, with what the tests do with it."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import anyio
+import httpx
+from mcp import ClientSession, StdioServerParameters, stdio_client
+from mcp.client.experimental import ExperimentalClientFeatures
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import CallToolResult, InitializeResult, TextContent
+
+from kit import PATIENCE, Target
+
+
+@dataclass
+class Client:
+    """An initialized session of the SDK's client."""
+
+    session: ClientSession
+    tasks: ExperimentalClientFeatures
+    hello: InitializeResult
+    _listening: anyio.Event
+
+    async def listening(self) -> None:
+        """Waits until the GET stream is open: what a server sends on it before may be lost."""
+        with anyio.fail_after(PATIENCE):
+            await self._listening.wait()
+
+    async def call(self, name: str, **arguments: Any) -> CallToolResult:
+        return await self.session.call_tool(name, arguments)
+
+    async def create(self, name: str, ttl: int = 60_000, **arguments: Any):
+        """Calls a tool as a task."""
+        return (await self.tasks.call_tool_as_task(name, arguments, ttl=ttl)).task
+
+    async def poll(self, task_id: str) -> list:
+        """Every state seen until the task has ended."""
+        with anyio.fail_after(PATIENCE):
+            return [state async for state in self.tasks.poll_task(task_id)]
+
+    async def collect(self, task_id: str) -> CallToolResult:
+        return await self.tasks.get_task_result(task_id, CallToolResult)
+
+    async def list_all(self) -> list:
+        """The tasks of every page."""
+        page = await self.tasks.list_tasks()
+        tasks = page.tasks
+        while page.nextCursor is not None:
+            page = await self.tasks.list_tasks(page.nextCursor)
+            tasks += page.tasks
+        return tasks
+
+    async def count(self, event: str) -> int:
+        """How often plain_server.py counted the event."""
+        return (await self.call("stats")).structuredContent.get(event, 0)
+
+    async def reached(self, event: str, count: int) -> None:
+        """Waits until plain_server.py has counted the event so often."""
+        assert text(await self.call("reached", event=event, count=count)) == str(count)
+
+
+@asynccontextmanager
+async def connect(target: Target, **callbacks: Any) -> AsyncIterator[Client]:
+    """A client of a taskgate or, for what a test expects, of a server itself."""
+    listening = anyio.Event()
+
+    async def note(response: httpx.Response) -> None:
+        if response.request.method == "GET" and response.status_code == 200:
+            listening.set()
+
+    async with AsyncExitStack() as stack:
+        if isinstance(target, str):
+            timeout = httpx.Timeout(PATIENCE)
+            http = httpx.AsyncClient(timeout=timeout, event_hooks={"response": [note]})
+            await stack.enter_async_context(http)
+            transport = streamable_http_client(target, http_client=http)
+        else:
+            transport = stdio_client(StdioServerParameters(command=target[0], args=target[1:]))
+        streams = await stack.enter_async_context(transport)
+        # Without a time limit the SDK waits for ever for an answer that does not come.
+        session = ClientSession(streams[0], streams[1], timedelta(seconds=PATIENCE), **callbacks)
+        await stack.enter_async_context(session)
+        hello = await session.initialize()
+        yield Client(session, session.experimental, hello, listening)
+
+
+def text(result: CallToolResult) -> str:
+    """The text of a result that is one text."""
+    (content,) = result.content
+    assert isinstance(content, TextContent)
+    return content.text
+
+
+def dump(model: Any) -> dict[str, Any]:
+    """What came over the wire, unknown members included."""
+    return model.model_dump(by_alias=True, mode="json", exclude_unset=True)

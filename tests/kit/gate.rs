@@ -1,0 +1,71 @@
+//! taskgate in this process.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use taskgate::{
+    app::App,
+    config::{self, Overrides, Target},
+};
+use tokio::{sync::oneshot, task::JoinHandle};
+
+use super::{Upstream, soon};
+
+/// A running taskgate. It ends with the test's runtime, or by [`Gate::stop`].
+pub(crate) struct Gate {
+    /// The endpoint of the first upstream.
+    pub(crate) url: String,
+    /// The endpoints of all upstreams.
+    pub(crate) urls: Vec<String>,
+    /// The admin port, if `server.admin` is configured.
+    pub(crate) admin: Option<String>,
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<()>,
+}
+
+impl Gate {
+    /// taskgate with its defaults in front of `upstream`.
+    pub(crate) async fn before(upstream: &Upstream) -> Self {
+        Self::with(upstream, "").await
+    }
+
+    /// taskgate in front of `upstream`, configured by `toml`. Its `[[upstream]]` block, if it has one, needs no url.
+    pub(crate) async fn with(upstream: &Upstream, toml: &str) -> Self {
+        let target = config::target_from_url(&upstream.url()).unwrap();
+        Self::start(toml, Some(target)).await
+    }
+
+    /// taskgate in front of a child process, configured by `toml`.
+    pub(crate) async fn with_command(program: &str, args: &[&str], toml: &str) -> Self {
+        let args = args.iter().map(ToString::to_string).collect();
+        Self::start(toml, Some(Target::Command { program: program.to_owned(), args })).await
+    }
+
+    /// taskgate configured by `toml` alone.
+    pub(crate) async fn configured(toml: &str) -> Self {
+        Self::start(toml, None).await
+    }
+
+    async fn start(toml: &str, target: Option<Target>) -> Self {
+        let listen = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        let overrides = Overrides { listen, target, ..Overrides::default() };
+        let config = config::parse("test.toml", toml, overrides).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let app = App::bind(config).await.unwrap();
+        let (urls, admin) = (app.endpoints(), app.admin());
+        let (stop, stopped) = oneshot::channel();
+        let serving = tokio::spawn(app.run(async {
+            let _ = stopped.await;
+        }));
+        Self { url: urls[0].clone(), urls, admin, stop, serving }
+    }
+
+    /// `host:port` of the endpoint.
+    pub(crate) fn authority(&self) -> &str {
+        self.url.trim_start_matches("http://").split('/').next().unwrap()
+    }
+
+    /// Stops it, and waits until it has.
+    pub(crate) async fn stop(self) {
+        drop(self.stop);
+        soon(self.serving).await.unwrap();
+    }
+}

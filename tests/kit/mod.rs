@@ -1,0 +1,42 @@
+//! What the tests are made of: taskgate itself, a raw MCP client, and a scriptable MCP server behind.
+#![allow(dead_code, reason = "each test file uses a part of the kit")]
+#![allow(unused_imports, reason = "the same")]
+
+mod client;
+mod gate;
+mod held;
+mod sse;
+mod upstream;
+
+use std::{future::Future, time::Duration};
+
+pub(crate) use client::{Answer, Client, status_of};
+pub(crate) use gate::Gate;
+pub(crate) use held::{Held, Sse};
+pub(crate) use sse::{Event, Stream};
+pub(crate) use upstream::{Answers, Options, Seen, Upstream};
+
+/// How long anything may take that has to happen.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits for what has to happen, and fails the test if it does not.
+#[track_caller]
+pub(crate) fn soon<T>(happens: impl Future<Output = T>) -> impl Future<Output = T> {
+    let caller = std::panic::Location::caller();
+    async move {
+        tokio::time::timeout(PATIENCE, happens).await.unwrap_or_else(|_| panic!("{caller}: it did not happen in time"))
+    }
+}
+
+/// Asks again and again until there is an answer.
+#[track_caller]
+pub(crate) fn eventually<T, F: Future<Output = Option<T>>>(mut ask: impl FnMut() -> F) -> impl Future<Output = T> {
+    soon(async move {
+        loop {
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+}

@@ -1,0 +1,92 @@
+//! A stream of events as a test reads it.
+
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use serde_json::Value;
+
+use super::soon;
+
+/// One event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) name: String,
+    pub(crate) id: Option<String>,
+    pub(crate) data: String,
+}
+
+impl Event {
+    /// The message in it.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.data).unwrap_or_else(|error| panic!("{error} in {self:?}"))
+    }
+}
+
+/// An answer whose body is read as it comes.
+pub(crate) struct Stream {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    body: Incoming,
+    text: String,
+}
+
+impl Stream {
+    pub(crate) fn new(response: Response<Incoming>) -> Self {
+        let (head, body) = response.into_parts();
+        Self { status: head.status, headers: head.headers, body, text: String::new() }
+    }
+
+    /// The next event; `None` where the stream ends. Comments are skipped.
+    pub(crate) async fn next(&mut self) -> Option<Event> {
+        soon(async {
+            loop {
+                while let Some(end) = self.text.find("\n\n") {
+                    let block: String = self.text.drain(..end + 2).collect();
+                    let event = event(&block);
+                    if event.is_some() {
+                        return event;
+                    }
+                }
+                self.more().await?;
+            }
+        })
+        .await
+    }
+
+    /// The message in the next event, which has to come.
+    pub(crate) async fn message(&mut self) -> Value {
+        self.next().await.expect("an event before the end of the stream").json()
+    }
+
+    /// Reads the next piece, as text; `None` at the end.
+    async fn more(&mut self) -> Option<()> {
+        // A connection that breaks ends the stream, too.
+        let frame = self.body.frame().await?.ok()?;
+        let data: Bytes = frame.into_data().unwrap_or_default();
+        self.text.push_str(std::str::from_utf8(&data).expect("no test splits a character"));
+        Some(())
+    }
+}
+
+fn event(block: &str) -> Option<Event> {
+    let mut event = Event::default();
+    let mut data: Vec<&str> = Vec::new();
+    for line in block.lines() {
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "event" => value.clone_into(&mut event.name),
+            "id" => event.id = Some(value.to_owned()),
+            "data" => data.push(value),
+            _ => {}
+        }
+    }
+    event.data = data.join("\n");
+    (!data.is_empty()).then_some(event)
+}
+
+/// The events of a whole body.
+pub(crate) fn events(body: &str) -> Vec<Event> {
+    body.split("\n\n").filter_map(event).collect()
+}
