@@ -3,7 +3,11 @@
 mod cli;
 mod demo;
 
-use std::{future::Future, io::Write, process::ExitCode};
+use std::{
+    future::Future,
+    io::{IsTerminal, Write},
+    process::ExitCode,
+};
 
 use taskgate::app::App;
 use tokio::{
@@ -43,8 +47,10 @@ fn main() -> ExitCode {
 fn log(cli: &Cli) -> Result<(), tracing_subscriber::filter::ParseError> {
     // The demo speaks for itself.
     let directives = if matches!(cli.command, Command::Demo) { "error" } else { &cli.log };
-    let builder =
-        tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(EnvFilter::try_new(directives)?);
+    let builder = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_env_filter(EnvFilter::try_new(directives)?);
     match cli.log_format {
         LogFormat::Text => builder.init(),
         LogFormat::Json => builder.json().init(),

@@ -39,6 +39,8 @@ struct Relayed {
     /// What can go on now.
     ready: VecDeque<Bytes>,
     rest: Incoming,
+    /// How much there is in all, where it is known.
+    size: SizeHint,
 }
 
 impl Relayed {
@@ -73,8 +75,12 @@ impl Body {
     /// # Errors
     /// If already the beginning is not the response.
     pub fn relayed(relay: Relay, first: &Bytes, rest: Incoming) -> Result<Self, BoxError> {
-        let mut relayed = Relayed { relay, ready: VecDeque::new(), rest };
+        let mut relayed = Relayed { relay, ready: VecDeque::new(), rest, size: SizeHint::default() };
         relayed.push(first)?;
+        // Only the id changes the length.
+        if let (true, Some(rest)) = (relayed.relay.has_exchanged(), relayed.rest.size_hint().exact()) {
+            relayed.size.set_exact(rest + length(relayed.ready.iter()));
+        }
         Ok(Self { content: Content::Relayed(Box::new(relayed)), _sent: None })
     }
 
@@ -129,8 +135,13 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Empty => SizeHint::with_exact(0),
-            Content::Whole(chunks) => SizeHint::with_exact(chunks.as_slice().iter().map(|c| c.len() as u64).sum()),
-            Content::Events(_) | Content::Relayed(_) => SizeHint::default(),
+            Content::Whole(chunks) => SizeHint::with_exact(length(chunks.as_slice().iter())),
+            Content::Events(_) => SizeHint::default(),
+            Content::Relayed(relayed) => relayed.size,
         }
     }
+}
+
+fn length<'a>(chunks: impl Iterator<Item = &'a Bytes>) -> u64 {
+    chunks.map(|chunk| chunk.len() as u64).sum()
 }

@@ -14,7 +14,7 @@ impl Gate {
         principal: Option<&Arc<str>>,
         request: Request<Incoming>,
     ) -> Result<Response, Refusal> {
-        let session = self.session(upstream, principal, request.headers()).await?;
+        let session = self.session(upstream, principal, request.headers())?;
         self.end(&session, end_to_end(request.into_parts().0.headers), "client").await;
         Ok(Response::new(Body::default()))
     }

@@ -24,7 +24,10 @@ impl Gate {
         let headers = request.into_parts().0.headers;
         accepts_stream(&headers)?;
         speaks_version(&headers)?;
-        let session = self.session(upstream, principal, &headers).await?;
+        let session = self.session(upstream, principal, &headers)?;
+        if session.is_lost() {
+            return Err(self.lost(&session).await);
+        }
         let replaced = session.listen(end_to_end(headers));
         let listener = Arc::clone(session.listener());
         let documents = stream::unfold((listener, replaced), |(listener, replaced)| async move {

@@ -20,8 +20,8 @@ use super::{
 
 /// How long a request's head may take to arrive, and an idle connection to send one.
 const HEAD_TIMEOUT: Duration = Duration::from_mins(1);
-/// How long connections may take to end when the process stops.
-const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long connections and upstreams may take to end when the process stops: more than a child gets.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after an accept that failed, as it does when file descriptors run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -48,8 +48,11 @@ pub async fn serve(gate: Arc<Gate>, listener: TcpListener, stop: impl Future<Out
     drop(listener);
     // Streams end with their sessions, so that connections can.
     gate.end_all().await;
-    if tokio::time::timeout(END_TIMEOUT, connections.shutdown()).await.is_err() {
-        tracing::warn!("some connections did not end in time");
+    let ended = async {
+        tokio::join!(connections.shutdown(), gate.upstreams_ended());
+    };
+    if tokio::time::timeout(END_TIMEOUT, ended).await.is_err() {
+        tracing::warn!("some connections or upstreams did not end in time");
     }
 }
 

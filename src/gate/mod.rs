@@ -76,7 +76,7 @@ impl Gate {
 
     /// The session that a request names. A session of another principal, or behind another path, is as unknown as one
     /// that never was.
-    async fn session(
+    fn session(
         &self,
         upstream: usize,
         principal: Option<&Arc<str>>,
@@ -92,12 +92,17 @@ impl Gate {
                 }
         });
         let session = session.ok_or_else(Refusal::unknown_session)?;
-        if session.is_lost() {
-            self.end(&session, HeaderMap::new(), "upstream lost").await;
-            return Err(Refusal::unknown_session());
-        }
         session.touch();
         Ok(session)
+    }
+
+    /// A session whose upstream has ended is over for the client, which starts anew; but its tasks can still be asked
+    /// for until their ttl is over, so it is only ended here if it has none.
+    async fn lost(&self, session: &Session) -> Refusal {
+        if !self.engine.has_tasks(&session.owner).await {
+            self.end(session, HeaderMap::new(), "upstream lost").await;
+        }
+        Refusal::unknown_session()
     }
 
     /// Ends a session, and its tasks with it where they belong to nobody else.
@@ -125,10 +130,19 @@ impl Gate {
         }
     }
 
-    /// Ends every session, when the process stops.
+    /// Ends every call and session, when the process stops. Whoever waits is told why; tasks stay to be asked for as
+    /// long as there is a connection to ask on.
     pub async fn end_all(&self) {
+        self.engine.fail_all("taskgate is stopping and has ended the call").await;
         for session in self.sessions.all() {
-            self.end(&session, HeaderMap::new(), "shutdown").await;
+            self.sessions.end(session.id, HeaderMap::new(), "shutdown");
+        }
+    }
+
+    /// Waits until the upstreams' sides of the ended sessions have ended too.
+    pub async fn upstreams_ended(&self) {
+        for upstream in &self.upstreams {
+            upstream.server.ended().await;
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     upstream::{Answer, Ending, Failure, HttpError, Item, MAX_MESSAGE, Purpose},
     wire::{
         Kind, Message, Method, Parts as Document, RpcError,
-        message::{MAX_DEPTH, nests_too_deep},
+        message::{MAX_DEPTH, Outcome, nests_too_deep},
         relay::Relay,
     },
 };
@@ -54,7 +54,7 @@ impl Gate {
         if initialize && !headers.contains_key(SESSION_ID) {
             return Ok(self.initialize(upstream, principal, &message, headers).await);
         }
-        let session = self.session(upstream, principal.as_ref(), &headers).await;
+        let session = self.session(upstream, principal.as_ref(), &headers);
         let session = session.map_err(|refusal| refusal.answering(message.id()))?;
         let headers = end_to_end(headers);
         match message.kind() {
@@ -131,11 +131,8 @@ impl Gate {
             _ => session.forward(message, headers).await,
         };
         match sent {
-            Err(Failure::SessionLost) => {
-                self.end(session, HeaderMap::new(), "upstream lost").await;
-                return Err(Refusal::unknown_session());
-            }
-            Err(Failure::Http(error)) if is_authorization(error.status) => return Ok(passed_on(*error)),
+            Err(Failure::SessionLost | Failure::ProcessEnded(_)) => return Err(self.lost(session).await),
+            Err(Failure::Http(error)) if is_authorization(error.status) => return Ok(passed_on(&error)),
             // Clients give up the whole session over any other status for a message that expects no answer.
             Err(failure) => self.observer.emit(events::ExchangeFailed { failure: &failure }),
             Ok(()) => {}
@@ -158,6 +155,9 @@ impl Gate {
             Route::ToolsList => return self.pass(session, message, headers, true).await,
             Route::RunAsTask { name, tool, ttl } => {
                 let id = message.id().unwrap_or("null").to_owned();
+                if session.is_lost() {
+                    return Err(self.lost(session).await.answering(Some(&id)));
+                }
                 return Ok(match self.engine.create(session, message, headers, (name, tool, ttl)).await {
                     Ok(created) => json(Body::with_signal(created.answer, created.start)),
                     Err(error) => rpc_error(&id, &error),
@@ -188,6 +188,9 @@ impl Gate {
         lists_tools: bool,
     ) -> Result<Response, Refusal> {
         let id: Box<str> = message.id().unwrap_or("null").into();
+        if session.is_lost() {
+            return Err(self.lost(session).await.answering(Some(&id)));
+        }
         let options = CallOptions { purpose: Purpose::Foreground, max_answer: MAX_MESSAGE, relay: !lists_tools };
         let call = match session.call(&message, headers, options) {
             Ok(call) => call,
@@ -206,7 +209,11 @@ impl Gate {
     fn failed(&self, id: &str, failure: &Failure) -> Response {
         self.observer.emit(events::ExchangeFailed { failure });
         match failure {
-            Failure::Http(error) => passed_on(with_client_id(error, id)),
+            Failure::Http(error) if is_authorization(error.status) => passed_on(error),
+            Failure::Http(error) => match rpc_error_in(error) {
+                Some(answer) => json(with_id(&answer, id)),
+                None => rpc_error(id, &failure.into()),
+            },
             failure => rpc_error(id, &failure.into()),
         }
     }
@@ -232,10 +239,7 @@ impl Passing {
                 Ok(relayed
                     .unwrap_or_else(|foreign| self.gate.failed(&self.id, &Failure::BadAnswer(foreign.to_string()))))
             }
-            Err(Failure::SessionLost) => {
-                self.gate.end(&self.session, HeaderMap::new(), "upstream lost").await;
-                Err(Refusal::unknown_session().answering(Some(&self.id)))
-            }
+            Err(Failure::SessionLost) => Err(self.gate.lost(&self.session).await.answering(Some(&self.id))),
             // No response to a request that was cancelled; the stream that could have carried it just ends.
             Err(Failure::Cancelled) => Ok(sse::response(Events::new(stream::empty(), self.session.hold()))),
             Err(failure) => Ok(self.gate.failed(&self.id, &failure)),
@@ -303,10 +307,10 @@ fn is_authorization(status: StatusCode) -> bool {
 }
 
 /// An upstream's HTTP error as it came.
-fn passed_on(error: HttpError) -> Response {
-    let mut response = Response::new(Body::from(error.body));
+fn passed_on(error: &HttpError) -> Response {
+    let mut response = Response::new(Body::from(error.body.clone()));
     *response.status_mut() = error.status;
-    for name in [header::CONTENT_TYPE, header::WWW_AUTHENTICATE, header::RETRY_AFTER] {
+    for name in [header::CONTENT_TYPE, header::WWW_AUTHENTICATE] {
         for value in error.headers.get_all(&name) {
             response.headers_mut().append(name.clone(), value.clone());
         }
@@ -314,14 +318,7 @@ fn passed_on(error: HttpError) -> Response {
     response
 }
 
-/// The JSON-RPC error in the body, if there is one, under the client's id.
-fn with_client_id(error: &HttpError, id: &str) -> HttpError {
-    let mut error = error.clone();
-    if let Ok(message) = Message::parse(error.body.clone()) {
-        let ours = message.id().is_some_and(|id| crate::wire::message::echoed_number(id).is_some());
-        if message.kind() == Kind::Response && ours {
-            error.body = with_id(&message, id).into_bytes();
-        }
-    }
-    error
+/// The JSON-RPC error in the body of an HTTP error. It goes on with status 200, as [`rpc_error`] says.
+fn rpc_error_in(error: &HttpError) -> Option<Message> {
+    Message::parse(error.body.clone()).ok().filter(|message| matches!(message.outcome(), Some((Outcome::Error, _))))
 }

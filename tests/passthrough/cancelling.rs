@@ -35,7 +35,7 @@ async fn a_cancelled_request_that_the_upstream_never_answers_ends_without_a_resp
     let upstream = Upstream::sse().await;
     let gate = Gate::before(&upstream).await;
     let client = Client::connect(&gate.url).await;
-    let mut answer = client.stream("tools/call", json!({ "name": "slow" })).await;
+    let mut answer = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
     client.notify("notifications/cancelled", json!({ "requestId": 1 })).await;
     assert_eq!(answer.next().await, None);
@@ -74,7 +74,7 @@ async fn a_server_can_cancel_its_own_request() {
     let upstream = Upstream::sse().await;
     let gate = Gate::before(&upstream).await;
     let client = Client::connect(&gate.url).await;
-    let mut answer = client.stream("tools/call", json!({ "name": "slow" })).await;
+    let mut answer = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
     slow.event(r#"{"jsonrpc":"2.0","id":3,"method":"sampling/createMessage","params":{}}"#).await;
     slow.notify("notifications/cancelled", json!({ "requestId": 3 })).await;

@@ -63,7 +63,7 @@ async fn progress_that_nobody_asked_for_is_dropped() {
     let client = Client::connect(&gate.url).await;
     let mut listener = client.get_stream().await;
     let to_listener = upstream.get_stream().await;
-    let mut answer = client.stream("tools/call", json!({ "name": "slow" })).await;
+    let mut answer = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
     let own = slow.seen.json()["id"].take();
     for token in [own, json!("mine"), json!(4711)] {
@@ -82,8 +82,7 @@ async fn two_calls_with_the_same_token_get_their_own_progress() {
     let gate = Gate::before(&upstream).await;
     let client = Client::connect(&gate.url).await;
     let params = |tool: &str| json!({ "name": tool, "_meta": { "progressToken": "t" } });
-    let (mut first, mut second) =
-        (client.stream("tools/call", params("a")).await, client.stream("tools/call", params("b")).await);
+    let (mut first, mut second) = (client.stream("tools/call", params("a")), client.stream("tools/call", params("b")));
     let (a, b) = (upstream.held("a").await.sse(), upstream.held("b").await.sse());
     b.progress(2).await;
     a.progress(1).await;
@@ -98,7 +97,7 @@ async fn progress_of_a_call_that_comes_on_the_get_stream_goes_to_the_call() {
     let client = Client::connect(&gate.url).await;
     let _listener = client.get_stream().await;
     let to_listener = upstream.get_stream().await;
-    let mut answer = client.stream("tools/call", json!({ "name": "slow", "_meta": { "progressToken": "t" } })).await;
+    let mut answer = client.stream("tools/call", json!({ "name": "slow", "_meta": { "progressToken": "t" } }));
     let slow = upstream.held("slow").await.sse();
     let token = slow.seen.json()["params"]["_meta"]["progressToken"].take();
     to_listener.notify("notifications/progress", json!({ "progressToken": token, "progress": 3 })).await;

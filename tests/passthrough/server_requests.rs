@@ -1,1 +1,88 @@
-//! soon
+//! Requests of the server to the client: elicitation, sampling, roots; and the answers to them.
+
+use serde_json::json;
+
+use crate::kit::{Client, Gate, Upstream};
+
+const REQUESTS: [(&str, &str); 4] = [
+    (
+        "elicitation/create",
+        r#"{"message":"How much?","requestedSchema":{"type":"object","properties":{"n":{"type":"number","default":95.50}}}}"#,
+    ),
+    (
+        "sampling/createMessage",
+        r#"{"messages":[{"role":"user","content":{"type":"text","text":"caf\u00e9"}}],"maxTokens":1e2}"#,
+    ),
+    ("roots/list", r"{}"),
+    ("vendor/ask", r#"{"x":[ ]}"#),
+];
+
+#[tokio::test]
+async fn a_server_request_within_a_call_reaches_the_client_and_its_answer_the_server() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect(&gate.url).await;
+    for (method, params) in REQUESTS {
+        for id in ["0", r#""ask-1""#, "123456789012345678901"] {
+            let mut answer = client.stream("tools/call", json!({ "name": "slow" }));
+            let slow = upstream.held("slow").await.sse();
+            let request = format!(r#"{{"jsonrpc":"2.0", "id":{id},"method":"{method}","params":{params}}}"#);
+            slow.event(&request).await;
+            assert_eq!(answer.next().await.unwrap().data, request);
+            let response = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"for":"{method}","n":1.50}}}}"#);
+            assert_eq!(client.post(response.clone()).await.status, 202);
+            upstream.wait_for(|seen| seen.text() == response).await;
+            slow.result("{}").await;
+            assert_eq!(answer.message().await["result"], json!({}));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_request_on_the_get_stream_is_answered_too() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect(&gate.url).await;
+    let mut listener = client.get_stream().await;
+    let to_listener = upstream.get_stream().await;
+    for (method, params) in REQUESTS {
+        let request = format!(r#"{{"jsonrpc":"2.0","id":"{method}","method":"{method}","params":{params}}}"#);
+        to_listener.event(&request).await;
+        assert_eq!(listener.next().await.unwrap().data, request);
+        let error = format!(r#"{{"jsonrpc":"2.0","id":"{method}","error":{{"code":-1,"message":"declined"}}}}"#);
+        assert_eq!(client.post(error.clone()).await.status, 202);
+        upstream.wait_for(|seen| seen.text() == error).await;
+    }
+}
+
+#[tokio::test]
+async fn the_answer_to_a_server_request_goes_to_the_session_that_was_asked() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
+    for (client, name) in [(&ann, "ann"), (&bob, "bob")] {
+        let mut answer = client.stream("tools/call", json!({ "name": "slow" }));
+        let slow = upstream.held("slow").await.sse();
+        slow.event(r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#).await;
+        answer.message().await;
+        client.respond(&json!(1), json!({ "for": name })).await;
+        let response = upstream.wait_for(|seen| seen.json()["result"]["for"] == name).await;
+        assert_eq!(response.header("mcp-session-id"), slow.seen.header("mcp-session-id"));
+        slow.result("{}").await;
+        assert_eq!(answer.message().await["result"], json!({}));
+    }
+}
+
+#[tokio::test]
+async fn a_server_request_reaches_a_client_whose_call_is_gone_on_its_get_stream() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect(&gate.url).await;
+    let mut listener = client.get_stream().await;
+    let mut answer = client.stream("tools/call", json!({ "name": "slow" }));
+    let slow = upstream.held("slow").await.sse();
+    slow.event(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, slow.seen.id())).await;
+    answer.message().await;
+    slow.event(r#"{"jsonrpc":"2.0","id":"late","method":"roots/list"}"#).await;
+    assert_eq!(listener.message().await["id"], "late");
+}

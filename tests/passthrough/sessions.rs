@@ -1,1 +1,146 @@
-//! soon
+//! One session of a client is one session of the upstream, under two names.
+
+use serde_json::json;
+
+use crate::kit::{Client, Gate, Options, Upstream};
+
+#[tokio::test]
+async fn the_upstreams_session_id_stays_behind_taskgate_and_taskgates_in_front() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect(&gate.url).await;
+    let answer = client.answer("ping", json!({})).await;
+    assert!(client.session().len() >= 32 && client.session().bytes().all(|b| (0x21..=0x7e).contains(&b)));
+    assert!(!answer.headers.iter().any(|(_, value)| value.to_str().unwrap_or("").contains("upstream-")));
+    let seen = upstream.seen();
+    assert_eq!(seen[0].header("mcp-session-id"), "");
+    assert!(seen[1..].iter().all(|seen| seen.header("mcp-session-id") == "upstream-1"), "{seen:?}");
+}
+
+#[tokio::test]
+async fn messages_of_two_clients_never_mix() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
+    assert_ne!(ann.session(), bob.session());
+    let mut for_ann = ann.get_stream().await;
+    let to_ann = upstream.get_stream().await;
+    let mut for_bob = bob.get_stream().await;
+    let to_bob = upstream.get_stream().await;
+    assert_ne!(to_ann.seen.header("mcp-session-id"), to_bob.seen.header("mcp-session-id"));
+    // Even where the upstream confuses its numbers, which are the same in both sessions.
+    let mut call = ann.stream("tools/call", json!({ "name": "slow", "_meta": { "progressToken": "a" } }));
+    let slow = upstream.held("slow").await.sse();
+    let (id, token) = (slow.seen.id(), slow.seen.json()["params"]["_meta"]["progressToken"].take());
+    to_bob.event(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"stolen":true}}}}"#)).await;
+    to_bob.notify("notifications/progress", json!({ "progressToken": token, "progress": 9 })).await;
+    to_bob.notify("notifications/message", json!({ "data": "bob" })).await;
+    to_ann.notify("notifications/message", json!({ "data": "ann" })).await;
+    slow.result(r#"{"for":"ann"}"#).await;
+    assert_eq!(for_bob.message().await["params"]["data"], "bob");
+    assert_eq!(for_ann.message().await["params"]["data"], "ann");
+    assert_eq!(call.message().await["result"], json!({ "for": "ann" }));
+}
+
+#[tokio::test]
+async fn delete_ends_the_session_on_both_sides() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect(&gate.url).await;
+    let other = Client::connect(&gate.url).await;
+    let mut listener = client.get_stream().await;
+    let mut call = client.stream("tools/call", json!({ "name": "slow" }));
+    let slow = upstream.held("slow").await.sse();
+    let answer = client.with("x-custom", "bye").delete().await;
+    assert!(matches!(answer.status.as_u16(), 200 | 204), "{answer:?}");
+    let deleted = upstream.wait_for(|seen| seen.method == "DELETE").await;
+    assert_eq!((deleted.header("mcp-session-id"), deleted.header("x-custom")), ("upstream-1", "bye"));
+    assert_eq!(listener.next().await, None);
+    // Nobody is left waiting.
+    assert_eq!(call.message().await["error"]["code"], -32603);
+    slow.abandoned().await;
+    for _ in 0..2 {
+        assert_eq!(client.answer("ping", json!({})).await.status, 404);
+        assert_eq!(client.delete().await.status, 404);
+        assert_eq!(client.notify("notifications/x", json!({})).await, 404);
+    }
+    assert_eq!(other.ask("ping", json!({})).await, json!({}));
+}
+
+#[tokio::test]
+async fn a_client_that_disconnects_does_not_cancel_its_call() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect(&gate.url).await;
+    let mut call = client.stream("tools/call", json!({ "name": "slow" }));
+    let slow = upstream.held("slow").await.sse();
+    slow.notify("notifications/x", json!({})).await;
+    call.message().await;
+    drop(call);
+    client.ask("ping", json!({})).await;
+    slow.notify("notifications/y", json!({})).await;
+    slow.notify("notifications/z", json!({})).await;
+    assert_eq!(upstream.count("notifications/cancelled"), 0);
+    slow.result("{}").await;
+    assert_eq!(client.ask("ping", json!({})).await, json!({}));
+}
+
+#[tokio::test]
+async fn an_upstream_without_sessions_gets_none_and_the_client_has_one_all_the_same() {
+    let upstream = Upstream::start(Options { sessions: false, ..Options::default() }).await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect(&gate.url).await;
+    assert_eq!(client.ask("ping", json!({})).await, json!({}));
+    assert!(!client.session().is_empty());
+    assert_eq!(client.delete().await.status, 200);
+    assert_eq!(client.answer("ping", json!({})).await.status, 404);
+    assert!(upstream.seen().iter().all(|seen| !seen.headers.contains_key("mcp-session-id")));
+    assert_eq!(upstream.count("DELETE"), 0);
+}
+
+#[tokio::test]
+async fn a_session_that_the_upstream_has_forgotten_is_gone_for_the_client_too() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect(&gate.url).await;
+    upstream.forget_sessions();
+    let (status, code, message) = client.answer("ping", json!({})).await.refusal();
+    assert_eq!((status, code), (404, -32600));
+    assert!(message.contains("initialize"), "{message}");
+    assert_eq!(client.answer("ping", json!({})).await.status, 404);
+    let anew = Client::connect(&gate.url).await;
+    assert_eq!(anew.ask("ping", json!({})).await, json!({}));
+    // A notification finds out as well.
+    upstream.forget_sessions();
+    assert_eq!(anew.notify("notifications/x", json!({})).await, 404);
+}
+
+#[tokio::test]
+async fn several_upstreams_stand_behind_their_own_paths() {
+    let (first, second) = (Upstream::json().await, Upstream::json().await);
+    let gate = Gate::configured(&format!(
+        "[[upstream]]\npath = \"/first\"\nurl = \"{}\"\n[[upstream]]\npath = \"/a/second\"\nurl = \"{}\"\n",
+        first.url(),
+        second.url()
+    ))
+    .await;
+    let (one, two) = (Client::connect(&gate.urls[0]).await, Client::connect(&gate.urls[1]).await);
+    one.ask("ping", json!({})).await;
+    two.ask("ping", json!({})).await;
+    assert_eq!((first.count("ping"), second.count("ping")), (1, 1));
+    // A session is known behind its own path only.
+    let stray = Client::new(&gate.urls[1]).with("mcp-session-id", one.session());
+    assert_eq!(stray.answer("ping", json!({})).await.status, 404);
+}
+
+#[tokio::test]
+async fn sessions_beyond_the_limit_are_refused_by_its_name_until_one_ends() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::with(&upstream, "[server]\nmax_sessions = 1").await;
+    let client = Client::connect(&gate.url).await;
+    let (status, code, message) = Client::new(&gate.url).ask_to_initialize("2025-11-25", json!({})).await.refusal();
+    assert_eq!((status, code), (200, -32603));
+    assert!(message.contains("max_sessions = 1"), "{message}");
+    client.delete().await;
+    Client::connect(&gate.url).await;
+}

@@ -1,0 +1,18 @@
+//! Tasks of revision 2025-11-25 as a receiver: one test for each promise of the protocol and of the configuration.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "../kit/mod.rs"]
+mod kit;
+
+mod cancelling;
+mod creating;
+mod getting;
+mod input;
+mod limits;
+mod listing;
+mod negotiation;
+mod owners;
+mod results;
+mod sessions;
+mod ttl;
+mod upstream;

@@ -1,0 +1,53 @@
+//! Idle sessions end, but not while something of theirs is wanted.
+
+use serde_json::json;
+
+use crate::kit::{Client, Gate, Upstream, eventually};
+
+const IDLE: &str = "[server]\nsession_idle = \"200ms\"";
+
+#[tokio::test]
+async fn an_idle_session_ends_on_both_sides() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::with(&upstream, IDLE).await;
+    let client = Client::connect(&gate.url).await;
+    upstream.wait_for(|seen| seen.method == "DELETE" && seen.header("mcp-session-id") == "upstream-1").await;
+    assert_eq!(client.answer("ping", json!({})).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_session_with_an_open_stream_or_a_call_in_flight_is_not_idle() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::with(&upstream, IDLE).await;
+    let (listening, calling) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
+    let _listener = listening.get_stream().await;
+    let mut call = calling.stream("tools/call", json!({ "name": "slow" }));
+    let slow = upstream.held("slow").await;
+    // Two sessions that are idle, one after the other, measure the time.
+    for n in 3..=4 {
+        Client::connect(&gate.url).await;
+        let id = format!("upstream-{n}");
+        upstream.wait_for(|seen| seen.method == "DELETE" && seen.header("mcp-session-id") == id).await;
+    }
+    assert!(slow.is_open());
+    slow.result("{}");
+    assert_eq!(call.message().await["result"], json!({}));
+    assert_eq!(listening.ask("ping", json!({})).await, json!({}));
+    assert_eq!(calling.ask("ping", json!({})).await, json!({}));
+}
+
+#[tokio::test]
+async fn a_session_with_a_task_stays_as_long_as_the_task_is_kept() {
+    let upstream = Upstream::json().await;
+    let toml = "[tasks]\nttl = \"1s\"\ntimeout = \"500ms\"\npoll_interval = \"10ms\"";
+    let gate = Gate::with(&upstream, &format!("{IDLE}\n{toml}")).await;
+    let client = Client::connect(&gate.url).await;
+    let id = client.create_id("echo").await;
+    client.until(&id, "completed").await;
+    Client::connect(&gate.url).await;
+    upstream.wait_for(|seen| seen.method == "DELETE" && seen.header("mcp-session-id") == "upstream-2").await;
+    assert!(client.collect(&id).await["result"].is_object());
+    upstream.wait_for(|seen| seen.method == "DELETE" && seen.header("mcp-session-id") == "upstream-1").await;
+    let gone = eventually(async || Some(client.answer("ping", json!({})).await.status)).await;
+    assert_eq!(gone, 404);
+}

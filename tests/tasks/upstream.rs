@@ -1,0 +1,109 @@
+//! When the upstream fails: a failed task that says why, and nothing that hangs.
+
+use serde_json::json;
+
+use crate::kit::{Client, Gate, Upstream, status_of};
+
+#[tokio::test]
+async fn a_task_whose_upstream_is_down_fails_and_says_why() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect(&gate.url).await;
+    upstream.stop().await;
+    let id = client.create_id("slow").await;
+    let task = client.until(&id, "failed").await;
+    let message = task["statusMessage"].as_str().unwrap();
+    assert!(message.contains("cannot be reached"), "{message}");
+    assert_eq!(client.collect(&id).await["error"], json!({ "code": -32603, "message": message }));
+    // And when it is back, the next task runs.
+    upstream.start_again().await;
+    let id = client.create_id("echo").await;
+    client.until(&id, "completed").await;
+}
+
+#[tokio::test]
+async fn a_task_whose_upstream_goes_down_fails_and_is_not_run_again() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect(&gate.url).await;
+    let id = client.create_id("slow").await;
+    let _slow = upstream.held("slow").await;
+    let mut waiting = client.stream("tasks/result", json!({ "taskId": id }));
+    waiting.head().await;
+    upstream.stop().await;
+    upstream.start_again().await;
+    let response = waiting.message().await;
+    let task = client.get(&id).await;
+    assert_eq!((status_of(&task), &task["statusMessage"]), ("failed", &response["error"]["message"]));
+    assert_eq!(upstream.count("slow"), 1);
+}
+
+#[tokio::test]
+async fn a_task_whose_answer_breaks_off_is_resumed_where_the_upstream_gave_event_ids() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect(&gate.url).await;
+    let id = client.create_id("slow").await;
+    let slow = upstream.held("slow").await.sse();
+    slow.raw("id: 1\nretry: 10\ndata: \n\n").await;
+    let number = slow.seen.id();
+    slow.cut().await;
+    let resumed = upstream.get_stream().await;
+    assert_eq!(resumed.seen.header("last-event-id"), "1");
+    resumed.event(&format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{"content":[]}}}}"#)).await;
+    client.until(&id, "completed").await;
+    assert_eq!(upstream.count("slow"), 1);
+}
+
+#[tokio::test]
+async fn a_task_whose_answer_breaks_off_for_good_fails_and_says_why() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect(&gate.url).await;
+    let id = client.create_id("slow").await;
+    drop(upstream.held("slow").await.sse());
+    let task = client.until(&id, "failed").await;
+    assert!(task["statusMessage"].as_str().unwrap().contains("before the response"), "{task}");
+    assert_eq!(upstream.count("slow"), 1);
+}
+
+#[tokio::test]
+async fn a_task_that_the_upstream_refuses_fails_with_status_and_text() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect(&gate.url).await;
+    for status in [401, 500] {
+        let id = client.create_id("slow").await;
+        upstream.held("slow").await.status(status, &[], "not on my watch");
+        let task = client.until(&id, "failed").await;
+        let message = task["statusMessage"].as_str().unwrap();
+        assert!(message.contains(&status.to_string()) && message.contains("not on my watch"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_whose_upstream_has_forgotten_the_session_fails_and_the_client_starts_anew() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect(&gate.url).await;
+    upstream.forget_sessions();
+    let id = client.create_id("slow").await;
+    let mut waiting = client.stream("tasks/result", json!({ "taskId": id }));
+    let response = waiting.message().await;
+    assert!(response["error"]["message"].as_str().unwrap().contains("session"), "{response}");
+    assert_eq!(client.answer("tasks/get", json!({ "taskId": id })).await.status, 404);
+    Client::connect(&gate.url).await;
+}
+
+#[tokio::test]
+async fn a_huge_error_text_of_the_upstream_is_cut_down() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect(&gate.url).await;
+    let id = client.create_id("slow").await;
+    let text = "é".repeat(100_000);
+    upstream.held("slow").await.result(&json!({ "isError": true, "content": [{ "type": "text", "text": text }] }).to_string());
+    let task = client.until(&id, "failed").await;
+    assert!(task["statusMessage"].as_str().unwrap().chars().count() < 2000);
+    assert_eq!(client.collect(&id).await["result"]["content"][0]["text"], json!(text));
+}
