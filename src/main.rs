@@ -18,6 +18,10 @@ use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command, LogFormat, Serve};
 
+/// A call allocates and frees on different threads, where the system's allocator takes locks.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Wrong arguments or configuration, as `sysexits.h` has it for a usage error.
 const USAGE: u8 = 64;
 

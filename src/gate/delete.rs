@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use http::Request;
-use hyper::body::Incoming;
+use http::HeaderMap;
 
 use super::{Body, Gate, Response, headers::end_to_end, refuse::Refusal};
 
@@ -12,10 +11,10 @@ impl Gate {
         &self,
         upstream: usize,
         principal: Option<&Arc<str>>,
-        request: Request<Incoming>,
+        headers: HeaderMap,
     ) -> Result<Response, Refusal> {
-        let session = self.session(upstream, principal, request.headers())?;
-        self.end(&session, end_to_end(request.into_parts().0.headers), "client").await;
+        let session = self.session(upstream, principal, &headers)?;
+        self.end(&session, end_to_end(headers), "client").await;
         Ok(Response::new(Body::default()))
     }
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::stream;
-use http::Request;
-use hyper::body::Incoming;
+use http::HeaderMap;
 
 use super::{
     Gate, Response,
@@ -15,23 +14,28 @@ use super::{
 use crate::upstream::Item;
 
 impl Gate {
-    pub(super) async fn get(
+    pub(super) fn get(
         &self,
         upstream: usize,
         principal: Option<&Arc<str>>,
-        request: Request<Incoming>,
+        headers: HeaderMap,
     ) -> Result<Response, Refusal> {
-        let headers = request.into_parts().0.headers;
         accepts_stream(&headers)?;
         speaks_version(&headers)?;
         let session = self.session(upstream, principal, &headers)?;
         if session.is_lost() {
-            return Err(self.lost(&session).await);
+            return Err(Refusal::unknown_session());
         }
         let replaced = session.listen(end_to_end(headers));
         let listener = Arc::clone(session.listener());
         let documents = stream::unfold((listener, replaced), |(listener, replaced)| async move {
-            match replaced.run_until_cancelled(listener.next()).await?? {
+            let item = tokio::select! {
+                // Looked at first: a stream that was replaced must not take the newer one's place as the reader.
+                biased;
+                () = replaced.cancelled() => return None,
+                item = listener.next() => item?,
+            };
+            match item {
                 Item::Message(message) => Some((message.bytes().clone(), (listener, replaced))),
                 Item::Silence | Item::End(()) => None,
             }

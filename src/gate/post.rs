@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::{HeaderMap, HeaderValue, Request, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 
@@ -36,9 +36,9 @@ impl Gate {
         self: &Arc<Self>,
         upstream: usize,
         principal: Option<Arc<str>>,
-        request: Request<Incoming>,
+        headers: HeaderMap,
+        body: Incoming,
     ) -> Result<Response, Refusal> {
-        let (Parts { headers, .. }, body) = request.into_parts();
         is_json(&headers)?;
         accepts_answers(&headers)?;
         speaks_version(&headers)?;
@@ -52,14 +52,15 @@ impl Gate {
         }
         let initialize = message.kind() == Kind::Request && message.method() == Method::Initialize;
         if initialize && !headers.contains_key(SESSION_ID) {
-            return Ok(self.initialize(upstream, principal, &message, headers).await);
+            // Rare paths are boxed, so that every request's future stays small.
+            return Ok(Box::pin(self.initialize(upstream, principal, &message, headers)).await);
         }
         let session = self.session(upstream, principal.as_ref(), &headers);
         let session = session.map_err(|refusal| refusal.answering(message.id()))?;
         let headers = end_to_end(headers);
         match message.kind() {
             Kind::Request => self.request(&session, message, headers).await,
-            Kind::Notification | Kind::Response => self.accept(&session, &message, headers).await,
+            Kind::Notification | Kind::Response => Box::pin(self.accept(&session, &message, headers)).await,
         }
     }
 
@@ -156,9 +157,10 @@ impl Gate {
             Route::RunAsTask { name, tool, ttl } => {
                 let id = message.id().unwrap_or("null").to_owned();
                 if session.is_lost() {
-                    return Err(self.lost(session).await.answering(Some(&id)));
+                    return Err(Box::pin(self.lost(session)).await.answering(Some(&id)));
                 }
-                return Ok(match self.engine.create(session, message, headers, (name, tool, ttl)).await {
+                let created = Box::pin(self.engine.create(session, message, headers, (name, tool, ttl)));
+                return Ok(match created.await {
                     Ok(created) => json(Body::with_signal(created.answer, created.start)),
                     Err(error) => rpc_error(&id, &error),
                 });
@@ -189,7 +191,7 @@ impl Gate {
     ) -> Result<Response, Refusal> {
         let id: Box<str> = message.id().unwrap_or("null").into();
         if session.is_lost() {
-            return Err(self.lost(session).await.answering(Some(&id)));
+            return Err(Box::pin(self.lost(session)).await.answering(Some(&id)));
         }
         let options = CallOptions { purpose: Purpose::Foreground, max_answer: MAX_MESSAGE, relay: !lists_tools };
         let call = match session.call(&message, headers, options) {
@@ -239,7 +241,7 @@ impl Passing {
                 Ok(relayed
                     .unwrap_or_else(|foreign| self.gate.failed(&self.id, &Failure::BadAnswer(foreign.to_string()))))
             }
-            Err(Failure::SessionLost) => Err(self.gate.lost(&self.session).await.answering(Some(&self.id))),
+            Err(Failure::SessionLost) => Err(Box::pin(self.gate.lost(&self.session)).await.answering(Some(&self.id))),
             // No response to a request that was cancelled; the stream that could have carried it just ends.
             Err(Failure::Cancelled) => Ok(sse::response(Events::new(stream::empty(), self.session.hold()))),
             Err(failure) => Ok(self.gate.failed(&self.id, &failure)),

@@ -2,13 +2,14 @@
 
 use std::{
     convert::Infallible,
+    future::ready,
     net::IpAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
-use http::{Method, Request};
+use http::{Method, Request, request::Parts};
 use hyper::body::Incoming;
 use tower::Service;
 
@@ -33,27 +34,41 @@ impl Service<Request<Incoming>> for Endpoint {
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        let Self { gate, peer } = self.clone();
-        Box::pin(async move {
-            let answered = gate.answer(peer, request).await;
-            Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
-        })
+        let gate = Arc::clone(&self.gate);
+        let (upstream, principal) = match gate.place(self.peer, &request) {
+            Ok(place) => place,
+            Err(refusal) => return Box::pin(ready(Ok(refusal.into_response(&gate.observer)))),
+        };
+        let (Parts { method, headers, .. }, body) = request.into_parts();
+        // One box with the future of one method: this is allocated for every request.
+        match method {
+            Method::POST => Box::pin(async move {
+                let answered = gate.post(upstream, principal, headers, body).await;
+                Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
+            }),
+            Method::DELETE => Box::pin(async move {
+                let answered = gate.delete(upstream, principal.as_ref(), headers).await;
+                Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
+            }),
+            method => {
+                let answered = match method {
+                    Method::GET => gate.get(upstream, principal.as_ref(), headers),
+                    _ => Err(Refusal::method()),
+                };
+                Box::pin(ready(Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))))
+            }
+        }
     }
 }
 
 impl Gate {
-    async fn answer(self: &Arc<Self>, peer: IpAddr, request: Request<Incoming>) -> Result<Response, Refusal> {
+    /// The upstream that a request is for, and its principal.
+    fn place(&self, peer: IpAddr, request: &Request<Incoming>) -> Result<(usize, Option<Arc<str>>), Refusal> {
         let path = request.uri().path();
         let Some(&upstream) = self.paths.get(path) else {
             let paths: Vec<String> = self.upstreams.iter().map(|upstream| upstream.path.clone()).collect();
             return Err(Refusal::no_such_path(path, &paths));
         };
-        let principal = self.principal(peer, request.headers())?;
-        match *request.method() {
-            Method::POST => self.post(upstream, principal, request).await,
-            Method::GET => self.get(upstream, principal.as_ref(), request).await,
-            Method::DELETE => self.delete(upstream, principal.as_ref(), request).await,
-            _ => Err(Refusal::method()),
-        }
+        Ok((upstream, self.principal(peer, request.headers())?))
     }
 }

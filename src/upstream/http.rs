@@ -200,7 +200,7 @@ impl Shared {
         let Outgoing { number, message, headers, max_answer, relay } = outgoing;
         let response = self.post(message, headers.clone()).await?;
         if !response.status().is_success() {
-            return Err(self.refusal(response).await);
+            return Err(Box::pin(self.refusal(response)).await);
         }
         if let Some(session) = response.headers().get(SESSION_ID) {
             let _ = self.session.set(session.clone());
@@ -224,7 +224,7 @@ impl Shared {
             }
             "text/event-stream" => {
                 self.inbound.exchanges.streams(number);
-                self.answer(response.into_body(), max_answer, number, &headers).await
+                Box::pin(self.answer(response.into_body(), max_answer, number, &headers)).await
             }
             other => {
                 let status = response.status();

@@ -279,7 +279,8 @@ fn after_string(mut rest: &[u8]) -> &[u8] {
 fn refuse(bytes: &[u8], error: &serde_json::Error) -> Malformed {
     // A parser that stopped over a member's type or a duplicate has not proved the rest to be JSON.
     if error.is_data() && serde_json::from_slice::<&RawValue>(bytes).is_ok() {
-        let reason = error.to_string();
+        let object = bytes.trim_ascii_start().starts_with(b"{");
+        let reason = if object { error.to_string() } else { "a message must be a JSON object".to_owned() };
         return Malformed::Invalid { reason, id: None };
     }
     let error = serde_json::from_slice::<&RawValue>(bytes).err().map_or_else(|| error.to_string(), |e| e.to_string());

@@ -222,6 +222,7 @@ impl Client {
     }
 
     /// A request whose answer is read as it comes.
+    #[expect(clippy::needless_pass_by_value, reason = "called like the other forms of a request")]
     pub(crate) fn stream(&self, method: &str, params: Value) -> Stream {
         self.stream_of(Method::POST, self.call_body(method, &params))
     }

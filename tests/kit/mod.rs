@@ -30,7 +30,9 @@ pub(crate) fn soon<T>(happens: impl Future<Output = T>) -> impl Future<Output = 
 pub(crate) fn within<T>(limit: Duration, happens: impl Future<Output = T>) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();
     async move {
-        tokio::time::timeout(limit, happens).await.unwrap_or_else(|_| panic!("{caller}: it did not happen in {limit:?}"))
+        tokio::time::timeout(limit, happens)
+            .await
+            .unwrap_or_else(|_| panic!("{caller}: it did not happen in {limit:?}"))
     }
 }
 

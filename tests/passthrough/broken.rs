@@ -135,21 +135,37 @@ async fn an_answer_that_is_none_is_an_error_that_says_so() {
 }
 
 #[tokio::test]
-async fn an_http_error_of_the_upstream_passes_under_the_clients_id() {
+async fn an_http_error_of_the_upstream_is_an_error_of_that_request_alone() {
     let upstream = Upstream::json().await;
     let gate = Gate::before(&upstream).await;
     let client = Client::connect(&gate.url).await;
-    let asked = tokio::spawn({
-        let client = client.clone();
-        async move { client.post(r#"{"jsonrpc":"2.0","id":"mine","method":"vendor/x"}"#).await }
-    });
-    let held = upstream.held("vendor/x").await;
-    let body = held.response(r#""error":{"code":-32600,"message":"busy"}"#);
-    held.status(503, &[("content-type", "application/json"), ("retry-after", "7")], &body);
-    let answer = asked.await.unwrap();
-    assert_eq!((answer.status.as_u16(), answer.header("retry-after")), (503, "7"));
-    let expected = json!({ "jsonrpc": "2.0", "id": "mine", "error": { "code": -32600, "message": "busy" } });
-    assert_eq!(answer.json(), expected);
+    for status in [400, 405, 429, 500, 503] {
+        for with_error in [true, false] {
+            let asked = tokio::spawn({
+                let client = client.clone();
+                async move { client.post(r#"{"jsonrpc":"2.0","id":"mine","method":"vendor/x"}"#).await }
+            });
+            let held = upstream.held("vendor/x").await;
+            let (content_type, body) = if with_error {
+                ("application/json", held.response(r#""error":{"code":-32099,"message":"busy","data":1.50}"#))
+            } else {
+                ("text/plain", "come back later".to_owned())
+            };
+            held.status(status, &[("content-type", content_type)], &body);
+            let answer = asked.await.unwrap();
+            // Clients take any other status for the end of the connection, and drop everything on it.
+            assert_eq!((answer.status.as_u16(), answer.header("content-type")), (200, "application/json"));
+            if with_error {
+                let expected = r#"{"jsonrpc":"2.0","id":"mine","error":{"code":-32099,"message":"busy","data":1.50}}"#;
+                assert_eq!(answer.text(), expected);
+            } else {
+                let (_, code, message) = answer.refusal();
+                assert_eq!((code, &answer.json()["id"]), (-32603, &json!("mine")));
+                assert!(message.contains(&status.to_string()) && message.contains("come back later"), "{message}");
+            }
+        }
+    }
+    assert_eq!(client.ask("ping", json!({})).await, json!({}));
 }
 
 #[tokio::test]

@@ -134,7 +134,6 @@ async fn the_newest_get_stream_gets_the_messages_and_the_older_one_ends() {
     let to_listener = upstream.get_stream().await;
     to_listener.notify("notifications/a", json!({})).await;
     assert_eq!(old.message().await["method"], "notifications/a");
-    let t = std::time::Instant::now();
     let mut new = client.get_stream().await;
     assert_eq!(old.next().await, None);
     to_listener.notify("notifications/b", json!({})).await;

@@ -29,13 +29,17 @@ async fn the_upstream_gets_the_call_without_the_task_member_and_otherwise_unchan
     let client = Client::connect(&gate.url).await;
     for (sent, received) in [
         (r#"{ "name":"slow" , "task" : { "ttl":1.5 } ,"x":1.50 }"#, r#"{ "name":"slow" ,"x":1.50 }"#),
-        (r#"{"task":{},"name":"slow","arguments":{"task":{"ttl":1}}}"#, r#"{"name":"slow","arguments":{"task":{"ttl":1}}}"#),
+        (
+            r#"{"task":{},"name":"slow","arguments":{"task":{"ttl":1}}}"#,
+            r#"{"name":"slow","arguments":{"task":{"ttl":1}}}"#,
+        ),
         (r#"{"name":"slow","\u0074ask":{}}"#, r#"{"name":"slow"}"#),
     ] {
         client.post(format!(r#"{{"extra":[ ],"jsonrpc":"2.0","id":"i","method":"tools/call","params":{sent}}}"#)).await;
         let slow = upstream.held("slow").await;
         let id = slow.seen.id();
-        let expected = format!(r#"{{"extra":[ ],"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{received}}}"#);
+        let expected =
+            format!(r#"{{"extra":[ ],"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{received}}}"#);
         let squeezed = |text: &str| text.replace(' ', "");
         assert_eq!(squeezed(slow.seen.text()), squeezed(&expected));
     }
@@ -71,7 +75,8 @@ async fn task_ids_are_unique_and_hard_to_guess() {
 #[tokio::test]
 async fn the_immediate_response_of_the_policy_is_in_the_answer() {
     let upstream = Upstream::json().await;
-    let toml = "[tasks]\nimmediate_response = \"Started.\"\n[[upstream]]\n[upstream.tools.quiet]\nimmediate_response = \"\"";
+    let toml =
+        "[tasks]\nimmediate_response = \"Started.\"\n[[upstream]]\n[upstream.tools.quiet]\nimmediate_response = \"\"";
     let gate = Gate::with(&upstream, toml).await;
     let client = Client::connect(&gate.url).await;
     let meta = async |tool: &str| client.ask("tools/call", json!({ "name": tool, "task": {} })).await["_meta"].take();
@@ -145,7 +150,15 @@ async fn a_task_member_that_is_no_task_is_refused() {
     let upstream = Upstream::json().await;
     let gate = Gate::before(&upstream).await;
     let client = Client::connect(&gate.url).await;
-    for task in [json!([]), json!(true), json!("x"), json!(null), json!({ "ttl": "5" }), json!({ "ttl": -1 }), json!({ "ttl": {} })] {
+    for task in [
+        json!([]),
+        json!(true),
+        json!("x"),
+        json!(null),
+        json!({ "ttl": "5" }),
+        json!({ "ttl": -1 }),
+        json!({ "ttl": {} }),
+    ] {
         let (code, message) = client.error("tools/call", json!({ "name": "echo", "task": task })).await;
         assert_eq!(code, -32602, "{task}: {message}");
         assert!(message.contains("params.task"), "{task}: {message}");

@@ -33,7 +33,8 @@ async fn a_task_goes_from_working_to_completed_and_stays_there() {
     let slow = upstream.held("slow").await;
     assert_eq!(status_of(&client.get(id).await), "working");
     // A clock that has moved on, for the time of the update.
-    eventually(async || Some(()).filter(|()| now() > created["createdAt"].as_str().unwrap().to_owned())).await;
+    let at = created["createdAt"].as_str().unwrap();
+    eventually(async || Some(()).filter(|()| now().as_str() > at)).await;
     slow.result(r#"{"content":[]}"#);
     let task = client.until(id, "completed").await;
     assert_eq!(task["createdAt"], created["createdAt"]);
@@ -98,8 +99,14 @@ async fn ids_that_are_no_task_of_the_client_all_get_the_same_answer() {
     let gate = Gate::before(&upstream).await;
     let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
     let mine = ann.create_id("slow").await;
-    let strange =
-        [mine.clone(), mine.to_uppercase(), mine.replace('-', ""), uuid::Uuid::new_v4().to_string(), "x".into(), String::new()];
+    let strange = [
+        mine.clone(),
+        mine.to_uppercase(),
+        mine.replace('-', ""),
+        uuid::Uuid::new_v4().to_string(),
+        "x".into(),
+        String::new(),
+    ];
     for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
         let mut answers = Vec::new();
         for id in &strange {

@@ -14,7 +14,8 @@ async fn a_server_request_of_a_task_comes_on_the_get_stream_and_names_the_task()
     let mut listener = client.get_stream().await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await.sse();
-    slow.event(r#"{"jsonrpc":"2.0","id":"ask","method":"elicitation/create","params":{"message":"?","x":95.50}}"#).await;
+    slow.event(r#"{"jsonrpc":"2.0","id":"ask","method":"elicitation/create","params":{"message":"?","x":95.50}}"#)
+        .await;
     let event = listener.next().await.unwrap();
     assert_eq!(event.json()["params"]["_meta"], json!({ RELATED: { "taskId": id } }));
     assert!(event.data.contains(r#""x":95.50"#), "{event:?}");

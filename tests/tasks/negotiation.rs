@@ -22,7 +22,10 @@ fn native() -> Options {
 #[tokio::test]
 async fn initialize_advertises_tasks_and_leaves_the_other_capabilities_alone() {
     for (theirs, kept) in [
-        (json!({ "tools": { "listChanged": true }, "logging": {} }), json!({ "tools": { "listChanged": true }, "logging": {} })),
+        (
+            json!({ "tools": { "listChanged": true }, "logging": {} }),
+            json!({ "tools": { "listChanged": true }, "logging": {} }),
+        ),
         // Tasks for other requests than tool calls are no tasks of tool calls.
         (json!({ "tasks": { "list": {}, "requests": { "x": {} } } }), json!({})),
     ] {

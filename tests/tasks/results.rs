@@ -57,7 +57,10 @@ async fn a_json_rpc_error_of_the_call_fails_the_task_and_comes_back_identical() 
     let task = client.until(&id, "failed").await;
     assert_eq!(task["statusMessage"], "no über luck");
     let answer = client.post(collect(&id)).await;
-    assert_eq!((answer.status.as_u16(), answer.text()), (200, &*format!(r#"{{"jsonrpc":"2.0","id":"mine","error":{error}}}"#)));
+    assert_eq!(
+        (answer.status.as_u16(), answer.text()),
+        (200, &*format!(r#"{{"jsonrpc":"2.0","id":"mine","error":{error}}}"#))
+    );
 }
 
 #[tokio::test]
@@ -89,7 +92,10 @@ async fn a_result_that_is_ready_is_json_and_one_that_is_not_is_a_stream_with_the
     assert_eq!(response["result"], json!({ "content": [], "_meta": { RELATED: { "taskId": id } } }));
     assert_eq!(waiting.next().await, None);
     let ready = client.answer("tasks/result", json!({ "taskId": id })).await;
-    assert_eq!((ready.header("content-type"), ready.json()["result"].take()), ("application/json", response["result"].clone()));
+    assert_eq!(
+        (ready.header("content-type"), ready.json()["result"].take()),
+        ("application/json", response["result"].clone())
+    );
 }
 
 #[tokio::test]

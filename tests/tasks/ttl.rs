@@ -67,7 +67,8 @@ async fn an_expired_task_is_gone_as_if_it_had_never_been_and_not_before() {
     let task = client.create("echo", json!({})).await;
     assert_eq!(task["ttl"], 300);
     let id = task["taskId"].as_str().unwrap();
-    let error = eventually(async || client.request("tasks/get", json!({ "taskId": id })).await.get("error").cloned()).await;
+    let error =
+        eventually(async || client.request("tasks/get", json!({ "taskId": id })).await.get("error").cloned()).await;
     let lived = before.elapsed();
     assert!((Duration::from_millis(300)..Duration::from_secs(2)).contains(&lived), "{lived:?}");
     let unknown = client.request("tasks/get", json!({ "taskId": uuid::Uuid::new_v4().to_string() })).await;

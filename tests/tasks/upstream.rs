@@ -43,9 +43,13 @@ async fn a_task_whose_answer_breaks_off_is_resumed_where_the_upstream_gave_event
     let upstream = Upstream::sse().await;
     let gate = Gate::before(&upstream).await;
     let client = Client::connect(&gate.url).await;
-    let id = client.create_id("slow").await;
+    let params = json!({ "name": "slow", "task": {}, "_meta": { "progressToken": "t" } });
+    let id = client.ask("tools/call", params).await["task"]["taskId"].as_str().unwrap().to_owned();
     let slow = upstream.held("slow").await.sse();
     slow.raw("id: 1\nretry: 10\ndata: \n\n").await;
+    slow.progress(1).await;
+    // Seen, so that the connection does not take the event id with it.
+    client.until_task(&id, |task| task["statusMessage"] == "1").await;
     let number = slow.seen.id();
     slow.cut().await;
     let resumed = upstream.get_stream().await;
@@ -86,12 +90,23 @@ async fn a_task_whose_upstream_has_forgotten_the_session_fails_and_the_client_st
     let upstream = Upstream::json().await;
     let gate = Gate::before(&upstream).await;
     let client = Client::connect(&gate.url).await;
-    upstream.forget_sessions();
     let id = client.create_id("slow").await;
+    let slow = upstream.held("slow").await;
     let mut waiting = client.stream("tasks/result", json!({ "taskId": id }));
+    waiting.head().await;
+    slow.status(404, &[], "no such session");
     let response = waiting.message().await;
+    upstream.forget_sessions();
     assert!(response["error"]["message"].as_str().unwrap().contains("session"), "{response}");
-    assert_eq!(client.answer("tasks/get", json!({ "taskId": id })).await.status, 404);
+    // The task can still be asked for; anything that needs the upstream sends the client to a new session.
+    let task = client.get(&id).await;
+    assert_eq!((status_of(&task), &task["statusMessage"]), ("failed", &response["error"]["message"]));
+    let another = json!({ "name": "echo", "task": {} });
+    for (method, params) in [("ping", json!({})), ("tools/list", json!({})), ("tools/call", another)] {
+        assert_eq!(client.answer(method, params).await.status, 404, "{method}");
+    }
+    assert_eq!(client.send(http::Method::GET, "").await.status, 404);
+    assert_eq!(client.notify("notifications/x", json!({})).await, 404);
     Client::connect(&gate.url).await;
 }
 
@@ -102,8 +117,26 @@ async fn a_huge_error_text_of_the_upstream_is_cut_down() {
     let client = Client::connect(&gate.url).await;
     let id = client.create_id("slow").await;
     let text = "é".repeat(100_000);
-    upstream.held("slow").await.result(&json!({ "isError": true, "content": [{ "type": "text", "text": text }] }).to_string());
+    upstream
+        .held("slow")
+        .await
+        .result(&json!({ "isError": true, "content": [{ "type": "text", "text": text }] }).to_string());
     let task = client.until(&id, "failed").await;
     assert!(task["statusMessage"].as_str().unwrap().chars().count() < 2000);
     assert_eq!(client.collect(&id).await["result"]["content"][0]["text"], json!(text));
+}
+
+#[tokio::test]
+async fn tasks_that_have_ended_can_be_collected_although_the_upstream_has_forgotten_the_session() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect(&gate.url).await;
+    let id = client.create_id("echo").await;
+    client.until(&id, "completed").await;
+    upstream.forget_sessions();
+    assert_eq!(client.answer("ping", json!({})).await.status, 404);
+    assert_eq!(client.collect(&id).await["result"]["content"][0]["text"], "{}");
+    assert_eq!(client.list().await, [id]);
+    assert_eq!(client.delete().await.status, 200);
+    assert_eq!(client.answer("tasks/list", json!({})).await.status, 404);
 }

@@ -1,0 +1,40 @@
+//! Bad input: the right status and code, a text that helps, and everything else goes on.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "../kit/mod.rs"]
+mod kit;
+
+mod http;
+mod messages;
+mod origins;
+
+use kit::{Client, Gate, Upstream};
+use serde_json::json;
+
+const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+
+/// A gate, its upstream, and a client in a session that must not notice anything of what happens.
+struct House {
+    upstream: Upstream,
+    gate: Gate,
+    witness: Client,
+}
+
+impl House {
+    async fn new(toml: &str) -> Self {
+        let upstream = Upstream::json().await;
+        let gate = Gate::with(&upstream, toml).await;
+        let witness = Client::connect(&gate.url).await;
+        Self { upstream, gate, witness }
+    }
+
+    async fn client(&self) -> Client {
+        Client::connect(&self.gate.url).await
+    }
+
+    /// The process and the other session go on, and the upstream has seen nothing of it.
+    async fn stands(&self, messages: usize) {
+        assert_eq!(self.upstream.seen().len(), messages);
+        assert_eq!(self.witness.ask("ping", json!({})).await, json!({}));
+    }
+}
