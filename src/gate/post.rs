@@ -18,7 +18,7 @@ use crate::{
     config::Policy,
     observe::events,
     route::{Route, is_modern, route, with_task_support},
-    session::{self, Call, CallOptions, Opening, Session, for_client, with_id},
+    session::{self, Call, CallOptions, Opening, Session, Use, for_client, with_id},
     task::Reply,
     upstream::{Answer, Ending, Failure, HttpError, Item, MAX_MESSAGE, Purpose},
     wire::{
@@ -199,8 +199,9 @@ impl Gate {
             Err(too_many) => return Ok(rpc_error(&id, &RpcError::internal(too_many.to_string()))),
         };
         drop(message);
-        let first = call.exchange.next().await;
-        let passing = Passing { gate: Arc::clone(self), session: Arc::clone(session), call, id, lists_tools };
+        // In use from here on: a session is not idle while its client waits.
+        let passing = Passing { gate: Arc::clone(self), session: session.hold(), call, id, lists_tools };
+        let first = passing.call.exchange.next().await;
         match first {
             Some(Item::End(ending)) if !passing.call.exchange.streams() => passing.answer(ending).await,
             // A stream in any other case: in a silence, so that heartbeats keep the connection open.
@@ -224,7 +225,7 @@ impl Gate {
 /// A plain request in flight.
 struct Passing {
     gate: Arc<Gate>,
-    session: Arc<Session>,
+    session: Use,
     call: Call,
     id: Box<str>,
     lists_tools: bool,
@@ -241,16 +242,18 @@ impl Passing {
                 Ok(relayed
                     .unwrap_or_else(|foreign| self.gate.failed(&self.id, &Failure::BadAnswer(foreign.to_string()))))
             }
-            Err(Failure::SessionLost) => Err(Box::pin(self.gate.lost(&self.session)).await.answering(Some(&self.id))),
+            Err(Failure::SessionLost) => {
+                Err(Box::pin(self.gate.lost(self.session.get())).await.answering(Some(&self.id)))
+            }
             // No response to a request that was cancelled; the stream that could have carried it just ends.
-            Err(Failure::Cancelled) => Ok(sse::response(Events::new(stream::empty(), self.session.hold()))),
+            Err(Failure::Cancelled) => Ok(sse::response(Events::new(stream::empty(), self.session.get().hold()))),
             Err(failure) => Ok(self.gate.failed(&self.id, &failure)),
         }
     }
 
     /// The answer as a stream, from `first` on.
     fn stream(self, first: Option<Item<Ending>>) -> Response {
-        let session = self.session.hold();
+        let session = self.session.get().hold();
         let documents = stream::unfold((self, first, false), |(passing, mut first, over)| async move {
             if over {
                 return None;
@@ -293,7 +296,7 @@ impl Passing {
     fn finish(&self, response: &Message) -> Document {
         match response.id_span() {
             Some(span) if self.lists_tools => {
-                let policy: &Policy = &self.gate.upstreams[self.session.upstream].policy;
+                let policy: &Policy = &self.gate.upstreams[self.session.get().upstream].policy;
                 let mut edits = with_task_support(response, policy);
                 edits.replace(span, &*self.id);
                 edits.apply()

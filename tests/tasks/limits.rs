@@ -178,7 +178,7 @@ async fn a_call_over_its_timeout_fails_names_it_and_is_cancelled_upstream() {
 
 #[tokio::test]
 async fn a_call_over_its_timeout_makes_room_for_the_next() {
-    let (upstream, _gate, client) = start("[tasks]\ntimeout = \"200ms\"\nmax_running = 1").await;
+    let (upstream, _gate, client) = start("[tasks]\ntimeout = \"1s\"\nmax_running = 1").await;
     let first = client.create_id("slow").await;
     let second = client.create_id("echo").await;
     let third = client.create_id("slow").await;

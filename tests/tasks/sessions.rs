@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::kit::{Client, Gate, Upstream, eventually};
 
-const IDLE: &str = "[server]\nsession_idle = \"200ms\"";
+const IDLE: &str = "[server]\nsession_idle = \"500ms\"";
 
 #[tokio::test]
 async fn an_idle_session_ends_on_both_sides() {
@@ -39,7 +39,7 @@ async fn a_session_with_an_open_stream_or_a_call_in_flight_is_not_idle() {
 #[tokio::test]
 async fn a_session_with_a_task_stays_as_long_as_the_task_is_kept() {
     let upstream = Upstream::json().await;
-    let toml = "[tasks]\nttl = \"1s\"\ntimeout = \"500ms\"\npoll_interval = \"10ms\"";
+    let toml = "[tasks]\nttl = \"3s\"\ntimeout = \"500ms\"\npoll_interval = \"10ms\"";
     let gate = Gate::with(&upstream, &format!("{IDLE}\n{toml}")).await;
     let client = Client::connect(&gate.url).await;
     let id = client.create_id("echo").await;

@@ -70,7 +70,7 @@ async fn an_expired_task_is_gone_as_if_it_had_never_been_and_not_before() {
     let error =
         eventually(async || client.request("tasks/get", json!({ "taskId": id })).await.get("error").cloned()).await;
     let lived = before.elapsed();
-    assert!((Duration::from_millis(300)..Duration::from_secs(2)).contains(&lived), "{lived:?}");
+    assert!((Duration::from_millis(300)..Duration::from_secs(5)).contains(&lived), "{lived:?}");
     let unknown = client.request("tasks/get", json!({ "taskId": uuid::Uuid::new_v4().to_string() })).await;
     assert_eq!(error, unknown["error"]);
     for method in ["tasks/result", "tasks/cancel"] {
@@ -107,7 +107,7 @@ async fn no_task_is_lost_before_its_ttl_is_over_however_many_there_are() {
 
 #[tokio::test]
 async fn a_task_that_is_queued_until_it_cannot_finish_any_more_fails_and_says_why() {
-    let toml = "[tasks]\nttl = \"1s\"\ntimeout = \"800ms\"\npoll_interval = \"10ms\"\nmax_running = 1";
+    let toml = "[tasks]\nttl = \"1s\"\ntimeout = \"800ms\"\npoll_interval = \"300ms\"\nmax_running = 1";
     let (upstream, _gate, client) = start(toml).await;
     client.create_id("slow").await;
     let queued = client.create_id("slow").await;
