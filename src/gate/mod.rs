@@ -83,7 +83,9 @@ impl Gate {
         headers: &HeaderMap,
     ) -> Result<Arc<Session>, Refusal> {
         let id = headers.get(SESSION_ID).ok_or_else(Refusal::no_session_id)?;
-        let id = id.to_str().ok().filter(|id| id.len() == 36).and_then(|id| Uuid::try_parse(id).ok());
+        // Only the form that was given out is an id.
+        let given_out = |id: &&str| id.len() == 36 && !id.bytes().any(|byte| byte.is_ascii_uppercase());
+        let id = id.to_str().ok().filter(given_out).and_then(|id| Uuid::try_parse(id).ok());
         let session = id.and_then(|id| self.sessions.get(id)).filter(|session| {
             session.upstream == upstream
                 && match &session.owner {

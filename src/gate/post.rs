@@ -23,7 +23,8 @@ use crate::{
     upstream::{Answer, Ending, Failure, HttpError, Item, MAX_MESSAGE, Purpose},
     wire::{
         Kind, Message, Method, Parts as Document, RpcError,
-        message::{MAX_DEPTH, Outcome, nests_too_deep},
+        depth::{MAX_DEPTH, nests_too_deep},
+        message::Outcome,
         relay::Relay,
     },
 };
@@ -60,7 +61,7 @@ impl Gate {
         let headers = end_to_end(headers);
         match message.kind() {
             Kind::Request => self.request(&session, message, headers).await,
-            Kind::Notification | Kind::Response => Box::pin(self.accept(&session, &message, headers)).await,
+            Kind::Notification | Kind::Response => Box::pin(self.accept(&session, message, headers)).await,
         }
     }
 
@@ -125,13 +126,18 @@ impl Gate {
     }
 
     /// A notification, or a response to a request of the server: 202 once the upstream has it.
-    async fn accept(&self, session: &Arc<Session>, message: &Message, headers: HeaderMap) -> Result<Response, Refusal> {
+    async fn accept(&self, session: &Arc<Session>, message: Message, headers: HeaderMap) -> Result<Response, Refusal> {
         let policy = &self.upstreams[session.upstream].policy;
-        let sent = match route(message, session.tasks, policy) {
-            Route::Cancelled => session.cancel(message, headers).await,
-            _ => session.forward(message, headers).await,
-        };
-        match sent {
+        if session.is_lost() {
+            return Err(self.lost(session).await);
+        }
+        let cancelled = matches!(route(&message, session.tasks, policy), Route::Cancelled);
+        let sender = Arc::clone(session);
+        // A client that disconnects now has sent its message all the same.
+        let sent = tokio::spawn(async move {
+            if cancelled { sender.cancel(&message, headers).await } else { sender.forward(&message, headers).await }
+        });
+        match sent.await.unwrap_or(Err(Failure::Abandoned)) {
             Err(Failure::SessionLost | Failure::ProcessEnded(_)) => return Err(self.lost(session).await),
             Err(Failure::Http(error)) if is_authorization(error.status) => return Ok(passed_on(&error)),
             // Clients give up the whole session over any other status for a message that expects no answer.
@@ -270,7 +276,7 @@ impl Passing {
                         }
                     }
                     Item::End(ending) => {
-                        let document = passing.last(ending)?;
+                        let document = passing.last(ending).await?;
                         return Some((document, (passing, None, true)));
                     }
                     Item::Silence => {}
@@ -281,8 +287,12 @@ impl Passing {
     }
 
     /// The last document of a stream: a client that got none would wait for ever.
-    fn last(&self, ending: Ending) -> Option<Bytes> {
-        match ending.and_then(Answer::whole) {
+    async fn last(&self, ending: Ending) -> Option<Bytes> {
+        let response = match ending {
+            Ok(answer) => answer.whole().await,
+            Err(failure) => Err(failure),
+        };
+        match response {
             Ok(response) => Some(self.finish(&response).into_bytes()),
             Err(Failure::Cancelled) => None,
             Err(failure) => {

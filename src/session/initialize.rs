@@ -17,7 +17,7 @@ use crate::{
     config::Native,
     identity::Owner,
     observe::Observer,
-    upstream::{Answer, Exchange, Failure, Inbound, Item, Link, MAX_MESSAGE, Outgoing, Purpose, Server},
+    upstream::{Exchange, Failure, Inbound, Item, Link, MAX_MESSAGE, Outgoing, Purpose, Server},
     wire::{
         Edits, Message, Parts, RpcError, Version,
         legacy::{SERVER_CAPABILITY, declares_tool_tasks},
@@ -77,21 +77,14 @@ impl Opening<'_> {
         let version = Version::parse(&requested).unwrap_or(Version::LATEST);
         let inbound = inbound(self.observer);
         let link = self.server.connect(inbound.clone()).map_err(Refusal::Failed)?;
+        let mut handshake = Handshake { link: Arc::clone(&link), headers: headers.clone(), finished: false };
         let done = self.handshake(request, version, &inbound, &link, &headers).await;
-        let (answer, upstream_version, streams) = match done {
-            Ok(done) => done,
-            Err(refusal) => {
-                link.close(headers);
-                return Err(refusal);
-            }
-        };
-        link.agreed(upstream_version);
+        let (answer, upstream_version, streams) = done?;
         let id = Uuid::new_v4();
         let edited = self.edit(&answer, request, version);
-        let (answer, tasks) = edited.map_err(|why| {
-            link.close(headers);
-            Refusal::Failed(Failure::BadAnswer(why))
-        })?;
+        let (answer, tasks) = edited.map_err(|why| Refusal::Failed(Failure::BadAnswer(why)))?;
+        link.agreed(upstream_version);
+        handshake.finished = true;
         let session = Session {
             id,
             owner: self.principal.map_or(Owner::Session(id), Owner::Principal),
@@ -174,6 +167,21 @@ impl Opening<'_> {
     }
 }
 
+/// Closes the link of a handshake that fails, or whose client leaves.
+struct Handshake {
+    link: Arc<dyn Link>,
+    headers: HeaderMap,
+    finished: bool,
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.link.close(std::mem::take(&mut self.headers));
+        }
+    }
+}
+
 fn requested_version(request: &Message) -> Result<String, RpcError> {
     let params = request.params().and_then(|params| Members::parse(params).ok());
     let version = params.and_then(|params| params.text("protocolVersion"));
@@ -200,7 +208,7 @@ async fn ending(exchange: &Exchange, inbound: &Inbound) -> Result<Message, Failu
         match exchange.next().await {
             Some(Item::Message(message)) => inbound.listen(message),
             Some(Item::Silence) => {}
-            Some(Item::End(ending)) => return ending.and_then(Answer::whole),
+            Some(Item::End(ending)) => return ending?.whole().await,
             None => return Err(Failure::Abandoned),
         }
     }

@@ -4,13 +4,13 @@ use bytes::Bytes;
 
 use super::{Change, Outcome};
 use crate::{
-    upstream::{Answer, Ending, Failure, excerpt},
-    wire::{RpcError, legacy, message},
+    upstream::{Failure, excerpt},
+    wire::{Message, RpcError, legacy, message},
 };
 
 /// The change that `ending` means, where a result of more than `max_result` bytes is not kept.
-pub(super) fn of(ending: Ending, max_result: usize) -> Change {
-    let response = match ending.and_then(Answer::whole) {
+pub(super) fn of(ending: Result<Message, Failure>, max_result: usize) -> Change {
+    let response = match ending {
         Ok(response) => response,
         Err(Failure::TooLarge(_)) => return too_large(max_result),
         Err(failure) => return failed(failure.to_string()),
@@ -47,11 +47,10 @@ fn too_large(max_result: usize) -> Change {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Message;
 
     fn of_response(rest: &str, max_result: usize) -> (String, String) {
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,{rest}}}"#);
-        match of(Message::parse(text.into()).map(Answer::Whole).map_err(|_| Failure::Abandoned), max_result) {
+        match of(Message::parse(text.into()).map_err(|_| Failure::Abandoned), max_result) {
             Change::Complete(Outcome::Result(raw)) => ("completed".into(), text_of(&raw)),
             Change::Fail(Outcome::Result(raw), why) => (format!("failed: {why}"), text_of(&raw)),
             Change::Fail(Outcome::Error(raw), why) => (format!("error: {why}"), text_of(&raw)),

@@ -11,7 +11,7 @@ use crate::{
     limit::{Admission, Permit},
     observe::events,
     session::{Call, CallOptions, Use},
-    upstream::{Ending, Item, Purpose},
+    upstream::{Failure, Item, Purpose},
     wire::{Kind, Message, Method, legacy},
 };
 
@@ -86,13 +86,13 @@ impl Run {
     }
 
     /// Takes in what the upstream sends until the end.
-    async fn follow(&self, call: &Call) -> Ending {
+    async fn follow(&self, call: &Call) -> Result<Message, Failure> {
         loop {
             match call.exchange.next().await {
                 Some(Item::Message(message)) => self.take(message).await,
                 Some(Item::Silence) => {}
-                Some(Item::End(ending)) => return ending,
-                None => return Err(crate::upstream::Failure::Abandoned),
+                Some(Item::End(ending)) => return ending?.whole().await,
+                None => return Err(Failure::Abandoned),
             }
         }
     }

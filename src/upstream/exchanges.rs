@@ -15,7 +15,8 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use super::{
-    Failure,
+    Failure, MAX_MESSAGE,
+    http::read,
     outbox::{Item, Outbox, Pushed},
 };
 use crate::{
@@ -44,14 +45,17 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The response, for those who do not take large ones as they arrive.
+    /// The whole response, read to its end.
     ///
     /// # Errors
-    /// [`Failure::BadAnswer`] for a large one.
-    pub fn whole(self) -> Result<Message, Failure> {
+    /// [`Failure`] if the rest does not arrive, is too large or is no response.
+    pub async fn whole(self) -> Result<Message, Failure> {
         match self {
             Self::Whole(message) => Ok(message),
-            Self::Large { .. } => Err(Failure::BadAnswer("it did not arrive whole".to_owned())),
+            Self::Large { first, rest } => {
+                let document = read(first, rest, MAX_MESSAGE).await?;
+                Message::parse(document).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))
+            }
         }
     }
 }

@@ -8,9 +8,6 @@ use serde_json::value::RawValue;
 
 use super::{Method, RpcError, code};
 
-/// How deep a client's message may nest. Deeper ones are refused before anything downstream recurses into them.
-pub const MAX_DEPTH: usize = 128;
-
 /// A validated JSON-RPC message that keeps its bytes untouched.
 #[derive(Clone, Debug)]
 pub struct Message {
@@ -239,43 +236,6 @@ pub fn echoed_number(raw: &str) -> Option<u64> {
     if digits.starts_with('+') { None } else { digits.parse().ok() }
 }
 
-/// Whether `bytes` nest deeper than [`MAX_DEPTH`]. Assumes nothing about their validity.
-#[must_use]
-pub fn nests_too_deep(bytes: &[u8]) -> bool {
-    let (mut depth, mut rest) = (0_usize, bytes);
-    while let Some((&byte, tail)) = rest.split_first() {
-        rest = match byte {
-            b'{' | b'[' => {
-                depth += 1;
-                if depth > MAX_DEPTH {
-                    return true;
-                }
-                tail
-            }
-            b'}' | b']' => {
-                depth = depth.saturating_sub(1);
-                tail
-            }
-            b'"' => after_string(tail),
-            _ => tail,
-        };
-    }
-    false
-}
-
-/// What follows the closing quote of a string whose opening quote has been read.
-fn after_string(mut rest: &[u8]) -> &[u8] {
-    while let Some(at) = memchr::memchr2(b'"', b'\\', rest) {
-        let skip = if rest[at] == b'"' { 1 } else { 2 };
-        let end = (at + skip).min(rest.len());
-        if rest[at] == b'"' {
-            return &rest[end..];
-        }
-        rest = &rest[end..];
-    }
-    &[]
-}
-
 fn refuse(bytes: &[u8], error: &serde_json::Error) -> Malformed {
     // A parser that stopped over a member's type or a duplicate has not proved the rest to be JSON.
     if error.is_data() && serde_json::from_slice::<&RawValue>(bytes).is_ok() {
@@ -385,14 +345,6 @@ mod tests {
     }
 
     #[test]
-    fn depth_counts_brackets_outside_of_strings_only() {
-        let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
-        assert!(!nests_too_deep(nested(MAX_DEPTH).as_bytes()));
-        assert!(nests_too_deep(nested(MAX_DEPTH + 1).as_bytes()));
-        assert!(!nests_too_deep(format!("\"{}\"", "[\\\"".repeat(500)).as_bytes()));
-    }
-
-    #[test]
     fn our_numbers_are_recognised_as_echoed_strings_too() {
         assert_eq!(echoed_number("42"), Some(42));
         assert_eq!(echoed_number("\"42\""), Some(42));
@@ -403,7 +355,6 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_bytes_make_the_parser_panic(bytes: Vec<u8>) {
-            let _ = nests_too_deep(&bytes);
             let _ = Message::parse_all(&bytes.into());
         }
 

@@ -1,7 +1,6 @@
-//! Streamable HTTP towards an upstream (revision 2025-11-25, "Transports", and the two before it).
+//! One session with an HTTP upstream: its exchanges, the resumption of broken answers, the GET stream and the end.
 
 use std::{
-    fmt,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -9,33 +8,24 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri,
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
     header::{ACCEPT, CONTENT_TYPE},
 };
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use hyper::body::{Body, Incoming};
-use hyper_rustls::HttpsConnector;
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::{TokioExecutor, TokioTimer},
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, Server,
+    body::{causes, media_type, next_chunk, read},
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use crate::{
+    upstream::{Answer, Failure, HttpError, Inbound, Link, MAX_MESSAGE, Outgoing, Sending},
+    wire::{Message, Version, sse::Decoder},
+};
 
-use super::{Answer, Failure, HttpError, Inbound, Link, MAX_MESSAGE, Outgoing, Sending};
-use crate::wire::{Message, Version, sse::Decoder};
-
-/// The header of the session.
-pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-/// The header of the revision that was agreed.
-pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-/// The header that resumes a stream.
-pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Shorter than the keep-alive of the usual servers (5 s), so that no request meets a connection that is being closed.
-const POOL_IDLE: Duration = Duration::from_secs(4);
 /// How much of an HTTP error's body is kept, in bytes.
 const MAX_ERROR_BODY: usize = 64 * 1024;
 /// The pause before a stream that has ended is opened again, where the upstream names none.
@@ -49,81 +39,9 @@ const RELAY_FROM: u64 = 64 * 1024;
 /// How long the end of a session may take upstream.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-type Connection = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
-
-/// One configured HTTP upstream and its connections.
-#[derive(Clone)]
-pub struct Server {
-    uri: Uri,
-    client: Connection,
-    /// The ends of sessions that are under way.
-    closings: TaskTracker,
-}
-
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("uri", &self.uri).finish_non_exhaustive()
-    }
-}
-
-impl Server {
-    /// Prepares for connections to `uri`; none is made yet.
-    ///
-    /// # Errors
-    /// A sentence, if TLS cannot be set up for an `https` address.
-    pub fn new(uri: Uri) -> Result<Self, String> {
-        let mut connector = HttpConnector::new();
-        connector.enforce_http(false);
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let tls = tls_config(uri.scheme_str() == Some("https"))?;
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(POOL_IDLE)
-            .pool_timer(TokioTimer::new())
-            .build(HttpsConnector::from((connector, tls)));
-        Ok(Self { uri, client, closings: TaskTracker::new() })
-    }
-
-    /// Waits until every session that is being ended has ended.
-    pub(super) async fn ended(&self) {
-        self.closings.close();
-        self.closings.wait().await;
-    }
-
-    pub(super) fn connect(&self, inbound: Inbound) -> HttpLink {
-        let shared = Shared {
-            server: self.clone(),
-            inbound,
-            session: OnceLock::new(),
-            version: OnceLock::new(),
-            lost: AtomicBool::new(false),
-            listening: AtomicBool::new(false),
-            closed: CancellationToken::new(),
-        };
-        HttpLink(Arc::new(shared))
-    }
-}
-
-/// The system's roots are only read where they are needed.
-fn tls_config(needed: bool) -> Result<rustls::ClientConfig, String> {
-    use hyper_rustls::ConfigBuilderExt;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| format!("TLS cannot be set up: {error}"))?;
-    let builder = if needed {
-        builder
-            .with_native_roots()
-            .map_err(|error| format!("the system's root certificates cannot be read: {error}"))?
-    } else {
-        builder.with_root_certificates(rustls::RootCertStore::empty())
-    };
-    Ok(builder.with_no_client_auth())
-}
-
 /// A session with an HTTP upstream.
 #[derive(Debug)]
-pub struct HttpLink(Arc<Shared>);
+pub(in crate::upstream) struct HttpLink(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -135,6 +53,20 @@ struct Shared {
     lost: AtomicBool,
     listening: AtomicBool,
     closed: CancellationToken,
+}
+
+impl HttpLink {
+    pub(super) fn new(server: Server, inbound: Inbound) -> Self {
+        Self(Arc::new(Shared {
+            server,
+            inbound,
+            session: OnceLock::new(),
+            version: OnceLock::new(),
+            lost: AtomicBool::new(false),
+            listening: AtomicBool::new(false),
+            closed: CancellationToken::new(),
+        }))
+    }
 }
 
 impl Link for HttpLink {
@@ -264,12 +196,17 @@ impl Shared {
                 return Ok(());
             }
             let failure = broken.err().unwrap_or_else(no_response);
-            if matches!(failure, Failure::TooLarge(_) | Failure::BadAnswer(_)) {
+            if matches!(failure, Failure::TooLarge(_)) {
                 return Err(failure);
             }
             let (id, retry) = (decoder.last_id().cloned(), decoder.retry());
-            let id = id.and_then(|id| HeaderValue::from_maybe_shared(id).ok()).ok_or(failure)?;
-            body = self.resume(id, retry.unwrap_or(REOPEN_AFTER), headers).await?;
+            let Some(id) = id.and_then(|id| HeaderValue::from_maybe_shared(id).ok()) else { return Err(failure) };
+            body = match self.resume(id, retry.unwrap_or(REOPEN_AFTER), headers).await {
+                Ok(body) => body,
+                // That the stream broke says more than that the upstream cannot resume it.
+                Err(Failure::Http(_)) => return Err(failure),
+                Err(lost) => return Err(lost),
+            };
             decoder.restart();
         }
     }
@@ -315,8 +252,10 @@ impl Shared {
             for event in events.drain(..) {
                 // An event without data only primes the client for a reconnection.
                 if !event.data.is_empty() && matches!(event.name.as_str(), "" | "message") {
-                    for message in parse(&event.data)? {
-                        self.inbound.deliver(message, carrier);
+                    match parse(&event.data) {
+                        Ok(messages) => messages.into_iter().for_each(|message| self.inbound.deliver(message, carrier)),
+                        // The response may still come.
+                        Err(failure) => tracing::warn!(%failure, "an event of the server is no message"),
                     }
                 }
             }
@@ -367,56 +306,4 @@ fn no_response() -> Failure {
 
 fn parse(document: &Bytes) -> Result<Vec<Message>, Failure> {
     Message::parse_all(document).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))
-}
-
-/// The media type without parameters; empty if there is none.
-fn media_type(headers: &HeaderMap) -> &str {
-    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    value.split(';').next().unwrap_or("").trim()
-}
-
-/// The next part of a body; `None` at its end.
-async fn next_chunk(body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
-    while let Some(frame) = body.frame().await {
-        if let Ok(chunk) = frame.map_err(|error| Failure::Incomplete(causes(&error)))?.into_data() {
-            return Ok(Some(chunk));
-        }
-    }
-    Ok(None)
-}
-
-/// Reads the rest of a body behind `first`, `limit` bytes in all at most; a body of one part is not copied.
-async fn read(mut first: Bytes, mut body: Incoming, limit: usize) -> Result<Bytes, Failure> {
-    let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    if expected > limit {
-        return Err(Failure::TooLarge(limit));
-    }
-    let mut rest = BytesMut::new();
-    while let Some(chunk) = next_chunk(&mut body).await? {
-        if first.is_empty() && rest.is_empty() {
-            first = chunk;
-        } else {
-            if rest.is_empty() {
-                rest.reserve(expected.max(2 * first.len()));
-                rest.extend_from_slice(&std::mem::take(&mut first));
-            }
-            rest.extend_from_slice(&chunk);
-        }
-        if first.len() + rest.len() > limit {
-            return Err(Failure::TooLarge(limit));
-        }
-    }
-    Ok(if rest.is_empty() { first } else { rest.freeze() })
-}
-
-/// An error with its causes, which hyper's own `Display` leaves out.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text.push_str(": ");
-        text.push_str(&next.to_string());
-        cause = next.source();
-    }
-    text
 }

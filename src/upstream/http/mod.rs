@@ -1,0 +1,94 @@
+//! Streamable HTTP towards an upstream (revision 2025-11-25, "Transports", and the two before it).
+
+mod body;
+mod link;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderName, Uri};
+use http_body_util::Full;
+use hyper_rustls::HttpsConnector;
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use tokio_util::task::TaskTracker;
+
+pub(super) use self::body::read;
+use self::link::HttpLink;
+use super::Inbound;
+
+/// The header of the session.
+pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+/// The header of the revision that was agreed.
+pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+/// The header that resumes a stream.
+pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Shorter than the keep-alive of the usual servers (5 s), so that no request meets a connection that is being closed.
+const POOL_IDLE: Duration = Duration::from_secs(4);
+
+type Connection = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// One configured HTTP upstream and its connections.
+#[derive(Clone)]
+pub struct Server {
+    uri: Uri,
+    client: Connection,
+    /// The ends of sessions that are under way.
+    closings: TaskTracker,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("uri", &self.uri).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Prepares for connections to `uri`; none is made yet.
+    ///
+    /// # Errors
+    /// A sentence, if TLS cannot be set up for an `https` address.
+    pub fn new(uri: Uri) -> Result<Self, String> {
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        let tls = tls_config(uri.scheme_str() == Some("https"))?;
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(POOL_IDLE)
+            .pool_timer(TokioTimer::new())
+            .build(HttpsConnector::from((connector, tls)));
+        Ok(Self { uri, client, closings: TaskTracker::new() })
+    }
+
+    /// Waits until every session that is being ended has ended.
+    pub(super) async fn ended(&self) {
+        self.closings.close();
+        self.closings.wait().await;
+    }
+
+    pub(super) fn connect(&self, inbound: Inbound) -> HttpLink {
+        HttpLink::new(self.clone(), inbound)
+    }
+}
+
+/// The system's roots are only read where they are needed.
+fn tls_config(needed: bool) -> Result<rustls::ClientConfig, String> {
+    use hyper_rustls::ConfigBuilderExt;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("TLS cannot be set up: {error}"))?;
+    let builder = if needed {
+        builder
+            .with_native_roots()
+            .map_err(|error| format!("the system's root certificates cannot be read: {error}"))?
+    } else {
+        builder.with_root_certificates(rustls::RootCertStore::empty())
+    };
+    Ok(builder.with_no_client_auth())
+}

@@ -1,0 +1,61 @@
+//! How deep JSON nests, found out before anything recurses into it.
+
+/// How deep a client's message may nest. Deeper ones are refused before anything downstream recurses into them.
+pub const MAX_DEPTH: usize = 128;
+
+/// Whether `bytes` nest deeper than [`MAX_DEPTH`]. Assumes nothing about their validity.
+#[must_use]
+pub fn nests_too_deep(bytes: &[u8]) -> bool {
+    let (mut depth, mut rest) = (0_usize, bytes);
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = match byte {
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > MAX_DEPTH {
+                    return true;
+                }
+                tail
+            }
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                tail
+            }
+            b'"' => after_string(tail),
+            _ => tail,
+        };
+    }
+    false
+}
+
+/// What follows the closing quote of a string whose opening quote has been read.
+fn after_string(mut rest: &[u8]) -> &[u8] {
+    while let Some(at) = memchr::memchr2(b'"', b'\\', rest) {
+        let skip = if rest[at] == b'"' { 1 } else { 2 };
+        let end = (at + skip).min(rest.len());
+        if rest[at] == b'"' {
+            return &rest[end..];
+        }
+        rest = &rest[end..];
+    }
+    &[]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_counts_brackets_outside_of_strings_only() {
+        let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
+        assert!(!nests_too_deep(nested(MAX_DEPTH).as_bytes()));
+        assert!(nests_too_deep(nested(MAX_DEPTH + 1).as_bytes()));
+        assert!(!nests_too_deep(format!("\"{}\"", "[\\\"".repeat(500)).as_bytes()));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+            let _ = nests_too_deep(&bytes);
+        }
+    }
+}
