@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// How many requests of one session may be in flight at once.
-pub(super) const MAX_IN_FLIGHT: usize = 1024;
+pub const MAX_IN_FLIGHT: usize = 1024;
 
 /// How an exchange ends: with the upstream's response, or without one.
 pub type Ending = Result<Answer, Failure>;

@@ -12,7 +12,7 @@ use std::{future::Future, pin::Pin, sync::Arc};
 use ::http::HeaderMap;
 use bytes::Bytes;
 
-pub use exchanges::{Answer, Ending, Exchange, Exchanges, Purpose, TooMany};
+pub use exchanges::{Answer, Ending, Exchange, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
 pub use failure::{Failure, HttpError, excerpt};
 pub use inbound::{Inbound, progress_token};
 pub use outbox::{Item, Outbox, Pushed};

@@ -1,6 +1,6 @@
 //! The members of one JSON object, as raw text and in their order.
 
-use std::{borrow::Cow, fmt, ops::Range};
+use std::{borrow::Cow, collections::HashSet, fmt, ops::Range};
 
 use serde::{
     Deserialize, Deserializer,
@@ -24,12 +24,10 @@ impl<'a> Members<'a> {
     /// A sentence saying what is wrong, if `raw` is no object or has a key twice.
     pub fn parse(raw: &'a str) -> Result<Self, String> {
         let List(members) = serde_json::from_str(raw).map_err(|error| error.to_string())?;
-        for (at, (key, _)) in members.iter().enumerate() {
-            if members[..at].iter().any(|(earlier, _)| earlier == key) {
-                return Err(format!("duplicate member {}", quote(key)));
-            }
+        match duplicate(&members) {
+            Some(key) => Err(format!("duplicate member {}", quote(key))),
+            None => Ok(Self { raw, members }),
         }
-        Ok(Self { raw, members })
     }
 
     /// The object as it was read.
@@ -81,6 +79,21 @@ impl<'a> Members<'a> {
         let tail = rest[gap + 1..].iter().position(|b| !b.is_ascii_whitespace())?;
         Some(start + lead..end + gap + 1 + tail)
     }
+}
+
+/// A key that is there twice. Few keys are compared with each other, many are hashed, because a stranger decides how
+/// many there are.
+fn duplicate<'a>(members: &'a [(Cow<'_, str>, &str)]) -> Option<&'a str> {
+    const FEW: usize = 16;
+    let keys = || members.iter().map(|(key, _)| key.as_ref());
+    if members.len() <= FEW {
+        return keys()
+            .enumerate()
+            .find(|(at, key)| keys().take(*at).any(|earlier| earlier == *key))
+            .map(|(_, key)| key);
+    }
+    let mut seen = HashSet::with_capacity(members.len());
+    keys().find(|key| !seen.insert(*key))
 }
 
 /// The text of a raw JSON string; `None` if `raw` is something else.
@@ -140,5 +153,8 @@ mod tests {
     fn a_key_twice_is_refused_also_when_written_differently() {
         let error = Members::parse(r#"{"a":1,"\u0061":2}"#).expect_err("duplicate");
         assert_eq!(error, "duplicate member \"a\"");
+        let many: Vec<String> = (0..100).map(|n| format!("\"k{}\":{n}", n % 99)).collect();
+        let error = Members::parse(&format!("{{{}}}", many.join(","))).expect_err("duplicate");
+        assert_eq!(error, "duplicate member \"k0\"");
     }
 }
