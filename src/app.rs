@@ -132,10 +132,13 @@ async fn listen_for_silence(gate: Arc<Gate>) {
     }
 }
 
+/// How often idle sessions are looked for at most.
+const SWEEP_AT_MOST_EVERY: Duration = Duration::from_millis(20);
+
 /// Ends idle sessions, soon after they have become so.
 async fn sweep(gate: Arc<Gate>, idle: Duration) {
     loop {
-        tokio::time::sleep(idle / 10).await;
+        tokio::time::sleep((idle / 10).max(SWEEP_AT_MOST_EVERY)).await;
         gate.end_idle(idle).await;
     }
 }

@@ -104,13 +104,21 @@ impl fmt::Display for Wrong {
 impl Cli {
     /// Reads the arguments; prints help or a usage error and ends the process where that is all there is to do.
     pub(crate) fn read() -> Self {
-        let matches = Self::command().get_matches();
-        let mut cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        let matches = Self::command().try_get_matches().unwrap_or_else(|error| end(&error));
+        let mut cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| end(&error));
         if let (Command::Serve(serve), Some(("serve", matches))) = (&mut cli.command, matches.subcommand()) {
             serve.prefer_the_command_line(matches);
         }
         cli
     }
+}
+
+/// Prints help to stdout, or what is wrong with the arguments to stderr, and ends the process.
+#[expect(clippy::exit, reason = "nothing has begun yet")]
+fn end(error: &clap::Error) -> ! {
+    // Nobody to tell is no reason to end otherwise.
+    let _ = error.print();
+    std::process::exit(if error.use_stderr() { i32::from(crate::USAGE) } else { 0 })
 }
 
 impl Serve {

@@ -12,7 +12,7 @@ use std::{
 use taskgate::app::App;
 use tokio::{
     runtime,
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
 };
 use tracing_subscriber::EnvFilter;
 
@@ -92,22 +92,26 @@ async fn serve(arguments: Serve) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    // Listened for before anybody can know that taskgate runs.
+    let stop = stop();
     for endpoint in app.endpoints() {
         tracing::info!("listening on {endpoint}");
     }
     if let Some(admin) = app.admin() {
         tracing::info!("admin on {admin}");
     }
-    app.run(stop()).await;
+    app.run(stop).await;
     ExitCode::SUCCESS
 }
 
 /// Resolves at SIGTERM or SIGINT; a second one ends the process at once.
-async fn stop() {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return std::future::pending().await;
-    };
+fn stop() -> impl Future<Output = ()> {
+    let signals = signal(SignalKind::terminate()).and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
+    wait_for(signals)
+}
+
+async fn wait_for(signals: std::io::Result<(Signal, Signal)>) {
+    let Ok((mut terminate, mut interrupt)) = signals else { return std::future::pending().await };
     let mut next = async move || {
         tokio::select! {
             _ = terminate.recv() => "SIGTERM",

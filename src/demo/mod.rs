@@ -55,7 +55,7 @@ async fn show() -> Result<(), Failed> {
     followed?;
     say("\nThe call took its time, no connection had to wait for it, and the server was not changed.");
     say("Now with a server of yours:  taskgate serve --upstream http://127.0.0.1:3000/mcp");
-    say("                        or:  taskgate serve -- npx -y @modelcontextprotocol/server-everything");
+    say("                        or:  taskgate serve -- npx -y @modelcontextprotocol/server-filesystem .");
     Ok(())
 }
 

@@ -16,6 +16,7 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 
+use super::listener::accept;
 use crate::observe::Observer;
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,7 +36,7 @@ impl Admin {
     pub async fn serve(self, listener: TcpListener) {
         let admin = Arc::new(self);
         loop {
-            let Ok((stream, _)) = listener.accept().await else { continue };
+            let (stream, _) = accept(&listener).await;
             let admin = Arc::clone(&admin);
             let service = service_fn(move |request| {
                 let response = admin.answer(&request);

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use super::{Body, Gate, Response, headers::end_to_end, refuse::Refusal};
+use super::{
+    Body, Gate, Response,
+    headers::{end_to_end, speaks_version},
+    refuse::Refusal,
+};
 
 impl Gate {
     pub(super) async fn delete(
@@ -13,6 +17,7 @@ impl Gate {
         principal: Option<&Arc<str>>,
         headers: HeaderMap,
     ) -> Result<Response, Refusal> {
+        speaks_version(&headers)?;
         let session = self.session(upstream, principal, &headers)?;
         self.end(&session, end_to_end(headers), "client").await;
         Ok(Response::new(Body::default()))

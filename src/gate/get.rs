@@ -27,7 +27,7 @@ impl Gate {
             return Err(Refusal::unknown_session());
         }
         let replaced = session.listen(end_to_end(headers));
-        let listener = Arc::clone(session.listener());
+        let listener = session.listener().attach();
         let documents = stream::unfold((listener, replaced), |(listener, replaced)| async move {
             let item = tokio::select! {
                 // Looked at first: a stream that was replaced must not take the newer one's place as the reader.

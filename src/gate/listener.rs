@@ -1,6 +1,16 @@
 //! Connections: accepting them, HTTP/1.1 and HTTP/2 on them, and ending them.
 
-use std::{future::Future, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
 
 use http::header;
 use hyper_util::{
@@ -31,17 +41,9 @@ pub async fn serve(gate: Arc<Gate>, listener: TcpListener, stop: impl Future<Out
     let connections = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+        let (stream, peer) = tokio::select! {
+            accepted = accept(&listener) => accepted,
             () = &mut stop => break,
-        };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
         };
         connect(&gate, &layers, &connections, stream, peer.ip());
     }
@@ -53,6 +55,19 @@ pub async fn serve(gate: Arc<Gate>, listener: TcpListener, stop: impl Future<Out
     };
     if tokio::time::timeout(END_TIMEOUT, ended).await.is_err() {
         tracing::warn!("some connections or upstreams did not end in time");
+    }
+}
+
+/// The next connection.
+pub(super) async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
     }
 }
 
@@ -73,7 +88,8 @@ fn layers(gate: &Arc<Gate>) -> Layers {
 fn connect(gate: &Arc<Gate>, layers: &Layers, connections: &GracefulShutdown, stream: TcpStream, peer: IpAddr) {
     // Answers are written whole; waiting for more would only delay them.
     let _ = stream.set_nodelay(true);
-    let service = layers.layer(Endpoint { gate: Arc::clone(gate), peer });
+    let called = Arc::<AtomicBool>::default();
+    let service = layers.layer(Endpoint { gate: Arc::clone(gate), peer, called: Arc::clone(&called) });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // Without a timer hyper's timeouts are silently off.
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
@@ -81,8 +97,26 @@ fn connect(gate: &Arc<Gate>, layers: &Layers, connections: &GracefulShutdown, st
     let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).into_owned();
     let connection = connections.watch(connection);
     tokio::spawn(async move {
-        if let Err(error) = connection.await {
+        let mut connection = std::pin::pin!(connection);
+        // hyper's own timeout begins when it knows the version of HTTP; until the first request this one holds.
+        let first = tokio::time::timeout(HEAD_TIMEOUT, until_called(connection.as_mut(), &called)).await;
+        let ended = match first {
+            Ok(Some(ended)) => ended,
+            Ok(None) => connection.await,
+            Err(_) => return,
+        };
+        if let Err(error) = ended {
             tracing::debug!(error, "a connection broke");
         }
     });
+}
+
+/// Serves a connection until its first request, or its end.
+async fn until_called<F: Future>(mut connection: Pin<&mut F>, called: &AtomicBool) -> Option<F::Output> {
+    std::future::poll_fn(|cx| match connection.as_mut().poll(cx) {
+        Poll::Ready(ended) => Poll::Ready(Some(ended)),
+        Poll::Pending if called.load(Ordering::Relaxed) => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
 }

@@ -5,6 +5,7 @@ mod body;
 mod delete;
 mod get;
 mod headers;
+mod intake;
 mod listener;
 mod origin;
 mod post;
@@ -90,7 +91,7 @@ impl Gate {
             session.upstream == upstream
                 && match &session.owner {
                     Owner::Session(_) => principal.is_none(),
-                    Owner::Principal(owner) => principal == Some(owner),
+                    Owner::Principal { name, .. } => principal == Some(name),
                 }
         });
         let session = session.ok_or_else(Refusal::unknown_session)?;
@@ -109,9 +110,12 @@ impl Gate {
 
     /// Ends a session, and its tasks with it where they belong to nobody else.
     pub async fn end(&self, session: &Session, headers: HeaderMap, reason: &'static str) {
-        if self.sessions.end(session.id, headers, reason).is_some() && matches!(session.owner, Owner::Session(_)) {
+        let Some(session) = self.sessions.take(session.id, reason) else { return };
+        if matches!(session.owner, Owner::Session(_)) {
+            // First the calls, so that the upstream is told that they are cancelled.
             self.engine.end_owner(&session.owner).await;
         }
+        session.end(headers);
     }
 
     /// Ends the sessions that have not been used for `idle`. A session with tasks stays as long as they are kept:
@@ -135,9 +139,11 @@ impl Gate {
     /// Ends every call and session, when the process stops. Whoever waits is told why; tasks stay to be asked for as
     /// long as there is a connection to ask on.
     pub async fn end_all(&self) {
+        let sessions = self.sessions.close();
         self.engine.fail_all("taskgate is stopping and has ended the call").await;
-        for session in self.sessions.all() {
-            self.sessions.end(session.id, HeaderMap::new(), "shutdown");
+        for session in sessions {
+            self.sessions.take(session.id, "shutdown");
+            session.shut_down();
         }
     }
 

@@ -1,16 +1,15 @@
 //! POST: one message of a client (section "Sending Messages to the Server").
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::{Body as _, Incoming};
 
 use super::{
     Body, Gate, Response,
     headers::{SESSION_ID, accepts_answers, end_to_end, is_json, speaks_version},
+    intake::Intake,
     refuse::{Refusal, json, rpc_error},
     sse::{self, Events},
 };
@@ -24,13 +23,9 @@ use crate::{
     wire::{
         Kind, Message, Method, Parts as Document, RpcError,
         depth::{MAX_DEPTH, nests_too_deep},
-        message::Outcome,
         relay::Relay,
     },
 };
-
-/// How long a body may take to arrive.
-const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl Gate {
     pub(super) async fn post(
@@ -38,12 +33,12 @@ impl Gate {
         upstream: usize,
         principal: Option<Arc<str>>,
         headers: HeaderMap,
-        body: Incoming,
+        body: Intake,
     ) -> Result<Response, Refusal> {
         is_json(&headers)?;
         accepts_answers(&headers)?;
         speaks_version(&headers)?;
-        let body = self.read(body).await?;
+        let body = body.read(self.max_body).await?;
         if nests_too_deep(&body) {
             return Err(Refusal::too_deep(MAX_DEPTH));
         }
@@ -65,19 +60,6 @@ impl Gate {
         }
     }
 
-    async fn read(&self, body: Incoming) -> Result<Bytes, Refusal> {
-        let too_large = || Refusal::too_large(self.max_body);
-        if body.size_hint().lower() > self.max_body as u64 {
-            return Err(too_large());
-        }
-        let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, self.max_body).collect()).await;
-        match collected.map_err(|_| Refusal::slow_body())? {
-            Ok(body) => Ok(body.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
-            Err(error) => Err(Refusal::broken_body(&*error)),
-        }
-    }
-
     async fn initialize(
         &self,
         upstream: usize,
@@ -86,9 +68,10 @@ impl Gate {
         headers: HeaderMap,
     ) -> Response {
         let id = message.id().unwrap_or("null");
-        if let Err(full) = self.sessions.room() {
-            return rpc_error(id, &RpcError::internal(full.to_string()));
-        }
+        let room = match self.sessions.room() {
+            Ok(room) => room,
+            Err(full) => return rpc_error(id, &RpcError::internal(full.to_string())),
+        };
         let configured = &self.upstreams[upstream];
         let opening = Opening {
             server: &configured.server,
@@ -97,14 +80,15 @@ impl Gate {
             principal,
             observer: &self.observer,
         };
-        let opened = match opening.open(message, end_to_end(headers)).await {
+        let opened = self.sessions.unless_closed(opening.open(message, end_to_end(headers))).await;
+        let opened = match opened.unwrap_or(Err(session::Refusal::Failed(Failure::Stopping))) {
             Ok(opened) => opened,
             Err(session::Refusal::Invalid(error)) => return rpc_error(id, &error),
             Err(session::Refusal::Upstream(answer)) => return json(answer),
             Err(session::Refusal::Failed(failure)) => return self.failed(id, &failure),
         };
         let session = opened.session;
-        if let Err(full) = self.sessions.insert(Arc::clone(&session)) {
+        if let Err(full) = room.fill(Arc::clone(&session)) {
             session.end(HeaderMap::new());
             return rpc_error(id, &RpcError::internal(full.to_string()));
         }
@@ -139,7 +123,7 @@ impl Gate {
         });
         match sent.await.unwrap_or(Err(Failure::Abandoned)) {
             Err(Failure::SessionLost | Failure::ProcessEnded(_)) => return Err(self.lost(session).await),
-            Err(Failure::Http(error)) if is_authorization(error.status) => return Ok(passed_on(&error)),
+            Err(Failure::Http(error)) if error.is_authorization() => return Ok(passed_on(&error)),
             // Clients give up the whole session over any other status for a message that expects no answer.
             Err(failure) => self.observer.emit(events::ExchangeFailed { failure: &failure }),
             Ok(()) => {}
@@ -206,7 +190,7 @@ impl Gate {
         };
         drop(message);
         // In use from here on: a session is not idle while its client waits.
-        let passing = Passing { gate: Arc::clone(self), session: session.hold(), call, id, lists_tools };
+        let mut passing = Passing { gate: Arc::clone(self), session: session.hold(), call, id, lists_tools };
         let first = passing.call.exchange.next().await;
         match first {
             Some(Item::End(ending)) if !passing.call.exchange.streams() => passing.answer(ending).await,
@@ -218,11 +202,7 @@ impl Gate {
     fn failed(&self, id: &str, failure: &Failure) -> Response {
         self.observer.emit(events::ExchangeFailed { failure });
         match failure {
-            Failure::Http(error) if is_authorization(error.status) => passed_on(error),
-            Failure::Http(error) => match rpc_error_in(error) {
-                Some(answer) => json(with_id(&answer, id)),
-                None => rpc_error(id, &failure.into()),
-            },
+            Failure::Http(error) if error.is_authorization() => passed_on(error),
             failure => rpc_error(id, &failure.into()),
         }
     }
@@ -258,9 +238,11 @@ impl Passing {
     }
 
     /// The answer as a stream, from `first` on.
-    fn stream(self, first: Option<Item<Ending>>) -> Response {
+    fn stream(mut self, first: Option<Item<Ending>>) -> Response {
+        // A client that reads slowly must not slow down the upstream: its outbox drops what may be dropped.
+        self.call.exchange.detach();
         let session = self.session.get().hold();
-        let documents = stream::unfold((self, first, false), |(passing, mut first, over)| async move {
+        let documents = stream::unfold((self, first, false), |(mut passing, mut first, over)| async move {
             if over {
                 return None;
             }
@@ -276,7 +258,11 @@ impl Passing {
                         }
                     }
                     Item::End(ending) => {
-                        let document = passing.last(ending).await?;
+                        let response = match ending {
+                            Ok(answer) => answer.whole().await,
+                            Err(failure) => Err(failure),
+                        };
+                        let document = passing.last(response)?;
                         return Some((document, (passing, None, true)));
                     }
                     Item::Silence => {}
@@ -287,11 +273,7 @@ impl Passing {
     }
 
     /// The last document of a stream: a client that got none would wait for ever.
-    async fn last(&self, ending: Ending) -> Option<Bytes> {
-        let response = match ending {
-            Ok(answer) => answer.whole().await,
-            Err(failure) => Err(failure),
-        };
+    fn last(&self, response: Result<Message, Failure>) -> Option<Bytes> {
         match response {
             Ok(response) => Some(self.finish(&response).into_bytes()),
             Err(Failure::Cancelled) => None,
@@ -316,11 +298,6 @@ impl Passing {
     }
 }
 
-/// Whether an HTTP error is about who asks, which is between the client and the upstream.
-fn is_authorization(status: StatusCode) -> bool {
-    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
-}
-
 /// An upstream's HTTP error as it came.
 fn passed_on(error: &HttpError) -> Response {
     let mut response = Response::new(Body::from(error.body.clone()));
@@ -331,9 +308,4 @@ fn passed_on(error: &HttpError) -> Response {
         }
     }
     response
-}
-
-/// The JSON-RPC error in the body of an HTTP error. It goes on with status 200, as [`rpc_error`] says.
-fn rpc_error_in(error: &HttpError) -> Option<Message> {
-    Message::parse(error.body.clone()).ok().filter(|message| matches!(message.outcome(), Some((Outcome::Error, _))))
 }

@@ -88,7 +88,7 @@ impl Refusal {
     }
 
     /// 400 for a body that breaks off.
-    pub(super) fn broken_body(error: &dyn std::error::Error) -> Self {
+    pub(super) fn broken_body(error: &hyper::Error) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "body", format!("Bad request: the body could not be read: {error}"))
     }
 

@@ -5,7 +5,10 @@ use std::{
     future::ready,
     net::IpAddr,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
 };
 
@@ -13,7 +16,7 @@ use http::{Method, Request, request::Parts};
 use hyper::body::Incoming;
 use tower::Service;
 
-use super::{Gate, Response, refuse::Refusal};
+use super::{Gate, Response, intake::Intake, refuse::Refusal};
 
 /// The endpoint as one connection sees it.
 #[derive(Clone, Debug)]
@@ -22,6 +25,8 @@ pub struct Endpoint {
     pub gate: Arc<Gate>,
     /// The other end of the connection.
     pub peer: IpAddr,
+    /// Set at the connection's first request.
+    pub called: Arc<AtomicBool>,
 }
 
 impl Service<Request<Incoming>> for Endpoint {
@@ -34,12 +39,14 @@ impl Service<Request<Incoming>> for Endpoint {
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        self.called.store(true, Ordering::Relaxed);
         let gate = Arc::clone(&self.gate);
         let (upstream, principal) = match gate.place(self.peer, &request) {
             Ok(place) => place,
             Err(refusal) => return Box::pin(ready(Ok(refusal.into_response(&gate.observer)))),
         };
         let (Parts { method, headers, .. }, body) = request.into_parts();
+        let body = Intake::start(body);
         // One box with the future of one method: this is allocated for every request.
         match method {
             Method::POST => Box::pin(async move {

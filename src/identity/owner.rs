@@ -10,5 +10,10 @@ pub enum Owner {
     /// Nobody is known: tasks belong to the session and end with it.
     Session(Uuid),
     /// A principal, whose tasks outlive the session.
-    Principal(Arc<str>),
+    Principal {
+        /// The upstream's place in the configuration: who may use one upstream may be nobody at another.
+        upstream: usize,
+        /// The name.
+        name: Arc<str>,
+    },
 }

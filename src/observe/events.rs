@@ -107,11 +107,11 @@ pub struct TaskEnded<'a> {
 impl Event for TaskEnded<'_> {
     fn tell(&self, metrics: &Metrics) {
         metrics.tasks_live.dec();
-        metrics.tasks_ended.get_or_create(&EndLabels { status: self.status }).inc();
+        metrics.tasks_ended.get_or_create(&EndLabels { status: self.status.as_str() }).inc();
         metrics.task_seconds.observe(self.after.as_secs_f64());
         let status = self.status;
         if status == Ended::Failed {
-            tracing::info!(task = %self.task, ?status, after = ?self.after, message = self.message, "task ended");
+            tracing::info!(task = %self.task, ?status, after = ?self.after, status_message = self.message, "task ended");
         } else {
             tracing::debug!(task = %self.task, ?status, after = ?self.after, "task ended");
         }
@@ -207,7 +207,7 @@ pub struct MessagesDropped {
 impl Event for MessagesDropped {
     fn tell(&self, metrics: &Metrics) {
         metrics.messages_dropped.inc_by(self.count as u64);
-        tracing::warn!(count = self.count, "messages to a slow reader were dropped");
+        tracing::debug!(count = self.count, "messages to a slow reader were dropped");
     }
 }
 

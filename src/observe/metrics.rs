@@ -1,7 +1,7 @@
 //! The metrics, in one place with their names and help texts.
 
 use prometheus_client::{
-    encoding::{EncodeLabelSet, EncodeLabelValue, text::encode},
+    encoding::{EncodeLabelSet, text::encode},
     metrics::{
         counter::Counter,
         family::Family,
@@ -12,7 +12,7 @@ use prometheus_client::{
 };
 
 /// How a task ended, as a label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// `completed`
     Completed,
@@ -26,11 +26,24 @@ pub enum Ended {
     Orphaned,
 }
 
+impl Ended {
+    /// The protocol's word where it has one.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Expired => "expired",
+            Self::Orphaned => "orphaned",
+        }
+    }
+}
+
 /// The label of ends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct EndLabels {
     /// How it ended.
-    pub status: Ended,
+    pub status: &'static str,
 }
 
 /// The label of refusals.

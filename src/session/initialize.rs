@@ -87,7 +87,10 @@ impl Opening<'_> {
         handshake.finished = true;
         let session = Session {
             id,
-            owner: self.principal.map_or(Owner::Session(id), Owner::Principal),
+            owner: match self.principal {
+                Some(name) => Owner::Principal { upstream: self.upstream, name },
+                None => Owner::Session(id),
+            },
             upstream: self.upstream,
             version,
             tasks,
@@ -114,11 +117,12 @@ impl Opening<'_> {
         let mut offer = version;
         loop {
             let too_many = |error: crate::upstream::TooMany| Refusal::Invalid(RpcError::internal(error.to_string()));
-            let exchange = inbound.exchanges.begin(None, Purpose::Foreground).map_err(too_many)?;
+            let mut exchange = inbound.exchanges.begin(None, Purpose::Foreground).map_err(too_many)?;
             let message = offering(request, exchange.number, offer);
             let (number, headers) = (exchange.number, headers.clone());
-            link.request(Outgoing { number, message, headers, max_answer: MAX_MESSAGE, relay: false });
-            let answer = match tokio::time::timeout(INITIALIZE_TIMEOUT, ending(&exchange, inbound)).await {
+            let outgoing = Outgoing { number, message, headers, max_answer: MAX_MESSAGE, relay: false };
+            exchange.carry(link.request(outgoing));
+            let answer = match tokio::time::timeout(INITIALIZE_TIMEOUT, ending(&mut exchange, inbound)).await {
                 Ok(ending) => ending.map_err(Refusal::Failed)?,
                 Err(_) => return Err(Refusal::Failed(Failure::TimedOut(INITIALIZE_TIMEOUT))),
             };
@@ -203,7 +207,7 @@ fn offering(request: &Message, number: u64, version: Version) -> bytes::Bytes {
 }
 
 /// Waits for the response; what the upstream sends before it is kept for the GET stream.
-async fn ending(exchange: &Exchange, inbound: &Inbound) -> Result<Message, Failure> {
+async fn ending(exchange: &mut Exchange, inbound: &Inbound) -> Result<Message, Failure> {
     loop {
         match exchange.next().await {
             Some(Item::Message(message)) => inbound.listen(message),

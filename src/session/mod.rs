@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 pub use initialize::{Opened, Opening, Refusal};
 pub use outgoing::{Call, CallOptions};
-pub use table::{Full, Sessions};
+pub use table::{Full, Room, Sessions};
 pub use translate::{for_client, with_id};
 
 use crate::{
@@ -171,6 +171,12 @@ impl Session {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::SeqCst)
+    }
+
+    /// Ends the session and its link, whoever uses it, when the process stops.
+    pub fn shut_down(&self) {
+        self.end(HeaderMap::new());
+        self.link.close(HeaderMap::new());
     }
 
     /// Ends the session. The link upstream stays while tasks of a principal still run on it.

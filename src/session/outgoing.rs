@@ -38,7 +38,7 @@ impl Session {
             Purpose::Foreground => message.id(),
             Purpose::Background => None,
         };
-        let exchange = self.inbound.exchanges.begin(client_id, options.purpose)?;
+        let mut exchange = self.inbound.exchanges.begin(client_id, options.purpose)?;
         let number = exchange.number;
         let mut edits = Edits::of(message.bytes());
         if let Some(id) = message.id_span() {
@@ -58,7 +58,7 @@ impl Session {
         }
         let message = edits.apply().into_bytes();
         let CallOptions { max_answer, relay, .. } = options;
-        self.link.request(Outgoing { number, message, headers, max_answer, relay });
+        exchange.carry(self.link.request(Outgoing { number, message, headers, max_answer, relay }));
         Ok(Call { exchange, progress_token })
     }
 }

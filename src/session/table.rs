@@ -1,9 +1,9 @@
 //! The sessions that are open.
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{collections::HashMap, fmt, future::Future, sync::Arc, time::Duration};
 
-use http::HeaderMap;
 use parking_lot::RwLock;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Session;
@@ -12,18 +12,63 @@ use crate::observe::{Observer, events};
 /// Every open session by its id.
 #[derive(Debug)]
 pub struct Sessions {
-    open: RwLock<HashMap<Uuid, Arc<Session>>>,
+    table: RwLock<Table>,
     max: usize,
+    closing: CancellationToken,
     observer: Arc<Observer>,
 }
 
-/// As many sessions are open as may be.
+#[derive(Debug, Default)]
+struct Table {
+    open: HashMap<Uuid, Arc<Session>>,
+    /// Handshakes under way, each of which may become a session.
+    opening: usize,
+    /// The process stops.
+    closed: bool,
+}
+
+/// No session can be opened.
 #[derive(Debug)]
-pub struct Full(pub usize);
+pub enum Full {
+    /// As many are open, or being opened, as may be.
+    Limit(usize),
+    /// The process stops.
+    Stopping,
+}
 
 impl fmt::Display for Full {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "limit reached: server.max_sessions = {} sessions are open; try again later", self.0)
+        match self {
+            Self::Limit(max) => {
+                write!(f, "limit reached: server.max_sessions = {max} sessions are open; try again later")
+            }
+            Self::Stopping => f.write_str("taskgate is stopping; try again when it is back"),
+        }
+    }
+}
+
+/// Room for one session, given back when dropped.
+#[derive(Debug)]
+pub struct Room<'a>(&'a Sessions);
+
+impl Room<'_> {
+    /// Adds the session that the room was taken for.
+    ///
+    /// # Errors
+    /// [`Full::Stopping`]
+    pub fn fill(self, session: Arc<Session>) -> Result<(), Full> {
+        let mut table = self.0.table.write();
+        if table.closed {
+            return Err(Full::Stopping);
+        }
+        table.open.insert(session.id, session);
+        Ok(())
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.0.table.write().opening -= 1;
     }
 }
 
@@ -31,40 +76,47 @@ impl Sessions {
     /// Room for `max` sessions.
     #[must_use]
     pub fn new(max: usize, observer: Arc<Observer>) -> Self {
-        Self { open: RwLock::default(), max, observer }
+        Self { table: RwLock::default(), max, closing: CancellationToken::new(), observer }
     }
 
-    /// Whether there is room for another session.
+    /// Takes room for a session, before anything is done for it.
     ///
     /// # Errors
     /// [`Full`]
-    pub fn room(&self) -> Result<(), Full> {
-        if self.open.read().len() < self.max { Ok(()) } else { Err(Full(self.max)) }
-    }
-
-    /// Adds a session.
-    ///
-    /// # Errors
-    /// [`Full`]
-    pub fn insert(&self, session: Arc<Session>) -> Result<(), Full> {
-        let mut open = self.open.write();
-        if open.len() >= self.max {
-            return Err(Full(self.max));
+    pub fn room(&self) -> Result<Room<'_>, Full> {
+        let mut table = self.table.write();
+        if table.closed {
+            return Err(Full::Stopping);
         }
-        open.insert(session.id, session);
-        Ok(())
+        if table.open.len() + table.opening >= self.max {
+            return Err(Full::Limit(self.max));
+        }
+        table.opening += 1;
+        Ok(Room(self))
+    }
+
+    /// Lets no more sessions in, and returns those that are open.
+    pub fn close(&self) -> Vec<Arc<Session>> {
+        let mut table = self.table.write();
+        table.closed = true;
+        self.closing.cancel();
+        table.open.values().cloned().collect()
+    }
+
+    /// Runs a handshake, unless the process stops first.
+    pub async fn unless_closed<F: Future>(&self, handshake: F) -> Option<F::Output> {
+        self.closing.run_until_cancelled(handshake).await
     }
 
     /// The session of that id.
     #[must_use]
     pub fn get(&self, id: Uuid) -> Option<Arc<Session>> {
-        self.open.read().get(&id).cloned()
+        self.table.read().open.get(&id).cloned()
     }
 
-    /// Takes a session out and ends it. `None` if somebody else did so before.
-    pub fn end(&self, id: Uuid, headers: HeaderMap, reason: &'static str) -> Option<Arc<Session>> {
-        let session = self.open.write().remove(&id)?;
-        session.end(headers);
+    /// Takes a session out, to be ended. `None` if somebody else did so before.
+    pub fn take(&self, id: Uuid, reason: &'static str) -> Option<Arc<Session>> {
+        let session = self.table.write().open.remove(&id)?;
         self.observer.emit(events::SessionEnded { reason });
         Some(session)
     }
@@ -72,12 +124,12 @@ impl Sessions {
     /// The sessions that have not been used for `idle` or more.
     #[must_use]
     pub fn idle(&self, idle: Duration) -> Vec<Arc<Session>> {
-        self.open.read().values().filter(|session| session.idle() >= idle).cloned().collect()
+        self.table.read().open.values().filter(|session| session.idle() >= idle).cloned().collect()
     }
 
     /// Every open session.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Session>> {
-        self.open.read().values().cloned().collect()
+        self.table.read().open.values().cloned().collect()
     }
 }

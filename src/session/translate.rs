@@ -25,11 +25,11 @@ pub fn for_client(message: &Message, call: &Call) -> Option<Bytes> {
 #[must_use]
 pub fn with_id(response: &Message, id: &str) -> Parts {
     let mut edits = Edits::of(response.bytes());
-    match (response.id_span(), Members::parse(response.text())) {
-        (Some(span), _) => edits.replace(span, id.to_owned()),
+    if let Some(span) = response.id_span() {
+        edits.replace(span, id.to_owned());
+    } else if let Ok(members) = Members::parse(response.text()) {
         // An error whose id the upstream could not read.
-        (None, Ok(members)) => edits.set(&members, "id", id),
-        (None, Err(_)) => {}
+        edits.set(&members, "id", id);
     }
     edits.apply()
 }

@@ -13,6 +13,7 @@ use crate::{
     limit::Admission,
     observe::events,
     session::Session,
+    upstream::excerpt,
     wire::{Message, Parts, RpcError, legacy::RequestedTtl, message::result_response},
 };
 
@@ -41,10 +42,13 @@ impl Engine {
         headers: HeaderMap,
         (name, tool, requested): (Arc<str>, &Tool, RequestedTtl),
     ) -> Result<Created, RpcError> {
+        if self.is_stopping() {
+            return Err(RpcError::internal("taskgate is stopping and takes no new tasks; try again when it is back"));
+        }
         let admitted = self.turns.admit(session.upstream, &name, tool.max_running, tool.max_queued);
         let admission = admitted.map_err(|limited| {
-            self.observer.emit(events::TaskRefused { tool: &name, reason: "max_queued" });
-            RpcError::internal(format!("limit reached for the tool {name:?}: {limited}"))
+            self.observer.emit(events::TaskRefused { tool: excerpt(&name), reason: "max_queued" });
+            RpcError::internal(format!("limit reached for the tool {:?}: {limited}", excerpt(&name)))
         })?;
         let queued = matches!(admission, Admission::Queued(_));
         let (ttl, created) = (ttl(tool, requested), now());
@@ -64,13 +68,15 @@ impl Engine {
         let result = view(&task).to_create_result(tool.immediate_response.as_deref());
         let answer = result_response(request.id().unwrap_or("null"), &result).into();
         let give_up = task.expires - collect_time(tool);
-        self.store.insert(task).await.map_err(|limit| {
-            let reason = if matches!(limit, Limit::Tasks(_)) { "max_tasks" } else { "max_tasks_per_owner" };
-            self.observer.emit(events::TaskRefused { tool: &name, reason });
-            RpcError::internal(format!("limit reached: {limit}"))
-        })?;
-        self.observer.emit(events::TaskCreated { task: id, tool: &name, queued });
+        // Registered first, so that whoever ends the session finds the call that it has to stop.
         let stopped = self.register(id, &session.owner);
+        if let Err(limit) = self.store.insert(task).await {
+            self.deregister(id);
+            let reason = if matches!(limit, Limit::Tasks(_)) { "max_tasks" } else { "max_tasks_per_owner" };
+            self.observer.emit(events::TaskRefused { tool: excerpt(&name), reason });
+            return Err(RpcError::internal(format!("limit reached: {limit}")));
+        }
+        self.observer.emit(events::TaskCreated { task: id, tool: excerpt(&name), queued });
         if session.has_ended() && matches!(session.owner, Owner::Session(_)) {
             // It ended while this task came about, so its end may not have seen the task.
             self.end_owner(&session.owner).await;
@@ -81,13 +87,12 @@ impl Engine {
             engine: Arc::clone(self),
             session: session.hold(),
             id,
-            request,
             headers,
             timeout: tool.timeout,
             max_result: tool.max_result,
             give_up,
         };
-        tokio::spawn(run.run(started, admission, stopped));
+        tokio::spawn(run.run(request, started, admission, stopped));
         Ok(Created { answer, start })
     }
 }

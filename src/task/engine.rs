@@ -3,7 +3,10 @@
 use std::{
     collections::HashMap,
     hash::RandomState,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -39,6 +42,8 @@ pub struct Engine {
     pub(super) cursor_key: RandomState,
     /// The tasks whose calls this process runs; being here is what keeps a call going.
     running: Mutex<HashMap<TaskId, Running>>,
+    /// The process stops: no more tasks are let in.
+    stopping: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -60,6 +65,7 @@ impl Engine {
             observer,
             cursor_key: RandomState::new(),
             running: Mutex::default(),
+            stopping: AtomicBool::new(false),
         });
         let reaper = Arc::downgrade(&engine);
         tokio::spawn(async move {
@@ -88,10 +94,16 @@ impl Engine {
 
     /// Fails every task that runs, when the process stops.
     pub async fn fail_all(&self, why: &'static str) {
+        self.stopping.store(true, Ordering::SeqCst);
         let running: Vec<_> = self.running.lock().iter().map(|(id, running)| (*id, running.owner.clone())).collect();
         for (id, owner) in running {
             self.finish(&owner, id, outcome::failed(why.to_owned())).await;
         }
+    }
+
+    /// Whether no more tasks are let in.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
     }
 
     /// Registers a call that is about to run, and gives the receiver that stops it.
@@ -99,6 +111,11 @@ impl Engine {
         let (stop, stopped) = oneshot::channel();
         self.running.lock().insert(id, Running { owner: owner.clone(), since: Instant::now(), stop });
         stopped
+    }
+
+    /// Forgets a call that is not going to run.
+    pub(super) fn deregister(&self, id: TaskId) {
+        self.running.lock().remove(&id);
     }
 
     /// Changes a task, unless it has ended.

@@ -11,12 +11,14 @@ use crate::{
     limit::{Admission, Permit},
     observe::events,
     session::{Call, CallOptions, Use},
-    upstream::{Failure, Item, Purpose},
+    upstream::{Exchange, Failure, Item, Purpose, excerpt},
     wire::{Kind, Message, Method, legacy},
 };
 
 /// What an answer may be larger than the result inside it, in bytes.
 const ENVELOPE: usize = 64 * 1024;
+/// When the answer that acknowledged a task is taken to be on its way at the latest.
+const ACKNOWLEDGED: Duration = Duration::from_secs(1);
 /// What a call gets before its cancellation is sent after it.
 const HEAD_START: Duration = Duration::from_millis(100);
 
@@ -26,7 +28,6 @@ pub(super) struct Run {
     pub engine: Arc<Engine>,
     pub session: Use,
     pub id: TaskId,
-    pub request: Message,
     pub headers: HeaderMap,
     pub timeout: Duration,
     pub max_result: usize,
@@ -38,16 +39,24 @@ impl Run {
     /// Runs the call. `started` resolves when the task has been acknowledged, `stopped` when nobody wants it any more.
     pub(super) async fn run(
         self,
+        request: Message,
         started: oneshot::Receiver<()>,
         admission: Admission,
         mut stopped: oneshot::Receiver<&'static str>,
     ) {
-        // An error is the usual case: the sender is dropped with the answer that carried it.
-        let _ = started.await;
+        let in_queue = matches!(admission, Admission::Queued(_)).then(|| InQueue(Arc::clone(&self.engine)));
+        tokio::select! {
+            // An error is the usual case: the sender is dropped with the answer that carried it.
+            _ = started => {}
+            _ = &mut stopped => return,
+            // A client that does not take the answer must not keep the turn from others.
+            () = tokio::time::sleep(ACKNOWLEDGED) => {}
+        }
         let turn = tokio::select! {
             turn = self.turn(admission) => turn,
             _ = &mut stopped => return,
         };
+        drop(in_queue);
         // Held until the exchange is over.
         let Some(_permit) = turn else {
             let why = "the task waited for its turn until it could not have finished within its ttl";
@@ -55,20 +64,22 @@ impl Run {
         };
         let max_answer = self.max_result.saturating_add(ENVELOPE);
         let options = CallOptions { purpose: Purpose::Background, max_answer, relay: false };
-        let call = match self.session.get().call(&self.request, self.headers.clone(), options) {
+        let mut call = match self.session.get().call(&request, self.headers.clone(), options) {
             Ok(call) => call,
             Err(too_many) => return self.finish(outcome::failed(too_many.to_string())).await,
         };
+        // Only what goes upstream is kept while the call runs.
+        drop(request);
         let since = Instant::now();
         let limit = self.give_up.min(since + self.timeout);
         tokio::select! {
-            ending = self.follow(&call) => self.finish(outcome::of(ending, self.max_result)).await,
-            why = &mut stopped => self.cancel(&call, since, why.unwrap_or("the process stops")).await,
+            ending = self.follow(&mut call) => self.finish(outcome::of(ending, self.max_result)).await,
+            why = &mut stopped => self.cancel(&mut call.exchange, since, why.unwrap_or("the process stops")).await,
             () = tokio::time::sleep_until(limit) => {
                 let timeout = humantime::format_duration(self.timeout);
                 let why = format!("timeout = {timeout} is over and the call was cancelled");
                 self.finish(outcome::failed(why.clone())).await;
-                self.cancel(&call, since, &why).await;
+                self.cancel(&mut call.exchange, since, &why).await;
             }
         }
     }
@@ -79,14 +90,13 @@ impl Run {
             Admission::Now(permit) => return Some(permit),
             Admission::Queued(waiting) => waiting,
         };
-        let _in_queue = InQueue(&self.engine);
         let permit = tokio::time::timeout_at(self.give_up, waiting.turn()).await.ok().flatten()?;
         self.tell("Running.".to_owned()).await;
         Some(permit)
     }
 
     /// Takes in what the upstream sends until the end.
-    async fn follow(&self, call: &Call) -> Result<Message, Failure> {
+    async fn follow(&self, call: &mut Call) -> Result<Message, Failure> {
         loop {
             match call.exchange.next().await {
                 Some(Item::Message(message)) => self.take(message).await,
@@ -100,7 +110,7 @@ impl Run {
     async fn take(&self, message: Message) {
         if (message.kind(), message.method()) == (Kind::Notification, Method::Progress) {
             if let Some(text) = message.params().and_then(legacy::progress_text) {
-                self.tell(text).await;
+                self.tell(excerpt(&text).to_owned()).await;
             }
         } else {
             self.session.get().push(legacy::related(&message, self.id));
@@ -116,10 +126,12 @@ impl Run {
         self.engine.finish(self.owner(), self.id, change).await;
     }
 
-    async fn cancel(&self, call: &Call, since: Instant, why: &str) {
+    async fn cancel(&self, exchange: &mut Exchange, since: Instant, why: &str) {
+        // The call itself may still have to be sent.
+        exchange.detach();
         // Two requests on two connections can overtake each other, and a server ignores what it does not know yet.
         tokio::time::sleep_until(since + HEAD_START).await;
-        self.session.get().cancel_call(call.exchange.number, why, self.headers.clone()).await;
+        self.session.get().cancel_call(exchange.number, why, self.headers.clone()).await;
     }
 
     fn owner(&self) -> &Owner {
@@ -128,9 +140,9 @@ impl Run {
 }
 
 /// Counts a task as queued while it lives.
-struct InQueue<'a>(&'a Engine);
+struct InQueue(Arc<Engine>);
 
-impl Drop for InQueue<'_> {
+impl Drop for InQueue {
     fn drop(&mut self) {
         self.0.observer.emit(events::TaskLeftQueue);
     }

@@ -156,7 +156,7 @@ pub(super) mod tests {
     }
 
     fn owner() -> Owner {
-        Owner::Principal("ann".into())
+        Owner::Principal { upstream: 0, name: "ann".into() }
     }
 
     #[test]

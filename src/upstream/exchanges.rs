@@ -1,18 +1,21 @@
-//! The requests in flight on one link. An exchange outlives the handler that started it: a handler only listens.
+//! The requests in flight on one link. An exchange outlives the handler that started it.
 
 use std::{
     collections::HashMap,
     fmt,
+    future::Future,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    task::{Context, Poll},
 };
 
 use bytes::Bytes;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
-use tokio::task::AbortHandle;
+use tokio::{runtime::Handle, task::AbortHandle};
 
 use super::{
     Failure, MAX_MESSAGE,
@@ -97,12 +100,17 @@ impl fmt::Display for TooMany {
     }
 }
 
-/// The listening end of an exchange. Dropping it does not stop the exchange.
-#[derive(Debug)]
+/// The work that moves an exchange's bytes.
+pub type Carrier = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The listening end of an exchange. It also does the work of carrying it while somebody listens, which saves a task
+/// and its wake-ups; when it is dropped, because a client left or did not want to wait, a task goes on with the work.
 pub struct Exchange {
     /// The number that stands for the client's id and progress token towards the upstream.
     pub number: u64,
     shared: Arc<Shared>,
+    all: Arc<Exchanges>,
+    carrier: Option<Carrier>,
 }
 
 /// What both ends of an exchange have in common.
@@ -114,15 +122,53 @@ struct Shared {
 }
 
 impl Exchange {
+    /// Takes over the work of carrying the exchange.
+    pub fn carry(&mut self, carrier: Option<Carrier>) {
+        self.carrier = carrier;
+    }
+
+    /// Leaves the work to a task of its own, so that it goes on however slowly somebody listens.
+    pub fn detach(&mut self) {
+        let Some(carrier) = self.carrier.take() else { return };
+        if let (true, Ok(runtime)) = (self.all.is_open(self.number), Handle::try_current()) {
+            self.all.carried_by(self.number, runtime.spawn(carrier).abort_handle());
+        }
+    }
+
     /// Waits for what comes next; `None` after the end.
-    pub async fn next(&self) -> Option<Item<Ending>> {
-        self.shared.outbox.next().await
+    pub async fn next(&mut self) -> Option<Item<Ending>> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item<Ending>>> {
+        if let Some(carrier) = &mut self.carrier {
+            // Otherwise the work below would wake the very task that does it.
+            if let Some(message) = self.shared.outbox.take() {
+                return Poll::Ready(Some(Item::Message(message)));
+            }
+            if carrier.as_mut().poll(cx).is_ready() {
+                self.carrier = None;
+            }
+        }
+        self.shared.outbox.poll_next(cx)
     }
 
     /// Whether the upstream answers with a stream.
     #[must_use]
     pub fn streams(&self) -> bool {
         self.shared.streams.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}
+
+impl fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exchange").field("number", &self.number).finish_non_exhaustive()
     }
 }
 
@@ -137,14 +183,15 @@ impl Exchanges {
     ///
     /// # Errors
     /// [`TooMany`]
-    pub fn begin(&self, client_id: Option<&str>, purpose: Purpose) -> Result<Exchange, TooMany> {
+    pub fn begin(self: &Arc<Self>, client_id: Option<&str>, purpose: Purpose) -> Result<Exchange, TooMany> {
         let mut open = self.open.lock();
-        if open.len() >= MAX_IN_FLIGHT {
+        // Tasks have limits of their own, and were acknowledged under them.
+        if purpose == Purpose::Foreground && open.len() >= MAX_IN_FLIGHT {
             return Err(TooMany);
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::<Shared>::default();
-        let exchange = Exchange { number, shared: Arc::clone(&shared) };
+        let exchange = Exchange { number, shared: Arc::clone(&shared), all: Arc::clone(self), carrier: None };
         open.insert(
             number,
             Open { shared, client_id: client_id.map(Box::from), purpose, transport: None, waited: false },
@@ -152,8 +199,8 @@ impl Exchanges {
         Ok(exchange)
     }
 
-    /// Names the task that moves the exchange's bytes, to be stopped when the exchange is abandoned.
-    pub fn carried_by(&self, number: u64, transport: AbortHandle) {
+    /// Names the task that goes on carrying an exchange, to be stopped with it.
+    fn carried_by(&self, number: u64, transport: AbortHandle) {
         if let Some(open) = self.open.lock().get_mut(&number) {
             open.transport = Some(transport);
         }
@@ -170,7 +217,7 @@ impl Exchanges {
     /// every few seconds costs less than a timer for each exchange.
     pub fn tell_silence(&self) {
         for open in self.open.lock().values_mut() {
-            if std::mem::replace(&mut open.waited, true) {
+            if open.purpose == Purpose::Foreground && std::mem::replace(&mut open.waited, true) {
                 open.shared.outbox.tell_silence();
             }
         }

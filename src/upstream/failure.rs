@@ -28,6 +28,8 @@ pub enum Failure {
     ClientTooSlow,
     /// The session ended first.
     Abandoned,
+    /// The process stops.
+    Stopping,
     /// The requestor cancelled the request, so that it gets no response.
     Cancelled,
     /// The upstream did not answer in time.
@@ -43,6 +45,14 @@ pub struct HttpError {
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
+}
+
+impl HttpError {
+    /// Whether the error is about who asks.
+    #[must_use]
+    pub fn is_authorization(&self) -> bool {
+        matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+    }
 }
 
 impl fmt::Display for Failure {
@@ -74,6 +84,7 @@ impl fmt::Display for Failure {
                 f.write_str("the client does not read what the server sends it; the stream was ended")
             }
             Self::Abandoned => f.write_str("the call was abandoned because its session has ended"),
+            Self::Stopping => f.write_str("taskgate is stopping; try again when it is back"),
             Self::Cancelled => f.write_str("the request was cancelled"),
             Self::TimedOut(limit) => {
                 let limit = humantime::format_duration(*limit);

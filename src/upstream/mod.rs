@@ -12,7 +12,7 @@ use std::{future::Future, pin::Pin, sync::Arc};
 use ::http::HeaderMap;
 use bytes::Bytes;
 
-pub use exchanges::{Answer, Ending, Exchange, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
+pub use exchanges::{Answer, Carrier, Ending, Exchange, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
 pub use failure::{Failure, HttpError, excerpt};
 pub use inbound::{Inbound, progress_token};
 pub use outbox::{Item, Outbox, Pushed};
@@ -42,8 +42,9 @@ pub type Sending<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send +
 
 /// One session's connection with one upstream. What it receives goes to its [`Inbound`].
 pub trait Link: std::fmt::Debug + Send + Sync {
-    /// Starts the exchange `outgoing.number` and returns at once. The exchange ends exactly once, whatever happens.
-    fn request(&self, outgoing: Outgoing);
+    /// Prepares the exchange `outgoing.number`, and returns the work that carries it, if somebody else has to do that. The
+    /// exchange ends exactly once, whatever happens.
+    fn request(&self, outgoing: Outgoing) -> Option<Carrier>;
 
     /// Sends a notification, or a response to the upstream's own request.
     ///

@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    sync::Arc,
     task::{Context, Poll, Waker},
 };
 
@@ -24,6 +25,8 @@ struct State<E> {
     bytes: usize,
     end: End<E>,
     silent: bool,
+    /// How many streams deliver what waits here; at most one, but for a moment.
+    readers: usize,
     reader: Option<Waker>,
 }
 
@@ -58,7 +61,7 @@ pub enum Pushed {
 
 impl<E> Default for Outbox<E> {
     fn default() -> Self {
-        let state = State { queue: VecDeque::new(), bytes: 0, end: End::Open, silent: false, reader: None };
+        let state = State { queue: VecDeque::new(), bytes: 0, end: End::Open, silent: false, readers: 0, reader: None };
         Self { state: Mutex::new(state) }
     }
 }
@@ -74,16 +77,13 @@ impl<E> Outbox<E> {
         state.bytes += message.bytes().len();
         state.queue.push_back(message);
         let mut dropped = 0;
-        while state.bytes > CAPACITY && state.queue.len() > 1 {
-            let Some(at) = least_important(&state.queue) else {
+        if state.bytes > CAPACITY && state.queue.len() > 1 {
+            dropped = state.make_room();
+            if state.bytes > CAPACITY && state.queue.len() > 1 {
                 if let Some(last) = state.queue.pop_back() {
                     state.bytes -= last.bytes().len();
                 }
                 return Pushed::Full;
-            };
-            if let Some(message) = state.queue.remove(at) {
-                state.bytes -= message.bytes().len();
-                dropped += 1;
             }
         }
         state.wake();
@@ -106,16 +106,28 @@ impl<E> Outbox<E> {
         state.wake();
     }
 
-    /// Whether a reader waits for something to come.
+    /// Counts a stream that delivers what waits here, as long as the returned value lives.
+    pub fn attach(self: &Arc<Self>) -> Attached<E> {
+        self.state.lock().readers += 1;
+        Attached(Arc::clone(self))
+    }
+
+    /// Whether a stream delivers what waits here.
     pub fn has_reader(&self) -> bool {
-        self.state.lock().reader.is_some()
+        self.state.lock().readers > 0
+    }
+
+    /// A message that waits already, and no reader any more until the next poll.
+    pub fn take(&self) -> Option<Message> {
+        let mut state = self.state.lock();
+        state.reader = None;
+        state.pop()
     }
 
     /// The next item; `None` once the end has been delivered.
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Item<E>>> {
         let mut state = self.state.lock();
-        if let Some(message) = state.queue.pop_front() {
-            state.bytes -= message.bytes().len();
+        if let Some(message) = state.pop() {
             return Poll::Ready(Some(Item::Message(message)));
         }
         match std::mem::replace(&mut state.end, End::Delivered) {
@@ -138,7 +150,48 @@ impl<E> Outbox<E> {
     }
 }
 
+/// A stream that delivers what waits in an outbox.
+#[derive(Debug)]
+pub struct Attached<E>(Arc<Outbox<E>>);
+
+impl<E> Attached<E> {
+    /// As [`Outbox::next`].
+    pub async fn next(&self) -> Option<Item<E>> {
+        self.0.next().await
+    }
+}
+
+impl<E> Drop for Attached<E> {
+    fn drop(&mut self) {
+        self.0.state.lock().readers -= 1;
+    }
+}
+
 impl<E> State<E> {
+    /// Drops what may be dropped until a quarter is free, so that a flood does not pay for every message with a search.
+    fn make_room(&mut self) -> usize {
+        let before = self.queue.len();
+        for gladly in 0..=2 {
+            let mut excess = self.bytes.saturating_sub(CAPACITY / 4 * 3);
+            self.queue.retain(|message| {
+                let size = message.bytes().len();
+                let drop = excess > 0 && rank(message) == Some(gladly);
+                if drop {
+                    excess = excess.saturating_sub(size);
+                    self.bytes -= size;
+                }
+                !drop
+            });
+        }
+        before - self.queue.len()
+    }
+
+    fn pop(&mut self) -> Option<Message> {
+        let message = self.queue.pop_front()?;
+        self.bytes -= message.bytes().len();
+        Some(message)
+    }
+
     fn wake(&mut self) {
         if let Some(reader) = self.reader.take() {
             reader.wake();
@@ -146,15 +199,14 @@ impl<E> State<E> {
     }
 }
 
-fn least_important(queue: &VecDeque<Message>) -> Option<usize> {
-    let rank = |message: &Message| match (message.kind(), message.method()) {
+/// How gladly a message is dropped, most gladly first; `None` for never.
+fn rank(message: &Message) -> Option<u8> {
+    match (message.kind(), message.method()) {
         (Kind::Notification, Method::Progress) => Some(0),
         (Kind::Notification, Method::LogMessage) => Some(1),
         (Kind::Notification, _) => Some(2),
         (Kind::Request | Kind::Response, _) => None,
-    };
-    let ranked = queue.iter().enumerate().filter_map(|(at, message)| Some((rank(message)?, at)));
-    ranked.min().map(|(_, at)| at)
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,14 @@
 //! A server that is a child process: JSON-RPC lines on its stdin and stdout (revision 2025-11-25, "stdio").
 
-use std::{fmt, process::Stdio, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    process::Stdio,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -13,7 +21,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending, excerpt};
+use super::{Carrier, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending, excerpt};
 use crate::{
     observe::events,
     wire::{Message, Version},
@@ -23,6 +31,10 @@ use crate::{
 const WRITE_QUEUE: usize = 256;
 /// The longest line of stderr that is logged, in bytes.
 const MAX_LOG_LINE: usize = 16 * 1024;
+/// How long a child that has ended is still listened to.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+/// How many bytes may wait for a child that does not read.
+const WRITE_BYTES: usize = 16 * 1024 * 1024;
 /// How long a child may take to end after its stdin was closed, and again after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -66,12 +78,25 @@ impl Server {
         let group = Group(child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)));
         inbound.observer.emit(events::ChildStarted { pid: child.id().unwrap_or_default() });
         let (lines, queue) = mpsc::channel(WRITE_QUEUE);
-        let state = Arc::new(State { inbound, ended: CancellationToken::new(), last_words: Mutex::default() });
-        tokio::spawn(write(stdin, queue));
+        let state = Arc::new(State {
+            inbound,
+            ended: CancellationToken::new(),
+            last_words: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+        });
+        tokio::spawn(write(stdin, queue, Arc::clone(&state)));
         let words = tokio::spawn(drain_stderr(stderr, Arc::clone(&state)));
         let reader = Arc::clone(&state);
         self.children.spawn(async move {
-            reader.read(stdout).await;
+            let gone = async {
+                let _ = child.wait().await;
+                // What it wrote last is still on its way; what it started may hold its stdout open for ever.
+                tokio::time::sleep(LAST_WORDS).await;
+            };
+            tokio::select! {
+                () = reader.read(stdout) => {}
+                () = gone => {}
+            }
             reader.reap(child, &group, words).await;
         });
         Ok(StdioLink { lines: Mutex::new(Some(lines)), state, group, children: self.children.clone() })
@@ -95,6 +120,8 @@ struct State {
     ended: CancellationToken,
     /// The last line that the child wrote to stderr, which often says why it ended.
     last_words: Mutex<String>,
+    /// Bytes that wait for the child to read them.
+    waiting: AtomicUsize,
 }
 
 /// A process group; gone when the child could not tell its id.
@@ -111,11 +138,13 @@ impl Group {
 }
 
 impl Link for StdioLink {
-    fn request(&self, outgoing: Outgoing) {
+    fn request(&self, outgoing: Outgoing) -> Option<Carrier> {
         let Outgoing { number, message, .. } = outgoing;
         if let Err(failure) = self.write(message) {
             self.state.inbound.exchanges.end(number, Err(failure));
         }
+        // The reader does the rest.
+        None
     }
 
     fn send(&self, message: Bytes, _headers: HeaderMap) -> Sending<'_> {
@@ -154,11 +183,17 @@ impl StdioLink {
         let Some(lines) = lines.as_ref().filter(|_| !self.is_lost()) else {
             return Err(Failure::ProcessEnded(self.state.last_words.lock().clone()));
         };
-        lines.try_send(one_line(message)).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => {
-                Failure::Unreachable(format!("it does not read its stdin; {WRITE_QUEUE} messages wait already"))
+        let size = message.len();
+        if self.state.waiting.fetch_add(size, Ordering::AcqRel) + size > WRITE_BYTES {
+            self.state.waiting.fetch_sub(size, Ordering::AcqRel);
+            return Err(deaf());
+        }
+        lines.try_send(one_line(message)).map_err(|error| {
+            self.state.waiting.fetch_sub(size, Ordering::AcqRel);
+            match error {
+                mpsc::error::TrySendError::Full(_) => deaf(),
+                mpsc::error::TrySendError::Closed(_) => Failure::ProcessEnded(self.state.last_words.lock().clone()),
             }
-            mpsc::error::TrySendError::Closed(_) => Failure::ProcessEnded(self.state.last_words.lock().clone()),
         })
     }
 }
@@ -173,6 +208,8 @@ impl State {
                 Line::Whole => {}
                 Line::TooLong => {
                     tracing::warn!(limit = MAX_MESSAGE, "a line of the server is too long and was skipped");
+                    // It may have been the response to any of the requests in flight, which would wait for ever.
+                    self.inbound.exchanges.abandon_all(&Failure::TooLarge(MAX_MESSAGE));
                     continue;
                 }
                 Line::End => return,
@@ -224,9 +261,16 @@ impl State {
     }
 }
 
-async fn write(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Bytes>) {
+fn deaf() -> Failure {
+    let size = bytesize::ByteSize(WRITE_BYTES as u64);
+    Failure::Unreachable(format!("it does not read its stdin; {WRITE_QUEUE} messages or {size} may wait, and do"))
+}
+
+async fn write(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Bytes>, state: Arc<State>) {
     while let Some(line) = queue.recv().await {
-        if stdin.write_all(&line).await.is_err() || stdin.write_all(b"\n").await.is_err() {
+        let written = stdin.write_all(&line).await.is_ok() && stdin.write_all(b"\n").await.is_ok();
+        state.waiting.fetch_sub(line.len(), Ordering::AcqRel);
+        if !written {
             return;
         }
     }

@@ -28,6 +28,8 @@ pub struct Decoder {
     data: BytesMut,
     has_data: bool,
     name: String,
+    /// The id of the event that is being read; it counts when the event is whole.
+    id: Option<Bytes>,
     last_id: Option<Bytes>,
     retry: Option<Duration>,
     /// The last line ended in CR, so a LF that follows belongs to it.
@@ -45,6 +47,7 @@ impl Decoder {
             data: BytesMut::new(),
             has_data: false,
             name: String::new(),
+            id: None,
             last_id: None,
             retry: None,
             after_cr: false,
@@ -55,7 +58,7 @@ impl Decoder {
     /// The id of the last event that had one, by which the stream can be resumed.
     #[must_use]
     pub fn last_id(&self) -> Option<&Bytes> {
-        self.last_id.as_ref()
+        self.last_id.as_ref().filter(|id| !id.is_empty())
     }
 
     /// How long the sender asks to wait before a reconnection.
@@ -110,6 +113,7 @@ impl Decoder {
             line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
         }
         if line.is_empty() {
+            self.last_id = self.id.take().or(self.last_id.take());
             let name = std::mem::take(&mut self.name);
             if std::mem::take(&mut self.has_data) {
                 events.push(Event { name, data: self.data.split().freeze() });
@@ -132,7 +136,7 @@ impl Decoder {
             }
             b"event" => self.name = String::from_utf8_lossy(value).into_owned(),
             b"id" if !value.contains(&0) => {
-                self.last_id = (!value.is_empty()).then(|| Bytes::copy_from_slice(value));
+                self.id = Some(Bytes::copy_from_slice(value));
             }
             b"retry" => {
                 let millis = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok());
@@ -206,6 +210,9 @@ mod tests {
     fn the_place_to_resume_at_is_remembered() {
         let mut decoder = Decoder::new(64);
         decoder.push(b"id: 7\nretry: 250\ndata: \n\nretry: soon\n\n", &mut Vec::new()).expect("within the limit");
+        assert_eq!(decoder.last_id(), Some(&Bytes::from_static(b"7")));
+        decoder.push(b"id: 8\ndata: cut o", &mut Vec::new()).expect("within the limit");
+        decoder.restart();
         assert_eq!(decoder.last_id(), Some(&Bytes::from_static(b"7")));
         assert_eq!(decoder.retry(), Some(Duration::from_millis(250)));
     }

@@ -2,17 +2,21 @@
 #![allow(dead_code, reason = "each test file uses a part of the kit")]
 #![allow(unused_imports, reason = "the same")]
 
+mod child;
 mod client;
 mod gate;
 mod held;
+mod process;
 mod sse;
 mod upstream;
 
 use std::{future::Future, time::Duration};
 
+pub(crate) use child::{Children, Process, Script, text_in, text_of};
 pub(crate) use client::{Answer, Client, status_of};
 pub(crate) use gate::Gate;
 pub(crate) use held::{Held, Sse};
+pub(crate) use process::{Binary, Finished};
 pub(crate) use sse::{Event, Stream};
 pub(crate) use upstream::{Answers, Options, Seen, Upstream};
 

@@ -72,17 +72,3 @@ async fn the_answer_to_a_server_request_goes_to_the_session_that_was_asked() {
         assert_eq!(answer.message().await["result"], json!({}));
     }
 }
-
-#[tokio::test]
-async fn a_server_request_reaches_a_client_whose_call_is_gone_on_its_get_stream() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
-    let mut listener = client.get_stream().await;
-    let mut answer = client.stream("tools/call", json!({ "name": "slow" }));
-    let slow = upstream.held("slow").await.sse();
-    slow.event(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, slow.seen.id())).await;
-    answer.message().await;
-    slow.event(r#"{"jsonrpc":"2.0","id":"late","method":"roots/list"}"#).await;
-    assert_eq!(listener.message().await["id"], "late");
-}

@@ -74,6 +74,16 @@ impl MemoryStore {
         self.tasks.get(&id).filter(|task| task.owner == *owner)
     }
 
+    fn forget_all(&self, ids: &[TaskId]) {
+        for id in ids {
+            self.forget(*id);
+        }
+        if !ids.is_empty() {
+            // moka frees the memory of what was removed only when it does its housekeeping.
+            self.tasks.run_pending_tasks();
+        }
+    }
+
     fn forget(&self, id: TaskId) {
         let Some(task) = self.tasks.remove(&id) else { return };
         self.index.lock().remove(&task.owner, id);
@@ -86,8 +96,9 @@ impl Store for MemoryStore {
     fn insert(&self, task: Task) -> Answer<'_, Result<(), Limit>> {
         let admitted = self.index.lock().admit(&task.owner, task.id, self.max_per_owner, self.max);
         if admitted.is_ok() {
-            self.deadlines.add(task.expires, task.id);
-            self.tasks.insert(task.id, Arc::new(task));
+            let (expires, id) = (task.expires, task.id);
+            self.tasks.insert(id, Arc::new(task));
+            self.deadlines.add(expires, id);
         }
         Box::pin(std::future::ready(admitted))
     }
@@ -125,21 +136,13 @@ impl Store for MemoryStore {
     fn remove_all<'a>(&'a self, owner: &'a Owner) -> Answer<'a, Vec<TaskId>> {
         let page = self.index.lock().page(owner, None, usize::MAX);
         let ids: Vec<TaskId> = page.into_iter().map(|(_, id)| id).collect();
-        for id in &ids {
-            self.forget(*id);
-        }
+        self.forget_all(&ids);
         Box::pin(std::future::ready(ids))
     }
 
     fn expire(&self, now: Instant) -> Answer<'_, Vec<TaskId>> {
         let over = self.deadlines.take_until(now);
-        for id in &over {
-            self.forget(*id);
-        }
-        if !over.is_empty() {
-            // moka frees the memory of what was removed only when it does its housekeeping.
-            self.tasks.run_pending_tasks();
-        }
+        self.forget_all(&over);
         Box::pin(std::future::ready(over))
     }
 
@@ -158,7 +161,7 @@ mod tests {
     use crate::task::{Change, state::tests::task};
 
     fn owner(name: &str) -> Owner {
-        Owner::Principal(name.into())
+        Owner::Principal { upstream: 0, name: name.into() }
     }
 
     #[tokio::test]

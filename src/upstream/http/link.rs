@@ -1,6 +1,7 @@
 //! One session with an HTTP upstream: its exchanges, the resumption of broken answers, the GET stream and the end.
 
 use std::{
+    ops::RangeInclusive,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -22,20 +23,22 @@ use super::{
     body::{causes, media_type, next_chunk, read},
 };
 use crate::{
-    upstream::{Answer, Failure, HttpError, Inbound, Link, MAX_MESSAGE, Outgoing, Sending},
-    wire::{Message, Version, sse::Decoder},
+    upstream::{Answer, Carrier, Failure, HttpError, Inbound, Link, MAX_MESSAGE, Outgoing, Sending},
+    wire::{Message, Version, message::Outcome, sse::Decoder},
 };
 
 /// How much of an HTTP error's body is kept, in bytes.
 const MAX_ERROR_BODY: usize = 64 * 1024;
 /// The pause before a stream that has ended is opened again, where the upstream names none.
 const REOPEN_AFTER: Duration = Duration::from_secs(1);
-/// The longest pause that an upstream may ask for.
-const MAX_RETRY: Duration = Duration::from_secs(30);
-/// How often a broken answer is tried to be resumed while the upstream cannot be reached.
+/// The shortest and the longest pause that an upstream may ask for.
+const RETRY: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(30);
+/// How often in a row a broken answer is resumed without anything coming of it.
 const RESUME_ATTEMPTS: u32 = 10;
 /// From this size on, in bytes, an answer is handed over while it arrives.
 const RELAY_FROM: u64 = 64 * 1024;
+/// How long an upstream may take to accept a message that expects no answer.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the end of a session may take upstream.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -70,22 +73,27 @@ impl HttpLink {
 }
 
 impl Link for HttpLink {
-    fn request(&self, outgoing: Outgoing) {
+    fn request(&self, outgoing: Outgoing) -> Option<Carrier> {
         let shared = Arc::clone(&self.0);
         let number = outgoing.number;
-        let exchanges = Arc::clone(&self.0.inbound.exchanges);
-        let task = tokio::spawn(async move {
+        Some(Box::pin(async move {
             let ended = shared.exchange(outgoing).await;
             // Without effect where the response has arrived and ended the exchange.
             shared.inbound.exchanges.end(number, Err(ended.err().unwrap_or_else(no_response)));
-        });
-        exchanges.carried_by(number, task.abort_handle());
+        }))
     }
 
     fn send(&self, message: Bytes, headers: HeaderMap) -> Sending<'_> {
-        Box::pin(async move {
+        let sending = async move {
             let response = self.0.post(message, headers).await?;
             if response.status().is_success() { Ok(()) } else { Err(self.0.refusal(response).await) }
+        };
+        Box::pin(async move {
+            let sending = tokio::time::timeout(SEND_TIMEOUT, sending);
+            match self.0.closed.run_until_cancelled(sending).await {
+                Some(sent) => sent.unwrap_or(Err(Failure::TimedOut(SEND_TIMEOUT))),
+                None => Err(Failure::Abandoned),
+            }
         })
     }
 
@@ -132,7 +140,14 @@ impl Shared {
         let Outgoing { number, message, headers, max_answer, relay } = outgoing;
         let response = self.post(message, headers.clone()).await?;
         if !response.status().is_success() {
-            return Err(Box::pin(self.refusal(response)).await);
+            let failure = Box::pin(self.refusal(response)).await;
+            return match rpc_error_in(&failure) {
+                Some(answer) => {
+                    self.inbound.exchanges.end(number, Ok(Answer::Whole(answer)));
+                    Ok(())
+                }
+                None => Err(failure),
+            };
         }
         if let Some(session) = response.headers().get(SESSION_ID) {
             let _ = self.session.set(session.clone());
@@ -190,44 +205,44 @@ impl Shared {
     /// it gave event ids (section "Resumability and Redelivery"); the request itself is never sent again.
     async fn answer(&self, mut body: Incoming, limit: usize, number: u64, headers: &HeaderMap) -> Result<(), Failure> {
         let mut decoder = Decoder::new(limit);
+        let (mut fruitless, mut seen) = (0, None);
         loop {
-            let broken = self.events(body, limit, Some(number), &mut decoder).await;
+            let read = self.events(body, limit, Some(number), &mut decoder).await;
+            if decoder.last_id() != seen.as_ref() {
+                seen = decoder.last_id().cloned();
+                fruitless = 0;
+            }
             if !self.inbound.exchanges.is_open(number) {
                 return Ok(());
             }
-            let failure = broken.err().unwrap_or_else(no_response);
-            if matches!(failure, Failure::TooLarge(_)) {
-                return Err(failure);
-            }
-            let (id, retry) = (decoder.last_id().cloned(), decoder.retry());
-            let Some(id) = id.and_then(|id| HeaderValue::from_maybe_shared(id).ok()) else { return Err(failure) };
-            body = match self.resume(id, retry.unwrap_or(REOPEN_AFTER), headers).await {
-                Ok(body) => body,
-                // That the stream broke says more than that the upstream cannot resume it.
-                Err(Failure::Http(_)) => return Err(failure),
-                Err(lost) => return Err(lost),
+            let failure = match read {
+                Err(failure @ Failure::TooLarge(_)) => return Err(failure),
+                Err(failure) => failure,
+                Ok(()) => no_response(),
             };
+            let resumption = seen.clone().and_then(|id| HeaderValue::from_maybe_shared(id).ok());
+            let Some(resumption) = resumption else { return Err(failure) };
             decoder.restart();
-        }
-    }
-
-    async fn resume(
-        &self,
-        last_event_id: HeaderValue,
-        retry: Duration,
-        headers: &HeaderMap,
-    ) -> Result<Incoming, Failure> {
-        let mut attempt = 1;
-        loop {
-            tokio::time::sleep(retry.min(MAX_RETRY) * attempt).await;
-            let mut headers = headers.clone();
-            headers.insert(LAST_EVENT_ID, last_event_id.clone());
-            match self.get(headers).await {
-                Ok(response) if response.status().is_success() => return Ok(response.into_body()),
-                Ok(response) => return Err(self.refusal(response).await),
-                Err(failure) if attempt == RESUME_ATTEMPTS => return Err(failure),
-                Err(_) => attempt += 1,
-            }
+            body = loop {
+                fruitless += 1;
+                if fruitless > RESUME_ATTEMPTS {
+                    return Err(failure);
+                }
+                tokio::time::sleep(pause(&decoder)).await;
+                let mut headers = headers.clone();
+                headers.insert(LAST_EVENT_ID, resumption.clone());
+                match self.get(headers).await {
+                    Ok(response) if response.status().is_success() => break response.into_body(),
+                    Ok(response) => {
+                        return Err(match self.refusal(response).await {
+                            Failure::SessionLost => Failure::SessionLost,
+                            // That the stream broke says more than that the upstream cannot resume it.
+                            _ => failure,
+                        });
+                    }
+                    Err(_) => {}
+                }
+            };
         }
     }
 
@@ -271,16 +286,24 @@ impl Shared {
                 headers.insert(LAST_EVENT_ID, id);
             }
             if let Ok(response) = self.get(headers).await {
-                // 405: the upstream has no such stream. Other refusals would not change either.
-                if response.status().is_client_error() || media_type(response.headers()) != "text/event-stream" {
-                    return;
+                match response.status() {
+                    // The upstream has no such stream, and will not get one.
+                    StatusCode::METHOD_NOT_ALLOWED => return,
+                    StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS => {}
+                    // The client's next GET may come with better headers.
+                    status if status.is_client_error() => return self.listening.store(false, Ordering::Release),
+                    _ => {}
+                }
+                if !response.status().is_success() || media_type(response.headers()) != "text/event-stream" {
+                    tokio::time::sleep(pause(&decoder)).await;
+                    continue;
                 }
                 if let Err(failure) = self.events(response.into_body(), MAX_MESSAGE, None, &mut decoder).await {
                     tracing::debug!(%failure, "the upstream's GET stream broke");
                 }
             }
             decoder.restart();
-            tokio::time::sleep(decoder.retry().unwrap_or(REOPEN_AFTER).min(MAX_RETRY)).await;
+            tokio::time::sleep(pause(&decoder)).await;
         }
     }
 
@@ -298,6 +321,21 @@ impl Shared {
     fn unreachable(&self, error: &hyper_util::client::legacy::Error) -> Failure {
         Failure::Unreachable(format!("{}: {}", self.server.uri, causes(error)))
     }
+}
+
+/// The JSON-RPC error in the body of an HTTP error: that is the response, whatever the status. Who may ask is between the
+/// client and the upstream, so 401 and 403 stay what they are.
+fn rpc_error_in(failure: &Failure) -> Option<Message> {
+    let Failure::Http(error) = failure else { return None };
+    if error.is_authorization() {
+        return None;
+    }
+    Message::parse(error.body.clone()).ok().filter(|message| matches!(message.outcome(), Some((Outcome::Error, _))))
+}
+
+/// How long to wait before the stream is opened again.
+fn pause(decoder: &Decoder) -> Duration {
+    decoder.retry().unwrap_or(REOPEN_AFTER).clamp(*RETRY.start(), *RETRY.end())
 }
 
 fn no_response() -> Failure {

@@ -27,6 +27,8 @@ pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-v
 pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The silence on a connection after which the other host is asked whether it is there, and how often again.
+const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Shorter than the keep-alive of the usual servers (5 s), so that no request meets a connection that is being closed.
 const POOL_IDLE: Duration = Duration::from_secs(4);
 
@@ -57,6 +59,9 @@ impl Server {
         connector.enforce_http(false);
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        // A host that vanishes without a word is noticed by this alone.
+        connector.set_keepalive(Some(KEEPALIVE));
+        connector.set_keepalive_interval(Some(KEEPALIVE));
         let tls = tls_config(uri.scheme_str() == Some("https"))?;
         let client = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(POOL_IDLE)

@@ -1,0 +1,118 @@
+//! The house: a room uses only the rooms below it, and a file stays small enough to be read.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// A file that is longer is two files.
+const MAX_LINES: usize = 400;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every Rust file below a folder of the project.
+fn sources(folder: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files
+}
+
+/// The rooms from top to bottom, as the documentation of the crate lists them.
+fn rooms() -> Vec<String> {
+    let text = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let docs = text.lines().filter_map(|line| line.strip_prefix("//!"));
+    let names = docs.flat_map(|line| line.split("[`").skip(1));
+    names.map(|name| name.split_once("`]").unwrap().0.to_owned()).collect()
+}
+
+/// The room that a file belongs to; `None` for the binary's own files.
+fn room_of(file: &Path) -> Option<String> {
+    let place = file.strip_prefix(root().join("src")).unwrap();
+    let first = Path::new(place.components().next().unwrap().as_os_str());
+    let name = first.file_stem().unwrap().to_str().unwrap().to_owned();
+    rooms().contains(&name).then_some(name)
+}
+
+/// The rooms that a text names after `crate::`, in lists too.
+fn used_by(text: &str) -> BTreeSet<String> {
+    let code: String = text.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n");
+    code.split("crate::").skip(1).flat_map(first_segments).collect()
+}
+
+/// The first segment of a path, or of each path in a list.
+fn first_segments(path: &str) -> Vec<String> {
+    let segment = |text: &str| -> String {
+        text.trim_start().chars().take_while(|char| char.is_alphanumeric() || *char == '_').collect()
+    };
+    let Some(list) = path.strip_prefix('{') else { return vec![segment(path)] };
+    let mut segments = vec![segment(list)];
+    let mut depth = 1;
+    for (at, char) in list.char_indices() {
+        match char {
+            '{' => depth += 1,
+            '}' if depth == 1 => break,
+            '}' => depth -= 1,
+            ',' if depth == 1 => segments.push(segment(&list[at + 1..])),
+            _ => {}
+        }
+    }
+    segments.retain(|segment| !segment.is_empty());
+    segments
+}
+
+#[test]
+fn every_room_has_its_place_in_the_order() {
+    let text = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let modules: BTreeSet<_> =
+        text.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    let order = rooms();
+    assert_eq!(order.iter().map(String::as_str).collect::<BTreeSet<_>>(), modules);
+    assert_eq!(order.len(), modules.len(), "{order:?}");
+    assert_eq!((order.first().unwrap().as_str(), order.last().unwrap().as_str()), ("app", "config"));
+}
+
+#[test]
+fn a_room_uses_only_rooms_below_it() {
+    let order = rooms();
+    let place = |room: &String| order.iter().position(|other| other == room);
+    let mut wrong = Vec::new();
+    for file in sources("src") {
+        let Some(room) = room_of(&file) else { continue };
+        for used in used_by(&fs::read_to_string(&file).unwrap()) {
+            if place(&used) < place(&room) {
+                wrong.push(format!("{} uses {used}", file.strip_prefix(root()).unwrap().display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "a room stands above those that it uses, in the order {order:?}: {wrong:#?}");
+}
+
+#[test]
+fn uses_are_found_in_paths_lists_and_expressions() {
+    let text = "use crate::wire::{Message, Version};\n// crate::nothing\nuse crate::{\n    config::{self, Auth},\n    \
+        observe::{Observer, events},\n    task,\n};\nfn f() { crate::limit::g() }";
+    let used: Vec<_> = used_by(text).into_iter().collect();
+    assert_eq!(used, ["config", "limit", "observe", "task", "wire"]);
+}
+
+#[test]
+fn no_file_is_longer_than_can_be_read_at_once() {
+    let files = ["src", "tests", "benches"].into_iter().flat_map(sources);
+    let lengths = files.map(|file| (fs::read_to_string(&file).unwrap().lines().count(), file));
+    let long: Vec<_> = lengths.filter(|(lines, _)| *lines > MAX_LINES).collect();
+    assert!(long.is_empty(), "more than {MAX_LINES} lines: {long:#?}");
+}

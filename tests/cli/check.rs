@@ -1,0 +1,71 @@
+//! `taskgate check`
+
+use crate::{USAGE, file, kit::Binary};
+
+const WRONG: &str = "[server]\nlisten = \"here\"\nport = 1\n[tasks]\nttl = \"soon\"\n";
+
+#[tokio::test]
+async fn a_good_file_exits_0_and_shows_its_endpoints() {
+    let text = "[server]\nlisten = \"127.0.0.1:4000\"\n\
+        [[upstream]]\npath = \"/a\"\nurl = \"http://127.0.0.1:3000/mcp\"\n\
+        [[upstream]]\npath = \"/b\"\ncommand = [\"npx\", \"-y\", \"server\"]\n";
+    let (_dir, path) = file(text);
+    let checked = Binary::run(&["check", "--config", &path], &[]).await;
+    let shown = format!(
+        "{path}: no mistakes\n  http://127.0.0.1:4000/a -> http://127.0.0.1:3000/mcp\n  \
+         http://127.0.0.1:4000/b -> npx -y server\n"
+    );
+    assert_eq!((checked.code, checked.stdout, checked.stderr), (Some(0), shown, String::new()));
+}
+
+#[tokio::test]
+async fn every_mistake_is_named_with_its_place_and_the_exit_code_is_64() {
+    let (_dir, path) = file(WRONG);
+    let checked = Binary::run(&["check", "--config", &path], &[]).await;
+    assert_eq!((checked.code, checked.stdout), (USAGE, String::new()));
+    let places: Vec<String> = ["2:10: server.listen: ", "3:1: server.port: ", "5:7: tasks.ttl: "]
+        .map(|place| format!("{path}:{place}"))
+        .to_vec();
+    for place in &places {
+        assert!(checked.stderr.contains(place), "{place} in {}", checked.stderr);
+    }
+    assert!(checked.stderr.contains("upstream"), "{}", checked.stderr);
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_there_is_named() {
+    let checked = Binary::run(&["check", "--config", "/no/such/config.toml"], &[]).await;
+    assert_eq!((checked.code, checked.stdout), (USAGE, String::new()));
+    assert!(checked.stderr.contains("/no/such/config.toml"), "{}", checked.stderr);
+    assert!(checked.stderr.contains("No such file"), "{}", checked.stderr);
+}
+
+#[tokio::test]
+async fn the_file_may_come_from_the_environment() {
+    let (_dir, path) = file("[[upstream]]\nurl = \"http://127.0.0.1:3000/mcp\"\n");
+    let checked = Binary::run(&["check"], &[("TASKGATE_CONFIG", &path)]).await;
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    assert!(checked.stdout.starts_with(&path), "{}", checked.stdout);
+}
+
+#[tokio::test]
+async fn only_the_file_counts_not_what_would_win_over_it() {
+    let (_dir, path) = file("[server]\nlisten = \"here\"\n[[upstream]]\nurl = \"http://127.0.0.1:3000/mcp\"\n");
+    let checked = Binary::run(&["check", "--config", &path], &[("TASKGATE_LISTEN", "127.0.0.1:0")]).await;
+    assert_eq!(checked.code, USAGE);
+}
+
+#[tokio::test]
+async fn check_needs_a_file() {
+    let checked = Binary::run(&["check"], &[]).await;
+    assert_eq!((checked.code, checked.stdout), (USAGE, String::new()));
+    assert!(checked.stderr.contains("--config"), "{}", checked.stderr);
+}
+
+#[tokio::test]
+async fn serve_names_the_same_mistakes_as_check() {
+    let (_dir, path) = file(WRONG);
+    let checked = Binary::run(&["check", "--config", &path], &[]).await;
+    let served = Binary::run(&["serve", "--config", &path], &[]).await;
+    assert_eq!((served.code, served.stdout, served.stderr), (USAGE, String::new(), checked.stderr));
+}

@@ -1,0 +1,25 @@
+//! The binary: arguments, environment and file, exit codes, what it prints where, and how it stops.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "../kit/mod.rs"]
+mod kit;
+
+mod check;
+mod demo;
+mod precedence;
+mod serve;
+mod signals;
+
+use tempfile::TempDir;
+
+/// Wrong arguments or configuration.
+const USAGE: Option<i32> = Some(64);
+
+/// A configuration file of this text, and the folder that goes with it.
+fn file(text: &str) -> (TempDir, String) {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("config.toml");
+    std::fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (dir, path)
+}

@@ -1,0 +1,109 @@
+//! `taskgate serve` and what keeps it from starting; the help.
+
+use std::net::TcpListener;
+
+use crate::{
+    USAGE,
+    kit::{Binary, Client, Upstream},
+};
+
+const UPSTREAM: &str = "http://127.0.0.1:9/mcp";
+
+/// Arguments that cannot work: exit code 64, the reason on stderr, nothing on stdout.
+async fn refused(args: &[&str], env: &[(&str, &str)]) -> String {
+    let ended = Binary::run(args, env).await;
+    assert_eq!((ended.code, ended.stdout), (USAGE, String::new()), "{args:?}: {}", ended.stderr);
+    ended.stderr
+}
+
+#[tokio::test]
+async fn serve_without_a_target_says_what_to_give() {
+    let why = refused(&["serve"], &[]).await;
+    for way in ["--upstream", "-- COMMAND", "--config"] {
+        assert!(why.contains(way), "{way} in {why}");
+    }
+}
+
+#[tokio::test]
+async fn serve_with_two_targets_says_so() {
+    let why = refused(&["serve", "--upstream", UPSTREAM, "--", "cat"], &[]).await;
+    assert!(why.contains("not both"), "{why}");
+}
+
+#[tokio::test]
+async fn arguments_that_cannot_be_read_are_named() {
+    for (args, part) in [
+        (&["serve", "--listen", "here", "--upstream", UPSTREAM][..], "--listen"),
+        (&["serve", "--upstream", "ftp://host/mcp"], "ftp"),
+        (&["serve", "--upstream", UPSTREAM, "--allowed-origin", "host"], "--allowed-origin"),
+        (&["serve", "--upstream", UPSTREAM, "--log", "taskgate=loud"], "taskgate=loud"),
+        (&["serve", "--upstream", UPSTREAM, "--log-format", "xml"], "xml"),
+        (&["serve", "--nonsense"], "--nonsense"),
+        (&["nonsense"], "nonsense"),
+    ] {
+        let why = refused(args, &[]).await;
+        assert!(why.contains(part), "{part} in {why}");
+    }
+    let why = refused(&["serve", "--upstream", UPSTREAM], &[("TASKGATE_LISTEN", "there")]).await;
+    assert!(why.contains("there"), "{why}");
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_named_with_what_to_do() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for place in ["--listen", "--admin"] {
+        let other = if place == "--admin" { "--listen" } else { "--admin" };
+        let args = ["serve", "--upstream", UPSTREAM, place, &address, other, "127.0.0.1:0"];
+        let ended = Binary::run(&args, &[]).await;
+        assert_eq!((ended.code, ended.stdout), (Some(1), String::new()));
+        assert!(ended.stderr.contains(&format!("cannot listen on {address}: ")), "{}", ended.stderr);
+        assert!(ended.stderr.contains(place), "{}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn serve_writes_its_log_to_stderr_and_nothing_to_stdout() {
+    let upstream = Upstream::json().await;
+    let url = upstream.url();
+    let args = ["serve", "--upstream", &url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "trace"];
+    let taskgate = Binary::start(&args, &[]);
+    let client = Client::connect(&taskgate.url().await).await;
+    assert!(taskgate.admin().await.starts_with("http://127.0.0.1:"));
+    let id = client.create_id("fail").await;
+    client.until(&id, "failed").await;
+    assert_eq!(client.delete().await.status, 200);
+    taskgate.signal(rustix::process::Signal::TERM);
+    let ended = taskgate.end().await;
+    assert_eq!((ended.code, ended.stdout), (Some(0), String::new()));
+    for part in ["session opened", "the disk is full", "session ended", "stopping"] {
+        assert!(ended.stderr.contains(part), "{part} in {}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn the_log_can_be_json_with_one_object_a_line() {
+    let args = ["serve", "--upstream", UPSTREAM, "--listen", "127.0.0.1:0"];
+    let taskgate = Binary::start(&args, &[("TASKGATE_LOG_FORMAT", "json")]);
+    taskgate.url().await;
+    taskgate.signal(rustix::process::Signal::TERM);
+    let log = taskgate.end().await.stderr;
+    let lines: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines[0]["fields"]["message"].as_str().unwrap().starts_with("listening on http://127.0.0.1:"), "{log}");
+}
+
+#[tokio::test]
+async fn help_names_every_subcommand_and_each_explains_itself() {
+    let help = Binary::run(&["--help"], &[]).await;
+    assert_eq!((help.code, help.stderr), (Some(0), String::new()));
+    for subcommand in ["serve", "check", "demo"] {
+        assert!(help.stdout.contains(&format!("\n  {subcommand} ")), "{}", help.stdout);
+        let own = Binary::run(&[subcommand, "--help"], &[]).await;
+        assert_eq!((own.code, own.stderr), (Some(0), String::new()));
+        assert!(own.stdout.contains(&format!("taskgate {subcommand}")), "{}", own.stdout);
+    }
+    // A part of the demo, not for people.
+    assert!(!help.stdout.contains("demo-server"), "{}", help.stdout);
+    let version = Binary::run(&["--version"], &[]).await;
+    assert_eq!(version.stdout, concat!("taskgate ", env!("CARGO_PKG_VERSION"), "\n"));
+}

@@ -1,0 +1,101 @@
+//! How `taskgate serve` stops.
+
+use rustix::process::Signal;
+use serde_json::json;
+use tokio::net::TcpStream;
+
+use crate::kit::{Binary, Client, Upstream, eventually};
+
+async fn serving(upstream: &Upstream) -> (Binary, Client) {
+    let args = ["serve", "--upstream", &upstream.url(), "--listen", "127.0.0.1:0"];
+    let taskgate = Binary::start(&args, &[]);
+    let client = Client::connect(&taskgate.url().await).await;
+    (taskgate, client)
+}
+
+#[tokio::test]
+async fn sigterm_and_sigint_end_it_with_exit_code_0() {
+    let upstream = Upstream::json().await;
+    for signal in [Signal::TERM, Signal::INT] {
+        let (taskgate, _client) = serving(&upstream).await;
+        taskgate.signal(signal);
+        assert_eq!(taskgate.end().await.code, Some(0), "{signal:?}");
+    }
+    // The sessions were ended upstream as well.
+    assert_eq!(upstream.count("DELETE"), 2);
+}
+
+#[tokio::test]
+async fn sigterm_as_soon_as_it_listens_ends_it_with_exit_code_0() {
+    // Many times: what can go wrong here is over in a moment.
+    for _ in 0..40 {
+        let taskgate = Binary::start(&["serve", "--upstream", "http://127.0.0.1:9/", "--listen", "127.0.0.1:0"], &[]);
+        taskgate.url().await;
+        taskgate.signal(Signal::TERM);
+        assert_eq!(taskgate.end().await.code, Some(0));
+    }
+}
+
+#[tokio::test]
+async fn sigterm_answers_whoever_waits_and_says_why() {
+    let upstream = Upstream::json().await;
+    let (taskgate, client) = serving(&upstream).await;
+    let id = client.create_id("slow").await;
+    let mut waiting = client.stream("tasks/result", json!({ "taskId": id }));
+    waiting.head().await;
+    let caller = client.clone();
+    let calling = tokio::spawn(async move { caller.error("tools/call", json!({ "name": "plain" })).await });
+    let (_slow, _plain) = (upstream.held("slow").await, upstream.held("plain").await);
+    let mut listening = client.get_stream().await;
+    taskgate.signal(Signal::TERM);
+    let waited = waiting.message().await;
+    assert_eq!(waited["error"]["code"], -32603, "{waited}");
+    let why = waited["error"]["message"].as_str().unwrap();
+    assert!(why.contains("taskgate is stopping"), "{why}");
+    let (code, why) = calling.await.unwrap();
+    assert_eq!(code, -32603);
+    assert!(why.contains("session has ended"), "{why}");
+    assert_eq!(listening.next().await, None);
+    assert_eq!(taskgate.end().await.code, Some(0));
+}
+
+#[tokio::test]
+async fn a_task_that_runs_at_sigterm_does_not_go_on_upstream() {
+    let upstream = Upstream::json().await;
+    let (taskgate, client) = serving(&upstream).await;
+    client.create_id("slow").await;
+    let slow = upstream.held("slow").await;
+    taskgate.signal(Signal::TERM);
+    slow.abandoned().await;
+    assert_eq!(taskgate.end().await.code, Some(0));
+    assert_eq!(upstream.count("DELETE"), 1);
+}
+
+#[tokio::test]
+async fn after_sigterm_no_connection_is_accepted() {
+    let upstream = Upstream::json().await;
+    upstream.hold("DELETE");
+    let (taskgate, _client) = serving(&upstream).await;
+    let url = taskgate.url().await;
+    let address = url.trim_start_matches("http://").trim_end_matches("/mcp");
+    taskgate.signal(Signal::TERM);
+    // It is still there, waiting for the end of the session upstream.
+    let delete = upstream.held("DELETE").await;
+    eventually(async || TcpStream::connect(address).await.err()).await;
+    delete.status(200, &[], "");
+    assert_eq!(taskgate.end().await.code, Some(0));
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once() {
+    let upstream = Upstream::json().await;
+    upstream.hold("DELETE");
+    for second in [Signal::TERM, Signal::INT] {
+        let (taskgate, _client) = serving(&upstream).await;
+        taskgate.signal(Signal::TERM);
+        let delete = upstream.held("DELETE").await;
+        taskgate.signal(second);
+        assert_eq!(taskgate.end().await.code, Some(1), "{second:?}");
+        drop(delete);
+    }
+}

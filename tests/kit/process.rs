@@ -1,0 +1,120 @@
+//! The taskgate binary as a process of its own.
+
+use std::{future::ready, process::Stdio, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    process::{Child, Command},
+    task::JoinHandle,
+};
+
+use super::{eventually, soon, within};
+
+/// How long it may take to end: stopping alone may take ten seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running taskgate; killed if the test ends before it.
+pub(crate) struct Binary {
+    child: Child,
+    stdout: Output,
+    stderr: Output,
+}
+
+/// What it left behind.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    /// The exit code; `None` after a signal.
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// What has been written to one of its ends so far.
+struct Output {
+    text: Arc<Mutex<String>>,
+    reading: JoinHandle<()>,
+}
+
+impl Output {
+    fn of(mut end: impl AsyncRead + Unpin + Send + 'static) -> Self {
+        let text = Arc::<Mutex<String>>::default();
+        let into = Arc::clone(&text);
+        let reading = tokio::spawn(async move {
+            let mut bytes = Vec::new();
+            while end.read_buf(&mut bytes).await.unwrap() > 0 {
+                *into.lock() = String::from_utf8_lossy(&bytes).into_owned();
+            }
+        });
+        Self { text, reading }
+    }
+
+    async fn whole(self) -> String {
+        soon(self.reading).await.unwrap();
+        self.text.lock().clone()
+    }
+}
+
+impl Binary {
+    /// Starts it with these arguments and no other `TASKGATE_` variables than these.
+    pub(crate) fn start(args: &[&str], env: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_taskgate"));
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TASKGATE_")) {
+            command.env_remove(name);
+        }
+        command.args(args).envs(env.iter().copied()).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        Self { child, stdout: Output::of(stdout), stderr: Output::of(stderr) }
+    }
+
+    /// Runs it to its end.
+    #[track_caller]
+    pub(crate) fn run(args: &[&str], env: &[(&str, &str)]) -> impl Future<Output = Finished> {
+        Self::start(args, env).end()
+    }
+
+    /// The URL of its endpoint, once it listens.
+    #[track_caller]
+    pub(crate) fn url(&self) -> impl Future<Output = String> {
+        self.logged_after("listening on ")
+    }
+
+    /// The URL of its admin port, once it has one.
+    #[track_caller]
+    pub(crate) fn admin(&self) -> impl Future<Output = String> {
+        self.logged_after("admin on ")
+    }
+
+    /// The rest of the first line of the log with `words` in it.
+    #[track_caller]
+    pub(crate) fn logged_after(&self, words: &str) -> impl Future<Output = String> {
+        let find = move || {
+            let log = self.stderr.text.lock();
+            let (_, rest) = log.split_once(words)?;
+            rest.split_once('\n').map(|(rest, _)| rest.to_owned())
+        };
+        eventually(move || ready(find()))
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().unwrap().try_into().unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub(crate) fn end(mut self) -> impl Future<Output = Finished> {
+        let ending = within(PATIENCE, async move {
+            let status = self.child.wait().await.unwrap();
+            (status, self)
+        });
+        async {
+            let (status, ended) = ending.await;
+            Finished { code: status.code(), stdout: ended.stdout.whole().await, stderr: ended.stderr.whole().await }
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Servers that are child processes: what they are sent, what comes back, and that none of them is left over.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "../kit/mod.rs"]
+mod kit;
+
+mod calls;
+mod dying;
+mod ending;
+mod nasty;
+mod stopping;

@@ -1,0 +1,82 @@
+//! When taskgate itself stops, no process is left behind.
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::kit::{Binary, Children, Client, Script};
+
+async fn serving(children: &Children) -> (Binary, Client) {
+    let args: Vec<&str> = ["serve", "--listen", "127.0.0.1:0", "--"].into_iter().chain(children.command()).collect();
+    let taskgate = Binary::start(&args, &[]);
+    let client = Client::connect(&taskgate.url().await).await;
+    (taskgate, client)
+}
+
+#[tokio::test]
+async fn sigterm_ends_every_child_and_then_taskgate() {
+    let children = Children::new(Script::default());
+    let (taskgate, client) = serving(&children).await;
+    let _second = Client::connect(&taskgate.url().await).await;
+    let id = client.create_id("hold").await;
+    let started = children.started();
+    assert_eq!(started.len(), 2);
+    taskgate.signal(Signal::TERM);
+    assert_eq!(taskgate.end().await.code, Some(0));
+    // They have gone before taskgate has.
+    assert!(started.iter().all(|child| !child.is_alive()), "{id}");
+}
+
+#[tokio::test]
+async fn sigterm_kills_a_child_that_ignores_it() {
+    let children = Children::new(Script { setup: "trap '' TERM", tools: "", after: "while :; do sleep 1; done" });
+    let (taskgate, _client) = serving(&children).await;
+    let child = children.only().await;
+    taskgate.signal(Signal::TERM);
+    assert_eq!(taskgate.end().await.code, Some(0));
+    assert!(!child.is_alive());
+}
+
+#[tokio::test]
+async fn sigterm_ends_what_children_have_started() {
+    let children = Children::new(Script { setup: "sleep 60 & sleep 60 &", ..Script::default() });
+    let (taskgate, _client) = serving(&children).await;
+    let child = children.only().await;
+    taskgate.signal(Signal::TERM);
+    assert_eq!(taskgate.end().await.code, Some(0));
+    assert!(!child.is_alive());
+}
+
+#[tokio::test]
+async fn a_child_that_was_deleted_just_before_sigterm_is_not_forgotten() {
+    let children = Children::new(Script { setup: "trap '' TERM", tools: "", after: "while :; do sleep 1; done" });
+    let (taskgate, client) = serving(&children).await;
+    let child = children.only().await;
+    client.delete().await;
+    taskgate.signal(Signal::TERM);
+    assert_eq!(taskgate.end().await.code, Some(0));
+    assert!(!child.is_alive());
+}
+
+#[tokio::test]
+async fn a_child_ends_by_itself_when_taskgate_is_killed() {
+    let children = Children::new(Script::default());
+    let (taskgate, _client) = serving(&children).await;
+    let child = children.only().await;
+    taskgate.signal(Signal::KILL);
+    assert_eq!(taskgate.end().await.code, None);
+    child.gone().await;
+}
+
+#[tokio::test]
+async fn a_child_that_is_still_starting_ends_with_taskgate_and_so_does_what_it_has_started() {
+    let children = Children::new(Script { setup: "sleep 60 & exec sleep 60", ..Script::default() });
+    let args: Vec<&str> = ["serve", "--listen", "127.0.0.1:0", "--"].into_iter().chain(children.command()).collect();
+    let taskgate = Binary::start(&args, &[]);
+    let client = Client::new(&taskgate.url().await);
+    let asking = tokio::spawn(async move { client.ask_to_initialize("2025-11-25", json!({})).await });
+    let child = children.only().await;
+    taskgate.signal(Signal::TERM);
+    assert_eq!(taskgate.end().await.code, Some(0));
+    assert!(!child.is_alive());
+    asking.abort();
+}
