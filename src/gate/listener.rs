@@ -25,6 +25,7 @@ use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer, Expos
 use super::{
     Endpoint, Gate,
     headers::{PROTOCOL_VERSION, SESSION_ID},
+    inline::Inline,
     origin::CheckOriginLayer,
 };
 
@@ -97,7 +98,7 @@ fn connect(gate: &Arc<Gate>, layers: &Layers, connections: &GracefulShutdown, st
     let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).into_owned();
     let connection = connections.watch(connection);
     tokio::spawn(async move {
-        let mut connection = std::pin::pin!(connection);
+        let mut connection = std::pin::pin!(Inline::new(connection));
         // hyper's own timeout begins when it knows the version of HTTP; until the first request this one holds.
         let first = tokio::time::timeout(HEAD_TIMEOUT, until_called(connection.as_mut(), &called)).await;
         let ended = match first {

@@ -5,6 +5,7 @@ mod body;
 mod delete;
 mod get;
 mod headers;
+mod inline;
 mod intake;
 mod listener;
 mod origin;

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use hyper::body::Incoming;
 
 use super::{
     Body, Gate, Response,
     headers::{SESSION_ID, accepts_answers, end_to_end, is_json, speaks_version},
-    intake::Intake,
+    intake,
     refuse::{Refusal, json, rpc_error},
     sse::{self, Events},
 };
@@ -33,12 +34,12 @@ impl Gate {
         upstream: usize,
         principal: Option<Arc<str>>,
         headers: HeaderMap,
-        body: Intake,
+        body: Incoming,
     ) -> Result<Response, Refusal> {
         is_json(&headers)?;
         accepts_answers(&headers)?;
         speaks_version(&headers)?;
-        let body = body.read(self.max_body).await?;
+        let body = intake::read(body, self.max_body).await?;
         if nests_too_deep(&body) {
             return Err(Refusal::too_deep(MAX_DEPTH));
         }

@@ -16,7 +16,7 @@ use http::{Method, Request, request::Parts};
 use hyper::body::Incoming;
 use tower::Service;
 
-use super::{Gate, Response, intake::Intake, refuse::Refusal};
+use super::{Gate, Response, refuse::Refusal};
 
 /// The endpoint as one connection sees it.
 #[derive(Clone, Debug)]
@@ -46,7 +46,6 @@ impl Service<Request<Incoming>> for Endpoint {
             Err(refusal) => return Box::pin(ready(Ok(refusal.into_response(&gate.observer)))),
         };
         let (Parts { method, headers, .. }, body) = request.into_parts();
-        let body = Intake::start(body);
         // One box with the future of one method: this is allocated for every request.
         match method {
             Method::POST => Box::pin(async move {
