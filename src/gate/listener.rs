@@ -12,22 +12,15 @@ use std::{
     time::Duration,
 };
 
-use http::header;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{conn::auto, graceful::GracefulShutdown},
     service::TowerToHyperService,
 };
 use tokio::net::{TcpListener, TcpStream};
-use tower::{Layer, layer::util::Stack};
-use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer, ExposeHeaders};
+use tower::Layer;
 
-use super::{
-    Endpoint, Gate,
-    headers::{PROTOCOL_VERSION, SESSION_ID},
-    inline::Inline,
-    origin::CheckOriginLayer,
-};
+use super::{Endpoint, Gate, inline::Inline, origin::CheckOriginLayer};
 
 /// How long a request's head may take to arrive, and an idle connection to send one.
 const HEAD_TIMEOUT: Duration = Duration::from_mins(1);
@@ -38,7 +31,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves the endpoint on `listener` until `stop` resolves and the connections have ended.
 pub async fn serve(gate: Arc<Gate>, listener: TcpListener, stop: impl Future<Output = ()>) {
-    let layers = layers(&gate);
+    let layers = CheckOriginLayer::new(Arc::clone(&gate));
     let connections = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
     loop {
@@ -72,21 +65,13 @@ pub(super) async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
-type Layers = Stack<CorsLayer, CheckOriginLayer>;
-
-/// From the outside in: refuse what comes from a foreign site, then answer browsers of allowed ones. CORS stands
-/// inside because every Origin that has passed the check is allowed.
-fn layers(gate: &Arc<Gate>) -> Layers {
-    let cors = CorsLayer::new()
-        .allow_origin(AllowOrigin::mirror_request())
-        .allow_methods(AllowMethods::list([http::Method::GET, http::Method::POST, http::Method::DELETE]))
-        .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers(ExposeHeaders::list([SESSION_ID, PROTOCOL_VERSION, header::WWW_AUTHENTICATE]))
-        .max_age(Duration::from_hours(1));
-    Stack::new(cors, CheckOriginLayer(Arc::clone(gate)))
-}
-
-fn connect(gate: &Arc<Gate>, layers: &Layers, connections: &GracefulShutdown, stream: TcpStream, peer: IpAddr) {
+fn connect(
+    gate: &Arc<Gate>,
+    layers: &CheckOriginLayer,
+    connections: &GracefulShutdown,
+    stream: TcpStream,
+    peer: IpAddr,
+) {
     // Answers are written whole; waiting for more would only delay them.
     let _ = stream.set_nodelay(true);
     let called = Arc::<AtomicBool>::default();

@@ -1,42 +1,72 @@
-//! The layer that refuses foreign Host and Origin headers, before anything else looks at a request.
+//! The layer that refuses foreign Host and Origin headers, before anything else looks at a request, and answers the
+//! browsers of allowed origins with CORS.
 
 use std::{
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use futures_util::future::{Either, Ready, ready};
-use http::Request;
+use http::{Method, Request, header};
 use tower::{Layer, Service};
+use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, Cors, CorsLayer, ExposeHeaders};
 
-use super::{Gate, Response, refuse::Refusal};
+use super::{
+    Gate, Response,
+    headers::{PROTOCOL_VERSION, SESSION_ID},
+    refuse::Refusal,
+};
+
+/// How long a browser may remember the answer to its preflight.
+const REMEMBER: Duration = Duration::from_hours(1);
 
 /// Puts [`CheckOrigin`] in front of a service.
 #[derive(Clone, Debug)]
-pub(super) struct CheckOriginLayer(pub Arc<Gate>);
+pub(super) struct CheckOriginLayer {
+    gate: Arc<Gate>,
+    cors: CorsLayer,
+}
 
-/// Refuses with 403 what the Host and Origin checks do not accept.
+/// Refuses with 403 what the Host and Origin checks do not accept. Only requests with an Origin go through CORS, where
+/// every Origin that has passed the check is allowed.
 #[derive(Clone, Debug)]
 pub(super) struct CheckOrigin<S> {
     gate: Arc<Gate>,
     inner: S,
+    browsers: Cors<S>,
 }
 
-impl<S> Layer<S> for CheckOriginLayer {
+impl CheckOriginLayer {
+    pub(super) fn new(gate: Arc<Gate>) -> Self {
+        let cors = CorsLayer::new()
+            .allow_origin(AllowOrigin::mirror_request())
+            .allow_methods(AllowMethods::list([Method::GET, Method::POST, Method::DELETE]))
+            .allow_headers(AllowHeaders::mirror_request())
+            .expose_headers(ExposeHeaders::list([SESSION_ID, PROTOCOL_VERSION, header::WWW_AUTHENTICATE]))
+            .max_age(REMEMBER);
+        Self { gate, cors }
+    }
+}
+
+impl<S: Clone> Layer<S> for CheckOriginLayer {
     type Service = CheckOrigin<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        CheckOrigin { gate: Arc::clone(&self.0), inner }
+        let browsers = self.cors.layer(inner.clone());
+        CheckOrigin { gate: Arc::clone(&self.gate), inner, browsers }
     }
 }
 
 impl<S, B> Service<Request<B>> for CheckOrigin<S>
 where
     S: Service<Request<B>, Response = Response>,
+    Cors<S>: Service<Request<B>, Response = Response, Error = S::Error>,
 {
     type Response = Response;
     type Error = S::Error;
-    type Future = Either<S::Future, Ready<Result<Response, S::Error>>>;
+    type Future =
+        Either<Either<S::Future, <Cors<S> as Service<Request<B>>>::Future>, Ready<Result<Response, S::Error>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -44,7 +74,10 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         match self.gate.hosts.check(request.uri(), request.headers()) {
-            Ok(()) => Either::Left(self.inner.call(request)),
+            Ok(()) if request.headers().contains_key(header::ORIGIN) => {
+                Either::Left(Either::Right(self.browsers.call(request)))
+            }
+            Ok(()) => Either::Left(Either::Left(self.inner.call(request))),
             Err(refused) => {
                 let response = Refusal::foreign(&refused).into_response(&self.gate.observer);
                 Either::Right(ready(Ok(response)))
