@@ -17,7 +17,7 @@ use crate::identity::Owner;
 /// A store's answer in the making.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A task on its way out of the store must be known to no one before its waiters have been told; see [`Store::watch`].
+/// Where tasks are kept. A change, or the removal, of a task wakes those who watch it; see [`Store::watch`].
 ///
 /// # Contract
 /// - What a method has returned is committed: a later call, from whatever process shares the store, sees it.
