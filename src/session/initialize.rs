@@ -19,7 +19,7 @@ use crate::{
     observe::Observer,
     upstream::{Exchange, Failure, Inbound, Item, Link, MAX_MESSAGE, Outgoing, Purpose, Server},
     wire::{
-        Edits, Message, Parts, RpcError, Version,
+        ClientCapabilities, Edits, Message, Parts, RpcError, Version,
         legacy::{SERVER_CAPABILITY, declares_tool_tasks},
         message::Outcome,
         object::{Members, quote, unquote},
@@ -75,7 +75,7 @@ impl Opening<'_> {
         let requested = requested_version(request).map_err(Refusal::Invalid)?;
         // Section "Version Negotiation": the version asked for if it is spoken, else the latest.
         let version = Version::parse(&requested).unwrap_or(Version::LATEST);
-        let inbound = inbound(self.observer);
+        let inbound = inbound(ClientCapabilities::of(request), self.observer);
         let link = self.server.connect(inbound.clone()).map_err(Refusal::Failed)?;
         let mut handshake = Handshake { link: Arc::clone(&link), headers: headers.clone(), finished: false };
         let done = self.handshake(request, version, &inbound, &link, &headers).await;

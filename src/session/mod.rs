@@ -27,7 +27,7 @@ pub use translate::{for_client, with_id};
 use crate::{
     identity::Owner,
     upstream::{Exchanges, Failure, Inbound, Link, Outbox},
-    wire::{Edits, Message, Version, object::Members},
+    wire::{ClientCapabilities, Edits, Message, Version, object::Members},
 };
 
 /// How long an upstream may still answer a request that was cancelled before its connection is dropped.
@@ -208,10 +208,11 @@ impl Drop for Use {
 }
 
 /// What links and exchanges of one session are made of.
-fn inbound(observer: &Arc<crate::observe::Observer>) -> Inbound {
+fn inbound(client: ClientCapabilities, observer: &Arc<crate::observe::Observer>) -> Inbound {
     Inbound {
         exchanges: Exchanges::new(Arc::clone(observer)),
         listener: Arc::default(),
+        client,
         observer: Arc::clone(observer),
     }
 }

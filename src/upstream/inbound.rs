@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Answer, Exchanges, Outbox, outbox::Pushed};
 use crate::{
     observe::{Observer, events},
-    wire::{Kind, Message, Method, message::echoed_number, object::Members},
+    wire::{ClientCapabilities, Kind, Message, Method, message::echoed_number, object::Members},
 };
 
 /// What a link needs to hand over what its upstream sends.
@@ -15,6 +15,8 @@ pub struct Inbound {
     pub exchanges: Arc<Exchanges>,
     /// What belongs to no request: the client's GET stream.
     pub listener: Arc<Outbox<()>>,
+    /// What the client can be asked.
+    pub client: ClientCapabilities,
     /// Where to report.
     pub observer: Arc<Observer>,
 }

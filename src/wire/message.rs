@@ -14,7 +14,7 @@ pub struct Message {
     bytes: Bytes,
     kind: Kind,
     id: Option<Range<usize>>,
-    method: Option<(Method, Range<usize>)>,
+    method: Option<Method>,
     params: Option<Range<usize>>,
     outcome: Option<(Outcome, Range<usize>)>,
 }
@@ -101,7 +101,7 @@ impl Message {
             Some(raw) => {
                 let name: Cow<'_, str> =
                     serde_json::from_str(raw.get()).map_err(|_| invalid("\"method\" must be a string"))?;
-                Some((Method::of(&name), span(raw)))
+                Some(Method::of(&name))
             }
         };
         let outcome = match (envelope.result, envelope.error) {
@@ -158,13 +158,7 @@ impl Message {
     /// The method, [`Method::Other`] for a response too.
     #[must_use]
     pub fn method(&self) -> Method {
-        self.method.as_ref().map_or(Method::Other, |(method, _)| *method)
-    }
-
-    /// The method's name as raw JSON, quotes included, for logs.
-    #[must_use]
-    pub fn method_raw(&self) -> &str {
-        self.method.as_ref().map_or("", |(_, span)| self.part(span))
+        self.method.unwrap_or(Method::Other)
     }
 
     /// The raw JSON of the id.

@@ -5,8 +5,6 @@
 pub enum Method {
     /// `initialize`
     Initialize,
-    /// `notifications/initialized`
-    Initialized,
     /// `tools/list`
     ToolsList,
     /// `tools/call`
@@ -27,6 +25,14 @@ pub enum Method {
     LogMessage,
     /// `notifications/tasks/status`
     TaskStatus,
+    /// `elicitation/create`, of a server
+    Elicit,
+    /// `sampling/createMessage`, of a server
+    CreateMessage,
+    /// `roots/list`, of a server
+    ListRoots,
+    /// `ping`
+    Ping,
     /// `server/discover`, which only the modern revisions have
     Discover,
     /// Any other method.
@@ -39,7 +45,6 @@ impl Method {
     pub fn of(name: &str) -> Self {
         match name {
             "initialize" => Self::Initialize,
-            "notifications/initialized" => Self::Initialized,
             "tools/list" => Self::ToolsList,
             "tools/call" => Self::ToolsCall,
             "tasks/get" => Self::TasksGet,
@@ -50,6 +55,10 @@ impl Method {
             "notifications/progress" => Self::Progress,
             "notifications/message" => Self::LogMessage,
             "notifications/tasks/status" => Self::TaskStatus,
+            "elicitation/create" => Self::Elicit,
+            "sampling/createMessage" => Self::CreateMessage,
+            "roots/list" => Self::ListRoots,
+            "ping" => Self::Ping,
             "server/discover" => Self::Discover,
             _ => Self::Other,
         }

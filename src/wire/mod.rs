@@ -3,6 +3,7 @@
 //! Messages are never turned into typed models and back, because that loses what the model does not know. A
 //! [`Message`] is the received bytes plus the spans of the envelope's members; every edit is a byte splice.
 
+pub mod capabilities;
 pub mod depth;
 pub mod error;
 pub mod legacy;
@@ -14,6 +15,7 @@ pub mod splice;
 pub mod sse;
 pub mod version;
 
+pub use capabilities::ClientCapabilities;
 pub use error::{RpcError, code};
 pub use message::{Kind, Malformed, Message};
 pub use method::Method;
