@@ -74,7 +74,7 @@ impl App {
             None => None,
         };
         let store = MemoryStore::new(config.tasks.max_tasks_per_owner, config.tasks.max_tasks);
-        let limits = Limits { max_waiters: config.tasks.max_waiters };
+        let limits = Limits { max_waiters: config.tasks.max_waiters, max_outbox: config.server.max_outbox };
         let upstreams: Vec<_> = config.upstreams.into_iter().map(upstream).collect::<Result<_, _>>()?;
         let paths: HashMap<_, _> = upstreams.iter().enumerate().map(|(at, up)| (up.path.clone(), at)).collect();
         let server = config.server;
@@ -86,6 +86,7 @@ impl App {
             upstreams,
             paths,
             max_body: server.max_body,
+            max_outbox: server.max_outbox,
             observer,
         };
         Ok(Self { gate: Arc::new(gate), listener, admin, ready, session_idle: server.session_idle })
@@ -112,7 +113,7 @@ impl App {
         }
         let mut keepers = JoinSet::new();
         keepers.spawn(sweep(Arc::clone(&gate), session_idle));
-        keepers.spawn(listen_for_silence(Arc::clone(&gate)));
+        keepers.spawn(tick(Arc::clone(&gate)));
         let stop = async {
             stop.await;
             ready.store(false, Ordering::Release);
@@ -124,11 +125,11 @@ impl App {
 /// A request that has waited for one to two of these intervals is answered with a stream, for its heartbeats.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Keeps an eye on silence.
-async fn listen_for_silence(gate: Arc<Gate>) {
+/// Keeps an eye on silence, and on what nobody has come back for.
+async fn tick(gate: Arc<Gate>) {
     loop {
         tokio::time::sleep(SILENCE).await;
-        gate.tell_silence();
+        gate.tick();
     }
 }
 
@@ -152,10 +153,10 @@ fn url(listener: &TcpListener) -> String {
 }
 
 fn upstream(configured: config::Upstream) -> Result<gate::Upstream, StartError> {
-    let config::Upstream { path, target, native, policy } = configured;
+    let config::Upstream { path, target, native, status_notifications, policy } = configured;
     let server = match target {
         Target::Url(uri) => Server::Http(Box::new(http::Server::new(uri).map_err(StartError::Upstream)?)),
         Target::Command { program, args } => Server::Stdio(stdio::Server::new(program, args)),
     };
-    Ok(gate::Upstream { path, server, native, policy })
+    Ok(gate::Upstream { path, server, native, status_notifications, policy })
 }

@@ -142,7 +142,7 @@ fn an_unset_key_has_its_default() {
     let Config { server, auth, tasks, upstreams } = valid(ONE);
     assert_eq!(server.listen.to_string(), "127.0.0.1:8808");
     assert_eq!(server.admin, None);
-    assert_eq!((server.max_body, server.max_sessions), (4 * 1024 * 1024, 10_000));
+    assert_eq!((server.max_body, server.max_outbox, server.max_sessions), (4 << 20, 1 << 20, 10_000));
     assert_eq!(server.session_idle, Duration::from_mins(30));
     assert_eq!(auth, Auth::None);
     assert_eq!((tasks.max_tasks_per_owner, tasks.max_tasks, tasks.max_waiters), (1000, 100_000, 256));
@@ -156,6 +156,7 @@ fn an_unset_key_has_its_default() {
         max_ttl: Duration::from_hours(24),
         poll_interval: Duration::from_secs(2),
         timeout: Duration::from_hours(1),
+        input_timeout: Duration::from_hours(1),
         max_running: 32,
         max_queued: 256,
         max_result: 16 * 1024 * 1024,
@@ -174,7 +175,7 @@ fn every_key_takes_effect() {
     );
     assert_eq!(server.allowed_hosts, ["mcp.example.com", "mcp.example.com:8443", "[::1]:80"]);
     assert_eq!(server.allowed_origins, ["https://app.example.com", "http://localhost:5173", "vscode-webview://panel"]);
-    assert_eq!((server.max_body, server.max_sessions), (1 << 20, 1));
+    assert_eq!((server.max_body, server.max_outbox, server.max_sessions), (1 << 20, 64 << 10, 1));
     assert_eq!(server.session_idle, Duration::from_mins(90));
     let Auth::Header { name, trusted_peers } = auth else { panic!("{auth:?}") };
     assert_eq!(name, "x-forwarded-user");
@@ -194,6 +195,7 @@ fn every_key_takes_effect() {
         max_ttl: Duration::from_hours(365 * 24),
         poll_interval: Duration::from_millis(500),
         timeout: Duration::from_mins(2),
+        input_timeout: Duration::from_mins(3),
         max_running: 1,
         max_queued: 0,
         max_result: 1000,

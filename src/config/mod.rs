@@ -53,6 +53,8 @@ pub struct Server {
     pub allowed_origins: Vec<String>,
     /// Largest request body, in bytes.
     pub max_body: usize,
+    /// Most bytes that wait for one reader: a GET stream, or the stream that answers a request.
+    pub max_outbox: usize,
     /// Most sessions alive at once.
     pub max_sessions: usize,
     /// A session that is silent for so long ends.
@@ -93,6 +95,8 @@ pub struct Upstream {
     pub target: Target,
     /// What happens to tasks that the server offers itself.
     pub native: Native,
+    /// Whether clients are sent `notifications/tasks/status`.
+    pub status_notifications: bool,
     /// What holds for each of its tools.
     pub policy: Policy,
 }
@@ -136,6 +140,8 @@ pub struct Tool {
     pub poll_interval: Duration,
     /// How long one call may run.
     pub timeout: Duration,
+    /// How long a question of the server to the client may stay without an answer.
+    pub input_timeout: Duration,
     /// Most calls of one tool that run as tasks at once.
     pub max_running: usize,
     /// Most calls of one tool that wait for their turn; 0 refuses instead of queueing.
@@ -189,6 +195,7 @@ impl Default for Server {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             max_body: 4 << 20,
+            max_outbox: 1 << 20,
             max_sessions: 10_000,
             session_idle: Duration::from_mins(30),
         }
@@ -210,6 +217,7 @@ impl Default for Tool {
             max_ttl: Duration::from_hours(24),
             poll_interval: Duration::from_secs(2),
             timeout: Duration::from_hours(1),
+            input_timeout: Duration::from_hours(1),
             max_running: 32,
             max_queued: 256,
             max_result: 16 << 20,

@@ -14,6 +14,7 @@ pub(super) fn read(mut section: Section<'_>) -> Server {
         allowed_hosts: section.list("allowed_hosts", text_as(allowed_host)).unwrap_or_default(),
         allowed_origins: section.list("allowed_origins", text_as(allowed_origin)).unwrap_or_default(),
         max_body: section.get("max_body", size).unwrap_or(default.max_body),
+        max_outbox: section.get("max_outbox", size).unwrap_or(default.max_outbox),
         max_sessions: section.get("max_sessions", count(1)).unwrap_or(default.max_sessions),
         session_idle: section.get("session_idle", duration).unwrap_or(default.session_idle),
     };

@@ -17,6 +17,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("max_tasks", PROCESS),
     ("max_tasks_per_owner", PROCESS),
     ("max_waiters", PROCESS),
+    ("status_notifications", "holds for a whole upstream, not for a tool; set it in [[upstream]]"),
     ("native", "holds for a whole upstream, not for a tool; set it in [[upstream]] or in [tasks]"),
 ];
 
@@ -88,6 +89,7 @@ fn tool(section: &mut Section<'_>, default: &Tool, origin: &str) -> Tool {
         max_ttl: max_ttl.unwrap_or(default.max_ttl),
         poll_interval: section.get("poll_interval", duration).unwrap_or(default.poll_interval),
         timeout: section.get("timeout", duration).unwrap_or(default.timeout),
+        input_timeout: section.get("input_timeout", duration).unwrap_or(default.input_timeout),
         max_running: section.get("max_running", count(1)).unwrap_or(default.max_running),
         max_queued: section.get("max_queued", count(0)).unwrap_or(default.max_queued),
         max_result: section.get("max_result", size).unwrap_or(default.max_result),

@@ -7,14 +7,14 @@ use http::uri::PathAndQuery;
 
 use super::reader::{Entry, Section};
 use super::tasks::{self, Defaults};
-use super::values::{text, text_as};
+use super::values::{flag, text, text_as};
 use super::{Native, Policy, Target, Upstream};
 
 const DEFAULT_PATH: &str = "/mcp";
 
 impl Upstream {
     pub(super) fn new(target: Target, native: Native, policy: Policy) -> Self {
-        Self { path: DEFAULT_PATH.to_owned(), target, native, policy }
+        Self { path: DEFAULT_PATH.to_owned(), target, native, status_notifications: true, policy }
     }
 }
 
@@ -57,6 +57,7 @@ fn read_block(
     let url = section.entry("url");
     let command = section.entry("command");
     let native = tasks::native(&mut section, defaults.native);
+    let status_notifications = section.get("status_notifications", flag).unwrap_or(true);
     let tools = section.table("tools");
     let policy = tasks::policy(&tools, &defaults.tool);
 
@@ -89,7 +90,7 @@ fn read_block(
         }
     };
     section.finish();
-    Some(Upstream { path: path?, target: replacement.or(target)?, native, policy })
+    Some(Upstream { path: path?, target: replacement.or(target)?, native, status_notifications, policy })
 }
 
 fn path(text: &str) -> Result<String, String> {

@@ -22,6 +22,11 @@ pub(super) fn text(value: &DeValue<'_>) -> Result<String, String> {
     value.as_str().map_or_else(|| expected("a string", value), |text| Ok(text.to_owned()))
 }
 
+/// `true` or `false`.
+pub(super) fn flag(value: &DeValue<'_>) -> Result<bool, String> {
+    value.as_bool().map_or_else(|| expected("true or false", value), Ok)
+}
+
 /// Text that `convert` understands.
 pub(super) fn text_as<T>(convert: impl Fn(&str) -> Result<T, String>) -> impl Fn(&DeValue<'_>) -> Result<T, String> {
     move |value| convert(&text(value)?)

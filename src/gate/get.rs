@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use futures_util::stream;
 use http::HeaderMap;
 
 use super::{
     Gate, Response,
-    headers::{accepts_stream, end_to_end, speaks_version},
+    headers::{LAST_EVENT_ID, accepts_stream, end_to_end, speaks_version},
     refuse::Refusal,
-    sse::{self, Events},
+    sse,
 };
-use crate::upstream::Item;
 
 impl Gate {
     pub(super) fn get(
@@ -23,23 +21,18 @@ impl Gate {
         accepts_stream(&headers)?;
         speaks_version(&headers)?;
         let session = self.session(upstream, principal, &headers)?;
-        if session.is_lost() {
-            return Err(Refusal::unknown_session());
-        }
-        let replaced = session.listen(end_to_end(headers));
-        let listener = session.listener().attach();
-        let documents = stream::unfold((listener, replaced), |(listener, replaced)| async move {
-            let item = tokio::select! {
-                // Looked at first: a stream that was replaced must not take the newer one's place as the reader.
-                biased;
-                () = replaced.cancelled() => return None,
-                item = listener.next() => item?,
-            };
-            match item {
-                Item::Message(message) => Some((message.bytes().clone(), (listener, replaced))),
-                Item::Silence | Item::End(()) => None,
+        let connection = match headers.get(LAST_EVENT_ID) {
+            Some(id) => {
+                let resumed = id.to_str().ok().and_then(|id| session.streams().resume(id));
+                let lost = session.is_lost();
+                resumed.ok_or_else(if lost { Refusal::unknown_session } else { Refusal::unknown_event })?
             }
-        });
-        Ok(sse::response(Events::new(documents, session.hold())))
+            None if session.is_lost() => return Err(Refusal::unknown_session()),
+            None => {
+                session.listen_upstream(end_to_end(headers));
+                session.streams().listen(|| self.engine.listener(&session))
+            }
+        };
+        Ok(sse::response(connection, session.hold()))
     }
 }

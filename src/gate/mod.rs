@@ -1,6 +1,7 @@
 //! HTTP in, HTTP out: the MCP endpoint towards clients (revision 2025-11-25, "Streamable HTTP").
 
 pub mod admin;
+mod answer;
 mod body;
 mod delete;
 mod get;
@@ -12,6 +13,7 @@ mod origin;
 mod post;
 mod refuse;
 mod service;
+mod session;
 mod sse;
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
@@ -53,6 +55,8 @@ pub struct Gate {
     pub paths: HashMap<String, usize>,
     /// The largest request body, in bytes.
     pub max_body: usize,
+    /// How many bytes may wait for one reader.
+    pub max_outbox: usize,
     /// Where to report.
     pub observer: Arc<Observer>,
 }
@@ -66,6 +70,8 @@ pub struct Upstream {
     pub server: Server,
     /// What to do about tasks of its own.
     pub native: Native,
+    /// Whether clients are told of changes of a task's state.
+    pub status_notifications: bool,
     /// The policy of its tools.
     pub policy: Policy,
 }
@@ -130,10 +136,11 @@ impl Gate {
         }
     }
 
-    /// Tells the requests that have waited for long that nothing has come yet, so that heartbeats begin.
-    pub fn tell_silence(&self) {
+    /// Tells the requests that have waited for long that nothing has come yet, so that heartbeats begin, and lets go of
+    /// streams that nobody has come back for. To be called every few seconds.
+    pub fn tick(&self) {
         for session in self.sessions.all() {
-            session.tell_silence();
+            session.tick();
         }
     }
 

@@ -135,6 +135,13 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, "no_session_id", message)
     }
 
+    /// 400 for a stream that cannot be resumed.
+    pub(super) fn unknown_event() -> Self {
+        let message = "Bad request: the Last-Event-ID names no stream of this session that can still be resumed; \
+                       open a new stream without it, and ask for the results of tasks with tasks/result";
+        Self::new(StatusCode::BAD_REQUEST, "last_event_id", message)
+    }
+
     /// 404, section "Session Management" 3.
     pub(super) fn unknown_session() -> Self {
         let message = "Session not found: it has ended or never was; start a new one with initialize";
@@ -163,10 +170,4 @@ pub(super) fn json(body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
-}
-
-/// A JSON-RPC error in answer to a request that was understood: always with status 200, because clients take any other
-/// status for a fault of the connection and drop every request on it.
-pub(super) fn rpc_error(id: &str, error: &RpcError) -> Response {
-    json(error.to_response(Some(id)))
 }

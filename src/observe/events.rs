@@ -186,6 +186,31 @@ impl Event for UnknownResponse {
     }
 }
 
+/// A task asks its client something.
+#[derive(Debug)]
+pub struct QuestionAsked {
+    /// The task.
+    pub task: uuid::Uuid,
+}
+
+impl Event for QuestionAsked {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.questions.inc();
+        tracing::debug!(task = %self.task, "task waits for input");
+    }
+}
+
+/// A client answered a question that is not open, or not its own.
+#[derive(Debug)]
+pub struct UnknownAnswer;
+
+impl Event for UnknownAnswer {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.unknown_answers.inc();
+        tracing::warn!("an answer to no open question was dropped");
+    }
+}
+
 /// An upstream sent progress under a token that no request in flight has.
 #[derive(Debug)]
 pub struct UnknownProgress;

@@ -69,6 +69,8 @@ pub struct Metrics {
     pub tasks_kept: Gauge,
     pub requests_refused: Family<ReasonLabels, Counter>,
     pub exchange_failures: Counter,
+    pub questions: Counter,
+    pub unknown_answers: Counter,
     pub unknown_responses: Counter,
     pub unknown_progress: Counter,
     pub messages_dropped: Counter,
@@ -96,6 +98,8 @@ impl Default for Metrics {
         let sessions_opened = counter("sessions_opened", "Sessions that were opened");
         let tasks_created = counter("tasks_created", "Tasks that were acknowledged");
         let exchange_failures = counter("exchange_failures", "Plain requests to which an upstream gave no response");
+        let questions = counter("questions", "Requests of upstreams to clients in the course of tasks");
+        let unknown_answers = counter("unknown_answers", "Answers to no open question of a task, dropped");
         let unknown_responses = counter("unknown_responses", "Late or unknown responses of an upstream, dropped");
         let unknown_progress = counter("unknown_progress", "Progress of an upstream under an unknown token, dropped");
         let messages_dropped = counter("messages_dropped", "Messages dropped because their reader was too slow");
@@ -121,6 +125,8 @@ impl Default for Metrics {
             tasks_kept,
             requests_refused,
             exchange_failures,
+            questions,
+            unknown_answers,
             unknown_responses,
             unknown_progress,
             messages_dropped,

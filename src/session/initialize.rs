@@ -12,7 +12,7 @@ use http::HeaderMap;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Session, Tasks, inbound};
+use super::{Session, Streams, Tasks, inbound};
 use crate::{
     config::Native,
     identity::Owner,
@@ -40,6 +40,8 @@ pub struct Opening<'a> {
     pub native: Native,
     /// The principal, if there is one.
     pub principal: Option<Arc<str>>,
+    /// How many bytes may wait for one reader of the client's.
+    pub max_outbox: usize,
     /// Where to report.
     pub observer: &'a Arc<Observer>,
 }
@@ -57,7 +59,7 @@ pub struct Opened {
 
 /// No session came about.
 #[derive(Debug)]
-pub enum Refusal {
+pub enum NotOpened {
     /// The request was wrong.
     Invalid(RpcError),
     /// The upstream answered with an error, which is the client's answer, under its id.
@@ -70,19 +72,19 @@ impl Opening<'_> {
     /// Initialises a session upstream with the client's own `initialize`.
     ///
     /// # Errors
-    /// [`Refusal`]
-    pub async fn open(self, request: &Message, headers: HeaderMap) -> Result<Opened, Refusal> {
-        let requested = requested_version(request).map_err(Refusal::Invalid)?;
+    /// [`NotOpened`]
+    pub async fn open(self, request: &Message, headers: HeaderMap) -> Result<Opened, NotOpened> {
+        let requested = requested_version(request).map_err(NotOpened::Invalid)?;
         // Section "Version Negotiation": the version asked for if it is spoken, else the latest.
         let version = Version::parse(&requested).unwrap_or(Version::LATEST);
-        let inbound = inbound(ClientCapabilities::of(request), self.observer);
-        let link = self.server.connect(inbound.clone()).map_err(Refusal::Failed)?;
+        let inbound = inbound(ClientCapabilities::of(request), self.max_outbox, self.observer);
+        let link = self.server.connect(inbound.clone()).map_err(NotOpened::Failed)?;
         let mut handshake = Handshake { link: Arc::clone(&link), headers: headers.clone(), finished: false };
         let done = self.handshake(request, version, &inbound, &link, &headers).await;
         let (answer, upstream_version, streams) = done?;
         let id = Uuid::new_v4();
         let edited = self.edit(&answer, request, version);
-        let (answer, tasks) = edited.map_err(|why| Refusal::Failed(Failure::BadAnswer(why)))?;
+        let (answer, tasks) = edited.map_err(|why| NotOpened::Failed(Failure::BadAnswer(why)))?;
         link.agreed(upstream_version);
         handshake.finished = true;
         let session = Session {
@@ -96,7 +98,8 @@ impl Opening<'_> {
             tasks,
             inbound,
             link,
-            reader: parking_lot::Mutex::default(),
+            // What was sent last is kept beside what waits.
+            streams: Streams::new(self.max_outbox / 4, version.interrupts_streams()),
             opened: Instant::now(),
             last_used: AtomicU64::new(0),
             uses: AtomicUsize::new(0),
@@ -113,18 +116,18 @@ impl Opening<'_> {
         inbound: &Inbound,
         link: &Arc<dyn Link>,
         headers: &HeaderMap,
-    ) -> Result<(Message, Version, bool), Refusal> {
+    ) -> Result<(Message, Version, bool), NotOpened> {
         let mut offer = version;
         loop {
-            let too_many = |error: crate::upstream::TooMany| Refusal::Invalid(RpcError::internal(error.to_string()));
+            let too_many = |error: crate::upstream::TooMany| NotOpened::Invalid(RpcError::internal(error.to_string()));
             let mut exchange = inbound.exchanges.begin(None, Purpose::Foreground).map_err(too_many)?;
             let message = offering(request, exchange.number, offer);
             let (number, headers) = (exchange.number, headers.clone());
             let outgoing = Outgoing { number, message, headers, max_answer: MAX_MESSAGE, relay: false };
             exchange.carry(link.request(outgoing));
             let answer = match tokio::time::timeout(INITIALIZE_TIMEOUT, ending(&mut exchange, inbound)).await {
-                Ok(ending) => ending.map_err(Refusal::Failed)?,
-                Err(_) => return Err(Refusal::Failed(Failure::TimedOut(INITIALIZE_TIMEOUT))),
+                Ok(ending) => ending.map_err(NotOpened::Failed)?,
+                Err(_) => return Err(NotOpened::Failed(Failure::TimedOut(INITIALIZE_TIMEOUT))),
             };
             match answer.outcome() {
                 Some((Outcome::Result, result)) => {
@@ -132,15 +135,15 @@ impl Opening<'_> {
                     let theirs = theirs.unwrap_or_default().into_owned();
                     let spoken = Version::parse(&theirs).ok_or_else(|| {
                         let why = format!("it speaks revision {theirs:?}, taskgate speaks {}", Version::list());
-                        Refusal::Failed(Failure::BadAnswer(why))
+                        NotOpened::Failed(Failure::BadAnswer(why))
                     })?;
                     return Ok((answer, spoken, exchange.streams()));
                 }
                 Some((Outcome::Error, error)) => match supported_below(error, offer) {
                     Some(lower) => offer = lower,
-                    None => return Err(Refusal::Upstream(under_id_of(&answer, request))),
+                    None => return Err(NotOpened::Upstream(under_id_of(&answer, request))),
                 },
-                None => return Err(Refusal::Failed(Failure::BadAnswer("it is no response".to_owned()))),
+                None => return Err(NotOpened::Failed(Failure::BadAnswer("it is no response".to_owned()))),
             }
         }
     }
@@ -210,8 +213,8 @@ fn offering(request: &Message, number: u64, version: Version) -> bytes::Bytes {
 async fn ending(exchange: &mut Exchange, inbound: &Inbound) -> Result<Message, Failure> {
     loop {
         match exchange.next().await {
-            Some(Item::Message(message)) => inbound.listen(message),
-            Some(Item::Silence) => {}
+            Some(Item::Message(message)) => drop(inbound.listen(message)),
+            Some(Item::Silence | Item::Pause(_)) => {}
             Some(Item::End(ending)) => return ending?.whole().await,
             None => return Err(Failure::Abandoned),
         }

@@ -2,6 +2,7 @@
 
 mod initialize;
 mod outgoing;
+mod streams;
 mod table;
 mod translate;
 
@@ -14,20 +15,20 @@ use std::{
 };
 
 use http::HeaderMap;
-use parking_lot::Mutex;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-pub use initialize::{Opened, Opening, Refusal};
+pub use initialize::{NotOpened, Opened, Opening};
 pub use outgoing::{Call, CallOptions};
+pub use streams::{Connection, Next, Source, Streams};
 pub use table::{Full, Room, Sessions};
 pub use translate::{for_client, with_id};
 
 use crate::{
     identity::Owner,
+    observe::Observer,
     upstream::{Exchanges, Failure, Inbound, Link, Outbox},
-    wire::{ClientCapabilities, Edits, Message, Version, object::Members},
+    wire::{ClientCapabilities, Edits, Message, Method, Version, object::Members},
 };
 
 /// How long an upstream may still answer a request that was cancelled before its connection is dropped.
@@ -59,8 +60,7 @@ pub struct Session {
     pub tasks: Tasks,
     inbound: Inbound,
     link: Arc<dyn Link>,
-    /// Cancelled when a newer GET stream takes over.
-    reader: Mutex<CancellationToken>,
+    streams: Arc<Streams>,
     opened: Instant,
     /// Milliseconds from `opened` to the last request or the end of the last stream.
     last_used: AtomicU64,
@@ -108,22 +108,35 @@ impl Session {
         &self.inbound.listener
     }
 
-    /// Opens the GET stream, also upstream. The returned token is cancelled when a newer stream takes over: each
-    /// message goes to one stream only.
+    /// The streams towards the client.
     #[must_use]
-    pub fn listen(&self, headers: HeaderMap) -> CancellationToken {
-        let token = CancellationToken::new();
-        std::mem::replace(&mut *self.reader.lock(), token.clone()).cancel();
-        self.link.listen(headers);
-        token
+    pub fn streams(&self) -> &Arc<Streams> {
+        &self.streams
     }
 
-    /// Passes on a client's notification, or its response to a request of the server.
+    /// What the client can be asked.
+    #[must_use]
+    pub fn client(&self) -> ClientCapabilities {
+        self.inbound.client
+    }
+
+    /// Opens the GET stream upstream, if it is not open.
+    pub fn listen_upstream(&self, headers: HeaderMap) {
+        self.link.listen(headers);
+    }
+
+    /// Passes on a client's notification, or its response to a request of the server. With the end of the handshake
+    /// the upstream's GET stream is opened, and kept open as long as the session lives.
     ///
     /// # Errors
     /// [`Failure`] where the upstream did not take it.
     pub async fn forward(&self, message: &Message, headers: HeaderMap) -> Result<(), Failure> {
-        self.link.send(message.bytes().clone(), headers).await
+        let listening = (message.method() == Method::Initialized).then(|| headers.clone());
+        self.link.send(message.bytes().clone(), headers).await?;
+        if let Some(headers) = listening {
+            self.link.listen(headers);
+        }
+        Ok(())
     }
 
     /// Passes on `notifications/cancelled` under the id that the upstream knows. What names no request in flight is
@@ -134,7 +147,11 @@ impl Session {
     pub async fn cancel(self: &Arc<Self>, message: &Message, headers: HeaderMap) -> Result<(), Failure> {
         let Some(params) = message.params().and_then(|params| Members::parse(params).ok()) else { return Ok(()) };
         let Some(id) = params.get("requestId") else { return Ok(()) };
-        let Some(number) = self.inbound.exchanges.of_client(id) else { return Ok(()) };
+        let Some(number) = self.inbound.exchanges.of_client(id) else {
+            // Somebody who waits for a task, and does not want to any more.
+            self.streams.cancel(id);
+            return Ok(());
+        };
         let mut edits = Edits::of(message.bytes());
         edits.replace_raw(id, number.to_string());
         let sent = self.link.send(edits.apply().into_bytes(), headers).await;
@@ -157,14 +174,25 @@ impl Session {
         self.inbound.exchanges.cancel(number);
     }
 
-    /// Tells the client's requests that have waited for long that nothing has come yet.
-    pub fn tell_silence(&self) {
+    /// Tells the client's requests that have waited for long that nothing has come yet, and lets go of what nobody has
+    /// come back for. To be called every few seconds.
+    pub fn tick(&self) {
         self.inbound.exchanges.tell_silence();
+        self.streams.sweep();
+    }
+
+    /// Answers a request that the upstream has sent in the course of a task.
+    ///
+    /// # Errors
+    /// [`Failure`] where the upstream did not take it.
+    pub async fn reply(&self, response: bytes::Bytes, headers: HeaderMap) -> Result<(), Failure> {
+        self.link.send(response, headers).await
     }
 
     /// Queues a message of the upstream for the GET stream.
     pub fn push(&self, message: Message) {
-        self.inbound.listen(message);
+        // No request comes here, so nothing has to be answered.
+        let _ = self.inbound.listen(message);
     }
 
     /// Whether the session has ended.
@@ -183,6 +211,7 @@ impl Session {
     pub fn end(&self, headers: HeaderMap) {
         self.ended.store(true, Ordering::SeqCst);
         self.inbound.listener.end(());
+        self.streams.clear();
         if matches!(self.owner, Owner::Session(_)) || self.uses.load(Ordering::SeqCst) == 0 {
             self.link.close(headers);
         }
@@ -208,10 +237,10 @@ impl Drop for Use {
 }
 
 /// What links and exchanges of one session are made of.
-fn inbound(client: ClientCapabilities, observer: &Arc<crate::observe::Observer>) -> Inbound {
+fn inbound(client: ClientCapabilities, max_outbox: usize, observer: &Arc<Observer>) -> Inbound {
     Inbound {
-        exchanges: Exchanges::new(Arc::clone(observer)),
-        listener: Arc::default(),
+        exchanges: Exchanges::new(max_outbox, Arc::clone(observer)),
+        listener: Arc::new(Outbox::new(max_outbox)),
         client,
         observer: Arc::clone(observer),
     }

@@ -48,9 +48,16 @@ impl Session {
         let params = params.and_then(|params| Members::parse(params).ok());
         let mut progress_token = None;
         if let Some(params) = params {
-            if let Some(token) = params.object("_meta").and_then(|meta| meta.get("progressToken")) {
+            let meta = params.object("_meta");
+            if let Some(token) = meta.as_ref().and_then(|meta| meta.get("progressToken")) {
                 edits.replace_raw(token, number.to_string());
                 progress_token = Some(token.into());
+            } else if options.purpose == Purpose::Background {
+                // A client that only polls sees progress too.
+                match &meta {
+                    Some(meta) => edits.set(meta, "progressToken", &number.to_string()),
+                    None => edits.set(&params, "_meta", &format!(r#"{{"progressToken":{number}}}"#)),
+                }
             }
             if options.purpose == Purpose::Background {
                 edits.remove(&params, "task");

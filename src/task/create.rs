@@ -30,8 +30,21 @@ pub struct Created {
     pub start: oneshot::Sender<()>,
 }
 
+/// What is to run as a task.
+#[derive(Debug)]
+pub struct Wanted<'a> {
+    /// The tool's name.
+    pub name: Arc<str>,
+    /// Its policy.
+    pub tool: &'a Tool,
+    /// What the client asks for as ttl.
+    pub ttl: RequestedTtl,
+    /// Whether the client is told of changes of the task's state.
+    pub announced: bool,
+}
+
 impl Engine {
-    /// Creates the task for a `tools/call` of `tool`.
+    /// Creates the task for a `tools/call`.
     ///
     /// # Errors
     /// The limit that is reached.
@@ -40,8 +53,9 @@ impl Engine {
         session: &Arc<Session>,
         request: Message,
         headers: HeaderMap,
-        (name, tool, requested): (Arc<str>, &Tool, RequestedTtl),
+        wanted: Wanted<'_>,
     ) -> Result<Created, RpcError> {
+        let Wanted { name, tool, ttl: requested, announced } = wanted;
         if self.is_stopping() {
             return Err(RpcError::internal("taskgate is stopping and takes no new tasks; try again when it is back"));
         }
@@ -69,7 +83,7 @@ impl Engine {
         let answer = result_response(request.id().unwrap_or("null"), &result).into();
         let give_up = task.expires - collect_time(tool);
         // Registered first, so that whoever ends the session finds the call that it has to stop.
-        let stopped = self.register(id, &session.owner);
+        let stopped = self.register(id, session, announced);
         if let Err(limit) = self.store.insert(task).await {
             self.deregister(id);
             let reason = if matches!(limit, Limit::Tasks(_)) { "max_tasks" } else { "max_tasks_per_owner" };
@@ -89,6 +103,7 @@ impl Engine {
             id,
             headers,
             timeout: tool.timeout,
+            input_timeout: tool.input_timeout,
             max_result: tool.max_result,
             give_up,
         };

@@ -13,7 +13,13 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{Change, Illegal, Task, TaskId, outcome, reply::not_found, store::Store};
+use super::{
+    Change, Illegal, Task, TaskId,
+    desk::Desk,
+    outcome,
+    reply::{not_found, view},
+    store::Store,
+};
 use crate::{
     identity::Owner,
     limit::Turns,
@@ -21,7 +27,8 @@ use crate::{
         Observer,
         events::{self, Ended},
     },
-    wire::RpcError,
+    session::Session,
+    wire::{Message, RpcError},
 };
 
 /// Limits that hold for every task.
@@ -29,6 +36,8 @@ use crate::{
 pub struct Limits {
     /// How many requests may wait for one task.
     pub max_waiters: usize,
+    /// How many bytes may wait for one reader.
+    pub max_outbox: usize,
 }
 
 /// Creates, runs and ends tasks.
@@ -38,6 +47,8 @@ pub struct Engine {
     pub(super) turns: Arc<Turns>,
     pub(super) limits: Limits,
     pub(super) observer: Arc<Observer>,
+    /// Where what belongs to running tasks finds its client.
+    pub(super) desk: Desk,
     /// Makes cursors that nobody can invent.
     pub(super) cursor_key: RandomState,
     /// The tasks whose calls this process runs; being here is what keeps a call going.
@@ -50,6 +61,8 @@ pub struct Engine {
 struct Running {
     owner: Owner,
     since: Instant,
+    /// Whether its owner is told of changes of its state.
+    announced: bool,
     /// Stops the call, and says why.
     stop: oneshot::Sender<&'static str>,
 }
@@ -63,6 +76,7 @@ impl Engine {
             turns: Arc::default(),
             limits,
             observer,
+            desk: Desk::default(),
             cursor_key: RandomState::new(),
             running: Mutex::default(),
             stopping: AtomicBool::new(false),
@@ -106,43 +120,63 @@ impl Engine {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Registers a call that is about to run, and gives the receiver that stops it.
-    pub(super) fn register(&self, id: TaskId, owner: &Owner) -> oneshot::Receiver<&'static str> {
+    /// Registers a call of `session` that is about to run, and gives the receiver that stops it.
+    pub(super) fn register(&self, id: TaskId, session: &Session, announced: bool) -> oneshot::Receiver<&'static str> {
         let (stop, stopped) = oneshot::channel();
-        self.running.lock().insert(id, Running { owner: owner.clone(), since: Instant::now(), stop });
+        let owner = session.owner.clone();
+        self.desk.begin(id, &owner, session.id);
+        self.running.lock().insert(id, Running { owner, since: Instant::now(), announced, stop });
         stopped
     }
 
     /// Forgets a call that is not going to run.
     pub(super) fn deregister(&self, id: TaskId) {
         self.running.lock().remove(&id);
+        self.desk.end(id);
     }
 
-    /// Changes a task, unless it has ended.
+    /// Changes a task as `change` says of its newest version, and tells its owner if its state is another one then.
     ///
     /// # Errors
-    /// `Ok(None)` if it is gone, [`Illegal`] if it is in a terminal state.
-    pub(super) async fn change(&self, owner: &Owner, id: TaskId, change: Change) -> Result<Option<Task>, Illegal> {
+    /// `Ok(None)` if it is gone, or there is nothing to change; [`Illegal`] if it is in a terminal state.
+    pub(super) async fn change(
+        &self,
+        owner: &Owner,
+        id: TaskId,
+        change: impl Fn(&Task) -> Option<Change>,
+    ) -> Result<Option<Task>, Illegal> {
         loop {
             let Some(task) = self.store.get(owner, id).await else { return Ok(None) };
-            let next = task.after(change.clone(), now())?;
+            let Some(change) = change(&task) else { return Ok(None) };
+            let next = task.after(change, now())?;
             if self.store.replace(next.clone()).await {
+                if std::mem::discriminant(&next.state) != std::mem::discriminant(&task.state) {
+                    self.announce(&next);
+                }
                 return Ok(Some(next));
             }
+        }
+    }
+
+    /// Section "Task Status Notification".
+    fn announce(&self, task: &Task) {
+        let announced = self.running.lock().get(&task.id).is_some_and(|running| running.announced);
+        if let (true, Ok(notification)) = (announced, Message::parse(view(task).to_notification().into())) {
+            self.desk.announce(task.id, notification);
         }
     }
 
     /// Ends a task as its call did. Without effect if somebody else ended it before.
     pub(super) async fn finish(&self, owner: &Owner, id: TaskId, change: Change) {
         let status = if matches!(change, Change::Complete(_)) { Ended::Completed } else { Ended::Failed };
-        if let Ok(Some(task)) = self.change(owner, id, change).await {
+        if let Ok(Some(task)) = self.change(owner, id, |_| Some(change.clone())).await {
             self.ended(id, status, task.status_message.as_deref(), "the task has ended");
         }
     }
 
     /// Cancels a task: it is cancelled before this returns, its call shortly after.
     pub(super) async fn stop(&self, owner: &Owner, id: TaskId) -> Result<Task, RpcError> {
-        match self.change(owner, id, Change::Cancel).await {
+        match self.change(owner, id, |_| Some(Change::Cancel)).await {
             Ok(Some(task)) => {
                 self.ended(id, Ended::Cancelled, None, "tasks/cancel");
                 Ok(task)
@@ -160,6 +194,7 @@ impl Engine {
     /// Takes a call out of those that run, if it still does, and stops it.
     fn ended(&self, id: TaskId, status: Ended, message: Option<&str>, why: &'static str) {
         let Some(running) = self.running.lock().remove(&id) else { return };
+        self.desk.end(id);
         self.observer.emit(events::TaskEnded { task: id, status, after: running.since.elapsed(), message });
         // Where the call has ended by itself nobody listens any more.
         let _ = running.stop.send(why);

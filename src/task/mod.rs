@@ -5,8 +5,11 @@
 
 mod cancel;
 mod create;
+mod desk;
 mod engine;
+mod feed;
 mod get;
+mod input;
 mod list;
 mod outcome;
 mod reply;
@@ -15,8 +18,8 @@ mod runner;
 mod state;
 pub mod store;
 
-pub use create::Created;
+pub use create::{Created, Wanted};
 pub use engine::{Engine, Limits};
+pub use input::Answered;
 pub use reply::Reply;
-pub use result::Waiter;
 pub use state::{Change, Illegal, Outcome, State, Task, TaskId};

@@ -1,20 +1,22 @@
 //! Tasks as the legacy dialect writes them, and the parameters of the task methods.
 
-use super::{State, Task, TaskId, result::Waiter};
-use crate::wire::{
-    Message, Parts, RpcError,
-    legacy::{Status, TaskView},
-    message::result_response,
-    object::Members,
+use super::{State, Task, TaskId};
+use crate::{
+    session::Source,
+    wire::{
+        Message, Parts, RpcError,
+        legacy::{Status, TaskView},
+        message::result_response,
+        object::Members,
+    },
 };
 
 /// What a task method answers.
-#[derive(Debug)]
 pub enum Reply {
     /// A response that is ready.
     Ready(Parts),
-    /// A response that will come when the task ends.
-    Wait(Box<Waiter>),
+    /// What belongs to the task until it ends, and then the response.
+    Wait(Box<dyn Source>),
 }
 
 impl Reply {
@@ -30,6 +32,7 @@ pub(super) fn view(task: &Task) -> TaskView<'_> {
         id: task.id,
         status: match task.state {
             State::Working => Status::Working,
+            State::InputRequired => Status::InputRequired,
             State::Completed(_) => Status::Completed,
             State::Failed(_) => Status::Failed,
             State::Cancelled => Status::Cancelled,

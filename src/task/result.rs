@@ -3,24 +3,26 @@
 use std::sync::Arc;
 
 use super::{
-    Engine, Outcome, Reply, State, Task,
+    Engine, Outcome, Reply, State, Task, TaskId,
+    desk::Place,
+    feed::{Feed, Response},
     reply::{not_found, task_id},
     store::Watch,
 };
 use crate::{
     identity::Owner,
     observe::events,
+    upstream::Outbox,
     wire::{Edits, Message, Parts, RpcError, legacy::relate, message::error_response, object::Members},
 };
 
 /// A `tasks/result` that waits for its task to end.
-#[derive(Debug)]
-pub struct Waiter {
+#[derive(Clone)]
+pub(super) struct Waiter {
     engine: Arc<Engine>,
     owner: Owner,
-    task: Arc<Task>,
+    task: TaskId,
     request: Message,
-    watch: Watch,
 }
 
 impl Engine {
@@ -34,10 +36,16 @@ impl Engine {
         if task.state.is_terminal() {
             return Ok(Reply::Ready(self.collect(&task, &request)));
         }
+        let watch = self.watch(id)?;
+        let waiter = Waiter { engine: Arc::clone(self), owner: owner.clone(), task: id, request };
+        let outbox = Arc::new(Outbox::new(self.limits.max_outbox));
+        let feed = Feed::new(self, Place::Task(id), outbox, Some((waiter, watch)));
+        Ok(Reply::Wait(Box::new(feed)))
+    }
+
+    fn watch(&self, id: TaskId) -> Result<Watch, RpcError> {
         let watch = self.store.watch(id, self.limits.max_waiters);
-        let watch = watch.map_err(|limit| RpcError::internal(format!("limit reached: {limit}")))?;
-        let engine = Arc::clone(self);
-        Ok(Reply::Wait(Box::new(Waiter { engine, owner: owner.clone(), task, request, watch })))
+        watch.map_err(|limit| RpcError::internal(format!("limit reached: {limit}")))
     }
 
     fn collect(&self, task: &Task, request: &Message) -> Parts {
@@ -55,20 +63,32 @@ impl Engine {
                 Edits::of(raw).apply_between(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":"#), "}")
             }
             State::Cancelled => error(id, &RpcError::internal("The task was cancelled and has no result")),
-            State::Working => error(id, &RpcError::internal("The task has not ended")),
+            State::Working | State::InputRequired => error(id, &RpcError::internal("The task has not ended")),
         }
     }
 }
 
 impl Waiter {
+    /// The response, after the client has come back: one that is away does not wait.
+    pub(super) fn again(&self) -> Response {
+        match self.engine.watch(self.task) {
+            Ok(watch) => self.response(watch),
+            Err(limit) => Box::pin(std::future::ready(error(self.request.id().unwrap_or("null"), &limit))),
+        }
+    }
+
     /// The response, when the task has ended or is gone.
-    pub async fn answer(mut self) -> Parts {
+    pub(super) fn response(&self, watch: Watch) -> Response {
+        Box::pin(self.clone().answer(watch))
+    }
+
+    async fn answer(self, mut watch: Watch) -> Parts {
         loop {
             // Looked up after the watch began, so no change is missed.
-            match self.engine.store.get(&self.owner, self.task.id).await {
+            match self.engine.store.get(&self.owner, self.task).await {
                 None => return error(self.request.id().unwrap_or("null"), &not_found()),
                 Some(task) if task.state.is_terminal() => return self.engine.collect(&task, &self.request),
-                Some(_) => self.watch.changed().await,
+                Some(_) => watch.changed().await,
             }
         }
     }

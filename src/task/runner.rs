@@ -2,17 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use http::HeaderMap;
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{Change, Engine, TaskId, outcome};
+use super::{Change, Engine, TaskId, input::Asker, outcome};
 use crate::{
     identity::Owner,
     limit::{Admission, Permit},
     observe::events,
-    session::{Call, CallOptions, Use},
+    session::{Call, CallOptions, Use, for_client},
     upstream::{Exchange, Failure, Item, Purpose, excerpt},
-    wire::{Kind, Message, Method, legacy},
+    wire::{Kind, Message, Method, legacy, object::Members},
 };
 
 /// What an answer may be larger than the result inside it, in bytes.
@@ -30,6 +31,7 @@ pub(super) struct Run {
     pub id: TaskId,
     pub headers: HeaderMap,
     pub timeout: Duration,
+    pub input_timeout: Duration,
     pub max_result: usize,
     /// When the call has to be over at the latest, so that there is time to collect.
     pub give_up: Instant,
@@ -97,29 +99,62 @@ impl Run {
 
     /// Takes in what the upstream sends until the end.
     async fn follow(&self, call: &mut Call) -> Result<Message, Failure> {
+        let mut progress = f64::NEG_INFINITY;
         loop {
             match call.exchange.next().await {
-                Some(Item::Message(message)) => self.take(message).await,
-                Some(Item::Silence) => {}
+                Some(Item::Message(message)) => match (message.kind(), message.method()) {
+                    (Kind::Notification, Method::Progress) => {
+                        let theirs = for_client(&message, call);
+                        self.progress(&message, theirs, &mut progress).await;
+                    }
+                    _ => self.take(&message).await,
+                },
+                // A call that the upstream interrupts is resumed without anybody here.
+                Some(Item::Silence | Item::Pause(_)) => {}
                 Some(Item::End(ending)) => return ending?.whole().await,
                 None => return Err(Failure::Abandoned),
             }
         }
     }
 
-    async fn take(&self, message: Message) {
-        if (message.kind(), message.method()) == (Kind::Notification, Method::Progress) {
-            if let Some(text) = message.params().and_then(legacy::progress_text) {
-                self.tell(excerpt(&text).to_owned()).await;
-            }
-        } else {
-            self.session.get().push(legacy::related(&message, self.id));
+    /// Progress shows in the task, and reaches the client under its own token: only where it grows, as it must
+    /// (section "Progress Flow"), and never once the task has ended.
+    async fn progress(&self, message: &Message, theirs: Option<Bytes>, last: &mut f64) {
+        let Some(params) = message.params() else { return };
+        let Some(progress) = legacy::progress(params).filter(|progress| progress > last) else { return };
+        *last = progress;
+        let text = legacy::progress_text(params).unwrap_or_default();
+        if self.tell(excerpt(&text).to_owned()).await
+            && let Some(theirs) = theirs.and_then(|bytes| Message::parse(bytes).ok())
+        {
+            self.engine.desk.tell(self.id, legacy::related(&theirs, self.id), true);
         }
     }
 
-    async fn tell(&self, text: String) {
-        // A task that has ended says something better.
-        let _ = self.engine.change(self.owner(), self.id, Change::Message(text.into())).await;
+    async fn take(&self, message: &Message) {
+        let session = self.session.get();
+        if message.kind() == Kind::Request {
+            let (task, headers) = (self.id, &self.headers);
+            let asker = Asker { task, session, headers, input_timeout: self.input_timeout };
+            return self.engine.ask(asker, message).await;
+        }
+        if message.method() == Method::Cancelled {
+            let params = message.params().and_then(|params| Members::parse(params).ok());
+            if let Some(request) = params.and_then(|params| params.get("requestId")) {
+                self.engine.withdrawn(self.owner(), self.id, request).await;
+            }
+            return;
+        }
+        if let Some(unheard) = self.engine.desk.tell(self.id, legacy::related(message, self.id), false) {
+            session.push(unheard);
+        }
+    }
+
+    /// Whether the task still runs.
+    async fn tell(&self, text: String) -> bool {
+        let text: Arc<str> = text.into();
+        let told = self.engine.change(self.owner(), self.id, |_| Some(Change::Message(Arc::clone(&text)))).await;
+        matches!(told, Ok(Some(_)))
     }
 
     async fn finish(&self, change: Change) {

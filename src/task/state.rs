@@ -41,6 +41,8 @@ pub struct Task {
 pub enum State {
     /// The call runs, or waits for its turn.
     Working,
+    /// The call has asked the client something and waits for the answer.
+    InputRequired,
     /// The call gave a result.
     Completed(Outcome),
     /// The call gave an error, or an error result, or none.
@@ -63,6 +65,10 @@ pub enum Outcome {
 pub enum Change {
     /// The text for a person is another one.
     Message(Arc<str>),
+    /// The call waits for the client's answer, and to what.
+    Ask(Arc<str>),
+    /// The call waits for no answer any more.
+    Resume,
     /// The call gave a result that counts as success.
     Complete(Outcome),
     /// The call did not succeed, and why.
@@ -88,12 +94,13 @@ impl State {
     /// Whether no change is possible any more.
     #[must_use]
     pub const fn is_terminal(&self) -> bool {
-        !matches!(self, Self::Working)
+        !matches!(self, Self::Working | Self::InputRequired)
     }
 
     const fn name(&self) -> &'static str {
         match self {
             Self::Working => "working",
+            Self::InputRequired => "input_required",
             Self::Completed(_) => "completed",
             Self::Failed(_) => "failed",
             Self::Cancelled => "cancelled",
@@ -111,7 +118,9 @@ impl Task {
             return Err(Illegal { state: self.state.name() });
         }
         let (state, status_message) = match change {
-            Change::Message(message) => (State::Working, Some(message)),
+            Change::Message(message) => (self.state.clone(), Some(message)),
+            Change::Ask(message) => (State::InputRequired, Some(message)),
+            Change::Resume => (State::Working, None),
             Change::Complete(outcome) => (State::Completed(outcome), None),
             Change::Fail(outcome, message) => (State::Failed(outcome), Some(message)),
             Change::Cancel => (State::Cancelled, Some("The task was cancelled by request.".into())),
@@ -145,10 +154,12 @@ pub(super) mod tests {
         }
     }
 
-    fn changes() -> [Change; 4] {
+    fn changes() -> [Change; 6] {
         let outcome = || Outcome::Result("{}".into());
         [
             Change::Message("m".into()),
+            Change::Ask("what".into()),
+            Change::Resume,
             Change::Complete(outcome()),
             Change::Fail(outcome(), "why".into()),
             Change::Cancel,
@@ -160,14 +171,25 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_working_task_may_go_on_complete_fail_or_be_cancelled() {
+    fn a_working_task_may_go_on_ask_complete_fail_or_be_cancelled() {
         let names = changes().map(|change| task(&owner()).after(change, 2000).map(|task| task.state.name()));
-        assert_eq!(names, [Ok("working"), Ok("completed"), Ok("failed"), Ok("cancelled")]);
+        let terminal = [Ok("completed"), Ok("failed"), Ok("cancelled")];
+        assert_eq!(names[..3], [Ok("working"), Ok("input_required"), Ok("working")]);
+        assert_eq!(names[3..], terminal);
+    }
+
+    #[test]
+    fn a_task_that_asks_may_go_on_work_again_complete_fail_or_be_cancelled() {
+        let asking = task(&owner()).after(Change::Ask("what".into()), 2000).expect("legal");
+        let names = changes().map(|change| asking.after(change, 2000).map(|task| task.state.name()));
+        let terminal = [Ok("completed"), Ok("failed"), Ok("cancelled")];
+        assert_eq!(names[..3], [Ok("input_required"), Ok("input_required"), Ok("working")]);
+        assert_eq!(names[3..], terminal);
     }
 
     #[test]
     fn a_terminal_state_is_never_left() {
-        for last in changes().into_iter().skip(1) {
+        for last in changes().into_iter().skip(3) {
             let ended = task(&owner()).after(last, 2000).expect("legal");
             for change in changes() {
                 let state = ended.state.name();

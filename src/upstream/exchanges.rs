@@ -10,6 +10,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -24,11 +25,14 @@ use super::{
 };
 use crate::{
     observe::{Observer, events},
-    wire::Message,
+    wire::{Kind, Message},
 };
 
 /// How many requests of one session may be in flight at once.
 pub const MAX_IN_FLIGHT: usize = 1024;
+
+/// How many of the upstream's own requests in the course of one exchange are remembered.
+const MAX_ASKED: usize = 64;
 
 /// How an exchange ends: with the upstream's response, or without one.
 pub type Ending = Result<Answer, Failure>;
@@ -68,6 +72,8 @@ impl Answer {
 pub struct Exchanges {
     next: AtomicU64,
     open: Mutex<HashMap<u64, Open>>,
+    /// How many bytes may wait for the listener of one exchange.
+    outbox: usize,
     observer: Arc<Observer>,
 }
 
@@ -77,6 +83,8 @@ struct Open {
     client_id: Option<Box<str>>,
     purpose: Purpose,
     transport: Option<AbortHandle>,
+    /// The raw ids of what the upstream has asked in the course of this request.
+    asked: Vec<Box<str>>,
     /// It was open already when silence was looked for the last time.
     waited: bool,
 }
@@ -114,7 +122,7 @@ pub struct Exchange {
 }
 
 /// What both ends of an exchange have in common.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     outbox: Outbox<Ending>,
     /// The upstream answers with a stream.
@@ -140,7 +148,8 @@ impl Exchange {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item<Ending>>> {
+    /// As [`Exchange::next`].
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item<Ending>>> {
         if let Some(carrier) = &mut self.carrier {
             // Otherwise the work below would wake the very task that does it.
             if let Some(message) = self.shared.outbox.take() {
@@ -173,10 +182,10 @@ impl fmt::Debug for Exchange {
 }
 
 impl Exchanges {
-    /// No exchanges yet.
+    /// No exchanges yet; for the listener of each, `outbox` bytes may wait.
     #[must_use]
-    pub fn new(observer: Arc<Observer>) -> Arc<Self> {
-        Arc::new(Self { next: AtomicU64::new(1), open: Mutex::default(), observer })
+    pub fn new(outbox: usize, observer: Arc<Observer>) -> Arc<Self> {
+        Arc::new(Self { next: AtomicU64::new(1), open: Mutex::default(), outbox, observer })
     }
 
     /// Registers a new exchange, for the client's request `client_id` if there is one.
@@ -190,12 +199,10 @@ impl Exchanges {
             return Err(TooMany);
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::new(Shared { outbox: Outbox::new(self.outbox), streams: AtomicBool::new(false) });
         let exchange = Exchange { number, shared: Arc::clone(&shared), all: Arc::clone(self), carrier: None };
-        open.insert(
-            number,
-            Open { shared, client_id: client_id.map(Box::from), purpose, transport: None, waited: false },
-        );
+        let client_id = client_id.map(Box::from);
+        open.insert(number, Open { shared, client_id, purpose, transport: None, asked: Vec::new(), waited: false });
         Ok(exchange)
     }
 
@@ -206,10 +213,18 @@ impl Exchanges {
         }
     }
 
-    /// Notes that the upstream answers with a stream.
+    /// Notes that the upstream answers with a stream, and lets who listens begin with it, before the first message.
     pub fn streams(&self, number: u64) {
         if let Some(open) = self.open.lock().get(&number) {
             open.shared.streams.store(true, Ordering::Release);
+            open.shared.outbox.tell_silence();
+        }
+    }
+
+    /// Tells who listens that the upstream has ended the connection, not the stream, and is asked again after `pause`.
+    pub fn pause(&self, number: u64, pause: Duration) {
+        if let Some(open) = self.open.lock().get(&number) {
+            open.shared.outbox.pause(pause);
         }
     }
 
@@ -226,8 +241,15 @@ impl Exchanges {
     /// Hands a message of the upstream to whoever listens to the exchange. Gives it back where the number is unknown or
     /// its exchange has ended.
     pub fn push(&self, number: u64, message: Message) -> Option<Message> {
-        let Some(shared) = self.open.lock().get(&number).map(|open| Arc::clone(&open.shared)) else {
-            return Some(message);
+        let shared = match self.open.lock().get_mut(&number) {
+            Some(open) => {
+                if let (Kind::Request, Some(id)) = (message.kind(), message.id()) {
+                    open.asked.truncate(MAX_ASKED - 1);
+                    open.asked.push(id.into());
+                }
+                Arc::clone(&open.shared)
+            }
+            None => return Some(message),
         };
         match shared.outbox.push(message) {
             Pushed::Kept => {}
@@ -277,18 +299,28 @@ impl Exchanges {
         matching.map(|(number, _)| *number).max()
     }
 
-    /// The exchange to which a message belongs that does not say so: the only one in flight, if there is just one.
+    /// The exchange in the course of which the upstream has asked its request `id`.
     #[must_use]
-    pub fn only(&self) -> Option<u64> {
+    pub fn asked(&self, id: &str) -> Option<u64> {
         let open = self.open.lock();
-        if open.len() == 1 { open.keys().next().copied() } else { None }
+        open.iter().find(|(_, open)| open.asked.iter().any(|asked| &**asked == id)).map(|(number, _)| *number)
     }
 
-    /// The newest exchange that a client's request waits for.
+    /// The only exchange in flight, if there is just one, and it has that purpose.
     #[must_use]
-    pub fn newest_foreground(&self) -> Option<u64> {
+    pub fn only(&self, purpose: Option<Purpose>) -> Option<u64> {
         let open = self.open.lock();
-        open.iter().filter(|(_, open)| open.purpose == Purpose::Foreground).map(|(number, _)| *number).max()
+        let only = if open.len() == 1 { open.iter().next() } else { None };
+        only.filter(|(_, open)| purpose.is_none_or(|purpose| open.purpose == purpose)).map(|(number, _)| *number)
+    }
+
+    /// The newest exchange of that purpose, or, if any will do, rather one that a client's request waits for.
+    #[must_use]
+    pub fn newest(&self, purpose: Option<Purpose>) -> Option<u64> {
+        let open = self.open.lock();
+        let fit = open.iter().filter(|(_, open)| purpose.is_none_or(|purpose| open.purpose == purpose));
+        let newest = fit.max_by_key(|(number, open)| (open.purpose == Purpose::Foreground, **number));
+        newest.map(|(number, _)| *number)
     }
 
     /// Whether an exchange has not ended.

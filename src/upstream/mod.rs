@@ -15,7 +15,7 @@ use bytes::Bytes;
 pub use exchanges::{Answer, Carrier, Ending, Exchange, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
 pub use failure::{Failure, HttpError, excerpt};
 pub use inbound::{Inbound, progress_token};
-pub use outbox::{Item, Outbox, Pushed};
+pub use outbox::{Attached, Item, Outbox, Pushed};
 
 use crate::wire::Version;
 

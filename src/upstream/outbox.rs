@@ -4,18 +4,18 @@ use std::{
     collections::VecDeque,
     sync::Arc,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
 
 use crate::wire::{Kind, Message, Method};
 
-/// How many bytes may wait for one reader before messages are dropped.
-pub(super) const CAPACITY: usize = 1024 * 1024;
-
 /// A queue of messages with one reader, and an end that is delivered after them.
 #[derive(Debug)]
 pub struct Outbox<E> {
+    /// How many bytes may wait before messages are dropped.
+    capacity: usize,
     state: Mutex<State<E>>,
 }
 
@@ -25,6 +25,7 @@ struct State<E> {
     bytes: usize,
     end: End<E>,
     silent: bool,
+    pause: Option<Duration>,
     /// How many streams deliver what waits here; at most one, but for a moment.
     readers: usize,
     reader: Option<Waker>,
@@ -44,6 +45,8 @@ pub enum Item<E> {
     Message(Message),
     /// Nothing has come for a while; see [`Outbox::tell_silence`].
     Silence,
+    /// The sender has ended the connection, not the stream, for so long; see [`Outbox::pause`].
+    Pause(Duration),
     /// The end; nothing comes after it.
     End(E),
 }
@@ -59,14 +62,22 @@ pub enum Pushed {
     Full,
 }
 
-impl<E> Default for Outbox<E> {
-    fn default() -> Self {
-        let state = State { queue: VecDeque::new(), bytes: 0, end: End::Open, silent: false, readers: 0, reader: None };
-        Self { state: Mutex::new(state) }
-    }
-}
-
 impl<E> Outbox<E> {
+    /// Room for `capacity` bytes.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        let state = State {
+            queue: VecDeque::new(),
+            bytes: 0,
+            end: End::Open,
+            silent: false,
+            pause: None,
+            readers: 0,
+            reader: None,
+        };
+        Self { capacity, state: Mutex::new(state) }
+    }
+
     /// Queues a message. When full, progress goes first, oldest first, then log messages, then other notifications,
     /// but never a server request. A message that is larger than the capacity is let in alone: it has to pass.
     pub fn push(&self, message: Message) -> Pushed {
@@ -77,9 +88,9 @@ impl<E> Outbox<E> {
         state.bytes += message.bytes().len();
         state.queue.push_back(message);
         let mut dropped = 0;
-        if state.bytes > CAPACITY && state.queue.len() > 1 {
-            dropped = state.make_room();
-            if state.bytes > CAPACITY && state.queue.len() > 1 {
+        if state.bytes > self.capacity && state.queue.len() > 1 {
+            dropped = state.make_room(self.capacity);
+            if state.bytes > self.capacity && state.queue.len() > 1 {
                 if let Some(last) = state.queue.pop_back() {
                     state.bytes -= last.bytes().len();
                 }
@@ -104,6 +115,21 @@ impl<E> Outbox<E> {
         let mut state = self.state.lock();
         state.silent = true;
         state.wake();
+    }
+
+    /// Gives the reader [`Item::Pause`] once it has taken what waits.
+    pub fn pause(&self, pause: Duration) {
+        let mut state = self.state.lock();
+        state.pause = Some(pause);
+        state.wake();
+    }
+
+    /// Takes back the messages that `unwanted` names and nobody has taken yet, and says how many they were.
+    pub fn retract(&self, unwanted: impl Fn(&Message) -> bool) -> usize {
+        let mut state = self.state.lock();
+        let before = state.queue.len();
+        state.remove(unwanted);
+        before - state.queue.len()
     }
 
     /// Counts a stream that delivers what waits here, as long as the returned value lives.
@@ -135,6 +161,9 @@ impl<E> Outbox<E> {
             End::Delivered => Poll::Ready(None),
             End::Open => {
                 state.end = End::Open;
+                if let Some(pause) = state.pause.take() {
+                    return Poll::Ready(Some(Item::Pause(pause)));
+                }
                 if std::mem::take(&mut state.silent) {
                     return Poll::Ready(Some(Item::Silence));
                 }
@@ -154,13 +183,6 @@ impl<E> Outbox<E> {
 #[derive(Debug)]
 pub struct Attached<E>(Arc<Outbox<E>>);
 
-impl<E> Attached<E> {
-    /// As [`Outbox::next`].
-    pub async fn next(&self) -> Option<Item<E>> {
-        self.0.next().await
-    }
-}
-
 impl<E> Drop for Attached<E> {
     fn drop(&mut self) {
         self.0.state.lock().readers -= 1;
@@ -169,21 +191,29 @@ impl<E> Drop for Attached<E> {
 
 impl<E> State<E> {
     /// Drops what may be dropped until a quarter is free, so that a flood does not pay for every message with a search.
-    fn make_room(&mut self) -> usize {
+    fn make_room(&mut self, capacity: usize) -> usize {
         let before = self.queue.len();
         for gladly in 0..=2 {
-            let mut excess = self.bytes.saturating_sub(CAPACITY / 4 * 3);
-            self.queue.retain(|message| {
-                let size = message.bytes().len();
+            let mut excess = self.bytes.saturating_sub(capacity / 4 * 3);
+            self.remove(|message| {
                 let drop = excess > 0 && rank(message) == Some(gladly);
                 if drop {
-                    excess = excess.saturating_sub(size);
-                    self.bytes -= size;
+                    excess = excess.saturating_sub(message.bytes().len());
                 }
-                !drop
+                drop
             });
         }
         before - self.queue.len()
+    }
+
+    fn remove(&mut self, mut unwanted: impl FnMut(&Message) -> bool) {
+        self.queue.retain(|message| {
+            let drop = unwanted(message);
+            if drop {
+                self.bytes -= message.bytes().len();
+            }
+            !drop
+        });
     }
 
     fn pop(&mut self) -> Option<Message> {
@@ -213,6 +243,8 @@ fn rank(message: &Message) -> Option<u8> {
 mod tests {
     use super::*;
 
+    const CAPACITY: usize = 1024 * 1024;
+
     fn message(method: &str, id: &str, size: usize) -> Message {
         let text = format!(r#"{{"jsonrpc":"2.0",{id}"method":"{method}","params":{{"x":"{}"}}}}"#, "x".repeat(size));
         Message::parse(text.into()).expect("valid")
@@ -229,18 +261,18 @@ mod tests {
 
     #[test]
     fn progress_is_dropped_first_oldest_first_then_log_messages() {
-        let outbox = Outbox::<&str>::default();
+        let outbox = Outbox::<&str>::new(CAPACITY);
         let third = CAPACITY / 3;
         assert_eq!(outbox.push(message("notifications/message", "", third)), Pushed::Kept);
         assert_eq!(outbox.push(message("notifications/progress", "", third)), Pushed::Kept);
         assert_eq!(outbox.push(message("notifications/tasks/status", "", third)), Pushed::Dropped(1));
         assert_eq!(outbox.push(message("elicitation/create", "\"id\":1,", third)), Pushed::Dropped(1));
-        assert_eq!(drain(&outbox), [Method::TaskStatus, Method::Other]);
+        assert_eq!(drain(&outbox), [Method::TaskStatus, Method::Elicit]);
     }
 
     #[test]
     fn a_server_request_is_never_dropped() {
-        let outbox = Outbox::<&str>::default();
+        let outbox = Outbox::<&str>::new(CAPACITY);
         let request = || message("roots/list", "\"id\":1,", CAPACITY / 2 + 1);
         assert_eq!(outbox.push(request()), Pushed::Kept);
         assert_eq!(outbox.push(request()), Pushed::Full);
@@ -248,9 +280,30 @@ mod tests {
         assert_eq!(drain(&outbox).len(), 1);
     }
 
+    #[test]
+    fn what_is_retracted_is_not_delivered_and_leaves_its_room() {
+        let outbox = Outbox::<&str>::new(CAPACITY);
+        for _ in 0..4 {
+            assert_eq!(outbox.push(message("roots/list", "\"id\":7,", CAPACITY / 2)), Pushed::Kept);
+            assert_eq!(outbox.retract(|message| message.id() == Some("7")), 1);
+        }
+        assert_eq!(drain(&outbox), []);
+    }
+
+    #[tokio::test]
+    async fn a_pause_comes_after_what_waits_and_before_what_comes_later() {
+        let outbox = Outbox::<&str>::new(CAPACITY);
+        outbox.push(message("x", "", 1));
+        outbox.pause(Duration::from_millis(7));
+        assert!(matches!(outbox.next().await, Some(Item::Message(_))));
+        assert!(matches!(outbox.next().await, Some(Item::Pause(pause)) if pause.as_millis() == 7));
+        outbox.end("end");
+        assert!(matches!(outbox.next().await, Some(Item::End("end"))));
+    }
+
     #[tokio::test]
     async fn the_end_comes_after_what_waits_and_only_once() {
-        let outbox = Outbox::default();
+        let outbox = Outbox::new(CAPACITY);
         outbox.push(message("x", "", 1));
         outbox.end("first");
         outbox.end("second");

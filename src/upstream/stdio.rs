@@ -87,6 +87,8 @@ impl Server {
         tokio::spawn(write(stdin, queue, Arc::clone(&state)));
         let words = tokio::spawn(drain_stderr(stderr, Arc::clone(&state)));
         let reader = Arc::clone(&state);
+        // Weak, because the child's stdin is closed with the last sender.
+        let replies = lines.downgrade();
         self.children.spawn(async move {
             let gone = async {
                 let _ = child.wait().await;
@@ -94,7 +96,7 @@ impl Server {
                 tokio::time::sleep(LAST_WORDS).await;
             };
             tokio::select! {
-                () = reader.read(stdout) => {}
+                () = reader.read(stdout, replies) => {}
                 () = gone => {}
             }
             reader.reap(child, &group, words).await;
@@ -200,7 +202,7 @@ impl StdioLink {
 
 impl State {
     /// Takes in lines until stdout ends. Never waits for a client: what it delivers to is bounded and drops.
-    async fn read(&self, stdout: impl AsyncRead + Unpin) {
+    async fn read(&self, stdout: impl AsyncRead + Unpin, replies: mpsc::WeakSender<Bytes>) {
         let mut reader = BufReader::new(stdout);
         let mut line = Vec::new();
         loop {
@@ -218,20 +220,21 @@ impl State {
                 continue;
             }
             match Message::parse_all(&Bytes::copy_from_slice(&line)) {
-                Ok(messages) => messages.into_iter().for_each(|message| self.deliver(message)),
+                Ok(messages) => {
+                    for reply in messages.into_iter().filter_map(|message| self.inbound.deliver_unaddressed(message)) {
+                        let size = reply.len();
+                        self.waiting.fetch_add(size, Ordering::AcqRel);
+                        if replies.upgrade().is_none_or(|lines| lines.try_send(reply).is_err()) {
+                            self.waiting.fetch_sub(size, Ordering::AcqRel);
+                        }
+                    }
+                }
                 Err(malformed) => {
                     let line = String::from_utf8_lossy(&line);
                     tracing::warn!(%malformed, line = excerpt(&line), "the server wrote a line that is no message");
                 }
             }
         }
-    }
-
-    /// stdio does not say to which request a message belongs: the only one in flight, else whoever can hear it.
-    fn deliver(&self, message: Message) {
-        let exchanges = &self.inbound.exchanges;
-        let deaf = || if self.inbound.listener.has_reader() { None } else { exchanges.newest_foreground() };
-        self.inbound.deliver(message, exchanges.only().or_else(deaf));
     }
 
     async fn reap(&self, mut child: Child, group: &Group, words: tokio::task::JoinHandle<()>) {

@@ -2,8 +2,10 @@
 
 use std::{fmt::Write as _, time::Duration};
 
+use bytes::Bytes;
+
 use super::{
-    Edits, Message,
+    Edits, Message, Method,
     object::{Members, quote},
 };
 
@@ -31,6 +33,8 @@ pub fn declares_tool_tasks(capabilities: &Members<'_>) -> bool {
 pub enum Status {
     /// `working`
     Working,
+    /// `input_required`
+    InputRequired,
     /// `completed`
     Completed,
     /// `failed`
@@ -45,6 +49,7 @@ impl Status {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Working => "working",
+            Self::InputRequired => "input_required",
             Self::Completed => "completed",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
@@ -97,6 +102,16 @@ impl TaskView<'_> {
         out
     }
 
+    /// The `notifications/tasks/status`, which has no related-task `_meta` (section "Associating Task-Related Messages").
+    #[must_use]
+    pub fn to_notification(&self) -> String {
+        let mut out = String::with_capacity(320);
+        out.push_str(r#"{"jsonrpc":"2.0","method":"notifications/tasks/status","params":"#);
+        self.write(&mut out);
+        out.push('}');
+        out
+    }
+
     /// The `CreateTaskResult`.
     #[must_use]
     pub fn to_create_result(&self, immediate_response: Option<&str>) -> String {
@@ -136,6 +151,39 @@ pub fn related(message: &Message, id: uuid::Uuid) -> Message {
         }
     }
     Message::parse(edits.apply().into_bytes()).unwrap_or_else(|_| message.clone())
+}
+
+/// A client's answer as the upstream may see it, which knows nothing of tasks: under the id `id`, and without what ties it
+/// to a task.
+#[must_use]
+pub fn unrelated(answer: &Message, id: &str) -> Bytes {
+    let mut edits = Edits::of(answer.bytes());
+    if let Some(span) = answer.id_span() {
+        edits.replace(span, id.to_owned());
+    }
+    let result = answer.outcome().and_then(|(_, raw)| Members::parse(raw).ok());
+    if let Some(meta) = result.and_then(|result| result.object("_meta")) {
+        edits.remove(&meta, RELATED_TASK);
+    }
+    edits.apply().into_bytes()
+}
+
+/// What a person may be told of a request of the server that waits for an answer.
+#[must_use]
+pub fn question_text(request: &Message) -> String {
+    let params = request.params().and_then(|params| Members::parse(params).ok());
+    match (request.method(), params.and_then(|params| params.text("message").map(Into::<String>::into))) {
+        (Method::Elicit, Some(message)) => format!("Input required: {message}"),
+        (Method::CreateMessage, _) => "Input required: the server asks the client's model for a message".to_owned(),
+        (Method::ListRoots, _) => "Input required: the server asks for the client's roots".to_owned(),
+        _ => "Input required".to_owned(),
+    }
+}
+
+/// The progress of a notification, if it is a number.
+#[must_use]
+pub fn progress(params: &str) -> Option<f64> {
+    serde_json::from_str(Members::parse(params).ok()?.get("progress")?).ok()
 }
 
 /// "3 of 10: indexing", from the params of a progress notification.

@@ -5,6 +5,8 @@
 pub enum Method {
     /// `initialize`
     Initialize,
+    /// `notifications/initialized`
+    Initialized,
     /// `tools/list`
     ToolsList,
     /// `tools/call`
@@ -45,6 +47,7 @@ impl Method {
     pub fn of(name: &str) -> Self {
         match name {
             "initialize" => Self::Initialize,
+            "notifications/initialized" => Self::Initialized,
             "tools/list" => Self::ToolsList,
             "tools/call" => Self::ToolsCall,
             "tasks/get" => Self::TasksGet,

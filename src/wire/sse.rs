@@ -1,6 +1,9 @@
 //! Server-Sent Events as the HTML standard defines them, with a limit on the size of an event.
 
-use std::time::Duration;
+use std::{
+    fmt::{self, Write as _},
+    time::Duration,
+};
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -148,11 +151,44 @@ impl Decoder {
     }
 }
 
+/// The id of an event that taskgate sends: the session, the stream, and the place in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventId {
+    /// A number that no other session is likely to have.
+    pub session: u32,
+    /// The stream's number in its session.
+    pub stream: u64,
+    /// The event's number in its stream, from 1 on; 0 stands for the stream's beginning.
+    pub event: u64,
+}
+
+impl EventId {
+    /// Reads an id in the form that is given out.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (session, place) = text.split_once('-')?;
+        let (stream, event) = place.split_once('-')?;
+        let session = u32::from_str_radix(session, 16).ok()?;
+        let id = Self { session, stream: stream.parse().ok()?, event: event.parse().ok()? };
+        (id.to_string() == text).then_some(id)
+    }
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}-{}-{}", self.session, self.stream, self.event)
+    }
+}
+
 /// Frames a JSON document as an event. Line ends inside it, which JSON only allows as white space, split the data.
 #[must_use]
-pub fn encode(document: &[u8]) -> Bytes {
-    let mut out = BytesMut::with_capacity(document.len() + 24);
+pub fn encode(document: &[u8], id: Option<EventId>) -> Bytes {
+    let mut out = BytesMut::with_capacity(document.len() + 48);
     out.put_slice(b"event: message\n");
+    if let Some(id) = id {
+        // Writing to a buffer that grows cannot fail.
+        let _ = writeln!(out, "id: {id}");
+    }
     for line in document.split(|b| matches!(b, b'\n' | b'\r')).filter(|line| !line.is_empty()) {
         out.put_slice(b"data: ");
         out.put_slice(line);
@@ -160,6 +196,12 @@ pub fn encode(document: &[u8]) -> Bytes {
     }
     out.put_u8(b'\n');
     out.freeze()
+}
+
+/// An event without data, by whose id a client can resume the stream when its connection ends, after `retry`.
+#[must_use]
+pub fn prime(id: EventId, retry: Duration) -> Bytes {
+    format!("id: {id}\nretry: {}\ndata: \n\n", retry.as_millis()).into()
 }
 
 #[cfg(test)]
@@ -217,6 +259,18 @@ mod tests {
         assert_eq!(decoder.retry(), Some(Duration::from_millis(250)));
     }
 
+    #[test]
+    fn only_the_form_that_is_given_out_is_an_event_id() {
+        let id = EventId { session: 0xAB, stream: 3, event: 12 };
+        assert_eq!((id.to_string(), EventId::parse("000000ab-3-12")), ("000000ab-3-12".to_owned(), Some(id)));
+        for place in ["", "3", "3-", "-12", "03-12", "+3-12", "3-12-1", "99999999999999999999-1", "3-1e1"] {
+            assert_eq!(EventId::parse(&format!("000000ab-{place}")), None, "{place:?}");
+        }
+        for session in ["", "ab", "000000AB", "x00000ab", "1000000ab"] {
+            assert_eq!(EventId::parse(&format!("{session}-3-12")), None, "{session:?}");
+        }
+    }
+
     proptest::proptest! {
         #[test]
         fn chunking_makes_no_difference(text in "(data|event|id|:| |x|\n|\r|\r\n){0,40}", cuts: Vec<proptest::sample::Index>) {
@@ -231,7 +285,7 @@ mod tests {
         #[test]
         fn what_is_encoded_is_decoded(lines in proptest::collection::vec("[a-z{}\": ]{1,9}", 1..4)) {
             let document = lines.join("\r\n");
-            let encoded = encode(document.as_bytes());
+            let encoded = encode(document.as_bytes(), Some(EventId { session: 7, stream: 1, event: 2 }));
             proptest::prop_assert_eq!(decode(&[&encoded]), one("message", &lines.join("\n")));
         }
     }

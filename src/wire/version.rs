@@ -48,6 +48,13 @@ impl Version {
         matches!(self, Self::V2025_11_25)
     }
 
+    /// Whether clients of this revision know events without data, and servers that end a connection without ending the
+    /// stream on it (section "Sending Messages to the Server" 6).
+    #[must_use]
+    pub const fn interrupts_streams(self) -> bool {
+        matches!(self, Self::V2025_11_25)
+    }
+
     /// Whether `name` looks like a revision of the modern generation, which has no sessions.
     #[must_use]
     pub fn is_modern(name: &str) -> bool {

@@ -55,6 +55,7 @@ async fn sigterm_answers_whoever_waits_and_says_why() {
     let (code, why) = calling.await.unwrap();
     assert_eq!(code, -32603);
     assert!(why.contains("session has ended"), "{why}");
+    assert_eq!(listening.message().await["params"]["status"], "failed");
     assert_eq!(listening.next().await, None);
     assert_eq!(taskgate.end().await.code, Some(0));
 }

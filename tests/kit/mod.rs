@@ -17,7 +17,7 @@ pub(crate) use client::{Answer, Client, status_of};
 pub(crate) use gate::Gate;
 pub(crate) use held::{Held, Sse};
 pub(crate) use process::{Binary, Finished};
-pub(crate) use sse::{Event, Stream};
+pub(crate) use sse::{Event, Stream, events};
 pub(crate) use upstream::{Answers, Options, Seen, Upstream};
 
 /// How long anything may take that has to happen.

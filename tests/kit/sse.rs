@@ -16,6 +16,8 @@ use super::soon;
 pub(crate) struct Event {
     pub(crate) name: String,
     pub(crate) id: Option<String>,
+    /// Milliseconds.
+    pub(crate) retry: Option<u64>,
     pub(crate) data: String,
 }
 
@@ -49,8 +51,19 @@ impl Stream {
         (head.status, head.headers)
     }
 
-    /// The next event; `None` where the stream ends. Comments are skipped.
+    /// The next event with a message; `None` where the stream ends. Comments, and events that only prime the client for a
+    /// reconnection, are skipped.
     pub(crate) async fn next(&mut self) -> Option<Event> {
+        loop {
+            let event = self.next_of_any_kind().await?;
+            if !event.data.is_empty() {
+                return Some(event);
+            }
+        }
+    }
+
+    /// The next event, one without data included.
+    pub(crate) async fn next_of_any_kind(&mut self) -> Option<Event> {
         soon(async {
             loop {
                 while let Some(end) = self.text.find("\n\n") {
@@ -92,6 +105,7 @@ fn event(block: &str) -> Option<Event> {
         let value = value.strip_prefix(' ').unwrap_or(value);
         match field {
             "event" => value.clone_into(&mut event.name),
+            "retry" => event.retry = Some(value.parse().unwrap()),
             "id" => event.id = Some(value.to_owned()),
             "data" => data.push(value),
             _ => {}
@@ -101,7 +115,7 @@ fn event(block: &str) -> Option<Event> {
     (!data.is_empty()).then_some(event)
 }
 
-/// The events of a whole body.
+/// The events of a whole body that have a message.
 pub(crate) fn events(body: &str) -> Vec<Event> {
-    body.split("\n\n").filter_map(event).collect()
+    body.split("\n\n").filter_map(event).filter(|event| !event.data.is_empty()).collect()
 }

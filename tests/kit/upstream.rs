@@ -217,7 +217,7 @@ impl Upstream {
         self.wait_for(move |seen| seen.rpc() == method)
     }
 
-    /// The oldest request that waits for an answer, of this method, of a call of this tool, or "GET".
+    /// The oldest request that waits for an answer, of this method, of a call of this tool, "GET", or "RESUME".
     #[track_caller]
     pub(crate) fn held(&self, method_or_tool: &str) -> impl Future<Output = Held> {
         soon(self.take(move |shared| {
@@ -237,6 +237,13 @@ impl Upstream {
         }
     }
 
+    /// The stream of the GET request that resumes another stream, and waits, or comes.
+    #[track_caller]
+    pub(crate) fn resumed(&self) -> impl Future<Output = Sse> {
+        let held = self.held("RESUME");
+        async { held.await.sse() }
+    }
+
     /// The stream of the GET request that waits, or comes.
     #[track_caller]
     pub(crate) fn get_stream(&self) -> impl Future<Output = Sse> {
@@ -248,7 +255,9 @@ impl Upstream {
 fn is(seen: &Seen, method_or_tool: &str) -> bool {
     let message = seen.json();
     let tool = message["method"] == "tools/call" && message["params"]["name"] == method_or_tool;
-    message["method"] == method_or_tool || tool || seen.method.as_str() == method_or_tool
+    let resumes = seen.headers.contains_key("last-event-id");
+    let method = if resumes { "RESUME" } else { seen.method.as_str() };
+    message["method"] == method_or_tool || tool || method == method_or_tool
 }
 
 async fn accept(shared: Arc<Shared>, listener: TcpListener, token: CancellationToken) {
@@ -275,6 +284,11 @@ impl Shared {
         // A client that breaks off is not answered by anyone.
         let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let seen = Seen { method: head.method, headers: head.headers, body };
+        let held = self.hold.lock().iter().any(|hold| is(&seen, hold));
+        if is(&seen, "GET") && !held && !self.options.listens {
+            // What every session asks for once, and what says nothing about a server that has none.
+            return whole(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "");
+        }
         self.seen.lock().push(seen.clone());
         self.changed.notify_waiters();
         let message = seen.json();
@@ -283,7 +297,6 @@ impl Shared {
         {
             return whole(StatusCode::NOT_FOUND, "text/plain", "no such session");
         }
-        let held = self.hold.lock().iter().any(|hold| is(&seen, hold));
         if held {
             return self.wait(seen).await;
         }

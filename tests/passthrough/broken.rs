@@ -16,16 +16,15 @@ async fn a_stream_that_breaks_is_resumed_where_it_broke_and_the_tool_runs_once()
     assert_eq!(call.message().await["params"]["progress"], 1);
     let (id, token) = (slow.seen.id(), slow.seen.json()["params"]["_meta"]["progressToken"].take());
     slow.cut().await;
-    let resumed = upstream.get_stream().await;
+    let resumed = upstream.resumed().await;
     assert_eq!(resumed.seen.header("last-event-id"), "s1/1");
     assert_eq!(resumed.seen.header("mcp-session-id"), "upstream-1");
     assert_eq!(resumed.seen.header("authorization"), "Bearer t0ken");
     let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": { "progressToken": token, "progress": 2 } });
     resumed.raw(&format!("id: s1/2\ndata: {progress}\n\n")).await;
     assert_eq!(call.message().await["params"], json!({ "progressToken": "t", "progress": 2 }));
-    // Once more, and this time the upstream closes the stream in order to be polled.
-    drop(resumed);
-    let resumed = upstream.get_stream().await;
+    resumed.cut().await;
+    let resumed = upstream.resumed().await;
     assert_eq!(resumed.seen.header("last-event-id"), "s1/2");
     resumed.event(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"done":true}}}}"#)).await;
     assert_eq!(call.message().await, json!({ "jsonrpc": "2.0", "id": 1, "result": { "done": true } }));

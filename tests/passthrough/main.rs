@@ -10,6 +10,7 @@ mod cancelling;
 mod headers;
 mod ids;
 mod progress;
+mod resuming;
 mod server_requests;
 mod sessions;
 mod streams;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::kit::{Client, Gate, Upstream};
+use crate::kit::{Client, Gate, Upstream, events};
 
 const TOKENS: [&str; 6] = [r#""mine""#, "7", "0", "123456789012345678901234567890", r#""\u0041 \"quoted\"""#, "-1"];
 
@@ -36,7 +36,7 @@ async fn progress_comes_back_under_the_token_that_the_client_gave() {
         slow.event(&progress(&format!("\"{ours}\""))).await;
         slow.result("{}").await;
         let answer = posted.await.unwrap();
-        let events: Vec<&str> = answer.text().lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+        let events: Vec<String> = events(answer.text()).into_iter().map(|event| event.data).collect();
         let response = r#"{"jsonrpc":"2.0","id":"i","result":{}}"#;
         assert_eq!(events, [&*progress(token), &*progress(token), response], "{token}");
     }

@@ -23,7 +23,7 @@ async fn a_call_as_a_task_is_answered_with_the_task_before_the_tool_is() {
 }
 
 #[tokio::test]
-async fn the_upstream_gets_the_call_without_the_task_member_and_otherwise_unchanged() {
+async fn the_upstream_gets_the_call_without_the_task_member_and_is_asked_for_progress() {
     let upstream = Upstream::json().await;
     let gate = Gate::before(&upstream).await;
     let client = Client::connect(&gate.url).await;
@@ -38,6 +38,8 @@ async fn the_upstream_gets_the_call_without_the_task_member_and_otherwise_unchan
         client.post(format!(r#"{{"extra":[ ],"jsonrpc":"2.0","id":"i","method":"tools/call","params":{sent}}}"#)).await;
         let slow = upstream.held("slow").await;
         let id = slow.seen.id();
+        let asked = format!(r#"{{"_meta":{{"progressToken":{id}}},"#);
+        let received = received.replacen('{', &asked, 1);
         let expected =
             format!(r#"{{"extra":[ ],"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{received}}}"#);
         let squeezed = |text: &str| text.replace(' ', "");

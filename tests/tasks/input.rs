@@ -1,54 +1,398 @@
-//! Messages of the server that belong to a task carry its id, and the answers find their way back.
+//! What the server asks in the course of a task reaches the client on exactly one stream, and the answers find their
+//! way back.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::kit::{Client, Gate, Upstream, status_of};
+use crate::kit::{Client, Gate, Sse, Stream, Upstream, status_of};
 
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 
-#[tokio::test]
-async fn a_server_request_of_a_task_comes_on_the_get_stream_and_names_the_task() {
+/// A task that runs, and the stream on which its server can ask.
+struct House {
+    upstream: Upstream,
+    gate: Gate,
+    client: Client,
+    id: String,
+    slow: Sse,
+}
+
+async fn house() -> House {
+    house_with("").await
+}
+
+async fn house_with(toml: &str) -> House {
     let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
-    let mut listener = client.get_stream().await;
+    let gate = Gate::with(&upstream, toml).await;
+    let able = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
+    let client = Client::connect_as(&gate.url, "2025-11-25", able).await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await.sse();
-    slow.event(r#"{"jsonrpc":"2.0","id":"ask","method":"elicitation/create","params":{"message":"?","x":95.50}}"#)
-        .await;
-    let event = listener.next().await.unwrap();
-    assert_eq!(event.json()["params"]["_meta"], json!({ RELATED: { "taskId": id } }));
-    assert!(event.data.contains(r#""x":95.50"#), "{event:?}");
-    client.respond(&json!("ask"), json!({ "action": "accept", "content": {} })).await;
-    upstream.wait_for(|seen| seen.json()["result"]["action"] == "accept").await;
-    slow.result(r#"{"content":[]}"#).await;
-    assert_eq!(status_of(&client.until(&id, "completed").await), "completed");
+    House { upstream, gate, client, id, slow }
+}
+
+impl House {
+    async fn asks(&self, id: &str, message: &str) {
+        let params = json!({ "message": message, "requestedSchema": { "type": "object", "properties": {} } });
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params });
+        self.slow.event(&request.to_string()).await;
+    }
+
+    async fn waiting(&self) -> Stream {
+        let mut waiting = self.client.stream("tasks/result", json!({ "taskId": self.id }));
+        waiting.head().await;
+        waiting
+    }
+
+    /// The answer that the server gets to its question `id`.
+    async fn answer_to(&self, id: &str) -> Value {
+        self.upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == id).await.json()
+    }
+
+    async fn accept(&self, question: &Value) {
+        let result = json!({ "action": "accept", "content": {}, "_meta": { RELATED: { "taskId": self.id } } });
+        assert_eq!(self.client.respond(&question["id"], result).await, 202);
+    }
+
+    async fn completes(self) {
+        self.slow.result(r#"{"content":[]}"#).await;
+        self.client.until(&self.id, "completed").await;
+    }
+}
+
+/// The next request of the server, other messages skipped.
+async fn question(stream: &mut Stream) -> Value {
+    loop {
+        let message = stream.message().await;
+        if message.get("id").is_some() && message.get("method").is_some() {
+            return message;
+        }
+    }
+}
+
+/// The next message of a method, others skipped.
+async fn next(stream: &mut Stream, method: &str) -> Value {
+    loop {
+        let mut message = stream.message().await;
+        if message["method"] == method {
+            return message["params"].take();
+        }
+    }
 }
 
 #[tokio::test]
-async fn a_server_request_of_a_task_waits_for_the_get_stream_to_open() {
+async fn a_question_moves_the_task_to_input_required_and_its_answer_back_to_working() {
+    let house = house().await;
+    house.asks("ask", "Which account?").await;
+    let task = house.client.until(&house.id, "input_required").await;
+    assert_eq!(task["statusMessage"], "Input required: Which account?");
+    let mut waiting = house.waiting().await;
+    let asked = question(&mut waiting).await;
+    house.accept(&asked).await;
+    house.client.until(&house.id, "working").await;
+    house.answer_to("ask").await;
+    house.completes().await;
+}
+
+#[tokio::test]
+async fn a_question_comes_on_the_get_stream_if_one_is_open_and_names_the_task() {
+    let house = house().await;
+    let mut listener = house.client.get_stream().await;
+    let mut waiting = house.waiting().await;
+    house.asks("ask", "?").await;
+    let asked = question(&mut listener).await;
+    assert_eq!(asked["params"]["_meta"], json!({ RELATED: { "taskId": house.id } }));
+    assert_eq!(asked["params"]["message"], "?");
+    house.accept(&asked).await;
+    assert_eq!(house.answer_to("ask").await["result"], json!({ "action": "accept", "content": {}, "_meta": {} }));
+    house.slow.result(r#"{"content":[]}"#).await;
+    // On exactly one stream: the other one only has the result.
+    assert!(waiting.message().await["result"].is_object());
+    assert_eq!(waiting.next().await, None);
+}
+
+#[tokio::test]
+async fn a_question_is_held_for_the_next_stream_that_waits_for_the_result() {
+    let house = house().await;
+    house.asks("ask", "?").await;
+    house.client.until(&house.id, "input_required").await;
+    let mut waiting = house.waiting().await;
+    let asked = question(&mut waiting).await;
+    house.accept(&asked).await;
+    house.answer_to("ask").await;
+    house.completes().await;
+    assert!(waiting.message().await["result"].is_object());
+}
+
+#[tokio::test]
+async fn a_question_is_held_for_the_get_stream_that_opens_next() {
+    let house = house().await;
+    house.asks("ask", "?").await;
+    house.client.until(&house.id, "input_required").await;
+    let mut listener = house.client.get_stream().await;
+    assert_eq!(question(&mut listener).await["params"]["message"], "?");
+}
+
+#[tokio::test]
+async fn several_questions_are_answered_in_any_order_and_the_task_works_again_after_the_last() {
+    let house = house().await;
+    house.asks("one", "1").await;
+    house.asks("two", "2").await;
+    let mut waiting = house.waiting().await;
+    let (one, two) = (question(&mut waiting).await, question(&mut waiting).await);
+    assert_eq!((&one["params"]["message"], &two["params"]["message"]), (&json!("1"), &json!("2")));
+    house.accept(&two).await;
+    house.answer_to("two").await;
+    assert_eq!(status_of(&house.client.get(&house.id).await), "input_required");
+    house.accept(&one).await;
+    house.answer_to("one").await;
+    assert_eq!(status_of(&house.client.get(&house.id).await), "working");
+    house.completes().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_declines_or_is_an_error_or_odd_reaches_the_server_as_it_is() {
+    let house = house().await;
+    let mut waiting = house.waiting().await;
+    for (n, outcome) in
+        [r#""result":{"action":"decline"}"#, r#""result":7.50"#, r#""error":{"code":-1,"message":"no"}"#]
+            .iter()
+            .enumerate()
+    {
+        let own = format!("q{n}");
+        house.asks(&own, "?").await;
+        let asked = question(&mut waiting).await;
+        let text = format!(r#"{{"jsonrpc":"2.0","id":{},{outcome}}}"#, asked["id"]);
+        assert_eq!(house.client.post(text).await.status, 202);
+        house.answer_to(&own).await;
+        let got = house.upstream.wait_for(|seen| seen.json()["id"] == own).await;
+        assert_eq!(got.text(), format!(r#"{{"jsonrpc":"2.0","id":"{own}",{outcome}}}"#));
+    }
+    house.completes().await;
+}
+
+#[tokio::test]
+async fn the_second_answer_to_a_question_goes_nowhere() {
+    let house = house().await;
+    house.asks("ask", "?").await;
+    let mut waiting = house.waiting().await;
+    let asked = question(&mut waiting).await;
+    house.accept(&asked).await;
+    house.answer_to("ask").await;
+    house.accept(&asked).await;
+    // What comes after it shows that it went nowhere.
+    house.client.ask("ping", json!({})).await;
+    let answers = house.upstream.seen().into_iter().filter(|seen| seen.rpc().is_empty() && seen.method == "POST");
+    assert_eq!(answers.count(), 1);
+    house.completes().await;
+}
+
+#[tokio::test]
+async fn another_session_cannot_answer_a_question() {
+    let house = house().await;
+    house.asks("ask", "?").await;
+    let mut waiting = house.waiting().await;
+    let asked = question(&mut waiting).await;
+    let stranger = Client::connect(&house.gate.url).await;
+    assert_eq!(stranger.respond(&asked["id"], json!({ "action": "accept" })).await, 202);
+    assert_eq!(status_of(&house.client.get(&house.id).await), "input_required");
+    house.accept(&asked).await;
+    assert_eq!(house.answer_to("ask").await["result"]["content"], json!({}));
+}
+
+#[tokio::test]
+async fn a_question_that_the_server_withdraws_is_withdrawn_from_the_client() {
+    let house = house().await;
+    house.asks("ask", "?").await;
+    let mut waiting = house.waiting().await;
+    let asked = question(&mut waiting).await;
+    house.slow.notify("notifications/cancelled", json!({ "requestId": "ask" })).await;
+    let cancelled = next(&mut waiting, "notifications/cancelled").await;
+    assert_eq!(cancelled["requestId"], asked["id"]);
+    assert_eq!(cancelled["_meta"][RELATED]["taskId"], json!(house.id));
+    house.client.until(&house.id, "working").await;
+    house.completes().await;
+}
+
+#[tokio::test]
+async fn a_question_that_is_withdrawn_before_anyone_heard_it_is_not_asked() {
+    let house = house().await;
+    house.asks("ask", "?").await;
+    house.client.until(&house.id, "input_required").await;
+    house.slow.notify("notifications/cancelled", json!({ "requestId": "ask" })).await;
+    house.client.until(&house.id, "working").await;
+    let mut waiting = house.waiting().await;
+    house.completes().await;
+    assert!(waiting.message().await["result"].is_object());
+}
+
+#[tokio::test]
+async fn a_question_that_nobody_answers_in_time_is_an_error_for_the_server_and_the_task_goes_on() {
+    let house = house_with("[tasks]\ninput_timeout = \"50ms\"").await;
+    let mut waiting = house.waiting().await;
+    house.asks("ask", "?").await;
+    let asked = question(&mut waiting).await;
+    let answer = house.answer_to("ask").await;
+    assert_eq!(answer["error"]["code"], -32603);
+    let why = answer["error"]["message"].as_str().unwrap();
+    assert!(why.contains("input_timeout = 50ms"), "{why}");
+    // The client need not ask its user any longer.
+    assert_eq!(next(&mut waiting, "notifications/cancelled").await["requestId"], asked["id"]);
+    house.client.until(&house.id, "working").await;
+    house.completes().await;
+}
+
+#[tokio::test]
+async fn the_server_is_told_at_once_what_the_client_does_not_support() {
     let upstream = Upstream::sse().await;
     let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let client = Client::connect_as(&gate.url, "2025-11-25", json!({ "elicitation": { "form": {} } })).await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await.sse();
-    slow.event(r#"{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{"message":"?"}}"#).await;
-    let mut listener = client.get_stream().await;
-    let request = listener.message().await;
-    assert_eq!(request["params"], json!({ "message": "?", "_meta": { RELATED: { "taskId": id } } }));
+    for (n, (method, params, code)) in [
+        ("sampling/createMessage", json!({}), -32601),
+        ("roots/list", json!({}), -32601),
+        ("elicitation/create", json!({ "mode": "url" }), -32602),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        slow.event(&json!({ "jsonrpc": "2.0", "id": n, "method": method, "params": params }).to_string()).await;
+        let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == n).await;
+        assert_eq!(answer.json()["error"]["code"], code, "{method}");
+        assert_eq!(status_of(&client.get(&id).await), "working");
+    }
+}
+
+#[tokio::test]
+async fn a_ping_in_the_course_of_a_task_is_answered_without_the_client() {
+    let house = house().await;
+    house.slow.event(r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#).await;
+    assert_eq!(house.answer_to("p").await["result"], json!({}));
+    assert_eq!(status_of(&house.client.get(&house.id).await), "working");
+}
+
+#[tokio::test]
+async fn a_question_on_a_stream_that_broke_is_asked_again_once_on_the_next() {
+    let house = house().await;
+    house.asks("ask", "?").await;
+    let mut first = house.waiting().await;
+    let asked = question(&mut first).await;
+    drop(first);
+    // A stream that has seen the end of the first one has the question; until then it has none.
+    let again = crate::kit::eventually(async || {
+        let mut second = house.waiting().await;
+        let event = tokio::time::timeout(std::time::Duration::from_millis(50), question(&mut second)).await;
+        event.ok()
+    })
+    .await;
+    assert_eq!(again, asked);
+    house.accept(&again).await;
+    house.answer_to("ask").await;
+    house.completes().await;
+}
+
+#[tokio::test]
+async fn a_question_that_the_client_already_has_is_not_asked_again_when_its_stream_is_resumed() {
+    let house = house().await;
+    let mut listener = house.client.get_stream().await;
+    house.asks("ask", "?").await;
+    let asked = loop {
+        let event = listener.next().await.unwrap();
+        if event.json()["method"] == "elicitation/create" {
+            break event;
+        }
+    };
+    drop(listener);
+    let mut resumed = house.client.with("last-event-id", asked.id.as_deref().unwrap()).get_stream().await;
+    house.accept(&asked.json()).await;
+    house.completes().await;
+    let status = next(&mut resumed, "notifications/tasks/status").await;
+    assert_eq!(status["status"], "working");
+}
+
+#[tokio::test]
+async fn a_question_that_was_lost_on_the_way_is_replayed_when_its_stream_is_resumed() {
+    let house = house().await;
+    let mut listener = house.client.get_stream().await;
+    house.slow.notify("notifications/message", json!({ "level": "info", "data": "x" })).await;
+    let before = listener.next().await.unwrap();
+    house.asks("ask", "?").await;
+    let asked = question(&mut listener).await;
+    drop(listener);
+    let mut resumed = house.client.with("last-event-id", before.id.as_deref().unwrap()).get_stream().await;
+    assert_eq!(question(&mut resumed).await, asked);
+}
+
+#[tokio::test]
+async fn the_end_of_a_task_closes_its_questions() {
+    let house = house().await;
+    house.asks("ask", "?").await;
+    let mut waiting = house.waiting().await;
+    let asked = question(&mut waiting).await;
+    house.client.cancel(&house.id).await;
+    assert_eq!(next(&mut waiting, "notifications/cancelled").await["requestId"], asked["id"]);
+    house.accept(&asked).await;
+    let task = house.client.get(&house.id).await;
+    assert_eq!(status_of(&task), "cancelled");
+}
+
+#[tokio::test]
+async fn a_call_may_end_while_a_question_is_open() {
+    let house = house().await;
+    house.asks("ask", "?").await;
+    house.client.until(&house.id, "input_required").await;
+    house.completes().await;
+}
+
+#[tokio::test]
+async fn a_question_that_comes_apart_from_its_call_belongs_to_the_only_task_that_runs() {
+    let house = house().await;
+    let apart = house.upstream.get_stream().await;
+    apart.event(r#"{"jsonrpc":"2.0","id":"ask","method":"sampling/createMessage","params":{}}"#).await;
+    house.client.until(&house.id, "input_required").await;
+    let mut waiting = house.waiting().await;
+    let asked = question(&mut waiting).await;
+    assert_eq!(asked["params"]["_meta"][RELATED]["taskId"], json!(house.id));
+    assert_eq!(house.client.respond(&asked["id"], json!({ "role": "assistant" })).await, 202);
+    assert_eq!(house.answer_to("ask").await["result"]["role"], "assistant");
+    apart.notify("notifications/x", json!({})).await;
+    house.completes().await;
+}
+
+#[tokio::test]
+async fn a_question_of_a_principals_task_is_answered_from_another_session_of_the_principal() {
+    let upstream = Upstream::sse().await;
+    let auth = "[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]";
+    let gate = Gate::with(&upstream, auth).await;
+    let connect = async |user: &str| {
+        let client = Client::new(&gate.url).with("x-user", user);
+        client.initialize("2025-11-25", json!({ "elicitation": {} })).await
+    };
+    let ann = connect("ann").await;
+    let id = ann.create_id("slow").await;
+    let slow = upstream.held("slow").await.sse();
+    assert_eq!(ann.delete().await.status, 200);
+    slow.event(r#"{"jsonrpc":"2.0","id":"ask","method":"elicitation/create","params":{"message":"?"}}"#).await;
+    let (again, bob) = (connect("ann").await, connect("bob").await);
+    let mut bobs = bob.get_stream().await;
+    let mut waiting = again.stream("tasks/result", json!({ "taskId": id }));
+    let asked = question(&mut waiting).await;
+    assert_eq!(again.respond(&asked["id"], json!({ "action": "cancel" })).await, 202);
+    let answer = upstream.wait_for(|seen| seen.json()["result"]["action"] == "cancel").await;
+    assert_eq!(answer.json()["id"], "ask");
+    slow.result("{}").await;
+    assert!(waiting.message().await["result"].is_object());
+    assert_eq!(bob.delete().await.status, 200);
+    assert_eq!(bobs.next().await, None);
 }
 
 #[tokio::test]
 async fn a_notification_of_a_task_names_the_task_too() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
-    let mut listener = client.get_stream().await;
-    let id = client.create_id("slow").await;
-    let slow = upstream.held("slow").await.sse();
-    slow.notify("notifications/message", json!({ "level": "info", "data": "x" })).await;
-    slow.event(r#"{"jsonrpc":"2.0","method":"notifications/x"}"#).await;
-    let related = json!({ RELATED: { "taskId": id } });
+    let house = house().await;
+    let mut listener = house.client.get_stream().await;
+    house.slow.notify("notifications/message", json!({ "level": "info", "data": "x" })).await;
+    house.slow.event(r#"{"jsonrpc":"2.0","method":"notifications/x"}"#).await;
+    let related = json!({ RELATED: { "taskId": house.id } });
     assert_eq!(listener.message().await["params"], json!({ "level": "info", "data": "x", "_meta": related }));
     assert_eq!(listener.message().await["params"], json!({ "_meta": related }));
 }

@@ -14,5 +14,6 @@ mod negotiation;
 mod owners;
 mod results;
 mod sessions;
+mod telling;
 mod ttl;
 mod upstream;

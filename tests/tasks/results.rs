@@ -103,8 +103,7 @@ async fn a_result_blocks_while_the_task_works_and_polling_goes_on_beside_it() {
     let upstream = Upstream::sse().await;
     let gate = Gate::before(&upstream).await;
     let client = Client::connect(&gate.url).await;
-    let params = json!({ "name": "slow", "task": {}, "_meta": { "progressToken": "t" } });
-    let id = client.ask("tools/call", params).await["task"]["taskId"].as_str().unwrap().to_owned();
+    let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await.sse();
     let mut waiting = client.stream("tasks/result", json!({ "taskId": id }));
     waiting.head().await;

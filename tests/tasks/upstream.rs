@@ -52,7 +52,7 @@ async fn a_task_whose_answer_breaks_off_is_resumed_where_the_upstream_gave_event
     client.until_task(&id, |task| task["statusMessage"] == "1").await;
     let number = slow.seen.id();
     slow.cut().await;
-    let resumed = upstream.get_stream().await;
+    let resumed = upstream.resumed().await;
     assert_eq!(resumed.seen.header("last-event-id"), "1");
     resumed.event(&format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{"content":[]}}}}"#)).await;
     client.until(&id, "completed").await;

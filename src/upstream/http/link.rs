@@ -84,17 +84,7 @@ impl Link for HttpLink {
     }
 
     fn send(&self, message: Bytes, headers: HeaderMap) -> Sending<'_> {
-        let sending = async move {
-            let response = self.0.post(message, headers).await?;
-            if response.status().is_success() { Ok(()) } else { Err(self.0.refusal(response).await) }
-        };
-        Box::pin(async move {
-            let sending = tokio::time::timeout(SEND_TIMEOUT, sending);
-            match self.0.closed.run_until_cancelled(sending).await {
-                Some(sent) => sent.unwrap_or(Err(Failure::TimedOut(SEND_TIMEOUT))),
-                None => Err(Failure::Abandoned),
-            }
-        })
+        Box::pin(self.0.send(message, headers))
     }
 
     fn listen(&self, headers: HeaderMap) {
@@ -135,8 +125,29 @@ impl Link for HttpLink {
 }
 
 impl Shared {
+    async fn send(&self, message: Bytes, headers: HeaderMap) -> Result<(), Failure> {
+        let sending = tokio::time::timeout(SEND_TIMEOUT, async {
+            let response = self.post(message, headers).await?;
+            if response.status().is_success() { Ok(()) } else { Err(self.refusal(response).await) }
+        });
+        match self.closed.run_until_cancelled(sending).await {
+            Some(sent) => sent.unwrap_or(Err(Failure::TimedOut(SEND_TIMEOUT))),
+            None => Err(Failure::Abandoned),
+        }
+    }
+
+    /// Delivers what came with the answer to exchange `carrier`, or with none, and sends back what answers it at once.
+    fn deliver(self: &Arc<Self>, messages: Vec<Message>, carrier: Option<u64>, headers: &HeaderMap) {
+        for message in messages {
+            if let Some(reply) = self.inbound.deliver(message, carrier) {
+                let (shared, headers) = (Arc::clone(self), headers.clone());
+                tokio::spawn(async move { shared.send(reply, headers).await });
+            }
+        }
+    }
+
     /// Carries one exchange from the request to the end of its answer.
-    async fn exchange(&self, outgoing: Outgoing) -> Result<(), Failure> {
+    async fn exchange(self: &Arc<Self>, outgoing: Outgoing) -> Result<(), Failure> {
         let Outgoing { number, message, headers, max_answer, relay } = outgoing;
         let response = self.post(message, headers.clone()).await?;
         if !response.status().is_success() {
@@ -164,9 +175,7 @@ impl Shared {
                     }
                 }
                 let body = read(first, body, max_answer).await?;
-                for message in parse(&body)? {
-                    self.inbound.deliver(message, Some(number));
-                }
+                self.deliver(parse(&body)?, Some(number), &headers);
                 Ok(())
             }
             "text/event-stream" => {
@@ -203,11 +212,17 @@ impl Shared {
 
     /// Reads an answer that streams. A stream that breaks, or that the upstream closes to be polled, is resumed where
     /// it gave event ids (section "Resumability and Redelivery"); the request itself is never sent again.
-    async fn answer(&self, mut body: Incoming, limit: usize, number: u64, headers: &HeaderMap) -> Result<(), Failure> {
+    async fn answer(
+        self: &Arc<Self>,
+        mut body: Incoming,
+        limit: usize,
+        number: u64,
+        headers: &HeaderMap,
+    ) -> Result<(), Failure> {
         let mut decoder = Decoder::new(limit);
         let (mut fruitless, mut seen) = (0, None);
         loop {
-            let read = self.events(body, limit, Some(number), &mut decoder).await;
+            let read = self.events(body, limit, (Some(number), headers), &mut decoder).await;
             if decoder.last_id() != seen.as_ref() {
                 seen = decoder.last_id().cloned();
                 fruitless = 0;
@@ -215,6 +230,7 @@ impl Shared {
             if !self.inbound.exchanges.is_open(number) {
                 return Ok(());
             }
+            let whole = read.is_ok();
             let failure = match read {
                 Err(failure @ Failure::TooLarge(_)) => return Err(failure),
                 Err(failure) => failure,
@@ -222,6 +238,10 @@ impl Shared {
             };
             let resumption = seen.clone().and_then(|id| HeaderValue::from_maybe_shared(id).ok());
             let Some(resumption) = resumption else { return Err(failure) };
+            if whole {
+                // A server that wants to be polled wants that of the client too.
+                self.inbound.exchanges.pause(number, pause(&decoder));
+            }
             decoder.restart();
             body = loop {
                 fruitless += 1;
@@ -253,12 +273,13 @@ impl Shared {
         self.server.client.request(request).await.map_err(|error| self.unreachable(&error))
     }
 
-    /// Delivers the messages of one stream until it ends.
+    /// Delivers the messages of one stream until it ends: of the GET stream with those headers, or of the answer to an
+    /// exchange.
     async fn events(
-        &self,
+        self: &Arc<Self>,
         mut body: Incoming,
         limit: usize,
-        carrier: Option<u64>,
+        (carrier, headers): (Option<u64>, &HeaderMap),
         decoder: &mut Decoder,
     ) -> Result<(), Failure> {
         let mut events = Vec::new();
@@ -268,7 +289,7 @@ impl Shared {
                 // An event without data only primes the client for a reconnection.
                 if !event.data.is_empty() && matches!(event.name.as_str(), "" | "message") {
                     match parse(&event.data) {
-                        Ok(messages) => messages.into_iter().for_each(|message| self.inbound.deliver(message, carrier)),
+                        Ok(messages) => self.deliver(messages, carrier, headers),
                         // The response may still come.
                         Err(failure) => tracing::warn!(%failure, "an event of the server is no message"),
                     }
@@ -278,32 +299,40 @@ impl Shared {
         Ok(())
     }
 
-    async fn listen(&self, headers: HeaderMap) {
+    /// Keeps the GET stream open as long as the upstream has one.
+    async fn listen(self: &Arc<Self>, headers: HeaderMap) {
         let mut decoder = Decoder::new(MAX_MESSAGE);
+        let mut fruitless = 0;
         loop {
-            let mut headers = headers.clone();
+            let mut resuming = headers.clone();
             if let Some(id) = decoder.last_id().and_then(|id| HeaderValue::from_maybe_shared(id.clone()).ok()) {
-                headers.insert(LAST_EVENT_ID, id);
+                resuming.insert(LAST_EVENT_ID, id);
             }
-            if let Ok(response) = self.get(headers).await {
-                match response.status() {
+            match self.get(resuming).await {
+                Ok(response) if response.status().is_success() => {
+                    if media_type(response.headers()) != "text/event-stream" {
+                        // It answers GET, but not as the protocol has it.
+                        return;
+                    }
+                    fruitless = 0;
+                    let read = self.events(response.into_body(), MAX_MESSAGE, (None, &headers), &mut decoder).await;
+                    if let Err(failure) = read {
+                        tracing::debug!(%failure, "the upstream's GET stream broke");
+                    }
+                    decoder.restart();
+                }
+                Ok(response) => match response.status() {
                     // The upstream has no such stream, and will not get one.
                     StatusCode::METHOD_NOT_ALLOWED => return,
-                    StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS => {}
+                    StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS => fruitless += 1,
                     // The client's next GET may come with better headers.
                     status if status.is_client_error() => return self.listening.store(false, Ordering::Release),
-                    _ => {}
-                }
-                if !response.status().is_success() || media_type(response.headers()) != "text/event-stream" {
-                    tokio::time::sleep(pause(&decoder)).await;
-                    continue;
-                }
-                if let Err(failure) = self.events(response.into_body(), MAX_MESSAGE, None, &mut decoder).await {
-                    tracing::debug!(%failure, "the upstream's GET stream broke");
-                }
+                    _ => fruitless += 1,
+                },
+                Err(_) => fruitless += 1,
             }
-            decoder.restart();
-            tokio::time::sleep(pause(&decoder)).await;
+            let backed_off = pause(&decoder).saturating_mul(1 << fruitless.min(5));
+            tokio::time::sleep(backed_off.min(*RETRY.end())).await;
         }
     }
 
@@ -311,6 +340,8 @@ impl Shared {
     async fn refusal(&self, response: Response<Incoming>) -> Failure {
         if response.status() == StatusCode::NOT_FOUND && self.session.get().is_some() {
             self.lost.store(true, Ordering::Release);
+            // Nothing that runs in a session that is gone is ever answered.
+            self.inbound.exchanges.abandon_all(&Failure::SessionLost);
             return Failure::SessionLost;
         }
         let (head, body) = response.into_parts();

@@ -1,0 +1,235 @@
+//! What answers a client's request, whatever the transport that carries it.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use hyper::body::Incoming;
+use tokio::sync::oneshot;
+
+use super::{Gate, Upstream, refuse::Refusal};
+use crate::{
+    config::Policy,
+    observe::events,
+    route::{Route, route, with_task_support},
+    session::{Call, CallOptions, Next, Session, Source, for_client, with_id},
+    task::{Reply, Wanted},
+    upstream::{self, Ending, Failure, HttpError, Item, MAX_MESSAGE, Purpose},
+    wire::{Message, Parts as Document, RpcError, relay::Relay},
+};
+
+/// An answer that is whole.
+pub(super) enum Whole {
+    /// A response.
+    Document(Document),
+    /// The upstream's refusal of who asks.
+    Unauthorized(Box<HttpError>),
+}
+
+/// What answers a request.
+pub(super) enum Answer {
+    /// An answer that is ready.
+    Whole(Whole),
+    /// A response that acknowledges a task: its call starts when the sender is dropped, with the answer on its way.
+    Acknowledgement(Document, oneshot::Sender<()>),
+    /// A large response that is still arriving; only where the client's transport can relay it.
+    Large(Relay, Bytes, Incoming),
+    /// Messages, and the response as the last of them.
+    Stream(Box<dyn Source>),
+}
+
+impl Whole {
+    pub(super) fn error(id: &str, error: &RpcError) -> Self {
+        Self::Document(error.to_response(Some(id)).into())
+    }
+}
+
+impl From<Whole> for Answer {
+    fn from(whole: Whole) -> Self {
+        Self::Whole(whole)
+    }
+}
+
+impl Gate {
+    /// Answers a request in a session. `relays`: a large answer may be handed over while it arrives.
+    pub(super) async fn request(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        message: Message,
+        headers: HeaderMap,
+        relays: bool,
+    ) -> Result<Answer, Refusal> {
+        let Upstream { policy, status_notifications, .. } = &self.upstreams[session.upstream];
+        let owner = &session.owner;
+        let replied = match route(&message, session.tasks, policy) {
+            Route::Pass | Route::Cancelled => return self.pass(session, message, headers, (relays, false)).await,
+            Route::ToolsList => return self.pass(session, message, headers, (false, true)).await,
+            Route::RunAsTask { name, tool, ttl } => {
+                let id = message.id().unwrap_or("null").to_owned();
+                if session.is_lost() {
+                    return Err(Box::pin(self.lost(session)).await.answering(Some(&id)));
+                }
+                let wanted = Wanted { name, tool, ttl, announced: *status_notifications };
+                let created = Box::pin(self.engine.create(session, message, headers, wanted));
+                return Ok(match created.await {
+                    Ok(created) => Answer::Acknowledgement(created.answer, created.start),
+                    Err(error) => Whole::error(&id, &error).into(),
+                });
+            }
+            Route::Get => self.engine.get(owner, &message).await,
+            Route::Result => self.engine.result(owner, message.clone()).await,
+            Route::List => self.engine.list(owner, &message).await,
+            Route::Cancel => self.engine.cancel(owner, &message).await,
+            Route::Refuse(error) => Err(error),
+        };
+        Ok(match replied {
+            Ok(Reply::Ready(document)) => Whole::Document(document).into(),
+            Ok(Reply::Wait(waiter)) => Answer::Stream(waiter),
+            Err(error) => Whole::error(message.id().unwrap_or("null"), &error).into(),
+        })
+    }
+
+    /// A request for the upstream: its answer as it comes, JSON as JSON and a stream as a stream.
+    async fn pass(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        message: Message,
+        headers: HeaderMap,
+        (relay, lists_tools): (bool, bool),
+    ) -> Result<Answer, Refusal> {
+        let id: Box<str> = message.id().unwrap_or("null").into();
+        if session.is_lost() {
+            return Err(Box::pin(self.lost(session)).await.answering(Some(&id)));
+        }
+        let options = CallOptions { purpose: Purpose::Foreground, max_answer: MAX_MESSAGE, relay };
+        let call = match session.call(&message, headers, options) {
+            Ok(call) => call,
+            Err(too_many) => return Ok(Whole::error(&id, &RpcError::internal(too_many.to_string())).into()),
+        };
+        drop(message);
+        // In use from here on: a session is not idle while its client waits.
+        let in_use = session.hold();
+        let gate = Arc::clone(self);
+        let pauses = session.streams().primes();
+        let upstream = session.upstream;
+        let mut passing = Passing { gate, upstream, call, id, lists_tools, pauses, first: None, last: Last::NotYet };
+        let first = passing.call.exchange.next().await;
+        match first {
+            Some(Item::End(ending)) if !passing.call.exchange.streams() => passing.answer(ending, in_use.get()).await,
+            // A stream in any other case: in a silence, so that heartbeats keep the connection open.
+            first => {
+                // A client that reads slowly must not slow down the upstream: its outbox drops what may be dropped.
+                passing.call.exchange.detach();
+                passing.first = first;
+                Ok(Answer::Stream(Box::new(passing)))
+            }
+        }
+    }
+
+    pub(super) fn failed(&self, id: &str, failure: Failure) -> Whole {
+        self.observer.emit(events::ExchangeFailed { failure: &failure });
+        match failure {
+            Failure::Http(error) if error.is_authorization() => Whole::Unauthorized(error),
+            failure => Whole::error(id, &RpcError::from(&failure)),
+        }
+    }
+}
+
+/// A plain request in flight.
+struct Passing {
+    gate: Arc<Gate>,
+    upstream: usize,
+    call: Call,
+    id: Box<str>,
+    lists_tools: bool,
+    /// Whether the client may be told to come back later.
+    pauses: bool,
+    /// What came before it was known that the answer is a stream.
+    first: Option<Item<Ending>>,
+    last: Last,
+}
+
+/// The response of a stream.
+enum Last {
+    NotYet,
+    Arriving(Pin<Box<dyn Future<Output = Result<Message, Failure>> + Send>>),
+    Sent,
+}
+
+impl Passing {
+    /// The answer of an upstream that does not stream.
+    async fn answer(self, ending: Ending, session: &Arc<Session>) -> Result<Answer, Refusal> {
+        match ending {
+            Ok(upstream::Answer::Whole(response)) => Ok(Whole::Document(self.finish(&response)).into()),
+            Ok(upstream::Answer::Large { first, rest }) => {
+                let relay = Relay::new(self.call.exchange.number, Bytes::copy_from_slice(self.id.as_bytes()));
+                Ok(Answer::Large(relay, first, rest))
+            }
+            Err(Failure::SessionLost) => Err(Box::pin(self.gate.lost(session)).await.answering(Some(&self.id))),
+            // No response to a request that was cancelled; the stream that could have carried it just ends.
+            Err(Failure::Cancelled) => Ok(Answer::Stream(Box::new(Self { last: Last::Sent, ..self }))),
+            Err(failure) => Ok(self.gate.failed(&self.id, failure).into()),
+        }
+    }
+
+    /// The last document of a stream: a client that got none would wait for ever.
+    fn last(&self, response: Result<Message, Failure>) -> Option<Bytes> {
+        match response {
+            Ok(response) => Some(self.finish(&response).into_bytes()),
+            Err(Failure::Cancelled) => None,
+            Err(failure) => {
+                self.gate.observer.emit(events::ExchangeFailed { failure: &failure });
+                Some(RpcError::from(&failure).to_response(Some(&self.id)))
+            }
+        }
+    }
+
+    /// The response with the client's id and what taskgate has to say in it.
+    fn finish(&self, response: &Message) -> Document {
+        match response.id_span() {
+            Some(span) if self.lists_tools => {
+                let policy: &Policy = &self.gate.upstreams[self.upstream].policy;
+                let mut edits = with_task_support(response, policy);
+                edits.replace(span, &*self.id);
+                edits.apply()
+            }
+            _ => with_id(response, &self.id),
+        }
+    }
+}
+
+impl Source for Passing {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Next>> {
+        loop {
+            match &mut self.last {
+                Last::NotYet => {}
+                Last::Arriving(response) => {
+                    let response = ready!(response.as_mut().poll(cx));
+                    self.last = Last::Sent;
+                    return Poll::Ready(self.last(response).map(Next::Document));
+                }
+                Last::Sent => return Poll::Ready(None),
+            }
+            let item = match self.first.take() {
+                Some(item) => Some(item),
+                None => ready!(self.call.exchange.poll_next(cx)),
+            };
+            match item {
+                Some(Item::Message(message)) => {
+                    if let Some(document) = for_client(&message, &self.call) {
+                        return Poll::Ready(Some(Next::Document(document)));
+                    }
+                }
+                Some(Item::Pause(pause)) if self.pauses => return Poll::Ready(Some(Next::Pause(pause))),
+                Some(Item::Pause(_) | Item::Silence) => {}
+                Some(Item::End(ending)) => self.last = Last::Arriving(Box::pin(async move { ending?.whole().await })),
+                None => self.last = Last::Sent,
+            }
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Streams of events towards one client. A stream outlives its connections: its events have ids, what was sent last is
+//! kept, and a GET with `Last-Event-ID` goes on where a connection broke (section "Resumability and Redelivery").
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::wire::sse::{self, EventId};
+
+/// The stream of what belongs to no request.
+const LISTENER: u64 = 0;
+/// How many streams without a connection are kept to be resumed.
+const MAX_KEPT: usize = 32;
+/// How long a stream without a connection is kept to be resumed.
+const RESUMABLE_FOR: Duration = Duration::from_mins(5);
+/// When a client whose connection has broken comes back.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What a stream has to send.
+#[derive(Debug)]
+pub enum Next {
+    /// A JSON-RPC message.
+    Document(Bytes),
+    /// A question of a task, which must not be sent again once it has been asked elsewhere.
+    Question(Uuid, Bytes),
+    /// The connection ends and the stream goes on: the client is to come back after so long. Only for clients that
+    /// [`Streams::primes`] says know that.
+    Pause(Duration),
+}
+
+/// Where the messages of a stream come from.
+pub trait Source: Send {
+    /// The next message; `None` at the stream's end.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Next>>;
+
+    /// A connection delivers the stream from now on: where an earlier one broke, or from here.
+    fn attached(&mut self, _resumed: bool) {}
+
+    /// Nobody delivers the stream any more.
+    fn detached(&mut self) {}
+
+    /// Whether a question that was sent is still to be answered on this stream.
+    fn still_asks(&self, _question: Uuid) -> bool {
+        true
+    }
+}
+
+/// The streams of one session.
+#[derive(Debug)]
+pub struct Streams {
+    table: Mutex<Table>,
+    /// In every event id, so that those of another session are told apart.
+    session: u32,
+    /// How many bytes of what was sent last are kept for each stream; the newest event always is.
+    ring: usize,
+    /// Whether streams begin with an event that primes the client to resume, and may be interrupted.
+    primes: bool,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    listener: Option<Arc<Stream>>,
+    delivering: HashMap<u64, Arc<Stream>>,
+    /// Streams without a connection, those first that lost it first.
+    kept: VecDeque<(Instant, Arc<Stream>)>,
+}
+
+/// One stream.
+struct Stream {
+    number: u64,
+    /// The stream's beginning.
+    beginning: EventId,
+    /// The raw id of the request that it answers.
+    answers: Option<Box<str>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Taken away at the stream's end.
+    source: Option<Box<dyn Source>>,
+    sent: VecDeque<Sent>,
+    /// Bytes in `sent`.
+    bytes: usize,
+    /// The number of the last event.
+    last: u64,
+    /// Counts the connections: only the newest may deliver.
+    connection: u64,
+    reader: Option<Waker>,
+}
+
+struct Sent {
+    number: u64,
+    question: Option<Uuid>,
+    event: Bytes,
+}
+
+/// A connection that delivers a stream as encoded events.
+#[derive(Debug)]
+pub struct Connection {
+    streams: Arc<Streams>,
+    stream: Arc<Stream>,
+    number: u64,
+    /// The events after this one have to be sent again.
+    replay_after: Option<u64>,
+    primed: bool,
+    over: bool,
+}
+
+impl Streams {
+    /// No streams yet. `primes`: the client knows events without data, and that a server may interrupt a stream.
+    #[must_use]
+    pub fn new(ring: usize, primes: bool) -> Arc<Self> {
+        let table = Mutex::new(Table { next: LISTENER + 1, ..Table::default() });
+        let (session, ..) = Uuid::new_v4().as_fields();
+        Arc::new(Self { table, session, ring, primes })
+    }
+
+    /// Whether a stream may be interrupted.
+    #[must_use]
+    pub fn primes(&self) -> bool {
+        self.primes
+    }
+
+    /// A new stream in answer to the request `id`.
+    pub fn open(self: &Arc<Self>, id: &str, source: Box<dyn Source>) -> Connection {
+        let mut table = self.table.lock();
+        let stream = Stream::new(self.session, table.next, Some(id.into()), source);
+        table.next += 1;
+        table.delivering.insert(stream.number, Arc::clone(&stream));
+        self.connect(stream, None)
+    }
+
+    /// The stream of what belongs to no request, made by `source` where there is none. Whoever had it before loses it:
+    /// each message goes to one connection only.
+    pub fn listen(self: &Arc<Self>, source: impl FnOnce() -> Box<dyn Source>) -> Connection {
+        let mut table = self.table.lock();
+        let stream =
+            Arc::clone(table.listener.get_or_insert_with(|| Stream::new(self.session, LISTENER, None, source())));
+        self.connect(stream, None)
+    }
+
+    /// Goes on with the stream that sent the event `last_event_id`, after that event. `None` if there is no such stream
+    /// in this session, or it is no longer kept.
+    pub fn resume(self: &Arc<Self>, last_event_id: &str) -> Option<Connection> {
+        let id = EventId::parse(last_event_id).filter(|id| id.session == self.session)?;
+        let mut table = self.table.lock();
+        let kept = table.kept.iter().position(|(_, stream)| stream.number == id.stream);
+        let stream = match kept {
+            Some(at) => Arc::clone(&table.kept[at].1),
+            None if id.stream == LISTENER => table.listener.clone()?,
+            // The client has noticed before us that the connection is gone.
+            None => table.delivering.get(&id.stream).cloned()?,
+        };
+        if id.event > stream.state.lock().last {
+            return None;
+        }
+        if let Some((_, stream)) = kept.and_then(|at| table.kept.remove(at)) {
+            table.delivering.insert(stream.number, stream);
+        }
+        Some(self.connect(stream, Some(id.event)))
+    }
+
+    /// Ends the stream in answer to the request `id`, which the client has cancelled.
+    pub fn cancel(&self, id: &str) {
+        let stream = {
+            let mut table = self.table.lock();
+            let of = |stream: &Stream| stream.answers.as_deref() == Some(id);
+            let kept = table.kept.iter().position(|(_, stream)| of(stream));
+            match kept.and_then(|at| table.kept.remove(at)) {
+                Some((_, stream)) => Some(stream),
+                None => table.delivering.values().find(|stream| of(stream)).cloned(),
+            }
+        };
+        let Some(stream) = stream else { return };
+        let mut state = stream.state.lock();
+        let (source, reader) = (state.source.take(), state.reader.take());
+        drop(state);
+        drop(source);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    /// Forgets the streams that nobody has come back for.
+    pub fn sweep(&self) {
+        let mut table = self.table.lock();
+        let mut over = Vec::new();
+        while table.kept.front().is_some_and(|(since, _)| since.elapsed() > RESUMABLE_FOR) {
+            over.extend(table.kept.pop_front());
+        }
+        // What a source holds is let go outside the lock.
+        drop(table);
+    }
+
+    /// Forgets every stream; those that have a connection end by themselves.
+    pub fn clear(&self) {
+        let next = self.table.lock().next;
+        let table = std::mem::replace(&mut *self.table.lock(), Table { next, ..Table::default() });
+        drop(table);
+    }
+
+    fn connect(self: &Arc<Self>, stream: Arc<Stream>, replay_after: Option<u64>) -> Connection {
+        let mut state = stream.state.lock();
+        state.connection += 1;
+        if let Some(former) = state.reader.take() {
+            former.wake();
+        }
+        if let Some(source) = &mut state.source {
+            source.attached(replay_after.is_some());
+        }
+        let number = state.connection;
+        drop(state);
+        let primed = !self.primes || replay_after.is_some();
+        Connection { streams: Arc::clone(self), stream, number, replay_after, primed, over: false }
+    }
+
+    /// Keeps the stream of the connection `number`, which is gone, as far as there is room.
+    fn keep(&self, stream: Arc<Stream>, number: u64) {
+        let mut over = Vec::new();
+        let mut table = self.table.lock();
+        let superseded = stream.state.lock().connection != number;
+        if superseded || table.delivering.remove(&stream.number).is_none() {
+            return;
+        }
+        table.kept.push_back((Instant::now(), stream));
+        let mut bytes: usize = table.kept.iter().map(|(_, stream)| stream.state.lock().bytes).sum();
+        while table.kept.len() > MAX_KEPT || (bytes > 4 * self.ring && table.kept.len() > 1) {
+            let Some((_, oldest)) = table.kept.pop_front() else { break };
+            bytes -= oldest.state.lock().bytes;
+            over.push(oldest);
+        }
+        drop(table);
+    }
+}
+
+impl Stream {
+    fn new(session: u32, number: u64, answers: Option<Box<str>>, source: Box<dyn Source>) -> Arc<Self> {
+        let sent = VecDeque::new();
+        let state = State { source: Some(source), sent, bytes: 0, last: 0, connection: 0, reader: None };
+        let beginning = EventId { session, stream: number, event: 0 };
+        Arc::new(Self { number, beginning, answers, state: Mutex::new(state) })
+    }
+}
+
+impl Connection {
+    /// The next piece of the stream; `None` when the connection has to end.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut state = self.stream.state.lock();
+        if self.over || state.connection != self.number {
+            return Poll::Ready(None);
+        }
+        if let Some(event) = state.replay(&mut self.replay_after) {
+            return Poll::Ready(Some(event));
+        }
+        let Some(source) = &mut state.source else { return Poll::Ready(None) };
+        let next = match source.poll_next(cx) {
+            Poll::Pending if self.primed => {
+                state.reader = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            Poll::Pending => {
+                self.primed = true;
+                return Poll::Ready(Some(sse::prime(state.id(self.stream.beginning), RETRY)));
+            }
+            Poll::Ready(None) => {
+                self.over = true;
+                // What the source holds is let go outside the lock, or it may come back to it.
+                let source = state.source.take();
+                drop(state);
+                drop(source);
+                return Poll::Ready(None);
+            }
+            Poll::Ready(Some(next)) => next,
+        };
+        let primer =
+            (!std::mem::replace(&mut self.primed, true)).then(|| sse::prime(state.id(self.stream.beginning), RETRY));
+        let (question, document) = match next {
+            Next::Document(document) => (None, document),
+            Next::Question(question, document) => (Some(question), document),
+            Next::Pause(pause) => {
+                self.over = true;
+                return Poll::Ready(Some(sse::prime(state.id(self.stream.beginning), pause)));
+            }
+        };
+        let event = state.keep(self.stream.beginning, question, &document, self.streams.ring);
+        Poll::Ready(Some(match primer {
+            Some(primer) => [primer, event].concat().into(),
+            None => event,
+        }))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        {
+            let mut state = self.stream.state.lock();
+            if state.connection != self.number {
+                return;
+            }
+            state.reader = None;
+            if let Some(source) = &mut state.source {
+                source.detached();
+            }
+        }
+        self.streams.keep(Arc::clone(&self.stream), self.number);
+    }
+}
+
+impl State {
+    fn id(&self, beginning: EventId) -> EventId {
+        EventId { event: self.last, ..beginning }
+    }
+
+    /// Encodes an event and keeps it, with as many before it as there is room for.
+    fn keep(&mut self, beginning: EventId, question: Option<Uuid>, document: &[u8], ring: usize) -> Bytes {
+        self.last += 1;
+        let event = sse::encode(document, Some(self.id(beginning)));
+        self.bytes += event.len();
+        self.sent.push_back(Sent { number: self.last, question, event: event.clone() });
+        while self.bytes > ring && self.sent.len() > 1 {
+            self.bytes -= self.sent.pop_front().map_or(0, |sent| sent.event.len());
+        }
+        event
+    }
+
+    /// The next event that has to be sent again.
+    fn replay(&mut self, after: &mut Option<u64>) -> Option<Bytes> {
+        let from = (*after)?;
+        let asks = |question| self.source.as_ref().is_none_or(|source| source.still_asks(question));
+        let next = self.sent.iter().find(|sent| sent.number > from && sent.question.is_none_or(asks));
+        *after = next.map(|sent| sent.number);
+        next.map(|sent| sent.event.clone())
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").field("number", &self.number).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,364 @@
+//! Which of an owner's streams gets what belongs to a running task: a GET stream if one is open, else a stream that waits
+//! for the task's result, and never two of them (section "Input Required Status").
+
+use std::{collections::HashMap, sync::Arc};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::TaskId;
+use crate::{
+    identity::Owner,
+    session::Session,
+    upstream::{Outbox, Pushed},
+    wire::{
+        Edits, Kind, Message, Method,
+        legacy::{related, unrelated},
+        object::quote,
+    },
+};
+
+/// How many questions of one task may be open at once.
+const MAX_QUESTIONS: usize = 64;
+/// How often a question is asked: a stream may break before it is answered.
+const ASKED_AT_MOST: u8 = 2;
+/// What begins the ids of questions, so that answers to them are told from all others.
+const PREFIX: &str = "taskgate:";
+
+/// One stream that may get messages.
+pub(super) type ListenerId = u64;
+
+/// The streams and the open questions of all running tasks.
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    next: ListenerId,
+    listeners: HashMap<ListenerId, Listener>,
+    /// The GET streams of each owner, oldest first.
+    gets: HashMap<Owner, Vec<ListenerId>>,
+    /// The streams that wait for each task's result, oldest first.
+    waiters: HashMap<TaskId, Vec<ListenerId>>,
+    /// The tasks that run.
+    running: HashMap<TaskId, Running>,
+    questions: HashMap<Uuid, Question>,
+}
+
+#[derive(Debug)]
+struct Running {
+    owner: Owner,
+    /// The session that created it, whose streams come first.
+    session: Uuid,
+    /// What it has asked and not yet been answered.
+    questions: Vec<Uuid>,
+}
+
+/// Whose stream it is.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// The GET stream of a session.
+    Session(Owner, Uuid),
+    /// A stream that waits for a task's result.
+    Task(TaskId),
+}
+
+#[derive(Debug)]
+struct Listener {
+    place: Place,
+    outbox: Arc<Outbox<()>>,
+    attached: bool,
+}
+
+/// A request of the upstream to the client, in the course of a task.
+#[derive(Debug)]
+pub(super) struct Question {
+    pub task: TaskId,
+    /// What the upstream sent.
+    pub request: Message,
+    /// The session whose upstream asks.
+    pub session: Arc<Session>,
+    /// The request under an id of ours, tied to the task.
+    ours: Message,
+    /// The stream that it was given to.
+    on: Option<ListenerId>,
+    asked: u8,
+    /// Dropped when the question is closed.
+    _open: oneshot::Sender<()>,
+}
+
+impl Question {
+    /// The answer as the upstream expects it.
+    pub(super) fn reply(&self, answer: &Message) -> Bytes {
+        unrelated(answer, self.request.id().unwrap_or("null"))
+    }
+}
+
+/// The question that a raw id of ours stands for.
+pub(super) fn question_id(raw: &str) -> Option<Uuid> {
+    let id: String = serde_json::from_str(raw).ok()?;
+    Uuid::try_parse(id.strip_prefix(PREFIX)?).ok()
+}
+
+impl Desk {
+    /// Lets a task's messages through from now on.
+    pub(super) fn begin(&self, task: TaskId, owner: &Owner, session: Uuid) {
+        let running = Running { owner: owner.clone(), session, questions: Vec::new() };
+        self.inner.lock().running.insert(task, running);
+    }
+
+    /// Closes a task's questions, and takes back what has not left yet: nothing comes after the end.
+    pub(super) fn end(&self, task: TaskId) {
+        let mut inner = self.inner.lock();
+        let Some(running) = inner.running.remove(&task) else { return };
+        for question in running.questions {
+            inner.close(question);
+        }
+        let text = task.to_string();
+        let stale = |message: &Message| {
+            message.method() == Method::Progress && memchr::memmem::find(message.bytes(), text.as_bytes()).is_some()
+        };
+        for id in inner.gets.get(&running.owner).into_iter().chain(inner.waiters.get(&task)).flatten() {
+            inner.listeners[id].outbox.retract(stale);
+        }
+    }
+
+    /// Adds a stream without a connection.
+    pub(super) fn register(&self, place: Place, outbox: Arc<Outbox<()>>) -> ListenerId {
+        let mut inner = self.inner.lock();
+        inner.next += 1;
+        let id = inner.next;
+        inner.peers(&place).push(id);
+        inner.listeners.insert(id, Listener { place, outbox, attached: false });
+        id
+    }
+
+    /// Forgets a stream.
+    pub(super) fn deregister(&self, id: ListenerId) {
+        self.detached(id);
+        let mut inner = self.inner.lock();
+        let Some(listener) = inner.listeners.remove(&id) else { return };
+        let peers = inner.peers(&listener.place);
+        peers.retain(|peer| *peer != id);
+        if peers.is_empty() {
+            match &listener.place {
+                Place::Session(owner, _) => drop(inner.gets.remove(owner)),
+                Place::Task(task) => drop(inner.waiters.remove(task)),
+            }
+        }
+    }
+
+    /// A stream has a connection. What nobody was asked yet is asked now, and once more what was asked on a stream that
+    /// has lost its connection; where that stream itself is `resumed`, its client has the question, or gets it replayed.
+    pub(super) fn attached(&self, id: ListenerId, resumed: bool) {
+        let mut inner = self.inner.lock();
+        let Some(listener) = inner.listeners.get_mut(&id) else { return };
+        listener.attached = true;
+        for question in inner.questions_for(id) {
+            let (on, asked) = match inner.questions.get(&question) {
+                Some(question) => (question.on, question.asked),
+                None => continue,
+            };
+            let unheard = match on {
+                None => true,
+                Some(on) if on == id => !resumed,
+                Some(on) => !inner.listeners.get(&on).is_some_and(|listener| listener.attached),
+            };
+            if unheard && asked < ASKED_AT_MOST {
+                inner.ask(question);
+            }
+        }
+    }
+
+    /// A stream has lost its connection. What it had not sent goes to another one.
+    pub(super) fn detached(&self, id: ListenerId) {
+        let mut inner = self.inner.lock();
+        let Some(listener) = inner.listeners.get_mut(&id) else { return };
+        listener.attached = false;
+        for question in inner.questions_for(id) {
+            if inner.take_back(question, id) {
+                inner.ask(question);
+            }
+        }
+    }
+
+    /// Sends a message that belongs to a running task. Where no stream is open a `droppable` one is dropped, and any other
+    /// waits for the GET stream of the task's session.
+    pub(super) fn tell(&self, task: TaskId, message: Message, droppable: bool) -> Option<Message> {
+        let inner = self.inner.lock();
+        let running = inner.running.get(&task)?;
+        match inner.best(task, running) {
+            Some(id) => {
+                inner.listeners[&id].outbox.push(message);
+                None
+            }
+            None if droppable => None,
+            None => Some(message),
+        }
+    }
+
+    /// Sends a notification of a change of state on the owner's GET stream, also while its connection is broken.
+    pub(super) fn announce(&self, task: TaskId, notification: Message) {
+        let inner = self.inner.lock();
+        let Some(running) = inner.running.get(&task) else { return };
+        if let Some(id) = inner.get_stream(running, |_| true) {
+            inner.listeners[&id].outbox.push(notification);
+        }
+    }
+
+    /// Opens a question, which is asked by [`Desk::ask`]. The returned receiver resolves when it is closed. `None` if the
+    /// task has ended, or too many of its questions are open.
+    pub(super) fn open(
+        &self,
+        task: TaskId,
+        request: &Message,
+        session: &Arc<Session>,
+    ) -> Option<(Uuid, oneshot::Receiver<()>)> {
+        let id = Uuid::new_v4();
+        let mut edits = Edits::of(request.bytes());
+        edits.replace(request.id_span()?, format!("\"{PREFIX}{id}\""));
+        let ours = related(&Message::parse(edits.apply().into_bytes()).ok()?, task);
+        let (open, closed) = oneshot::channel();
+        let mut inner = self.inner.lock();
+        let running = inner.running.get_mut(&task).filter(|running| running.questions.len() < MAX_QUESTIONS)?;
+        running.questions.push(id);
+        let (request, session) = (request.clone(), Arc::clone(session));
+        inner.questions.insert(id, Question { task, request, session, ours, on: None, asked: 0, _open: open });
+        Some((id, closed))
+    }
+
+    /// Asks a question that was opened, if a stream is open, else when one is.
+    pub(super) fn ask(&self, question: Uuid) {
+        self.inner.lock().ask(question);
+    }
+
+    /// What the task waits for: the request that came last.
+    pub(super) fn waits_for(&self, task: TaskId) -> Option<Message> {
+        let inner = self.inner.lock();
+        let last = inner.running.get(&task)?.questions.last()?;
+        inner.questions.get(last).map(|question| question.request.clone())
+    }
+
+    /// Takes out a question that its owner answers.
+    pub(super) fn answered(&self, owner: &Owner, question: Uuid) -> Option<Question> {
+        let mut inner = self.inner.lock();
+        let task = inner.questions.get(&question)?.task;
+        inner.running.get(&task).filter(|running| running.owner == *owner)?;
+        inner.remove(question)
+    }
+
+    /// Takes out a question that nobody is going to answer, and tells the client so.
+    pub(super) fn give_up(&self, question: Uuid) -> Option<Question> {
+        self.inner.lock().close(question)
+    }
+
+    /// Closes the questions that the upstream withdraws by the raw id that it gave them.
+    pub(super) fn withdrawn(&self, task: TaskId, raw: &str) {
+        let mut inner = self.inner.lock();
+        let Some(running) = inner.running.get(&task) else { return };
+        let of = |id: &&Uuid| inner.questions.get(id).is_some_and(|question| question.request.id() == Some(raw));
+        let withdrawn: Vec<Uuid> = running.questions.iter().filter(of).copied().collect();
+        for question in withdrawn {
+            inner.close(question);
+        }
+    }
+
+    /// Whether a question is still to be answered on that stream.
+    pub(super) fn still_asks(&self, listener: ListenerId, question: Uuid) -> bool {
+        self.inner.lock().questions.get(&question).is_some_and(|question| question.on == Some(listener))
+    }
+}
+
+impl Inner {
+    fn peers(&mut self, place: &Place) -> &mut Vec<ListenerId> {
+        match place {
+            Place::Session(owner, _) => self.gets.entry(owner.clone()).or_default(),
+            Place::Task(task) => self.waiters.entry(*task).or_default(),
+        }
+    }
+
+    /// The open questions that a stream may get.
+    fn questions_for(&self, id: ListenerId) -> Vec<Uuid> {
+        match self.listeners.get(&id).map(|listener| &listener.place) {
+            None => Vec::new(),
+            Some(Place::Task(task)) => {
+                self.running.get(task).map_or_else(Vec::new, |running| running.questions.clone())
+            }
+            Some(Place::Session(owner, _)) => {
+                let open = self.questions.iter();
+                let theirs = open.filter(|(_, question)| self.running[&question.task].owner == *owner);
+                theirs.map(|(id, _)| *id).collect()
+            }
+        }
+    }
+
+    /// The stream that gets a task's messages now.
+    fn best(&self, task: TaskId, running: &Running) -> Option<ListenerId> {
+        let attached = |id: &ListenerId| self.listeners[id].attached;
+        let waiter = || self.waiters.get(&task)?.iter().rev().copied().find(attached);
+        self.get_stream(running, attached).or_else(waiter)
+    }
+
+    /// A GET stream of the task's owner, rather that of the task's own session than another one.
+    fn get_stream(&self, running: &Running, fit: impl Fn(&ListenerId) -> bool) -> Option<ListenerId> {
+        let own = |id: &ListenerId| matches!(&self.listeners[id].place, Place::Session(_, session) if *session == running.session);
+        let fitting = || self.gets.get(&running.owner).into_iter().flatten().rev().copied().filter(&fit);
+        fitting().find(own).or_else(|| fitting().next())
+    }
+
+    fn ask(&mut self, id: Uuid) {
+        let Some(question) = self.questions.get(&id) else { return };
+        let Some(running) = self.running.get(&question.task) else { return };
+        let best = self.best(question.task, running);
+        let on = best.filter(|on| self.listeners[on].outbox.push(question.ours.clone()) != Pushed::Full);
+        if let Some(question) = self.questions.get_mut(&id) {
+            question.on = on;
+            question.asked += u8::from(on.is_some());
+        }
+    }
+
+    /// Takes a question back that has not left yet.
+    fn take_back(&mut self, id: Uuid, listener: ListenerId) -> bool {
+        let Some(question) = self.questions.get_mut(&id).filter(|question| question.on == Some(listener)) else {
+            return false;
+        };
+        let ours = question.ours.id();
+        let waits = |message: &Message| message.kind() == Kind::Request && message.id() == ours;
+        let taken = self.listeners.get(&listener).is_some_and(|listener| listener.outbox.retract(waits) > 0);
+        if taken {
+            question.on = None;
+            question.asked -= 1;
+        }
+        taken
+    }
+
+    fn remove(&mut self, id: Uuid) -> Option<Question> {
+        let question = self.questions.remove(&id)?;
+        if let Some(running) = self.running.get_mut(&question.task) {
+            running.questions.retain(|open| *open != id);
+        }
+        Some(question)
+    }
+
+    /// Takes out a question, and withdraws it from the client that has it.
+    fn close(&mut self, id: Uuid) -> Option<Question> {
+        let on = self.questions.get(&id)?.on;
+        let left = on.filter(|on| !self.take_back(id, *on));
+        let question = self.remove(id)?;
+        if let Some(listener) = left.and_then(|on| self.listeners.get(&on)) {
+            let id = question.ours.id().unwrap_or("null");
+            let reason = quote("the request was withdrawn, or the task has ended");
+            let text = format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":{reason}}}}}"#
+            );
+            if let Ok(cancelled) = Message::parse(text.into()) {
+                listener.outbox.push(related(&cancelled, question.task));
+            }
+        }
+        Some(question)
+    }
+}

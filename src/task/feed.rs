@@ -1,0 +1,110 @@
+//! What streams towards a client deliver of running tasks: a GET stream, or one that waits for a result.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use uuid::Uuid;
+
+use super::{
+    Engine,
+    desk::{ListenerId, Place, question_id},
+    result::Waiter,
+    store::Watch,
+};
+use crate::{
+    session::{Next, Session, Source},
+    upstream::{Attached, Item, Outbox},
+    wire::{Kind, Parts},
+};
+
+/// The response at the end of a stream.
+pub(super) type Response = Pin<Box<dyn Future<Output = Parts> + Send>>;
+
+/// The messages of one stream.
+pub(super) struct Feed {
+    engine: Arc<Engine>,
+    id: ListenerId,
+    outbox: Arc<Outbox<()>>,
+    /// Kept while a connection delivers the stream.
+    reader: Option<Attached<()>>,
+    /// Who waits for a result; `None` where it is a GET stream.
+    waiter: Option<Waiter>,
+    /// What is waited for, as long as there is a connection.
+    response: Option<Response>,
+    over: bool,
+}
+
+impl Feed {
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        place: Place,
+        outbox: Arc<Outbox<()>>,
+        waiting: Option<(Waiter, Watch)>,
+    ) -> Self {
+        let id = engine.desk.register(place, Arc::clone(&outbox));
+        let (waiter, response) = waiting.map(|(waiter, watch)| (waiter.clone(), waiter.response(watch))).unzip();
+        Self { engine: Arc::clone(engine), id, outbox, reader: None, waiter, response, over: false }
+    }
+}
+
+impl Engine {
+    /// What a session's GET stream delivers.
+    pub fn listener(self: &Arc<Self>, session: &Session) -> Box<dyn Source> {
+        let place = Place::Session(session.owner.clone(), session.id);
+        Box::new(Feed::new(self, place, Arc::clone(session.listener()), None))
+    }
+}
+
+impl Source for Feed {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Next>> {
+        loop {
+            match self.outbox.poll_next(cx) {
+                Poll::Ready(Some(Item::Message(message))) => {
+                    let asked = message.id().filter(|_| message.kind() == Kind::Request).and_then(question_id);
+                    let document = message.bytes().clone();
+                    let next = asked.map_or(Next::Document(document.clone()), |id| Next::Question(id, document));
+                    return Poll::Ready(Some(next));
+                }
+                Poll::Ready(Some(Item::Silence | Item::Pause(_))) => {}
+                Poll::Ready(Some(Item::End(())) | None) => return Poll::Ready(None),
+                Poll::Pending => break,
+            }
+        }
+        match &mut self.response {
+            _ if self.over => Poll::Ready(None),
+            None => Poll::Pending,
+            Some(response) => response.as_mut().poll(cx).map(|response| {
+                self.over = true;
+                Some(Next::Document(response.into_bytes()))
+            }),
+        }
+    }
+
+    fn attached(&mut self, resumed: bool) {
+        self.reader = Some(self.outbox.attach());
+        if let (Some(waiter), None) = (&self.waiter, &self.response) {
+            self.response = Some(waiter.again());
+        }
+        self.engine.desk.attached(self.id, resumed);
+    }
+
+    fn detached(&mut self) {
+        self.reader = None;
+        self.response = None;
+        self.engine.desk.detached(self.id);
+    }
+
+    fn still_asks(&self, question: Uuid) -> bool {
+        self.engine.desk.still_asks(self.id, question)
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.engine.desk.deregister(self.id);
+    }
+}
