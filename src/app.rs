@@ -153,9 +153,9 @@ fn url(listener: &TcpListener) -> String {
 }
 
 fn upstream(configured: config::Upstream) -> Result<gate::Upstream, StartError> {
-    let config::Upstream { path, target, native, status_notifications, policy } = configured;
+    let config::Upstream { path, target, transport, native, status_notifications, policy } = configured;
     let server = match target {
-        Target::Url(uri) => Server::Http(Box::new(http::Server::new(uri).map_err(StartError::Upstream)?)),
+        Target::Url(uri) => Server::Http(Box::new(http::Server::new(uri, transport).map_err(StartError::Upstream)?)),
         Target::Command { program, args } => Server::Stdio(stdio::Server::new(program, args)),
     };
     Ok(gate::Upstream { path, server, native, status_notifications, policy })

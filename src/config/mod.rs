@@ -93,6 +93,8 @@ pub struct Upstream {
     pub path: String,
     /// The server itself.
     pub target: Target,
+    /// How the server is spoken to; only a [`Target::Url`] leaves a choice.
+    pub transport: Transport,
     /// What happens to tasks that the server offers itself.
     pub native: Native,
     /// Whether clients are sent `notifications/tasks/status`.
@@ -113,6 +115,17 @@ pub enum Target {
         /// Its arguments.
         args: Vec<String>,
     },
+}
+
+/// The transport that is spoken over HTTP with an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Found out at `initialize` (revision 2025-11-25, "Transports", "Backwards Compatibility").
+    Auto,
+    /// Streamable HTTP.
+    StreamableHttp,
+    /// HTTP+SSE, the transport of revision 2024-11-05.
+    Sse,
 }
 
 /// What happens to tasks that an upstream offers itself.

@@ -7,14 +7,17 @@ use http::uri::PathAndQuery;
 
 use super::reader::{Entry, Section};
 use super::tasks::{self, Defaults};
-use super::values::{flag, text, text_as};
-use super::{Native, Policy, Target, Upstream};
+use super::values::{flag, one_of, text, text_as};
+use super::{Native, Policy, Target, Transport, Upstream};
 
 const DEFAULT_PATH: &str = "/mcp";
+const TRANSPORTS: [(&str, Transport); 3] =
+    [("auto", Transport::Auto), ("streamable-http", Transport::StreamableHttp), ("sse", Transport::Sse)];
 
 impl Upstream {
     pub(super) fn new(target: Target, native: Native, policy: Policy) -> Self {
-        Self { path: DEFAULT_PATH.to_owned(), target, native, status_notifications: true, policy }
+        let (path, transport) = (DEFAULT_PATH.to_owned(), Transport::Auto);
+        Self { path, target, transport, native, status_notifications: true, policy }
     }
 }
 
@@ -56,6 +59,7 @@ fn read_block(
     let path_entry = section.entry("path");
     let url = section.entry("url");
     let command = section.entry("command");
+    let transport_entry = section.entry("transport");
     let native = tasks::native(&mut section, defaults.native);
     let status_notifications = section.get("status_notifications", flag).unwrap_or(true);
     let tools = section.table("tools");
@@ -79,6 +83,13 @@ fn read_block(
     if let (Some(_), Some(command)) = (&url, &command) {
         command.fail("set besides url; an upstream has one of them");
     }
+    let transport = match &transport_entry {
+        Some(entry) => entry.convert(one_of(&TRANSPORTS)),
+        None => Some(Transport::Auto),
+    };
+    if let (Some(entry), None, Some(_)) = (&transport_entry, &url, &command) {
+        entry.fail("set beside command; it is about a url");
+    }
     let target = match (url, command) {
         (Some(url), _) => url.convert(text_as(target_from_url)),
         (None, Some(command)) => target_from_command(&command),
@@ -90,7 +101,8 @@ fn read_block(
         }
     };
     section.finish();
-    Some(Upstream { path: path?, target: replacement.or(target)?, native, status_notifications, policy })
+    let target = replacement.or(target)?;
+    Some(Upstream { path: path?, target, transport: transport?, native, status_notifications, policy })
 }
 
 fn path(text: &str) -> Result<String, String> {

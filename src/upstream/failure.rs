@@ -14,6 +14,13 @@ pub enum Failure {
     Unreachable(String),
     /// The upstream answered with an HTTP error, which a plain call passes on as it is.
     Http(Box<HttpError>),
+    /// The upstream refuses `initialize` by POST, and the older transport fails as well.
+    NoTransport {
+        /// How the POST was refused.
+        post: Box<Self>,
+        /// Why the GET opened no stream.
+        get: Box<Self>,
+    },
     /// The upstream does not know the session any more.
     SessionLost,
     /// The answer is not what the protocol asks for.
@@ -68,6 +75,9 @@ impl fmt::Display for Failure {
                     write!(f, ": {}", excerpt(text))?;
                 }
                 Ok(())
+            }
+            Self::NoTransport { post, get } => {
+                write!(f, "{post}; nor did a GET there open an HTTP+SSE stream of revision 2024-11-05: {get}")
             }
             Self::SessionLost => {
                 f.write_str("the MCP server behind taskgate has ended the session; initialize a new one")

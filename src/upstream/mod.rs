@@ -23,7 +23,7 @@ use crate::wire::Version;
 pub const MAX_MESSAGE: usize = 64 * 1024 * 1024;
 
 /// A request on its way to an upstream.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Outgoing {
     /// The exchange's number, which is the id inside `message`.
     pub number: u64,
@@ -67,7 +67,7 @@ pub trait Link: std::fmt::Debug + Send + Sync {
 /// Makes the links to one configured upstream.
 #[derive(Debug)]
 pub enum Server {
-    /// A server that speaks Streamable HTTP.
+    /// A server that speaks HTTP.
     Http(Box<http::Server>),
     /// A command that speaks on its stdin and stdout.
     Stdio(stdio::Server),
@@ -88,7 +88,7 @@ impl Server {
     /// [`Failure`] if the child process cannot be started.
     pub fn connect(&self, inbound: Inbound) -> Result<Arc<dyn Link>, Failure> {
         Ok(match self {
-            Self::Http(server) => Arc::new(server.connect(inbound)),
+            Self::Http(server) => server.connect(inbound),
             Self::Stdio(server) => Arc::new(server.connect(inbound)?),
         })
     }

@@ -8,6 +8,7 @@ mod gate;
 mod held;
 mod process;
 mod sse;
+mod sse_upstream;
 mod upstream;
 
 use std::{future::Future, time::Duration};
@@ -18,6 +19,7 @@ pub(crate) use gate::Gate;
 pub(crate) use held::{Held, Sse};
 pub(crate) use process::{Binary, Finished};
 pub(crate) use sse::{Event, Stream, events};
+pub(crate) use sse_upstream::{Gets, Posts, SseOptions, SseUpstream};
 pub(crate) use upstream::{Answers, Options, Seen, Upstream};
 
 /// How long anything may take that has to happen.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
@@ -77,6 +77,7 @@ impl Default for Options {
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) method: Method,
+    pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
@@ -252,7 +253,7 @@ impl Upstream {
     }
 }
 
-fn is(seen: &Seen, method_or_tool: &str) -> bool {
+pub(super) fn is(seen: &Seen, method_or_tool: &str) -> bool {
     let message = seen.json();
     let tool = message["method"] == "tools/call" && message["params"]["name"] == method_or_tool;
     let resumes = seen.headers.contains_key("last-event-id");
@@ -283,7 +284,7 @@ impl Shared {
         let (head, body) = request.into_parts();
         // A client that breaks off is not answered by anyone.
         let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-        let seen = Seen { method: head.method, headers: head.headers, body };
+        let seen = Seen { method: head.method, uri: head.uri, headers: head.headers, body };
         let held = self.hold.lock().iter().any(|hold| is(&seen, hold));
         if is(&seen, "GET") && !held && !self.options.listens {
             // What every session asks for once, and what says nothing about a server that has none.

@@ -1,11 +1,17 @@
 //! Bodies of answers, read within limits.
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, header::CONTENT_TYPE};
+use http::{HeaderMap, Response, header::CONTENT_TYPE};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 
-use crate::upstream::Failure;
+use crate::{
+    upstream::{Failure, HttpError},
+    wire::{Message, sse::Event},
+};
+
+/// How much is kept of a body that is only there to be quoted, in bytes.
+pub(super) const MAX_ERROR_BODY: usize = 64 * 1024;
 
 /// The media type without parameters; empty if there is none.
 pub(super) fn media_type(headers: &HeaderMap) -> &str {
@@ -45,6 +51,26 @@ pub(in crate::upstream) async fn read(mut first: Bytes, mut body: Incoming, limi
         }
     }
     Ok(if rest.is_empty() { first } else { rest.freeze() })
+}
+
+/// The failure that an HTTP error status stands for.
+pub(super) async fn http_error(response: Response<Incoming>) -> Failure {
+    let (head, body) = response.into_parts();
+    let body = read(Bytes::new(), body, MAX_ERROR_BODY).await.unwrap_or_default();
+    Failure::Http(Box::new(HttpError { status: head.status, headers: head.headers, body }))
+}
+
+/// The messages in an event; none where it carries something else.
+pub(super) fn messages_in(event: &Event) -> Vec<Message> {
+    // An event without data only primes the client for a reconnection.
+    if event.data.is_empty() || !matches!(event.name.as_str(), "" | "message") {
+        return Vec::new();
+    }
+    Message::parse_all(&event.data).unwrap_or_else(|malformed| {
+        // The response may still come.
+        tracing::warn!(%malformed, "an event of the server is no message");
+        Vec::new()
+    })
 }
 
 /// An error with its causes, which hyper's own `Display` leaves out.

@@ -20,15 +20,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, Server,
-    body::{causes, media_type, next_chunk, read},
+    body::{http_error, media_type, messages_in, next_chunk, read},
+    sse::SseLink,
 };
 use crate::{
-    upstream::{Answer, Carrier, Failure, HttpError, Inbound, Link, MAX_MESSAGE, Outgoing, Sending},
+    upstream::{Answer, Carrier, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending},
     wire::{Message, Version, message::Outcome, sse::Decoder},
 };
 
-/// How much of an HTTP error's body is kept, in bytes.
-const MAX_ERROR_BODY: usize = 64 * 1024;
 /// The pause before a stream that has ended is opened again, where the upstream names none.
 const REOPEN_AFTER: Duration = Duration::from_secs(1);
 /// The shortest and the longest pause that an upstream may ask for.
@@ -38,7 +37,7 @@ const RESUME_ATTEMPTS: u32 = 10;
 /// From this size on, in bytes, an answer is handed over while it arrives.
 const RELAY_FROM: u64 = 64 * 1024;
 /// How long an upstream may take to accept a message that expects no answer.
-const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the end of a session may take upstream.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -70,6 +69,21 @@ impl HttpLink {
             closed: CancellationToken::new(),
         }))
     }
+
+    /// A link over HTTP+SSE to the same server, closed with this one.
+    pub(super) fn over_sse(&self) -> SseLink {
+        SseLink::new(self.0.server.clone(), self.0.inbound.clone(), self.0.closed.clone())
+    }
+
+    /// Carries one exchange from the request to the end of its answer, or to the HTTP error that refuses it.
+    pub(super) async fn exchange(&self, outgoing: Outgoing) -> Result<(), Failure> {
+        self.0.exchange(outgoing).await
+    }
+
+    /// Ends the exchange that was carried. Without effect where the response has arrived and ended it.
+    pub(super) fn finish(&self, number: u64, ended: Result<(), Failure>) {
+        self.0.finish(number, ended);
+    }
 }
 
 impl Link for HttpLink {
@@ -78,8 +92,7 @@ impl Link for HttpLink {
         let number = outgoing.number;
         Some(Box::pin(async move {
             let ended = shared.exchange(outgoing).await;
-            // Without effect where the response has arrived and ended the exchange.
-            shared.inbound.exchanges.end(number, Err(ended.err().unwrap_or_else(no_response)));
+            shared.finish(number, ended);
         }))
     }
 
@@ -146,19 +159,11 @@ impl Shared {
         }
     }
 
-    /// Carries one exchange from the request to the end of its answer.
     async fn exchange(self: &Arc<Self>, outgoing: Outgoing) -> Result<(), Failure> {
         let Outgoing { number, message, headers, max_answer, relay } = outgoing;
         let response = self.post(message, headers.clone()).await?;
         if !response.status().is_success() {
-            let failure = Box::pin(self.refusal(response)).await;
-            return match rpc_error_in(&failure) {
-                Some(answer) => {
-                    self.inbound.exchanges.end(number, Ok(Answer::Whole(answer)));
-                    Ok(())
-                }
-                None => Err(failure),
-            };
+            return Err(Box::pin(self.refusal(response)).await);
         }
         if let Some(session) = response.headers().get(SESSION_ID) {
             let _ = self.session.set(session.clone());
@@ -189,11 +194,15 @@ impl Shared {
         }
     }
 
+    fn finish(&self, number: u64, ended: Result<(), Failure>) {
+        let failure = ended.err().unwrap_or_else(no_response);
+        self.inbound.exchanges.end(number, rpc_error_in(&failure).map(Answer::Whole).ok_or(failure));
+    }
+
     async fn post(&self, message: Bytes, mut headers: HeaderMap) -> Result<Response<Incoming>, Failure> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        let request = self.request(Method::POST, headers, message);
-        self.server.client.request(request).await.map_err(|error| self.unreachable(&error))
+        self.server.ask(self.request(Method::POST, headers, message)).await
     }
 
     fn request(&self, method: Method, headers: HeaderMap, body: Bytes) -> Request<Full<Bytes>> {
@@ -269,8 +278,7 @@ impl Shared {
     async fn get(&self, mut headers: HeaderMap) -> Result<Response<Incoming>, Failure> {
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         headers.remove(CONTENT_TYPE);
-        let request = self.request(Method::GET, headers, Bytes::new());
-        self.server.client.request(request).await.map_err(|error| self.unreachable(&error))
+        self.server.ask(self.request(Method::GET, headers, Bytes::new())).await
     }
 
     /// Delivers the messages of one stream until it ends: of the GET stream with those headers, or of the answer to an
@@ -286,14 +294,7 @@ impl Shared {
         while let Some(chunk) = next_chunk(&mut body).await? {
             decoder.push(&chunk, &mut events).map_err(|_| Failure::TooLarge(limit))?;
             for event in events.drain(..) {
-                // An event without data only primes the client for a reconnection.
-                if !event.data.is_empty() && matches!(event.name.as_str(), "" | "message") {
-                    match parse(&event.data) {
-                        Ok(messages) => self.deliver(messages, carrier, headers),
-                        // The response may still come.
-                        Err(failure) => tracing::warn!(%failure, "an event of the server is no message"),
-                    }
-                }
+                self.deliver(messages_in(&event), carrier, headers);
             }
         }
         Ok(())
@@ -344,19 +345,13 @@ impl Shared {
             self.inbound.exchanges.abandon_all(&Failure::SessionLost);
             return Failure::SessionLost;
         }
-        let (head, body) = response.into_parts();
-        let body = read(Bytes::new(), body, MAX_ERROR_BODY).await.unwrap_or_default();
-        Failure::Http(Box::new(HttpError { status: head.status, headers: head.headers, body }))
-    }
-
-    fn unreachable(&self, error: &hyper_util::client::legacy::Error) -> Failure {
-        Failure::Unreachable(format!("{}: {}", self.server.uri, causes(error)))
+        http_error(response).await
     }
 }
 
 /// The JSON-RPC error in the body of an HTTP error: that is the response, whatever the status. Who may ask is between the
 /// client and the upstream, so 401 and 403 stay what they are.
-fn rpc_error_in(failure: &Failure) -> Option<Message> {
+pub(super) fn rpc_error_in(failure: &Failure) -> Option<Message> {
     let Failure::Http(error) = failure else { return None };
     if error.is_authorization() {
         return None;

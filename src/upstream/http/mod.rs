@@ -1,23 +1,33 @@
-//! Streamable HTTP towards an upstream (revision 2025-11-25, "Transports", and the two before it).
+//! HTTP towards an upstream: Streamable HTTP (revision 2025-11-25, "Transports", and the two before it), and HTTP+SSE, the
+//! transport of revision 2024-11-05.
 
+mod auto;
 mod body;
+mod endpoint;
 mod link;
+mod sse;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use bytes::Bytes;
-use http::{HeaderName, Uri};
+use http::{HeaderName, Request, Response, Uri};
 use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(super) use self::body::read;
-use self::link::HttpLink;
-use super::Inbound;
+use self::{auto::AutoLink, body::causes, link::HttpLink, sse::SseLink};
+use super::{Failure, Inbound, Link};
+use crate::config::Transport;
 
 /// The header of the session.
 pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -38,6 +48,9 @@ type Connection = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 #[derive(Clone)]
 pub struct Server {
     uri: Uri,
+    transport: Transport,
+    /// With [`Transport::Auto`]: the last session was opened over HTTP+SSE.
+    last_over_sse: Arc<AtomicBool>,
     client: Connection,
     /// The ends of sessions that are under way.
     closings: TaskTracker,
@@ -50,11 +63,11 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Prepares for connections to `uri`; none is made yet.
+    /// Prepares for connections to `uri` over `transport`; none is made yet.
     ///
     /// # Errors
     /// A sentence, if TLS cannot be set up for an `https` address.
-    pub fn new(uri: Uri) -> Result<Self, String> {
+    pub fn new(uri: Uri, transport: Transport) -> Result<Self, String> {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
@@ -67,7 +80,7 @@ impl Server {
             .pool_idle_timeout(POOL_IDLE)
             .pool_timer(TokioTimer::new())
             .build(HttpsConnector::from((connector, tls)));
-        Ok(Self { uri, client, closings: TaskTracker::new() })
+        Ok(Self { uri, transport, last_over_sse: Arc::default(), client, closings: TaskTracker::new() })
     }
 
     /// Waits until every session that is being ended has ended.
@@ -76,8 +89,18 @@ impl Server {
         self.closings.wait().await;
     }
 
-    pub(super) fn connect(&self, inbound: Inbound) -> HttpLink {
-        HttpLink::new(self.clone(), inbound)
+    pub(super) fn connect(&self, inbound: Inbound) -> Arc<dyn Link> {
+        match self.transport {
+            Transport::Auto => Arc::new(AutoLink::new(self.clone(), inbound)),
+            Transport::StreamableHttp => Arc::new(HttpLink::new(self.clone(), inbound)),
+            Transport::Sse => Arc::new(SseLink::new(self.clone(), inbound, CancellationToken::new())),
+        }
+    }
+
+    /// Sends one request. Any status is an answer.
+    async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
+        let answered = self.client.request(request).await;
+        answered.map_err(|error| Failure::Unreachable(format!("{}: {}", self.uri, causes(&error))))
     }
 }
 

@@ -1,0 +1,135 @@
+//! A session with a server whose transport is not known before `initialize` (revision 2025-11-25, "Transports", "Backwards
+//! Compatibility").
+
+use std::sync::{Arc, OnceLock, atomic::Ordering};
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+
+use super::{
+    Server,
+    link::{HttpLink, rpc_error_in},
+    sse::SseLink,
+};
+use crate::{
+    upstream::{Carrier, Failure, Inbound, Link, Outgoing, Sending},
+    wire::{Version, message::echoed_number},
+};
+
+/// Streamable HTTP, or HTTP+SSE where the server refuses that.
+#[derive(Debug)]
+pub(super) struct AutoLink(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    server: Server,
+    streamable: HttpLink,
+    /// Set when the server has shown what it speaks; with a link where that is HTTP+SSE.
+    decided: OnceLock<Option<SseLink>>,
+}
+
+impl AutoLink {
+    pub(super) fn new(server: Server, inbound: Inbound) -> Self {
+        let streamable = HttpLink::new(server.clone(), inbound);
+        Self(Arc::new(Shared { server, streamable, decided: OnceLock::new() }))
+    }
+}
+
+impl Link for AutoLink {
+    fn request(&self, outgoing: Outgoing) -> Option<Carrier> {
+        if self.0.decided.get().is_some() {
+            return self.0.link().request(outgoing);
+        }
+        let shared = Arc::clone(&self.0);
+        Some(Box::pin(async move { shared.introduce(outgoing).await }))
+    }
+
+    fn send(&self, message: Bytes, headers: HeaderMap) -> Sending<'_> {
+        self.0.link().send(message, headers)
+    }
+
+    fn listen(&self, headers: HeaderMap) {
+        self.0.link().listen(headers);
+    }
+
+    fn agreed(&self, version: Version) {
+        if self.0.decided.get_or_init(|| None).is_none() {
+            self.0.server.last_over_sse.store(false, Ordering::Relaxed);
+        }
+        self.0.link().agreed(version);
+    }
+
+    fn is_lost(&self) -> bool {
+        self.0.link().is_lost()
+    }
+
+    fn close(&self, headers: HeaderMap) {
+        // Closes the link over HTTP+SSE with it.
+        self.0.streamable.close(headers);
+    }
+}
+
+impl Shared {
+    fn link(&self) -> &dyn Link {
+        match self.decided.get() {
+            Some(Some(sse)) => sse,
+            _ => &self.streamable,
+        }
+    }
+
+    /// Carries `initialize` over the transport that worked the last time, or else over the other one.
+    async fn introduce(&self, outgoing: Outgoing) {
+        let number = outgoing.number;
+        let mut opened = None;
+        if self.server.last_over_sse.load(Ordering::Relaxed) {
+            match self.open_sse(&outgoing.headers).await {
+                Ok(sse) => return carry(sse, outgoing).await,
+                Err(failure) if is_authorization(&failure) => return self.streamable.finish(number, Err(failure)),
+                Err(failure) => opened = Some(Err(failure)),
+            }
+        }
+        let ended = match self.streamable.exchange(outgoing.clone()).await {
+            Err(post) if may_speak_sse(&post, number) => {
+                let opened = match opened {
+                    Some(failed) => failed,
+                    None => self.open_sse(&outgoing.headers).await,
+                };
+                match opened {
+                    Ok(sse) => return carry(sse, outgoing).await,
+                    Err(get) if is_authorization(&get) => Err(get),
+                    Err(_) if rpc_error_in(&post).is_some() => Err(post),
+                    Err(get) => Err(Failure::NoTransport { post: Box::new(post), get: Box::new(get) }),
+                }
+            }
+            ended => ended,
+        };
+        self.streamable.finish(number, ended);
+    }
+
+    async fn open_sse(&self, headers: &HeaderMap) -> Result<&SseLink, Failure> {
+        let sse = self.streamable.over_sse();
+        sse.open(headers).await?;
+        if !self.server.last_over_sse.swap(true, Ordering::Relaxed) {
+            tracing::info!(url = %self.server.uri, "the server speaks the HTTP+SSE transport of revision 2024-11-05");
+        }
+        self.decided.get_or_init(|| Some(sse)).as_ref().ok_or(Failure::Abandoned)
+    }
+}
+
+async fn carry(link: &SseLink, outgoing: Outgoing) {
+    if let Some(carrier) = link.request(outgoing) {
+        carrier.await;
+    }
+}
+
+/// Whether a POST was refused as a server of the older transport does. One that answers under the request's id has
+/// understood it.
+fn may_speak_sse(failure: &Failure, number: u64) -> bool {
+    const REFUSALS: [StatusCode; 3] = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
+    let refused = matches!(failure, Failure::Http(error) if REFUSALS.contains(&error.status));
+    refused && rpc_error_in(failure).is_none_or(|error| error.id().and_then(echoed_number) != Some(number))
+}
+
+fn is_authorization(failure: &Failure) -> bool {
+    matches!(failure, Failure::Http(error) if error.is_authorization())
+}

@@ -1,0 +1,224 @@
+//! One session over HTTP+SSE, the transport of revision 2024-11-05: what the client sends goes by POST to the endpoint that
+//! the server names, and everything that the server sends comes on one stream, which cannot be resumed.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+    vec,
+};
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Uri,
+    header::{ACCEPT, CONTENT_TYPE},
+};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Server,
+    body::{MAX_ERROR_BODY, http_error, media_type, messages_in, next_chunk, read},
+    endpoint::resolve,
+    link::SEND_TIMEOUT,
+};
+use crate::{
+    upstream::{Carrier, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending},
+    wire::{
+        Message, Version,
+        sse::{Decoder, Event},
+    },
+};
+
+/// How long the `endpoint` event may take to come, connecting included.
+const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A session with a server of the older transport.
+#[derive(Debug)]
+pub(super) struct SseLink(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    server: Server,
+    inbound: Inbound,
+    /// Where messages go by POST; known once the stream is open.
+    endpoint: OnceCell<Uri>,
+    /// The stream has ended, and with it the session.
+    lost: AtomicBool,
+    closed: CancellationToken,
+}
+
+impl SseLink {
+    /// A link that ends when `closed` is cancelled. Its stream is opened by the first message.
+    pub(super) fn new(server: Server, inbound: Inbound, closed: CancellationToken) -> Self {
+        let lost = AtomicBool::new(false);
+        Self(Arc::new(Shared { server, inbound, endpoint: OnceCell::new(), lost, closed }))
+    }
+
+    /// Opens the stream, if it is not open.
+    pub(super) async fn open(&self, headers: &HeaderMap) -> Result<(), Failure> {
+        self.0.endpoint(headers).await.map(drop)
+    }
+}
+
+impl Link for SseLink {
+    fn request(&self, outgoing: Outgoing) -> Option<Carrier> {
+        let shared = Arc::clone(&self.0);
+        Some(Box::pin(async move {
+            let Outgoing { number, message, headers, .. } = outgoing;
+            // The response comes on the stream.
+            if let Err(failure) = shared.post(message, headers).await {
+                shared.inbound.exchanges.end(number, Err(failure));
+            }
+        }))
+    }
+
+    fn send(&self, message: Bytes, headers: HeaderMap) -> Sending<'_> {
+        Box::pin(async move {
+            let sending = tokio::time::timeout(SEND_TIMEOUT, self.0.post(message, headers));
+            match self.0.closed.run_until_cancelled(sending).await {
+                Some(sent) => sent.unwrap_or(Err(Failure::TimedOut(SEND_TIMEOUT))),
+                None => Err(Failure::Abandoned),
+            }
+        })
+    }
+
+    fn listen(&self, _headers: HeaderMap) {}
+
+    fn agreed(&self, _version: Version) {}
+
+    fn is_lost(&self) -> bool {
+        self.0.lost.load(Ordering::Acquire)
+    }
+
+    fn close(&self, _headers: HeaderMap) {
+        // The end of the stream is all that the server is told.
+        self.0.closed.cancel();
+        self.0.inbound.exchanges.abandon_all(&Failure::Abandoned);
+    }
+}
+
+impl Shared {
+    async fn post(self: &Arc<Self>, message: Bytes, mut headers: HeaderMap) -> Result<(), Failure> {
+        if self.lost.load(Ordering::Acquire) {
+            return Err(Failure::SessionLost);
+        }
+        let endpoint = self.endpoint(&headers).await?.clone();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+        let response = self.server.ask(request(Method::POST, endpoint, headers, message)).await?;
+        if !response.status().is_success() {
+            return Err(http_error(response).await);
+        }
+        // It is no message, but a connection that was read to the end can be used again.
+        let _ = read(Bytes::new(), response.into_body(), MAX_ERROR_BODY).await;
+        Ok(())
+    }
+
+    async fn endpoint(self: &Arc<Self>, headers: &HeaderMap) -> Result<&Uri, Failure> {
+        self.endpoint.get_or_try_init(|| self.open(headers.clone())).await
+    }
+
+    /// Opens the stream, and leaves it to a task of its own once its first event has told the endpoint.
+    async fn open(self: &Arc<Self>, mut headers: HeaderMap) -> Result<Uri, Failure> {
+        headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        headers.remove(CONTENT_TYPE);
+        let opening = async {
+            let request = request(Method::GET, self.server.uri.clone(), headers, Bytes::new());
+            let response = self.server.ask(request).await?;
+            if !response.status().is_success() {
+                return Err(http_error(response).await);
+            }
+            let kind = media_type(response.headers());
+            if kind != "text/event-stream" {
+                return Err(Failure::BadAnswer(format!("the content type {kind:?} and not an event stream")));
+            }
+            let mut stream = Stream::new(response.into_body());
+            match stream.next().await? {
+                Some(event) if event.name == "endpoint" => Ok((stream, self.named(&event.data)?)),
+                Some(_) => Err(Failure::BadAnswer("its stream does not begin with an endpoint event".to_owned())),
+                None => Err(Failure::BadAnswer("its stream ended before an endpoint event".to_owned())),
+            }
+        };
+        let opened = tokio::time::timeout(ENDPOINT_TIMEOUT, opening).await;
+        let (stream, endpoint) = opened.unwrap_or_else(|_| {
+            let limit = humantime::format_duration(ENDPOINT_TIMEOUT);
+            Err(Failure::BadAnswer(format!("no endpoint event came within {limit}")))
+        })?;
+        let shared = Arc::clone(self);
+        tokio::spawn(async move {
+            let closed = shared.closed.clone();
+            closed.run_until_cancelled(shared.read(stream)).await;
+        });
+        Ok(endpoint)
+    }
+
+    fn named(&self, data: &[u8]) -> Result<Uri, Failure> {
+        resolve(&self.server.uri, &String::from_utf8_lossy(data)).map_err(Failure::BadAnswer)
+    }
+
+    /// Delivers what comes until the stream ends, and the session with it. Never waits for a client.
+    async fn read(&self, mut stream: Stream) {
+        let why = loop {
+            match stream.next().await {
+                Ok(Some(event)) => {
+                    for message in messages_in(&event) {
+                        self.deliver(message);
+                    }
+                }
+                Ok(None) => break "has ended".to_owned(),
+                Err(Failure::Incomplete(why)) => break format!("broke ({why})"),
+                Err(why) => break format!("was given up ({why})"),
+            }
+        };
+        self.lost.store(true, Ordering::Release);
+        let why = format!("its event stream {why} and cannot be resumed; initialize a new session");
+        self.inbound.exchanges.abandon_all(&Failure::Incomplete(why));
+    }
+
+    /// The stream does not say to which request a message belongs; the rule is that of stdio.
+    fn deliver(&self, message: Message) {
+        let exchanges = &self.inbound.exchanges;
+        let deaf = || if self.inbound.listener.has_reader() { None } else { exchanges.newest_foreground() };
+        self.inbound.deliver(message, exchanges.only().or_else(deaf));
+    }
+}
+
+fn request(method: Method, uri: Uri, headers: HeaderMap, body: Bytes) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = method;
+    *request.uri_mut() = uri;
+    *request.headers_mut() = headers;
+    request
+}
+
+/// A body as events.
+struct Stream {
+    body: Incoming,
+    decoder: Decoder,
+    /// Events that came with the last part of the body.
+    ready: vec::IntoIter<Event>,
+}
+
+impl Stream {
+    fn new(body: Incoming) -> Self {
+        Self { body, decoder: Decoder::new(MAX_MESSAGE), ready: Vec::new().into_iter() }
+    }
+
+    /// The next event; `None` at the end.
+    async fn next(&mut self) -> Result<Option<Event>, Failure> {
+        loop {
+            if let Some(event) = self.ready.next() {
+                return Ok(Some(event));
+            }
+            let Some(chunk) = next_chunk(&mut self.body).await? else { return Ok(None) };
+            let mut events = Vec::new();
+            self.decoder.push(&chunk, &mut events).map_err(|_| Failure::TooLarge(MAX_MESSAGE))?;
+            self.ready = events.into_iter();
+        }
+    }
+}
