@@ -38,7 +38,7 @@ async fn a_stream_that_ends_ends_its_calls_says_why_and_sends_the_client_to_a_ne
         end.of(&server, 1).await;
         let (code, message) = call.await.unwrap();
         assert_eq!(code, -32603);
-        assert!(message.contains("event stream") && message.contains("initialize a new session"), "{message}");
+        assert!(message.contains("event stream") && message.contains("initialize a new one"), "{message}");
         assert_eq!(client.answer("ping", json!({})).await.status, 404, "{end:?}");
         assert_eq!(client.notify("notifications/x", json!({})).await, 404);
         let client = Client::connect(&gate.url).await;

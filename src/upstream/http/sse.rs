@@ -172,11 +172,11 @@ impl Shared {
                 }
                 Ok(None) => break "has ended".to_owned(),
                 Err(Failure::Incomplete(why)) => break format!("broke ({why})"),
-                Err(why) => break format!("was given up ({why})"),
+                Err(_) => break format!("had an event of more than {MAX_MESSAGE} bytes"),
             }
         };
         self.lost.store(true, Ordering::Release);
-        let why = format!("its event stream {why} and cannot be resumed; initialize a new session");
+        let why = format!("its event stream {why}, which ends the session; initialize a new one");
         self.inbound.exchanges.abandon_all(&Failure::Incomplete(why));
     }
 
