@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use taskgate::config::{
-    Auth, Config, Mistakes, Native, Overrides, Support, Target, Tool, allowed_host, allowed_origin, load, parse,
-    target_from_url,
+    Auth, Config, Mistakes, Native, Overrides, Support, Target, Tool, Transport, allowed_host, allowed_origin, load,
+    parse, target_from_url,
 };
 
 const ONE: &str = "[[upstream]]\nurl = \"http://127.0.0.1:3000/mcp\"\n";
@@ -148,6 +148,7 @@ fn an_unset_key_has_its_default() {
     assert_eq!((tasks.max_tasks_per_owner, tasks.max_tasks, tasks.max_waiters), (1000, 100_000, 256));
     let [upstream] = &upstreams[..] else { panic!("{upstreams:?}") };
     assert_eq!((&*upstream.path, upstream.native), ("/mcp", Native::Keep));
+    assert_eq!(upstream.transport, Transport::Auto);
     let tool = upstream.policy.tool("any");
     let expected = Tool {
         key: "*".into(),
@@ -185,6 +186,7 @@ fn every_key_takes_effect() {
     let [http, stdio] = &upstreams[..] else { panic!("{upstreams:?}") };
     assert_eq!((&*http.path, http.native), ("/", Native::Keep));
     assert_eq!(http.target, target_from_url("https://example.com").unwrap());
+    assert_eq!((http.transport, stdio.transport), (Transport::StreamableHttp, Transport::Auto));
     assert_eq!((&*stdio.path, stdio.native), ("/files", Native::Replace));
     let args = vec![String::new(), "--flag".to_owned()];
     assert_eq!(stdio.target, Target::Command { program: "server".to_owned(), args });
@@ -281,6 +283,17 @@ fn a_server_on_the_command_line_replaces_the_only_target_and_keeps_its_policy() 
         let upstream = &config.upstreams[0];
         assert_eq!((&upstream.target, &*upstream.path, upstream.native), (&server_url(), "/x", Native::Replace));
         assert_eq!(upstream.policy.tool("a").max_running, 7);
+    }
+}
+
+#[test]
+fn a_url_on_the_command_line_keeps_the_transport_of_the_only_block() {
+    for (word, transport) in
+        [("auto", Transport::Auto), ("streamable-http", Transport::StreamableHttp), ("sse", Transport::Sse)]
+    {
+        let text = format!("[[upstream]]\ntransport = {word:?}\n");
+        let upstream = &parse("config.toml", &text, with_target()).unwrap().upstreams[0];
+        assert_eq!((&upstream.target, upstream.transport), (&server_url(), transport));
     }
 }
 

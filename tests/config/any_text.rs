@@ -27,6 +27,7 @@ fn toml_like() -> impl Strategy<Value = String> {
         "ttl",
         "max_ttl",
         "native",
+        "transport",
         "path",
         "url",
         "command",
