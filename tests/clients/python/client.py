@@ -10,6 +10,7 @@ import anyio
 import httpx
 from mcp import ClientSession, StdioServerParameters, stdio_client
 from mcp.client.experimental import ExperimentalClientFeatures
+from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, InitializeResult, TextContent
 
@@ -73,7 +74,9 @@ async def connect(target: Target, **callbacks: Any) -> AsyncIterator[Client]:
             listening.set()
 
     async with AsyncExitStack() as stack:
-        if isinstance(target, str):
+        if isinstance(target, str) and target.endswith("/sse"):
+            transport = sse_client(target)
+        elif isinstance(target, str):
             timeout = httpx.Timeout(PATIENCE)
             http = httpx.AsyncClient(timeout=timeout, event_hooks={"response": [note]})
             await stack.enter_async_context(http)

@@ -7,7 +7,7 @@ import pytest
 import kinds
 import kit
 
-ALL = ["json", "sse", "stateless", "stdio", "replaced"]
+ALL = ["json", "sse", "stateless", "old", "stdio", "replaced"]
 
 
 def pytest_configure():

@@ -88,6 +88,6 @@ def gate(kind: str) -> Iterator[Gate]:
         with kit.taskgate_with(server) as url:
             yield Gate(url, server, PLAIN, kind)
     else:
-        flags = {"json": ["--json"], "sse": [], "stateless": ["--stateless"]}[kind]
+        flags = {"json": ["--json"], "sse": [], "stateless": ["--stateless"], "old": ["--old"]}[kind]
         with kit.plain_server(*flags) as (_, server), kit.taskgate_with(server) as url:
             yield Gate(url, server, PLAIN, kind)

@@ -97,7 +97,7 @@ def plain_server(*flags: str) -> Iterator[tuple[Process, str]]:
     """plain_server.py over HTTP: the process and its URL."""
     process = Process(plain_command(*flags))
     try:
-        yield process, process.wait_for(r"^(http://127\.0\.0\.1:\d+/mcp)$")
+        yield process, process.wait_for(r"^(http://127\.0\.0\.1:\d+/(?:mcp|sse))$")
     finally:
         process.stop()
 

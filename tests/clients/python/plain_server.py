@@ -1,7 +1,7 @@
 """A server made with the official SDK's FastMCP that knows nothing of tasks.
 
-Over Streamable HTTP on a free port, whose URL is the one line on stdout, or over
-stdio. Every call is counted, so that a test can ask what the server really saw.
+Over HTTP on a free port, whose URL is the one line on stdout, or over stdio. HTTP is
+Streamable HTTP, or the HTTP+SSE transport of 2024-11-05. Every call is counted, so that a test can ask what the server really saw.
 """
 
 import argparse
@@ -116,6 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", action="store_true", help="JSON answers instead of SSE")
     parser.add_argument("--stateless", action="store_true", help="no sessions")
+    parser.add_argument("--old", action="store_true", help="the HTTP+SSE transport of 2024-11-05")
     parser.add_argument("--stdio", action="store_true", help="stdio instead of HTTP")
     args = parser.parse_args()
 
@@ -127,8 +128,9 @@ def main() -> None:
         return
     # Listening before the URL is printed: whoever reads it can connect at once.
     listener = socket.create_server(("127.0.0.1", 0))
-    print(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp", flush=True)
-    config = uvicorn.Config(server.streamable_http_app(), log_level="warning")
+    path, app = ("sse", server.sse_app()) if args.old else ("mcp", server.streamable_http_app())
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}/{path}", flush=True)
+    config = uvicorn.Config(app, log_level="warning")
     uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -73,7 +73,7 @@ async def test_unknown_resource_gives_the_servers_error(gate):
 
 
 # A server that answers with JSON has no way to send progress during a call.
-@pytest.mark.parametrize("gate", ["sse", "stateless", "stdio", "replaced"], indirect=True)
+@pytest.mark.parametrize("gate", ["sse", "stateless", "old", "stdio", "replaced"], indirect=True)
 async def test_progress_of_a_plain_call_comes_through_in_order(gate):
     slow = gate.tools.slow
     seen = []
@@ -88,7 +88,7 @@ async def test_progress_of_a_plain_call_comes_through_in_order(gate):
 
 
 # The same holds for elicitation; and without sessions the answer would not find the call.
-@pytest.mark.parametrize("gate", ["sse", "stdio", "replaced"], indirect=True)
+@pytest.mark.parametrize("gate", ["sse", "old", "stdio", "replaced"], indirect=True)
 async def test_elicitation_in_a_plain_call_reaches_the_client_and_comes_back(gate):
     ask = gate.tools.ask
     async with connect(gate.url, **CALLBACKS) as client:
@@ -97,7 +97,7 @@ async def test_elicitation_in_a_plain_call_reaches_the_client_and_comes_back(gat
 
 
 # The Python server sends this on the GET stream, also when it answers calls with JSON.
-@pytest.mark.parametrize("gate", ["json", "sse", "stdio", "replaced"], indirect=True)
+@pytest.mark.parametrize("gate", ["json", "sse", "old", "stdio", "replaced"], indirect=True)
 async def test_sampling_in_a_plain_call_reaches_the_client_and_comes_back(gate):
     sample = gate.tools.sample
     async with connect(gate.url, **CALLBACKS) as client:

@@ -9,7 +9,7 @@ import kit
 from client import connect, dump, text
 
 RELATED_TASK = "io.modelcontextprotocol/related-task"
-COUNTING = ["json", "sse", "stateless", "stdio"]
+COUNTING = ["json", "sse", "stateless", "old", "stdio"]
 
 
 def with_related_task(result, task_id):
