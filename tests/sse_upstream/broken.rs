@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::all;
-use crate::kit::{Client, SseUpstream, status_of, text_of, within};
+use crate::kit::{Client, SseUpstream, status_of, text_of};
 
 /// How a stream can end.
 #[derive(Clone, Copy, Debug)]
@@ -95,16 +95,7 @@ async fn an_event_over_the_limit_ends_the_session_and_the_limit_is_named() {
         }
         stream
     });
-    let task = within(std::time::Duration::from_secs(60), async {
-        loop {
-            let task = client.get(&id).await;
-            if status_of(&task) != "working" {
-                break task;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    });
-    let task = task.await;
+    let task = client.until(&id, "failed").await;
     assert!(task["statusMessage"].as_str().unwrap().contains("67108864 bytes"), "{task}");
     drop(flooding.await.unwrap());
     server.abandoned(1).await;

@@ -103,6 +103,16 @@ async fn what_belongs_to_no_call_reaches_the_get_stream() {
 }
 
 #[tokio::test]
+async fn a_ping_of_the_server_is_answered_though_the_client_does_not_listen() {
+    let (server, _gate, _client) = all().await;
+    for id in ["\"p-1\"", "7"] {
+        server.stream(1).event(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#)).await;
+        let pong = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
+        eventually(async || server.seen().into_iter().find(|seen| seen.text() == pong)).await;
+    }
+}
+
+#[tokio::test]
 async fn comments_unknown_events_and_nonsense_change_nothing() {
     let (server, _gate, client) = all().await;
     let stream = server.stream(1);

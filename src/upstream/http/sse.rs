@@ -17,7 +17,7 @@ use http::{
 };
 use http_body_util::Full;
 use hyper::body::Incoming;
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -29,13 +29,15 @@ use super::{
 use crate::{
     upstream::{Carrier, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending},
     wire::{
-        Message, Version,
+        Version,
         sse::{Decoder, Event},
     },
 };
 
 /// How long the `endpoint` event may take to come, connecting included.
 const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How many answers that taskgate gives in the client's place may be on their way.
+const MAX_REPLIES: usize = 64;
 
 /// A session with a server of the older transport.
 #[derive(Debug)]
@@ -103,11 +105,15 @@ impl Link for SseLink {
 }
 
 impl Shared {
-    async fn post(self: &Arc<Self>, message: Bytes, mut headers: HeaderMap) -> Result<(), Failure> {
+    async fn post(self: &Arc<Self>, message: Bytes, headers: HeaderMap) -> Result<(), Failure> {
         if self.lost.load(Ordering::Acquire) {
             return Err(Failure::SessionLost);
         }
         let endpoint = self.endpoint(&headers).await?.clone();
+        self.post_to(endpoint, message, headers).await
+    }
+
+    async fn post_to(&self, endpoint: Uri, message: Bytes, mut headers: HeaderMap) -> Result<(), Failure> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
         let response = self.server.ask(request(Method::POST, endpoint, headers, message)).await?;
@@ -128,7 +134,7 @@ impl Shared {
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         headers.remove(CONTENT_TYPE);
         let opening = async {
-            let request = request(Method::GET, self.server.uri.clone(), headers, Bytes::new());
+            let request = request(Method::GET, self.server.uri.clone(), headers.clone(), Bytes::new());
             let response = self.server.ask(request).await?;
             if !response.status().is_success() {
                 return Err(http_error(response).await);
@@ -149,10 +155,10 @@ impl Shared {
             let limit = humantime::format_duration(ENDPOINT_TIMEOUT);
             Err(Failure::BadAnswer(format!("no endpoint event came within {limit}")))
         })?;
-        let shared = Arc::clone(self);
+        let (shared, to) = (Arc::clone(self), endpoint.clone());
         tokio::spawn(async move {
             let closed = shared.closed.clone();
-            closed.run_until_cancelled(shared.read(stream)).await;
+            closed.run_until_cancelled(shared.read(stream, &to, &headers)).await;
         });
         Ok(endpoint)
     }
@@ -162,12 +168,20 @@ impl Shared {
     }
 
     /// Delivers what comes until the stream ends, and the session with it. Never waits for a client.
-    async fn read(&self, mut stream: Stream) {
+    async fn read(self: &Arc<Self>, mut stream: Stream, endpoint: &Uri, headers: &HeaderMap) {
+        let mut replies = JoinSet::new();
         let why = loop {
             match stream.next().await {
                 Ok(Some(event)) => {
-                    for message in messages_in(&event) {
-                        self.deliver(message);
+                    let messages = messages_in(&event).into_iter();
+                    for reply in messages.filter_map(|message| self.inbound.deliver_unaddressed(message)) {
+                        while replies.try_join_next().is_some() {}
+                        // A server that does not take answers goes without.
+                        if replies.len() < MAX_REPLIES {
+                            let (shared, endpoint, headers) = (Arc::clone(self), endpoint.clone(), headers.clone());
+                            let sending = async move { shared.post_to(endpoint, reply, headers).await };
+                            replies.spawn(tokio::time::timeout(SEND_TIMEOUT, sending));
+                        }
                     }
                 }
                 Ok(None) => break "has ended".to_owned(),
@@ -178,13 +192,6 @@ impl Shared {
         self.lost.store(true, Ordering::Release);
         let why = format!("its event stream {why}, which ends the session; initialize a new one");
         self.inbound.exchanges.abandon_all(&Failure::Incomplete(why));
-    }
-
-    /// The stream does not say to which request a message belongs; the rule is that of stdio.
-    fn deliver(&self, message: Message) {
-        let exchanges = &self.inbound.exchanges;
-        let deaf = || if self.inbound.listener.has_reader() { None } else { exchanges.newest_foreground() };
-        self.inbound.deliver(message, exchanges.only().or_else(deaf));
     }
 }
 
