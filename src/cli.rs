@@ -50,7 +50,7 @@ pub(crate) enum Command {
 /// The arguments of `serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// URL of the MCP server to stand in front of (Streamable HTTP)
+    /// URL of the MCP server to stand in front of (Streamable HTTP or HTTP+SSE)
     #[arg(long, env = "TASKGATE_UPSTREAM", value_name = "URL", value_parser = config::target_from_url)]
     upstream: Option<Target>,
     /// Address to listen on; port 0 picks a free one [default: 127.0.0.1:8808]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::gate;
-use crate::kit::{Answer, Client, Gate, Gets, SseOptions, SseUpstream};
+use crate::kit::{Answer, Client, Gate, Gets, SseOptions, SseUpstream, soon};
 
 async fn naming(endpoint: &'static str) -> SseUpstream {
     SseUpstream::start(SseOptions { gets: Gets::Endpoint(endpoint), ..<_>::default() }).await
@@ -96,7 +96,7 @@ async fn an_endpoint_has_to_come_within_ten_seconds_and_comments_do_not_count() 
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(10)).await;
     tokio::time::resume();
-    let (status, _) = opening.head().await;
+    let (status, _) = soon(opening.head()).await;
     assert_eq!(status, 200);
     stream.abandoned().await;
 }

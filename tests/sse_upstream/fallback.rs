@@ -41,6 +41,21 @@ async fn the_clients_headers_go_with_the_stream_and_with_every_message() {
 }
 
 #[tokio::test]
+async fn a_session_that_was_found_ends_like_any_other_on_both_sides() {
+    let server = refusing(405, "").await;
+    let gate = gate_with(&server, "").await;
+    let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
+    assert_eq!(ann.delete().await.status, 200);
+    server.abandoned(1).await;
+    let caller = bob.clone();
+    let call = tokio::spawn(async move { caller.error("tools/call", json!({ "name": "slow" })).await });
+    server.message("slow").await;
+    server.end(2);
+    assert!(call.await.unwrap().1.contains("initialize a new one"));
+    assert_eq!(bob.answer("ping", json!({})).await.status, 404);
+}
+
+#[tokio::test]
 async fn the_next_session_does_not_try_the_refused_post_again() {
     let server = refusing(405, "").await;
     let gate = gate_with(&server, "").await;

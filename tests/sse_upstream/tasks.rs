@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::all;
-use crate::kit::{Client, status_of, text_in};
+use crate::kit::{Client, Seen, eventually, status_of, text_in};
 
 const TEXT: &str = r#"{"content":[{"type":"text","text":"done"}]}"#;
 const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
@@ -76,6 +76,31 @@ async fn a_message_of_the_server_in_the_middle_of_a_task_names_the_task() {
     let message = listening.message().await;
     assert_eq!(message["method"], "notifications/message");
     assert_eq!(message["params"]["_meta"][RELATED_TASK], json!({ "taskId": id }));
+    server.answer(&call, TEXT).await;
+    client.until(&id, "completed").await;
+}
+
+#[tokio::test]
+async fn a_question_of_the_server_in_the_middle_of_a_task_is_asked_and_its_answer_posted() {
+    let (server, gate, _) = all().await;
+    let client = Client::connect_as(&gate.url, "2025-11-25", json!({ "elicitation": {} })).await;
+    let mut listening = client.get_stream().await;
+    let id = client.create_id("ask").await;
+    let call = server.message("ask").await;
+    let question = r#"{"jsonrpc":"2.0","id":"q-1","method":"elicitation/create","params":{"message":"Really?"}}"#;
+    server.stream(2).event(question).await;
+    let question = loop {
+        let message = listening.message().await;
+        if message["method"] == "elicitation/create" {
+            break message;
+        }
+    };
+    assert_eq!(question["params"]["_meta"][RELATED_TASK], json!({ "taskId": id }));
+    client.until(&id, "input_required").await;
+    assert_eq!(client.respond(&question["id"], json!({ "action": "decline" })).await, 202);
+    let answered = |seen: &Seen| seen.json()["id"] == "q-1" && seen.json()["result"]["action"] == "decline";
+    eventually(async || server.seen().into_iter().find(answered)).await;
+    client.until(&id, "working").await;
     server.answer(&call, TEXT).await;
     client.until(&id, "completed").await;
 }
