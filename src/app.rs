@@ -105,8 +105,15 @@ impl App {
         self.admin.as_ref().map(|(listener, _)| url(listener))
     }
 
+    /// What kills every child process at once, for an end of the process that waits for nothing.
+    pub fn killer(&self) -> impl FnOnce() + Send + 'static {
+        let gate = Arc::clone(&self.gate);
+        move || gate.upstreams.iter().for_each(|upstream| upstream.server.kill())
+    }
+
     /// Serves until `stop` resolves; then ends sessions and connections.
     pub async fn run(self, stop: impl Future<Output = ()>) {
+        let kill = self.killer();
         let Self { gate, listener, admin, ready, session_idle } = self;
         if let Some((listener, admin)) = admin {
             tokio::spawn(admin.serve(listener));
@@ -119,6 +126,8 @@ impl App {
             ready.store(false, Ordering::Release);
         };
         gate::serve(gate, listener, stop).await;
+        // Those that have not ended in time.
+        kill();
     }
 }
 
@@ -153,10 +162,10 @@ fn url(listener: &TcpListener) -> String {
 }
 
 fn upstream(configured: config::Upstream) -> Result<gate::Upstream, StartError> {
-    let config::Upstream { path, target, transport, native, status_notifications, policy } = configured;
+    let config::Upstream { path, target, transport, process, native, status_notifications, policy } = configured;
     let server = match target {
         Target::Url(uri) => Server::Http(Box::new(http::Server::new(uri, transport).map_err(StartError::Upstream)?)),
-        Target::Command { program, args } => Server::Stdio(stdio::Server::new(program, args)),
+        Target::Command { program, args } => Server::Stdio(stdio::Server::new(program, args, process)),
     };
     Ok(gate::Upstream { path, server, native, status_notifications, policy })
 }

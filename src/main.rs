@@ -93,7 +93,7 @@ async fn serve(arguments: Serve) -> ExitCode {
         }
     };
     // Listened for before anybody can know that taskgate runs.
-    let stop = stop();
+    let stop = stop(app.killer());
     for endpoint in app.endpoints() {
         tracing::info!("listening on {endpoint}");
     }
@@ -105,12 +105,12 @@ async fn serve(arguments: Serve) -> ExitCode {
 }
 
 /// Resolves at SIGTERM or SIGINT; a second one ends the process at once.
-fn stop() -> impl Future<Output = ()> {
+fn stop(kill_children: impl FnOnce() + Send + 'static) -> impl Future<Output = ()> {
     let signals = signal(SignalKind::terminate()).and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
-    wait_for(signals)
+    wait_for(signals, kill_children)
 }
 
-async fn wait_for(signals: std::io::Result<(Signal, Signal)>) {
+async fn wait_for(signals: std::io::Result<(Signal, Signal)>, kill_children: impl FnOnce() + Send + 'static) {
     let Ok((mut terminate, mut interrupt)) = signals else { return std::future::pending().await };
     let mut next = async move || {
         tokio::select! {
@@ -121,6 +121,7 @@ async fn wait_for(signals: std::io::Result<(Signal, Signal)>) {
     tracing::info!(signal = next().await, "stopping");
     tokio::spawn(async move {
         next().await;
+        kill_children();
         #[expect(clippy::exit, reason = "whoever signals twice does not want to wait")]
         std::process::exit(1);
     });

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use taskgate::config::{
-    Auth, Config, Mistakes, Native, Overrides, Support, Target, Tool, Transport, allowed_host, allowed_origin, load,
-    parse, target_from_url,
+    Auth, Config, Mistakes, Native, Overrides, Process, Support, Target, Tool, Transport, allowed_host, allowed_origin,
+    load, parse, target_from_url,
 };
 
 const ONE: &str = "[[upstream]]\nurl = \"http://127.0.0.1:3000/mcp\"\n";
@@ -126,15 +126,17 @@ fn the_reference_lists_exactly_the_keys_that_exist() {
 fn the_reference_has_the_true_defaults() {
     let mut text = String::new();
     for (section, keys) in reference() {
-        text += &if section == "upstream" { ONE.to_owned() } else { format!("[{section}]\n") };
+        text += &format!("[{section}]\n").replace("[upstream]", "[[upstream]]");
         for (key, default) in keys {
             if let Some(default) = default.strip_prefix('`') {
                 text += &format!("{key} = {}\n", default.trim_end_matches('`'));
             }
         }
     }
-    let target = target_from_url("http://127.0.0.1:3000/mcp").unwrap();
-    assert_eq!(valid(&text), Config::for_upstream(target));
+    // A stdio server may have any of the keys with a default.
+    let target = Target::Command { program: "server".to_owned(), args: Vec::new() };
+    let overrides = Overrides { target: Some(target.clone()), ..Overrides::default() };
+    assert_eq!(parse("config.toml", &text, overrides).unwrap(), Config::for_upstream(target));
 }
 
 #[test]
@@ -149,6 +151,7 @@ fn an_unset_key_has_its_default() {
     let [upstream] = &upstreams[..] else { panic!("{upstreams:?}") };
     assert_eq!((&*upstream.path, upstream.native), ("/mcp", Native::Keep));
     assert_eq!(upstream.transport, Transport::Auto);
+    assert_eq!(upstream.process, Process { env: Vec::new(), cwd: None, shared: false, max_children: 100 });
     let tool = upstream.policy.tool("any");
     let expected = Tool {
         key: "*".into(),
@@ -190,6 +193,10 @@ fn every_key_takes_effect() {
     assert_eq!((&*stdio.path, stdio.native), ("/files", Native::Replace));
     let args = vec![String::new(), "--flag".to_owned()];
     assert_eq!(stdio.target, Target::Command { program: "server".to_owned(), args });
+    assert_eq!(http.process, Process::default());
+    let env = [("API_KEY", "a=b"), ("EMPTY", "")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let process = Process { env: env.to_vec(), cwd: Some("/".into()), shared: true, max_children: 3 };
+    assert_eq!(stdio.process, process);
     let expected = Tool {
         key: "*".into(),
         support: Support::Forbidden,
@@ -295,6 +302,18 @@ fn a_url_on_the_command_line_keeps_the_transport_of_the_only_block() {
         let upstream = &parse("config.toml", &text, with_target()).unwrap().upstreams[0];
         assert_eq!((&upstream.target, upstream.transport), (&server_url(), transport));
     }
+}
+
+#[test]
+fn a_command_on_the_command_line_is_started_as_the_only_block_says() {
+    let command = Target::Command { program: "server".to_owned(), args: Vec::new() };
+    for block in [format!("{ONE}shared = true\n"), "[[upstream]]\nshared = true\n".to_owned()] {
+        let overrides = Overrides { target: Some(command.clone()), ..Overrides::default() };
+        let upstream = parse("config.toml", &block, overrides).unwrap().upstreams.swap_remove(0);
+        assert_eq!((upstream.target, upstream.process.shared), (command.clone(), true));
+    }
+    let url = parse("config.toml", "[[upstream]]\nshared = true\n", with_target()).unwrap_err().to_string();
+    assert_eq!(url, "config.toml:2:10: upstream[0].shared: set for a server with a url; only a command has processes");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 mod auth;
 mod mistakes;
 mod policy;
+mod process;
 mod reader;
 mod server;
 mod tasks;
@@ -14,7 +15,7 @@ mod upstream;
 mod values;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,6 +96,8 @@ pub struct Upstream {
     pub target: Target,
     /// How the server is spoken to; only a [`Target::Url`] leaves a choice.
     pub transport: Transport,
+    /// How the server's processes are started; means nothing for an HTTP server.
+    pub process: Process,
     /// What happens to tasks that the server offers itself.
     pub native: Native,
     /// Whether clients are sent `notifications/tasks/status`.
@@ -108,7 +111,7 @@ pub struct Upstream {
 pub enum Target {
     /// The endpoint of an HTTP server; scheme http or https, with a host.
     Url(http::Uri),
-    /// A stdio server, started once for each client session.
+    /// A stdio server.
     Command {
         /// The program, looked up in `PATH` unless it is a path.
         program: String,
@@ -126,6 +129,19 @@ pub enum Transport {
     StreamableHttp,
     /// HTTP+SSE, the transport of revision 2024-11-05.
     Sse,
+}
+
+/// How the processes of a stdio server are started.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Process {
+    /// Variables that a process gets besides taskgate's own environment.
+    pub env: Vec<(String, String)>,
+    /// The directory that it starts in; taskgate's own if there is none.
+    pub cwd: Option<PathBuf>,
+    /// Whether all sessions use one process; otherwise each has its own.
+    pub shared: bool,
+    /// Most processes at once, those that are about to end included.
+    pub max_children: usize,
 }
 
 /// What happens to tasks that an upstream offers itself.
@@ -212,6 +228,12 @@ impl Default for Server {
             max_sessions: 10_000,
             session_idle: Duration::from_mins(30),
         }
+    }
+}
+
+impl Default for Process {
+    fn default() -> Self {
+        Self { env: Vec::new(), cwd: None, shared: false, max_children: 100 }
     }
 }
 

@@ -8,7 +8,7 @@ use http::uri::PathAndQuery;
 use super::reader::{Entry, Section};
 use super::tasks::{self, Defaults};
 use super::values::{flag, one_of, text, text_as};
-use super::{Native, Policy, Target, Transport, Upstream};
+use super::{Native, Policy, Process, Target, Transport, Upstream, process};
 
 const DEFAULT_PATH: &str = "/mcp";
 const TRANSPORTS: [(&str, Transport); 3] =
@@ -16,8 +16,8 @@ const TRANSPORTS: [(&str, Transport); 3] =
 
 impl Upstream {
     pub(super) fn new(target: Target, native: Native, policy: Policy) -> Self {
-        let (path, transport) = (DEFAULT_PATH.to_owned(), Transport::Auto);
-        Self { path, target, transport, native, status_notifications: true, policy }
+        let (path, transport, process) = (DEFAULT_PATH.to_owned(), Transport::Auto, Process::default());
+        Self { path, target, transport, process, native, status_notifications: true, policy }
     }
 }
 
@@ -60,6 +60,8 @@ fn read_block(
     let url = section.entry("url");
     let command = section.entry("command");
     let transport_entry = section.entry("transport");
+    let http = command.is_none() && !matches!(replacement, Some(Target::Command { .. }));
+    let process = process::read(&mut section, http && (url.is_some() || replacement.is_some()));
     let native = tasks::native(&mut section, defaults.native);
     let status_notifications = section.get("status_notifications", flag).unwrap_or(true);
     let tools = section.table("tools");
@@ -102,7 +104,7 @@ fn read_block(
     };
     section.finish();
     let target = replacement.or(target)?;
-    Some(Upstream { path: path?, target, transport: transport?, native, status_notifications, policy })
+    Some(Upstream { path: path?, target, transport: transport?, process, native, status_notifications, policy })
 }
 
 fn path(text: &str) -> Result<String, String> {

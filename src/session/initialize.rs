@@ -22,7 +22,7 @@ use crate::{
         ClientCapabilities, Edits, Message, Parts, RpcError, Version,
         legacy::{SERVER_CAPABILITY, declares_tool_tasks},
         message::Outcome,
-        object::{Members, quote, unquote},
+        object::{Members, quote},
     },
 };
 
@@ -78,7 +78,7 @@ impl Opening<'_> {
         // Section "Version Negotiation": the version asked for if it is spoken, else the latest.
         let version = Version::parse(&requested).unwrap_or(Version::LATEST);
         let inbound = inbound(ClientCapabilities::of(request), self.max_outbox, self.observer);
-        let link = self.server.connect(inbound.clone()).map_err(NotOpened::Failed)?;
+        let link = self.server.connect(inbound.clone()).await.map_err(NotOpened::Failed)?;
         let mut handshake = Handshake { link: Arc::clone(&link), headers: headers.clone(), finished: false };
         let done = self.handshake(request, version, &inbound, &link, &headers).await;
         let (answer, upstream_version, streams) = done?;
@@ -139,7 +139,7 @@ impl Opening<'_> {
                     })?;
                     return Ok((answer, spoken, exchange.streams()));
                 }
-                Some((Outcome::Error, error)) => match supported_below(error, offer) {
+                Some((Outcome::Error, error)) => match Version::supported_below(error, offer) {
                     Some(lower) => offer = lower,
                     None => return Err(NotOpened::Upstream(under_id_of(&answer, request))),
                 },
@@ -219,14 +219,6 @@ async fn ending(exchange: &mut Exchange, inbound: &Inbound) -> Result<Message, F
             None => return Err(Failure::Abandoned),
         }
     }
-}
-
-/// The newest revision older than `offer` that an error names as supported (section "Error Handling").
-fn supported_below(error: &str, offer: Version) -> Option<Version> {
-    let data = Members::parse(error).ok()?.object("data")?;
-    let supported: Vec<&serde_json::value::RawValue> = serde_json::from_str(data.get("supported")?).ok()?;
-    let spoken = supported.into_iter().filter_map(|raw| Version::parse(&unquote(raw.get())?));
-    spoken.filter(|version| *version < offer).max()
 }
 
 fn under_id_of(answer: &Message, request: &Message) -> Parts {

@@ -29,6 +29,8 @@ pub enum Failure {
     Incomplete(String),
     /// The answer is larger than the limit, in bytes.
     TooLarge(usize),
+    /// A limit of taskgate is in the way; the text names it.
+    Limit(String),
     /// The stdio child is gone.
     ProcessEnded(String),
     /// The client reads too slowly for what the upstream asks of it.
@@ -89,6 +91,7 @@ impl fmt::Display for Failure {
             Self::TooLarge(limit) => {
                 write!(f, "the answer of the MCP server behind taskgate is larger than the limit of {limit} bytes")
             }
+            Self::Limit(why) => f.write_str(why),
             Self::ProcessEnded(why) => write!(f, "the MCP server process behind taskgate has ended: {why}"),
             Self::ClientTooSlow => {
                 f.write_str("the client does not read what the server sends it; the stream was ended")

@@ -82,14 +82,22 @@ impl Server {
         }
     }
 
+    /// Kills every child process and all that it has started, at once: the process is about to end.
+    pub fn kill(&self) {
+        match self {
+            Self::Http(_) => {}
+            Self::Stdio(server) => server.kill(),
+        }
+    }
+
     /// A new link, not yet initialised.
     ///
     /// # Errors
-    /// [`Failure`] if the child process cannot be started.
-    pub fn connect(&self, inbound: Inbound) -> Result<Arc<dyn Link>, Failure> {
+    /// [`Failure`] if a child process cannot be started, or must not be yet.
+    pub async fn connect(&self, inbound: Inbound) -> Result<Arc<dyn Link>, Failure> {
         Ok(match self {
             Self::Http(server) => server.connect(inbound),
-            Self::Stdio(server) => Arc::new(server.connect(inbound)?),
+            Self::Stdio(server) => server.connect(inbound).await?,
         })
     }
 }

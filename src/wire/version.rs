@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use serde_json::value::RawValue;
+
+use super::object::{Members, unquote};
+
 /// A revision of the Model Context Protocol, ordered by age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
@@ -60,6 +64,16 @@ impl Version {
     pub fn is_modern(name: &str) -> bool {
         let dated = name.len() == 10 && name.bytes().all(|b| b.is_ascii_digit() || b == b'-');
         dated && name >= Self::FIRST_MODERN
+    }
+
+    /// The newest revision older than `offer` that the error of an `initialize` names as supported, raw JSON ("Lifecycle",
+    /// section "Error Handling").
+    #[must_use]
+    pub fn supported_below(error: &str, offer: Self) -> Option<Self> {
+        let data = Members::parse(error).ok()?.object("data")?;
+        let supported: Vec<&RawValue> = serde_json::from_str(data.get("supported")?).ok()?;
+        let spoken = supported.into_iter().filter_map(|raw| Self::parse(&unquote(raw.get())?));
+        spoken.filter(|version| *version < offer).max()
     }
 
     /// The spoken revisions as a list for error messages.

@@ -96,6 +96,11 @@ impl Children {
         .collect()
     }
 
+    /// Makes a file in their folder, for which a script may wait.
+    pub(crate) fn touch(&self, name: &str) {
+        File::create(self.dir.path().join(name)).unwrap();
+    }
+
     /// The only one, started or about to be.
     #[track_caller]
     pub(crate) fn only(&self) -> impl Future<Output = Process> {

@@ -67,6 +67,28 @@ async fn what_the_child_has_started_ends_with_it_at_delete() {
 }
 
 #[tokio::test]
+async fn what_has_left_the_childs_process_group_ends_with_it_too() {
+    // In a session of its own, with a parent that has gone, and deaf to SIGTERM.
+    let setup = "setsid sh -c 'trap \"\" TERM; sleep 60 & sleep 60' & (setsid sleep 60 >/dev/null 2>&1 </dev/null &)";
+    let children = Children::new(Script { setup, ..Script::default() });
+    let gate = children.gate("").await;
+    let client = Client::connect(&gate.url).await;
+    let child = children.only().await;
+    client.delete().await;
+    child.gone().await;
+}
+
+#[tokio::test]
+async fn what_has_left_the_process_group_of_a_child_that_was_killed_ends_too() {
+    let script = Script { setup: "setsid sleep 60 &", tools: r#"*'"name":"fall"'*) kill -9 $$ ;;"#, after: "" };
+    let children = Children::new(script);
+    let gate = children.gate("").await;
+    let client = Client::connect(&gate.url).await;
+    client.error("tools/call", json!({ "name": "fall" })).await;
+    children.only().await.gone().await;
+}
+
+#[tokio::test]
 async fn delete_ends_the_calls_and_tasks_of_the_session() {
     let children = Children::new(Script::default());
     let gate = children.gate("").await;

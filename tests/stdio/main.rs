@@ -7,5 +7,8 @@ mod kit;
 mod calls;
 mod dying;
 mod ending;
+mod moments;
 mod nasty;
+mod shared;
+mod starting;
 mod stopping;

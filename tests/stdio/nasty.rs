@@ -121,3 +121,16 @@ async fn sessions_whose_child_does_not_answer_initialize_count_towards_max_sessi
     asking.abort();
     child.gone().await;
 }
+
+#[tokio::test]
+async fn many_megabytes_on_stderr_hold_up_neither_the_task_nor_another_session() {
+    let tools =
+        r#"*'"name":"flood"'*) yes "$(head -c 1000 /dev/zero | tr '\0' x)" | head -c 20000000 >&2; text "$id" dry ;;"#;
+    let children = Children::new(Script { tools, ..Script::default() });
+    let gate = children.gate("").await;
+    let (flooding, other) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
+    let id = flooding.create_id("flood").await;
+    assert!(!soon(text_of(&other, "pid")).await.is_empty());
+    flooding.until(&id, "completed").await;
+    assert_eq!(flooding.collect(&id).await["result"]["content"][0]["text"], "dry");
+}

@@ -58,6 +58,21 @@ async fn a_child_that_was_deleted_just_before_sigterm_is_not_forgotten() {
 }
 
 #[tokio::test]
+async fn a_second_signal_kills_every_child_at_once() {
+    let setup = "trap '' TERM; sleep 60 & setsid sleep 60 &";
+    let children = Children::new(Script { setup, tools: "", after: "while :; do sleep 1; done" });
+    let (taskgate, _client) = serving(&children).await;
+    let child = children.only().await;
+    let since = std::time::Instant::now();
+    taskgate.signal(Signal::TERM);
+    taskgate.logged_after("stopping").await;
+    taskgate.signal(Signal::TERM);
+    assert_eq!(taskgate.end().await.code, Some(1));
+    assert!(since.elapsed() < std::time::Duration::from_secs(2), "{:?}", since.elapsed());
+    child.gone().await;
+}
+
+#[tokio::test]
 async fn a_child_ends_by_itself_when_taskgate_is_killed() {
     let children = Children::new(Script::default());
     let (taskgate, _client) = serving(&children).await;

@@ -1,0 +1,53 @@
+//! The keys of `[[upstream]]` that say how the processes of a stdio server are started.
+
+use std::path::PathBuf;
+
+use toml::de::DeValue;
+
+use super::Process;
+use super::reader::{Entry, Section};
+use super::values::{count, flag, text, text_as};
+
+/// Reads them. `http` says that the server is no process, so that each of them is a mistake.
+pub(super) fn read(section: &mut Section<'_>, http: bool) -> Process {
+    let default = Process::default();
+    let (env, cwd) = (section.entry("env"), section.entry("cwd"));
+    let (shared, max_children) = (section.entry("shared"), section.entry("max_children"));
+    if http {
+        for entry in [env, cwd, shared, max_children].iter().flatten() {
+            entry.fail("set for a server with a url; only a command has processes");
+        }
+        return default;
+    }
+    Process {
+        env: env.map(variables).unwrap_or_default(),
+        cwd: cwd.and_then(|entry| entry.convert(text_as(folder))),
+        shared: shared.and_then(|entry| entry.convert(flag)).unwrap_or(default.shared),
+        max_children: max_children.and_then(|entry| entry.convert(count(1))).unwrap_or(default.max_children),
+    }
+}
+
+fn variables(entry: Entry<'_>) -> Vec<(String, String)> {
+    let Some(section) = entry.section() else { return Vec::new() };
+    let variable = |(name, entry): (&str, Entry<'_>)| {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            entry.fail("an environment variable's name is not empty and has no \"=\" and no NUL in it");
+        }
+        Some((name.to_owned(), entry.convert(value)?))
+    };
+    section.entries().into_iter().filter_map(variable).collect()
+}
+
+fn value(value: &DeValue<'_>) -> Result<String, String> {
+    let text = text(value)?;
+    if text.contains('\0') { Err("expected text without NUL".to_owned()) } else { Ok(text) }
+}
+
+fn folder(name: &str) -> Result<PathBuf, String> {
+    let problem = match std::fs::metadata(name) {
+        Ok(found) if found.is_dir() => return Ok(name.into()),
+        Ok(_) => "is no directory".to_owned(),
+        Err(error) => format!("cannot be used: {error}"),
+    };
+    Err(format!("expected an existing directory, but {name:?} {problem}"))
+}

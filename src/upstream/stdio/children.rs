@@ -1,0 +1,139 @@
+//! The children of one configured command: how they are started, how many there are, and when the next one may start.
+
+use std::{
+    collections::HashMap,
+    process::Stdio,
+    sync::{Arc, Weak},
+};
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal};
+use tokio::{
+    process::Command,
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use super::{
+    backoff::Backoff,
+    child::{Child, Ears, Group, Pipes},
+    strays,
+};
+use crate::{
+    config::Process,
+    observe::{Observer, events},
+    upstream::Failure,
+};
+
+/// One command, and its children that run.
+#[derive(Debug)]
+pub(super) struct Children {
+    program: String,
+    args: Vec<String>,
+    process: Process,
+    /// One permit for each child that may still be started.
+    slots: Arc<Semaphore>,
+    /// The marks of the children that run, by their groups.
+    running: Mutex<HashMap<Group, String>>,
+    pub(super) backoff: Backoff,
+    /// What runs as long as a child does.
+    pub(super) tasks: TaskTracker,
+}
+
+/// A child's place among those that run, given back when it has been reaped.
+#[derive(Debug)]
+pub(super) struct Slot {
+    children: Weak<Children>,
+    group: Group,
+    /// See [`strays`].
+    pub(super) mark: String,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Slot {
+    /// The group that the child leads.
+    pub(super) fn group(&self) -> Group {
+        self.group
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some(children) = self.children.upgrade() {
+            children.running.lock().remove(&self.group);
+        }
+    }
+}
+
+impl Children {
+    pub(super) fn new(program: String, args: Vec<String>, process: Process) -> Arc<Self> {
+        let slots = Arc::new(Semaphore::new(process.max_children.min(Semaphore::MAX_PERMITS)));
+        let (running, backoff, tasks) = (Mutex::default(), Backoff::default(), TaskTracker::new());
+        Arc::new(Self { program, args, process, slots, running, backoff, tasks })
+    }
+
+    /// Starts a child when its turn has come; `ears` hears what it says.
+    ///
+    /// # Errors
+    /// [`Failure`] if a limit is reached or the command cannot be started.
+    pub(super) async fn start(
+        self: &Arc<Self>,
+        ears: Arc<dyn Ears>,
+        observer: Arc<Observer>,
+    ) -> Result<Arc<Child>, Failure> {
+        self.backoff.turn().await?;
+        let Ok(permit) = Arc::clone(&self.slots).try_acquire_owned() else {
+            let max = self.process.max_children;
+            let why = format!("limit reached: max_children = {max} processes of this server run; try again later");
+            return Err(Failure::Limit(why));
+        };
+        let mark = Uuid::new_v4().to_string();
+        // A group of its own, so that what the command starts can be stopped with it.
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.args)
+            .envs(self.process.env.iter().map(|(name, value)| (name, value)))
+            .env(strays::MARK, &mark)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        if let Some(cwd) = &self.process.cwd {
+            command.current_dir(cwd);
+        }
+        let mut process = command.spawn().map_err(|error| {
+            let within = self.process.cwd.as_ref().map_or_else(String::new, |cwd| format!(" in {}", cwd.display()));
+            Failure::Unreachable(format!("cannot start {:?}{within}: {error}", self.program))
+        })?;
+        let pid = process.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+        let (Some(pid), Some(stdin), Some(stdout), Some(stderr)) =
+            (pid, process.stdin.take(), process.stdout.take(), process.stderr.take())
+        else {
+            return Err(Failure::Unreachable(format!("cannot talk to {:?}", self.program)));
+        };
+        let group = Group(pid);
+        observer.emit(events::ChildStarted { pid: pid.as_raw_nonzero().get().unsigned_abs() });
+        self.running.lock().insert(group, mark.clone());
+        let slot = Slot { children: Arc::downgrade(self), group, mark, _permit: permit };
+        Ok(Child::run(Arc::clone(self), process, Pipes { stdin, stdout, stderr }, slot, ears, observer))
+    }
+
+    /// Waits until every child is gone.
+    pub(super) async fn ended(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Kills every child and all that it has started, without waiting for anything.
+    pub(super) fn kill(&self) {
+        let (groups, marks): (Vec<_>, Vec<_>) = std::mem::take(&mut *self.running.lock()).into_iter().unzip();
+        for group in &groups {
+            group.signal(Signal::KILL);
+        }
+        if !marks.is_empty() {
+            strays::kill(&marks);
+        }
+    }
+}

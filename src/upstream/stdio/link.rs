@@ -1,0 +1,72 @@
+//! A session with a child process of its own.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+
+use super::child::{Child, Ears};
+use crate::{
+    upstream::{Carrier, Failure, Inbound, Link, Outgoing, Sending},
+    wire::{Message, Version},
+};
+
+/// The link of a session that has a child of its own.
+#[derive(Debug)]
+pub(super) struct OwnLink {
+    inbound: Inbound,
+    child: Arc<Child>,
+}
+
+impl OwnLink {
+    pub(super) fn new(inbound: Inbound, child: Arc<Child>) -> Self {
+        Self { inbound, child }
+    }
+}
+
+impl Link for OwnLink {
+    fn request(&self, outgoing: Outgoing) -> Option<Carrier> {
+        let Outgoing { number, message, .. } = outgoing;
+        if let Err(failure) = self.child.write(message) {
+            self.inbound.exchanges.end(number, Err(failure));
+        }
+        // The reader does the rest.
+        None
+    }
+
+    fn send(&self, message: Bytes, _headers: HeaderMap) -> Sending<'_> {
+        Box::pin(std::future::ready(self.child.write(message)))
+    }
+
+    fn listen(&self, _headers: HeaderMap) {}
+
+    fn agreed(&self, _version: Version) {
+        self.child.initialized();
+    }
+
+    fn is_lost(&self) -> bool {
+        self.child.has_ended()
+    }
+
+    fn close(&self, _headers: HeaderMap) {
+        self.inbound.exchanges.abandon_all(&Failure::Abandoned);
+        self.child.stop();
+    }
+}
+
+impl Ears for Inbound {
+    fn hear(&self, message: Message, child: &Child) {
+        if let Some(reply) = self.deliver_unaddressed(message) {
+            // A child that cannot be told has ended, or does not read.
+            let _ = child.write(reply);
+        }
+    }
+
+    fn miss(&self, failure: &Failure) {
+        self.exchanges.abandon_all(failure);
+    }
+
+    fn end(&self, failure: &Failure) {
+        self.exchanges.abandon_all(failure);
+    }
+}

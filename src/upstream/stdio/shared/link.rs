@@ -1,0 +1,139 @@
+//! A session on a shared child.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+
+use super::{party::Party, table::Left};
+use crate::{
+    upstream::{Answer, Carrier, Failure, Inbound, Link, Outgoing, Sending, stdio::child::Child},
+    wire::{
+        Edits, Kind, Message, Method, RpcError, Version, message::echoed_number, message::error_response,
+        object::Members,
+    },
+};
+
+/// The link of one session on a shared child.
+#[derive(Debug)]
+pub(in super::super) struct SharedLink {
+    pub(super) place: Place,
+    pub(super) child: Arc<Child>,
+    /// The child's answer to `initialize`.
+    pub(super) greeting: Message,
+}
+
+/// A session's place among those on the child, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) party: Arc<Party>,
+    pub(super) seat: u64,
+    pub(super) inbound: Inbound,
+}
+
+impl Place {
+    fn leave(&self) -> Left {
+        self.party.table.lock().leave(self.seat)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Link for SharedLink {
+    fn request(&self, outgoing: Outgoing) -> Option<Carrier> {
+        let Outgoing { number, message, .. } = outgoing;
+        if let Err(failure) = self.call(number, message) {
+            self.place.inbound.exchanges.end(number, Err(failure));
+        }
+        None
+    }
+
+    fn send(&self, message: Bytes, _headers: HeaderMap) -> Sending<'_> {
+        Box::pin(std::future::ready(self.tell(message)))
+    }
+
+    fn listen(&self, _headers: HeaderMap) {}
+
+    fn agreed(&self, _version: Version) {}
+
+    fn is_lost(&self) -> bool {
+        self.child.has_ended()
+    }
+
+    fn close(&self, _headers: HeaderMap) {
+        let Left { calls, questions } = self.place.leave();
+        self.place.inbound.exchanges.abandon_all(&Failure::Abandoned);
+        for ours in calls {
+            let params = format!(r#"{{"requestId":{ours},"reason":"the session of the call has ended"}}"#);
+            let message = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
+            // A child that cannot be told has ended, or does not read.
+            let _ = self.child.write(message.into());
+        }
+        let error = RpcError::internal("the session that was asked has ended").to_raw();
+        for id in questions {
+            let _ = self.child.write(error_response(&id, &error));
+        }
+    }
+}
+
+impl SharedLink {
+    /// A session's request under the child's own number.
+    fn call(&self, number: u64, message: Bytes) -> Result<(), Failure> {
+        let request = Message::parse(message).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
+        if request.method() == Method::Initialize {
+            self.place.inbound.exchanges.end(number, Ok(Answer::Whole(self.greeting.clone())));
+            return Ok(());
+        }
+        let Some(ours) = self.place.party.table.lock().call(self.place.seat, number) else {
+            return Err(Failure::Abandoned);
+        };
+        let mut edits = Edits::of(request.bytes());
+        if let Some(id) = request.id_span() {
+            edits.replace(id, ours.to_string());
+        }
+        if let Some(token) = request.params().and_then(own_progress_token) {
+            edits.replace_raw(token, ours.to_string());
+        }
+        let written = self.child.write(edits.apply().into_bytes());
+        if written.is_err() {
+            self.place.party.table.lock().end(Some(ours));
+        }
+        written
+    }
+
+    /// A session's notification, or its answer to a request of the child.
+    fn tell(&self, message: Bytes) -> Result<(), Failure> {
+        let Place { party, seat, .. } = &self.place;
+        let parsed = Message::parse(message).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
+        match (parsed.kind(), parsed.method()) {
+            // The child has got one of taskgate.
+            (Kind::Notification, Method::Initialized) => Ok(()),
+            (Kind::Notification, Method::Cancelled) => {
+                let params = parsed.params().and_then(|params| Members::parse(params).ok());
+                let Some(id) = params.as_ref().and_then(|params| params.get("requestId")) else { return Ok(()) };
+                let ours = echoed_number(id).and_then(|number| party.table.lock().cancel(*seat, number));
+                let Some(ours) = ours else { return Ok(()) };
+                let mut edits = Edits::of(parsed.bytes());
+                edits.replace_raw(id, ours.to_string());
+                self.child.write(edits.apply().into_bytes())
+            }
+            (Kind::Response, _) => {
+                if party.table.lock().answer(*seat, parsed.id().unwrap_or("null")) {
+                    return self.child.write(parsed.bytes().clone());
+                }
+                tracing::debug!("an answer to no request of the server to this session was dropped");
+                Ok(())
+            }
+            _ => self.child.write(parsed.bytes().clone()),
+        }
+    }
+}
+
+/// The raw progress token of a request, which the session has made its number for the call.
+fn own_progress_token(params: &str) -> Option<&str> {
+    Members::parse(params).ok()?.object("_meta")?.get("progressToken")
+}

@@ -1,0 +1,249 @@
+//! One child for all sessions. taskgate initialises it itself, and keeps the sessions on it apart.
+
+mod link;
+mod party;
+mod table;
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+pub(super) use self::link::SharedLink;
+use self::{link::Place, party::Party, table::Table};
+use super::{child::Child, children::Children};
+use crate::{
+    upstream::{Failure, Inbound},
+    wire::{Message, Version, message::Outcome},
+};
+
+/// How long a child without sessions is kept.
+pub(super) const LINGER: Duration = Duration::from_secs(30);
+/// How long a child may take to answer `initialize`.
+const INITIALIZE_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The one child of all sessions, while there are any.
+#[derive(Debug)]
+pub(super) struct Shared {
+    children: Arc<Children>,
+    current: Mutex<Option<Running>>,
+    /// Cancelled when the process stops.
+    stopping: CancellationToken,
+    /// How long a child without sessions is kept.
+    linger: Duration,
+}
+
+/// A child that is started, runs or ends.
+#[derive(Clone, Debug)]
+struct Running {
+    party: Arc<Party>,
+    begun: watch::Receiver<Option<Result<Begun, Failure>>>,
+    /// Cancelled when it is gone.
+    gone: CancellationToken,
+}
+
+/// A child that was initialised.
+#[derive(Clone, Debug)]
+struct Begun {
+    child: Arc<Child>,
+    /// Its answer to `initialize`.
+    greeting: Message,
+}
+
+/// Ends the child when it is dropped, so that it ends in whatever way its keeper does.
+struct Kept(Arc<Child>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+impl Shared {
+    pub(super) fn new(children: Arc<Children>, linger: Duration) -> Self {
+        Self { children, current: Mutex::default(), stopping: CancellationToken::new(), linger }
+    }
+
+    /// A place on the child, which is started if there is none.
+    ///
+    /// # Errors
+    /// [`Failure`] if it cannot be started, or does not answer `initialize`.
+    pub(super) async fn connect(&self, inbound: Inbound) -> Result<SharedLink, Failure> {
+        let (place, mut begun) = self.join(inbound);
+        let begun = begun.wait_for(Option::is_some).await.ok().and_then(|begun| begun.clone());
+        // Nobody keeps the child any more.
+        let Begun { child, greeting } = begun.unwrap_or(Err(Failure::Stopping))?;
+        Ok(SharedLink { place, child, greeting })
+    }
+
+    fn join(&self, inbound: Inbound) -> (Place, watch::Receiver<Option<Result<Begun, Failure>>>) {
+        let mut current = self.current.lock();
+        if let Some(running) = &*current
+            && let Some(seat) = running.party.table.lock().join(inbound.clone())
+        {
+            return (Place { party: Arc::clone(&running.party), seat, inbound }, running.begun.clone());
+        }
+        let mut table = Table::new();
+        let seat = table.join(inbound.clone()).unwrap_or_default();
+        let party = Arc::new(Party { table: Mutex::new(table), observer: Arc::clone(&inbound.observer) });
+        let (begin, begun) = watch::channel(None);
+        let gone = CancellationToken::new();
+        let running = Running { party: Arc::clone(&party), begun: begun.clone(), gone };
+        let previous = current.replace(running.clone());
+        let keeper = Keeper { children: Arc::clone(&self.children), running, begin, linger: self.linger };
+        let keeping = self.stopping.clone().run_until_cancelled_owned(keeper.keep(previous));
+        self.children.tasks.spawn(keeping);
+        (Place { party, seat, inbound }, begun)
+    }
+
+    /// Ends the child.
+    pub(super) fn stop(&self) {
+        self.stopping.cancel();
+    }
+}
+
+/// Looks after one child from before its start to its end.
+struct Keeper {
+    children: Arc<Children>,
+    running: Running,
+    begin: watch::Sender<Option<Result<Begun, Failure>>>,
+    linger: Duration,
+}
+
+impl Keeper {
+    async fn keep(self, previous: Option<Running>) {
+        // Servers that are shared often hold something only once.
+        if let Some(previous) = previous {
+            previous.gone.cancelled().await;
+        }
+        let party = &self.running.party;
+        let _gone = self.running.gone.clone().drop_guard();
+        let child = match self.children.start(Arc::clone(party) as _, Arc::clone(&party.observer)).await {
+            Ok(child) => child,
+            Err(failure) => return self.failed(failure),
+        };
+        let kept = Kept(Arc::clone(&child));
+        match tokio::time::timeout(INITIALIZE_TIMEOUT, self.greet(&child)).await {
+            Ok(Ok(greeting)) if matches!(greeting.outcome(), Some((Outcome::Result, _))) => {
+                self.begin.send_replace(Some(Ok(Begun { child: Arc::clone(&child), greeting })));
+                tokio::select! {
+                    () = party.deserted(self.linger) => {}
+                    () = child.ended() => {}
+                }
+            }
+            Ok(Ok(refusal)) => {
+                // The clients' answer too.
+                party.table.lock().close(&Failure::Abandoned);
+                self.begin.send_replace(Some(Ok(Begun { child: Arc::clone(&child), greeting: refusal })));
+            }
+            Ok(Err(failure)) => self.failed(failure),
+            Err(_) => self.failed(Failure::TimedOut(INITIALIZE_TIMEOUT)),
+        }
+        drop(kept);
+        child.ended().await;
+    }
+
+    fn failed(&self, failure: Failure) {
+        self.running.party.table.lock().close(&failure);
+        self.begin.send_replace(Some(Err(failure)));
+    }
+
+    /// The handshake: each side agrees on a revision of its own, as in that of a session.
+    async fn greet(&self, child: &Arc<Child>) -> Result<Message, Failure> {
+        let mut offer = Version::LATEST;
+        loop {
+            let (number, answered) = self.running.party.table.lock().greet();
+            child.write(initialize(number, offer))?;
+            let answer = answered.await.unwrap_or(Err(Failure::Abandoned))?;
+            let Some((Outcome::Error, error)) = answer.outcome() else {
+                child.initialized();
+                child.write(Bytes::from_static(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#))?;
+                return Ok(answer);
+            };
+            match Version::supported_below(error, offer) {
+                Some(lower) => offer = lower,
+                None => return Ok(answer),
+            }
+        }
+    }
+}
+
+/// taskgate as a client that can be asked everything, because one of its own clients may be.
+fn initialize(number: u64, offer: Version) -> Bytes {
+    let capabilities =
+        json!({ "roots": { "listChanged": true }, "sampling": {}, "elicitation": { "form": {}, "url": {} } });
+    let client = json!({ "name": "taskgate", "version": env!("CARGO_PKG_VERSION") });
+    let params = json!({ "protocolVersion": offer.as_str(), "capabilities": capabilities, "clientInfo": client });
+    json!({ "jsonrpc": "2.0", "id": number, "method": "initialize", "params": params }).to_string().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use crate::{
+        config::Process,
+        observe::Observer,
+        upstream::{Exchanges, Link, Outbox},
+        wire::ClientCapabilities,
+    };
+
+    use super::*;
+
+    const LINGER: Duration = Duration::from_millis(300);
+    /// Answers `initialize`, whose number is the first, after that of the session.
+    const SERVER: &str = r#"read -r line
+        echo '{"jsonrpc":"2.0","id":2,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}'
+        cat >/dev/null"#;
+
+    fn shared() -> Shared {
+        let args = ["-c", SERVER].map(str::to_owned).to_vec();
+        Shared::new(Children::new("sh".to_owned(), args, Process::default()), LINGER)
+    }
+
+    fn inbound() -> Inbound {
+        let observer = Arc::<Observer>::default();
+        let exchanges = Exchanges::new(1 << 20, Arc::clone(&observer));
+        let listener = Arc::new(Outbox::new(1 << 20));
+        Inbound { exchanges, listener, client: ClientCapabilities::default(), observer }
+    }
+
+    #[tokio::test]
+    async fn a_child_is_stopped_when_its_last_session_has_been_over_for_a_while() {
+        let shared = shared();
+        let (first, second) = (shared.connect(inbound()).await.unwrap(), shared.connect(inbound()).await.unwrap());
+        let child = Arc::clone(&first.child);
+        assert!(Arc::ptr_eq(&child, &second.child));
+        first.close(http::HeaderMap::new());
+        let since = Instant::now();
+        second.close(http::HeaderMap::new());
+        child.ended().await;
+        assert!(since.elapsed() >= LINGER, "{:?}", since.elapsed());
+        // And the next session starts another one.
+        let third = shared.connect(inbound()).await.unwrap();
+        assert!(!Arc::ptr_eq(&child, &third.child));
+        third.close(http::HeaderMap::new());
+        third.child.ended().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_party_is_over_when_nobody_has_come_back_in_time() {
+        let party = Party { table: Mutex::new(Table::new()), observer: Arc::default() };
+        let first = party.table.lock().join(inbound()).expect("open");
+        let coming_and_going = async {
+            tokio::time::sleep(LINGER * 5).await;
+            party.table.lock().leave(first);
+            tokio::time::sleep(LINGER / 2).await;
+            let second = party.table.lock().join(inbound()).expect("still open");
+            tokio::time::sleep(LINGER * 5).await;
+            party.table.lock().leave(second);
+            tokio::time::Instant::now()
+        };
+        let (left, ()) = tokio::join!(coming_and_going, party.deserted(LINGER));
+        assert_eq!(left.elapsed(), LINGER);
+        assert_eq!(party.table.lock().join(inbound()), None);
+    }
+}

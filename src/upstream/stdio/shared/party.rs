@@ -1,0 +1,162 @@
+//! A shared child and the sessions on it: what the child says, and to which of them it is said.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::table::{MAX_QUESTIONS, Table};
+use crate::{
+    observe::{Observer, events},
+    upstream::{
+        Answer, Failure, Inbound, progress_token,
+        stdio::child::{Child, Ears},
+    },
+    wire::{
+        Edits, Kind, Message, Method, RpcError,
+        message::{echoed_number, error_response, result_response},
+        object::Members,
+    },
+};
+
+/// The sessions on one child.
+#[derive(Debug)]
+pub(super) struct Party {
+    pub(super) table: Mutex<Table>,
+    pub(super) observer: Arc<Observer>,
+}
+
+impl Party {
+    /// Waits until no session has been here for `linger`, and lets none in any more.
+    pub(super) async fn deserted(&self, linger: Duration) {
+        let mut count = self.table.lock().count();
+        loop {
+            // An error is impossible: the sender is in the table.
+            let _ = count.wait_for(|count| *count == 0).await;
+            let somebody = tokio::time::timeout(linger, count.wait_for(|count| *count > 0)).await.is_ok();
+            if !somebody && self.table.lock().close_if_empty() {
+                return;
+            }
+        }
+    }
+
+    fn response(&self, response: Message) {
+        let number = match response.id() {
+            None | Some("null") => None,
+            Some(id) => match echoed_number(id) {
+                Some(number) => Some(number),
+                None => return self.observer.emit(events::UnknownResponse),
+            },
+        };
+        let mut table = self.table.lock();
+        let Some(response) = table.greeted(number, response) else { return };
+        let ended = table.end(number);
+        drop(table);
+        match ended {
+            Some((inbound, number)) => inbound.exchanges.end(number, Ok(Answer::Whole(response))),
+            None => self.observer.emit(events::UnknownResponse),
+        }
+    }
+
+    /// A request of the child, which does not say whose call has caused it.
+    fn request(&self, request: &Message, child: &Child) {
+        let id = request.id().unwrap_or("null");
+        let refuse = |error: &RpcError| tell(child, error_response(id, &error.to_raw()));
+        if request.method() == Method::Ping {
+            // It asks whether its client is there, and that is taskgate.
+            return tell(child, result_response(id, "{}"));
+        }
+        let mut table = self.table.lock();
+        let Some((seat, inbound)) = table.asked() else {
+            drop(table);
+            return refuse(&RpcError::internal("no client is there that could be asked"));
+        };
+        if let Some(error) = inbound.client.refusal(request) {
+            drop(table);
+            return refuse(&error);
+        }
+        if !table.ask(id, seat) {
+            drop(table);
+            let why = format!("limit reached: {MAX_QUESTIONS} requests of the server wait for an answer");
+            return refuse(&RpcError::internal(why));
+        }
+        drop(table);
+        if let Some(reply) = inbound.deliver_unaddressed(request.clone()) {
+            self.table.lock().withdraw(id);
+            tell(child, reply);
+        }
+    }
+
+    /// No notification is answered.
+    fn notification(&self, message: Message) {
+        let deliver = |inbound: &Inbound, message| drop(inbound.deliver_unaddressed(message));
+        match message.method() {
+            Method::Progress => self.progress(&message),
+            Method::Cancelled => {
+                let params = message.params().and_then(|params| Members::parse(params).ok());
+                let id = params.and_then(|params| params.get("requestId"));
+                let asked = id.and_then(|id| self.table.lock().withdraw(id));
+                if let Some(inbound) = asked {
+                    deliver(&inbound, message);
+                }
+            }
+            Method::LogMessage => {
+                let caller = self.table.lock().only_caller();
+                match caller {
+                    Some(inbound) => deliver(&inbound, message),
+                    None => self.everybody(&message),
+                }
+            }
+            _ => self.everybody(&message),
+        }
+    }
+
+    fn progress(&self, message: &Message) {
+        let token = progress_token(message);
+        let caller = token.and_then(echoed_number).and_then(|ours| self.table.lock().caller(ours));
+        let (Some(token), Some((inbound, number))) = (token, caller) else {
+            return self.observer.emit(events::UnknownProgress);
+        };
+        let mut edits = Edits::of(message.bytes());
+        edits.replace_raw(token, number.to_string());
+        if let Ok(message) = Message::parse(edits.apply().into_bytes()) {
+            let _ = inbound.deliver(message, None);
+        }
+    }
+
+    fn everybody(&self, message: &Message) {
+        let everybody = self.table.lock().everybody();
+        for inbound in everybody {
+            let _ = inbound.listen(message.clone());
+        }
+    }
+}
+
+/// Answers the child. One that cannot be told has ended, or does not read.
+fn tell(child: &Child, answer: Bytes) {
+    let _ = child.write(answer);
+}
+
+impl Ears for Party {
+    fn hear(&self, message: Message, child: &Child) {
+        match message.kind() {
+            Kind::Response => self.response(message),
+            Kind::Request => self.request(&message, child),
+            Kind::Notification => self.notification(message),
+        }
+    }
+
+    fn miss(&self, failure: &Failure) {
+        let everybody = self.table.lock().everybody();
+        for inbound in everybody {
+            inbound.exchanges.abandon_all(failure);
+        }
+    }
+
+    fn end(&self, failure: &Failure) {
+        let everybody = self.table.lock().close(failure);
+        for inbound in everybody {
+            inbound.exchanges.abandon_all(failure);
+        }
+    }
+}

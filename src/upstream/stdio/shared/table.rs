@@ -1,0 +1,343 @@
+//! Who is who on a shared child: its sessions, their calls and its own requests.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tokio::sync::{oneshot, watch};
+
+use crate::{
+    upstream::{Failure, Inbound, Purpose},
+    wire::{Message, object},
+};
+
+/// How many requests of the child may wait for an answer at once.
+pub(super) const MAX_QUESTIONS: usize = 1024;
+/// From how many calls of a session on those that have ended without a response are looked for.
+const SWEEP_FROM: usize = 64;
+
+/// What one message of a child concerns.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// The next number that stands for a request towards the child.
+    next: u64,
+    /// The requests in flight, by that number.
+    calls: HashMap<u64, Call>,
+    /// The sessions, oldest first.
+    seats: BTreeMap<u64, Seat>,
+    /// The sessions that the child's own requests went to and wait for, by their ids as [`key`] has them.
+    questions: HashMap<String, u64>,
+    /// taskgate's own `initialize`, while it is in flight.
+    greeting: Option<(u64, oneshot::Sender<Result<Message, Failure>>)>,
+    /// The child ends: no session may come any more.
+    closed: bool,
+    /// How many sessions there are.
+    count: watch::Sender<usize>,
+}
+
+#[derive(Debug)]
+struct Call {
+    seat: u64,
+    /// What the session knows it as.
+    number: u64,
+    cancelled: bool,
+}
+
+#[derive(Debug)]
+struct Seat {
+    inbound: Inbound,
+    /// The child's numbers of its calls, by the session's own.
+    calls: HashMap<u64, u64>,
+    sweep_at: usize,
+}
+
+/// What a session that has gone leaves with the child.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    /// Its calls, to be cancelled.
+    pub(super) calls: Vec<u64>,
+    /// The child's requests to it, raw ids, to be answered with an error.
+    pub(super) questions: Vec<String>,
+}
+
+impl Table {
+    pub(super) fn new() -> Self {
+        Self {
+            next: 1,
+            calls: HashMap::new(),
+            seats: BTreeMap::new(),
+            questions: HashMap::new(),
+            greeting: None,
+            closed: false,
+            count: watch::Sender::new(0),
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        number
+    }
+
+    /// Lets a session in; `None` if the child ends.
+    pub(super) fn join(&mut self, inbound: Inbound) -> Option<u64> {
+        if self.closed {
+            return None;
+        }
+        let seat = self.number();
+        self.seats.insert(seat, Seat { inbound, calls: HashMap::new(), sweep_at: SWEEP_FROM });
+        self.count.send_replace(self.seats.len());
+        Some(seat)
+    }
+
+    /// Lets a session go.
+    pub(super) fn leave(&mut self, seat: u64) -> Left {
+        let Some(Seat { inbound, calls, .. }) = self.seats.remove(&seat) else { return Left::default() };
+        let mut left = Left::default();
+        for (number, ours) in calls {
+            let call = self.calls.remove(&ours);
+            if call.is_some_and(|call| !call.cancelled) && inbound.exchanges.is_open(number) {
+                left.calls.push(ours);
+            }
+        }
+        left.questions = self.questions.extract_if(|_, asked| *asked == seat).map(|(id, _)| id).collect();
+        self.count.send_replace(self.seats.len());
+        left
+    }
+
+    /// The number of sessions, and its changes.
+    pub(super) fn count(&self) -> watch::Receiver<usize> {
+        self.count.subscribe()
+    }
+
+    /// Lets no more sessions in if there are none; whether that is so.
+    pub(super) fn close_if_empty(&mut self) -> bool {
+        self.closed |= self.seats.is_empty();
+        self.closed
+    }
+
+    /// Lets no more sessions in, and gives up the handshake. The sessions that are there.
+    pub(super) fn close(&mut self, failure: &Failure) -> Vec<Inbound> {
+        self.closed = true;
+        if let Some((_, answer)) = self.greeting.take() {
+            let _ = answer.send(Err(failure.clone()));
+        }
+        self.everybody()
+    }
+
+    /// Every session.
+    pub(super) fn everybody(&self) -> Vec<Inbound> {
+        self.seats.values().map(|seat| seat.inbound.clone()).collect()
+    }
+
+    /// Registers taskgate's own `initialize`: its number, and where the answer comes.
+    pub(super) fn greet(&mut self) -> (u64, oneshot::Receiver<Result<Message, Failure>>) {
+        let (answer, answered) = oneshot::channel();
+        let number = self.number();
+        self.greeting = Some((number, answer));
+        (number, answered)
+    }
+
+    /// Takes the response to taskgate's own `initialize`; gives back any other.
+    pub(super) fn greeted(&mut self, number: Option<u64>, response: Message) -> Option<Message> {
+        // An error without an id can only be about the one request that there is.
+        match self.greeting.take_if(|(ours, _)| number.is_none_or(|number| number == *ours)) {
+            Some((_, answer)) => {
+                let _ = answer.send(Ok(response));
+                None
+            }
+            None => Some(response),
+        }
+    }
+
+    /// Registers a session's call: the child's number for it. `None` if the session has gone.
+    pub(super) fn call(&mut self, seat: u64, number: u64) -> Option<u64> {
+        let ours = self.number();
+        let caller = self.seats.get_mut(&seat)?;
+        if caller.calls.len() >= caller.sweep_at {
+            // Calls that were cancelled never get a response.
+            for (_, ours) in caller.calls.extract_if(|number, _| !caller.inbound.exchanges.is_open(*number)) {
+                self.calls.remove(&ours);
+            }
+            caller.sweep_at = SWEEP_FROM.max(2 * caller.calls.len());
+        }
+        caller.calls.insert(number, ours);
+        self.calls.insert(ours, Call { seat, number, cancelled: false });
+        Some(ours)
+    }
+
+    /// The call that progress is about.
+    pub(super) fn caller(&self, ours: u64) -> Option<(Inbound, u64)> {
+        let call = self.calls.get(&ours)?;
+        Some((self.seats.get(&call.seat)?.inbound.clone(), call.number))
+    }
+
+    /// The call that ends with a response, or that an error without an id can only be about.
+    pub(super) fn end(&mut self, ours: Option<u64>) -> Option<(Inbound, u64)> {
+        let ours = ours.or_else(|| self.only())?;
+        let Call { seat, number, .. } = self.calls.remove(&ours)?;
+        let caller = self.seats.get_mut(&seat)?;
+        caller.calls.remove(&number);
+        Some((caller.inbound.clone(), number))
+    }
+
+    /// Marks a session's call as cancelled: the child's number for it.
+    pub(super) fn cancel(&mut self, seat: u64, number: u64) -> Option<u64> {
+        let ours = *self.seats.get(&seat)?.calls.get(&number)?;
+        self.calls.get_mut(&ours)?.cancelled = true;
+        Some(ours)
+    }
+
+    /// The session of the only call in flight.
+    pub(super) fn only_caller(&self) -> Option<Inbound> {
+        self.caller(self.only()?).map(|(inbound, _)| inbound)
+    }
+
+    /// The session that a request of the child goes to, which does not say whose call has caused it; `None` if there is no
+    /// session.
+    pub(super) fn asked(&self) -> Option<(u64, Inbound)> {
+        let newest = |seat: &Seat| {
+            let number = seat.inbound.exchanges.newest(Some(Purpose::Foreground))?;
+            seat.calls.get(&number).copied()
+        };
+        let runs = |seat: &Seat| seat.calls.keys().any(|number| seat.inbound.exchanges.is_open(*number));
+        // The one with the newest plain call; without any, whoever has tasks that run before those who have none, then
+        // whoever can hear it, then the newest. That of the only call in flight comes first in any case.
+        let rank = |(id, seat): &(&u64, &Seat)| (newest(seat), runs(seat), seat.inbound.listener.has_reader(), **id);
+        self.seats.iter().max_by_key(rank).map(|(seat, asked)| (*seat, asked.inbound.clone()))
+    }
+
+    /// Notes a request of the child to a session. `false` if too many wait.
+    pub(super) fn ask(&mut self, id: &str, seat: u64) -> bool {
+        if self.questions.len() >= MAX_QUESTIONS {
+            return false;
+        }
+        self.questions.insert(key(id), seat);
+        true
+    }
+
+    /// Whether a session's answer is the first one to a request that it got.
+    pub(super) fn answer(&mut self, seat: u64, id: &str) -> bool {
+        let key = key(id);
+        self.questions.get(&key) == Some(&seat) && self.questions.remove(&key).is_some()
+    }
+
+    /// The session that got a request that the child withdraws.
+    pub(super) fn withdraw(&mut self, id: &str) -> Option<Inbound> {
+        let seat = self.questions.remove(&key(id))?;
+        Some(self.seats.get(&seat)?.inbound.clone())
+    }
+
+    /// The only call in flight, if there is just one; those that have ended without a response do not count.
+    fn only(&self) -> Option<u64> {
+        let is_open = |call: &Call| {
+            let seat = self.seats.get(&call.seat);
+            seat.is_some_and(|seat| seat.inbound.exchanges.is_open(call.number))
+        };
+        let mut open = self.calls.iter().filter(|(_, call)| is_open(call)).map(|(ours, _)| *ours);
+        open.next().filter(|_| open.next().is_none())
+    }
+}
+
+/// An id, however its text is escaped.
+fn key(id: &str) -> String {
+    object::unquote(id).map_or_else(|| id.to_owned(), |text| object::quote(&text))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        upstream::{Exchange, Exchanges, Outbox},
+        wire::ClientCapabilities,
+    };
+
+    fn inbound() -> Inbound {
+        let (exchanges, listener) = (Exchanges::new(1 << 20, Arc::default()), Arc::new(Outbox::new(1 << 20)));
+        Inbound { exchanges, listener, client: ClientCapabilities::default(), observer: Arc::default() }
+    }
+
+    /// A call of a session, as long as its exchange lives.
+    fn call(table: &mut Table, seat: u64, purpose: Purpose) -> (u64, Exchange) {
+        let exchange = table.seats[&seat].inbound.exchanges.begin(None, purpose).unwrap();
+        (table.call(seat, exchange.number).unwrap(), exchange)
+    }
+
+    fn asked(table: &Table) -> Option<u64> {
+        table.asked().map(|(seat, _)| seat)
+    }
+
+    #[test]
+    fn without_a_session_nobody_is_asked() {
+        assert_eq!(asked(&Table::new()), None);
+    }
+
+    #[test]
+    fn a_plain_call_is_asked_before_a_task_and_a_task_before_a_listener() {
+        use Purpose::{Background, Foreground};
+        let mut table = Table::new();
+        let (ann, bob) = (table.join(inbound()).unwrap(), table.join(inbound()).unwrap());
+        let listening = table.seats[&ann].inbound.listener.attach();
+        assert_eq!(asked(&table), Some(ann), "nobody calls, and she listens");
+        let (of_bob, _task) = call(&mut table, bob, Background);
+        assert_eq!(asked(&table), Some(bob), "his is the only call");
+        let (_, _task) = call(&mut table, bob, Background);
+        assert_eq!(asked(&table), Some(bob), "both calls are his");
+        let (_, _task) = call(&mut table, ann, Background);
+        assert_eq!(asked(&table), Some(ann), "both run tasks, and she listens");
+        let (_, _plain) = call(&mut table, bob, Foreground);
+        assert_eq!(asked(&table), Some(bob), "his is the only plain call");
+        let (_, _plain) = call(&mut table, ann, Foreground);
+        assert_eq!(asked(&table), Some(ann), "hers is newer");
+        drop(listening);
+        assert_eq!(asked(&table), Some(ann), "whether she listens or not");
+        assert!(table.end(Some(of_bob)).is_some() && table.end(Some(of_bob)).is_none());
+    }
+
+    #[test]
+    fn a_call_that_ended_without_a_response_does_not_count_and_is_forgotten() {
+        let mut table = Table::new();
+        let (ann, bob) = (table.join(inbound()).unwrap(), table.join(inbound()).unwrap());
+        for _ in 0..10 * SWEEP_FROM {
+            let (_, exchange) = call(&mut table, ann, Purpose::Background);
+            table.seats[&ann].inbound.exchanges.cancel(exchange.number);
+        }
+        assert!(table.calls.len() <= SWEEP_FROM + 1 && table.seats[&ann].calls.len() == table.calls.len());
+        let _listening = table.seats[&ann].inbound.listener.attach();
+        let (ours, _exchange) = call(&mut table, bob, Purpose::Background);
+        assert_eq!((asked(&table), table.only()), (Some(bob), Some(ours)));
+    }
+
+    #[test]
+    fn a_question_is_answered_once_and_by_whom_it_was_put_to() {
+        let mut table = Table::new();
+        let (ann, bob) = (table.join(inbound()).unwrap(), table.join(inbound()).unwrap());
+        assert!(table.ask(r#""q""#, bob) && table.ask("7", bob));
+        assert!(!table.answer(ann, r#""q""#));
+        assert!(table.answer(bob, r#""\u0071""#), "an id may be escaped differently");
+        assert!(!table.answer(bob, r#""q""#));
+        assert!(!table.answer(bob, r#""7""#), "a number is no text");
+        assert_eq!(table.leave(bob).questions, ["7"]);
+        assert!(table.withdraw("7").is_none());
+    }
+
+    #[test]
+    fn questions_are_bounded() {
+        let mut table = Table::new();
+        let ann = table.join(inbound()).unwrap();
+        assert!((0..MAX_QUESTIONS).all(|id| table.ask(&id.to_string(), ann)));
+        assert!(!table.ask("one more", ann));
+    }
+
+    #[test]
+    fn a_session_that_leaves_names_the_calls_to_cancel() {
+        let mut table = Table::new();
+        let ann = table.join(inbound()).unwrap();
+        let (open, _exchange) = call(&mut table, ann, Purpose::Background);
+        let (_, cancelled) = call(&mut table, ann, Purpose::Background);
+        table.cancel(ann, cancelled.number).unwrap();
+        assert_eq!(table.leave(ann).calls, [open]);
+        assert!(table.calls.is_empty());
+        assert!(table.leave(ann).calls.is_empty());
+    }
+}

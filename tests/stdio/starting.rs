@@ -1,0 +1,112 @@
+//! How children are started: with what, how many, and how soon again.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::kit::{Children, Client, Gate, Script, eventually, text_of};
+
+const TELLS: Script = Script {
+    setup: "",
+    tools: r#"*'"name":"env"'*) text "$id" "$KEY|$EMPTY|$HOME" ;; *'"name":"cwd"'*) text "$id" "$PWD" ;;"#,
+    after: "",
+};
+
+#[tokio::test]
+async fn a_child_gets_the_variables_of_env_besides_taskgates_own() {
+    let children = Children::new(TELLS);
+    let gate = children.gate("[[upstream]]\nenv = { KEY = \"a=b c\", EMPTY = \"\" }").await;
+    let client = Client::connect(&gate.url).await;
+    let home = std::env::var("HOME").unwrap_or_default();
+    assert_eq!(text_of(&client, "env").await, format!("a=b c||{home}"));
+}
+
+#[tokio::test]
+async fn a_child_starts_in_cwd_and_without_it_where_taskgate_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().canonicalize().unwrap().display().to_string();
+    let children = Children::new(TELLS);
+    let gate = children.gate(&format!("[[upstream]]\ncwd = {path:?}")).await;
+    assert_eq!(text_of(&Client::connect(&gate.url).await, "cwd").await, path);
+    let gate = children.gate("").await;
+    let here = std::env::current_dir().unwrap().canonicalize().unwrap().display().to_string();
+    assert_eq!(text_of(&Client::connect(&gate.url).await, "cwd").await, here);
+}
+
+#[tokio::test]
+async fn a_directory_that_has_gone_since_the_start_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display().to_string();
+    let gate = Gate::with_command("sh", &["-c", "cat"], &format!("[[upstream]]\ncwd = {path:?}")).await;
+    drop(folder);
+    let (status, code, message) = Client::new(&gate.url).ask_to_initialize("2025-11-25", json!({})).await.refusal();
+    assert_eq!((status, code), (200, -32603));
+    assert!(message.contains(&format!("cannot start \"sh\" in {path}: No such file")), "{message}");
+}
+
+#[tokio::test]
+async fn a_session_more_than_max_children_is_refused_until_a_child_is_gone() {
+    let children = Children::new(Script::default());
+    let gate = children.gate("[[upstream]]\nmax_children = 2").await;
+    let (first, second) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
+    let third = Client::new(&gate.url);
+    let (status, code, message) = third.ask_to_initialize("2025-11-25", json!({})).await.refusal();
+    assert_eq!((status, code), (200, -32603));
+    assert_eq!(message, "limit reached: max_children = 2 processes of this server run; try again later");
+    assert_eq!(children.started().len(), 2);
+    first.delete().await;
+    let answer = eventually(async || {
+        let answer = third.ask_to_initialize("2025-11-25", json!({})).await;
+        answer.json().get("result").is_some().then_some(answer)
+    });
+    answer.await;
+    assert!(!text_of(&second, "pid").await.is_empty());
+}
+
+#[tokio::test]
+async fn a_child_that_was_deleted_counts_until_it_is_gone() {
+    let children = Children::new(Script { setup: "trap '' TERM", tools: "", after: "while :; do sleep 1; done" });
+    let gate = children.gate("[[upstream]]\nmax_children = 1").await;
+    let client = Client::connect(&gate.url).await;
+    let child = children.only().await;
+    client.delete().await;
+    let answer = Client::new(&gate.url).ask_to_initialize("2025-11-25", json!({})).await;
+    assert!(answer.refusal().2.contains("max_children = 1"), "{answer:?}");
+    child.gone().await;
+}
+
+#[tokio::test]
+async fn after_a_child_that_ended_at_once_the_next_start_waits_and_longer_each_time() {
+    let gate = Gate::with_command("sh", &["-c", "exit 5"], "").await;
+    let client = Client::new(&gate.url);
+    let mut least = Duration::ZERO;
+    for wait in [0, 100, 200, 400] {
+        let since = Instant::now();
+        let (_, _, message) = client.ask_to_initialize("2025-11-25", json!({})).await.refusal();
+        assert!(message.contains("exit status: 5"), "{message}");
+        least += Duration::from_millis(wait);
+        assert!(since.elapsed() >= Duration::from_millis(wait), "{:?} of {wait} ms", since.elapsed());
+    }
+    assert_eq!(least, Duration::from_millis(700));
+}
+
+#[tokio::test]
+async fn a_child_that_dies_young_lets_the_next_start_wait_and_one_that_is_deleted_does_not() {
+    let children = Children::new(Script::default());
+    let gate = children.gate("").await;
+    let starting = async || {
+        let since = Instant::now();
+        let client = Client::connect(&gate.url).await;
+        (client, since.elapsed() >= Duration::from_millis(100))
+    };
+    let (client, _) = starting().await;
+    client.error("tools/call", json!({ "name": "die" })).await;
+    let (client, waited) = starting().await;
+    assert!(waited);
+    // Had the end of this one been a failure, the next wait would be the longer one.
+    client.delete().await;
+    let since = Instant::now();
+    let (client, _) = starting().await;
+    client.error("tools/call", json!({ "name": "die" })).await;
+    assert!(since.elapsed() < Duration::from_secs(5));
+}
