@@ -3,6 +3,7 @@
 //! Messages are never turned into typed models and back, because that loses what the model does not know. A
 //! [`Message`] is the received bytes plus the spans of the envelope's members; every edit is a byte splice.
 
+pub mod beginning;
 pub mod capabilities;
 pub mod depth;
 pub mod error;

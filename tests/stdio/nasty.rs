@@ -134,3 +134,20 @@ async fn many_megabytes_on_stderr_hold_up_neither_the_task_nor_another_session()
     flooding.until(&id, "completed").await;
     assert_eq!(flooding.collect(&id).await["result"]["content"][0]["text"], "dry");
 }
+
+#[tokio::test]
+async fn a_line_that_is_too_long_ends_the_task_that_it_answers_and_the_next_line_is_read() {
+    let tools = r#"*'"name":"too long"'*)
+        printf '{"jsonrpc":"2.0","id":%s,"result":{"text":"' "$id"
+        head -c 67200000 /dev/zero | tr '\0' x
+        echo '"}}' ;;"#;
+    let children = Children::new(Script { tools, ..Script::default() });
+    let gate = children.gate("").await;
+    let client = Client::connect(&gate.url).await;
+    let held = client.create_id("hold").await;
+    let id = client.create_id("too long").await;
+    let failed = client.until(&id, "failed").await;
+    assert!(failed["statusMessage"].as_str().unwrap().contains("max_result = 16777216 bytes"), "{failed}");
+    assert_eq!(text_of(&client, "release").await, "done");
+    client.until(&held, "completed").await;
+}

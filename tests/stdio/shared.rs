@@ -370,3 +370,40 @@ async fn a_client_that_leaves_while_the_child_starts_does_not_keep_others_from_i
     children.touch("go");
     assert_eq!(text_of(&second.await.unwrap(), "pid").await, child.pid);
 }
+
+#[tokio::test]
+async fn a_task_that_asks_gets_its_own_sessions_answer() {
+    let (children, gate) = shared(SERVER).await;
+    let (ann, bob) = (with_elicitation(&gate).await, with_elicitation(&gate).await);
+    let child = children.only().await;
+    let (mut of_ann, _of_bob) = (ann.get_stream().await, bob.get_stream().await);
+    let task = ann.create_id("ask").await;
+    let question = loop {
+        // The changes of the task's status are told there too.
+        let message = of_ann.message().await;
+        if message["method"] == "elicitation/create" {
+            break message;
+        }
+    };
+    assert_eq!(bob.respond(&question["id"], json!({ "action": "decline" })).await, 202);
+    assert_eq!(ann.respond(&question["id"], json!({ "action": "accept" })).await, 202);
+    ann.until(&task, "completed").await;
+    assert!(text_in(&ann.collect(&task).await["result"]).contains("action:accept"));
+    assert_eq!(child.lines().iter().filter(|line| line.contains("action")).count(), 1);
+}
+
+#[tokio::test]
+async fn a_line_that_is_too_long_ends_the_call_that_it_answers_and_no_other() {
+    let tools = r#"*'"name":"too long"'*)
+        printf '{"jsonrpc":"2.0","id":%s,"result":{"text":"' "$id"
+        head -c 67200000 /dev/zero | tr '\0' x
+        echo '"}}' ;;"#;
+    let (children, gate) = shared(Script { tools, ..Script::default() }).await;
+    let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
+    let child = children.only().await;
+    let of_bob = call(&bob, &child, "hold").await;
+    let (_, message) = ann.error("tools/call", json!({ "name": "too long" })).await;
+    assert!(message.contains("larger than the limit of 67108864 bytes"), "{message}");
+    assert_eq!(text_of(&ann, "release").await, "done");
+    assert_eq!(text_in(&of_bob.await.unwrap()), "released");
+}

@@ -30,7 +30,7 @@ use super::{
 use crate::{
     observe::{Observer, events},
     upstream::{Failure, MAX_MESSAGE, excerpt},
-    wire::Message,
+    wire::{Message, beginning::response_number},
 };
 
 /// How many messages may wait for a child that does not read.
@@ -49,8 +49,9 @@ pub(super) trait Ears: fmt::Debug + Send + Sync {
     /// One message.
     fn hear(&self, message: Message, child: &Child);
 
-    /// A message was too long and is lost. It may have been the response to any of the requests in flight.
-    fn miss(&self, failure: &Failure);
+    /// A message was too long and is lost. It was the response to the request of that number, or, if there is none, may
+    /// have been that to any request in flight, which would wait for ever.
+    fn miss(&self, number: Option<u64>, failure: Failure);
 
     /// The child is gone, and every request in flight ends.
     fn end(&self, failure: &Failure);
@@ -218,9 +219,9 @@ impl Child {
         loop {
             let line = match lines::read(&mut reader, MAX_MESSAGE).await {
                 Line::Whole(line) => line,
-                Line::TooLong(_) => {
+                Line::TooLong(beginning) => {
                     tracing::warn!(limit = MAX_MESSAGE, "a line of the server is too long and was skipped");
-                    ears.miss(&Failure::TooLarge(MAX_MESSAGE));
+                    ears.miss(response_number(&beginning), Failure::TooLarge(MAX_MESSAGE));
                     continue;
                 }
                 Line::End => return,

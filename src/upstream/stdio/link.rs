@@ -62,8 +62,11 @@ impl Ears for Inbound {
         }
     }
 
-    fn miss(&self, failure: &Failure) {
-        self.exchanges.abandon_all(failure);
+    fn miss(&self, number: Option<u64>, failure: Failure) {
+        match number {
+            Some(number) => self.exchanges.end(number, Err(failure)),
+            None => self.exchanges.abandon_all(&failure),
+        }
     }
 
     fn end(&self, failure: &Failure) {

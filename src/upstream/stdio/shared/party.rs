@@ -146,10 +146,17 @@ impl Ears for Party {
         }
     }
 
-    fn miss(&self, failure: &Failure) {
+    fn miss(&self, number: Option<u64>, failure: Failure) {
+        if number.is_some() {
+            let ended = self.table.lock().end(number);
+            if let Some((inbound, number)) = ended {
+                inbound.exchanges.end(number, Err(failure));
+            }
+            return;
+        }
         let everybody = self.table.lock().everybody();
         for inbound in everybody {
-            inbound.exchanges.abandon_all(failure);
+            inbound.exchanges.abandon_all(&failure);
         }
     }
 
