@@ -1,4 +1,4 @@
-//! Children that end at each moment of a task: it fails with the reason or is completed, others go on, nothing stays.
+//! Children that end at each moment of a task: it reaches the right end, other sessions go on, and no process stays.
 
 use serde_json::{Value, json};
 
@@ -46,29 +46,29 @@ async fn fails_with(tool: &str, why: &str) {
 }
 
 #[tokio::test]
-async fn in_mid_call() {
+async fn a_task_whose_child_ends_before_the_answer_fails_with_its_last_words() {
     fails_with("before the answer", "exit status: 3; its last words: no answer").await;
 }
 
 #[tokio::test]
-async fn after_half_a_line() {
+async fn a_task_whose_child_ends_after_half_a_line_fails_with_its_last_words() {
     fails_with("half a line", "exit status: 3; its last words: half a line").await;
 }
 
 #[tokio::test]
-async fn by_a_signal() {
+async fn a_task_whose_child_is_killed_fails_with_the_signal() {
     fails_with("killed", "signal: 9 (SIGKILL)").await;
 }
 
 #[tokio::test]
-async fn right_after_the_answer() {
+async fn a_task_whose_child_ends_right_after_the_answer_is_completed() {
     let (task, collected) = fate_of("after the answer").await;
     assert_eq!(status_of(&task), "completed");
     assert_eq!(collected["result"]["content"][0]["text"], "in time");
 }
 
 #[tokio::test]
-async fn at_the_start() {
+async fn a_child_that_ends_at_its_start_is_told_with_its_last_words_and_leaves_nothing() {
     let children = Children::new(Script { setup: "sleep 60 & echo 'no licence' >&2; exit 4", ..Script::default() });
     let gate = children.gate("").await;
     let (_, _, message) = Client::new(&gate.url).ask_to_initialize("2025-11-25", json!({})).await.refusal();
@@ -77,7 +77,7 @@ async fn at_the_start() {
 }
 
 #[tokio::test]
-async fn right_after_initialize() {
+async fn a_session_whose_child_ends_right_after_initialize_is_over_and_no_task_is_promised() {
     let tools = r"*'notifications/initialized'*) echo 'bad start' >&2; exit 4 ;;";
     let children = Children::new(Script { setup: "sleep 60 &", tools, ..Script::default() });
     let gate = children.gate("").await;
@@ -91,7 +91,7 @@ async fn right_after_initialize() {
 }
 
 #[tokio::test]
-async fn while_idle_with_a_task_to_collect() {
+async fn a_result_can_be_collected_after_the_child_was_killed_while_idle() {
     let children = Children::new(DYING);
     let gate = children.gate("").await;
     let client = Client::connect(&gate.url).await;

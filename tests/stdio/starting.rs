@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::kit::{Children, Client, Gate, Script, eventually, text_of};
+use crate::kit::{Binary, Children, Client, Gate, Script, eventually, text_of};
 
 const TELLS: Script = Script {
     setup: "",
@@ -79,34 +79,39 @@ async fn a_child_that_was_deleted_counts_until_it_is_gone() {
 async fn after_a_child_that_ended_at_once_the_next_start_waits_and_longer_each_time() {
     let gate = Gate::with_command("sh", &["-c", "exit 5"], "").await;
     let client = Client::new(&gate.url);
-    let mut least = Duration::ZERO;
-    for wait in [0, 100, 200, 400] {
+    for wait in [0, 100, 200, 400].map(Duration::from_millis) {
         let since = Instant::now();
         let (_, _, message) = client.ask_to_initialize("2025-11-25", json!({})).await.refusal();
         assert!(message.contains("exit status: 5"), "{message}");
-        least += Duration::from_millis(wait);
-        assert!(since.elapsed() >= Duration::from_millis(wait), "{:?} of {wait} ms", since.elapsed());
+        assert!(since.elapsed() >= wait, "{:?} of {wait:?}", since.elapsed());
     }
-    assert_eq!(least, Duration::from_millis(700));
+}
+
+/// What taskgate logs while one client after the other starts a session and ends it by `end`.
+async fn log_of_sessions_that_end_by(end: impl AsyncFn(&Client)) -> String {
+    let children = Children::new(Script::default());
+    let args: Vec<&str> = ["serve", "--listen", "127.0.0.1:0", "--"].into_iter().chain(children.command()).collect();
+    let taskgate = Binary::start(&args, &[]);
+    let url = taskgate.url().await;
+    for _ in 0..2 {
+        end(&Client::connect(&url).await).await;
+    }
+    taskgate.signal(rustix::process::Signal::TERM);
+    taskgate.end().await.stderr
 }
 
 #[tokio::test]
-async fn a_child_that_dies_young_lets_the_next_start_wait_and_one_that_is_deleted_does_not() {
-    let children = Children::new(Script::default());
-    let gate = children.gate("").await;
-    let starting = async || {
-        let since = Instant::now();
-        let client = Client::connect(&gate.url).await;
-        (client, since.elapsed() >= Duration::from_millis(100))
-    };
-    let (client, _) = starting().await;
-    client.error("tools/call", json!({ "name": "die" })).await;
-    let (client, waited) = starting().await;
-    assert!(waited);
-    // Had the end of this one been a failure, the next wait would be the longer one.
-    client.delete().await;
-    let since = Instant::now();
-    let (client, _) = starting().await;
-    client.error("tools/call", json!({ "name": "die" })).await;
-    assert!(since.elapsed() < Duration::from_secs(5));
+async fn a_child_that_dies_young_lets_the_next_start_wait_and_the_log_says_so() {
+    let log =
+        log_of_sessions_that_end_by(async |client| drop(client.error("tools/call", json!({ "name": "die" })).await));
+    let log = log.await;
+    for part in ["delay=100ms", "delay=200ms", "the disk is on fire", "a child process waits for its start"] {
+        assert!(log.contains(part), "{part}: {log}");
+    }
+}
+
+#[tokio::test]
+async fn a_child_that_ends_with_its_session_lets_nobody_wait() {
+    let log = log_of_sessions_that_end_by(async |client| drop(client.delete().await)).await;
+    assert!(log.contains("child process ended") && !log.contains("wait"), "{log}");
 }

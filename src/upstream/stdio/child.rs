@@ -251,7 +251,7 @@ impl Child {
         // Whatever the command left behind in its group, and outside of it.
         self.group.signal(Signal::KILL);
         let marks = [slot.mark.clone()];
-        let _ = tokio::task::spawn_blocking(move || strays::kill(&marks)).await;
+        let _ = timeout(GRACE, tokio::task::spawn_blocking(move || strays::kill(&marks))).await;
         if timeout(GRACE, &mut words).await.is_err() {
             words.abort();
         }
