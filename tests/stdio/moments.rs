@@ -34,6 +34,8 @@ async fn fate_of(tool: &str) -> (Value, Value) {
     text_of(&bystander, "release").await;
     bystander.until(&held, "completed").await;
     assert!(other.is_alive());
+    gate.stop().await;
+    assert!(!other.is_alive());
     (task, collected)
 }
 
