@@ -1,10 +1,10 @@
 //! The one place that knows every room and puts them together.
 
 use std::{
-    collections::HashMap,
     fmt,
     future::Future,
     net::SocketAddr,
+    process::ExitStatus,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -12,11 +12,15 @@ use std::{
     time::Duration,
 };
 
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    task::JoinSet,
+};
 
 use crate::{
     config::{self, Config, Target},
-    gate::{self, Gate, admin::Admin},
+    gate::{self, Channels, Gate, admin::Admin},
     identity::{Hosts, Identity},
     observe::Observer,
     session::Sessions,
@@ -24,11 +28,21 @@ use crate::{
     upstream::{Server, http, stdio},
 };
 
-/// taskgate with its ports open, not yet serving.
+/// taskgate in front of HTTP clients, with its ports open, not yet serving.
 #[derive(Debug)]
 pub struct App {
-    gate: Arc<Gate>,
+    house: House,
     listener: TcpListener,
+}
+
+/// taskgate around one upstream for one client on stdin and stdout.
+#[derive(Debug)]
+pub struct Wrapper(House);
+
+/// All rooms, put together.
+#[derive(Debug)]
+struct House {
+    gate: Arc<Gate>,
     admin: Option<(TcpListener, Admin)>,
     ready: Arc<AtomicBool>,
     session_idle: Duration,
@@ -41,6 +55,8 @@ pub enum StartError {
     Listen(SocketAddr, std::io::Error),
     /// An upstream cannot be set up.
     Upstream(String),
+    /// There are several upstreams where only one can be served.
+    SeveralUpstreams(usize),
 }
 
 impl fmt::Display for StartError {
@@ -50,6 +66,9 @@ impl fmt::Display for StartError {
                 write!(f, "cannot listen on {address}: {error}; choose another address with --listen or --admin")
             }
             Self::Upstream(error) => f.write_str(error),
+            Self::SeveralUpstreams(count) => {
+                write!(f, "stdio serves one upstream, but the configuration has {count}; leave one [[upstream]] block")
+            }
         }
     }
 }
@@ -62,9 +81,81 @@ impl App {
     /// # Errors
     /// [`StartError`]
     pub async fn bind(config: Config) -> Result<Self, StartError> {
-        let observer = Arc::<Observer>::default();
         let listener = listen(config.server.listen).await?;
         let address = listener.local_addr().unwrap_or(config.server.listen);
+        Ok(Self { house: House::build(config, address).await?, listener })
+    }
+
+    /// The URLs of the endpoints, with the ports that were really opened.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<String> {
+        let base = url(&self.listener);
+        self.house.gate.upstreams.iter().map(|upstream| format!("{base}{}", upstream.path)).collect()
+    }
+
+    /// The URL of the admin port.
+    #[must_use]
+    pub fn admin(&self) -> Option<String> {
+        self.house.admin.as_ref().map(|(listener, _)| url(listener))
+    }
+
+    /// What kills every child process at once, for an end of the process that waits for nothing.
+    pub fn killer(&self) -> impl FnOnce() + Send + 'static {
+        self.house.killer()
+    }
+
+    /// Serves until `stop` resolves; then ends sessions and connections.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let Self { mut house, listener } = self;
+        let _keepers = house.keep();
+        let stop = async {
+            stop.await;
+            house.ready.store(false, Ordering::Release);
+        };
+        gate::serve(Arc::clone(&house.gate), listener, stop).await;
+        // Those that have not ended in time.
+        house.killer()();
+    }
+}
+
+impl Wrapper {
+    /// Prepares the upstream. Its connection is made, or its process started, by the client's `initialize`.
+    ///
+    /// # Errors
+    /// [`StartError`]
+    pub async fn new(config: Config) -> Result<Self, StartError> {
+        if config.upstreams.len() > 1 {
+            return Err(StartError::SeveralUpstreams(config.upstreams.len()));
+        }
+        let address = config.server.listen;
+        Ok(Self(House::build(config, address).await?))
+    }
+
+    /// What kills every child process at once, for an end of the process that waits for nothing.
+    pub fn killer(&self) -> impl FnOnce() + Send + 'static {
+        self.0.killer()
+    }
+
+    /// Serves the client until it closes `input`, its server has ended, or `stop` resolves; then ends its session. Returns
+    /// how the child process ended, if there was one.
+    pub async fn run(
+        self,
+        input: impl AsyncRead + Send + Unpin + 'static,
+        output: impl AsyncWrite + Unpin,
+        stop: impl Future<Output = ()>,
+    ) -> Option<ExitStatus> {
+        let Self(mut house) = self;
+        let _keepers = house.keep();
+        house.gate.stdio(0, input, output, stop).await;
+        let status = house.gate.upstreams[0].server.exit_status();
+        house.killer()();
+        status
+    }
+}
+
+impl House {
+    async fn build(config: Config, address: SocketAddr) -> Result<Self, StartError> {
+        let observer = Arc::<Observer>::default();
         let ready = Arc::new(AtomicBool::new(true));
         let admin = match config.server.admin {
             Some(address) => {
@@ -76,58 +167,36 @@ impl App {
         let store = MemoryStore::new(config.tasks.max_tasks_per_owner, config.tasks.max_tasks);
         let limits = Limits { max_waiters: config.tasks.max_waiters, max_outbox: config.server.max_outbox };
         let upstreams: Vec<_> = config.upstreams.into_iter().map(upstream).collect::<Result<_, _>>()?;
-        let paths: HashMap<_, _> = upstreams.iter().enumerate().map(|(at, up)| (up.path.clone(), at)).collect();
         let server = config.server;
         let gate = Gate {
             hosts: Hosts::new(address, server.allowed_hosts, server.allowed_origins),
             identity: Identity::new(config.auth),
             sessions: Sessions::new(server.max_sessions, Arc::clone(&observer)),
             engine: Engine::start(Arc::new(store), limits, Arc::clone(&observer)),
+            doors: gate::doors(&upstreams),
             upstreams,
-            paths,
+            channels: Channels::default(),
             max_body: server.max_body,
             max_outbox: server.max_outbox,
             observer,
         };
-        Ok(Self { gate: Arc::new(gate), listener, admin, ready, session_idle: server.session_idle })
+        Ok(Self { gate: Arc::new(gate), admin, ready, session_idle: server.session_idle })
     }
 
-    /// The URLs of the endpoints, with the ports that were really opened.
-    #[must_use]
-    pub fn endpoints(&self) -> Vec<String> {
-        let base = url(&self.listener);
-        self.gate.upstreams.iter().map(|upstream| format!("{base}{}", upstream.path)).collect()
-    }
-
-    /// The URL of the admin port.
-    #[must_use]
-    pub fn admin(&self) -> Option<String> {
-        self.admin.as_ref().map(|(listener, _)| url(listener))
-    }
-
-    /// What kills every child process at once, for an end of the process that waits for nothing.
-    pub fn killer(&self) -> impl FnOnce() + Send + 'static {
-        let gate = Arc::clone(&self.gate);
-        move || gate.upstreams.iter().for_each(|upstream| upstream.server.kill())
-    }
-
-    /// Serves until `stop` resolves; then ends sessions and connections.
-    pub async fn run(self, stop: impl Future<Output = ()>) {
-        let kill = self.killer();
-        let Self { gate, listener, admin, ready, session_idle } = self;
-        if let Some((listener, admin)) = admin {
+    /// Starts what runs beside the clients: the admin port, and the keepers, which end when they are dropped.
+    fn keep(&mut self) -> JoinSet<()> {
+        if let Some((listener, admin)) = self.admin.take() {
             tokio::spawn(admin.serve(listener));
         }
         let mut keepers = JoinSet::new();
-        keepers.spawn(sweep(Arc::clone(&gate), session_idle));
-        keepers.spawn(tick(Arc::clone(&gate)));
-        let stop = async {
-            stop.await;
-            ready.store(false, Ordering::Release);
-        };
-        gate::serve(gate, listener, stop).await;
-        // Those that have not ended in time.
-        kill();
+        keepers.spawn(sweep(Arc::clone(&self.gate), self.session_idle));
+        keepers.spawn(tick(Arc::clone(&self.gate)));
+        keepers
+    }
+
+    fn killer(&self) -> impl FnOnce() + Send + use<> {
+        let gate = Arc::clone(&self.gate);
+        move || gate.upstreams.iter().for_each(|upstream| upstream.server.kill())
     }
 }
 
@@ -162,10 +231,11 @@ fn url(listener: &TcpListener) -> String {
 }
 
 fn upstream(configured: config::Upstream) -> Result<gate::Upstream, StartError> {
-    let config::Upstream { path, target, transport, process, native, status_notifications, policy } = configured;
+    let config::Upstream { path, sse_path, target, transport, process, native, status_notifications, policy } =
+        configured;
     let server = match target {
         Target::Url(uri) => Server::Http(Box::new(http::Server::new(uri, transport).map_err(StartError::Upstream)?)),
         Target::Command { program, args } => Server::Stdio(stdio::Server::new(program, args, process)),
     };
-    Ok(gate::Upstream { path, server, native, status_notifications, policy })
+    Ok(gate::Upstream { path, sse_path, server, native, status_notifications, policy })
 }

@@ -34,10 +34,11 @@ pub(crate) enum LogFormat {
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "made once a process")]
 pub(crate) enum Command {
     /// Stand in front of MCP servers and give them tasks
     Serve(Serve),
+    /// Wrap one MCP server for one client on stdin and stdout, as in a desktop client's configuration
+    Stdio(Stdio),
     /// Say everything that is wrong with a configuration file, with line and column
     Check(Check),
     /// Show one task from call to result, with a built-in slow server behind taskgate
@@ -47,12 +48,32 @@ pub(crate) enum Command {
     DemoServer,
 }
 
-/// The arguments of `serve`.
+/// What is behind.
 #[derive(Debug, Args)]
-pub(crate) struct Serve {
+struct Behind {
     /// URL of the MCP server to stand in front of (Streamable HTTP or HTTP+SSE)
     #[arg(long, env = "TASKGATE_UPSTREAM", value_name = "URL", value_parser = config::target_from_url)]
     upstream: Option<Target>,
+    /// Configuration file
+    #[arg(long, env = "TASKGATE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Command of a stdio MCP server to stand in front of
+    #[arg(last = true, value_name = "COMMAND")]
+    child: Vec<String>,
+}
+
+/// The arguments of `stdio`.
+#[derive(Debug, Args)]
+pub(crate) struct Stdio {
+    #[command(flatten)]
+    behind: Behind,
+}
+
+/// The arguments of `serve`.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    behind: Behind,
     /// Address to listen on; port 0 picks a free one [default: 127.0.0.1:8808]
     #[arg(long, env = "TASKGATE_LISTEN", value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
@@ -67,12 +88,6 @@ pub(crate) struct Serve {
     #[arg(long = "allowed-origin", env = "TASKGATE_ALLOWED_ORIGINS", value_name = "ORIGIN", value_delimiter = ',',
           value_parser = config::allowed_origin)]
     allowed_origins: Option<Vec<String>>,
-    /// Configuration file
-    #[arg(long, env = "TASKGATE_CONFIG", value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Command of a stdio MCP server to stand in front of; it is started once for each session
-    #[arg(last = true, value_name = "COMMAND")]
-    child: Vec<String>,
 }
 
 /// The arguments of `check`.
@@ -106,8 +121,13 @@ impl Cli {
     pub(crate) fn read() -> Self {
         let matches = Self::command().try_get_matches().unwrap_or_else(|error| end(&error));
         let mut cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| end(&error));
-        if let (Command::Serve(serve), Some(("serve", matches))) = (&mut cli.command, matches.subcommand()) {
-            serve.prefer_the_command_line(matches);
+        let behind = match &mut cli.command {
+            Command::Serve(serve) => Some(&mut serve.behind),
+            Command::Stdio(stdio) => Some(&mut stdio.behind),
+            Command::Check(_) | Command::Demo | Command::DemoServer => None,
+        };
+        if let (Some(behind), Some((_, matches))) = (behind, matches.subcommand()) {
+            behind.prefer_the_command_line(matches);
         }
         cli
     }
@@ -121,7 +141,7 @@ fn end(error: &clap::Error) -> ! {
     std::process::exit(if error.use_stderr() { i32::from(crate::USAGE) } else { 0 })
 }
 
-impl Serve {
+impl Behind {
     /// A command on the command line wins over a URL in the environment.
     fn prefer_the_command_line(&mut self, matches: &ArgMatches) {
         if !self.child.is_empty() && matches.value_source("upstream") == Some(ValueSource::EnvVariable) {
@@ -130,7 +150,7 @@ impl Serve {
     }
 
     /// The configuration that the arguments, the environment and the file make together.
-    pub(crate) fn config(self) -> Result<Config, Wrong> {
+    fn config(self, overrides: Overrides) -> Result<Config, Wrong> {
         let mut child = self.child.into_iter();
         let target = match (self.upstream, child.next()) {
             (Some(_), Some(_)) => return Err(Wrong::Arguments("give either --upstream URL or -- COMMAND, not both")),
@@ -143,18 +163,32 @@ impl Serve {
                 "nothing to stand in front of: give --upstream URL, -- COMMAND ARGS…, or --config FILE",
             ));
         }
-        let overrides = Overrides {
-            listen: self.listen,
-            admin: self.admin,
-            allowed_hosts: self.allowed_hosts,
-            allowed_origins: self.allowed_origins,
-            target,
-        };
+        let overrides = Overrides { target, ..overrides };
         match self.config {
             Some(path) => config::load(&path, overrides),
             None => config::parse("command line", "", overrides),
         }
         .map_err(Wrong::File)
+    }
+}
+
+impl Serve {
+    /// The configuration that the arguments, the environment and the file make together.
+    pub(crate) fn config(self) -> Result<Config, Wrong> {
+        self.behind.config(Overrides {
+            listen: self.listen,
+            admin: self.admin,
+            allowed_hosts: self.allowed_hosts,
+            allowed_origins: self.allowed_origins,
+            target: None,
+        })
+    }
+}
+
+impl Stdio {
+    /// The configuration that the arguments, the environment and the file make together.
+    pub(crate) fn config(self) -> Result<Config, Wrong> {
+        self.behind.config(Overrides::default())
     }
 }
 

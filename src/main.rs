@@ -6,17 +6,21 @@ mod demo;
 use std::{
     future::Future,
     io::{IsTerminal, Write},
-    process::ExitCode,
+    os::unix::process::ExitStatusExt,
+    process::{ExitCode, ExitStatus},
 };
 
-use taskgate::app::App;
+use taskgate::{
+    app::{App, Wrapper},
+    config::Config,
+};
 use tokio::{
     runtime,
     signal::unix::{Signal, SignalKind, signal},
 };
 use tracing_subscriber::EnvFilter;
 
-use cli::{Cli, Command, LogFormat, Serve};
+use cli::{Cli, Command, LogFormat, Serve, Stdio, Wrong};
 
 /// A call allocates and frees on different threads, where the system's allocator takes locks.
 #[global_allocator]
@@ -33,6 +37,7 @@ fn main() -> ExitCode {
     }
     match cli.command {
         Command::Serve(arguments) => in_runtime(serve(arguments)),
+        Command::Stdio(arguments) => in_runtime(wrap(arguments)),
         Command::Check(arguments) => match arguments.run() {
             Ok(summary) => {
                 say(&summary);
@@ -69,7 +74,12 @@ fn say(text: &str) {
 
 fn in_runtime(work: impl Future<Output = ExitCode>) -> ExitCode {
     match runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(work),
+        Ok(runtime) => {
+            let code = runtime.block_on(work);
+            // A read of stdin that nothing will end must not keep the process.
+            runtime.shutdown_background();
+            code
+        }
         Err(error) => {
             eprintln!("taskgate: the runtime cannot be started: {error}");
             ExitCode::FAILURE
@@ -77,13 +87,41 @@ fn in_runtime(work: impl Future<Output = ExitCode>) -> ExitCode {
     }
 }
 
-async fn serve(arguments: Serve) -> ExitCode {
-    let config = match arguments.config() {
+/// The configuration, or the exit code for arguments that are wrong.
+fn configured(config: Result<Config, Wrong>) -> Result<Config, ExitCode> {
+    config.map_err(|wrong| {
+        eprintln!("{wrong}");
+        ExitCode::from(USAGE)
+    })
+}
+
+async fn wrap(arguments: Stdio) -> ExitCode {
+    let config = match configured(arguments.config()) {
         Ok(config) => config,
-        Err(wrong) => {
-            eprintln!("{wrong}");
-            return ExitCode::from(USAGE);
+        Err(code) => return code,
+    };
+    let wrapper = match Wrapper::new(config).await {
+        Ok(wrapper) => wrapper,
+        Err(error) => {
+            eprintln!("taskgate: {error}");
+            return ExitCode::FAILURE;
         }
+    };
+    let stop = stop(wrapper.killer());
+    let status = wrapper.run(tokio::io::stdin(), tokio::io::stdout(), stop).await;
+    status.map_or(ExitCode::SUCCESS, fate)
+}
+
+/// The exit code of a child process, or what a shell makes of its end by a signal.
+fn fate(status: ExitStatus) -> ExitCode {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+async fn serve(arguments: Serve) -> ExitCode {
+    let config = match configured(arguments.config()) {
+        Ok(config) => config,
+        Err(code) => return code,
     };
     let app = match App::bind(config).await {
         Ok(app) => app,

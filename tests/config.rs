@@ -187,7 +187,7 @@ fn every_key_takes_effect() {
     assert!(trusted("127.0.0.1") && !trusted("127.0.0.2") && trusted("10.9.8.7") && trusted("fd00::1"));
     assert_eq!((tasks.max_tasks_per_owner, tasks.max_tasks, tasks.max_waiters), (1, 2, 3));
     let [http, stdio] = &upstreams[..] else { panic!("{upstreams:?}") };
-    assert_eq!((&*http.path, http.native), ("/", Native::Keep));
+    assert_eq!((&*http.path, http.sse_path.as_deref(), http.native), ("/", Some("/sse"), Native::Keep));
     assert_eq!(http.target, target_from_url("https://example.com").unwrap());
     assert_eq!((http.transport, stdio.transport), (Transport::StreamableHttp, Transport::Auto));
     assert_eq!((&*stdio.path, stdio.native), ("/files", Native::Replace));

@@ -87,11 +87,16 @@ pub struct Tasks {
     pub max_waiters: usize,
 }
 
+/// What follows an upstream's [`sse_path`](Upstream::sse_path) in the path for that stream's messages.
+pub const SSE_MESSAGES: &str = "/messages";
+
 /// One `[[upstream]]` block: a server behind, and the path that leads to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Upstream {
     /// Path of the endpoint, such as `/mcp`; unique among the upstreams.
     pub path: String,
+    /// Path of the stream for clients of the 2024-11-05 HTTP+SSE transport; their messages go to `messages` below it.
+    pub sse_path: Option<String>,
     /// The server itself.
     pub target: Target,
     /// How the server is spoken to; only a [`Target::Url`] leaves a choice.

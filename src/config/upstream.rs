@@ -1,6 +1,6 @@
 //! The `[[upstream]]` blocks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 
 use http::Uri;
 use http::uri::PathAndQuery;
@@ -8,7 +8,7 @@ use http::uri::PathAndQuery;
 use super::reader::{Entry, Section};
 use super::tasks::{self, Defaults};
 use super::values::{flag, one_of, text, text_as};
-use super::{Native, Policy, Process, Target, Transport, Upstream, process};
+use super::{Native, Policy, Process, SSE_MESSAGES, Target, Transport, Upstream, process};
 
 const DEFAULT_PATH: &str = "/mcp";
 const TRANSPORTS: [(&str, Transport); 3] =
@@ -17,7 +17,7 @@ const TRANSPORTS: [(&str, Transport); 3] =
 impl Upstream {
     pub(super) fn new(target: Target, native: Native, policy: Policy) -> Self {
         let (path, transport, process) = (DEFAULT_PATH.to_owned(), Transport::Auto, Process::default());
-        Self { path, target, transport, process, native, status_notifications: true, policy }
+        Self { path, sse_path: None, target, transport, process, native, status_notifications: true, policy }
     }
 }
 
@@ -57,6 +57,7 @@ fn read_block(
     index: usize,
 ) -> Option<Upstream> {
     let path_entry = section.entry("path");
+    let sse_path_entry = section.entry("sse_path");
     let url = section.entry("url");
     let command = section.entry("command");
     let transport_entry = section.entry("transport");
@@ -71,14 +72,20 @@ fn read_block(
         Some(entry) => entry.convert(text_as(path)),
         None => Some(DEFAULT_PATH.to_owned()),
     };
-    if let Some(path) = &path
-        && let first = *paths.entry(path.clone()).or_insert(index)
-        && first != index
-    {
-        let message = format!("{path:?} is the path of upstream[{first}] too");
-        match &path_entry {
-            Some(entry) => entry.fail(message),
-            None => section.fail(format!("{message}; set another one")),
+    let sse_path = sse_path_entry.as_ref().map(|entry| entry.convert(text_as(self::path)));
+    let messages = sse_path.iter().flatten().map(|path| (format!("{path}{SSE_MESSAGES}"), &sse_path_entry));
+    let own = path.clone().map(|path| (path, &path_entry));
+    let old = sse_path.clone().flatten().map(|path| (path, &sse_path_entry));
+    for (path, entry) in own.into_iter().chain(old).chain(messages) {
+        match paths.entry(path) {
+            hash_map::Entry::Vacant(vacant) => drop(vacant.insert(index)),
+            hash_map::Entry::Occupied(first) => {
+                let message = format!("{:?} is a path of upstream[{}] too", first.key(), first.get());
+                match entry {
+                    Some(entry) => entry.fail(message),
+                    None => section.fail(format!("{message}; set another one")),
+                }
+            }
         }
     }
 
@@ -104,7 +111,17 @@ fn read_block(
     };
     section.finish();
     let target = replacement.or(target)?;
-    Some(Upstream { path: path?, target, transport: transport?, process, native, status_notifications, policy })
+    let sse_path = sse_path.flatten();
+    Some(Upstream {
+        path: path?,
+        sse_path,
+        target,
+        transport: transport?,
+        process,
+        native,
+        status_notifications,
+        policy,
+    })
 }
 
 fn path(text: &str) -> Result<String, String> {

@@ -24,7 +24,7 @@ use super::{Endpoint, Gate, inline::Inline, origin::CheckOriginLayer};
 
 /// How long a request's head may take to arrive, and an idle connection to send one.
 const HEAD_TIMEOUT: Duration = Duration::from_mins(1);
-/// How long connections and upstreams may take to end when the process stops: more than a child gets.
+/// How long connections may take to end when the process stops.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after an accept that failed, as it does when file descriptors run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -44,12 +44,12 @@ pub async fn serve(gate: Arc<Gate>, listener: TcpListener, stop: impl Future<Out
     drop(listener);
     // Streams end with their sessions, so that connections can.
     gate.end_all().await;
-    let ended = async {
-        tokio::join!(connections.shutdown(), gate.upstreams_ended());
+    let connections = async {
+        if tokio::time::timeout(END_TIMEOUT, connections.shutdown()).await.is_err() {
+            tracing::warn!("some connections did not end in time");
+        }
     };
-    if tokio::time::timeout(END_TIMEOUT, ended).await.is_err() {
-        tracing::warn!("some connections or upstreams did not end in time");
-    }
+    tokio::join!(connections, gate.upstreams_ended());
 }
 
 /// The next connection.

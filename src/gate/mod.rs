@@ -3,18 +3,21 @@
 pub mod admin;
 mod answer;
 mod body;
+mod channel;
 mod delete;
 mod get;
 mod headers;
 mod inline;
 mod intake;
 mod listener;
+mod old_sse;
 mod origin;
 mod post;
 mod refuse;
 mod service;
 mod session;
 mod sse;
+mod stdio;
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
@@ -23,17 +26,21 @@ use uuid::Uuid;
 
 pub use body::Body;
 pub use listener::serve;
+pub use old_sse::Channels;
 pub use service::Endpoint;
 
 use self::{headers::SESSION_ID, refuse::Refusal};
 use crate::{
-    config::{Native, Policy},
+    config::{Native, Policy, SSE_MESSAGES},
     identity::{Hosts, Identity, Owner},
     observe::Observer,
     session::{Session, Sessions},
     task::Engine,
     upstream::Server,
 };
+
+/// How long upstreams may take to end when the process stops: more than a child gets.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An answer to a client.
 pub type Response = http::Response<Body>;
@@ -51,8 +58,10 @@ pub struct Gate {
     pub engine: Arc<Engine>,
     /// The configured upstreams.
     pub upstreams: Vec<Upstream>,
-    /// The upstream of each path.
-    pub paths: HashMap<String, usize>,
+    /// What is behind each path.
+    pub doors: HashMap<String, (usize, Door)>,
+    /// The open streams of clients of the older transport.
+    pub channels: Channels,
     /// The largest request body, in bytes.
     pub max_body: usize,
     /// How many bytes may wait for one reader.
@@ -61,11 +70,24 @@ pub struct Gate {
     pub observer: Arc<Observer>,
 }
 
+/// What is behind a path.
+#[derive(Clone, Copy, Debug)]
+pub enum Door {
+    /// The endpoint of Streamable HTTP.
+    Streamable,
+    /// The stream of the 2024-11-05 transport.
+    OldStream,
+    /// Where that transport's messages go.
+    OldMessages,
+}
+
 /// One configured upstream.
 #[derive(Debug)]
 pub struct Upstream {
     /// The path of its endpoint.
     pub path: String,
+    /// The path of the stream for clients of the 2024-11-05 transport, if it is open to those.
+    pub sse_path: Option<String>,
     /// How to reach it.
     pub server: Server,
     /// What to do about tasks of its own.
@@ -74,6 +96,19 @@ pub struct Upstream {
     pub status_notifications: bool,
     /// The policy of its tools.
     pub policy: Policy,
+}
+
+/// What is behind each path.
+#[must_use]
+pub fn doors(upstreams: &[Upstream]) -> HashMap<String, (usize, Door)> {
+    let doors = upstreams.iter().enumerate().flat_map(|(at, upstream)| {
+        let old = upstream.sse_path.iter().flat_map(move |path| {
+            let messages = format!("{path}{SSE_MESSAGES}");
+            [(path.clone(), (at, Door::OldStream)), (messages, (at, Door::OldMessages))]
+        });
+        std::iter::once((upstream.path.clone(), (at, Door::Streamable))).chain(old)
+    });
+    doors.collect()
 }
 
 impl Gate {
@@ -155,10 +190,15 @@ impl Gate {
         }
     }
 
-    /// Waits until the upstreams' sides of the ended sessions have ended too.
+    /// Waits until the upstreams' sides of the ended sessions have ended too, as long as that may take.
     pub async fn upstreams_ended(&self) {
-        for upstream in &self.upstreams {
-            upstream.server.ended().await;
+        let ended = async {
+            for upstream in &self.upstreams {
+                upstream.server.ended().await;
+            }
+        };
+        if tokio::time::timeout(END_TIMEOUT, ended).await.is_err() {
+            tracing::warn!("some upstreams did not end in time");
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Requests that are refused as HTTP requests: the status, the JSON-RPC error that explains it, and the headers.
 
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 
-use super::{Body, Response};
+use super::{Body, Door, Response};
 use crate::{
     identity::{Refused, Untrusted},
     observe::{Observer, events},
@@ -61,9 +62,15 @@ impl Refusal {
     }
 
     /// 405
-    pub(super) fn method() -> Self {
-        let message = "Method not allowed: the MCP endpoint takes POST, GET and DELETE";
-        let header = Some((header::ALLOW, "GET, POST, DELETE"));
+    pub(super) fn method(door: Door) -> Self {
+        let (message, allowed) = match door {
+            Door::Streamable => {
+                ("Method not allowed: the MCP endpoint takes POST, GET and DELETE", "GET, POST, DELETE")
+            }
+            Door::OldStream => ("Method not allowed: the stream of the HTTP+SSE transport takes GET", "GET"),
+            Door::OldMessages => ("Method not allowed: messages of the HTTP+SSE transport come by POST", "POST"),
+        };
+        let header = Some((header::ALLOW, allowed));
         Self { header, ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method", message) }
     }
 
@@ -142,6 +149,13 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, "last_event_id", message)
     }
 
+    /// 503 for a stream of the older transport, which is a session.
+    pub(super) fn too_many_sessions(max: usize) -> Self {
+        let message = format!("limit reached: server.max_sessions = {max} sessions are open; try again later");
+        let error = RpcError::internal(message);
+        Self { error, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "max_sessions", "") }
+    }
+
     /// 404, section "Session Management" 3.
     pub(super) fn unknown_session() -> Self {
         let message = "Session not found: it has ended or never was; start a new one with initialize";
@@ -151,6 +165,11 @@ impl Refusal {
     /// The same refusal in answer to the request `id`.
     pub(super) fn answering(self, id: Option<&str>) -> Self {
         Self { id: id.map(str::to_owned), ..self }
+    }
+
+    /// The refusal as it is told where there is no HTTP.
+    pub(super) fn into_document(self) -> Bytes {
+        self.error.to_response(self.id.as_deref())
     }
 
     /// The answer.

@@ -16,7 +16,7 @@ use http::{Method, Request, request::Parts};
 use hyper::body::Incoming;
 use tower::Service;
 
-use super::{Gate, Response, refuse::Refusal};
+use super::{Door, Gate, Response, Upstream, refuse::Refusal};
 
 /// The endpoint as one connection sees it.
 #[derive(Clone, Debug)]
@@ -41,25 +41,31 @@ impl Service<Request<Incoming>> for Endpoint {
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
         self.called.store(true, Ordering::Relaxed);
         let gate = Arc::clone(&self.gate);
-        let (upstream, principal) = match gate.place(self.peer, &request) {
+        let place = match gate.place(self.peer, &request) {
             Ok(place) => place,
             Err(refusal) => return Box::pin(ready(Ok(refusal.into_response(&gate.observer)))),
         };
-        let (Parts { method, headers, .. }, body) = request.into_parts();
+        let Place { upstream, door, principal } = place;
+        let (Parts { method, uri, headers, .. }, body) = request.into_parts();
         // One box with the future of one method: this is allocated for every request.
-        match method {
-            Method::POST => Box::pin(async move {
+        match (door, method) {
+            (Door::Streamable, Method::POST) => Box::pin(async move {
                 let answered = gate.post(upstream, principal, headers, body).await;
                 Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
             }),
-            Method::DELETE => Box::pin(async move {
+            (Door::Streamable, Method::DELETE) => Box::pin(async move {
                 let answered = gate.delete(upstream, principal.as_ref(), headers).await;
                 Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
             }),
-            method => {
-                let answered = match method {
-                    Method::GET => gate.get(upstream, principal.as_ref(), headers),
-                    _ => Err(Refusal::method()),
+            (Door::OldMessages, Method::POST) => Box::pin(async move {
+                let answered = gate.old_message(upstream, principal, uri.query(), headers, body).await;
+                Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
+            }),
+            (door, method) => {
+                let answered = match (door, method) {
+                    (Door::Streamable, Method::GET) => gate.get(upstream, principal.as_ref(), headers),
+                    (Door::OldStream, Method::GET) => gate.open_old_sse(upstream, principal, uri.path(), &headers),
+                    (door, _) => Err(Refusal::method(door)),
                 };
                 Box::pin(ready(Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))))
             }
@@ -67,14 +73,21 @@ impl Service<Request<Incoming>> for Endpoint {
     }
 }
 
+/// What a request is for, and for whom.
+struct Place {
+    upstream: usize,
+    door: Door,
+    principal: Option<Arc<str>>,
+}
+
 impl Gate {
-    /// The upstream that a request is for, and its principal.
-    fn place(&self, peer: IpAddr, request: &Request<Incoming>) -> Result<(usize, Option<Arc<str>>), Refusal> {
+    fn place(&self, peer: IpAddr, request: &Request<Incoming>) -> Result<Place, Refusal> {
         let path = request.uri().path();
-        let Some(&upstream) = self.paths.get(path) else {
-            let paths: Vec<String> = self.upstreams.iter().map(|upstream| upstream.path.clone()).collect();
+        let Some(&(upstream, door)) = self.doors.get(path) else {
+            let streams = |upstream: &Upstream| [Some(upstream.path.clone()), upstream.sse_path.clone()];
+            let paths: Vec<String> = self.upstreams.iter().flat_map(streams).flatten().collect();
             return Err(Refusal::no_such_path(path, &paths));
         };
-        Ok((upstream, self.principal(peer, request.headers())?))
+        Ok(Place { upstream, door, principal: self.principal(peer, request.headers())? })
     }
 }

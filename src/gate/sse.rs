@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderValue, header};
 use tokio::time::{Instant, Sleep};
 
-use super::{Body, Response};
+use super::{Body, Response, old_sse::OldStream};
 use crate::{
     session::{Connection, Use},
     wire::sse::HEARTBEAT,
@@ -22,15 +22,26 @@ pub(super) const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 /// The events of one connection.
 #[derive(Debug)]
 pub struct Events {
-    connection: Connection,
+    from: From,
     heartbeat: Pin<Box<Sleep>>,
-    _session: Use,
+}
+
+#[derive(Debug)]
+enum From {
+    /// A stream of a session, which is in use as long as it lives.
+    Session(Connection, #[expect(dead_code, reason = "held, not used")] Use),
+    /// The stream of a client of the older transport.
+    Old(OldStream),
 }
 
 impl Events {
     /// The next piece of the stream.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let next = match self.connection.poll_next(cx) {
+        let next = match &mut self.from {
+            From::Session(connection, _) => connection.poll_next(cx),
+            From::Old(stream) => stream.poll_next(cx),
+        };
+        let next = match next {
             Poll::Ready(None) => return Poll::Ready(None),
             Poll::Ready(Some(event)) => event,
             Poll::Pending => {
@@ -45,8 +56,17 @@ impl Events {
 
 /// The answer that delivers a stream; the session is in use as long as it lives.
 pub(super) fn response(connection: Connection, session: Use) -> Response {
+    events(From::Session(connection, session))
+}
+
+/// The answer that delivers the stream of a client of the older transport.
+pub(super) fn old_response(stream: OldStream) -> Response {
+    events(From::Old(stream))
+}
+
+fn events(from: From) -> Response {
     let heartbeat = Box::pin(tokio::time::sleep(HEARTBEAT_EVERY));
-    let mut response = Response::new(Body::from(Events { connection, heartbeat, _session: session }));
+    let mut response = Response::new(Body::from(Events { from, heartbeat }));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     // A cache or a buffering proxy would hold events back.

@@ -99,7 +99,12 @@ impl Session {
     /// Whether the upstream has ended its side, so that the client has to start anew.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.link.is_lost()
+        self.link.lost().is_cancelled()
+    }
+
+    /// Resolves when the upstream has ended its side.
+    pub async fn lost(&self) {
+        self.link.lost().cancelled().await;
     }
 
     /// What the client's GET stream delivers.

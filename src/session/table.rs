@@ -79,6 +79,12 @@ impl Sessions {
         Self { table: RwLock::default(), max, closing: CancellationToken::new(), observer }
     }
 
+    /// How many sessions may be open.
+    #[must_use]
+    pub fn max(&self) -> usize {
+        self.max
+    }
+
     /// Takes room for a session, before anything is done for it.
     ///
     /// # Errors
@@ -101,6 +107,11 @@ impl Sessions {
         table.closed = true;
         self.closing.cancel();
         table.open.values().cloned().collect()
+    }
+
+    /// Resolves when no more sessions are let in.
+    pub async fn closing(&self) {
+        self.closing.cancelled().await;
     }
 
     /// Runs a handshake, unless the process stops first.

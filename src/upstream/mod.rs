@@ -7,10 +7,11 @@ mod inbound;
 mod outbox;
 pub mod stdio;
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::{future::Future, pin::Pin, process::ExitStatus, sync::Arc};
 
 use ::http::HeaderMap;
 use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
 
 pub use exchanges::{Answer, Carrier, Ending, Exchange, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
 pub use failure::{Failure, HttpError, excerpt};
@@ -57,8 +58,8 @@ pub trait Link: std::fmt::Debug + Send + Sync {
     /// Tells which revision was agreed with the upstream.
     fn agreed(&self, version: Version);
 
-    /// Whether the upstream has ended the session, so that a client has to start anew.
-    fn is_lost(&self) -> bool;
+    /// Cancelled when the upstream has ended the session, so that a client has to start anew.
+    fn lost(&self) -> &CancellationToken;
 
     /// Ends the session with the upstream in the background; exchanges that are open end as abandoned.
     fn close(&self, headers: HeaderMap);
@@ -79,6 +80,15 @@ impl Server {
         match self {
             Self::Http(server) => server.ended().await,
             Self::Stdio(server) => server.ended().await,
+        }
+    }
+
+    /// How the last child process to end ended; `None` where none has.
+    #[must_use]
+    pub fn exit_status(&self) -> Option<ExitStatus> {
+        match self {
+            Self::Http(_) => None,
+            Self::Stdio(server) => server.exit_status(),
         }
     }
 

@@ -198,6 +198,12 @@ pub fn encode(document: &[u8], id: Option<EventId>) -> Bytes {
     out.freeze()
 }
 
+/// The event of the 2024-11-05 transport that tells where messages go by POST.
+#[must_use]
+pub fn endpoint(uri: &str) -> Bytes {
+    format!("event: endpoint\ndata: {uri}\n\n").into()
+}
+
 /// An event without data, by whose id a client can resume the stream when its connection ends, after `retry`.
 #[must_use]
 pub fn prime(id: EventId, retry: Duration) -> Bytes {

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock, atomic::Ordering};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     Server,
@@ -59,8 +60,8 @@ impl Link for AutoLink {
         self.0.link().agreed(version);
     }
 
-    fn is_lost(&self) -> bool {
-        self.0.link().is_lost()
+    fn lost(&self) -> &CancellationToken {
+        self.0.link().lost()
     }
 
     fn close(&self, headers: HeaderMap) {

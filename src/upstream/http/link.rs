@@ -52,7 +52,7 @@ struct Shared {
     /// The upstream's session id: set by the answer to `initialize`, if the upstream has sessions.
     session: OnceLock<HeaderValue>,
     version: OnceLock<Version>,
-    lost: AtomicBool,
+    lost: CancellationToken,
     listening: AtomicBool,
     closed: CancellationToken,
 }
@@ -64,7 +64,7 @@ impl HttpLink {
             inbound,
             session: OnceLock::new(),
             version: OnceLock::new(),
-            lost: AtomicBool::new(false),
+            lost: CancellationToken::new(),
             listening: AtomicBool::new(false),
             closed: CancellationToken::new(),
         }))
@@ -115,8 +115,8 @@ impl Link for HttpLink {
         let _ = self.0.version.set(version);
     }
 
-    fn is_lost(&self) -> bool {
-        self.0.lost.load(Ordering::Acquire)
+    fn lost(&self) -> &CancellationToken {
+        &self.0.lost
     }
 
     fn close(&self, headers: HeaderMap) {
@@ -125,7 +125,7 @@ impl Link for HttpLink {
         }
         self.0.closed.cancel();
         self.0.inbound.exchanges.abandon_all(&Failure::Abandoned);
-        if self.0.session.get().is_none() || self.is_lost() {
+        if self.0.session.get().is_none() || self.0.lost.is_cancelled() {
             return;
         }
         let shared = Arc::clone(&self.0);
@@ -340,7 +340,7 @@ impl Shared {
     /// The failure that an HTTP error status stands for.
     async fn refusal(&self, response: Response<Incoming>) -> Failure {
         if response.status() == StatusCode::NOT_FOUND && self.session.get().is_some() {
-            self.lost.store(true, Ordering::Release);
+            self.lost.cancel();
             // Nothing that runs in a session that is gone is ever answered.
             self.inbound.exchanges.abandon_all(&Failure::SessionLost);
             return Failure::SessionLost;

@@ -1,14 +1,7 @@
 //! One session over HTTP+SSE, the transport of revision 2024-11-05: what the client sends goes by POST to the endpoint that
 //! the server names, and everything that the server sends comes on one stream, which cannot be resumed.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-    vec,
-};
+use std::{sync::Arc, time::Duration, vec};
 
 use bytes::Bytes;
 use http::{
@@ -50,14 +43,14 @@ struct Shared {
     /// Where messages go by POST; known once the stream is open.
     endpoint: OnceCell<Uri>,
     /// The stream has ended, and with it the session.
-    lost: AtomicBool,
+    lost: CancellationToken,
     closed: CancellationToken,
 }
 
 impl SseLink {
     /// A link that ends when `closed` is cancelled. Its stream is opened by the first message.
     pub(super) fn new(server: Server, inbound: Inbound, closed: CancellationToken) -> Self {
-        let lost = AtomicBool::new(false);
+        let lost = CancellationToken::new();
         Self(Arc::new(Shared { server, inbound, endpoint: OnceCell::new(), lost, closed }))
     }
 
@@ -93,8 +86,8 @@ impl Link for SseLink {
 
     fn agreed(&self, _version: Version) {}
 
-    fn is_lost(&self) -> bool {
-        self.0.lost.load(Ordering::Acquire)
+    fn lost(&self) -> &CancellationToken {
+        &self.0.lost
     }
 
     fn close(&self, _headers: HeaderMap) {
@@ -106,7 +99,7 @@ impl Link for SseLink {
 
 impl Shared {
     async fn post(self: &Arc<Self>, message: Bytes, headers: HeaderMap) -> Result<(), Failure> {
-        if self.lost.load(Ordering::Acquire) {
+        if self.lost.is_cancelled() {
             return Err(Failure::SessionLost);
         }
         let endpoint = self.endpoint(&headers).await?.clone();
@@ -189,7 +182,7 @@ impl Shared {
                 Err(_) => break format!("had an event of more than {MAX_MESSAGE} bytes"),
             }
         };
-        self.lost.store(true, Ordering::Release);
+        self.lost.cancel();
         let why = format!("its event stream {why}, which ends the session; initialize a new one");
         self.inbound.exchanges.abandon_all(&Failure::Incomplete(why));
     }

@@ -154,9 +154,9 @@ impl Child {
         self.ended.is_cancelled()
     }
 
-    /// Waits until the child is gone, and all that it has started.
-    pub(super) async fn ended(&self) {
-        self.ended.cancelled().await;
+    /// Cancelled when the child is gone, and all that it has started.
+    pub(super) fn ended(&self) -> &CancellationToken {
+        &self.ended
     }
 
     /// Ends the child in the background: by the end of its stdin, by SIGTERM, by SIGKILL.
@@ -167,7 +167,7 @@ impl Child {
         let child = Arc::clone(self);
         self.children.tasks.spawn(async move {
             for signal in [Signal::TERM, Signal::KILL] {
-                if timeout(GRACE, child.ended()).await.is_ok() {
+                if timeout(GRACE, child.ended.cancelled()).await.is_ok() {
                     return;
                 }
                 child.group.signal(signal);
@@ -257,7 +257,10 @@ impl Child {
         }
         drop(slot);
         let status = match status {
-            Ok(Ok(status)) => status.to_string(),
+            Ok(Ok(status)) => {
+                *self.children.last_status.lock() = Some(status);
+                status.to_string()
+            }
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no end even after SIGKILL".to_owned(),
         };

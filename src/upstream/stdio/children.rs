@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    process::Stdio,
+    process::{ExitStatus, Stdio},
     sync::{Arc, Weak},
 };
 
@@ -37,6 +37,8 @@ pub(super) struct Children {
     /// The marks of the children that run, by their groups.
     running: Mutex<HashMap<Group, String>>,
     pub(super) backoff: Backoff,
+    /// How the last child to end ended.
+    pub(super) last_status: Mutex<Option<ExitStatus>>,
     /// What runs as long as a child does.
     pub(super) tasks: TaskTracker,
 }
@@ -69,8 +71,8 @@ impl Drop for Slot {
 impl Children {
     pub(super) fn new(program: String, args: Vec<String>, process: Process) -> Arc<Self> {
         let slots = Arc::new(Semaphore::new(process.max_children.min(Semaphore::MAX_PERMITS)));
-        let (running, backoff, tasks) = (Mutex::default(), Backoff::default(), TaskTracker::new());
-        Arc::new(Self { program, args, process, slots, running, backoff, tasks })
+        let (running, backoff, last_status) = (Mutex::default(), Backoff::default(), Mutex::default());
+        Arc::new(Self { program, args, process, slots, running, backoff, last_status, tasks: TaskTracker::new() })
     }
 
     /// Starts a child when its turn has come; `ears` hears what it says.

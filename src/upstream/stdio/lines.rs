@@ -5,7 +5,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWrite, AsyncWriteExt};
 
 /// What has been read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(crate) enum Line {
     /// A line without its end.
     Whole(Bytes),
     /// The beginning of a line that is longer than the limit; the rest was skipped.
@@ -15,7 +15,7 @@ pub(super) enum Line {
 }
 
 /// Reads one line of at most `limit` bytes. Nothing of it is kept in memory here.
-pub(super) async fn read(reader: &mut (impl AsyncBufReadExt + Unpin), limit: usize) -> Line {
+pub(crate) async fn read(reader: &mut (impl AsyncBufReadExt + Unpin), limit: usize) -> Line {
     let mut line = Vec::new();
     let mut too_long = false;
     loop {
@@ -45,12 +45,12 @@ pub(super) async fn read(reader: &mut (impl AsyncBufReadExt + Unpin), limit: usi
 }
 
 /// Writes one message as a line.
-pub(super) async fn write(writer: &mut (impl AsyncWrite + Unpin), message: &Bytes) -> std::io::Result<()> {
+pub(crate) async fn write(writer: &mut (impl AsyncWrite + Unpin), message: &Bytes) -> std::io::Result<()> {
     writer.write_all_buf(&mut message.clone().chain(&b"\n"[..])).await
 }
 
 /// A message must not span lines here; line ends inside JSON are only white space.
-pub(super) fn one_line(message: Bytes) -> Bytes {
+pub(crate) fn one_line(message: Bytes) -> Bytes {
     if memchr::memchr2(b'\n', b'\r', &message).is_none() {
         return message;
     }

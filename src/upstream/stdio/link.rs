@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use tokio_util::sync::CancellationToken;
 
 use super::child::{Child, Ears};
 use crate::{
@@ -44,8 +45,8 @@ impl Link for OwnLink {
         self.child.initialized();
     }
 
-    fn is_lost(&self) -> bool {
-        self.child.has_ended()
+    fn lost(&self) -> &CancellationToken {
+        self.child.ended()
     }
 
     fn close(&self, _headers: HeaderMap) {

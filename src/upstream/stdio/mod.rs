@@ -3,7 +3,7 @@
 mod backoff;
 mod child;
 mod children;
-mod lines;
+pub(crate) mod lines;
 mod link;
 mod shared;
 #[cfg(target_os = "linux")]
@@ -14,7 +14,7 @@ mod strays {
     pub(super) fn kill(_marks: &[String]) {}
 }
 
-use std::sync::Arc;
+use std::{process::ExitStatus, sync::Arc};
 
 use self::{children::Children, link::OwnLink, shared::Shared};
 use super::{Failure, Inbound, Link};
@@ -54,6 +54,11 @@ impl Server {
             shared.stop();
         }
         self.children.ended().await;
+    }
+
+    /// How the last child to end ended.
+    pub(super) fn exit_status(&self) -> Option<ExitStatus> {
+        *self.children.last_status.lock()
     }
 
     /// Kills every child and all that it has started, at once.

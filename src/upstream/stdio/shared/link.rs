@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use tokio_util::sync::CancellationToken;
 
 use super::{party::Party, table::Left};
 use crate::{
@@ -60,8 +61,8 @@ impl Link for SharedLink {
 
     fn agreed(&self, _version: Version) {}
 
-    fn is_lost(&self) -> bool {
-        self.child.has_ended()
+    fn lost(&self) -> &CancellationToken {
+        self.child.ended()
     }
 
     fn close(&self, _headers: HeaderMap) {

@@ -131,7 +131,7 @@ impl Keeper {
                 self.begin.send_replace(Some(Ok(Begun { child: Arc::clone(&child), greeting })));
                 tokio::select! {
                     () = party.deserted(self.linger) => {}
-                    () = child.ended() => {}
+                    () = child.ended().cancelled() => {}
                 }
             }
             Ok(Ok(refusal)) => {
@@ -143,7 +143,7 @@ impl Keeper {
             Err(_) => self.failed(Failure::TimedOut(INITIALIZE_TIMEOUT)),
         }
         drop(kept);
-        child.ended().await;
+        child.ended().cancelled().await;
     }
 
     fn failed(&self, failure: Failure) {
@@ -220,13 +220,13 @@ mod tests {
         first.close(http::HeaderMap::new());
         let since = Instant::now();
         second.close(http::HeaderMap::new());
-        child.ended().await;
+        child.ended().cancelled().await;
         assert!(since.elapsed() >= LINGER, "{:?}", since.elapsed());
         // And the next session starts another one.
         let third = shared.connect(inbound()).await.unwrap();
         assert!(!Arc::ptr_eq(&child, &third.child));
         third.close(http::HeaderMap::new());
-        third.child.ended().await;
+        third.child.ended().cancelled().await;
     }
 
     #[tokio::test(start_paused = true)]

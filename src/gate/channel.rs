@@ -1,0 +1,247 @@
+//! A client on one channel, as over stdio and over the 2024-11-05 HTTP+SSE transport: all that it sends comes in one after
+//! the other, and all that it is sent goes out one after the other. The session lives as long as the channel.
+
+use std::{collections::VecDeque, future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use http::HeaderMap;
+use tokio::sync::mpsc;
+
+use super::{
+    Gate,
+    answer::{Answer, Whole},
+    refuse::Refusal,
+};
+use crate::{
+    route::is_modern,
+    session::{Next, Session, Source, Use},
+    wire::{Kind, Message, Method, RpcError},
+};
+
+/// How many messages may wait in either direction; the outboxes behind are bounded in bytes.
+const QUEUE: usize = 16;
+/// How often it is looked whether a session that has ended upstream still has tasks.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How long requests that are under way may still be answered once the client has closed its end.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
+/// What a client sends.
+#[derive(Debug)]
+pub struct Incoming {
+    /// The message, or why it is none.
+    pub message: Result<Message, RpcError>,
+    /// The end-to-end headers that came with it.
+    pub headers: HeaderMap,
+}
+
+/// The client's end of a channel.
+#[derive(Debug)]
+pub struct Ends {
+    /// What the client sends. Closing it ends the channel.
+    pub input: mpsc::Sender<Incoming>,
+    /// What the client gets; it ends when the channel has ended.
+    pub output: mpsc::Receiver<Bytes>,
+}
+
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Opening = Pin<Box<dyn Future<Output = (Box<str>, Result<(Arc<Session>, Answer), Whole>)> + Send>>;
+
+/// One client of one upstream.
+struct Channel {
+    gate: Arc<Gate>,
+    upstream: usize,
+    principal: Option<Arc<str>>,
+    session: Option<Use>,
+    output: mpsc::Sender<Bytes>,
+    /// The handshake, as long as it lasts.
+    opening: Option<Opening>,
+    /// What has to be done before the next message is taken in: what expects no answer goes upstream in its order.
+    now: Option<Work>,
+    /// Answers under way.
+    answers: FuturesUnordered<Work>,
+    /// What the server sends of itself.
+    listening: Option<Work>,
+}
+
+impl Gate {
+    /// Opens a channel to an upstream, and the work that serves it until the client closes it, or does not read any more,
+    /// or the session has ended and no task is left in it to be asked for.
+    pub fn channel(
+        self: &Arc<Self>,
+        upstream: usize,
+        principal: Option<Arc<str>>,
+    ) -> (Ends, impl Future<Output = ()> + Send + use<>) {
+        let (input, incoming) = mpsc::channel(QUEUE);
+        let (output, outgoing) = mpsc::channel(QUEUE);
+        let channel = Channel {
+            gate: Arc::clone(self),
+            upstream,
+            principal,
+            session: None,
+            output,
+            opening: None,
+            now: None,
+            answers: FuturesUnordered::new(),
+            listening: None,
+        };
+        (Ends { input, output: outgoing }, channel.serve(incoming))
+    }
+}
+
+impl Channel {
+    async fn serve(mut self, mut incoming: mpsc::Receiver<Incoming>) {
+        let (mut waiting, mut open) = (VecDeque::new(), true);
+        loop {
+            let busy = self.opening.is_some() || self.now.is_some();
+            if !busy && let Some(next) = waiting.pop_front() {
+                self.take(next);
+            } else if !busy && !open {
+                break;
+            }
+            tokio::select! {
+                // A request is on its way before the next message is taken in, which may cancel it.
+                biased;
+                Some(()) = self.answers.next() => {}
+                () = done(&mut self.listening) => self.listening = None,
+                () = done(&mut self.now) => self.now = None,
+                (id, opened) = handshake(&mut self.opening) => self.opened(&id, opened),
+                () = self.output.closed() => break,
+                () = self.gate.sessions.closing() => break,
+                () = over(&self.gate, self.session.as_ref()) => break,
+                next = incoming.recv(), if open && waiting.len() < QUEUE => match next {
+                    Some(next) => waiting.push_back(next),
+                    None => open = false,
+                },
+            }
+        }
+        let answered = async { while self.answers.next().await.is_some() {} };
+        let _ = tokio::time::timeout(LAST_ANSWERS, answered).await;
+        if let Some(session) = self.session.take() {
+            self.gate.end(session.get(), HeaderMap::new(), "client").await;
+        }
+    }
+
+    fn take(&mut self, incoming: Incoming) {
+        let Incoming { message, headers } = incoming;
+        let message = match message {
+            Ok(message) => message,
+            Err(error) => return self.say(error.to_response(None)),
+        };
+        let id: Box<str> = message.id().unwrap_or("null").into();
+        if is_modern(&message) {
+            return self.say(Refusal::modern().answering(Some(&id)).into_document());
+        }
+        let Some(session) = self.session.as_ref().map(|session| Arc::clone(session.get())) else {
+            return match (message.kind(), message.method()) {
+                (Kind::Request, Method::Initialize) => self.open(id, message, headers),
+                (Kind::Request, Method::Ping) => self.say(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)),
+                (Kind::Request, _) => {
+                    let error = RpcError::invalid_request("Invalid request: start with initialize");
+                    self.say(error.to_response(Some(&id)));
+                }
+                (Kind::Notification | Kind::Response, _) => {}
+            };
+        };
+        let (gate, output) = (Arc::clone(&self.gate), self.output.clone());
+        if message.kind() == Kind::Request {
+            self.answers.push(Box::pin(async move {
+                match gate.request(&session, message, headers, false).await {
+                    Ok(answer) => deliver(answer, &id, &output).await,
+                    Err(refusal) => drop(output.send(refusal.answering(Some(&id)).into_document()).await),
+                }
+            }));
+        } else {
+            self.now = Some(Box::pin(async move { drop(gate.accept(&session, message, headers).await) }));
+        }
+    }
+
+    fn open(&mut self, id: Box<str>, initialize: Message, headers: HeaderMap) {
+        let (gate, upstream, principal) = (Arc::clone(&self.gate), self.upstream, self.principal.clone());
+        self.opening = Some(Box::pin(async move {
+            let opened = gate.open(upstream, principal, &initialize, headers).await;
+            (id, opened)
+        }));
+    }
+
+    /// Answers `initialize`, and listens to what the server sends of itself.
+    fn opened(&mut self, id: &str, opened: Result<(Arc<Session>, Answer), Whole>) {
+        self.opening = None;
+        let (output, id) = (self.output.clone(), id.to_owned());
+        let answer = match opened {
+            Ok((session, answer)) => {
+                self.listening = Some(Box::pin(pump(self.gate.engine.listener(&session), output.clone())));
+                self.session = Some(session.hold());
+                answer
+            }
+            Err(whole) => whole.into(),
+        };
+        self.now = Some(Box::pin(async move { deliver(answer, &id, &output).await }));
+    }
+
+    fn say(&mut self, document: impl Into<Bytes>) {
+        let (output, document) = (self.output.clone(), document.into());
+        self.now = Some(Box::pin(async move { drop(output.send(document).await) }));
+    }
+}
+
+/// Resolves when a session has ended upstream, and no task in it is left to be asked for.
+async fn over(gate: &Gate, session: Option<&Use>) {
+    let Some(session) = session else { return std::future::pending().await };
+    session.get().lost().await;
+    while gate.engine.has_tasks(&session.get().owner).await {
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+async fn done(work: &mut Option<Work>) {
+    match work {
+        Some(work) => work.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn handshake(opening: &mut Option<Opening>) -> (Box<str>, Result<(Arc<Session>, Answer), Whole>) {
+    match opening {
+        Some(opening) => opening.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn deliver(answer: Answer, id: &str, output: &mpsc::Sender<Bytes>) {
+    let document = match answer {
+        Answer::Whole(Whole::Document(document)) => document.into_bytes(),
+        Answer::Whole(Whole::Unauthorized(error)) => {
+            let why = format!("the MCP server behind taskgate answered HTTP {}", error.status);
+            RpcError::internal(why).to_response(Some(id))
+        }
+        Answer::Acknowledgement(document, start) => {
+            let sent = output.send(document.into_bytes()).await;
+            // The call starts behind its acknowledgement.
+            drop(start);
+            return drop(sent);
+        }
+        Answer::Stream(source) => return pump(source, output.clone()).await,
+        Answer::Large(..) => {
+            let error = RpcError::internal("answers are not relayed where they go one after the other");
+            error.to_response(Some(id))
+        }
+    };
+    let _ = output.send(document).await;
+}
+
+/// Sends all that a source has.
+async fn pump(mut source: Box<dyn Source>, output: mpsc::Sender<Bytes>) {
+    source.attached(false);
+    while let Some(next) = std::future::poll_fn(|cx| source.poll_next(cx)).await {
+        match next {
+            Next::Document(document) | Next::Question(_, document) => {
+                if output.send(document).await.is_err() {
+                    return;
+                }
+            }
+            // The channel stays, whatever the upstream does.
+            Next::Pause(_) => {}
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The endpoint for clients of the 2024-11-05 HTTP+SSE transport: a GET opens a stream for everything that the client is
+//! sent, and what the client sends comes by POST to the address that the stream names first.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use hyper::body::Incoming as Body;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use super::{
+    Gate, Response,
+    channel::Incoming,
+    headers::{accepts_stream, end_to_end, is_json},
+    intake,
+    refuse::Refusal,
+    sse,
+};
+use crate::{
+    config::SSE_MESSAGES,
+    wire::{
+        Message,
+        depth::{MAX_DEPTH, nests_too_deep},
+        sse::{encode, endpoint},
+    },
+};
+
+/// The parameter that names the stream that a message belongs to.
+const SESSION: &str = "sessionId=";
+/// How long a message may wait for those before it.
+const INPUT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The streams that are open.
+#[derive(Clone, Debug, Default)]
+pub struct Channels(Arc<Mutex<HashMap<Uuid, Open>>>);
+
+#[derive(Debug)]
+struct Open {
+    upstream: usize,
+    principal: Option<Arc<str>>,
+    input: mpsc::Sender<Incoming>,
+}
+
+/// One stream. Dropping it ends its session.
+pub(super) struct OldStream {
+    /// The event with the address for messages.
+    endpoint: Option<Bytes>,
+    output: mpsc::Receiver<Bytes>,
+    id: Uuid,
+    channels: Channels,
+}
+
+impl OldStream {
+    /// The next event.
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if let Some(endpoint) = self.endpoint.take() {
+            return Poll::Ready(Some(endpoint));
+        }
+        let document = ready!(self.output.poll_recv(cx));
+        // There is no resumption, so events have no ids.
+        Poll::Ready(document.map(|document| encode(&document, None)))
+    }
+}
+
+impl Drop for OldStream {
+    fn drop(&mut self) {
+        self.channels.0.lock().remove(&self.id);
+    }
+}
+
+impl fmt::Debug for OldStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OldStream").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Gate {
+    /// GET: opens a stream.
+    pub(super) fn open_old_sse(
+        self: &Arc<Self>,
+        upstream: usize,
+        principal: Option<Arc<str>>,
+        path: &str,
+        headers: &HeaderMap,
+    ) -> Result<Response, Refusal> {
+        accepts_stream(headers)?;
+        let mut open = self.channels.0.lock();
+        if open.len() >= self.sessions.max() {
+            return Err(Refusal::too_many_sessions(self.sessions.max()));
+        }
+        let id = Uuid::new_v4();
+        let (ends, serving) = self.channel(upstream, principal.clone());
+        open.insert(id, Open { upstream, principal, input: ends.input });
+        drop(open);
+        tokio::spawn(serving);
+        let endpoint = Some(endpoint(&format!("{path}{SSE_MESSAGES}?{SESSION}{id}")));
+        Ok(sse::old_response(OldStream { endpoint, output: ends.output, id, channels: self.channels.clone() }))
+    }
+
+    /// POST: takes a message for a stream, where it is answered.
+    pub(super) async fn old_message(
+        &self,
+        upstream: usize,
+        principal: Option<Arc<str>>,
+        query: Option<&str>,
+        headers: HeaderMap,
+        body: Body,
+    ) -> Result<Response, Refusal> {
+        is_json(&headers)?;
+        let id = query.into_iter().flat_map(|query| query.split('&')).find_map(|pair| pair.strip_prefix(SESSION));
+        let id = id.and_then(|id| Uuid::try_parse(id).ok());
+        let input = id.and_then(|id| {
+            let open = self.channels.0.lock();
+            let open = open.get(&id).filter(|open| open.upstream == upstream && open.principal == principal)?;
+            Some(open.input.clone())
+        });
+        let input = input.ok_or_else(Refusal::unknown_session)?;
+        let body = intake::read(body, self.max_body).await?;
+        if nests_too_deep(&body) {
+            return Err(Refusal::too_deep(MAX_DEPTH));
+        }
+        let message = Message::parse(body).map_err(Refusal::malformed)?;
+        let incoming = Incoming { message: Ok(message), headers: end_to_end(headers) };
+        input.send_timeout(incoming, INPUT_TIMEOUT).await.map_err(|_| Refusal::unknown_session())?;
+        let mut response = Response::new(Bytes::from_static(b"Accepted").into());
+        *response.status_mut() = StatusCode::ACCEPTED;
+        Ok(response)
+    }
+}
