@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use http::HeaderMap;
 use tokio::sync::mpsc;
 
@@ -93,15 +93,19 @@ impl Channel {
     async fn serve(mut self, mut incoming: mpsc::Receiver<Incoming>) {
         let (mut waiting, mut open) = (VecDeque::new(), true);
         loop {
-            let busy = self.opening.is_some() || self.now.is_some();
-            if !busy && let Some(next) = waiting.pop_front() {
-                self.take(next);
-            } else if !busy && !open {
-                break;
+            // A request is on its way before the next message is taken in, which may cancel it.
+            while self.answers.next().now_or_never().flatten().is_some() {}
+            if self.opening.is_none() && self.now.is_none() {
+                match waiting.pop_front() {
+                    Some(next) => {
+                        self.take(next);
+                        continue;
+                    }
+                    None if !open => break,
+                    None => {}
+                }
             }
             tokio::select! {
-                // A request is on its way before the next message is taken in, which may cancel it.
-                biased;
                 Some(()) = self.answers.next() => {}
                 () = done(&mut self.listening) => self.listening = None,
                 () = done(&mut self.now) => self.now = None,

@@ -10,6 +10,7 @@ mod process;
 mod sse;
 mod sse_upstream;
 mod upstream;
+mod wrapped;
 
 use std::{future::Future, time::Duration};
 
@@ -21,6 +22,7 @@ pub(crate) use process::{Binary, Finished};
 pub(crate) use sse::{Event, Stream, events};
 pub(crate) use sse_upstream::{Gets, Posts, SseOptions, SseUpstream};
 pub(crate) use upstream::{Answers, Options, Seen, Upstream};
+pub(crate) use wrapped::Wrapped;
 
 /// How long anything may take that has to happen.
 const PATIENCE: Duration = Duration::from_secs(10);

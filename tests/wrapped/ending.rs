@@ -1,0 +1,115 @@
+//! How `taskgate stdio` ends, and what its exit code tells.
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::kit::{Binary, Children, Script, Upstream, Wrapped};
+
+fn args(children: &Children) -> Vec<&str> {
+    [&["--"], &children.command()[..]].concat()
+}
+
+#[tokio::test]
+async fn the_end_of_stdin_ends_the_server_and_then_taskgate_with_the_servers_exit_code() {
+    for (after, code) in [("", 0), ("exit 7", 7)] {
+        let children = Children::new(Script { after, ..Script::default() });
+        let mut client = Wrapped::connect(&args(&children)).await;
+        let child = children.only().await;
+        client.close();
+        let (ended, log) = client.end().await;
+        assert_eq!(ended, Some(code), "{log}");
+        child.gone().await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_asked_before_the_end_of_stdin_is_still_answered() {
+    let children = Children::new(Script::default());
+    let mut client = Wrapped::start(&args(&children));
+    client.ask("initialize", json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {} })).await;
+    client.write(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
+    let id = client.ask("tools/call", json!({ "name": "pid" })).await;
+    client.close();
+    client.until(|message| message["id"] == id && message["result"].is_object()).await;
+    assert_eq!(client.end().await.0, Some(0));
+}
+
+#[tokio::test]
+async fn a_server_that_dies_is_told_to_the_client_and_in_the_exit_code() {
+    let children = Children::new(Script::default());
+    let mut client = Wrapped::connect(&args(&children)).await;
+    let id = client.ask("tools/call", json!({ "name": "die" })).await;
+    let answer = client.until(|message| message["id"] == id).await;
+    let why = answer["error"]["message"].as_str().unwrap();
+    assert!(why.contains("the disk is on fire"), "{why}");
+    let (code, log) = client.end().await;
+    assert_eq!(code, Some(3), "{log}");
+}
+
+#[tokio::test]
+async fn results_outlive_the_server_until_the_client_has_no_more_use_for_them() {
+    let children = Children::new(Script::default());
+    let mut client = Wrapped::connect(&args(&children)).await;
+    let created = client.request("tools/call", json!({ "name": "pid", "task": {} })).await;
+    let task = json!({ "taskId": created["result"]["task"]["taskId"] });
+    client.until(|message| message["params"]["status"] == "completed").await;
+    client.request("tools/call", json!({ "name": "die" })).await;
+    children.only().await.gone().await;
+    let collected = client.request("tasks/result", task).await;
+    assert!(collected["result"]["content"].is_array(), "{collected}");
+    let refused = client.request("tools/list", json!({})).await;
+    assert!(refused["error"]["message"].is_string(), "{refused}");
+    client.close();
+    assert_eq!(client.end().await.0, Some(3));
+}
+
+#[tokio::test]
+async fn sigterm_answers_whoever_waits_and_ends_the_server() {
+    let children = Children::new(Script::default());
+    let mut client = Wrapped::connect(&args(&children)).await;
+    let created = client.request("tools/call", json!({ "name": "hold", "task": {} })).await;
+    let waiting = client.ask("tasks/result", json!({ "taskId": created["result"]["task"]["taskId"] })).await;
+    let child = children.only().await;
+    child.line(r#""hold""#).await;
+    // A later answer shows that the request before it has been taken in.
+    client.request("ping", json!({})).await;
+    client.signal(Signal::TERM);
+    let answer = client.until(|message| message["id"] == waiting).await;
+    assert!(answer["error"]["message"].as_str().unwrap().contains("taskgate is stopping"), "{answer}");
+    let (code, log) = client.end().await;
+    assert_eq!(code, Some(0), "{log}");
+    child.gone().await;
+}
+
+#[tokio::test]
+async fn a_client_that_stops_reading_ends_the_session() {
+    let upstream = Upstream::sse().await;
+    let client = Wrapped::connect(&["--upstream", &upstream.url()]).await;
+    drop(client);
+    // Killed with it, so that only a session that was left behind could still be told of.
+    let mut client = Wrapped::connect(&["--upstream", &upstream.url()]).await;
+    client.close();
+    assert_eq!(client.end().await.0, Some(0));
+    let ended = upstream.wait_for(|seen| seen.method == "DELETE").await;
+    assert_eq!(ended.header("mcp-session-id"), "upstream-2");
+}
+
+#[tokio::test]
+async fn a_command_that_cannot_be_started_is_the_answer_to_initialize() {
+    let mut client = Wrapped::start(&["--", "no-such-program"]);
+    let answer = client.initialize().await;
+    assert!(answer["error"]["message"].as_str().unwrap().contains("no-such-program"), "{answer}");
+    client.close();
+    assert_eq!(client.end().await.0, Some(0));
+}
+
+#[tokio::test]
+async fn several_upstreams_cannot_be_wrapped() {
+    let config = tempfile::NamedTempFile::new().unwrap();
+    let text = "[[upstream]]\npath = \"/a\"\nurl = \"http://h/\"\n[[upstream]]\npath = \"/b\"\nurl = \"http://h/\"";
+    std::fs::write(config.path(), text).unwrap();
+    let ended = Binary::run(&["stdio", "--config", config.path().to_str().unwrap()], &[]).await;
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("stdio serves one upstream, but the configuration has 2"), "{}", ended.stderr);
+    assert_eq!(ended.stdout, "");
+}

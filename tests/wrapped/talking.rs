@@ -1,0 +1,122 @@
+//! What passes between a client on stdin and stdout and its server.
+
+use serde_json::{Value, json};
+
+use crate::kit::{Children, Script, Upstream, Wrapped};
+
+const ASKING: Script = Script {
+    setup: "echo 'this line is no message'; echo 'nor is this one' >&2",
+    tools: r#"*'"name":"ask"'*)
+        asked=$id
+        echo '{"jsonrpc":"2.0","id":"q-1","method":"elicitation/create","params":{"message":"Really?"}}' ;;
+    *'"id":"q-1"'*) text "$asked" answered ;;"#,
+    after: "",
+};
+
+fn args(children: &Children) -> Vec<&str> {
+    [&["--"], &children.command()[..]].concat()
+}
+
+fn text(result: &Value) -> &str {
+    result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {result}"))
+}
+
+#[tokio::test]
+async fn a_stdio_server_gets_tasks_and_stdout_carries_nothing_but_messages() {
+    let children = Children::new(ASKING);
+    let mut client = Wrapped::connect(&args(&children)).await;
+    let call = json!({ "name": "pid", "arguments": {} });
+    let plain = client.request("tools/call", call).await;
+    let pid = children.only().await.pid;
+    assert_eq!(text(&plain["result"]), pid);
+    let created = client.request("tools/call", json!({ "name": "pid", "task": {} })).await;
+    let id = json!({ "taskId": created["result"]["task"]["taskId"] });
+    let collected = client.request("tasks/result", id.clone()).await;
+    assert_eq!(text(&collected["result"]), pid);
+    assert_eq!(client.request("tasks/get", id).await["result"]["status"], "completed");
+}
+
+#[tokio::test]
+async fn a_task_asks_and_tells_its_client_without_being_asked() {
+    let children = Children::new(ASKING);
+    let mut client = Wrapped::connect(&args(&children)).await;
+    let created = client.request("tools/call", json!({ "name": "ask", "task": {} })).await;
+    let task = created["result"]["task"]["taskId"].clone();
+    let told = client.message().await;
+    assert_eq!(
+        (&told["method"], &told["params"]["status"]),
+        (&json!("notifications/tasks/status"), &json!("input_required"))
+    );
+    let question = client.message().await;
+    assert_eq!(question["params"]["_meta"]["io.modelcontextprotocol/related-task"]["taskId"], task);
+    let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "action": "accept", "content": {} } });
+    client.write(&answer.to_string()).await;
+    client.until(|message| message["params"]["status"] == "completed").await;
+    let collected = client.request("tasks/result", json!({ "taskId": task })).await;
+    assert_eq!(text(&collected["result"]), "answered");
+}
+
+#[tokio::test]
+async fn an_http_server_is_reached_from_stdin_too() {
+    let upstream = Upstream::sse().await;
+    let mut client = Wrapped::connect(&["--upstream", &upstream.url()]).await;
+    let id = client.ask("tools/call", json!({ "name": "slow", "_meta": { "progressToken": "t" } })).await;
+    let slow = upstream.held("slow").await.sse();
+    slow.progress(1).await;
+    let progress = client.message().await;
+    assert_eq!(progress["params"], json!({ "progressToken": "t", "progress": 1 }));
+    // Messages of the server itself come on the same way.
+    upstream.get_stream().await.notify("notifications/x", json!({})).await;
+    assert_eq!(client.message().await["method"], "notifications/x");
+    slow.result(r#"{"x":1.50}"#).await;
+    assert_eq!(client.message().await, json!({ "jsonrpc": "2.0", "id": id, "result": { "x": 1.50 } }));
+}
+
+#[tokio::test]
+async fn a_cancellation_does_not_overtake_its_request() {
+    let upstream = Upstream::json().await;
+    let mut client = Wrapped::connect(&["--upstream", &upstream.url()]).await;
+    let id = client.ask("tools/call", json!({ "name": "slow" })).await;
+    let cancelled = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } });
+    client.write(&cancelled.to_string()).await;
+    let slow = upstream.held("slow").await;
+    let told = upstream.wait_for_message("notifications/cancelled").await;
+    assert_eq!(told.json()["params"]["requestId"].to_string(), slow.seen.id());
+}
+
+#[tokio::test]
+async fn what_is_no_message_is_answered_and_the_session_goes_on() {
+    let children = Children::new(Script::default());
+    let config = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(config.path(), "[server]\nmax_body = 200").unwrap();
+    let mut client = Wrapped::start(&[&["--config", config.path().to_str().unwrap()], &args(&children)[..]].concat());
+    client.write(r#"{"jsonrpc":"2.0","id":"early","method":"tools/list"}"#).await;
+    let early = client.message().await;
+    assert_eq!((&early["id"], &early["error"]["code"]), (&json!("early"), &json!(-32600)));
+    client.write(r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#).await;
+    assert_eq!(client.message().await, json!({ "jsonrpc": "2.0", "id": "p", "result": {} }));
+    client.initialize().await;
+    for (line, code, words) in [
+        ("{", -32700, "not valid JSON"),
+        ("[]", -32600, "batch"),
+        (r#"{"jsonrpc":"2.0","id":1.5,"method":"x"}"#, -32600, "id"),
+        (&"[".repeat(150), -32600, "nests deeper"),
+        (&"x".repeat(201), -32600, "max_body = 200"),
+    ] {
+        client.write(line).await;
+        let answer = client.message().await;
+        assert_eq!(answer["error"]["code"], code, "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains(words), "{answer}");
+    }
+    client.write("").await;
+    assert!(client.request("ping", json!({})).await["result"].is_object());
+}
+
+#[tokio::test]
+async fn a_modern_client_falls_back_to_a_session() {
+    let children = Children::new(Script::default());
+    let mut client = Wrapped::start(&args(&children));
+    let probe = client.request("server/discover", json!({})).await;
+    assert!(probe["error"]["code"].is_i64(), "{probe}");
+    assert!(client.initialize().await["result"].is_object());
+}
