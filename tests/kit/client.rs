@@ -151,6 +151,11 @@ impl Client {
         client
     }
 
+    /// The endpoint.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// The value of `Mcp-Session-Id`.
     pub(crate) fn session(&self) -> &str {
         self.headers.get("mcp-session-id").map_or("", |id| id.to_str().unwrap())
@@ -225,6 +230,20 @@ impl Client {
     #[expect(clippy::needless_pass_by_value, reason = "called like the other forms of a request")]
     pub(crate) fn stream(&self, method: &str, params: Value) -> Stream {
         self.stream_of(Method::POST, self.call_body(method, &params))
+    }
+
+    /// A request, and the response to it. Where the stream ends before that it is resumed, as clients do.
+    pub(crate) async fn response(&self, method: &str, params: Value) -> Value {
+        let mut stream = self.stream(method, params);
+        loop {
+            let (text, last, event_id) = stream.rest().await;
+            if let Some(response) = last.filter(|last| last.get("method").is_none()) {
+                return response;
+            }
+            let event_id = event_id.unwrap_or_else(|| panic!("no response and nothing to resume by in {text:?}"));
+            // taskgate answers this with a stream that waits, so that there is no pause to keep.
+            stream = self.with("last-event-id", &event_id).stream_of(Method::GET, String::new());
+        }
     }
 
     /// The GET stream.

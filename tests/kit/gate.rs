@@ -30,8 +30,12 @@ impl Gate {
 
     /// taskgate in front of `upstream`, configured by `toml`. Its `[[upstream]]` block, if it has one, needs no url.
     pub(crate) async fn with(upstream: &Upstream, toml: &str) -> Self {
-        let target = config::target_from_url(&upstream.url()).unwrap();
-        Self::start(toml, Some(target)).await
+        Self::to(&upstream.url(), toml).await
+    }
+
+    /// taskgate in front of the server at `url`, configured by `toml`.
+    pub(crate) async fn to(url: &str, toml: &str) -> Self {
+        Self::start(toml, Some(config::target_from_url(url).unwrap())).await
     }
 
     /// taskgate in front of a child process, configured by `toml`.

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part of the kit")]
 #![allow(unused_imports, reason = "the same")]
 
+pub(crate) mod bad;
 mod child;
 mod client;
 mod gate;
@@ -9,11 +10,14 @@ mod held;
 mod process;
 mod sse;
 mod sse_upstream;
+mod stalled;
+mod steps;
 mod upstream;
 mod wrapped;
 
 use std::{future::Future, time::Duration};
 
+pub(crate) use bad::Bad;
 pub(crate) use child::{Children, Process, Script, text_in, text_of};
 pub(crate) use client::{Answer, Client, status_of};
 pub(crate) use gate::Gate;
@@ -21,6 +25,7 @@ pub(crate) use held::{Held, Sse};
 pub(crate) use process::{Binary, Finished};
 pub(crate) use sse::{Event, Stream, events};
 pub(crate) use sse_upstream::{Gets, Posts, SseOptions, SseUpstream};
+pub(crate) use stalled::{SMALL, Stalled, TINY};
 pub(crate) use upstream::{Answers, Options, Seen, Upstream};
 pub(crate) use wrapped::Wrapped;
 

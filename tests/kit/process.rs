@@ -99,6 +99,13 @@ impl Binary {
         eventually(move || ready(find()))
     }
 
+    /// The most memory that it has had so far, in bytes.
+    pub(crate) fn peak_memory(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        peak.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    }
+
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().unwrap().try_into().unwrap()).unwrap();

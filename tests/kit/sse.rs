@@ -84,6 +84,21 @@ impl Stream {
         self.next().await.expect("an event before the end of the stream").json()
     }
 
+    /// Reads on to the end: the last message, or the body that is no stream. There is as much time as it takes.
+    pub(crate) async fn last(self) -> Value {
+        let (text, last, _) = self.rest().await;
+        last.unwrap_or_else(|| panic!("no message in {text:?}"))
+    }
+
+    /// Reads on to the end: the body, the last message in it, and the last event id.
+    pub(crate) async fn rest(mut self) -> (String, Option<Value>, Option<String>) {
+        while self.more().await.is_some() {}
+        let last = events(&self.text).pop().map(|event| event.json());
+        let last = last.or_else(|| serde_json::from_str(&self.text).ok());
+        let id = self.text.lines().filter_map(|line| line.strip_prefix("id: ")).next_back().map(str::to_owned);
+        (self.text, last, id)
+    }
+
     /// Reads the next piece, as text; `None` at the end.
     async fn more(&mut self) -> Option<()> {
         if self.body.is_none() {
