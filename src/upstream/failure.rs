@@ -3,14 +3,14 @@
 use std::{fmt, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, header::LOCATION};
 
 use crate::wire::RpcError;
 
 /// The ways in which an upstream does not answer. None of them is ever answered with a second try of a tool call.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// No connection could be made, or it broke before an answer.
+    /// No connection could be made.
     Unreachable(String),
     /// The upstream answered with an HTTP error, which a plain call passes on as it is.
     Http(Box<HttpError>),
@@ -25,7 +25,7 @@ pub enum Failure {
     SessionLost,
     /// The answer is not what the protocol asks for.
     BadAnswer(String),
-    /// The answer's stream ended before the response.
+    /// The connection or the answer's stream ended before the response.
     Incomplete(String),
     /// The answer is larger than the limit, in bytes.
     TooLarge(usize),
@@ -71,6 +71,14 @@ impl fmt::Display for Failure {
             Self::Http(error) => {
                 let status = error.status;
                 write!(f, "the MCP server behind taskgate answered HTTP {status}")?;
+                if let Some(location) = error.headers.get(LOCATION).filter(|_| status.is_redirection()) {
+                    let location = String::from_utf8_lossy(location.as_bytes());
+                    let location = excerpt(&location);
+                    return write!(
+                        f,
+                        ", a redirect to {location:?}, which is not followed; set the upstream's url to it"
+                    );
+                }
                 let text = String::from_utf8_lossy(&error.body);
                 let text = text.trim();
                 if !text.is_empty() {

@@ -7,11 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Server,
-    link::{HttpLink, rpc_error_in},
-    sse::SseLink,
-};
+use super::{Server, body::rpc_error_in, link::HttpLink, sse::SseLink};
 use crate::{
     upstream::{Carrier, Failure, Inbound, Link, Outgoing, Sending},
     wire::{Version, message::echoed_number},

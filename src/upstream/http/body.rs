@@ -7,7 +7,7 @@ use hyper::body::{Body, Incoming};
 
 use crate::{
     upstream::{Failure, HttpError},
-    wire::{Message, sse::Event},
+    wire::{Message, message::Outcome, sse::Event},
 };
 
 /// How much is kept of a body that is only there to be quoted, in bytes.
@@ -17,6 +17,11 @@ pub(super) const MAX_ERROR_BODY: usize = 64 * 1024;
 pub(super) fn media_type(headers: &HeaderMap) -> &str {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     value.split(';').next().unwrap_or("").trim()
+}
+
+/// Whether a media type is that of a stream of events.
+pub(super) fn is_stream(media_type: &str) -> bool {
+    media_type.eq_ignore_ascii_case("text/event-stream")
 }
 
 /// The next part of a body; `None` at its end.
@@ -71,6 +76,16 @@ pub(super) fn messages_in(event: &Event) -> Vec<Message> {
         tracing::warn!(%malformed, "an event of the server is no message");
         Vec::new()
     })
+}
+
+/// The JSON-RPC error in the body of an HTTP error: that is the response, whatever the status. Who may ask is between the
+/// client and the upstream, so 401 and 403 stay what they are.
+pub(super) fn rpc_error_in(failure: &Failure) -> Option<Message> {
+    let Failure::Http(error) = failure else { return None };
+    if error.is_authorization() {
+        return None;
+    }
+    Message::parse(error.body.clone()).ok().filter(|message| matches!(message.outcome(), Some((Outcome::Error, _))))
 }
 
 /// An error with its causes, which hyper's own `Display` leaves out.

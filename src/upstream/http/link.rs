@@ -1,7 +1,6 @@
 //! One session with an HTTP upstream: its exchanges, the resumption of broken answers, the GET stream and the end.
 
 use std::{
-    ops::RangeInclusive,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -12,34 +11,39 @@ use std::{
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
-    header::{ACCEPT, CONTENT_TYPE},
+    header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE},
 };
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, Server,
-    body::{http_error, media_type, messages_in, next_chunk, read},
+    body::{http_error, is_stream, media_type, messages_in, next_chunk, read, rpc_error_in},
+    reopen::{RETRY, pause, resumption},
     sse::SseLink,
 };
 use crate::{
     upstream::{Answer, Carrier, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending},
-    wire::{Message, Version, message::Outcome, sse::Decoder},
+    wire::{Message, Version, sse::Decoder},
 };
 
-/// The pause before a stream that has ended is opened again, where the upstream names none.
-const REOPEN_AFTER: Duration = Duration::from_secs(1);
-/// The shortest and the longest pause that an upstream may ask for.
-const RETRY: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(30);
 /// How often in a row a broken answer is resumed without anything coming of it.
 const RESUME_ATTEMPTS: u32 = 10;
+/// How often it is looked whether the response has come while the answer's stream goes on. One that ends soon after the
+/// response leaves its connection to others; one that does not is given up.
+const LINGER: Duration = Duration::from_secs(5);
 /// From this size on, in bytes, an answer is handed over while it arrives.
 const RELAY_FROM: u64 = 64 * 1024;
 /// How long an upstream may take to accept a message that expects no answer.
 pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+/// How many answers to an upstream's own requests taskgate sends at once in one session.
+const MAX_REPLIES: usize = 16;
 /// How long the end of a session may take upstream.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+const NO_RESPONSE: &str = "the answer has no response to the request";
 
 /// A session with an HTTP upstream.
 #[derive(Debug)]
@@ -55,6 +59,8 @@ struct Shared {
     lost: CancellationToken,
     listening: AtomicBool,
     closed: CancellationToken,
+    /// One for each message that may be on its way to answer a request of the upstream at once.
+    replies: Arc<Semaphore>,
 }
 
 impl HttpLink {
@@ -67,6 +73,7 @@ impl HttpLink {
             lost: CancellationToken::new(),
             listening: AtomicBool::new(false),
             closed: CancellationToken::new(),
+            replies: Arc::new(Semaphore::new(MAX_REPLIES)),
         }))
     }
 
@@ -150,11 +157,16 @@ impl Shared {
     }
 
     /// Delivers what came with the answer to exchange `carrier`, or with none, and sends back what answers it at once.
-    fn deliver(self: &Arc<Self>, messages: Vec<Message>, carrier: Option<u64>, headers: &HeaderMap) {
+    async fn deliver(self: &Arc<Self>, messages: Vec<Message>, carrier: Option<u64>, headers: &HeaderMap) {
         for message in messages {
             if let Some(reply) = self.inbound.deliver(message, carrier) {
                 let (shared, headers) = (Arc::clone(self), headers.clone());
-                tokio::spawn(async move { shared.send(reply, headers).await });
+                // Whoever asks faster than it takes the answers has to wait.
+                let Ok(turn) = Arc::clone(&self.replies).acquire_owned().await else { return };
+                tokio::spawn(async move {
+                    let _ = shared.send(reply, headers).await;
+                    drop(turn);
+                });
             }
         }
     }
@@ -168,8 +180,13 @@ impl Shared {
         if let Some(session) = response.headers().get(SESSION_ID) {
             let _ = self.session.set(session.clone());
         }
+        if let Some(encoding) = response.headers().get(CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
+            return Err(Failure::BadAnswer(format!(
+                "it has the content encoding {encoding:?}, which was not asked for"
+            )));
+        }
         match media_type(response.headers()) {
-            "application/json" => {
+            json if json.eq_ignore_ascii_case("application/json") => {
                 let mut body = response.into_body();
                 let mut first = Bytes::new();
                 if relay && body.size_hint().lower() >= RELAY_FROM {
@@ -180,12 +197,17 @@ impl Shared {
                     }
                 }
                 let body = read(first, body, max_answer).await?;
-                self.deliver(parse(&body)?, Some(number), &headers);
+                self.deliver(parse(&body)?, Some(number), &headers).await;
                 Ok(())
             }
-            "text/event-stream" => {
+            stream if is_stream(stream) => {
                 self.inbound.exchanges.streams(number);
-                Box::pin(self.answer(response.into_body(), max_answer, number, &headers)).await
+                let answer = Box::pin(self.answer(response.into_body(), max_answer, number, &headers));
+                tokio::select! {
+                    biased;
+                    ended = answer => ended,
+                    () = self.outlived(number) => Ok(()),
+                }
             }
             other => {
                 let status = response.status();
@@ -197,6 +219,16 @@ impl Shared {
     fn finish(&self, number: u64, ended: Result<(), Failure>) {
         let failure = ended.err().unwrap_or_else(no_response);
         self.inbound.exchanges.end(number, rpc_error_in(&failure).map(Answer::Whole).ok_or(failure));
+    }
+
+    /// Resolves some time after the exchange has ended: a stream must not go on for ever when nobody waits for it.
+    async fn outlived(&self, number: u64) {
+        loop {
+            tokio::time::sleep(LINGER).await;
+            if !self.inbound.exchanges.is_open(number) {
+                return;
+            }
+        }
     }
 
     async fn post(&self, message: Bytes, mut headers: HeaderMap) -> Result<Response<Incoming>, Failure> {
@@ -240,13 +272,12 @@ impl Shared {
                 return Ok(());
             }
             let whole = read.is_ok();
-            let failure = match read {
-                Err(failure @ Failure::TooLarge(_)) => return Err(failure),
-                Err(failure) => failure,
-                Ok(()) => no_response(),
+            let why = match read {
+                Ok(()) => NO_RESPONSE.to_owned(),
+                Err(Failure::Incomplete(why)) => why,
+                Err(failure) => return Err(failure),
             };
-            let resumption = seen.clone().and_then(|id| HeaderValue::from_maybe_shared(id).ok());
-            let Some(resumption) = resumption else { return Err(failure) };
+            let Some(resumption) = resumption(&decoder) else { return Err(Failure::Incomplete(why)) };
             if whole {
                 // A server that wants to be polled wants that of the client too.
                 self.inbound.exchanges.pause(number, pause(&decoder));
@@ -255,22 +286,26 @@ impl Shared {
             body = loop {
                 fruitless += 1;
                 if fruitless > RESUME_ATTEMPTS {
-                    return Err(failure);
+                    let why = format!("{why}; it was resumed {RESUME_ATTEMPTS} times without anything coming of it");
+                    return Err(Failure::Incomplete(why));
                 }
                 tokio::time::sleep(pause(&decoder)).await;
                 let mut headers = headers.clone();
                 headers.insert(LAST_EVENT_ID, resumption.clone());
-                match self.get(headers).await {
-                    Ok(response) if response.status().is_success() => break response.into_body(),
-                    Ok(response) => {
-                        return Err(match self.refusal(response).await {
-                            Failure::SessionLost => Failure::SessionLost,
-                            // That the stream broke says more than that the upstream cannot resume it.
-                            _ => failure,
-                        });
-                    }
-                    Err(_) => {}
+                let Ok(response) = self.get(headers).await else { continue };
+                let status = response.status();
+                if !status.is_success() {
+                    return Err(match self.refusal(response).await {
+                        Failure::SessionLost => Failure::SessionLost,
+                        _ => Failure::Incomplete(format!("{why}; resuming it was refused with HTTP {status}")),
+                    });
                 }
+                let content_type = media_type(response.headers());
+                if !is_stream(content_type) {
+                    let refused = format!("resuming it gave HTTP {status} with the content type {content_type:?}");
+                    return Err(Failure::Incomplete(format!("{why}; {refused}")));
+                }
+                break response.into_body();
             };
         }
     }
@@ -294,7 +329,7 @@ impl Shared {
         while let Some(chunk) = next_chunk(&mut body).await? {
             decoder.push(&chunk, &mut events).map_err(|_| Failure::TooLarge(limit))?;
             for event in events.drain(..) {
-                self.deliver(messages_in(&event), carrier, headers);
+                self.deliver(messages_in(&event), carrier, headers).await;
             }
         }
         Ok(())
@@ -306,12 +341,12 @@ impl Shared {
         let mut fruitless = 0;
         loop {
             let mut resuming = headers.clone();
-            if let Some(id) = decoder.last_id().and_then(|id| HeaderValue::from_maybe_shared(id.clone()).ok()) {
+            if let Some(id) = resumption(&decoder) {
                 resuming.insert(LAST_EVENT_ID, id);
             }
             match self.get(resuming).await {
                 Ok(response) if response.status().is_success() => {
-                    if media_type(response.headers()) != "text/event-stream" {
+                    if !is_stream(media_type(response.headers())) {
                         // It answers GET, but not as the protocol has it.
                         return;
                     }
@@ -349,23 +384,8 @@ impl Shared {
     }
 }
 
-/// The JSON-RPC error in the body of an HTTP error: that is the response, whatever the status. Who may ask is between the
-/// client and the upstream, so 401 and 403 stay what they are.
-pub(super) fn rpc_error_in(failure: &Failure) -> Option<Message> {
-    let Failure::Http(error) = failure else { return None };
-    if error.is_authorization() {
-        return None;
-    }
-    Message::parse(error.body.clone()).ok().filter(|message| matches!(message.outcome(), Some((Outcome::Error, _))))
-}
-
-/// How long to wait before the stream is opened again.
-fn pause(decoder: &Decoder) -> Duration {
-    decoder.retry().unwrap_or(REOPEN_AFTER).clamp(*RETRY.start(), *RETRY.end())
-}
-
 fn no_response() -> Failure {
-    Failure::Incomplete("the answer has no response to the request".to_owned())
+    Failure::Incomplete(NO_RESPONSE.to_owned())
 }
 
 fn parse(document: &Bytes) -> Result<Vec<Message>, Failure> {

@@ -5,9 +5,11 @@ mod auto;
 mod body;
 mod endpoint;
 mod link;
+mod reopen;
 mod sse;
 
 use std::{
+    error::Error as _,
     fmt,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
@@ -83,6 +85,19 @@ impl Server {
         Ok(Self { uri, transport, last_over_sse: Arc::default(), client, closings: TaskTracker::new() })
     }
 
+    /// Sends a request. Where there is no answer the request may have been read, and even acted upon, unless no
+    /// connection was made.
+    async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
+        self.client.request(request).await.map_err(|error| {
+            let cause = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
+            match cause {
+                Some(cause) if cause.is_parse() => Failure::BadAnswer(causes(cause)),
+                Some(cause) if !error.is_connect() => Failure::Incomplete(causes(cause)),
+                _ => Failure::Unreachable(format!("{}: {}", self.uri, causes(&error))),
+            }
+        })
+    }
+
     /// Waits until every session that is being ended has ended.
     pub(super) async fn ended(&self) {
         self.closings.close();
@@ -95,12 +110,6 @@ impl Server {
             Transport::StreamableHttp => Arc::new(HttpLink::new(self.clone(), inbound)),
             Transport::Sse => Arc::new(SseLink::new(self.clone(), inbound, CancellationToken::new())),
         }
-    }
-
-    /// Sends one request. Any status is an answer.
-    async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
-        let answered = self.client.request(request).await;
-        answered.map_err(|error| Failure::Unreachable(format!("{}: {}", self.uri, causes(&error))))
     }
 }
 

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Server,
-    body::{MAX_ERROR_BODY, http_error, media_type, messages_in, next_chunk, read},
+    body::{MAX_ERROR_BODY, http_error, is_stream, media_type, messages_in, next_chunk, read},
     endpoint::resolve,
     link::SEND_TIMEOUT,
 };
@@ -133,7 +133,7 @@ impl Shared {
                 return Err(http_error(response).await);
             }
             let kind = media_type(response.headers());
-            if kind != "text/event-stream" {
+            if !is_stream(kind) {
                 return Err(Failure::BadAnswer(format!("the content type {kind:?} and not an event stream")));
             }
             let mut stream = Stream::new(response.into_body());
