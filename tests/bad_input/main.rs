@@ -7,6 +7,7 @@ mod kit;
 mod http;
 mod messages;
 mod origins;
+mod silence;
 
 use kit::{Client, Gate, Upstream};
 use serde_json::json;

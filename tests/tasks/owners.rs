@@ -149,3 +149,23 @@ async fn a_request_without_exactly_one_principal_is_refused() {
     }
     assert_eq!(ann.ask("ping", json!({})).await, Value::Object(serde_json::Map::new()));
 }
+
+#[tokio::test]
+async fn the_same_principal_behind_another_upstream_finds_nothing() {
+    let (here, there) = (Upstream::json().await, Upstream::json().await);
+    let upstream =
+        |path, upstream: &Upstream| format!("[[upstream]]\npath = \"{path}\"\nurl = \"{}\"\n", upstream.url());
+    let toml = format!("{HEADER}\n{}{}", upstream("/here", &here), upstream("/there", &there));
+    let gate = Gate::configured(&toml).await;
+    let ann = |url: &str| Client::new(url).with("x-user", "ann").initialize("2025-11-25", json!({}));
+    let (here, there) = (ann(&gate.urls[0]).await, ann(&gate.urls[1]).await);
+    let (working, done) = (here.create_id("slow").await, here.create_id("echo").await);
+    here.until(&done, "completed").await;
+    finds_nothing(&there, &working).await;
+    finds_nothing(&there, &done).await;
+    assert_eq!(there.list().await, Vec::<String>::new());
+    // Nor is a session of the one known to the other.
+    let elsewhere = there.with("mcp-session-id", here.session());
+    assert_eq!(elsewhere.answer("ping", json!({})).await.status, 404);
+    assert_eq!(here.list().await.len(), 2);
+}
