@@ -18,6 +18,7 @@ use tokio::{
     runtime,
     signal::unix::{Signal, SignalKind, signal},
 };
+use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command, LogFormat, Serve, Stdio, Wrong};
@@ -107,9 +108,12 @@ async fn wrap(arguments: Stdio) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let stop = stop(wrapper.killer());
-    let status = wrapper.run(tokio::io::stdin(), tokio::io::stdout(), stop).await;
-    status.map_or(ExitCode::SUCCESS, fate)
+    let (signals, kill, stop) = (Signals::listen(), wrapper.killer(), CancellationToken::new());
+    let running = wrapper.run(tokio::io::stdin(), tokio::io::stdout(), stop.clone().cancelled_owned());
+    tokio::select! {
+        status = running => status.map_or(ExitCode::SUCCESS, fate),
+        () = signals.hurry(stop) => at_once(kill),
+    }
 }
 
 /// The exit code of a child process, or what a shell makes of its end by a signal.
@@ -131,36 +135,44 @@ async fn serve(arguments: Serve) -> ExitCode {
         }
     };
     // Listened for before anybody can know that taskgate runs.
-    let stop = stop(app.killer());
+    let (signals, kill, stop) = (Signals::listen(), app.killer(), CancellationToken::new());
     for endpoint in app.endpoints() {
         tracing::info!("listening on {endpoint}");
     }
     if let Some(admin) = app.admin() {
         tracing::info!("admin on {admin}");
     }
-    app.run(stop).await;
-    ExitCode::SUCCESS
+    tokio::select! {
+        () = app.run(stop.clone().cancelled_owned()) => ExitCode::SUCCESS,
+        () = signals.hurry(stop) => at_once(kill),
+    }
 }
 
-/// Resolves at SIGTERM or SIGINT; a second one ends the process at once.
-fn stop(kill_children: impl FnOnce() + Send + 'static) -> impl Future<Output = ()> {
-    let signals = signal(SignalKind::terminate()).and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
-    wait_for(signals, kill_children)
+/// Ends what would have to be waited for.
+fn at_once(kill_children: impl FnOnce()) -> ExitCode {
+    kill_children();
+    ExitCode::FAILURE
 }
 
-async fn wait_for(signals: std::io::Result<(Signal, Signal)>, kill_children: impl FnOnce() + Send + 'static) {
-    let Ok((mut terminate, mut interrupt)) = signals else { return std::future::pending().await };
-    let mut next = async move || {
-        tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
-        }
-    };
-    tracing::info!(signal = next().await, "stopping");
-    tokio::spawn(async move {
+/// SIGTERM and SIGINT from now on; none of them can be listened for if this fails.
+struct Signals(std::io::Result<(Signal, Signal)>);
+
+impl Signals {
+    fn listen() -> Self {
+        Self(signal(SignalKind::terminate()).and_then(|term| Ok((term, signal(SignalKind::interrupt())?))))
+    }
+
+    /// The first signal cancels `stop`; the second one resolves this.
+    async fn hurry(self, stop: CancellationToken) {
+        let Ok((mut terminate, mut interrupt)) = self.0 else { return std::future::pending().await };
+        let mut next = async move || {
+            tokio::select! {
+                _ = terminate.recv() => "SIGTERM",
+                _ = interrupt.recv() => "SIGINT",
+            }
+        };
+        tracing::info!(signal = next().await, "stopping");
+        stop.cancel();
         next().await;
-        kill_children();
-        #[expect(clippy::exit, reason = "whoever signals twice does not want to wait")]
-        std::process::exit(1);
-    });
+    }
 }

@@ -6,7 +6,7 @@ mod kit;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::kit::{Client, Gate, Stream, Upstream};
+use crate::kit::{Client, Gate, Stream, Upstream, eventually};
 
 /// Such a client in a session.
 struct Old {
@@ -102,7 +102,7 @@ async fn the_end_of_the_stream_ends_the_session() {
     let old = Old::connect(&gate, "2024-11-05").await;
     drop(old.stream);
     upstream.wait_for(|seen| seen.method == "DELETE").await;
-    crate::kit::eventually(async || {
+    eventually(async || {
         let late = old.messages.post(r#"{"jsonrpc":"2.0","method":"notifications/x"}"#).await;
         (late.status == 404).then_some(())
     })

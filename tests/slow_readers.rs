@@ -152,3 +152,23 @@ async fn a_question_for_which_there_is_no_room_is_answered_in_the_clients_place(
     assert!(answered.text().contains("limit reached: the client does not read what it is asked"), "{answered:?}");
     goes_on(&client).await;
 }
+
+#[tokio::test]
+async fn an_outbox_of_tiny_messages_costs_no_more_than_one_of_large_ones() {
+    const FEW: usize = 10;
+    let bad = Bad::start().await;
+    let (taskgate, url) = outside(&bad).await;
+    let tiny = "data: {\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n\n";
+    bad.on_call("flood", vec![stream(), Step::Times(2000, tiny.repeat(100)), event(DONE), end()]);
+    let other = Client::connect(&url).await;
+    goes_on(&other).await;
+    let before = taskgate.peak_memory();
+    let mut stalled = Vec::new();
+    for _ in 0..FEW {
+        let client = Client::connect(&url).await;
+        stalled.push(Stalled::open(&client, Method::POST, &call("flood").to_string(), TINY).await);
+    }
+    bad.ended("flood", FEW).await;
+    let grown = taskgate.peak_memory() - before;
+    assert!(grown < FEW * COST, "{} KiB for each", grown / FEW / 1024);
+}

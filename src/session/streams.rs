@@ -98,6 +98,9 @@ struct State {
     reader: Option<Waker>,
 }
 
+/// What an event takes besides its bytes, in a queue that has grown and has room for twice as many.
+const SENT: usize = 2 * size_of::<Sent>();
+
 struct Sent {
     number: u64,
     question: Option<Uuid>,
@@ -325,10 +328,10 @@ impl State {
     fn keep(&mut self, beginning: EventId, question: Option<Uuid>, document: &[u8], ring: usize) -> Bytes {
         self.last += 1;
         let event = sse::encode(document, Some(self.id(beginning)));
-        self.bytes += event.len();
+        self.bytes += SENT + event.len();
         self.sent.push_back(Sent { number: self.last, question, event: event.clone() });
         while self.bytes > ring && self.sent.len() > 1 {
-            self.bytes -= self.sent.pop_front().map_or(0, |sent| sent.event.len());
+            self.bytes -= self.sent.pop_front().map_or(0, |sent| SENT + sent.event.len());
         }
         event
     }

@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use http::HeaderMap;
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::{Semaphore, oneshot},
+    time::Instant,
+};
 use uuid::Uuid;
 
 use super::{Engine, State, Task, engine::now, reply::view, runner::Run, store::Limit};
@@ -19,6 +22,8 @@ use crate::{
 
 /// How many poll intervals a client has to collect the result of a call that used up its timeout.
 const POLLS_TO_COLLECT: u32 = 10;
+/// How many questions of one call may be being answered in the client's place at once.
+const MAX_REPLIES: usize = 16;
 const QUEUED: &str = "Queued: waits for its turn, because as many calls of this tool run as may run at once.";
 
 /// A task that is acknowledged as soon as `answer` is sent.
@@ -104,6 +109,7 @@ impl Engine {
             headers,
             timeout: tool.timeout,
             input_timeout: tool.input_timeout,
+            replies: Arc::new(Semaphore::new(MAX_REPLIES)),
             max_result: tool.max_result,
             give_up,
         };

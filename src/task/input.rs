@@ -1,9 +1,10 @@
 //! What the upstream asks the client in the course of a task (section "Input Required Status").
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::HeaderMap;
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::{Change, Engine, State, TaskId, desk::question_id};
@@ -30,23 +31,38 @@ pub(super) struct Asker<'a> {
     pub session: &'a Arc<Session>,
     pub headers: &'a HeaderMap,
     pub input_timeout: Duration,
+    /// How many answers without the client may be under way at once.
+    pub replies: &'a Arc<Semaphore>,
 }
 
 impl Engine {
     /// Takes in a request of the upstream: asks the client, or says at once that it cannot be asked.
     pub(super) async fn ask(self: &Arc<Self>, asker: Asker<'_>, request: &Message) {
-        let Asker { task, session, headers, input_timeout } = asker;
+        let Asker { task, session, headers, input_timeout, replies } = asker;
         let id = request.id().unwrap_or("null");
-        if request.method() == Method::Ping {
+        let at_once = if request.method() == Method::Ping {
             // Meant for whoever holds the connection.
-            return self.reply(session, format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#), headers);
-        }
-        if let Some(error) = session.client().refusal(request) {
-            return self.refuse(session, id, &error, headers);
-        }
-        let Some((question, closed)) = self.desk.open(task, request, session) else {
-            let error = RpcError::internal("limit reached: the client has too many questions of this call to answer");
-            return self.refuse(session, id, &error, headers);
+            Err(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#).into())
+        } else if let Some(error) = session.client().refusal(request) {
+            Err(error.to_response(Some(id)))
+        } else {
+            self.desk.open(task, request, session).ok_or_else(|| {
+                let why = "limit reached: the client has too many questions of this call to answer";
+                RpcError::internal(why).to_response(Some(id))
+            })
+        };
+        let (question, closed) = match at_once {
+            Ok(opened) => opened,
+            Err(reply) => {
+                // Beside the call, which goes on; but a flood of questions is read no faster than it is answered.
+                let Ok(turn) = Arc::clone(replies).acquire_owned().await else { return };
+                let replying = self.reply(Arc::clone(session), reply, headers.clone());
+                tokio::spawn(async move {
+                    replying.await;
+                    drop(turn);
+                });
+                return;
+            }
         };
         // Whoever gets the question finds the task in this state.
         self.settle(&session.owner, task).await;
@@ -90,12 +106,13 @@ impl Engine {
         self.settle(owner, task).await;
     }
 
-    async fn unanswered(self: &Arc<Self>, question: Uuid, input_timeout: Duration, headers: &HeaderMap) {
+    async fn unanswered(&self, question: Uuid, input_timeout: Duration, headers: &HeaderMap) {
         let Some(question) = self.desk.give_up(question) else { return };
         self.settle(&question.session.owner, question.task).await;
         let limit = humantime::format_duration(input_timeout);
         let error = RpcError::internal(format!("The client did not answer within input_timeout = {limit}"));
-        self.refuse(&question.session, question.request.id().unwrap_or("null"), &error, headers);
+        let reply = error.to_response(question.request.id());
+        self.reply(Arc::clone(&question.session), reply, headers.clone()).await;
     }
 
     /// Puts a task into the state that its open questions mean.
@@ -110,18 +127,13 @@ impl Engine {
             .await;
     }
 
-    fn refuse(self: &Arc<Self>, session: &Arc<Session>, id: &str, error: &RpcError, headers: &HeaderMap) {
-        self.reply(session, error.to_response(Some(id)), headers);
-    }
-
-    /// Answers the upstream, without holding up the call that has asked.
-    fn reply(self: &Arc<Self>, session: &Arc<Session>, response: impl Into<Bytes>, headers: &HeaderMap) {
-        let (observer, session, response, headers) =
-            (Arc::clone(&self.observer), Arc::clone(session), response.into(), headers.clone());
-        tokio::spawn(async move {
-            if let Err(failure) = session.reply(response, headers).await {
+    /// Answers the upstream.
+    fn reply(&self, session: Arc<Session>, reply: Bytes, headers: HeaderMap) -> impl Future<Output = ()> + use<> {
+        let observer = Arc::clone(&self.observer);
+        async move {
+            if let Err(failure) = session.reply(reply, headers).await {
                 observer.emit(events::ExchangeFailed { failure: &failure });
             }
-        });
+        }
     }
 }

@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::{Semaphore, oneshot},
+    time::Instant,
+};
 
 use super::{Change, Engine, TaskId, input::Asker, outcome};
 use crate::{
@@ -32,6 +35,8 @@ pub(super) struct Run {
     pub headers: HeaderMap,
     pub timeout: Duration,
     pub input_timeout: Duration,
+    /// Bounds what is answered in the client's place.
+    pub replies: Arc<Semaphore>,
     pub max_result: usize,
     /// When the call has to be over at the latest, so that there is time to collect.
     pub give_up: Instant,
@@ -135,7 +140,8 @@ impl Run {
         let session = self.session.get();
         if message.kind() == Kind::Request {
             let (task, headers) = (self.id, &self.headers);
-            let asker = Asker { task, session, headers, input_timeout: self.input_timeout };
+            let (input_timeout, replies) = (self.input_timeout, &self.replies);
+            let asker = Asker { task, session, headers, input_timeout, replies };
             return self.engine.ask(asker, message).await;
         }
         if message.method() == Method::Cancelled {

@@ -85,14 +85,14 @@ impl<E> Outbox<E> {
         if !matches!(state.end, End::Open) {
             return Pushed::Dropped(1);
         }
-        state.bytes += message.bytes().len();
+        state.bytes += cost(&message);
         state.queue.push_back(message);
         let mut dropped = 0;
         if state.bytes > self.capacity && state.queue.len() > 1 {
             dropped = state.make_room(self.capacity);
             if state.bytes > self.capacity && state.queue.len() > 1 {
                 if let Some(last) = state.queue.pop_back() {
-                    state.bytes -= last.bytes().len();
+                    state.bytes -= cost(&last);
                 }
                 return Pushed::Full;
             }
@@ -198,7 +198,7 @@ impl<E> State<E> {
             self.remove(|message| {
                 let drop = excess > 0 && rank(message) == Some(gladly);
                 if drop {
-                    excess = excess.saturating_sub(message.bytes().len());
+                    excess = excess.saturating_sub(cost(message));
                 }
                 drop
             });
@@ -210,7 +210,7 @@ impl<E> State<E> {
         self.queue.retain(|message| {
             let drop = unwanted(message);
             if drop {
-                self.bytes -= message.bytes().len();
+                self.bytes -= cost(message);
             }
             !drop
         });
@@ -218,7 +218,7 @@ impl<E> State<E> {
 
     fn pop(&mut self) -> Option<Message> {
         let message = self.queue.pop_front()?;
-        self.bytes -= message.bytes().len();
+        self.bytes -= cost(&message);
         Some(message)
     }
 
@@ -227,6 +227,12 @@ impl<E> State<E> {
             reader.wake();
         }
     }
+}
+
+/// What a message takes while it waits, in bytes: many small ones cost more than their text. A queue that has grown has
+/// room for twice as many.
+fn cost(message: &Message) -> usize {
+    2 * size_of::<Message>() + message.bytes().len()
 }
 
 /// How gladly a message is dropped, most gladly first; `None` for never.

@@ -121,3 +121,20 @@ async fn progress_without_end_ends_with_the_tasks_timeout() {
     assert_eq!(outcome_in(&house.client.request("tools/call", call_of("quick")).await).as_deref(), Ok("done"));
     house.stands().await;
 }
+
+#[tokio::test]
+async fn a_flood_of_questions_of_a_task_that_taskgate_answers_itself_waits_for_its_answers() {
+    let house = House::new().await;
+    // The client has declared no capability, so that nobody asks it.
+    let question = r#"{"jsonrpc":"2.0","id":"q$N","method":"roots/list"}"#;
+    house.bad.on_call("curious", vec![stream(), Step::Times(500, format!("data: {question}\n\n")), event(DONE), end()]);
+    house.bad.on_response(vec![Step::Wait("taken"), Step::Whole("202 Accepted", String::new())]);
+    let id = house.client.create_id("curious").await;
+    eventually(async || (house.bad.responses() > 0).then_some(())).await;
+    house.succeeds("meanwhile").await;
+    house.bad.signal("taken");
+    house.client.until(&id, "completed").await;
+    eventually(async || (house.bad.responses() == 500).then_some(())).await;
+    assert!(house.bad.most_responses() <= 16, "{}", house.bad.most_responses());
+    house.stands().await;
+}
