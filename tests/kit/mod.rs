@@ -32,6 +32,14 @@ pub(crate) use wrapped::Wrapped;
 /// How long anything may take that has to happen.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// A server, taskgate with its defaults in front of it, and a client in a session.
+pub(crate) async fn house(upstream: impl Future<Output = Upstream>) -> (Upstream, Gate, Client) {
+    let upstream = upstream.await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect(&gate.url).await;
+    (upstream, gate, client)
+}
+
 /// Waits for what has to happen, and fails the test if it does not.
 #[track_caller]
 pub(crate) fn soon<T>(happens: impl Future<Output = T>) -> impl Future<Output = T> {

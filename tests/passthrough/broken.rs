@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{Client, Gate, Upstream, eventually};
+use crate::kit::{Client, Gate, Upstream, eventually, house};
 
 #[tokio::test]
 async fn a_stream_that_breaks_is_resumed_where_it_broke_and_the_tool_runs_once() {
@@ -58,9 +58,7 @@ async fn a_stream_that_breaks_without_event_ids_ends_with_an_error_and_the_tool_
 
 #[tokio::test]
 async fn a_json_answer_that_breaks_is_an_error_and_the_tool_runs_once() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let asked = tokio::spawn({
         let client = client.clone();
         async move { client.error("tools/call", json!({ "name": "slow" })).await }
@@ -73,9 +71,7 @@ async fn a_json_answer_that_breaks_is_an_error_and_the_tool_runs_once() {
 
 #[tokio::test]
 async fn an_upstream_that_is_down_is_a_clear_error_and_works_again_when_it_is_back() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, gate, client) = house(Upstream::json()).await;
     client.ask("ping", json!({})).await;
     upstream.stop().await;
     let (code, message) = client.error("tools/call", json!({ "name": "echo" })).await;
@@ -91,9 +87,7 @@ async fn an_upstream_that_is_down_is_a_clear_error_and_works_again_when_it_is_ba
 
 #[tokio::test]
 async fn a_call_in_flight_when_the_upstream_goes_down_gets_an_error() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let asked = tokio::spawn(async move { client.error("tools/call", json!({ "name": "slow" })).await });
     let _slow = upstream.held("slow").await;
     upstream.stop().await;
@@ -115,9 +109,7 @@ async fn an_answer_that_is_none_is_an_error_that_says_so() {
         (202, "text/plain", ""),
         (200, "text/event-stream", "data: {\n\n"),
     ];
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     for (status, content_type, body) in answers {
         let asked = tokio::spawn({
             let client = client.clone();
@@ -135,9 +127,7 @@ async fn an_answer_that_is_none_is_an_error_that_says_so() {
 
 #[tokio::test]
 async fn an_http_error_of_the_upstream_is_an_error_of_that_request_alone() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     for status in [400, 405, 429, 500, 503] {
         for with_error in [true, false] {
             let asked = tokio::spawn({
@@ -169,9 +159,7 @@ async fn an_http_error_of_the_upstream_is_an_error_of_that_request_alone() {
 
 #[tokio::test]
 async fn a_notification_that_the_upstream_refuses_does_not_end_the_session() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     upstream.hold("notifications/x");
     for status in [400, 500] {
         let told = tokio::spawn({
@@ -186,9 +174,7 @@ async fn a_notification_that_the_upstream_refuses_does_not_end_the_session() {
 
 #[tokio::test]
 async fn a_client_that_reads_slowly_loses_progress_first_and_never_the_answer() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut call = client.stream("tools/call", json!({ "name": "slow", "_meta": { "progressToken": "t" } }));
     let slow = upstream.held("slow").await.sse();
     let token = slow.seen.json()["params"]["_meta"]["progressToken"].take();

@@ -2,13 +2,11 @@
 
 use serde_json::json;
 
-use crate::kit::{Client, Gate, Upstream};
+use crate::kit::{Client, Gate, Upstream, house};
 
 #[tokio::test]
 async fn a_cancellation_names_the_id_that_the_upstream_knows() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     for id in [r#""mine""#, "41", "123456789012345678901234567890"] {
         let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"slow"}}}}"#);
         let posted = tokio::spawn({
@@ -32,9 +30,7 @@ async fn a_cancellation_names_the_id_that_the_upstream_knows() {
 
 #[tokio::test]
 async fn a_cancelled_request_that_the_upstream_never_answers_ends_without_a_response() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut answer = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
     client.notify("notifications/cancelled", json!({ "requestId": 1 })).await;
@@ -44,9 +40,7 @@ async fn a_cancelled_request_that_the_upstream_never_answers_ends_without_a_resp
 
 #[tokio::test]
 async fn a_cancellation_of_nothing_in_flight_is_accepted_and_goes_nowhere() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     client.ask("ping", json!({})).await;
     for params in [json!({ "requestId": 1 }), json!({ "requestId": "x" }), json!({}), json!({ "requestId": null })] {
         assert_eq!(client.notify("notifications/cancelled", params).await, 202);
@@ -71,9 +65,7 @@ async fn a_client_cannot_cancel_the_request_of_another() {
 
 #[tokio::test]
 async fn a_server_can_cancel_its_own_request() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut answer = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
     slow.event(r#"{"jsonrpc":"2.0","id":3,"method":"sampling/createMessage","params":{}}"#).await;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::kit::{Client, Gate, Upstream};
+use crate::kit::{Client, Gate, Upstream, house};
 
 #[tokio::test]
 async fn authorization_and_custom_headers_reach_the_upstream_with_every_request() {
@@ -27,9 +27,7 @@ async fn authorization_and_custom_headers_reach_the_upstream_with_every_request(
 
 #[tokio::test]
 async fn hop_by_hop_headers_the_origin_and_the_clients_host_do_not() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let names =
         ["te", "trailer", "keep-alive", "proxy-authorization", "proxy-connection", "upgrade", "x-hop", "last-event-id"];
     let mut odd = client.with("connection", "keep-alive, X-Hop").with("origin", "http://127.0.0.1:1");
@@ -49,9 +47,7 @@ async fn hop_by_hop_headers_the_origin_and_the_clients_host_do_not() {
 #[tokio::test]
 async fn a_401_passes_with_its_challenge() {
     let challenge = r#"Bearer resource_metadata="https://auth.example/.well-known/x""#;
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, gate, client) = house(Upstream::json()).await;
     for (method, status) in [("tools/list", 401), ("notifications/x", 401), ("initialize", 401), ("tools/call", 403)] {
         upstream.hold(method);
         let client = if method == "initialize" { Client::new(&gate.url) } else { client.clone() };

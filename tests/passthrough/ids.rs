@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{Answers, Client, Gate, Options, Upstream};
+use crate::kit::{Answers, Client, Gate, Options, Upstream, house};
 
 const IDS: [&str; 10] = [
     "0",
@@ -32,9 +32,7 @@ async fn every_valid_id_comes_back_as_it_was() {
 
 #[tokio::test]
 async fn client_ids_never_reach_the_upstream() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     for id in [r#""secret""#, "7777", r#""secret""#] {
         client.post(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#)).await;
     }
@@ -102,9 +100,7 @@ async fn an_error_without_a_readable_id_answers_the_request_that_carried_it() {
 
 #[tokio::test]
 async fn late_unknown_and_duplicate_responses_are_dropped() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut listener = client.get_stream().await;
     let to_listener = upstream.get_stream().await;
     let mut answer = client.stream("tools/call", json!({ "name": "slow" }));
@@ -128,9 +124,7 @@ async fn late_unknown_and_duplicate_responses_are_dropped() {
 
 #[tokio::test]
 async fn a_response_that_comes_on_the_get_stream_answers_its_request() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let _listener = client.get_stream().await;
     let to_listener = upstream.get_stream().await;
     let mut answer = client.stream("tools/call", json!({ "name": "slow" }));

@@ -2,15 +2,13 @@
 
 use serde_json::json;
 
-use crate::kit::{Client, Gate, Upstream, events};
+use crate::kit::{Upstream, events, house};
 
 const TOKENS: [&str; 6] = [r#""mine""#, "7", "0", "123456789012345678901234567890", r#""\u0041 \"quoted\"""#, "-1"];
 
 #[tokio::test]
 async fn progress_comes_back_under_the_token_that_the_client_gave() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     for token in TOKENS {
         let params = format!(r#"{{"name":"slow","_meta":{{"a":1,"progressToken": {token} }}}}"#);
         let body = format!(r#"{{"jsonrpc":"2.0","id":"i","method":"tools/call","params":{params}}}"#);
@@ -44,9 +42,7 @@ async fn progress_comes_back_under_the_token_that_the_client_gave() {
 
 #[tokio::test]
 async fn a_token_written_with_escapes_is_found_too() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow","_\u006deta":{"progress\u0054oken":"secret"}}}"#;
     let posted = tokio::spawn(async move { client.post(body).await });
     let slow = upstream.held("slow").await.sse();
@@ -58,9 +54,7 @@ async fn a_token_written_with_escapes_is_found_too() {
 
 #[tokio::test]
 async fn progress_that_nobody_asked_for_is_dropped() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut listener = client.get_stream().await;
     let to_listener = upstream.get_stream().await;
     let mut answer = client.stream("tools/call", json!({ "name": "slow" }));
@@ -78,9 +72,7 @@ async fn progress_that_nobody_asked_for_is_dropped() {
 
 #[tokio::test]
 async fn two_calls_with_the_same_token_get_their_own_progress() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let params = |tool: &str| json!({ "name": tool, "_meta": { "progressToken": "t" } });
     let (mut first, mut second) = (client.stream("tools/call", params("a")), client.stream("tools/call", params("b")));
     let (a, b) = (upstream.held("a").await.sse(), upstream.held("b").await.sse());
@@ -92,9 +84,7 @@ async fn two_calls_with_the_same_token_get_their_own_progress() {
 
 #[tokio::test]
 async fn progress_of_a_call_that_comes_on_the_get_stream_goes_to_the_call() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let _listener = client.get_stream().await;
     let to_listener = upstream.get_stream().await;
     let mut answer = client.stream("tools/call", json!({ "name": "slow", "_meta": { "progressToken": "t" } }));

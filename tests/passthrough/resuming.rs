@@ -3,14 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::kit::{Client, Gate, Options, Stream, Upstream};
-
-async fn house() -> (Upstream, Gate, Client) {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
-    (upstream, gate, client)
-}
+use crate::kit::{Client, Gate, Options, Stream, Upstream, house};
 
 /// Goes on after the event `id`.
 async fn resume(client: &Client, id: &str) -> Stream {
@@ -27,7 +20,7 @@ fn numbered(n: u32) -> Value {
 
 #[tokio::test]
 async fn a_stream_begins_with_an_event_that_primes_the_client_to_come_back() {
-    let (upstream, _gate, client) = house().await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut call = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
     let primer = call.next_of_any_kind().await.unwrap();
@@ -41,7 +34,7 @@ async fn a_stream_begins_with_an_event_that_primes_the_client_to_come_back() {
 
 #[tokio::test]
 async fn clients_of_older_revisions_get_ids_and_no_events_without_data() {
-    let (upstream, gate, _) = house().await;
+    let (upstream, gate, _) = house(Upstream::sse()).await;
     let client = Client::connect_as(&gate.url, "2025-06-18", json!({})).await;
     let mut call = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
@@ -59,7 +52,7 @@ async fn clients_of_older_revisions_get_ids_and_no_events_without_data() {
 
 #[tokio::test]
 async fn a_call_whose_connection_breaks_is_taken_up_where_it_broke_and_runs_once() {
-    let (upstream, _gate, client) = house().await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut call = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
     for n in 1..=3 {
@@ -89,7 +82,7 @@ async fn a_call_whose_connection_breaks_is_taken_up_where_it_broke_and_runs_once
 
 #[tokio::test]
 async fn a_stream_that_waits_for_a_result_is_taken_up_again() {
-    let (upstream, _gate, client) = house().await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await.sse();
     let mut waiting = client.stream("tasks/result", json!({ "taskId": id }));
@@ -103,7 +96,7 @@ async fn a_stream_that_waits_for_a_result_is_taken_up_again() {
 
 #[tokio::test]
 async fn the_get_stream_is_taken_up_where_it_broke_and_nothing_comes_twice() {
-    let (upstream, _gate, client) = house().await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut listener = client.get_stream().await;
     let to_listener = upstream.get_stream().await;
     for n in 1..=3 {
@@ -126,7 +119,7 @@ async fn the_get_stream_is_taken_up_where_it_broke_and_nothing_comes_twice() {
 
 #[tokio::test]
 async fn a_client_that_notices_the_break_first_takes_the_stream_over() {
-    let (upstream, _gate, client) = house().await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut call = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
     let primer = call.next_of_any_kind().await.unwrap();
@@ -138,7 +131,7 @@ async fn a_client_that_notices_the_break_first_takes_the_stream_over() {
 
 #[tokio::test]
 async fn an_upstream_that_wants_to_be_polled_has_its_client_poll_after_its_own_delay() {
-    let (upstream, _gate, client) = house().await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut call = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
     slow.raw("id: 1\nretry: 250\ndata: \n\n").await;
@@ -157,7 +150,7 @@ async fn an_upstream_that_wants_to_be_polled_has_its_client_poll_after_its_own_d
 
 #[tokio::test]
 async fn an_event_id_counts_in_its_own_session_only() {
-    let (upstream, gate, client) = house().await;
+    let (upstream, gate, client) = house(Upstream::sse()).await;
     let mut call = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
     let primer = call.next_of_any_kind().await.unwrap().id.unwrap();
@@ -177,7 +170,7 @@ async fn an_event_id_counts_in_its_own_session_only() {
 
 #[tokio::test]
 async fn only_so_many_broken_streams_of_a_session_are_kept() {
-    let (upstream, _gate, client) = house().await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut primers = Vec::new();
     for _ in 0..40 {
         let mut call = client.stream("tools/call", json!({ "name": "slow" }));
@@ -194,7 +187,7 @@ async fn only_so_many_broken_streams_of_a_session_are_kept() {
 
 #[tokio::test]
 async fn a_stream_that_the_client_has_cancelled_cannot_be_taken_up() {
-    let (upstream, _gate, client) = house().await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let id = client.create_id("slow").await;
     let _slow = upstream.held("slow").await;
     let mut waiting = client.stream("tasks/result", json!({ "taskId": id }));
@@ -206,7 +199,7 @@ async fn a_stream_that_the_client_has_cancelled_cannot_be_taken_up() {
 
 #[tokio::test]
 async fn the_upstreams_get_stream_is_open_as_long_as_the_session_without_any_of_the_clients() {
-    let (upstream, _gate, client) = house().await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let to_listener = upstream.get_stream().await;
     to_listener.event(r#"{"jsonrpc":"2.0","id":"alive","method":"ping"}"#).await;
     let answer = upstream.wait_for(|seen| seen.json()["id"] == "alive").await;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::kit::{Client, Gate, Upstream};
+use crate::kit::{Client, Gate, Upstream, house};
 
 const REQUESTS: [(&str, &str); 4] = [
     (
@@ -19,9 +19,7 @@ const REQUESTS: [(&str, &str); 4] = [
 
 #[tokio::test]
 async fn a_server_request_within_a_call_reaches_the_client_and_its_answer_the_server() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     for (method, params) in REQUESTS {
         for id in ["0", r#""ask-1""#, "123456789012345678901"] {
             let mut answer = client.stream("tools/call", json!({ "name": "slow" }));
@@ -40,9 +38,7 @@ async fn a_server_request_within_a_call_reaches_the_client_and_its_answer_the_se
 
 #[tokio::test]
 async fn a_server_request_on_the_get_stream_is_answered_too() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut listener = client.get_stream().await;
     let to_listener = upstream.get_stream().await;
     for (method, params) in REQUESTS {

@@ -2,13 +2,11 @@
 
 use serde_json::json;
 
-use crate::kit::{Client, Gate, Options, Upstream};
+use crate::kit::{Client, Gate, Options, Upstream, house};
 
 #[tokio::test]
 async fn the_upstreams_session_id_stays_behind_taskgate_and_taskgates_in_front() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let answer = client.answer("ping", json!({})).await;
     assert!(client.session().len() >= 32 && client.session().bytes().all(|b| (0x21..=0x7e).contains(&b)));
     assert!(!answer.headers.iter().any(|(_, value)| value.to_str().unwrap_or("").contains("upstream-")));
@@ -44,9 +42,7 @@ async fn messages_of_two_clients_never_mix() {
 
 #[tokio::test]
 async fn delete_ends_the_session_on_both_sides() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, gate, client) = house(Upstream::sse()).await;
     let other = Client::connect(&gate.url).await;
     let mut listener = client.get_stream().await;
     let mut call = client.stream("tools/call", json!({ "name": "slow" }));
@@ -69,9 +65,7 @@ async fn delete_ends_the_session_on_both_sides() {
 
 #[tokio::test]
 async fn a_client_that_disconnects_does_not_cancel_its_call() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut call = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
     slow.notify("notifications/x", json!({})).await;
@@ -100,9 +94,7 @@ async fn an_upstream_without_sessions_gets_none_and_the_client_has_one_all_the_s
 
 #[tokio::test]
 async fn a_session_that_the_upstream_has_forgotten_is_gone_for_the_client_too() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, gate, client) = house(Upstream::json()).await;
     upstream.forget_sessions();
     let (status, code, message) = client.answer("ping", json!({})).await.refusal();
     assert_eq!((status, code), (404, -32600));

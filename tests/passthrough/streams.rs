@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::kit::{Answers, Client, Gate, Options, Upstream, within};
+use crate::kit::{Answers, Client, Gate, Options, Upstream, house, within};
 
 #[tokio::test]
 async fn json_stays_json_and_a_stream_stays_a_stream() {
@@ -27,9 +27,7 @@ async fn json_stays_json_and_a_stream_stays_a_stream() {
 
 #[tokio::test]
 async fn events_arrive_one_by_one_before_the_answer_ends() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut answer = client.stream("tools/call", json!({ "name": "slow", "_meta": { "progressToken": 1 } }));
     let slow = upstream.held("slow").await.sse();
     for n in 1..=5 {
@@ -58,9 +56,7 @@ async fn a_stream_is_not_cached_compressed_or_buffered() {
 
 #[tokio::test]
 async fn priming_events_comments_other_events_and_odd_framing_do_no_harm() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut answer = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
     let id = slow.seen.id();
@@ -74,9 +70,7 @@ async fn priming_events_comments_other_events_and_odd_framing_do_no_harm() {
 
 #[tokio::test]
 async fn an_answer_ends_with_the_response_even_where_the_upstream_keeps_its_stream_open() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut answer = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
     slow.event(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, slow.seen.id())).await;
@@ -86,9 +80,7 @@ async fn an_answer_ends_with_the_response_even_where_the_upstream_keeps_its_stre
 
 #[tokio::test]
 async fn a_batch_of_the_upstream_is_taken_apart() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let mut answer = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await;
     let response = slow.response(r#""result":{"x":1.50}"#);
@@ -100,9 +92,7 @@ async fn a_batch_of_the_upstream_is_taken_apart() {
 
 #[tokio::test]
 async fn a_batch_with_only_the_response_is_that_response() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let asked = tokio::spawn(async move { client.answer("tools/call", json!({ "name": "slow" })).await });
     let slow = upstream.held("slow").await;
     let response = slow.response(r#""result":{}"#);
@@ -112,9 +102,7 @@ async fn a_batch_with_only_the_response_is_that_response() {
 
 #[tokio::test]
 async fn what_belongs_to_no_request_comes_on_the_get_stream_in_order() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut listener = client.get_stream().await;
     let to_listener = upstream.get_stream().await;
     for n in 0..20 {
@@ -127,9 +115,7 @@ async fn what_belongs_to_no_request_comes_on_the_get_stream_in_order() {
 
 #[tokio::test]
 async fn the_newest_get_stream_gets_the_messages_and_the_older_one_ends() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut old = client.get_stream().await;
     let to_listener = upstream.get_stream().await;
     to_listener.notify("notifications/a", json!({})).await;
@@ -143,9 +129,7 @@ async fn the_newest_get_stream_gets_the_messages_and_the_older_one_ends() {
 
 #[tokio::test]
 async fn messages_wait_while_the_client_has_no_get_stream_open() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let listener = client.get_stream().await;
     let to_listener = upstream.get_stream().await;
     drop(listener);
@@ -156,9 +140,7 @@ async fn messages_wait_while_the_client_has_no_get_stream_open() {
 
 #[tokio::test]
 async fn the_get_stream_stands_where_the_upstream_has_none() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (_upstream, _gate, client) = house(Upstream::json()).await;
     let mut listener = client.get_stream().await;
     assert_eq!(client.ask("ping", json!({})).await, json!({}));
     // It ends with the session.
@@ -168,9 +150,7 @@ async fn the_get_stream_stands_where_the_upstream_has_none() {
 
 #[tokio::test]
 async fn a_get_stream_that_breaks_upstream_is_opened_again_where_it_broke() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut listener = client.get_stream().await;
     let first = upstream.get_stream().await;
     first.raw("id: e7\nretry: 10\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/a\"}\n\n").await;
@@ -184,9 +164,7 @@ async fn a_get_stream_that_breaks_upstream_is_opened_again_where_it_broke() {
 
 #[tokio::test]
 async fn a_call_that_waits_is_told_nothing_but_heartbeats_and_then_its_answer() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let mut answer = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await;
     // The head comes without the answer, so that no proxy on the way takes the silence for death.

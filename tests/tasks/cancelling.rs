@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::kit::{Answers, Client, Gate, Options, Upstream, status_of};
+use crate::kit::{Answers, Client, Gate, Options, Upstream, house, status_of};
 
 #[tokio::test]
 async fn a_task_is_cancelled_before_the_answer_and_the_upstream_is_told() {
@@ -27,9 +27,7 @@ async fn a_task_is_cancelled_before_the_answer_and_the_upstream_is_told() {
 
 #[tokio::test]
 async fn a_cancelled_task_stays_cancelled_whatever_the_call_does() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     upstream.hold("notifications/cancelled");
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await;
@@ -46,9 +44,7 @@ async fn a_cancelled_task_stays_cancelled_whatever_the_call_does() {
 
 #[tokio::test]
 async fn the_answer_does_not_wait_for_the_upstream() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     upstream.hold("notifications/cancelled");
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await;
@@ -61,9 +57,7 @@ async fn the_answer_does_not_wait_for_the_upstream() {
 
 #[tokio::test]
 async fn waiters_of_a_cancelled_task_are_answered() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (_upstream, _gate, client) = house(Upstream::json()).await;
     let id = client.create_id("slow").await;
     let mut waiting = client.stream("tasks/result", json!({ "taskId": id }));
     waiting.head().await;
@@ -75,9 +69,7 @@ async fn waiters_of_a_cancelled_task_are_answered() {
 
 #[tokio::test]
 async fn a_task_in_a_terminal_status_cannot_be_cancelled() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (_upstream, _gate, client) = house(Upstream::json()).await;
     for (tool, status) in [("echo", "completed"), ("fail", "failed"), ("slow", "cancelled")] {
         let id = client.create_id(tool).await;
         if tool == "slow" {
@@ -110,9 +102,7 @@ async fn a_queued_task_that_is_cancelled_never_runs() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelling_and_completing_at_once_end_in_one_status() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     for _ in 0..50 {
         let id = client.create_id("slow").await;
         let slow = upstream.held("slow").await;

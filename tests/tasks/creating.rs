@@ -2,13 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{Answers, Client, Gate, Options, Upstream, status_of};
+use crate::kit::{Answers, Client, Gate, Options, Upstream, house, status_of};
 
 #[tokio::test]
 async fn a_call_as_a_task_is_answered_with_the_task_before_the_tool_is() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let answer = client.answer("tools/call", json!({ "name": "slow", "task": { "ttl": 7_200_000 } })).await;
     assert_eq!((answer.status.as_u16(), answer.header("content-type")), (200, "application/json"));
     let result = answer.json()["result"].take();
@@ -24,9 +22,7 @@ async fn a_call_as_a_task_is_answered_with_the_task_before_the_tool_is() {
 
 #[tokio::test]
 async fn the_upstream_gets_the_call_without_the_task_member_and_is_asked_for_progress() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     for (sent, received) in [
         (r#"{ "name":"slow" , "task" : { "ttl":1.5 } ,"x":1.50 }"#, r#"{ "name":"slow" ,"x":1.50 }"#),
         (
@@ -49,18 +45,14 @@ async fn the_upstream_gets_the_call_without_the_task_member_and_is_asked_for_pro
 
 #[tokio::test]
 async fn the_call_carries_the_headers_of_the_request_that_created_it() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     client.with("authorization", "Bearer t0ken").create("slow", json!({})).await;
     assert_eq!(upstream.held("slow").await.seen.header("authorization"), "Bearer t0ken");
 }
 
 #[tokio::test]
 async fn task_ids_are_unique_and_hard_to_guess() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (_upstream, _gate, client) = house(Upstream::json()).await;
     let mut ids: Vec<String> = Vec::new();
     for _ in 0..50 {
         ids.push(client.create_id("echo").await);
@@ -106,9 +98,7 @@ async fn the_first_poll_never_fails_and_a_fast_result_is_never_lost() {
 
 #[tokio::test]
 async fn a_task_survives_the_disconnect_of_the_client_that_created_it() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, gate, client) = house(Upstream::json()).await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await;
     // Its connections end with it.
@@ -123,9 +113,7 @@ async fn a_task_survives_the_disconnect_of_the_client_that_created_it() {
 
 #[tokio::test]
 async fn a_client_that_never_reads_the_answer_has_its_task_all_the_same() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let call = client.stream("tools/call", json!({ "name": "slow", "task": {} }));
     let slow = upstream.held("slow").await;
     drop(call);
@@ -137,9 +125,7 @@ async fn a_client_that_never_reads_the_answer_has_its_task_all_the_same() {
 
 #[tokio::test]
 async fn the_call_runs_upstream_exactly_once() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let id = client.create_id("echo").await;
     client.until(&id, "completed").await;
     client.collect(&id).await;
@@ -149,9 +135,7 @@ async fn the_call_runs_upstream_exactly_once() {
 
 #[tokio::test]
 async fn a_task_member_that_is_no_task_is_refused() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     for task in [
         json!([]),
         json!(true),

@@ -2,13 +2,11 @@
 
 use serde_json::json;
 
-use crate::kit::{Client, Gate, Upstream, eventually, status_of};
+use crate::kit::{Client, Gate, Upstream, eventually, house, status_of};
 
 #[tokio::test]
 async fn tasks_get_is_a_flat_task_with_all_that_it_has_to_have() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (_upstream, _gate, client) = house(Upstream::json()).await;
     let id = client.create_id("slow").await;
     let answer = client.answer("tasks/get", json!({ "taskId": id })).await;
     assert_eq!(answer.header("content-type"), "application/json");
@@ -25,9 +23,7 @@ async fn tasks_get_is_a_flat_task_with_all_that_it_has_to_have() {
 
 #[tokio::test]
 async fn a_task_goes_from_working_to_completed_and_stays_there() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let created = client.create("slow", json!({})).await;
     let id = created["taskId"].as_str().unwrap();
     let slow = upstream.held("slow").await;
@@ -62,9 +58,7 @@ async fn the_poll_interval_is_that_of_the_policy() {
 
 #[tokio::test]
 async fn a_stray_task_member_and_meta_on_tasks_get_are_ignored() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (_upstream, _gate, client) = house(Upstream::json()).await;
     let (id, other) = (client.create_id("slow").await, client.create_id("slow").await);
     let meta = json!({ "io.modelcontextprotocol/related-task": { "taskId": other }, "progressToken": 7 });
     let params = json!({ "taskId": id, "task": { "ttl": 1 }, "_meta": meta });
@@ -79,9 +73,7 @@ async fn a_stray_task_member_and_meta_on_tasks_get_are_ignored() {
 
 #[tokio::test]
 async fn progress_of_the_call_shows_in_the_status_message() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let params = json!({ "name": "slow", "task": {}, "_meta": { "progressToken": "t" } });
     let task = client.ask("tools/call", params).await["task"].take();
     let id = task["taskId"].as_str().unwrap();
@@ -122,9 +114,7 @@ async fn ids_that_are_no_task_of_the_client_all_get_the_same_answer() {
 
 #[tokio::test]
 async fn a_task_id_that_is_missing_or_no_text_is_named() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
         for params in [json!({}), json!({ "taskId": 7 }), json!({ "taskId": null }), json!({ "taskID": "x" })] {
             let (code, message) = client.error(method, params).await;

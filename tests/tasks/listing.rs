@@ -2,13 +2,11 @@
 
 use serde_json::json;
 
-use crate::kit::{Client, Gate, Upstream};
+use crate::kit::{Client, Gate, Upstream, house};
 
 #[tokio::test]
 async fn every_task_that_can_be_got_is_listed_once_over_all_pages() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (_upstream, _gate, client) = house(Upstream::json()).await;
     let mut created = Vec::new();
     for _ in 0..123 {
         created.push(client.create_id("echo").await);
@@ -24,9 +22,7 @@ async fn every_task_that_can_be_got_is_listed_once_over_all_pages() {
 
 #[tokio::test]
 async fn a_short_list_has_no_next_cursor_and_its_tasks_are_as_tasks_get_has_them() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (_upstream, _gate, client) = house(Upstream::json()).await;
     assert_eq!(client.ask("tasks/list", json!({})).await, json!({ "tasks": [] }));
     let (done, failed, working) =
         (client.create_id("echo").await, client.create_id("fail").await, client.create_id("slow").await);
@@ -45,9 +41,7 @@ async fn a_short_list_has_no_next_cursor_and_its_tasks_are_as_tasks_get_has_them
 
 #[tokio::test]
 async fn pages_go_on_where_they_were_although_tasks_come_and_go() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (_upstream, _gate, client) = house(Upstream::json()).await;
     let mut before = Vec::new();
     for _ in 0..60 {
         before.push(client.create_id("slow").await);

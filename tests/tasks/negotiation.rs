@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{Answers, Client, Gate, Options, Upstream};
+use crate::kit::{Answers, Client, Gate, Options, Upstream, house};
 
 const POLICY: &str = r#"
 [[upstream]]
@@ -96,9 +96,7 @@ async fn a_required_tool_called_plainly_is_refused_and_says_what_to_do() {
 
 #[tokio::test]
 async fn an_optional_tool_can_be_called_either_way() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (_upstream, _gate, client) = house(Upstream::json()).await;
     let plain = client.ask("tools/call", json!({ "name": "echo", "arguments": {} })).await;
     let id = client.create_id("echo").await;
     assert_eq!(client.collect(&id).await["result"]["content"], plain["content"]);

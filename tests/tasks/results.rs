@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{Answers, Client, Gate, Options, Upstream, status_of};
+use crate::kit::{Answers, Client, Gate, Options, Upstream, house, status_of};
 
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 
@@ -37,9 +37,7 @@ fn collect(id: &str) -> String {
 
 #[tokio::test]
 async fn a_related_task_of_the_upstream_is_replaced_by_the_clients() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let id = client.create_id("slow").await;
     upstream.held("slow").await.result(&format!(r#"{{"_meta":{{"{RELATED}":{{"taskId":"theirs"}}}},"content":[]}}"#));
     let result = client.collect(&id).await["result"].take();
@@ -49,9 +47,7 @@ async fn a_related_task_of_the_upstream_is_replaced_by_the_clients() {
 #[tokio::test]
 async fn a_json_rpc_error_of_the_call_fails_the_task_and_comes_back_identical() {
     let error = r#"{"code":-32042,"message":"no \u00fcber luck","data":{"x":[1.50, null]} }"#;
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let id = client.create_id("slow").await;
     upstream.held("slow").await.error(error);
     let task = client.until(&id, "failed").await;
@@ -65,9 +61,7 @@ async fn a_json_rpc_error_of_the_call_fails_the_task_and_comes_back_identical() 
 
 #[tokio::test]
 async fn an_error_result_fails_the_task_says_why_and_comes_back_as_a_result() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (_upstream, _gate, client) = house(Upstream::json()).await;
     let id = client.create_id("fail").await;
     let task = client.until(&id, "failed").await;
     assert_eq!(task["statusMessage"], "the disk is full");
@@ -79,9 +73,7 @@ async fn an_error_result_fails_the_task_says_why_and_comes_back_as_a_result() {
 
 #[tokio::test]
 async fn a_result_that_is_ready_is_json_and_one_that_is_not_is_a_stream_with_the_answer() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await;
     let mut waiting = client.stream("tasks/result", json!({ "taskId": id }));
@@ -100,9 +92,7 @@ async fn a_result_that_is_ready_is_json_and_one_that_is_not_is_a_stream_with_the
 
 #[tokio::test]
 async fn a_result_blocks_while_the_task_works_and_polling_goes_on_beside_it() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await.sse();
     let mut waiting = client.stream("tasks/result", json!({ "taskId": id }));
@@ -148,9 +138,7 @@ async fn any_number_of_waiters_up_to_the_limit_get_the_result() {
 
 #[tokio::test]
 async fn a_waiter_that_disconnects_or_cancels_its_request_does_not_cancel_the_task() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await;
     let mut waiting = client.stream("tasks/result", json!({ "taskId": id }));
@@ -166,9 +154,7 @@ async fn a_waiter_that_disconnects_or_cancels_its_request_does_not_cancel_the_ta
 
 #[tokio::test]
 async fn a_cancellation_of_the_creating_request_does_not_cancel_the_task() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await;
     assert_eq!(client.notify("notifications/cancelled", json!({ "requestId": client.next_id() - 1 })).await, 202);
@@ -179,9 +165,7 @@ async fn a_cancellation_of_the_creating_request_does_not_cancel_the_task() {
 
 #[tokio::test]
 async fn a_result_can_be_collected_as_often_as_one_likes() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (_upstream, _gate, client) = house(Upstream::json()).await;
     let id = client.create_id("echo").await;
     let first = client.collect(&id).await["result"].take();
     assert_eq!(first["content"][0]["text"], "{}");
@@ -192,9 +176,7 @@ async fn a_result_can_be_collected_as_often_as_one_likes() {
 
 #[tokio::test]
 async fn a_large_result_comes_back_whole() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let id = client.create_id("slow").await;
     let text = "é\u{1F600}x".repeat(500_000);
     let result: Value = json!({ "content": [{ "type": "text", "text": text }] });

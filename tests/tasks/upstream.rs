@@ -2,13 +2,11 @@
 
 use serde_json::json;
 
-use crate::kit::{Client, Gate, Upstream, status_of};
+use crate::kit::{Client, Upstream, house, status_of};
 
 #[tokio::test]
 async fn a_task_whose_upstream_is_down_fails_and_says_why() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     upstream.stop().await;
     let id = client.create_id("slow").await;
     let task = client.until(&id, "failed").await;
@@ -23,9 +21,7 @@ async fn a_task_whose_upstream_is_down_fails_and_says_why() {
 
 #[tokio::test]
 async fn a_task_whose_upstream_goes_down_fails_and_is_not_run_again() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let id = client.create_id("slow").await;
     let _slow = upstream.held("slow").await;
     let mut waiting = client.stream("tasks/result", json!({ "taskId": id }));
@@ -40,9 +36,7 @@ async fn a_task_whose_upstream_goes_down_fails_and_is_not_run_again() {
 
 #[tokio::test]
 async fn a_task_whose_answer_breaks_off_is_resumed_where_the_upstream_gave_event_ids() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let params = json!({ "name": "slow", "task": {}, "_meta": { "progressToken": "t" } });
     let id = client.ask("tools/call", params).await["task"]["taskId"].as_str().unwrap().to_owned();
     let slow = upstream.held("slow").await.sse();
@@ -61,9 +55,7 @@ async fn a_task_whose_answer_breaks_off_is_resumed_where_the_upstream_gave_event
 
 #[tokio::test]
 async fn a_task_whose_answer_breaks_off_for_good_fails_and_says_why() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
     let id = client.create_id("slow").await;
     drop(upstream.held("slow").await.sse());
     let task = client.until(&id, "failed").await;
@@ -73,9 +65,7 @@ async fn a_task_whose_answer_breaks_off_for_good_fails_and_says_why() {
 
 #[tokio::test]
 async fn a_task_that_the_upstream_refuses_fails_with_status_and_text() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     for status in [401, 500] {
         let id = client.create_id("slow").await;
         upstream.held("slow").await.status(status, &[], "not on my watch");
@@ -87,9 +77,7 @@ async fn a_task_that_the_upstream_refuses_fails_with_status_and_text() {
 
 #[tokio::test]
 async fn a_task_whose_upstream_has_forgotten_the_session_fails_and_the_client_starts_anew() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, gate, client) = house(Upstream::json()).await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await;
     let mut waiting = client.stream("tasks/result", json!({ "taskId": id }));
@@ -112,9 +100,7 @@ async fn a_task_whose_upstream_has_forgotten_the_session_fails_and_the_client_st
 
 #[tokio::test]
 async fn a_huge_error_text_of_the_upstream_is_cut_down() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let id = client.create_id("slow").await;
     let text = "é".repeat(100_000);
     upstream
@@ -128,9 +114,7 @@ async fn a_huge_error_text_of_the_upstream_is_cut_down() {
 
 #[tokio::test]
 async fn tasks_that_have_ended_can_be_collected_although_the_upstream_has_forgotten_the_session() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Client::connect(&gate.url).await;
+    let (upstream, _gate, client) = house(Upstream::json()).await;
     let id = client.create_id("echo").await;
     client.until(&id, "completed").await;
     upstream.forget_sessions();
