@@ -77,10 +77,24 @@ async function start(command, args, ready) {
   };
 }
 
-/** An SDK client with a session of its own at `url`, which ends with the test `t`. */
-export async function connect(t, url, { capabilities = {}, sessionId } = {}) {
-  const transport = new StreamableHTTPClientTransport(new URL(url), { sessionId });
-  return attach(t, transport, capabilities);
+/**
+ * An SDK client with a session of its own at `url`, which ends with the test `t`. Its GET stream is
+ * open, unless `listen` is false: then it finds no such stream, as at a server that offers none.
+ */
+export async function connect(t, url, { capabilities = {}, sessionId, listen = true } = {}) {
+  let opened;
+  const listening = new Promise((resolve) => (opened = resolve));
+  const fetchNoting = async (url, init) => {
+    const opens = init.method === 'GET' && !init.headers.has('last-event-id');
+    const response = opens && !listen ? new Response(null, { status: 405 }) : await fetch(url, init);
+    if (opens) opened();
+    return response;
+  };
+  const transport = new StreamableHTTPClientTransport(new URL(url), { sessionId, fetch: fetchNoting });
+  const client = await attach(t, transport, capabilities);
+  // In a session that goes on the SDK opens no such stream.
+  if (sessionId === undefined) await listening;
+  return client;
 }
 
 /** An SDK client of a stdio server, which ends with the test `t`. */

@@ -1,0 +1,89 @@
+// A connection that is cut in mid-stream: the SDK's client resumes the stream by itself, and nothing
+// is lost, told twice or run twice.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { call, createTask, getResult, related } from './calls.mjs';
+import { connect, startServer, startTaskgateWith } from './kit.mjs';
+import { startProxy } from './proxy.mjs';
+import { advance, answerAll, ANSWERED, ANSWERS_ALL, Inbox, statesOf, statuses } from './talking.mjs';
+
+let server;
+let gate;
+before(async () => {
+  server = await startServer('talking-server.mjs');
+  gate = await startTaskgateWith(`
+    [tasks]
+    poll_interval = "20ms"
+    [[upstream]]
+    url = ${JSON.stringify(server.url)}
+  `);
+});
+after(async () => {
+  assert.equal(await gate?.stop(), 0, 'taskgate ends cleanly');
+  await server?.stop();
+});
+
+const ONCE = { content: [{ type: 'text', text: 'started 1 times' }] };
+// An event with an id has begun and ended.
+const AN_EVENT = /^id:.*\r?\n(.*\r?\n)*?\r?\n/m;
+
+test('tasks/result is answered over the stream that resumes it', async (t) => {
+  const proxy = await startProxy(t, gate.url);
+  const client = await connect(t, proxy.url);
+  const other = await connect(t, gate.url);
+  const { taskId } = await createTask(client, 'paced', { key: t.fullName, steps: 0 });
+  const result = getResult(client, taskId);
+  await proxy.cut(/"tasks\/result"/, AN_EVENT);
+  await advance(other, t.fullName);
+  assert.deepEqual(await result, related(ONCE, taskId));
+});
+
+test('a plain call is answered over the stream that resumes it, and runs once', async (t) => {
+  const proxy = await startProxy(t, gate.url);
+  const client = await connect(t, proxy.url);
+  const other = await connect(t, gate.url);
+  const key = t.fullName;
+  const reports = new Inbox();
+  const result = call(client, 'paced', { key, steps: 2 }, { onprogress: reports.push });
+  await advance(other, key);
+  await reports.reach(1);
+  await proxy.cut(/"paced"/, /step 1/);
+  await advance(other, key, 2);
+  assert.deepEqual(await result, ONCE);
+  assert.deepEqual(
+    reports.items.map(({ progress }) => progress),
+    [1, 2],
+  );
+});
+
+test('what happens while the GET stream is cut is told when it is resumed, once', async (t) => {
+  const proxy = await startProxy(t, gate.url);
+  const client = await connect(t, proxy.url);
+  const other = await connect(t, gate.url);
+  const told = statuses(client);
+  const key = t.fullName;
+  const first = await createTask(client, 'paced', { key, steps: 0 });
+  const second = await createTask(client, 'paced', { key: `${key}, second`, steps: 0 });
+  await proxy.cut(/^GET /, AN_EVENT);
+  await advance(other, key);
+  await other.ping();
+  await advance(other, `${key}, second`);
+  for (const { taskId } of [first, second]) {
+    await told.until((items) => statesOf(items, taskId).at(-1) === 'completed');
+    const ends = told.items.filter((task) => task.taskId === taskId && task.status === 'completed');
+    assert.equal(ends.length, 1);
+  }
+});
+
+test('a question that comes while the stream is cut is asked when it is resumed', async (t) => {
+  const proxy = await startProxy(t, gate.url);
+  const client = await connect(t, proxy.url, { capabilities: ANSWERS_ALL });
+  const asked = answerAll(client);
+  // The call runs as long as the question is open, so nothing but the resumed stream can carry it.
+  await proxy.cut(/^GET /, AN_EVENT);
+  const { taskId } = await createTask(client, 'ask', { kinds: ['form'] });
+  const expected = { content: [{ type: 'text', text: ANSWERED.form }] };
+  await asked.reach(1);
+  assert.deepEqual(await getResult(client, taskId), related(expected, taskId));
+  assert.equal(asked.items.length, 1);
+});
