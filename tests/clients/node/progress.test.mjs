@@ -22,7 +22,8 @@ after(async () => {
 });
 
 const STEPS = 3;
-const report = (step) => ({ progress: step, total: STEPS, message: `step ${step}` });
+const report = (step, taskId) =>
+  related({ progress: step, total: STEPS, message: `step ${step}` }, taskId);
 
 for (const [stream, listen] of [
   ['an open tasks/result', false],
@@ -42,7 +43,7 @@ for (const [stream, listen] of [
       await opened.reach(1);
       for (let step = 1; step <= STEPS; step++) {
         await advance(other, key);
-        assert.deepEqual((await reports.reach(step)).at(-1), report(step));
+        assert.deepEqual((await reports.reach(step)).at(-1), report(step, taskId));
         const { statusMessage } = await client.experimental.tasks.getTask(taskId);
         assert.equal(statusMessage, `${step} of ${STEPS}: step ${step}`);
       }
@@ -52,7 +53,7 @@ for (const [stream, listen] of [
         related({ content: [{ type: 'text', text: 'started 1 times' }] }, taskId),
       );
       await client.ping();
-      assert.deepEqual(reports.items, [1, 2, 3].map(report));
+      assert.equal(reports.items.length, STEPS);
     });
   });
 }

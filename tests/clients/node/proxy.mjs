@@ -2,12 +2,12 @@
 import { connect, createServer } from 'node:net';
 import { once } from 'node:events';
 
-/** A proxy in front of `url`, which ends with the test `t`; `url` is where it listens. */
-export async function startProxy(t, url) {
-  const target = new URL(url);
+/** A proxy in front of `url`; its own `url` is where it listens. */
+export async function startProxy(url) {
+  const { hostname, port } = new URL(url);
   const links = new Set();
   const server = createServer((client) => {
-    const upstream = connect(target.port, target.hostname);
+    const upstream = connect(port, hostname);
     // What went each way since the latest request on this connection began.
     const link = { sent: '', received: '', cut: () => (client.destroy(), upstream.destroy()) };
     links.add(link);
@@ -31,14 +31,9 @@ export async function startProxy(t, url) {
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
-  t.after(() => {
-    server.close();
-    for (const link of links) link.cut();
-  });
 
-  target.port = server.address().port;
   return {
-    url: target.href,
+    url: Object.assign(new URL(url), { port: server.address().port }).href,
     /** Cuts the connection whose latest request matches `request`, once its answer matches `answer`. */
     async cut(request, answer) {
       for (;;) {
@@ -47,6 +42,10 @@ export async function startProxy(t, url) {
         }
         await once(server, 'received');
       }
+    },
+    stop() {
+      server.close();
+      for (const link of links) link.cut();
     },
   };
 }

@@ -27,9 +27,16 @@ const ONCE = { content: [{ type: 'text', text: 'started 1 times' }] };
 // An event with an id has begun and ended.
 const AN_EVENT = /^id:.*\r?\n(.*\r?\n)*?\r?\n/m;
 
+async function connectByProxy(t, options) {
+  const proxy = await startProxy(gate.url);
+  const client = await connect(t, proxy.url, options);
+  // After the end of the client's session, which needs the proxy.
+  t.after(proxy.stop);
+  return { proxy, client };
+}
+
 test('tasks/result is answered over the stream that resumes it', async (t) => {
-  const proxy = await startProxy(t, gate.url);
-  const client = await connect(t, proxy.url);
+  const { proxy, client } = await connectByProxy(t);
   const other = await connect(t, gate.url);
   const { taskId } = await createTask(client, 'paced', { key: t.fullName, steps: 0 });
   const result = getResult(client, taskId);
@@ -39,8 +46,7 @@ test('tasks/result is answered over the stream that resumes it', async (t) => {
 });
 
 test('a plain call is answered over the stream that resumes it, and runs once', async (t) => {
-  const proxy = await startProxy(t, gate.url);
-  const client = await connect(t, proxy.url);
+  const { proxy, client } = await connectByProxy(t);
   const other = await connect(t, gate.url);
   const key = t.fullName;
   const reports = new Inbox();
@@ -57,8 +63,7 @@ test('a plain call is answered over the stream that resumes it, and runs once', 
 });
 
 test('what happens while the GET stream is cut is told when it is resumed, once', async (t) => {
-  const proxy = await startProxy(t, gate.url);
-  const client = await connect(t, proxy.url);
+  const { proxy, client } = await connectByProxy(t);
   const other = await connect(t, gate.url);
   const told = statuses(client);
   const key = t.fullName;
@@ -76,8 +81,7 @@ test('what happens while the GET stream is cut is told when it is resumed, once'
 });
 
 test('a question that comes while the stream is cut is asked when it is resumed', async (t) => {
-  const proxy = await startProxy(t, gate.url);
-  const client = await connect(t, proxy.url, { capabilities: ANSWERS_ALL });
+  const { proxy, client } = await connectByProxy(t, { capabilities: ANSWERS_ALL });
   const asked = answerAll(client);
   // The call runs as long as the question is open, so nothing but the resumed stream can carry it.
   await proxy.cut(/^GET /, AN_EVENT);
