@@ -190,8 +190,10 @@ pub fn progress(params: &str) -> Option<f64> {
 #[must_use]
 pub fn progress_text(params: &str) -> Option<String> {
     let params = Members::parse(params).ok()?;
-    let mut text = params.get("progress")?.to_owned();
-    if let Some(total) = params.get("total") {
+    // Some servers write every number as a fraction, which people do not: 3.0 is 3.
+    let number = |name| serde_json::from_str::<f64>(params.get(name)?).ok();
+    let mut text = number("progress")?.to_string();
+    if let Some(total) = number("total") {
         let _ = write!(text, " of {total}");
     }
     if let Some(message) = params.text("message") {
@@ -306,6 +308,7 @@ mod tests {
     fn progress_reads_as_a_sentence() {
         let text = |params| progress_text(params).expect("progress");
         assert_eq!(text(r#"{"progress":3,"total":10,"message":"indexing"}"#), "3 of 10: indexing");
+        assert_eq!(text(r#"{"progress":3.0,"total":10.0}"#), "3 of 10");
         assert_eq!(text(r#"{"progress":0.5}"#), "0.5");
     }
 

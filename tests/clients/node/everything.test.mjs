@@ -1,8 +1,6 @@
 // The SDK client through taskgate in front of the official server-everything over stdio, which has
 // tasks of its own: left alone at first, then with taskgate's tasks in their place.
 import assert from 'node:assert/strict';
-import { createRequire } from 'node:module';
-import { dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { CallToolResultSchema } from '@modelcontextprotocol/sdk/types.js';
 import {
@@ -20,13 +18,9 @@ import {
   related,
   TASKS_CAPABILITY,
 } from './calls.mjs';
-import { connect, connectStdio, startTaskgate, startTaskgateWith } from './kit.mjs';
+import { connect, connectStdio, npmServer, startTaskgate, startTaskgateWith } from './kit.mjs';
 
-const EVERYTHING = join(
-  dirname(createRequire(import.meta.url).resolve('@modelcontextprotocol/server-everything/package.json')),
-  'dist/index.js',
-);
-const COMMAND = [process.execPath, EVERYTHING, 'stdio'];
+const COMMAND = npmServer('everything');
 const direct = (t, options) => connectStdio(t, COMMAND[0], COMMAND.slice(1), options);
 
 // A server's tool that runs only as a task, and one that runs only plainly.

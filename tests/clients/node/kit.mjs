@@ -1,15 +1,16 @@
 // Starts and stops the processes of a test, and connects SDK clients.
 import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 
 const here = import.meta.dirname;
-const TASKGATE = process.env.TASKGATE_BIN ?? resolve(here, '../../../target/debug/taskgate');
+export const TASKGATE = process.env.TASKGATE_BIN ?? resolve(here, '../../../target/debug/taskgate');
 const START_WITHIN_MS = 20_000;
 const STOP_WITHIN_MS = 15_000;
 
@@ -30,15 +31,24 @@ export function startTaskgate(...args) {
 
 /** Starts taskgate with the text of a configuration file. */
 export async function startTaskgateWith(config) {
+  const { file, remove } = configFile(config);
+  // The file has been read once the address is known.
+  return startTaskgate('--config', file).finally(remove);
+}
+
+/** A configuration file with this text, and what removes it. */
+export function configFile(config) {
   const folder = mkdtempSync(join(tmpdir(), 'taskgate-test-'));
   const file = join(folder, 'config.toml');
   writeFileSync(file, config);
-  try {
-    return await startTaskgate('--config', file);
-  } finally {
-    // The file has been read once the address is known.
-    rmSync(folder, { recursive: true });
-  }
+  return { file, remove: () => rmSync(folder, { recursive: true }) };
+}
+
+/** The command of one of the official stdio servers that npm has installed. */
+export function npmServer(name) {
+  const manifest = `@modelcontextprotocol/server-${name}/package.json`;
+  const script = join(dirname(createRequire(import.meta.url).resolve(manifest)), 'dist/index.js');
+  return [process.execPath, script, 'stdio'];
 }
 
 // Runs until the stream `ready` has named the address.

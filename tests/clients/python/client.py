@@ -34,9 +34,12 @@ class Client:
     async def call(self, name: str, **arguments: Any) -> CallToolResult:
         return await self.session.call_tool(name, arguments)
 
-    async def create(self, name: str, ttl: int = 60_000, **arguments: Any):
+    async def create(
+        self, name: str, ttl: int = 60_000, progress_token: str | None = None, **arguments: Any
+    ):
         """Calls a tool as a task."""
-        return (await self.tasks.call_tool_as_task(name, arguments, ttl=ttl)).task
+        meta = None if progress_token is None else {"progressToken": progress_token}
+        return (await self.tasks.call_tool_as_task(name, arguments, ttl=ttl, meta=meta)).task
 
     async def poll(self, task_id: str) -> list:
         """Every state seen until the task has ended."""
@@ -64,9 +67,21 @@ class Client:
         assert text(await self.call("reached", event=event, count=count)) == str(count)
 
 
+class NoGetStream(httpx.AsyncHTTPTransport):
+    """Refuses the GET stream as a server does that offers none; resuming is another matter."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "GET" and "last-event-id" not in request.headers:
+            return httpx.Response(405)
+        return await super().handle_async_request(request)
+
+
 @asynccontextmanager
-async def connect(target: Target, **callbacks: Any) -> AsyncIterator[Client]:
-    """A client of a taskgate or, for what a test expects, of a server itself."""
+async def connect(target: Target, listen: bool = True, **callbacks: Any) -> AsyncIterator[Client]:
+    """A client of a taskgate or, for what a test expects, of a server itself.
+
+    Over HTTP it has a GET stream only if it listens.
+    """
     listening = anyio.Event()
 
     async def note(response: httpx.Response) -> None:
@@ -78,7 +93,9 @@ async def connect(target: Target, **callbacks: Any) -> AsyncIterator[Client]:
             transport = sse_client(target)
         elif isinstance(target, str):
             timeout = httpx.Timeout(PATIENCE)
-            http = httpx.AsyncClient(timeout=timeout, event_hooks={"response": [note]})
+            way = None if listen else NoGetStream()
+            hooks = {"response": [note]}
+            http = httpx.AsyncClient(timeout=timeout, event_hooks=hooks, transport=way)
             await stack.enter_async_context(http)
             transport = streamable_http_client(target, http_client=http)
         else:

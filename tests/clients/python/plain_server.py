@@ -16,6 +16,8 @@ from mcp.shared.exceptions import UrlElicitationRequiredError
 from mcp.types import ElicitRequestURLParams, SamplingMessage, TextContent
 from pydantic import BaseModel
 
+from talking_tools import add_talking_tools
+
 SIGN_IN_URL = "https://example.com/sign-in"
 
 
@@ -122,7 +124,9 @@ def main() -> None:
 
     server = FastMCP("plain", json_response=args.json, stateless_http=args.stateless)
     # The event needs a running loop only when it is waited for, so it may be made here.
-    add_tools(server, Counts())
+    counts = Counts()
+    add_tools(server, counts)
+    add_talking_tools(server, counts)
     if args.stdio:
         server.run("stdio")
         return
