@@ -87,6 +87,8 @@ pub(super) struct Question {
     /// The stream that it was given to.
     on: Option<ListenerId>,
     asked: u8,
+    /// Not to be asked yet.
+    held: bool,
     /// Dropped when the question is closed.
     _open: oneshot::Sender<()>,
 }
@@ -160,8 +162,8 @@ impl Desk {
         listener.attached = true;
         for question in inner.questions_for(id) {
             let (on, asked) = match inner.questions.get(&question) {
-                Some(question) => (question.on, question.asked),
-                None => continue,
+                Some(question) if !question.held => (question.on, question.asked),
+                _ => continue,
             };
             let unheard = match on {
                 None => true,
@@ -227,13 +229,18 @@ impl Desk {
         let running = inner.running.get_mut(&task).filter(|running| running.questions.len() < MAX_QUESTIONS)?;
         running.questions.push(id);
         let (request, session) = (request.clone(), Arc::clone(session));
-        inner.questions.insert(id, Question { task, request, session, ours, on: None, asked: 0, _open: open });
+        let question = Question { task, request, session, ours, on: None, asked: 0, held: true, _open: open };
+        inner.questions.insert(id, question);
         Some((id, closed))
     }
 
     /// Asks a question that was opened, if a stream is open, else when one is.
     pub(super) fn ask(&self, question: Uuid) {
-        self.inner.lock().ask(question);
+        let mut inner = self.inner.lock();
+        if let Some(question) = inner.questions.get_mut(&question) {
+            question.held = false;
+        }
+        inner.ask(question);
     }
 
     /// What the task waits for: the request that came last.
