@@ -81,7 +81,7 @@ for (const [stream, listen] of [
       assert.equal(asked.items.length, 2);
     });
 
-    test('that the client fails to answer is told to the server', async (t) => {
+    test('a failure of the client to answer is told to the server', async (t) => {
       const client = await connect(t, gate.url, { capabilities: ANSWERS_ALL, listen });
       // Without handlers the SDK refuses what it said that it could do.
       const { taskId } = await createTask(client, 'ask', { kinds: ['form', 'roots'] });
