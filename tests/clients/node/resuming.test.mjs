@@ -2,6 +2,7 @@
 // is lost, told twice or run twice.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { ElicitRequestSchema } from '@modelcontextprotocol/sdk/types.js';
 import { call, createTask, getResult, related } from './calls.mjs';
 import { connect, startServer, startTaskgateWith } from './kit.mjs';
 import { startProxy } from './proxy.mjs';
@@ -91,3 +92,23 @@ test('a question that comes while the stream is cut is asked when it is resumed'
   assert.deepEqual(await getResult(client, taskId), related(expected, taskId));
   assert.equal(asked.items.length, 1);
 });
+
+for (const [stream, request, listen] of [
+  ['tasks/result', /"tasks\/result"/, false],
+  ['the GET stream', /^GET /, true],
+]) {
+  test(`a question that was asked over ${stream} before the cut is answered after it`, async (t) => {
+    const { proxy, client } = await connectByProxy(t, { capabilities: ANSWERS_ALL, listen });
+    let asked = 0;
+    client.setRequestHandler(ElicitRequestSchema, async () => {
+      asked += 1;
+      if (asked === 1) await proxy.cut(request, /Who is there/);
+      return { action: 'accept', content: { name: 'Ada' } };
+    });
+    const { taskId } = await createTask(client, 'ask', { kinds: ['form'] });
+    const expected = { content: [{ type: 'text', text: ANSWERED.form }] };
+    assert.deepEqual(await getResult(client, taskId), related(expected, taskId));
+    // A stream that opens before the cut one is resumed may carry it once more.
+    assert.ok(asked <= 2, `asked ${asked} times`);
+  });
+}
