@@ -28,6 +28,11 @@ use crate::{
     upstream::{Server, http, stdio},
 };
 
+/// How long a child may take to end after its stdin was closed, and again after SIGTERM.
+const GRACE: Duration = Duration::from_secs(2);
+/// The same for `taskgate stdio`. Its client is likely to kill it 4 s after it has closed stdin, as the SDKs do.
+const WRAPPED_GRACE: Duration = Duration::from_millis(500);
+
 /// taskgate in front of HTTP clients, with its ports open, not yet serving.
 #[derive(Debug)]
 pub struct App {
@@ -83,7 +88,7 @@ impl App {
     pub async fn bind(config: Config) -> Result<Self, StartError> {
         let listener = listen(config.server.listen).await?;
         let address = listener.local_addr().unwrap_or(config.server.listen);
-        Ok(Self { house: House::build(config, address).await?, listener })
+        Ok(Self { house: House::build(config, address, GRACE).await?, listener })
     }
 
     /// The URLs of the endpoints, with the ports that were really opened.
@@ -128,7 +133,7 @@ impl Wrapper {
             return Err(StartError::SeveralUpstreams(config.upstreams.len()));
         }
         let address = config.server.listen;
-        Ok(Self(House::build(config, address).await?))
+        Ok(Self(House::build(config, address, WRAPPED_GRACE).await?))
     }
 
     /// What kills every child process at once, for an end of the process that waits for nothing.
@@ -154,7 +159,7 @@ impl Wrapper {
 }
 
 impl House {
-    async fn build(config: Config, address: SocketAddr) -> Result<Self, StartError> {
+    async fn build(config: Config, address: SocketAddr, grace: Duration) -> Result<Self, StartError> {
         let observer = Arc::<Observer>::default();
         let ready = Arc::new(AtomicBool::new(true));
         let admin = match config.server.admin {
@@ -166,7 +171,8 @@ impl House {
         };
         let store = MemoryStore::new(config.tasks.max_tasks_per_owner, config.tasks.max_tasks);
         let limits = Limits { max_waiters: config.tasks.max_waiters, max_outbox: config.server.max_outbox };
-        let upstreams: Vec<_> = config.upstreams.into_iter().map(upstream).collect::<Result<_, _>>()?;
+        let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, grace));
+        let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
         let server = config.server;
         let gate = Gate {
             hosts: Hosts::new(address, server.allowed_hosts, server.allowed_origins),
@@ -230,12 +236,12 @@ fn url(listener: &TcpListener) -> String {
     listener.local_addr().map_or_else(|error| error.to_string(), |address| format!("http://{address}"))
 }
 
-fn upstream(configured: config::Upstream) -> Result<gate::Upstream, StartError> {
+fn upstream(configured: config::Upstream, grace: Duration) -> Result<gate::Upstream, StartError> {
     let config::Upstream { path, sse_path, target, transport, process, native, status_notifications, policy } =
         configured;
     let server = match target {
         Target::Url(uri) => Server::Http(Box::new(http::Server::new(uri, transport).map_err(StartError::Upstream)?)),
-        Target::Command { program, args } => Server::Stdio(stdio::Server::new(program, args, process)),
+        Target::Command { program, args } => Server::Stdio(stdio::Server::new(program, args, process, grace)),
     };
     Ok(gate::Upstream { path, sse_path, server, native, status_notifications, policy })
 }

@@ -41,7 +41,7 @@ const WRITE_BYTES: usize = 16 * 1024 * 1024;
 const MAX_LOG_LINE: usize = 16 * 1024;
 /// How long a child that has ended is still listened to.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-/// How long a child may take to end after its stdin was closed, and again after SIGTERM.
+/// How long what is left to do after a child's end may take.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Who hears what a child says. Nothing here may wait: it holds up the reader.
@@ -87,6 +87,8 @@ pub(super) struct Child {
     last_words: Mutex<String>,
     started: Instant,
     initialized: AtomicBool,
+    /// Whether it did not end with its stdin and got a signal.
+    signalled: AtomicBool,
     /// Cancelled when the child is gone and its group with it.
     ended: CancellationToken,
     group: Group,
@@ -110,6 +112,7 @@ impl Child {
             last_words: Mutex::default(),
             started: Instant::now(),
             initialized: AtomicBool::new(false),
+            signalled: AtomicBool::new(false),
             ended: CancellationToken::new(),
             group: slot.group(),
             children,
@@ -167,9 +170,10 @@ impl Child {
         let child = Arc::clone(self);
         self.children.tasks.spawn(async move {
             for signal in [Signal::TERM, Signal::KILL] {
-                if timeout(GRACE, child.ended.cancelled()).await.is_ok() {
+                if timeout(child.children.grace, child.ended.cancelled()).await.is_ok() {
                     return;
                 }
+                child.signalled.store(true, Ordering::Release);
                 child.group.signal(signal);
             }
         });
@@ -241,11 +245,12 @@ impl Child {
 
     /// Ends what is left of the child and of all that it has started; says how it ended.
     async fn reap(&self, mut process: process::Child, mut words: JoinHandle<()>, slot: Slot) -> String {
-        let mut status = timeout(GRACE, process.wait()).await;
+        let grace = self.children.grace;
+        let mut status = timeout(grace, process.wait()).await;
         for signal in [Signal::TERM, Signal::KILL] {
             if status.is_err() {
                 self.group.signal(signal);
-                status = timeout(GRACE, process.wait()).await;
+                status = timeout(grace, process.wait()).await;
             }
         }
         // Whatever the command left behind in its group, and outside of it.
@@ -258,7 +263,7 @@ impl Child {
         drop(slot);
         let status = match status {
             Ok(Ok(status)) => {
-                *self.children.last_status.lock() = Some(status);
+                *self.children.last_status.lock() = Some(status).filter(|_| !self.signalled.load(Ordering::Acquire));
                 status.to_string()
             }
             Ok(Err(error)) => error.to_string(),

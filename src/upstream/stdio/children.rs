@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     process::{ExitStatus, Stdio},
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -37,7 +38,9 @@ pub(super) struct Children {
     /// The marks of the children that run, by their groups.
     running: Mutex<HashMap<Group, String>>,
     pub(super) backoff: Backoff,
-    /// How the last child to end ended.
+    /// How long a child may take to end after its stdin was closed, and again after SIGTERM.
+    pub(super) grace: Duration,
+    /// How the last child to end ended; `None` if it had to be told by a signal.
     pub(super) last_status: Mutex<Option<ExitStatus>>,
     /// What runs as long as a child does.
     pub(super) tasks: TaskTracker,
@@ -69,10 +72,11 @@ impl Drop for Slot {
 }
 
 impl Children {
-    pub(super) fn new(program: String, args: Vec<String>, process: Process) -> Arc<Self> {
+    pub(super) fn new(program: String, args: Vec<String>, process: Process, grace: Duration) -> Arc<Self> {
         let slots = Arc::new(Semaphore::new(process.max_children.min(Semaphore::MAX_PERMITS)));
         let (running, backoff, last_status) = (Mutex::default(), Backoff::default(), Mutex::default());
-        Arc::new(Self { program, args, process, slots, running, backoff, last_status, tasks: TaskTracker::new() })
+        let tasks = TaskTracker::new();
+        Arc::new(Self { program, args, process, slots, running, backoff, grace, last_status, tasks })
     }
 
     /// Starts a child when its turn has come; `ears` hears what it says.

@@ -14,7 +14,7 @@ mod strays {
     pub(super) fn kill(_marks: &[String]) {}
 }
 
-use std::{process::ExitStatus, sync::Arc};
+use std::{process::ExitStatus, sync::Arc, time::Duration};
 
 use self::{children::Children, link::OwnLink, shared::Shared};
 use super::{Failure, Inbound, Link};
@@ -29,11 +29,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that is started by `program` with `args` as `process` says, when the first session needs it.
+    /// A server that is started by `program` with `args` as `process` says, when the first session needs it. It may take
+    /// `grace` to end when its stdin was closed, and again after SIGTERM.
     #[must_use]
-    pub fn new(program: String, args: Vec<String>, process: Process) -> Self {
+    pub fn new(program: String, args: Vec<String>, process: Process, grace: Duration) -> Self {
         let shared = process.shared;
-        let children = Children::new(program, args, process);
+        let children = Children::new(program, args, process, grace);
         let shared = shared.then(|| Shared::new(Arc::clone(&children), shared::LINGER));
         Self { children, shared }
     }

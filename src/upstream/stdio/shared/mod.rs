@@ -201,7 +201,8 @@ mod tests {
 
     fn shared() -> Shared {
         let args = ["-c", SERVER].map(str::to_owned).to_vec();
-        Shared::new(Children::new("sh".to_owned(), args, Process::default()), LINGER)
+        let children = Children::new("sh".to_owned(), args, Process::default(), Duration::from_secs(2));
+        Shared::new(children, LINGER)
     }
 
     fn inbound() -> Inbound {
