@@ -25,11 +25,17 @@ class Client:
     tasks: ExperimentalClientFeatures
     hello: InitializeResult
     _listening: anyio.Event
+    _collecting: anyio.Event
 
     async def listening(self) -> None:
         """Waits until the GET stream is open: what a server sends on it before may be lost."""
         with anyio.fail_after(PATIENCE):
             await self._listening.wait()
+
+    async def collecting(self) -> None:
+        """Waits until a stream that answers `tasks/result` is open."""
+        with anyio.fail_after(PATIENCE):
+            await self._collecting.wait()
 
     async def call(self, name: str, **arguments: Any) -> CallToolResult:
         return await self.session.call_tool(name, arguments)
@@ -83,10 +89,13 @@ async def connect(target: Target, listen: bool = True, **callbacks: Any) -> Asyn
     Over HTTP it has a GET stream only if it listens.
     """
     listening = anyio.Event()
+    collecting = anyio.Event()
 
     async def note(response: httpx.Response) -> None:
         if response.request.method == "GET" and response.status_code == 200:
             listening.set()
+        if b'"tasks/result"' in response.request.content:
+            collecting.set()
 
     async with AsyncExitStack() as stack:
         if isinstance(target, str) and target.endswith("/sse"):
@@ -105,7 +114,7 @@ async def connect(target: Target, listen: bool = True, **callbacks: Any) -> Asyn
         session = ClientSession(streams[0], streams[1], timedelta(seconds=PATIENCE), **callbacks)
         await stack.enter_async_context(session)
         hello = await session.initialize()
-        yield Client(session, session.experimental, hello, listening)
+        yield Client(session, session.experimental, hello, listening, collecting)
 
 
 def text(result: CallToolResult) -> str:

@@ -30,6 +30,7 @@ async def test_progress_arrives_under_the_clients_token_until_the_end(gate, list
 
         async with anyio.create_task_group() as waiting:
             waiting.start_soon(collect)
+            await client.collecting()
             for step in range(1, STEPS + 1):
                 await client.call("advance", key=key)
                 await talk.until(lambda: len(talk.progress) == step)
