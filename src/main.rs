@@ -171,7 +171,9 @@ impl Signals {
                 _ = interrupt.recv() => "SIGINT",
             }
         };
-        tracing::info!(signal = next().await, "stopping");
+        // Waited for here: what stands in a log line is not done where that line is not logged.
+        let signal = next().await;
+        tracing::info!(signal, "stopping");
         stop.cancel();
         next().await;
     }

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     route::is_modern,
     session::{Next, Session, Source, Use},
+    upstream::{MAX_IN_FLIGHT, TooMany},
     wire::{Kind, Message, Method, RpcError},
 };
 
@@ -149,6 +150,9 @@ impl Channel {
         };
         let (gate, output) = (Arc::clone(&self.gate), self.output.clone());
         if message.kind() == Kind::Request {
+            if self.answers.len() >= MAX_IN_FLIGHT {
+                return self.say(RpcError::internal(TooMany.to_string()).to_response(Some(&id)));
+            }
             self.answers.push(Box::pin(async move {
                 match gate.request(&session, message, headers, false).await {
                     Ok(answer) => deliver(answer, &id, &output).await,

@@ -203,6 +203,13 @@ impl Desk {
         }
     }
 
+    /// What waits for the stream that gets a task's messages now.
+    pub(super) fn outbox(&self, task: TaskId) -> Option<Arc<Outbox<()>>> {
+        let inner = self.inner.lock();
+        let best = inner.best(task, inner.running.get(&task)?)?;
+        Some(Arc::clone(&inner.listeners[&best].outbox))
+    }
+
     /// Sends a notification of a change of state on the owner's GET stream, also while its connection is broken.
     pub(super) fn announce(&self, task: TaskId, notification: Message) {
         let inner = self.inner.lock();

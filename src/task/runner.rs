@@ -23,6 +23,8 @@ use crate::{
 const ENVELOPE: usize = 64 * 1024;
 /// When the answer that acknowledged a task is taken to be on its way at the latest.
 const ACKNOWLEDGED: Duration = Duration::from_secs(1);
+/// How long a reader may take for what a call told before its end; what is left then is not told any more.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 /// What a call gets before its cancellation is sent after it.
 const HEAD_START: Duration = Duration::from_millis(100);
 
@@ -164,6 +166,10 @@ impl Run {
     }
 
     async fn finish(&self, change: Change) {
+        // What the call told last comes before its end, and nothing after it.
+        if let Some(outbox) = self.engine.desk.outbox(self.id) {
+            let _ = tokio::time::timeout(LAST_WORDS, outbox.emptied()).await;
+        }
         self.engine.finish(self.owner(), self.id, change).await;
     }
 

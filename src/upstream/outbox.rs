@@ -8,6 +8,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::wire::{Kind, Message, Method};
 
@@ -17,6 +18,8 @@ pub struct Outbox<E> {
     /// How many bytes may wait before messages are dropped.
     capacity: usize,
     state: Mutex<State<E>>,
+    /// Told when the reader has taken what waits.
+    emptied: Notify,
 }
 
 #[derive(Debug)]
@@ -75,7 +78,7 @@ impl<E> Outbox<E> {
             readers: 0,
             reader: None,
         };
-        Self { capacity, state: Mutex::new(state) }
+        Self { capacity, state: Mutex::new(state), emptied: Notify::new() }
     }
 
     /// Queues a message. When full, progress goes first, oldest first, then log messages, then other notifications,
@@ -132,6 +135,17 @@ impl<E> Outbox<E> {
         before - state.queue.len()
     }
 
+    /// Waits until nothing waits for the reader.
+    pub async fn emptied(&self) {
+        loop {
+            let emptied = self.emptied.notified();
+            if self.state.lock().queue.is_empty() {
+                return;
+            }
+            emptied.await;
+        }
+    }
+
     /// Counts a stream that delivers what waits here, as long as the returned value lives.
     pub fn attach(self: &Arc<Self>) -> Attached<E> {
         self.state.lock().readers += 1;
@@ -154,6 +168,9 @@ impl<E> Outbox<E> {
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Item<E>>> {
         let mut state = self.state.lock();
         if let Some(message) = state.pop() {
+            if state.queue.is_empty() {
+                self.emptied.notify_waiters();
+            }
             return Poll::Ready(Some(Item::Message(message)));
         }
         match std::mem::replace(&mut state.end, End::Delivered) {

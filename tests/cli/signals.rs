@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use tokio::net::TcpStream;
 
-use crate::kit::{Binary, Client, Upstream, eventually};
+use crate::kit::{Binary, Client, Upstream, Wrapped, eventually};
 
 async fn serving(upstream: &Upstream) -> (Binary, Client) {
     let args = ["serve", "--upstream", &upstream.url(), "--listen", "127.0.0.1:0"];
@@ -99,4 +99,13 @@ async fn a_second_signal_ends_it_at_once() {
         assert_eq!(taskgate.end().await.code, Some(1), "{second:?}");
         drop(delete);
     }
+}
+
+#[tokio::test]
+async fn a_log_without_signals_in_it_still_waits_for_them() {
+    let upstream = Upstream::json().await;
+    let mut taskgate = Wrapped::start(&["--log", "error", "--upstream", &upstream.url()]);
+    assert!(taskgate.initialize().await["result"].is_object());
+    taskgate.signal(Signal::TERM);
+    assert_eq!(taskgate.end().await.0, Some(0));
 }

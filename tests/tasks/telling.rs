@@ -130,6 +130,19 @@ async fn no_progress_comes_after_the_end_of_the_task() {
 }
 
 #[tokio::test]
+async fn what_a_call_told_last_comes_before_its_end() {
+    let house = house("").await;
+    let mut listener = house.client.get_stream().await;
+    for _ in 0..20 {
+        let (id, slow) = house.task().await;
+        slow.progress(1).await;
+        slow.result(r#"{"content":[]}"#).await;
+        assert_eq!(listener.message().await, progress(1, &id));
+        assert_eq!(listener.message().await["params"]["status"], "completed");
+    }
+}
+
+#[tokio::test]
 async fn log_messages_of_a_call_name_its_task_on_the_stream_that_waits_for_the_result_too() {
     let house = house("").await;
     let (id, slow) = house.task().await;

@@ -120,3 +120,19 @@ async fn a_modern_client_falls_back_to_a_session() {
     assert!(probe["error"]["code"].is_i64(), "{probe}");
     assert!(client.initialize().await["result"].is_object());
 }
+
+#[tokio::test]
+async fn requests_beyond_what_may_be_in_flight_are_refused_and_others_are_still_heard() {
+    let upstream = Upstream::json().await;
+    let mut client = Wrapped::connect(&["--upstream", &upstream.url()]).await;
+    let mut last = 0;
+    for _ in 0..1025 {
+        last = client.ask("tools/call", json!({ "name": "slow" })).await;
+    }
+    let refused = client.until(|message| message["id"] == last).await;
+    let why = refused["error"]["message"].as_str().unwrap();
+    assert!(why.contains("1024 requests in flight"), "{why}");
+    let cancelled = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 2 } });
+    client.write(&cancelled.to_string()).await;
+    upstream.wait_for_message("notifications/cancelled").await;
+}
