@@ -244,7 +244,9 @@ impl Exchanges {
         let shared = match self.open.lock().get_mut(&number) {
             Some(open) => {
                 if let (Kind::Request, Some(id)) = (message.kind(), message.id()) {
-                    open.asked.truncate(MAX_ASKED - 1);
+                    if open.asked.len() == MAX_ASKED {
+                        open.asked.remove(0);
+                    }
                     open.asked.push(id.into());
                 }
                 Arc::clone(&open.shared)
@@ -327,5 +329,22 @@ impl Exchanges {
     #[must_use]
     pub fn is_open(&self, number: u64) -> bool {
         self.open.lock().contains_key(&number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_what_the_upstream_has_asked_the_newest_is_remembered() {
+        let exchanges = Exchanges::new(1 << 20, Arc::default());
+        let exchange = exchanges.begin(None, Purpose::Background).expect("room");
+        for id in 0..=MAX_ASKED {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"roots/list"}}"#);
+            assert!(exchanges.push(exchange.number, Message::parse(text.into()).expect("valid")).is_none());
+        }
+        let asked = |id: usize| exchanges.asked(&id.to_string());
+        assert_eq!((asked(0), asked(MAX_ASKED - 1), asked(MAX_ASKED)), (None, Some(1), Some(1)));
     }
 }
