@@ -25,7 +25,13 @@ impl Gate {
             Some(id) => {
                 let resumed = id.to_str().ok().and_then(|id| session.streams().resume(id));
                 let lost = session.is_lost();
-                resumed.ok_or_else(if lost { Refusal::unknown_session } else { Refusal::unknown_event })?
+                let connection =
+                    resumed.ok_or_else(if lost { Refusal::unknown_session } else { Refusal::unknown_event })?;
+                if !lost {
+                    // The upstream may have refused its GET stream with the headers that the client had before.
+                    session.listen_upstream(end_to_end(headers));
+                }
+                connection
             }
             None if session.is_lost() => return Err(Refusal::unknown_session()),
             None => {

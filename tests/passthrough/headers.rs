@@ -101,3 +101,36 @@ async fn clients_of_both_http_versions_share_a_server() {
     assert_eq!(new.ask("ping", json!({})).await, json!({}));
     assert_eq!(old.ask("ping", json!({})).await, json!({}));
 }
+
+#[tokio::test]
+async fn a_client_that_resumes_its_get_stream_with_better_headers_opens_the_upstreams() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect(&gate.url).await;
+    upstream.held("GET").await.status(401, &[], "");
+    let mut listener = client.get_stream().await;
+    let primer = listener.next_of_any_kind().await.unwrap();
+    drop(listener);
+    let resuming = client.with("last-event-id", &primer.id.unwrap());
+    // The refusal may be on its way still when the client comes back for the first time.
+    let to_listener = async {
+        loop {
+            let held = upstream.held("GET").await;
+            if held.seen.header("authorization") == "Bearer new" {
+                return held.sse();
+            }
+            held.status(401, &[], "");
+        }
+    };
+    let better = resuming.with("authorization", "Bearer new");
+    let coming_back = async {
+        loop {
+            drop(better.get_stream().await);
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        _ = to_listener => {}
+        () = coming_back => {}
+    }
+}
