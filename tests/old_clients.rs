@@ -3,6 +3,8 @@
 
 mod kit;
 
+use std::time::Duration;
+
 use http::Method;
 use serde_json::{Value, json};
 
@@ -147,4 +149,20 @@ async fn there_are_no_more_streams_than_sessions_may_be() {
     assert_eq!((status, code), (503, -32603));
     assert!(message.contains("max_sessions = 1"), "{message}");
     drop(first);
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_cannot_go_on_to_ask() {
+    let (_upstream, gate) = house().await;
+    let old = Old::connect(&gate, "2025-11-25").await;
+    // Held open, and read no further.
+    let _stream = old.stream;
+    let id = "x".repeat(1 << 20);
+    let request = json!({ "jsonrpc": "2.0", "id": id, "method": "tasks/list" }).to_string();
+    let mut taken = 0;
+    while tokio::time::timeout(Duration::from_secs(1), old.messages.post(request.clone())).await.is_ok() {
+        taken += 1;
+        // What the channel may hold either way, and what the system keeps on the way.
+        assert!(taken < 100);
+    }
 }

@@ -153,6 +153,11 @@ impl Channel {
             if self.answers.len() >= MAX_IN_FLIGHT {
                 return self.say(RpcError::internal(TooMany.to_string()).to_response(Some(&id)));
             }
+            if output.capacity() == 0 {
+                // Answers wait here, with nothing to bound their bytes: a client that reads none must not go on to ask.
+                let output = output.clone();
+                self.now = Some(Box::pin(async move { drop(output.reserve().await) }));
+            }
             self.answers.push(Box::pin(async move {
                 match gate.request(&session, message, headers, false).await {
                     Ok(answer) => deliver(answer, &id, &output).await,
