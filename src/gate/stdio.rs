@@ -1,6 +1,6 @@
 //! A client on stdin and stdout (revision 2025-11-25, "stdio"): a message is a line.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -8,6 +8,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader},
     sync::mpsc,
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{Gate, channel::Incoming};
 use crate::{
@@ -17,6 +18,9 @@ use crate::{
         depth::{MAX_DEPTH, nests_too_deep},
     },
 };
+
+/// How long each message may still take to be read once the client has closed its end, or the process stops.
+const LAST_LINES: Duration = Duration::from_secs(3);
 
 impl Gate {
     /// Serves the client behind `input` and `output`, until it closes `input` or `stop` resolves; then ends its session.
@@ -28,13 +32,19 @@ impl Gate {
         stop: impl Future<Output = ()>,
     ) {
         let (ends, serving) = self.channel(upstream, None);
-        let reading = tokio::spawn(read(input, self.max_body, ends.input));
-        let gate = Arc::clone(self);
+        let ending = CancellationToken::new();
+        let (max, at_the_end) = (self.max_body, ending.clone().drop_guard());
+        let reading = tokio::spawn(async move {
+            read(input, max, ends.input).await;
+            drop(at_the_end);
+        });
+        let (gate, writing) = (Arc::clone(self), write(output, ends.output, ending.clone()));
         let serving = async move {
             let mut serving = std::pin::pin!(serving);
             tokio::select! {
-                () = &mut serving => {}
+                () = &mut serving => ending.cancel(),
                 () = stop => {
+                    ending.cancel();
                     gate.end_all().await;
                     serving.await;
                 }
@@ -42,7 +52,7 @@ impl Gate {
             gate.end_all().await;
             gate.upstreams_ended().await;
         };
-        tokio::join!(serving, write(output, ends.output));
+        tokio::join!(serving, writing);
         reading.abort();
     }
 }
@@ -75,12 +85,19 @@ pub(super) fn parse(document: Bytes) -> Result<Message, RpcError> {
     Message::parse(document).map_err(RpcError::from)
 }
 
-/// Writes each message as a line, as long as somebody reads.
-async fn write(mut output: impl AsyncWrite + Unpin, mut outgoing: mpsc::Receiver<Bytes>) {
+/// Writes each message as a line, as long as somebody reads. From `ending` on nobody may do so any more, which must not
+/// keep the process.
+async fn write(mut output: impl AsyncWrite + Unpin, mut outgoing: mpsc::Receiver<Bytes>, ending: CancellationToken) {
     while let Some(document) = outgoing.recv().await {
         let line = lines::one_line(document);
-        if lines::write(&mut output, &line).await.is_err() || output.flush().await.is_err() {
-            return;
+        let writing = async { lines::write(&mut output, &line).await.is_ok() && output.flush().await.is_ok() };
+        let unread = async {
+            ending.cancelled().await;
+            tokio::time::sleep(LAST_LINES).await;
+        };
+        tokio::select! {
+            written = writing => if !written { return },
+            () = unread => return,
         }
     }
 }

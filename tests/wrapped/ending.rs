@@ -113,3 +113,27 @@ async fn several_upstreams_cannot_be_wrapped() {
     assert!(ended.stderr.contains("stdio serves one upstream, but the configuration has 2"), "{}", ended.stderr);
     assert_eq!(ended.stdout, "");
 }
+
+#[tokio::test]
+async fn a_client_that_does_not_read_any_more_does_not_keep_it() {
+    for end in [Wrapped::close, |client: &mut Wrapped| client.signal(Signal::TERM)] {
+        let children = Children::new(Script::default());
+        let mut client = Wrapped::connect(&args(&children)).await;
+        // More than a pipe holds.
+        let id = "x".repeat(200_000);
+        client.write(&json!({ "jsonrpc": "2.0", "id": id, "method": "tasks/list" }).to_string()).await;
+        end(&mut client);
+        let (code, log) = client.end().await;
+        assert_eq!(code, Some(0), "{log}");
+    }
+}
+
+#[tokio::test]
+async fn a_quiet_log_is_no_reason_to_end() {
+    for level in ["warn", "error", "off"] {
+        let children = Children::new(Script::default());
+        let mut client = Wrapped::connect(&[&["--log", level], &args(&children)[..]].concat()).await;
+        client.close();
+        assert_eq!(client.end().await.0, Some(0), "{level}");
+    }
+}
