@@ -5,7 +5,7 @@ mod kit;
 
 use http::Method;
 use kit::{
-    Bad, Binary, Client, Gate, SMALL, Stalled, TINY,
+    Bad, Binary, Client, Gate, SMALL, Stalled, TINY, Upstream,
     bad::{DONE, PROGRESS, Step, end, event, stream},
     eventually, within,
 };
@@ -171,4 +171,33 @@ async fn an_outbox_of_tiny_messages_costs_no_more_than_one_of_large_ones() {
     bad.ended("flood", FEW).await;
     let grown = taskgate.peak_memory() - before;
     assert!(grown < FEW * COST, "{} KiB for each", grown / FEW / 1024);
+}
+
+#[tokio::test]
+async fn questions_that_there_was_no_room_for_are_asked_when_the_client_has_read_the_others() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect_as(&gate.url, "2025-11-25", json!({ "elicitation": {} })).await;
+    let id = client.create_id("slow").await;
+    let slow = upstream.held("slow").await.sse();
+    let mut listener = Stalled::open(&client, Method::GET, "", SMALL).await;
+    // More than the outbox and the system hold.
+    let (count, filler) = (12, "x".repeat(700 * 1024));
+    for number in 0..count {
+        let params = json!({ "message": format!("{number}.{filler}"), "requestedSchema": {} });
+        let question = json!({ "jsonrpc": "2.0", "id": number, "method": "elicitation/create", "params": params });
+        slow.event(&question.to_string()).await;
+        let asked = format!("Input required: {number}.");
+        client.until_task(&id, |task| task["statusMessage"].as_str().unwrap_or("").starts_with(&asked)).await;
+    }
+    let (mut text, last) = (Vec::new(), format!("\"{}.", count - 1));
+    within(PATIENCE, async {
+        // Only what has just come is searched.
+        while memchr::memmem::find(&text, last.as_bytes()).is_none() {
+            let seen = text.len().saturating_sub(last.len());
+            text.drain(..seen);
+            listener.read(&mut text).await;
+        }
+    })
+    .await;
 }

@@ -71,6 +71,8 @@ impl Source for Feed {
                 }
                 Poll::Ready(Some(Item::Silence | Item::Pause(_))) => {}
                 Poll::Ready(Some(Item::End(())) | None) => return Poll::Ready(None),
+                // What there was no room for is asked when the client has read the rest.
+                Poll::Pending if self.outbox.has_refused() => self.engine.desk.attached(self.id, true),
                 Poll::Pending => break,
             }
         }

@@ -27,6 +27,8 @@ struct State<E> {
     queue: VecDeque<Message>,
     bytes: usize,
     end: End<E>,
+    /// A message was refused, see [`Outbox::has_refused`].
+    refused: bool,
     silent: bool,
     pause: Option<Duration>,
     /// How many streams deliver what waits here; at most one, but for a moment.
@@ -73,6 +75,7 @@ impl<E> Outbox<E> {
             queue: VecDeque::new(),
             bytes: 0,
             end: End::Open,
+            refused: false,
             silent: false,
             pause: None,
             readers: 0,
@@ -97,6 +100,7 @@ impl<E> Outbox<E> {
                 if let Some(last) = state.queue.pop_back() {
                     state.bytes -= cost(&last);
                 }
+                state.refused = true;
                 return Pushed::Full;
             }
         }
@@ -144,6 +148,11 @@ impl<E> Outbox<E> {
             }
             emptied.await;
         }
+    }
+
+    /// Whether a message was refused since the last call, because there was no room.
+    pub fn has_refused(&self) -> bool {
+        std::mem::take(&mut self.state.lock().refused)
     }
 
     /// Counts a stream that delivers what waits here, as long as the returned value lives.
