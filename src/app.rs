@@ -142,19 +142,19 @@ impl Wrapper {
     }
 
     /// Serves the client until it closes `input`, its server has ended, or `stop` resolves; then ends its session. Returns
-    /// how the child process ended, if there was one.
+    /// how the child process ended, if there was one, and whether the client got the session that it wanted.
     pub async fn run(
         self,
         input: impl AsyncRead + Send + Unpin + 'static,
         output: impl AsyncWrite + Unpin,
         stop: impl Future<Output = ()>,
-    ) -> Option<ExitStatus> {
+    ) -> (Option<ExitStatus>, bool) {
         let Self(mut house) = self;
         let _keepers = house.keep();
-        house.gate.stdio(0, input, output, stop).await;
+        let served = house.gate.stdio(0, input, output, stop).await;
         let status = house.gate.upstreams[0].server.exit_status();
         house.killer()();
-        status
+        (status, served)
     }
 }
 

@@ -111,7 +111,12 @@ async fn wrap(arguments: Stdio) -> ExitCode {
     let (signals, kill, stop) = (Signals::listen(), wrapper.killer(), CancellationToken::new());
     let running = wrapper.run(tokio::io::stdin(), tokio::io::stdout(), stop.clone().cancelled_owned());
     tokio::select! {
-        status = running => status.map_or(ExitCode::SUCCESS, fate),
+        ended = running => match ended {
+            (Some(status), _) => fate(status),
+            (None, true) => ExitCode::SUCCESS,
+            // The server could not be started or reached.
+            (None, false) => ExitCode::FAILURE,
+        },
         () = signals.hurry(stop) => at_once(kill),
     }
 }

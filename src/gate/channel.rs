@@ -1,12 +1,20 @@
 //! A client on one channel, as over stdio and over the 2024-11-05 HTTP+SSE transport: all that it sends comes in one after
 //! the other, and all that it is sent goes out one after the other. The session lives as long as the channel.
 
-use std::{collections::VecDeque, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use http::HeaderMap;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     Gate,
@@ -17,7 +25,7 @@ use crate::{
     route::is_modern,
     session::{Next, Session, Source, Use},
     upstream::{MAX_IN_FLIGHT, TooMany},
-    wire::{Kind, Message, Method, RpcError},
+    wire::{Kind, Message, Method, RpcError, object::Members},
 };
 
 /// How many messages may wait in either direction; the outboxes behind are bounded in bytes.
@@ -61,18 +69,47 @@ struct Channel {
     now: Option<Work>,
     /// Answers under way.
     answers: FuturesUnordered<Work>,
+    /// What ends each wait for the result of a task, by the raw id of the request.
+    waits: Waits,
     /// What the server sends of itself.
     listening: Option<Work>,
+    /// No session has come about, though the client wanted one.
+    refused: bool,
+}
+
+/// Requests that wait for a task, which the client may cancel; calls are cancelled by their exchanges.
+#[derive(Clone, Default)]
+struct Waits(Arc<Mutex<HashMap<Box<str>, CancellationToken>>>);
+
+impl Waits {
+    fn begin(&self, id: &str) -> CancellationToken {
+        let token = CancellationToken::new();
+        self.0.lock().insert(id.into(), token.clone());
+        token
+    }
+
+    fn end(&self, id: &str) {
+        self.0.lock().remove(id);
+    }
+
+    /// Ends the wait that a `notifications/cancelled` names.
+    fn cancel(&self, cancelled: &Message) {
+        let params = cancelled.params().and_then(|params| Members::parse(params).ok());
+        if let Some(token) = params.and_then(|params| self.0.lock().remove(params.get("requestId")?)) {
+            token.cancel();
+        }
+    }
 }
 
 impl Gate {
     /// Opens a channel to an upstream, and the work that serves it until the client closes it, or does not read any more,
-    /// or the session has ended and no task is left in it to be asked for.
+    /// or the session has ended and no task is left in it to be asked for. The work tells whether the client got the
+    /// session that it wanted, if it wanted one.
     pub fn channel(
         self: &Arc<Self>,
         upstream: usize,
         principal: Option<Arc<str>>,
-    ) -> (Ends, impl Future<Output = ()> + Send + use<>) {
+    ) -> (Ends, impl Future<Output = bool> + Send + use<>) {
         let (input, incoming) = mpsc::channel(QUEUE);
         let (output, outgoing) = mpsc::channel(QUEUE);
         let channel = Channel {
@@ -84,14 +121,16 @@ impl Gate {
             opening: None,
             now: None,
             answers: FuturesUnordered::new(),
+            waits: Waits::default(),
             listening: None,
+            refused: false,
         };
         (Ends { input, output: outgoing }, channel.serve(incoming))
     }
 }
 
 impl Channel {
-    async fn serve(mut self, mut incoming: mpsc::Receiver<Incoming>) {
+    async fn serve(mut self, mut incoming: mpsc::Receiver<Incoming>) -> bool {
         let (mut waiting, mut open) = (VecDeque::new(), true);
         loop {
             // A request is on its way before the next message is taken in, which may cancel it.
@@ -125,6 +164,7 @@ impl Channel {
         if let Some(session) = self.session.take() {
             self.gate.end(session.get(), HeaderMap::new(), "client").await;
         }
+        !self.refused
     }
 
     fn take(&mut self, incoming: Incoming) {
@@ -158,13 +198,25 @@ impl Channel {
                 let output = output.clone();
                 self.now = Some(Box::pin(async move { drop(output.reserve().await) }));
             }
+            let wait = (message.method() == Method::TasksResult).then(|| self.waits.begin(&id));
+            let waits = self.waits.clone();
             self.answers.push(Box::pin(async move {
-                match gate.request(&session, message, headers, false).await {
-                    Ok(answer) => deliver(answer, &id, &output).await,
-                    Err(refusal) => drop(output.send(refusal.answering(Some(&id)).into_document()).await),
+                let answering = async {
+                    match gate.request(&session, message, headers, false).await {
+                        Ok(answer) => deliver(answer, &id, &output).await,
+                        Err(refusal) => drop(output.send(refusal.answering(Some(&id)).into_document()).await),
+                    }
+                };
+                match wait {
+                    Some(token) => drop(token.run_until_cancelled(answering).await),
+                    None => answering.await,
                 }
+                waits.end(&id);
             }));
         } else {
+            if message.method() == Method::Cancelled {
+                self.waits.cancel(&message);
+            }
             self.now = Some(Box::pin(async move { drop(gate.accept(&session, message, headers).await) }));
         }
     }
@@ -185,9 +237,13 @@ impl Channel {
             Ok((session, answer)) => {
                 self.listening = Some(Box::pin(pump(self.gate.engine.listener(&session), output.clone())));
                 self.session = Some(session.hold());
+                self.refused = false;
                 answer
             }
-            Err(whole) => whole.into(),
+            Err(whole) => {
+                self.refused = true;
+                whole.into()
+            }
         };
         self.now = Some(Box::pin(async move { deliver(answer, &id, &output).await }));
     }

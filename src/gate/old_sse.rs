@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming as Body;
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::SendTimeoutError};
 use uuid::Uuid;
 
 use super::{
@@ -129,7 +129,10 @@ impl Gate {
         }
         let message = Message::parse(body).map_err(Refusal::malformed)?;
         let incoming = Incoming { message: Ok(message), headers: end_to_end(headers) };
-        input.send_timeout(incoming, INPUT_TIMEOUT).await.map_err(|_| Refusal::unknown_session())?;
+        input.send_timeout(incoming, INPUT_TIMEOUT).await.map_err(|error| match error {
+            SendTimeoutError::Timeout(_) => Refusal::busy(),
+            SendTimeoutError::Closed(_) => Refusal::unknown_session(),
+        })?;
         let mut response = Response::new(Bytes::from_static(b"Accepted").into());
         *response.status_mut() = StatusCode::ACCEPTED;
         Ok(response)

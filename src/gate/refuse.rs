@@ -156,6 +156,12 @@ impl Refusal {
         Self { error, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "max_sessions", "") }
     }
 
+    /// 503 for a message behind others that the client does not let go on.
+    pub(super) fn busy() -> Self {
+        let message = "limit reached: earlier messages of this session still wait; read its stream and try again";
+        Self { error: RpcError::internal(message), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "") }
+    }
+
     /// 404, section "Session Management" 3.
     pub(super) fn unknown_session() -> Self {
         let message = "Session not found: it has ended or never was; start a new one with initialize";

@@ -24,13 +24,14 @@ const LAST_LINES: Duration = Duration::from_secs(3);
 
 impl Gate {
     /// Serves the client behind `input` and `output`, until it closes `input` or `stop` resolves; then ends its session.
+    /// Returns whether the client got the session that it wanted.
     pub async fn stdio(
         self: &Arc<Self>,
         upstream: usize,
         input: impl AsyncRead + Send + Unpin + 'static,
         output: impl AsyncWrite + Unpin,
         stop: impl Future<Output = ()>,
-    ) {
+    ) -> bool {
         let (ends, serving) = self.channel(upstream, None);
         let ending = CancellationToken::new();
         let (max, at_the_end) = (self.max_body, ending.clone().drop_guard());
@@ -41,19 +42,24 @@ impl Gate {
         let (gate, writing) = (Arc::clone(self), write(output, ends.output, ending.clone()));
         let serving = async move {
             let mut serving = std::pin::pin!(serving);
-            tokio::select! {
-                () = &mut serving => ending.cancel(),
+            let served = tokio::select! {
+                served = &mut serving => {
+                    ending.cancel();
+                    served
+                }
                 () = stop => {
                     ending.cancel();
                     gate.end_all().await;
-                    serving.await;
+                    serving.await
                 }
-            }
+            };
             gate.end_all().await;
             gate.upstreams_ended().await;
+            served
         };
-        tokio::join!(serving, writing);
+        let (served, ()) = tokio::join!(serving, writing);
         reading.abort();
+        served
     }
 }
 

@@ -231,8 +231,15 @@ impl Streams {
     fn keep(&self, stream: Arc<Stream>, number: u64) {
         let mut over = Vec::new();
         let mut table = self.table.lock();
-        let superseded = stream.state.lock().connection != number;
+        let (superseded, finished, bytes) = {
+            let state = stream.state.lock();
+            (state.connection != number, state.source.is_none(), state.bytes)
+        };
         if superseded || table.delivering.remove(&stream.number).is_none() {
+            return;
+        }
+        // One that was delivered to its end is kept in case that was lost, and not for any price.
+        if finished && bytes > 4 * self.ring {
             return;
         }
         table.kept.push_back((Instant::now(), stream));
@@ -330,8 +337,13 @@ impl State {
         let event = sse::encode(document, Some(self.id(beginning)));
         self.bytes += SENT + event.len();
         self.sent.push_back(Sent { number: self.last, question, event: event.clone() });
-        while self.bytes > ring && self.sent.len() > 1 {
-            self.bytes -= self.sent.pop_front().map_or(0, |sent| SENT + sent.event.len());
+        let newest = self.last;
+        while self.bytes > ring {
+            // An open question is not replaced by anything that comes later.
+            let asks = |question| self.source.as_ref().is_some_and(|source| source.still_asks(question));
+            let may_go = |sent: &Sent| sent.number != newest && !sent.question.is_some_and(asks);
+            let Some(oldest) = self.sent.iter().position(may_go) else { break };
+            self.bytes -= self.sent.remove(oldest).map_or(0, |sent| SENT + sent.event.len());
         }
         event
     }

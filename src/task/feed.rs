@@ -5,8 +5,10 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
+use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use super::{
@@ -20,6 +22,9 @@ use crate::{
     upstream::{Attached, Item, Outbox},
     wire::{Kind, Parts},
 };
+
+/// How long a client that has been asked something may take to come back before another of its streams is tried.
+const COMES_BACK: Duration = Duration::from_secs(5);
 
 /// The response at the end of a stream.
 pub(super) type Response = Pin<Box<dyn Future<Output = Parts> + Send>>;
@@ -97,7 +102,17 @@ impl Source for Feed {
     fn detached(&mut self) {
         self.reader = None;
         self.response = None;
-        self.engine.desk.detached(self.id);
+        if self.engine.desk.detached(self.id)
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let (engine, id) = (Arc::downgrade(&self.engine), self.id);
+            runtime.spawn(async move {
+                tokio::time::sleep(COMES_BACK).await;
+                if let Some(engine) = engine.upgrade() {
+                    engine.desk.stays_away(id);
+                }
+            });
+        }
     }
 
     fn still_asks(&self, question: Uuid) -> bool {

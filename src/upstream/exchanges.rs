@@ -34,6 +34,9 @@ pub const MAX_IN_FLIGHT: usize = 1024;
 /// How many of the upstream's own requests in the course of one exchange are remembered.
 const MAX_ASKED: usize = 64;
 
+/// How long a reader that is behind may take for what waits, where more must not be dropped.
+const READING: Duration = Duration::from_secs(2);
+
 /// How an exchange ends: with the upstream's response, or without one.
 pub type Ending = Result<Answer, Failure>;
 
@@ -259,6 +262,15 @@ impl Exchanges {
             Pushed::Full => self.end(number, Err(Failure::ClientTooSlow)),
         }
         None
+    }
+
+    /// Waits for room for a request of the upstream in the course of an exchange, as long as it makes sense: a burst of
+    /// requests is no sign that nobody reads.
+    pub async fn room_for(&self, number: u64, request: &Message) {
+        let shared = self.open.lock().get(&number).map(|open| Arc::clone(&open.shared));
+        if let Some(shared) = shared.filter(|shared| !shared.outbox.has_room_for(request)) {
+            let _ = tokio::time::timeout(READING, shared.outbox.emptied()).await;
+        }
     }
 
     /// Ends an exchange. An ending for an unknown number, late or invented, is counted and dropped.

@@ -139,6 +139,12 @@ impl<E> Outbox<E> {
         before - state.queue.len()
     }
 
+    /// Whether there is room for a message, where nothing is dropped for it.
+    pub fn has_room_for(&self, message: &Message) -> bool {
+        let state = self.state.lock();
+        state.queue.is_empty() || state.bytes + cost(message) <= self.capacity
+    }
+
     /// Waits until nothing waits for the reader.
     pub async fn emptied(&self) {
         loop {
@@ -170,16 +176,22 @@ impl<E> Outbox<E> {
     pub fn take(&self) -> Option<Message> {
         let mut state = self.state.lock();
         state.reader = None;
-        state.pop()
+        self.pop(&mut state)
+    }
+
+    fn pop(&self, state: &mut State<E>) -> Option<Message> {
+        let message = state.queue.pop_front()?;
+        state.bytes -= cost(&message);
+        if state.queue.is_empty() {
+            self.emptied.notify_waiters();
+        }
+        Some(message)
     }
 
     /// The next item; `None` once the end has been delivered.
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Item<E>>> {
         let mut state = self.state.lock();
-        if let Some(message) = state.pop() {
-            if state.queue.is_empty() {
-                self.emptied.notify_waiters();
-            }
+        if let Some(message) = self.pop(&mut state) {
             return Poll::Ready(Some(Item::Message(message)));
         }
         match std::mem::replace(&mut state.end, End::Delivered) {
@@ -240,12 +252,6 @@ impl<E> State<E> {
             }
             !drop
         });
-    }
-
-    fn pop(&mut self) -> Option<Message> {
-        let message = self.queue.pop_front()?;
-        self.bytes -= cost(&message);
-        Some(message)
     }
 
     fn wake(&mut self) {

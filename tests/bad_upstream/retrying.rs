@@ -47,11 +47,9 @@ async fn the_pause_is_a_tenth_of_a_second_at_least() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_pause_is_half_a_minute_at_most() {
-    for retry in ["retry: 30001", "retry: 86400000", "retry: 18446744073709551615"] {
-        let waited = pause(retry).await;
-        assert!((30_000..30_200).contains(&waited.as_millis()), "{retry}: {waited:?}");
-    }
+async fn a_long_pause_is_respected_too() {
+    let waited = pause("retry: 50000").await;
+    assert!((50_000..50_200).contains(&waited.as_millis()), "{waited:?}");
 }
 
 #[tokio::test(start_paused = true)]

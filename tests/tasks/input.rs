@@ -8,19 +8,19 @@ use crate::kit::{Client, Gate, Sse, Stream, Upstream, status_of};
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 
 /// A task that runs, and the stream on which its server can ask.
-struct House {
-    upstream: Upstream,
-    gate: Gate,
-    client: Client,
-    id: String,
-    slow: Sse,
+pub(super) struct House {
+    pub(super) upstream: Upstream,
+    pub(super) gate: Gate,
+    pub(super) client: Client,
+    pub(super) id: String,
+    pub(super) slow: Sse,
 }
 
-async fn house() -> House {
+pub(super) async fn house() -> House {
     house_with("").await
 }
 
-async fn house_with(toml: &str) -> House {
+pub(super) async fn house_with(toml: &str) -> House {
     let upstream = Upstream::sse().await;
     let gate = Gate::with(&upstream, toml).await;
     let able = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
@@ -31,36 +31,36 @@ async fn house_with(toml: &str) -> House {
 }
 
 impl House {
-    async fn asks(&self, id: &str, message: &str) {
+    pub(super) async fn asks(&self, id: &str, message: &str) {
         let params = json!({ "message": message, "requestedSchema": { "type": "object", "properties": {} } });
         let request = json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params });
         self.slow.event(&request.to_string()).await;
     }
 
-    async fn waiting(&self) -> Stream {
+    pub(super) async fn waiting(&self) -> Stream {
         let mut waiting = self.client.stream("tasks/result", json!({ "taskId": self.id }));
         waiting.head().await;
         waiting
     }
 
     /// The answer that the server gets to its question `id`.
-    async fn answer_to(&self, id: &str) -> Value {
+    pub(super) async fn answer_to(&self, id: &str) -> Value {
         self.upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == id).await.json()
     }
 
-    async fn accept(&self, question: &Value) {
+    pub(super) async fn accept(&self, question: &Value) {
         let result = json!({ "action": "accept", "content": {}, "_meta": { RELATED: { "taskId": self.id } } });
         assert_eq!(self.client.respond(&question["id"], result).await, 202);
     }
 
-    async fn completes(self) {
+    pub(super) async fn completes(self) {
         self.slow.result(r#"{"content":[]}"#).await;
         self.client.until(&self.id, "completed").await;
     }
 }
 
 /// The next request of the server, other messages skipped.
-async fn question(stream: &mut Stream) -> Value {
+pub(super) async fn question(stream: &mut Stream) -> Value {
     loop {
         let message = stream.message().await;
         if message.get("id").is_some() && message.get("method").is_some() {
@@ -70,7 +70,7 @@ async fn question(stream: &mut Stream) -> Value {
 }
 
 /// The next message of a method, others skipped.
-async fn next(stream: &mut Stream, method: &str) -> Value {
+pub(super) async fn next(stream: &mut Stream, method: &str) -> Value {
     loop {
         let mut message = stream.message().await;
         if message["method"] == method {
@@ -269,58 +269,6 @@ async fn a_ping_in_the_course_of_a_task_is_answered_without_the_client() {
     house.slow.event(r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#).await;
     assert_eq!(house.answer_to("p").await["result"], json!({}));
     assert_eq!(status_of(&house.client.get(&house.id).await), "working");
-}
-
-#[tokio::test]
-async fn a_question_on_a_stream_that_broke_is_asked_again_once_on_the_next() {
-    let house = house().await;
-    house.asks("ask", "?").await;
-    let mut first = house.waiting().await;
-    let asked = question(&mut first).await;
-    drop(first);
-    // A stream that has seen the end of the first one has the question; until then it has none.
-    let again = crate::kit::eventually(async || {
-        let mut second = house.waiting().await;
-        let event = tokio::time::timeout(std::time::Duration::from_millis(50), question(&mut second)).await;
-        event.ok()
-    })
-    .await;
-    assert_eq!(again, asked);
-    house.accept(&again).await;
-    house.answer_to("ask").await;
-    house.completes().await;
-}
-
-#[tokio::test]
-async fn a_question_that_the_client_already_has_is_not_asked_again_when_its_stream_is_resumed() {
-    let house = house().await;
-    let mut listener = house.client.get_stream().await;
-    house.asks("ask", "?").await;
-    let asked = loop {
-        let event = listener.next().await.unwrap();
-        if event.json()["method"] == "elicitation/create" {
-            break event;
-        }
-    };
-    drop(listener);
-    let mut resumed = house.client.with("last-event-id", asked.id.as_deref().unwrap()).get_stream().await;
-    house.accept(&asked.json()).await;
-    house.completes().await;
-    let status = next(&mut resumed, "notifications/tasks/status").await;
-    assert_eq!(status["status"], "working");
-}
-
-#[tokio::test]
-async fn a_question_that_was_lost_on_the_way_is_replayed_when_its_stream_is_resumed() {
-    let house = house().await;
-    let mut listener = house.client.get_stream().await;
-    house.slow.notify("notifications/message", json!({ "level": "info", "data": "x" })).await;
-    let before = listener.next().await.unwrap();
-    house.asks("ask", "?").await;
-    let asked = question(&mut listener).await;
-    drop(listener);
-    let mut resumed = house.client.with("last-event-id", before.id.as_deref().unwrap()).get_stream().await;
-    assert_eq!(question(&mut resumed).await, asked);
 }
 
 #[tokio::test]

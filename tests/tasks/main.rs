@@ -4,6 +4,7 @@
 #[path = "../kit/mod.rs"]
 mod kit;
 
+mod asking_again;
 mod cancelling;
 mod creating;
 mod getting;

@@ -95,12 +95,12 @@ async fn a_client_that_stops_reading_ends_the_session() {
 }
 
 #[tokio::test]
-async fn a_command_that_cannot_be_started_is_the_answer_to_initialize() {
+async fn a_command_that_cannot_be_started_is_told_to_the_client_and_in_the_exit_code() {
     let mut client = Wrapped::start(&["--", "no-such-program"]);
     let answer = client.initialize().await;
     assert!(answer["error"]["message"].as_str().unwrap().contains("no-such-program"), "{answer}");
     client.close();
-    assert_eq!(client.end().await.0, Some(0));
+    assert_eq!(client.end().await.0, Some(1));
 }
 
 #[tokio::test]

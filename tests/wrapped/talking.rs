@@ -136,3 +136,20 @@ async fn requests_beyond_what_may_be_in_flight_are_refused_and_others_are_still_
     client.write(&cancelled.to_string()).await;
     upstream.wait_for_message("notifications/cancelled").await;
 }
+
+#[tokio::test]
+async fn a_wait_for_a_result_that_is_cancelled_gets_no_answer_and_leaves_the_task_alone() {
+    let children = Children::new(Script::default());
+    let mut client = Wrapped::connect(&args(&children)).await;
+    let created = client.request("tools/call", json!({ "name": "hold", "task": {} })).await;
+    let task = json!({ "taskId": created["result"]["task"]["taskId"] });
+    let waiting = client.ask("tasks/result", task.clone()).await;
+    let cancelled =
+        json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": waiting } });
+    client.write(&cancelled.to_string()).await;
+    assert_eq!(client.request("tasks/get", task.clone()).await["result"]["status"], "working");
+    let end = client.ask("tasks/cancel", task).await;
+    let mut got = [client.message().await, client.message().await];
+    got.sort_by_key(|message| message.get("id").is_some());
+    assert_eq!((&got[0]["params"]["status"], &got[1]["id"]), (&json!("cancelled"), &json!(end)));
+}

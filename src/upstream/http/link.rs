@@ -21,12 +21,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, Server,
     body::{http_error, is_stream, media_type, messages_in, next_chunk, read, rpc_error_in},
-    reopen::{RETRY, pause, resumption},
+    reopen::{backed_off, pause, resumption},
     sse::SseLink,
 };
 use crate::{
     upstream::{Answer, Carrier, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending},
-    wire::{Message, Version, sse::Decoder},
+    wire::{Kind, Message, Version, sse::Decoder},
 };
 
 /// How often in a row a broken answer is resumed without anything coming of it.
@@ -159,6 +159,9 @@ impl Shared {
     /// Delivers what came with the answer to exchange `carrier`, or with none, and sends back what answers it at once.
     async fn deliver(self: &Arc<Self>, messages: Vec<Message>, carrier: Option<u64>, headers: &HeaderMap) {
         for message in messages {
+            if let Some(number) = carrier.filter(|_| message.kind() == Kind::Request) {
+                self.inbound.exchanges.room_for(number, &message).await;
+            }
             if let Some(reply) = self.inbound.deliver(message, carrier) {
                 let (shared, headers) = (Arc::clone(self), headers.clone());
                 // Whoever asks faster than it takes the answers has to wait.
@@ -367,8 +370,7 @@ impl Shared {
                 },
                 Err(_) => fruitless += 1,
             }
-            let backed_off = pause(&decoder).saturating_mul(1 << fruitless.min(5));
-            tokio::time::sleep(backed_off.min(*RETRY.end())).await;
+            tokio::time::sleep(backed_off(&decoder, fruitless)).await;
         }
     }
 

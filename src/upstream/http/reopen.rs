@@ -1,6 +1,6 @@
 //! When a stream that has ended is opened again, and by what.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::time::Duration;
 
 use http::HeaderValue;
 
@@ -8,8 +8,10 @@ use crate::wire::sse::Decoder;
 
 /// The pause before a stream that has ended is opened again, where the upstream names none.
 const REOPEN_AFTER: Duration = Duration::from_secs(1);
-/// The shortest and the longest pause that an upstream may ask for.
-pub(super) const RETRY: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(30);
+/// The shortest pause that an upstream may ask for.
+const SHORTEST: Duration = Duration::from_millis(100);
+/// The longest pause between attempts that nothing came of, where the upstream asks for no longer one.
+const LONGEST: Duration = Duration::from_secs(30);
 /// How long an event id may be that a stream is resumed by, in bytes: it has to fit into a request's head.
 const MAX_EVENT_ID: usize = 4 * 1024;
 
@@ -19,7 +21,14 @@ pub(super) fn resumption(decoder: &Decoder) -> Option<HeaderValue> {
     HeaderValue::from_maybe_shared(id.clone()).ok()
 }
 
-/// How long to wait before the stream is opened again.
+/// How long to wait before the stream is opened again: at least as long as the upstream asks (section "Sending Messages to
+/// the Server" 6).
 pub(super) fn pause(decoder: &Decoder) -> Duration {
-    decoder.retry().unwrap_or(REOPEN_AFTER).clamp(*RETRY.start(), *RETRY.end())
+    decoder.retry().unwrap_or(REOPEN_AFTER).max(SHORTEST)
+}
+
+/// The same, and longer with each attempt that nothing came of.
+pub(super) fn backed_off(decoder: &Decoder, fruitless: u32) -> Duration {
+    let pause = pause(decoder);
+    pause.saturating_mul(1 << fruitless.min(5)).min(LONGEST.max(pause))
 }

@@ -1,7 +1,12 @@
 //! Which of an owner's streams gets what belongs to a running task: a GET stream if one is open, else a stream that waits
 //! for the task's result, and never two of them (section "Input Required Status").
 
-use std::{collections::HashMap, sync::Arc};
+mod inner;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -12,11 +17,10 @@ use super::TaskId;
 use crate::{
     identity::Owner,
     session::Session,
-    upstream::{Outbox, Pushed},
+    upstream::Outbox,
     wire::{
-        Edits, Kind, Message, Method,
+        Edits, Message, Method,
         legacy::{related, unrelated},
-        object::quote,
     },
 };
 
@@ -46,6 +50,8 @@ struct Inner {
     waiters: HashMap<TaskId, Vec<ListenerId>>,
     /// The tasks that run.
     running: HashMap<TaskId, Running>,
+    /// Those of them that have open questions, by their owners.
+    asking: HashMap<Owner, HashSet<TaskId>>,
     questions: HashMap<Uuid, Question>,
 }
 
@@ -120,6 +126,7 @@ impl Desk {
         for question in running.questions {
             inner.close(question);
         }
+        inner.asks_no_more(&running.owner, task);
         let text = task.to_string();
         let stale = |message: &Message| {
             message.method() == Method::Progress && memchr::memmem::find(message.bytes(), text.as_bytes()).is_some()
@@ -176,13 +183,32 @@ impl Desk {
         }
     }
 
-    /// A stream has lost its connection. What it had not sent goes to another one.
-    pub(super) fn detached(&self, id: ListenerId) {
+    /// A stream has lost its connection. What it had not sent goes to another one. Returns whether it leaves questions
+    /// behind that it did send.
+    pub(super) fn detached(&self, id: ListenerId) -> bool {
         let mut inner = self.inner.lock();
-        let Some(listener) = inner.listeners.get_mut(&id) else { return };
+        let Some(listener) = inner.listeners.get_mut(&id) else { return false };
         listener.attached = false;
+        let mut left = false;
         for question in inner.questions_for(id) {
             if inner.take_back(question, id) {
+                inner.ask(question);
+            }
+            left |= inner.questions.get(&question).is_some_and(|question| question.on == Some(id));
+        }
+        left
+    }
+
+    /// A stream that has lost its connection has not got another one for long: what was asked there is asked on one that
+    /// is open.
+    pub(super) fn stays_away(&self, id: ListenerId) {
+        let mut inner = self.inner.lock();
+        if inner.listeners.get(&id).is_some_and(|listener| listener.attached) {
+            return;
+        }
+        for question in inner.questions_for(id) {
+            let left = |question: &Question| question.on == Some(id) && question.asked < ASKED_AT_MOST;
+            if inner.questions.get(&question).is_some_and(left) {
                 inner.ask(question);
             }
         }
@@ -235,6 +261,8 @@ impl Desk {
         let mut inner = self.inner.lock();
         let running = inner.running.get_mut(&task).filter(|running| running.questions.len() < MAX_QUESTIONS)?;
         running.questions.push(id);
+        let owner = running.owner.clone();
+        inner.asking.entry(owner).or_default().insert(task);
         let (request, session) = (request.clone(), Arc::clone(session));
         let question = Question { task, request, session, ours, on: None, asked: 0, held: true, _open: open };
         inner.questions.insert(id, question);
@@ -284,95 +312,5 @@ impl Desk {
     /// Whether a question is still to be answered on that stream.
     pub(super) fn still_asks(&self, listener: ListenerId, question: Uuid) -> bool {
         self.inner.lock().questions.get(&question).is_some_and(|question| question.on == Some(listener))
-    }
-}
-
-impl Inner {
-    fn peers(&mut self, place: &Place) -> &mut Vec<ListenerId> {
-        match place {
-            Place::Session(owner, _) => self.gets.entry(owner.clone()).or_default(),
-            Place::Task(task) => self.waiters.entry(*task).or_default(),
-        }
-    }
-
-    /// The open questions that a stream may get.
-    fn questions_for(&self, id: ListenerId) -> Vec<Uuid> {
-        match self.listeners.get(&id).map(|listener| &listener.place) {
-            None => Vec::new(),
-            Some(Place::Task(task)) => {
-                self.running.get(task).map_or_else(Vec::new, |running| running.questions.clone())
-            }
-            Some(Place::Session(owner, _)) => {
-                let open = self.questions.iter();
-                let theirs = open.filter(|(_, question)| self.running[&question.task].owner == *owner);
-                theirs.map(|(id, _)| *id).collect()
-            }
-        }
-    }
-
-    /// The stream that gets a task's messages now.
-    fn best(&self, task: TaskId, running: &Running) -> Option<ListenerId> {
-        let attached = |id: &ListenerId| self.listeners[id].attached;
-        let waiter = || self.waiters.get(&task)?.iter().rev().copied().find(attached);
-        self.get_stream(running, attached).or_else(waiter)
-    }
-
-    /// A GET stream of the task's owner, rather that of the task's own session than another one.
-    fn get_stream(&self, running: &Running, fit: impl Fn(&ListenerId) -> bool) -> Option<ListenerId> {
-        let own = |id: &ListenerId| matches!(&self.listeners[id].place, Place::Session(_, session) if *session == running.session);
-        let fitting = || self.gets.get(&running.owner).into_iter().flatten().rev().copied().filter(&fit);
-        fitting().find(own).or_else(|| fitting().next())
-    }
-
-    fn ask(&mut self, id: Uuid) {
-        let Some(question) = self.questions.get(&id) else { return };
-        let Some(running) = self.running.get(&question.task) else { return };
-        let best = self.best(question.task, running);
-        let on = best.filter(|on| self.listeners[on].outbox.push(question.ours.clone()) != Pushed::Full);
-        if let Some(question) = self.questions.get_mut(&id) {
-            question.on = on;
-            question.asked += u8::from(on.is_some());
-        }
-    }
-
-    /// Takes a question back that has not left yet.
-    fn take_back(&mut self, id: Uuid, listener: ListenerId) -> bool {
-        let Some(question) = self.questions.get_mut(&id).filter(|question| question.on == Some(listener)) else {
-            return false;
-        };
-        let ours = question.ours.id();
-        let waits = |message: &Message| message.kind() == Kind::Request && message.id() == ours;
-        let taken = self.listeners.get(&listener).is_some_and(|listener| listener.outbox.retract(waits) > 0);
-        if taken {
-            question.on = None;
-            question.asked -= 1;
-        }
-        taken
-    }
-
-    fn remove(&mut self, id: Uuid) -> Option<Question> {
-        let question = self.questions.remove(&id)?;
-        if let Some(running) = self.running.get_mut(&question.task) {
-            running.questions.retain(|open| *open != id);
-        }
-        Some(question)
-    }
-
-    /// Takes out a question, and withdraws it from the client that has it.
-    fn close(&mut self, id: Uuid) -> Option<Question> {
-        let on = self.questions.get(&id)?.on;
-        let left = on.filter(|on| !self.take_back(id, *on));
-        let question = self.remove(id)?;
-        if let Some(listener) = left.and_then(|on| self.listeners.get(&on)) {
-            let id = question.ours.id().unwrap_or("null");
-            let reason = quote("the request was withdrawn, or the task has ended");
-            let text = format!(
-                r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":{reason}}}}}"#
-            );
-            if let Ok(cancelled) = Message::parse(text.into()) {
-                listener.outbox.push(related(&cancelled, question.task));
-            }
-        }
-        Some(question)
     }
 }
