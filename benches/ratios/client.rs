@@ -1,11 +1,12 @@
 //! One client connection: raw hyper, the MCP handshake, and a look at every answer.
 
-use std::{error::Error, net::SocketAddr, pin::pin};
+use std::{error::Error, net::SocketAddr, pin::pin, time::Duration};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
 use hyper::{
     HeaderMap, Request, Response, StatusCode, Uri,
+    body::Incoming,
     client::conn::http1::{self, Connection, SendRequest},
     header::{ACCEPT, CONTENT_TYPE, HOST, HeaderName, HeaderValue},
 };
@@ -14,7 +15,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::net::TcpStream;
 
-use crate::Result;
+use crate::{Result, clock};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -22,6 +23,8 @@ const REVISION: &str = "2025-11-25";
 
 /// Longer answers are checked by their ends only: to parse them would measure the parser.
 const PARSED: usize = 16 * 1024;
+
+type Wire = Connection<TokioIo<TcpStream>, Full<Bytes>>;
 
 #[derive(Deserialize)]
 struct Answer<'a> {
@@ -33,7 +36,7 @@ struct Answer<'a> {
 pub struct Client {
     sender: SendRequest<Full<Bytes>>,
     /// Polled with each request, in the same task: a task of its own would cost wake-ups that are not the server's.
-    connection: Connection<TokioIo<TcpStream>, Full<Bytes>>,
+    connection: Wire,
     headers: HeaderMap,
     /// Requests sent so far, which makes the id of the next one.
     sent: u64,
@@ -64,10 +67,11 @@ impl Client {
         Ok(client)
     }
 
-    /// Another connection of the same session.
-    pub async fn join(&self, address: SocketAddr) -> Result<Self> {
+    /// Another connection of the same session, as if `sent` requests had been sent on it.
+    pub async fn join(&self, address: SocketAddr, sent: u64) -> Result<Self> {
         let mut client = Self::connect(address).await?;
         client.headers.clone_from(&self.headers);
+        client.sent = sent;
         Ok(client)
     }
 
@@ -89,9 +93,7 @@ impl Client {
 
     /// Sends a request and returns the answer: a result with `expected` in it. Anything else is an error that shows the body.
     pub async fn request(&mut self, method: &str, params: &str, expected: &str) -> Result<Bytes> {
-        self.sent += 1;
-        let id = self.sent;
-        let request = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
+        let (id, request) = self.next(method, params);
         let response = self.post(request.clone()).await?;
         let body = json(&request, response)?;
         // Without a session this is the fixed server, which answers the same id each time.
@@ -100,15 +102,86 @@ impl Client {
         Ok(body)
     }
 
+    /// Sends a request whose result says when the upstream made it, and returns how long it took from there to here.
+    /// Calls `begun` when the head of the answer is there: a stream's comes before the result.
+    pub async fn timed(&mut self, method: &str, params: &str, begun: impl FnOnce()) -> Result<Duration> {
+        let (id, request) = self.next(method, params);
+        let post = self.prepare(Request::post("/mcp").body(Full::new(request.clone().into()))?);
+        let sender = &mut self.sender;
+        let answer = async move {
+            sender.ready().await?;
+            let (head, mut body) = sender.send_request(post).await?.into_parts();
+            begun();
+            let (mut read, mut arrived) = (BytesMut::new(), clock::now());
+            while let Some(frame) = body.frame().await {
+                if let Ok(data) = frame?.into_data() {
+                    arrived = clock::now();
+                    read.extend_from_slice(&data);
+                }
+            }
+            Ok((Response::from_parts(head, read.freeze()), arrived))
+        };
+        let (response, arrived) = carried(&mut self.connection, answer).await?;
+        let body =
+            if is(&response, "text/event-stream") { last_event(response.body()) } else { json(&request, response)? };
+        checked(&request, &body, Some(id), "\"content\"")?;
+        let made = clock::stamped(str::from_utf8(&body)?).ok_or("a result that does not say when it was made")?;
+        Ok(arrived.saturating_sub(made))
+    }
+
+    /// Opens the GET stream, which is open as long as what this returns. Nothing is read from it.
+    pub async fn listen(mut self) -> Result<(Self, Incoming)> {
+        let mut get = self.prepare(Request::get("/mcp").body(Full::default())?);
+        get.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        get.headers_mut().remove(CONTENT_TYPE);
+        let sender = &mut self.sender;
+        let answer = async move {
+            sender.ready().await?;
+            Ok(sender.send_request(get).await?)
+        };
+        let response = carried(&mut self.connection, answer).await?;
+        if response.status() == StatusCode::OK && is(&response, "text/event-stream") {
+            Ok((self, response.into_body()))
+        } else {
+            Err(unexpected("GET", &response.map(|_| Bytes::new())))
+        }
+    }
+
     pub fn sent(&self) -> u64 {
         self.sent
     }
 
     /// Asks our upstream for its count of tool calls, once that has reached a number.
     pub async fn served(&mut self, at_least: u64) -> Result<u64> {
-        let uri = format!("/served?{at_least}").parse()?;
-        let body = json("served", self.send(uri, Bytes::new()).await?)?;
-        Ok(str::from_utf8(&body)?.parse()?)
+        Ok(self.ask(&format!("/served?{at_least}")).await?.parse()?)
+    }
+
+    /// Waits until our upstream has just so many GET streams open.
+    pub async fn streams(&mut self, count: usize) -> Result<()> {
+        self.ask(&format!("/streams?{count}")).await.map(drop)
+    }
+
+    /// Waits until our upstream holds just so many calls.
+    pub async fn held(&mut self, count: usize) -> Result<()> {
+        self.ask(&format!("/held?{count}")).await.map(drop)
+    }
+
+    /// Lets our upstream answer the calls that it holds.
+    pub async fn release(&mut self) -> Result<()> {
+        self.ask("/release").await.map(drop)
+    }
+
+    /// Asks our upstream what is no MCP.
+    async fn ask(&mut self, uri: &str) -> Result<String> {
+        let body = json(uri, self.send(uri.parse()?, Bytes::new()).await?)?;
+        Ok(String::from_utf8(body.into())?)
+    }
+
+    /// The id and the text of the next request.
+    fn next(&mut self, method: &str, params: &str) -> (u64, String) {
+        self.sent += 1;
+        let id = self.sent;
+        (id, format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#))
     }
 
     async fn post(&mut self, body: String) -> Result<Response<Bytes>> {
@@ -116,32 +189,50 @@ impl Client {
     }
 
     async fn send(&mut self, uri: Uri, body: Bytes) -> Result<Response<Bytes>> {
-        let mut request = Request::post(uri).body(Full::new(body))?;
-        request.headers_mut().clone_from(&self.headers);
+        let request = self.prepare(Request::post(uri).body(Full::new(body))?);
         let sender = &mut self.sender;
-        let mut answer = pin!(async move {
+        let answer = async move {
             sender.ready().await?;
             let (head, body) = sender.send_request(request).await?.into_parts();
             Ok(Response::from_parts(head, body.collect().await?.to_bytes()))
-        });
-        tokio::select! {
-            biased;
-            answer = &mut answer => answer,
-            // After its end, the answer is already read or an error.
-            _ = &mut self.connection => answer.await,
-        }
+        };
+        carried(&mut self.connection, answer).await
+    }
+
+    fn prepare(&self, mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
+        request.headers_mut().clone_from(&self.headers);
+        request
+    }
+}
+
+/// Moves the bytes of a connection until an answer is there.
+async fn carried<T>(connection: &mut Wire, answer: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut answer = pin!(answer);
+    tokio::select! {
+        biased;
+        answer = &mut answer => answer,
+        // After its end, the answer is already read or an error.
+        _ = connection => answer.await,
     }
 }
 
 /// The body of a good answer.
 fn json(request: &str, response: Response<Bytes>) -> Result<Bytes> {
-    let is_json =
-        response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
-    if response.status() == StatusCode::OK && is_json {
+    if response.status() == StatusCode::OK && is(&response, "application/json") {
         Ok(response.into_body())
     } else {
         Err(unexpected(request, &response))
     }
+}
+
+fn is<T>(response: &Response<T>, kind: &str) -> bool {
+    response.headers().get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(kind.as_bytes()))
+}
+
+/// The data of the last event of a stream: where the stream answers a request, the response.
+fn last_event(stream: &Bytes) -> Bytes {
+    let last = stream.split(|byte| *byte == b'\n').filter_map(|line| line.strip_prefix(b"data: ")).next_back();
+    last.map(|data| stream.slice_ref(data)).unwrap_or_default()
 }
 
 fn checked(request: &str, body: &Bytes, id: Option<u64>, expected: &str) -> Result<()> {

@@ -12,12 +12,19 @@ use tokio::task::JoinSet;
 
 use crate::{Result, client::Client};
 
+/// A small result at once.
+const TEXT: &str = r#"{"name":"text","arguments":{"bytes":64}}"#;
+/// A result after a while, in which everybody has gone to sleep.
+const WAIT: &str = r#"{"name":"wait","arguments":{"millis":20}}"#;
+
 #[derive(Clone)]
 pub enum Work {
     /// A plain call whose result has about this many bytes.
     Call(usize),
     /// A call as a task.
     Create,
+    /// A call as a task, or a plain one, that takes a while. What is timed is how its answer gets from the upstream here.
+    Deliver { task: bool },
     /// `tasks/get` of one of these finished tasks.
     Get(Arc<[String]>),
 }
@@ -25,7 +32,7 @@ pub enum Work {
 impl Work {
     /// Whether each answer stands for one tool call upstream.
     pub fn calls_upstream(&self) -> bool {
-        matches!(self, Self::Call(_) | Self::Create)
+        !matches!(self, Self::Get(_))
     }
 }
 
@@ -51,7 +58,7 @@ impl Load {
     /// All connections share one session.
     pub async fn one_session(address: SocketAddr, connections: usize, work: Work) -> Result<Self> {
         let first = Client::open(address).await?;
-        let mut clients = try_join_all((1..connections).map(|_| first.join(address))).await?;
+        let mut clients = try_join_all((1..connections).map(|_| first.join(address, 0))).await?;
         clients.push(first);
         Ok(Self { clients, work })
     }
@@ -96,7 +103,7 @@ impl Load {
             let part = (tasks + number) / connections;
             let mut ids = Vec::with_capacity(part);
             for _ in 0..part {
-                ids.push(create(client).await?);
+                ids.push(create(client, TEXT).await?);
             }
             Result::Ok(ids)
         }));
@@ -122,15 +129,21 @@ async fn drive(client: &mut Client, lane: u64, work: &Work, end: Instant) -> Res
     let mut now = Instant::now();
     // At least one, so that every round has an answer.
     loop {
+        let mut delivery = None;
         match work {
             Work::Call(bytes) => call(client, *bytes).await?,
-            Work::Create => drop(create(client).await?),
+            Work::Create => drop(create(client, TEXT).await?),
+            Work::Deliver { task: false } => delivery = Some(client.timed("tools/call", WAIT, || ()).await?),
+            Work::Deliver { task: true } => {
+                let task = create(client, WAIT).await?;
+                delivery = Some(result(client, &task, || ()).await?);
+            }
             Work::Get(tasks) => {
                 drop(get(client, &tasks[pick(lane, client.sent(), tasks.len())], "\"completed\"").await?);
             }
         }
         let answered = Instant::now();
-        times.push(answered - now);
+        times.push(delivery.unwrap_or(answered - now));
         now = answered;
         if now >= end {
             return Ok(times);
@@ -150,7 +163,8 @@ async fn call(client: &mut Client, bytes: usize) -> Result<()> {
     if answer.len() < bytes { Err(format!("{} bytes instead of {bytes}", answer.len()).into()) } else { Ok(()) }
 }
 
-async fn create(client: &mut Client) -> Result<String> {
+/// Calls a tool as a task and returns the task's id. `params` are those of a plain call.
+pub async fn create(client: &mut Client, params: &str) -> Result<String> {
     #[derive(Deserialize)]
     struct Created {
         result: Outcome,
@@ -164,9 +178,14 @@ async fn create(client: &mut Client) -> Result<String> {
     struct Task {
         task_id: String,
     }
-    let params = r#"{"name":"text","arguments":{"bytes":64},"task":{}}"#;
-    let answer = client.request("tools/call", params, "\"taskId\"").await?;
+    let params = params.strip_suffix('}').map(|params| format!(r#"{params},"task":{{}}}}"#)).unwrap_or_default();
+    let answer = client.request("tools/call", &params, "\"taskId\"").await?;
     Ok(serde_json::from_slice::<Created>(&answer)?.result.task.task_id)
+}
+
+/// Waits for a task's result, and returns how long it took from the upstream to here.
+pub async fn result(client: &mut Client, task: &str, waits: impl FnOnce()) -> Result<Duration> {
+    client.timed("tasks/result", &format!(r#"{{"taskId":"{task}"}}"#), waits).await
 }
 
 async fn get(client: &mut Client, task: &str, expected: &str) -> Result<String> {

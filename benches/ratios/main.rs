@@ -7,8 +7,11 @@
 #![allow(clippy::print_stdout, reason = "the report is the output of this command")]
 
 mod client;
+mod clock;
+mod crowd;
 mod floor;
 mod load;
+mod open;
 mod process;
 mod report;
 mod scenarios;
@@ -24,8 +27,9 @@ use tokio::{
 };
 
 use crate::{
+    process::raise_connections,
     report::Report,
-    scenarios::{Bench, Scenario},
+    scenarios::{Bench, Scenario, Size},
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -93,11 +97,20 @@ fn one_thread() -> Result<Runtime> {
 }
 
 fn measure(args: &Args) -> Result<()> {
-    let bench = if args.quick {
-        Bench::new(3, Duration::from_millis(200), 5_000)?
+    // A waiter is a connection on each side of the server in the middle, which needs a few more for itself.
+    let most = raise_connections()?.saturating_sub(100) / 2;
+    let size = if args.quick {
+        Size { rounds: 3, round: Duration::from_millis(200), tasks: 5_000, streams: 100, waiters: 200 }
     } else {
-        Bench::new(21, Duration::from_millis(500), 100_000)?
+        Size {
+            rounds: 21,
+            round: Duration::from_millis(500),
+            tasks: 100_000,
+            streams: 1_000,
+            waiters: 10_000.min(most),
+        }
     };
+    let bench = Bench::new(size)?;
     let mut chosen: BTreeSet<Scenario> = args.only.iter().copied().collect();
     if chosen.is_empty() {
         chosen.extend(Scenario::value_variants());
@@ -105,13 +118,14 @@ fn measure(args: &Args) -> Result<()> {
     let mut rows = Vec::new();
     for scenario in chosen {
         // One connection has no use for a second thread, and its latency would suffer from one.
-        let runtime = if scenario == Scenario::Latency { one_thread()? } else { many_threads()? };
+        let alone = matches!(scenario, Scenario::Latency | Scenario::Wake);
+        let runtime = if alone { one_thread()? } else { many_threads()? };
         for row in runtime.block_on(until_signal(bench.run(scenario)))? {
             eprintln!("{}", row.summary());
             rows.push(row);
         }
     }
-    print!("{}", Report { rows, rounds: bench.rounds, round: bench.round });
+    print!("{}", Report { rows, rounds: bench.size.rounds, round: bench.size.round });
     Ok(())
 }
 

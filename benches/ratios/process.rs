@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::NamedTempFile;
 
 use crate::Result;
@@ -19,14 +20,13 @@ const TASKS: &str = r#"
 [tasks]
 ttl = "6h"
 max_ttl = "6h"
-timeout = "1m"
-max_running = 64
+timeout = "10m"
 max_queued = 1000000
 max_tasks = 1000000
 max_tasks_per_owner = 1000000
 "#;
 
-/// How many calls the configuration above runs at once.
+/// How many calls run at once, where their number is not the question.
 pub const MAX_RUNNING: usize = 64;
 
 pub struct Server {
@@ -56,9 +56,15 @@ impl Server {
     }
 
     pub fn taskgate(upstream: &Server) -> Result<Self> {
+        Self::taskgate_running(upstream, MAX_RUNNING)
+    }
+
+    /// taskgate that runs so many calls at once.
+    pub fn taskgate_running(upstream: &Server, calls: usize) -> Result<Self> {
         let mut config = tempfile::Builder::new().suffix(".toml").tempfile()?;
         let url = format!("http://{}/mcp", upstream.address);
-        write!(config, "[server]\nlisten = \"127.0.0.1:0\"\n{TASKS}\n[[upstream]]\nurl = \"{url}\"\n")?;
+        let tasks = format!("{TASKS}max_running = {calls}\n");
+        write!(config, "[server]\nlisten = \"127.0.0.1:0\"\n{tasks}\n[[upstream]]\nurl = \"{url}\"\n")?;
         let binary = env::var_os("TASKGATE_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_taskgate").into());
         let mut command = Command::new(binary);
         command.args(["serve", "--config"]).arg(config.path());
@@ -99,6 +105,13 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Lets this process, and those that it starts, have as many connections as the system allows. Returns how many.
+pub fn raise_connections() -> Result<usize> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
+    Ok(limit.maximum.and_then(|most| most.try_into().ok()).unwrap_or(usize::MAX))
 }
 
 /// Processor time used by the load generator so far.

@@ -31,19 +31,31 @@ pub enum Scenario {
     Create,
     Kept,
     Idle,
+    Streams,
+    Waiters,
+    Wake,
 }
 
-pub struct Bench {
-    upstream: Server,
+/// How much is measured.
+pub struct Size {
     pub rounds: usize,
     pub round: Duration,
     /// How many tasks are many.
-    many: usize,
+    pub tasks: usize,
+    /// GET streams that are open at once.
+    pub streams: usize,
+    /// Requests that wait at once.
+    pub waiters: usize,
+}
+
+pub struct Bench {
+    pub upstream: Server,
+    pub size: Size,
 }
 
 impl Bench {
-    pub fn new(rounds: usize, round: Duration, many: usize) -> Result<Self> {
-        Ok(Self { upstream: Server::upstream()?, rounds, round, many })
+    pub fn new(size: Size) -> Result<Self> {
+        Ok(Self { upstream: Server::upstream()?, size })
     }
 
     pub async fn run(&self, scenario: Scenario) -> Result<Vec<Row>> {
@@ -65,6 +77,9 @@ impl Bench {
             Scenario::Create => self.create().await,
             Scenario::Kept => self.kept().await,
             Scenario::Idle => self.idle().await,
+            Scenario::Streams => self.streams().await,
+            Scenario::Waiters => self.waiters().await,
+            Scenario::Wake => self.wake().await,
         }
     }
 
@@ -126,19 +141,21 @@ impl Bench {
         let mut many = self.side(&servers[0], load(&servers[0]).await?);
         let mut few = self.side(&servers[1], load(&servers[1]).await?);
         // What connections and threads take is in place before the tasks come.
-        many.round(self.round).await?;
+        many.round(self.size.round).await?;
         let before = servers[0].rss()?;
-        many.fill(self.many).await?;
+        many.fill(self.size.tasks).await?;
         let growth = servers[0].rss()?.saturating_sub(before);
         few.fill(FEW).await?;
         let pairs = self.pairs(&mut many, &mut few).await?;
         let labels = ["many", "few"];
         Ok(vec![
-            Row::new(format!("p99 of `tasks/get`, {} kept tasks and {FEW}", self.many), labels, &pairs, |s| s.p99)
-                .unit("µs")
-                .target(Target::AtMost(1.3)),
+            Row::new(format!("p99 of `tasks/get`, {} kept tasks and {FEW}", self.size.tasks), labels, &pairs, |s| {
+                s.p99
+            })
+            .unit("µs")
+            .target(Target::AtMost(1.3)),
             Row::plain("memory of a finished small task", ["growth in bytes", "tasks"])
-                .pair(growth as f64, self.many as f64)
+                .pair(growth as f64, self.size.tasks as f64)
                 .target(Target::AtMost(2048.0)),
         ])
     }
@@ -147,7 +164,7 @@ impl Bench {
         let labels = ["taskgate", "forwarder"];
         let mut memory = Row::plain("memory after start and one request", labels).unit("KiB");
         let mut time = Row::plain("exec to first answer", labels).unit("µs");
-        for _ in 0..self.rounds {
+        for _ in 0..self.size.rounds {
             let gate = self.first_answer(Server::taskgate).await?;
             let floor = self.first_answer(Server::forwarder).await?;
             memory = memory.pair(gate.0, floor.0);
@@ -165,6 +182,18 @@ impl Bench {
         Ok((server.rss()? as f64 / 1024.0, took))
     }
 
+    /// One task at a time, and its waiter.
+    async fn wake(&self) -> Result<Vec<Row>> {
+        let gate = Server::taskgate(&self.upstream)?;
+        let floor = Server::forwarder(&self.upstream)?;
+        let load = async |server: &Server, task| Load::sessions(server.address, 1, Work::Deliver { task }).await;
+        let mut ours = self.side(&gate, load(&gate, true).await?);
+        let mut bare = self.side(&floor, load(&floor, false).await?);
+        let pairs = self.pairs(&mut ours, &mut bare).await?;
+        let row = Row::new("from the upstream's answer to a waiter, p50", ["taskgate", "forwarder"], &pairs, |s| s.p50);
+        Ok(vec![row.unit("µs").target(Target::AtMost(2.0))])
+    }
+
     async fn sessions(&self, server: &Server, connections: usize, bytes: usize) -> Result<Load> {
         Load::sessions(server.address, connections, Work::Call(bytes)).await
     }
@@ -175,16 +204,16 @@ impl Bench {
 
     /// Warms both sides up, then gives them rounds by turns. Who goes first changes, so that a drift favours nobody.
     async fn pairs(&self, ours: &mut Side<'_>, other: &mut Side<'_>) -> Result<Vec<(Sample, Sample)>> {
-        ours.round(self.round).await?;
-        other.round(self.round).await?;
-        let mut pairs = Vec::with_capacity(self.rounds);
-        for number in 0..self.rounds {
+        ours.round(self.size.round).await?;
+        other.round(self.size.round).await?;
+        let mut pairs = Vec::with_capacity(self.size.rounds);
+        for number in 0..self.size.rounds {
             pairs.push(if number % 2 == 0 {
-                let first = ours.round(self.round).await?;
-                (first, other.round(self.round).await?)
+                let first = ours.round(self.size.round).await?;
+                (first, other.round(self.size.round).await?)
             } else {
-                let first = other.round(self.round).await?;
-                (ours.round(self.round).await?, first)
+                let first = other.round(self.size.round).await?;
+                (ours.round(self.size.round).await?, first)
             });
         }
         Ok(pairs)

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// No answer, and no queue of calls, may take longer.
-const PATIENCE: Duration = Duration::from_mins(1);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 pub struct Side<'a> {
     pub server: &'a Server,

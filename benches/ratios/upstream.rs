@@ -1,9 +1,10 @@
-//! The server behind taskgate and the forwarder: a small MCP server with sessions, one tool and JSON answers.
+//! The server behind taskgate and the forwarder: a small MCP server with sessions, three tools, JSON answers and a GET
+//! stream on which nothing comes.
 
-use std::{borrow::Cow, collections::HashSet, sync::Arc};
+use std::{borrow::Cow, collections::HashSet, sync::Arc, time::Duration};
 
-use bytes::{Buf, Bytes, buf::Chain};
-use http_body_util::{BodyExt, Full};
+use bytes::{Buf, Bytes};
+use http_body_util::{BodyExt, Either, Full};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::Incoming,
@@ -12,10 +13,13 @@ use hyper::{
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::sleep};
 use uuid::Uuid;
 
-use crate::{Result, floor};
+use crate::{
+    Result, clock, floor,
+    open::{Open, Pieces, Silence},
+};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
@@ -23,6 +27,12 @@ const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LINE: &str = r#"step 017: wrote \"report.csv\" to the archive in 12.75 seconds\n"#;
 
 const MAX_TEXT: usize = 1024 * 1024;
+
+/// `text` answers at once, `wait` after so many milliseconds, `hold` when it is told to.
+const TOOLS: &str = concat!(
+    r#"{"tools":[{"name":"text","inputSchema":{"type":"object"}},"#,
+    r#"{"name":"wait","inputSchema":{"type":"object"}},{"name":"hold","inputSchema":{"type":"object"}}]}"#
+);
 
 /// A JSON-RPC message, as far as this server needs it.
 #[derive(Deserialize)]
@@ -47,22 +57,32 @@ struct Params {
 struct Arguments {
     /// About how long the text is to be, as JSON.
     bytes: usize,
+    /// How long the call takes.
+    millis: u64,
 }
 
-/// What comes before the text of a result, the text, what comes after it: sent without copying the text.
-type Answer = Full<Chain<Chain<Bytes, Bytes>, Bytes>>;
+/// What comes before the text of a result, the text, what comes after it; or a GET stream.
+type Answer = Either<Full<Pieces>, Silence>;
 
 struct State {
     sessions: Mutex<HashSet<String>>,
     /// Tool calls answered so far.
     served: watch::Sender<u64>,
+    /// GET streams that are open now.
+    streams: watch::Sender<u64>,
+    /// Calls that are held now.
+    held: watch::Sender<u64>,
+    /// Ends every held call.
+    release: watch::Sender<()>,
     /// The start of it is the text of every result.
     text: Bytes,
 }
 
 pub async fn serve() -> Result<()> {
     let text = LINE.repeat(MAX_TEXT / LINE.len()).into();
-    let state = Arc::new(State { sessions: Mutex::default(), served: watch::Sender::new(0), text });
+    let [served, streams, held] = [(); 3].map(|()| watch::Sender::new(0));
+    let (sessions, release) = (Mutex::default(), watch::Sender::new(()));
+    let state = Arc::new(State { sessions, served, streams, held, release, text });
     floor::serve(move |request| {
         let state = Arc::clone(&state);
         async move { Ok(handle(&state, request).await) }
@@ -72,8 +92,22 @@ pub async fn serve() -> Result<()> {
 
 async fn handle(state: &State, request: Request<Incoming>) -> Response<Answer> {
     match (request.uri().path(), request.method()) {
-        ("/served", _) => served(state, request.uri().query()).await,
+        ("/served", _) => count(&state.served, request.uri().query(), |count, wanted| count >= wanted).await,
+        ("/streams", _) => count(&state.streams, request.uri().query(), |count, wanted| count == wanted).await,
+        ("/held", _) => count(&state.held, request.uri().query(), |count, wanted| count == wanted).await,
+        ("/release", _) => {
+            state.release.send_replace(());
+            whole(String::new())
+        }
         ("/mcp", &Method::POST) => post(state, request).await,
+        ("/mcp", &Method::GET) => match known_session(state, &request) {
+            Ok(_) => {
+                let mut response = Response::new(Either::Right(Silence::new(Open::new(&state.streams))));
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+                response
+            }
+            Err(refused) => status(refused),
+        },
         ("/mcp", &Method::DELETE) => match known_session(state, &request) {
             Ok(session) => {
                 state.sessions.lock().remove(&session);
@@ -83,19 +117,19 @@ async fn handle(state: &State, request: Request<Incoming>) -> Response<Answer> {
         },
         ("/mcp", _) => {
             let mut response = status(StatusCode::METHOD_NOT_ALLOWED);
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST, DELETE"));
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST, DELETE"));
             response
         }
         _ => status(StatusCode::NOT_FOUND),
     }
 }
 
-/// Answers the count of tool calls, once it has reached the number in the query.
-async fn served(state: &State, query: Option<&str>) -> Response<Answer> {
-    let Ok(at_least) = query.unwrap_or("0").parse() else {
+/// Answers a count, once it is what the number in the query demands.
+async fn count(count: &watch::Sender<u64>, query: Option<&str>, enough: impl Fn(u64, u64) -> bool) -> Response<Answer> {
+    let Ok(wanted) = query.unwrap_or("0").parse() else {
         return status(StatusCode::BAD_REQUEST);
     };
-    match state.served.subscribe().wait_for(|count| *count >= at_least).await {
+    match count.subscribe().wait_for(|count| enough(*count, wanted)).await {
         Ok(count) => whole(count.to_string()),
         Err(_) => status(StatusCode::INTERNAL_SERVER_ERROR),
     }
@@ -122,10 +156,21 @@ async fn post(state: &State, request: Request<Incoming>) -> Response<Answer> {
     match method {
         "initialize" => initialize(state, id),
         "ping" => result(id, "{}"),
-        "tools/list" => result(id, r#"{"tools":[{"name":"text","inputSchema":{"type":"object"}}]}"#),
+        "tools/list" => result(id, TOOLS),
         "tools/call" if message.params.name == "text" => {
             state.served.send_modify(|count| *count += 1);
             call(state, id, message.params.arguments.bytes)
+        }
+        "tools/call" if message.params.name == "wait" => {
+            sleep(Duration::from_millis(message.params.arguments.millis)).await;
+            stamped(state, id)
+        }
+        "tools/call" if message.params.name == "hold" => {
+            let mut released = state.release.subscribe();
+            let _held = Open::new(&state.held);
+            // The sender lives as long as this process.
+            let _ = released.changed().await;
+            stamped(state, id)
         }
         "tools/call" => error(id, r#"{"code":-32602,"message":"unknown tool"}"#),
         _ => error(id, r#"{"code":-32601,"message":"method not found"}"#),
@@ -161,6 +206,12 @@ fn call(state: &State, id: &str, bytes: usize) -> Response<Answer> {
     json(start.into(), text, Bytes::from_static(br#""}],"isError":false}}"#))
 }
 
+/// The answer to a call, which says when it was made.
+fn stamped(state: &State, id: &str) -> Response<Answer> {
+    state.served.send_modify(|count| *count += 1);
+    result(id, &format!(r#"{{"content":[{{"type":"text","text":"{}"}}],"isError":false}}"#, clock::stamp()))
+}
+
 fn result(id: &str, result: &str) -> Response<Answer> {
     whole(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
 }
@@ -174,7 +225,7 @@ fn whole(text: String) -> Response<Answer> {
 }
 
 fn json(start: Bytes, text: Bytes, end: Bytes) -> Response<Answer> {
-    let mut response = Response::new(Full::new(start.chain(text).chain(end)));
+    let mut response = Response::new(Either::Left(Full::new(start.chain(text).chain(end))));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
