@@ -81,9 +81,10 @@ fn connect(
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(HEAD_TIMEOUT).max_concurrent_streams(256);
     let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).into_owned();
-    let connection = connections.watch(connection);
+    // Made here, or the task would have room for the connection beside the box that it moves into.
+    let connection = Inline::new(connections.watch(connection));
     tokio::spawn(async move {
-        let mut connection = std::pin::pin!(Inline::new(connection));
+        let mut connection = std::pin::pin!(connection);
         // hyper's own timeout begins when it knows the version of HTTP; until the first request this one holds.
         let first = tokio::time::timeout(HEAD_TIMEOUT, until_called(connection.as_mut(), &called)).await;
         let ended = match first {

@@ -22,7 +22,8 @@ pub(super) struct Waiter {
     engine: Arc<Engine>,
     owner: Owner,
     task: TaskId,
-    request: Message,
+    /// The raw id of the request. The request itself would keep the buffer that it was read into.
+    request: Box<str>,
 }
 
 impl Engine {
@@ -34,10 +35,15 @@ impl Engine {
         let id = task_id(&request)?;
         let task = self.store.get(owner, id).await.ok_or_else(not_found)?;
         if task.state.is_terminal() {
-            return Ok(Reply::Ready(self.collect(&task, &request)));
+            return Ok(Reply::Ready(self.collect(&task, request.id().unwrap_or("null"))));
         }
         let watch = self.watch(id)?;
-        let waiter = Waiter { engine: Arc::clone(self), owner: owner.clone(), task: id, request };
+        let waiter = Waiter {
+            engine: Arc::clone(self),
+            owner: owner.clone(),
+            task: id,
+            request: request.id().unwrap_or("null").into(),
+        };
         let outbox = Arc::new(Outbox::new(self.limits.max_outbox));
         let feed = Feed::new(self, Place::Task(id), outbox, Some((waiter, watch)));
         Ok(Reply::Wait(Box::new(feed)))
@@ -48,9 +54,8 @@ impl Engine {
         watch.map_err(|limit| RpcError::internal(format!("limit reached: {limit}")))
     }
 
-    fn collect(&self, task: &Task, request: &Message) -> Parts {
+    fn collect(&self, task: &Task, id: &str) -> Parts {
         self.observer.emit(events::ResultCollected { task: task.id });
-        let id = request.id().unwrap_or("null");
         match &task.state {
             State::Completed(Outcome::Result(raw)) | State::Failed(Outcome::Result(raw)) => {
                 let mut edits = Edits::of(raw);
@@ -73,7 +78,7 @@ impl Waiter {
     pub(super) fn again(&self) -> Response {
         match self.engine.watch(self.task) {
             Ok(watch) => self.response(watch),
-            Err(limit) => Box::pin(std::future::ready(error(self.request.id().unwrap_or("null"), &limit))),
+            Err(limit) => Box::pin(std::future::ready(error(&self.request, &limit))),
         }
     }
 
@@ -86,7 +91,7 @@ impl Waiter {
         loop {
             // Looked up after the watch began, so no change is missed.
             match self.engine.store.get(&self.owner, self.task).await {
-                None => return error(self.request.id().unwrap_or("null"), &not_found()),
+                None => return error(&self.request, &not_found()),
                 Some(task) if task.state.is_terminal() => return self.engine.collect(&task, &self.request),
                 Some(_) => watch.changed().await,
             }

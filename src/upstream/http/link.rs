@@ -181,7 +181,9 @@ impl Shared {
             return Err(Box::pin(self.refusal(response)).await);
         }
         if let Some(session) = response.headers().get(SESSION_ID) {
-            let _ = self.session.set(session.clone());
+            // A copy: the value is a part of the buffer that the answer was read into.
+            self.session
+                .get_or_init(|| HeaderValue::from_bytes(session.as_bytes()).unwrap_or_else(|_| session.clone()));
         }
         if let Some(encoding) = response.headers().get(CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
             return Err(Failure::BadAnswer(format!(
@@ -347,7 +349,8 @@ impl Shared {
             if let Some(id) = resumption(&decoder) {
                 resuming.insert(LAST_EVENT_ID, id);
             }
-            match self.get(resuming).await {
+            // Boxed, so that the open stream does not keep the room that the request took.
+            match Box::pin(self.get(resuming)).await {
                 Ok(response) if response.status().is_success() => {
                     if !is_stream(media_type(response.headers())) {
                         // It answers GET, but not as the protocol has it.
