@@ -114,7 +114,8 @@ impl Link for HttpLink {
         let shared = Arc::clone(&self.0);
         tokio::spawn(async move {
             let closed = shared.closed.clone();
-            closed.run_until_cancelled(shared.listen(headers)).await;
+            // Boxed, or the task would have room for it twice, as long as the stream is open.
+            closed.run_until_cancelled(Box::pin(shared.listen(headers))).await;
         });
     }
 
