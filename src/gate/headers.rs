@@ -1,6 +1,6 @@
 //! What the headers of a client must say, and which of them go on to the upstream.
 
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, header};
 
 use super::refuse::Refusal;
 pub(super) use crate::upstream::http::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
@@ -39,12 +39,6 @@ pub(super) fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
         headers.keys().filter(|name| OWN.contains(name) || named.contains(name)).cloned().collect();
     for name in ends {
         headers.remove(name);
-    }
-    // As they came they are parts of the connection's buffer, and would keep it for as long as a call or stream has them.
-    for value in headers.values_mut() {
-        if let Ok(copy) = HeaderValue::from_bytes(value.as_bytes()) {
-            *value = copy;
-        }
     }
     headers
 }
@@ -91,6 +85,8 @@ pub(super) fn speaks_version(headers: &HeaderMap) -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     fn with(name: HeaderName, value: &str) -> HeaderMap {

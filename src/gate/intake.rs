@@ -1,4 +1,4 @@
-//! The body of a request, read within its limits.
+//! The message in the body of a request, read within its limits.
 
 use std::time::Duration;
 
@@ -7,12 +7,24 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 
 use super::refuse::Refusal;
+use crate::wire::{
+    Message,
+    depth::{MAX_DEPTH, nests_too_deep},
+};
 
 /// How long a body may take to arrive.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The whole body of at most `max` bytes.
-pub(super) async fn read(body: Incoming, max: usize) -> Result<Bytes, Refusal> {
+/// The message in a body of at most `max` bytes.
+pub(super) async fn message(body: Incoming, max: usize) -> Result<Message, Refusal> {
+    let body = read(body, max).await?;
+    if nests_too_deep(&body) {
+        return Err(Refusal::too_deep(MAX_DEPTH));
+    }
+    Message::parse(body).map_err(Refusal::malformed)
+}
+
+async fn read(body: Incoming, max: usize) -> Result<Bytes, Refusal> {
     if body.size_hint().lower() > max as u64 {
         return Err(Refusal::too_large(max));
     }

@@ -26,11 +26,7 @@ use super::{
 };
 use crate::{
     config::SSE_MESSAGES,
-    wire::{
-        Message,
-        depth::{MAX_DEPTH, nests_too_deep},
-        sse::{encode, endpoint},
-    },
+    wire::sse::{encode, endpoint},
 };
 
 /// The parameter that names the stream that a message belongs to.
@@ -123,11 +119,7 @@ impl Gate {
             Some(open.input.clone())
         });
         let input = input.ok_or_else(Refusal::unknown_session)?;
-        let body = intake::read(body, self.max_body).await?;
-        if nests_too_deep(&body) {
-            return Err(Refusal::too_deep(MAX_DEPTH));
-        }
-        let message = Message::parse(body).map_err(Refusal::malformed)?;
+        let message = intake::message(body, self.max_body).await?;
         let incoming = Incoming { message: Ok(message), headers: end_to_end(headers) };
         input.send_timeout(incoming, INPUT_TIMEOUT).await.map_err(|error| match error {
             SendTimeoutError::Timeout(_) => Refusal::busy(),

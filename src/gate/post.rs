@@ -18,10 +18,7 @@ use crate::{
     route::is_modern,
     session::Session,
     upstream::{Failure, HttpError},
-    wire::{
-        Kind, Message, Method,
-        depth::{MAX_DEPTH, nests_too_deep},
-    },
+    wire::{Kind, Message, Method},
 };
 
 impl Gate {
@@ -35,11 +32,7 @@ impl Gate {
         is_json(&headers)?;
         accepts_answers(&headers)?;
         speaks_version(&headers)?;
-        let body = intake::read(body, self.max_body).await?;
-        if nests_too_deep(&body) {
-            return Err(Refusal::too_deep(MAX_DEPTH));
-        }
-        let message = Message::parse(body).map_err(Refusal::malformed)?;
+        let message = intake::message(body, self.max_body).await?;
         if is_modern(&message) {
             return Err(Refusal::modern().answering(message.id()));
         }

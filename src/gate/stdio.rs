@@ -82,7 +82,7 @@ async fn read(input: impl AsyncRead + Unpin, max: usize, incoming: mpsc::Sender<
 }
 
 /// Reads one message of a client.
-pub(super) fn parse(document: Bytes) -> Result<Message, RpcError> {
+fn parse(document: Bytes) -> Result<Message, RpcError> {
     if nests_too_deep(&document) {
         return Err(RpcError::invalid_request(format!(
             "Invalid request: the JSON nests deeper than {MAX_DEPTH} levels"

@@ -15,7 +15,7 @@ use crate::{
     identity::Owner,
     limit::Admission,
     observe::events,
-    session::Session,
+    session::{Session, unpinned},
     upstream::excerpt,
     wire::{Message, Parts, RpcError, legacy::RequestedTtl, message::result_response},
 };
@@ -106,7 +106,7 @@ impl Engine {
             engine: Arc::clone(self),
             session: session.hold(),
             id,
-            headers,
+            headers: unpinned(headers),
             timeout: tool.timeout,
             input_timeout: tool.input_timeout,
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),
