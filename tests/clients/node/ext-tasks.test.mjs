@@ -1,7 +1,7 @@
 // The ext-tasks client, in its form for revision 2025-11-25: it polls, keeps the GET stream open and
 // collects the result only when the task has ended.
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import {
   createApplicationInputHandler,
@@ -10,29 +10,15 @@ import {
   toolDeclarationFromMcpTool,
 } from '@modelcontextprotocol/ext-tasks/client';
 import { related } from './calls.mjs';
-import { connect, startServer, startTaskgateWith } from './kit.mjs';
-import { advance, ANSWERED, ANSWERS_ALL, Inbox } from './talking.mjs';
+import { connect } from './kit.mjs';
+import { advance, ANSWERED, ANSWERS_ALL, Inbox, inFrontOfTalkingServer } from './talking.mjs';
 
-let server;
-let gate;
-before(async () => {
-  server = await startServer('talking-server.mjs');
-  gate = await startTaskgateWith(`
-    [tasks]
-    poll_interval = "20ms"
-    [[upstream]]
-    url = ${JSON.stringify(server.url)}
-  `);
-});
-after(async () => {
-  assert.equal(await gate?.stop(), 0, 'taskgate ends cleanly');
-  await server?.stop();
-});
+const house = inFrontOfTalkingServer();
 
 /** A task session of its own, and the inbox of what it is asked; it ends with the test. */
 async function openSession(t) {
   const client = new Client({ name: 'ext-tasks-test', version: '1.0.0' }, { capabilities: ANSWERS_ALL });
-  const transport = new StreamableHTTPClientTransport(new URL(gate.url));
+  const transport = new StreamableHTTPClientTransport(new URL(house.gate.url));
   await client.connect(transport);
   assert.equal(client.getProtocolEra(), 'legacy');
   const { tools } = await client.listTools();
@@ -79,7 +65,7 @@ for (const kind of ['form', 'sampling', 'roots']) {
 
 test('its execution sees the progress and the end of a task', async (t) => {
   const { callAsTask } = await openSession(t);
-  const other = await connect(t, gate.url);
+  const other = await connect(t, house.gate.url);
   const key = t.fullName;
   const execution = await callAsTask('paced', { key, steps: 1 });
   const seen = new Inbox();

@@ -1,10 +1,17 @@
 // What a server asks while a task runs reaches the SDK's client, and the answer the server.
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { call, collect, createTask, ended, getResult, related } from './calls.mjs';
-import { connect, startServer, startTaskgateWith } from './kit.mjs';
-import { answerAll, ANSWERED, ANSWERS_ALL, statesOf, statuses } from './talking.mjs';
+import { connect } from './kit.mjs';
+import {
+  answerAll,
+  ANSWERED,
+  ANSWERS_ALL,
+  inFrontOfTalkingServer,
+  statesOf,
+  statuses,
+} from './talking.mjs';
 
 const METHOD_NOT_FOUND = -32601;
 const INVALID_PARAMS = -32602;
@@ -12,21 +19,7 @@ const answersTo = (kinds) => ({
   content: [{ type: 'text', text: kinds.map((kind) => ANSWERED[kind]).join(', ') }],
 });
 
-let server;
-let gate;
-before(async () => {
-  server = await startServer('talking-server.mjs');
-  gate = await startTaskgateWith(`
-    [tasks]
-    poll_interval = "20ms"
-    [[upstream]]
-    url = ${JSON.stringify(server.url)}
-  `);
-});
-after(async () => {
-  assert.equal(await gate?.stop(), 0, 'taskgate ends cleanly');
-  await server?.stop();
-});
+const house = inFrontOfTalkingServer();
 
 /** Polls until the task waits for input. */
 async function inputRequired(client, taskId) {
@@ -45,7 +38,7 @@ for (const [stream, listen] of [
   describe(`questions over ${stream}`, () => {
     for (const kind of Object.keys(ANSWERED)) {
       test(`${kind}: asked once, with the task's id, and answered`, async (t) => {
-        const client = await connect(t, gate.url, { capabilities: ANSWERS_ALL, listen });
+        const client = await connect(t, house.gate.url, { capabilities: ANSWERS_ALL, listen });
         const asked = answerAll(client);
         const { taskId } = await createTask(client, 'ask', { kinds: [kind] });
         assert.deepEqual(await getResult(client, taskId), related(answersTo([kind]), taskId));
@@ -56,7 +49,7 @@ for (const [stream, listen] of [
     }
 
     test('several questions at once are each answered', async (t) => {
-      const client = await connect(t, gate.url, { capabilities: ANSWERS_ALL, listen });
+      const client = await connect(t, house.gate.url, { capabilities: ANSWERS_ALL, listen });
       const asked = answerAll(client);
       const kinds = ['form', 'sampling', 'roots', 'url', 'form'];
       const { taskId } = await createTask(client, 'ask', { kinds });
@@ -65,7 +58,7 @@ for (const [stream, listen] of [
     });
 
     test("the SDK's stream leads from the call through the question to the result", async (t) => {
-      const client = await connect(t, gate.url, { capabilities: ANSWERS_ALL, listen });
+      const client = await connect(t, house.gate.url, { capabilities: ANSWERS_ALL, listen });
       const asked = answerAll(client);
       await client.listTools();
       const messages = await collect(
@@ -82,7 +75,7 @@ for (const [stream, listen] of [
     });
 
     test('a failure of the client to answer is told to the server', async (t) => {
-      const client = await connect(t, gate.url, { capabilities: ANSWERS_ALL, listen });
+      const client = await connect(t, house.gate.url, { capabilities: ANSWERS_ALL, listen });
       // Without handlers the SDK refuses what it said that it could do.
       const { taskId } = await createTask(client, 'ask', { kinds: ['form', 'roots'] });
       const refused = `error ${METHOD_NOT_FOUND}`;
@@ -93,7 +86,7 @@ for (const [stream, listen] of [
 }
 
 test('without a GET stream the task waits for input until tasks/result is asked for', async (t) => {
-  const client = await connect(t, gate.url, { capabilities: ANSWERS_ALL, listen: false });
+  const client = await connect(t, house.gate.url, { capabilities: ANSWERS_ALL, listen: false });
   const asked = answerAll(client);
   const { taskId } = await createTask(client, 'ask', { kinds: ['form'] });
   await inputRequired(client, taskId);
@@ -103,7 +96,7 @@ test('without a GET stream the task waits for input until tasks/result is asked 
 });
 
 test('a tasks/result that already waits carries the question', async (t) => {
-  const client = await connect(t, gate.url, { capabilities: ANSWERS_ALL, listen: false });
+  const client = await connect(t, house.gate.url, { capabilities: ANSWERS_ALL, listen: false });
   const asked = answerAll(client);
   const { taskId } = await createTask(client, 'ask', { kinds: ['sampling'] });
   const results = await Promise.all([getResult(client, taskId), getResult(client, taskId)]);
@@ -112,7 +105,7 @@ test('a tasks/result that already waits carries the question', async (t) => {
 });
 
 test('the task goes from working through input_required and working to its end', async (t) => {
-  const client = await connect(t, gate.url, { capabilities: ANSWERS_ALL });
+  const client = await connect(t, house.gate.url, { capabilities: ANSWERS_ALL });
   answerAll(client);
   const told = statuses(client);
   const { taskId } = await createTask(client, 'ask', { kinds: ['form'] });
@@ -134,11 +127,11 @@ test('a question that the client cannot answer is refused with the code of the c
     const answers = kinds.map((kind) => (codes[kind] ? `error ${codes[kind]}` : ANSWERED[kind]));
     const expected = { content: [{ type: 'text', text: answers.join(', ') }] };
 
-    const direct = await connect(t, server.url, { capabilities });
+    const direct = await connect(t, house.server.url, { capabilities });
     answerAll(direct, capabilities);
     assert.deepEqual(await call(direct, 'ask', { kinds }), expected);
 
-    const client = await connect(t, gate.url, { capabilities });
+    const client = await connect(t, house.gate.url, { capabilities });
     const asked = answerAll(client, capabilities);
     const { taskId } = await createTask(client, 'ask', { kinds });
     assert.deepEqual(await getResult(client, taskId), related(expected, taskId));

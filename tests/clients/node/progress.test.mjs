@@ -1,25 +1,11 @@
 // What a running task tells: progress after the creation, status notifications, log messages.
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { createTask, getResult, related } from './calls.mjs';
-import { connect, startServer, startTaskgateWith } from './kit.mjs';
-import { advance, Inbox, logs, statesOf, statuses } from './talking.mjs';
+import { connect } from './kit.mjs';
+import { advance, Inbox, inFrontOfTalkingServer, logs, statesOf, statuses } from './talking.mjs';
 
-let server;
-let gate;
-before(async () => {
-  server = await startServer('talking-server.mjs');
-  gate = await startTaskgateWith(`
-    [tasks]
-    poll_interval = "20ms"
-    [[upstream]]
-    url = ${JSON.stringify(server.url)}
-  `);
-});
-after(async () => {
-  assert.equal(await gate?.stop(), 0, 'taskgate ends cleanly');
-  await server?.stop();
-});
+const house = inFrontOfTalkingServer();
 
 const STEPS = 3;
 const report = (step, taskId) =>
@@ -31,8 +17,8 @@ for (const [stream, listen] of [
 ]) {
   describe(`over ${stream}`, () => {
     test("progress reaches the SDK's onprogress after the creation, in order and not after the end", async (t) => {
-      const client = await connect(t, gate.url, { listen });
-      const other = await connect(t, gate.url);
+      const client = await connect(t, house.gate.url, { listen });
+      const other = await connect(t, house.gate.url);
       const key = t.fullName;
       const reports = new Inbox();
       const { taskId } = await createTask(client, 'paced', { key, steps: STEPS }, { onprogress: reports.push });
@@ -59,7 +45,7 @@ for (const [stream, listen] of [
 }
 
 test('a client that only polls sees the progress as well, without having asked for it', async (t) => {
-  const client = await connect(t, gate.url, { listen: false });
+  const client = await connect(t, house.gate.url, { listen: false });
   const key = t.fullName;
   const created = await createTask(client, 'paced', { key, steps: 1 });
   await advance(client, key);
@@ -74,7 +60,7 @@ test('a client that only polls sees the progress as well, without having asked f
 });
 
 test('each change of state is told with the whole task, without related-task metadata', async (t) => {
-  const client = await connect(t, gate.url);
+  const client = await connect(t, house.gate.url);
   const told = statuses(client);
   const key = t.fullName;
   const created = await createTask(client, 'paced', { key, steps: 0 });
@@ -92,7 +78,7 @@ test('each change of state is told with the whole task, without related-task met
 });
 
 test('what the server logs in a task names the task', async (t) => {
-  const client = await connect(t, gate.url);
+  const client = await connect(t, house.gate.url);
   const logged = logs(client);
   const key = t.fullName;
   const { taskId } = await createTask(client, 'paced', { key, steps: 0 });

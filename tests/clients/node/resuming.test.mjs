@@ -1,35 +1,30 @@
 // A connection that is cut in mid-stream: the SDK's client resumes the stream by itself, and nothing
 // is lost, told twice or run twice.
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import { ElicitRequestSchema } from '@modelcontextprotocol/sdk/types.js';
 import { call, createTask, getResult, related } from './calls.mjs';
-import { connect, startServer, startTaskgateWith } from './kit.mjs';
+import { connect } from './kit.mjs';
 import { startProxy } from './proxy.mjs';
-import { advance, answerAll, ANSWERED, ANSWERS_ALL, Inbox, statesOf, statuses } from './talking.mjs';
+import {
+  advance,
+  answerAll,
+  ANSWERED,
+  ANSWERS_ALL,
+  Inbox,
+  inFrontOfTalkingServer,
+  statesOf,
+  statuses,
+} from './talking.mjs';
 
-let server;
-let gate;
-before(async () => {
-  server = await startServer('talking-server.mjs');
-  gate = await startTaskgateWith(`
-    [tasks]
-    poll_interval = "20ms"
-    [[upstream]]
-    url = ${JSON.stringify(server.url)}
-  `);
-});
-after(async () => {
-  assert.equal(await gate?.stop(), 0, 'taskgate ends cleanly');
-  await server?.stop();
-});
+const house = inFrontOfTalkingServer();
 
 const ONCE = { content: [{ type: 'text', text: 'started 1 times' }] };
 // An event with an id has begun and ended.
 const AN_EVENT = /^id:.*\r?\n(.*\r?\n)*?\r?\n/m;
 
 async function connectByProxy(t, options) {
-  const proxy = await startProxy(gate.url);
+  const proxy = await startProxy(house.gate.url);
   const client = await connect(t, proxy.url, options);
   // After the end of the client's session, which needs the proxy.
   t.after(proxy.stop);
@@ -38,7 +33,7 @@ async function connectByProxy(t, options) {
 
 test('tasks/result is answered over the stream that resumes it', async (t) => {
   const { proxy, client } = await connectByProxy(t);
-  const other = await connect(t, gate.url);
+  const other = await connect(t, house.gate.url);
   const { taskId } = await createTask(client, 'paced', { key: t.fullName, steps: 0 });
   const result = getResult(client, taskId);
   await proxy.cut(/"tasks\/result"/, AN_EVENT);
@@ -48,7 +43,7 @@ test('tasks/result is answered over the stream that resumes it', async (t) => {
 
 test('a plain call is answered over the stream that resumes it, and runs once', async (t) => {
   const { proxy, client } = await connectByProxy(t);
-  const other = await connect(t, gate.url);
+  const other = await connect(t, house.gate.url);
   const key = t.fullName;
   const reports = new Inbox();
   const result = call(client, 'paced', { key, steps: 2 }, { onprogress: reports.push });
@@ -65,7 +60,7 @@ test('a plain call is answered over the stream that resumes it, and runs once', 
 
 test('what happens while the GET stream is cut is told when it is resumed, once', async (t) => {
   const { proxy, client } = await connectByProxy(t);
-  const other = await connect(t, gate.url);
+  const other = await connect(t, house.gate.url);
   const told = statuses(client);
   const key = t.fullName;
   const first = await createTask(client, 'paced', { key, steps: 0 });

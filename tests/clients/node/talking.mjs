@@ -1,4 +1,6 @@
 // What the tests do with talking-server.mjs, and how they wait for what it sends.
+import assert from 'node:assert/strict';
+import { after, before } from 'node:test';
 import {
   CreateMessageRequestSchema,
   ElicitRequestSchema,
@@ -7,6 +9,7 @@ import {
   TaskStatusNotificationSchema,
 } from '@modelcontextprotocol/sdk/types.js';
 import { call } from './calls.mjs';
+import { startServer, startTaskgateWith } from './kit.mjs';
 
 const ROOT = 'file:///home/ada';
 
@@ -89,3 +92,22 @@ export const statesOf = (items, taskId) =>
 
 /** Lets the calls of `paced` with this key go on by so many steps. */
 export const advance = (client, key, by = 1) => call(client, 'advance', { key, by });
+
+/** The server that talks, and taskgate in front of it, for all tests of a file: { server, gate }, there once they run. */
+export function inFrontOfTalkingServer() {
+  const house = {};
+  before(async () => {
+    house.server = await startServer('talking-server.mjs');
+    house.gate = await startTaskgateWith(`
+      [tasks]
+      poll_interval = "20ms"
+      [[upstream]]
+      url = ${JSON.stringify(house.server.url)}
+    `);
+  });
+  after(async () => {
+    assert.equal(await house.gate?.stop(), 0, 'taskgate ends cleanly');
+    await house.server?.stop();
+  });
+  return house;
+}
