@@ -30,8 +30,6 @@ use crate::{
 
 /// How many messages may wait in either direction; the outboxes behind are bounded in bytes.
 const QUEUE: usize = 16;
-/// How often it is looked whether a session that has ended upstream still has tasks.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How long requests that are under way may still be answered once the client has closed its end.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
@@ -258,9 +256,7 @@ impl Channel {
 async fn over(gate: &Gate, session: Option<&Use>) {
     let Some(session) = session else { return std::future::pending().await };
     session.get().lost().await;
-    while gate.engine.has_tasks(&session.get().owner).await {
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
+    gate.engine.without_tasks(&session.get().owner).await;
 }
 
 async fn done(work: &mut Option<Work>) {

@@ -11,7 +11,10 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
 
 use super::{
     Change, Illegal, Task, TaskId,
@@ -55,6 +58,8 @@ pub struct Engine {
     running: Mutex<HashMap<TaskId, Running>>,
     /// The process stops: no more tasks are let in.
     stopping: AtomicBool,
+    /// Told when a task has been removed.
+    gone: Notify,
 }
 
 #[derive(Debug)]
@@ -80,6 +85,7 @@ impl Engine {
             cursor_key: RandomState::new(),
             running: Mutex::default(),
             stopping: AtomicBool::new(false),
+            gone: Notify::new(),
         });
         let reaper = Arc::downgrade(&engine);
         tokio::spawn(async move {
@@ -104,6 +110,17 @@ impl Engine {
     /// Whether `owner` has tasks, finished ones included.
     pub async fn has_tasks(&self, owner: &Owner) -> bool {
         self.store.has_any(owner).await
+    }
+
+    /// Waits until `owner` has no tasks, finished ones included.
+    pub async fn without_tasks(&self, owner: &Owner) {
+        loop {
+            let gone = self.gone.notified();
+            if !self.has_tasks(owner).await {
+                return;
+            }
+            gone.await;
+        }
     }
 
     /// Fails every task that runs, when the process stops.
@@ -162,7 +179,7 @@ impl Engine {
     fn announce(&self, task: &Task) {
         let announced = self.running.lock().get(&task.id).is_some_and(|running| running.announced);
         if let (true, Ok(notification)) = (announced, Message::parse(view(task).to_notification().into())) {
-            self.desk.announce(task.id, notification);
+            self.desk.announce(task.id, task.version, notification);
         }
     }
 
@@ -189,6 +206,7 @@ impl Engine {
     fn removed(&self, id: TaskId, status: Ended, why: &'static str) {
         self.ended(id, status, None, why);
         self.observer.emit(events::TaskRemoved { task: id });
+        self.gone.notify_waiters();
     }
 
     /// Takes a call out of those that run, if it still does, and stops it.

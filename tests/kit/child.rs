@@ -84,6 +84,13 @@ impl Children {
         Gate::with_command(program, &args, toml).await
     }
 
+    /// A taskgate with its defaults that starts them, a client in a session, and the session's child.
+    pub(crate) async fn session(&self) -> (Gate, Client, Process) {
+        let gate = self.gate("").await;
+        let client = Client::connect(&gate.url).await;
+        (gate, client, self.only().await)
+    }
+
     /// Those that were started so far.
     pub(crate) fn started(&self) -> Vec<Process> {
         let entries = fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().path());

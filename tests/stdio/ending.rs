@@ -21,9 +21,7 @@ const PARENT: Script = Script { setup: "sleep 60 &", tools: "", after: "" };
 async fn delete_closes_stdin_and_lets_the_child_end_by_itself() {
     let script = Script { setup: "trap 'note SIGTERM' TERM", tools: "", after: "note 'end of stdin'" };
     let children = Children::new(script);
-    let gate = children.gate("").await;
-    let client = Client::connect(&gate.url).await;
-    let child = children.only().await;
+    let (_gate, client, child) = children.session().await;
     assert!(child.is_alive());
     assert_eq!(client.delete().await.status, 200);
     child.line("end of stdin").await;
@@ -34,9 +32,7 @@ async fn delete_closes_stdin_and_lets_the_child_end_by_itself() {
 #[tokio::test]
 async fn a_child_that_goes_on_after_delete_gets_sigterm() {
     let children = Children::new(WAITS_FOR_TERM);
-    let gate = children.gate("").await;
-    let client = Client::connect(&gate.url).await;
-    let child = children.only().await;
+    let (_gate, client, child) = children.session().await;
     let since = Instant::now();
     client.delete().await;
     child.line("end of stdin").await;
@@ -49,9 +45,7 @@ async fn a_child_that_goes_on_after_delete_gets_sigterm() {
 #[tokio::test]
 async fn a_child_that_ignores_sigterm_is_killed_after_delete() {
     let children = Children::new(STUBBORN);
-    let gate = children.gate("").await;
-    let client = Client::connect(&gate.url).await;
-    let child = children.only().await;
+    let (_gate, client, child) = children.session().await;
     client.delete().await;
     child.gone().await;
 }
@@ -59,9 +53,7 @@ async fn a_child_that_ignores_sigterm_is_killed_after_delete() {
 #[tokio::test]
 async fn what_the_child_has_started_ends_with_it_at_delete() {
     let children = Children::new(PARENT);
-    let gate = children.gate("").await;
-    let client = Client::connect(&gate.url).await;
-    let child = children.only().await;
+    let (_gate, client, child) = children.session().await;
     client.delete().await;
     child.gone().await;
 }
@@ -71,9 +63,7 @@ async fn what_has_left_the_childs_process_group_ends_with_it_too() {
     // In a session of its own, with a parent that has gone, and deaf to SIGTERM.
     let setup = "setsid sh -c 'trap \"\" TERM; sleep 60 & sleep 60' & (setsid sleep 60 >/dev/null 2>&1 </dev/null &)";
     let children = Children::new(Script { setup, ..Script::default() });
-    let gate = children.gate("").await;
-    let client = Client::connect(&gate.url).await;
-    let child = children.only().await;
+    let (_gate, client, child) = children.session().await;
     client.delete().await;
     child.gone().await;
 }
@@ -129,9 +119,7 @@ async fn a_child_whose_client_left_before_it_was_initialized_ends() {
 async fn a_child_that_closes_its_stdout_is_ended_and_its_session_is_over() {
     let tools = r#"*'"name":"hush"'*) exec >/dev/null; while :; do sleep 1; done ;;"#;
     let children = Children::new(Script { tools, ..Script::default() });
-    let gate = children.gate("").await;
-    let client = Client::connect(&gate.url).await;
-    let child = children.only().await;
+    let (_gate, client, child) = children.session().await;
     let (code, message) = client.error("tools/call", json!({ "name": "hush" })).await;
     assert_eq!(code, -32603, "{message}");
     child.gone().await;

@@ -62,6 +62,8 @@ struct Running {
     session: Uuid,
     /// What it has asked and not yet been answered.
     questions: Vec<Uuid>,
+    /// The version of the task whose status was told last.
+    told: u32,
 }
 
 /// Whose stream it is.
@@ -115,7 +117,7 @@ pub(super) fn question_id(raw: &str) -> Option<Uuid> {
 impl Desk {
     /// Lets a task's messages through from now on.
     pub(super) fn begin(&self, task: TaskId, owner: &Owner, session: Uuid) {
-        let running = Running { owner: owner.clone(), session, questions: Vec::new() };
+        let running = Running { owner: owner.clone(), session, questions: Vec::new(), told: 0 };
         self.inner.lock().running.insert(task, running);
     }
 
@@ -236,9 +238,12 @@ impl Desk {
         Some(Arc::clone(&inner.listeners[&best].outbox))
     }
 
-    /// Sends a notification of a change of state on the owner's GET stream, also while its connection is broken.
-    pub(super) fn announce(&self, task: TaskId, notification: Message) {
-        let inner = self.inner.lock();
+    /// Sends a notification of the state that version `version` of a task is in on the owner's GET stream, also while its
+    /// connection is broken; not after that of a later one.
+    pub(super) fn announce(&self, task: TaskId, version: u32, notification: Message) {
+        let mut inner = self.inner.lock();
+        let Some(running) = inner.running.get_mut(&task).filter(|running| running.told < version) else { return };
+        running.told = version;
         let Some(running) = inner.running.get(&task) else { return };
         if let Some(id) = inner.get_stream(running, |_| true) {
             inner.listeners[&id].outbox.push(notification);
