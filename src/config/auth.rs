@@ -6,9 +6,22 @@ use http::HeaderName;
 use ipnet::IpNet;
 use toml::de::DeValue;
 
-use super::Auth;
 use super::reader::{Section, describe};
 use super::values::text_as;
+
+/// The `[auth]` section: how the owner of a request is found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Auth {
+    /// Nobody is known; a task belongs to its session.
+    None,
+    /// A proxy in front has authenticated the user and names them in a header.
+    Header {
+        /// The header whose value is the owner.
+        name: HeaderName,
+        /// Peers whose header is believed. Never empty.
+        trusted_peers: Vec<IpNet>,
+    },
+}
 
 #[derive(Clone, Copy)]
 enum Mode {

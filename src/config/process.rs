@@ -4,9 +4,27 @@ use std::path::PathBuf;
 
 use toml::de::DeValue;
 
-use super::Process;
 use super::reader::{Entry, Section};
 use super::values::{count, flag, text, text_as};
+
+/// How the processes of a stdio server are started.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Process {
+    /// Variables that a process gets besides taskgate's own environment.
+    pub env: Vec<(String, String)>,
+    /// The directory that it starts in; taskgate's own if there is none.
+    pub cwd: Option<PathBuf>,
+    /// Whether all sessions use one process; otherwise each has its own.
+    pub shared: bool,
+    /// Most processes at once, those that are about to end included.
+    pub max_children: usize,
+}
+
+impl Default for Process {
+    fn default() -> Self {
+        Self { env: Vec::new(), cwd: None, shared: false, max_children: 100 }
+    }
+}
 
 /// Reads them. `http` says that the server is no process, so that each of them is a mistake.
 pub(super) fn read(section: &mut Section<'_>, http: bool) -> Process {

@@ -1,10 +1,48 @@
 //! The `[server]` section.
 
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
 use http::uri::Authority;
 
-use super::Server;
 use super::reader::Section;
 use super::values::{address, count, duration, size, text_as};
+
+/// The `[server]` section.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    /// Address for MCP clients; port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// Address for health checks and metrics; without it there is no such port.
+    pub admin: Option<SocketAddr>,
+    /// `Host` values accepted besides localhost names and the listen address: `host` or `host:port`, in lower case.
+    pub allowed_hosts: Vec<String>,
+    /// `Origin` values accepted besides same-host ones, as browsers write them: lower case, without a default port.
+    pub allowed_origins: Vec<String>,
+    /// Largest request body, in bytes.
+    pub max_body: usize,
+    /// Most bytes that wait for one reader: a GET stream, or the stream that answers a request.
+    pub max_outbox: usize,
+    /// Most sessions alive at once.
+    pub max_sessions: usize,
+    /// A session that is silent for so long ends.
+    pub session_idle: Duration,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8808)),
+            admin: None,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            max_body: 4 << 20,
+            max_outbox: 1 << 20,
+            max_sessions: 10_000,
+            session_idle: Duration::from_mins(30),
+        }
+    }
+}
 
 pub(super) fn read(mut section: Section<'_>) -> Server {
     let default = Server::default();

@@ -1,11 +1,106 @@
 //! The `[tasks]` section, and the same keys again for the tools that match a pattern.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::policy::Policy;
 use super::reader::{Entry, Section};
 use super::values::{count, duration, one_of, size, text};
-use super::{Native, Support, Tasks, Tool};
+
+/// The process-wide part of the `[tasks]` section; the rest of it is in each upstream's [`Policy`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tasks {
+    /// Most tasks of one owner, running and kept.
+    pub max_tasks_per_owner: usize,
+    /// Most tasks of the process, running and kept.
+    pub max_tasks: usize,
+    /// Most requests that wait for one task's result at once.
+    pub max_waiters: usize,
+}
+
+/// What happens to tasks that an upstream offers itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Native {
+    /// They are left to the upstream; taskgate adds none there.
+    Keep,
+    /// They are hidden; taskgate offers its own.
+    Replace,
+}
+
+/// What holds for the calls of a tool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tool {
+    /// The pattern that these settings come from, `*` for those of `[tasks]`. For messages only:
+    /// the limits hold for each tool by its own name.
+    pub key: Arc<str>,
+    /// Whether a call may, must or must not be a task.
+    pub support: Support,
+    /// How long a task is kept from its creation when the client asks for nothing.
+    pub ttl: Duration,
+    /// The longest ttl that a client gets by asking. At least `ttl`.
+    pub max_ttl: Duration,
+    /// How often clients are told to poll.
+    pub poll_interval: Duration,
+    /// How long one call may run.
+    pub timeout: Duration,
+    /// How long a question of the server to the client may stay without an answer.
+    pub input_timeout: Duration,
+    /// Most calls of one tool that run as tasks at once.
+    pub max_running: usize,
+    /// Most calls of one tool that wait for their turn; 0 refuses instead of queueing.
+    pub max_queued: usize,
+    /// Largest result that is kept, in bytes.
+    pub max_result: usize,
+    /// Text that the model gets at once, while the task runs.
+    pub immediate_response: Option<String>,
+}
+
+/// Whether calls of a tool are run as tasks; the values of `execution.taskSupport`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// Never.
+    Forbidden,
+    /// When the client asks for it.
+    Optional,
+    /// Always; a call without a task is refused.
+    Required,
+}
+
+impl Default for Tasks {
+    fn default() -> Self {
+        Self { max_tasks_per_owner: 1000, max_tasks: 100_000, max_waiters: 256 }
+    }
+}
+
+impl Default for Tool {
+    fn default() -> Self {
+        Self {
+            key: "*".into(),
+            support: Support::Optional,
+            ttl: Duration::from_mins(15),
+            max_ttl: Duration::from_hours(24),
+            poll_interval: Duration::from_secs(2),
+            timeout: Duration::from_hours(1),
+            input_timeout: Duration::from_hours(1),
+            max_running: 32,
+            max_queued: 256,
+            max_result: 16 << 20,
+            immediate_response: None,
+        }
+    }
+}
+
+impl Support {
+    /// The value as `execution.taskSupport` has it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Forbidden => "forbidden",
+            Self::Optional => "optional",
+            Self::Required => "required",
+        }
+    }
+}
 
 const SUPPORT: &[(&str, Support)] =
     &[("forbidden", Support::Forbidden), ("optional", Support::Optional), ("required", Support::Required)];

@@ -8,11 +8,60 @@ use http::uri::PathAndQuery;
 use super::reader::{Entry, Section};
 use super::tasks::{self, Defaults};
 use super::values::{flag, one_of, text, text_as};
-use super::{Native, Policy, Process, SSE_MESSAGES, Target, Transport, Upstream, process};
+use super::{Native, Policy, Process, process};
 
 const DEFAULT_PATH: &str = "/mcp";
 const TRANSPORTS: [(&str, Transport); 3] =
     [("auto", Transport::Auto), ("streamable-http", Transport::StreamableHttp), ("sse", Transport::Sse)];
+
+/// What follows an upstream's [`sse_path`](Upstream::sse_path) in the path for that stream's messages.
+pub const SSE_MESSAGES: &str = "/messages";
+
+/// One `[[upstream]]` block: a server behind, and the path that leads to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Upstream {
+    /// Path of the endpoint, such as `/mcp`; unique among the upstreams.
+    pub path: String,
+    /// Path of the stream for clients of the 2024-11-05 HTTP+SSE transport; their messages go to `messages` below it.
+    pub sse_path: Option<String>,
+    /// The server itself.
+    pub target: Target,
+    /// How the server is spoken to; only a [`Target::Url`] leaves a choice.
+    pub transport: Transport,
+    /// How the server's processes are started; means nothing for an HTTP server.
+    pub process: Process,
+    /// What happens to tasks that the server offers itself.
+    pub native: Native,
+    /// Whether clients are sent `notifications/tasks/status`.
+    pub status_notifications: bool,
+    /// What holds for each of its tools.
+    pub policy: Policy,
+}
+
+/// Where an upstream's messages go.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Target {
+    /// The endpoint of an HTTP server; scheme http or https, with a host.
+    Url(Uri),
+    /// A stdio server.
+    Command {
+        /// The program, looked up in `PATH` unless it is a path.
+        program: String,
+        /// Its arguments.
+        args: Vec<String>,
+    },
+}
+
+/// The transport that is spoken over HTTP with an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Found out at `initialize` (revision 2025-11-25, "Transports", "Backwards Compatibility").
+    Auto,
+    /// Streamable HTTP.
+    StreamableHttp,
+    /// HTTP+SSE, the transport of revision 2024-11-05.
+    Sse,
+}
 
 impl Upstream {
     pub(super) fn new(target: Target, native: Native, policy: Policy) -> Self {

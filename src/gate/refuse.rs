@@ -17,7 +17,7 @@ pub(super) struct Refusal {
     reason: &'static str,
     error: RpcError,
     id: Option<String>,
-    header: Option<(HeaderName, &'static str)>,
+    header: Option<(HeaderName, HeaderValue)>,
 }
 
 impl Refusal {
@@ -70,7 +70,7 @@ impl Refusal {
             Door::OldStream => ("Method not allowed: the stream of the HTTP+SSE transport takes GET", "GET"),
             Door::OldMessages => ("Method not allowed: messages of the HTTP+SSE transport come by POST", "POST"),
         };
-        let header = Some((header::ALLOW, allowed));
+        let header = Some((header::ALLOW, HeaderValue::from_static(allowed)));
         Self { header, ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method", message) }
     }
 
@@ -184,7 +184,7 @@ impl Refusal {
         let mut response = json(self.error.to_response(self.id.as_deref()));
         *response.status_mut() = self.status;
         if let Some((name, value)) = self.header {
-            response.headers_mut().insert(name, HeaderValue::from_static(value));
+            response.headers_mut().insert(name, value);
         }
         response
     }
