@@ -22,6 +22,7 @@ use crate::{
     config::{self, Config, Target},
     gate::{self, Channels, Gate, admin::Admin},
     identity::{Hosts, Identity},
+    limit::Accounts,
     observe::Observer,
     session::Sessions,
     task::{Engine, Limits, store::MemoryStore},
@@ -58,6 +59,8 @@ struct House {
 pub enum StartError {
     /// An address cannot be listened on.
     Listen(SocketAddr, std::io::Error),
+    /// The audit log cannot be written.
+    Audit(std::io::Error),
     /// An upstream cannot be set up.
     Upstream(String),
     /// There are several upstreams where only one can be served.
@@ -70,6 +73,7 @@ impl fmt::Display for StartError {
             Self::Listen(address, error) => {
                 write!(f, "cannot listen on {address}: {error}; choose another address with --listen or --admin")
             }
+            Self::Audit(error) => write!(f, "the file in audit.file cannot be written: {error}"),
             Self::Upstream(error) => f.write_str(error),
             Self::SeveralUpstreams(count) => {
                 write!(f, "stdio serves one upstream, but the configuration has {count}; leave one [[upstream]] block")
@@ -120,6 +124,7 @@ impl App {
         gate::serve(Arc::clone(&house.gate), listener, stop).await;
         // Those that have not ended in time.
         house.killer()();
+        house.last_lines();
     }
 }
 
@@ -154,13 +159,14 @@ impl Wrapper {
         let served = house.gate.stdio(0, input, output, stop).await;
         let status = house.gate.upstreams[0].server.exit_status();
         house.killer()();
+        house.last_lines();
         (status, served)
     }
 }
 
 impl House {
     async fn build(config: Config, address: SocketAddr, grace: Duration) -> Result<Self, StartError> {
-        let observer = Arc::<Observer>::default();
+        let observer = Arc::new(Observer::new(config.audit).map_err(StartError::Audit)?);
         let ready = Arc::new(AtomicBool::new(true));
         let admin = match config.server.admin {
             Some(address) => {
@@ -178,6 +184,7 @@ impl House {
             hosts: Hosts::new(address, server.allowed_hosts, server.allowed_origins),
             identity: Identity::new(config.auth),
             sessions: Sessions::new(server.max_sessions, Arc::clone(&observer)),
+            accounts: Accounts::new(config.rate),
             engine: Engine::start(Arc::new(store), limits, Arc::clone(&observer)),
             doors: gate::doors(&upstreams),
             upstreams,
@@ -197,7 +204,15 @@ impl House {
         let mut keepers = JoinSet::new();
         keepers.spawn(sweep(Arc::clone(&self.gate), self.session_idle));
         keepers.spawn(tick(Arc::clone(&self.gate)));
+        keepers.spawn(write_audit(Arc::clone(&self.gate.observer)));
         keepers
+    }
+
+    /// Writes what is left of the audit log.
+    fn last_lines(&self) {
+        if let Err(error) = self.gate.observer.write_audit() {
+            tracing::error!(%error, "the last lines of the audit log are lost");
+        }
     }
 
     fn killer(&self) -> impl FnOnce() + Send + use<> {
@@ -214,6 +229,22 @@ async fn tick(gate: Arc<Gate>) {
     loop {
         tokio::time::sleep(SILENCE).await;
         gate.tick();
+    }
+}
+
+/// How long the disk is left alone after it has not taken the audit log.
+const AUDIT_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+/// Writes the audit log as its lines come.
+async fn write_audit(observer: Arc<Observer>) {
+    loop {
+        observer.audit_is_due().await;
+        let writer = Arc::clone(&observer);
+        let written = tokio::task::spawn_blocking(move || writer.write_audit()).await;
+        if let Ok(Err(error)) = written {
+            tracing::error!(%error, "the audit log cannot be written; its lines wait");
+            tokio::time::sleep(AUDIT_AGAIN_AFTER).await;
+        }
     }
 }
 

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use taskgate::config::{
-    Auth, Config, Mistakes, Native, Overrides, Process, Support, Target, Tool, Transport, allowed_host, allowed_origin,
-    load, parse, target_from_url,
+    AuditOwner, AuditTo, Auth, Config, Mistakes, Native, Overrides, Process, Rates, Support, Target, Tool, Transport,
+    allowed_host, allowed_origin, load, parse, target_from_url,
 };
 
 const ONE: &str = "[[upstream]]\nurl = \"http://127.0.0.1:3000/mcp\"\n";
@@ -110,7 +110,7 @@ fn reference() -> BTreeMap<String, BTreeMap<String, String>> {
 #[test]
 fn the_reference_lists_exactly_the_keys_that_exist() {
     let reference = reference();
-    assert_eq!(reference.keys().collect::<Vec<_>>(), ["auth", "server", "tasks", "upstream"]);
+    assert_eq!(reference.keys().collect::<Vec<_>>(), ["audit", "auth", "rate", "server", "tasks", "upstream"]);
     for (section, keys) in reference {
         let header = if section == "upstream" { "[[upstream]]" } else { &format!("[{section}]") };
         let report = mistakes(&format!("{header}\nno_such_key = 1\n"));
@@ -139,15 +139,22 @@ fn the_reference_has_the_true_defaults() {
     assert_eq!(parse("config.toml", &text, overrides).unwrap(), Config::for_upstream(target));
 }
 
+/// The counts and seconds of the rates.
+fn rates(Rates { task_methods, creations, failed_lookups }: Rates) -> [(u32, u64); 3] {
+    [task_methods, creations, failed_lookups].map(|rate| (rate.count.get(), rate.period.as_secs()))
+}
+
 #[test]
 fn an_unset_key_has_its_default() {
-    let Config { server, auth, tasks, upstreams } = valid(ONE);
+    let Config { server, auth, audit, rate, tasks, upstreams } = valid(ONE);
     assert_eq!(server.listen.to_string(), "127.0.0.1:8808");
     assert_eq!(server.admin, None);
     assert_eq!((server.max_body, server.max_outbox, server.max_sessions), (4 << 20, 1 << 20, 10_000));
     assert_eq!(server.session_idle, Duration::from_mins(30));
     assert_eq!(auth, Auth::None);
     assert_eq!((tasks.max_tasks_per_owner, tasks.max_tasks, tasks.max_waiters), (1000, 100_000, 256));
+    assert_eq!((audit.to, audit.owner), (AuditTo::Off, AuditOwner::Hash));
+    assert_eq!(rates(rate), [(300_000, 60), (60_000, 60), (60, 60)]);
     let [upstream] = &upstreams[..] else { panic!("{upstreams:?}") };
     assert_eq!((&*upstream.path, upstream.native), ("/mcp", Native::Keep));
     assert_eq!(upstream.transport, Transport::Auto);
@@ -172,7 +179,7 @@ fn an_unset_key_has_its_default() {
 #[test]
 fn every_key_takes_effect() {
     let path = root().join("tests/config/valid/everything.toml");
-    let Config { server, auth, tasks, upstreams } = load(&path, Overrides::default()).unwrap();
+    let Config { server, auth, audit, rate, tasks, upstreams } = load(&path, Overrides::default()).unwrap();
     assert_eq!(
         (server.listen.to_string(), server.admin.unwrap().to_string()),
         ("0.0.0.0:80".into(), "[::1]:9808".into())
@@ -186,6 +193,8 @@ fn every_key_takes_effect() {
     let trusted = |peer: &str| trusted_peers.iter().any(|net| net.contains(&peer.parse::<std::net::IpAddr>().unwrap()));
     assert!(trusted("127.0.0.1") && !trusted("127.0.0.2") && trusted("10.9.8.7") && trusted("fd00::1"));
     assert_eq!((tasks.max_tasks_per_owner, tasks.max_tasks, tasks.max_waiters), (1, 2, 3));
+    assert_eq!((audit.to, audit.owner), (AuditTo::File("audit.jsonl".into()), AuditOwner::Principal));
+    assert_eq!(rates(rate), [(1, 1), (20, 60), (1_000_000, 3600)]);
     let [http, stdio] = &upstreams[..] else { panic!("{upstreams:?}") };
     assert_eq!((&*http.path, http.sse_path.as_deref(), http.native), ("/", Some("/sse"), Native::Keep));
     assert_eq!(http.target, target_from_url("https://example.com").unwrap());

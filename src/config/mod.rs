@@ -4,10 +4,12 @@
 //! `server`, `auth`, `tasks` (with the limits of tools) and `upstream`; `reader` walks the TOML and
 //! knows where each value stands, and `values` turns single values into typed ones.
 
+mod audit;
 mod auth;
 mod mistakes;
 mod policy;
 mod process;
+mod rate;
 mod reader;
 mod server;
 mod tasks;
@@ -17,10 +19,12 @@ mod values;
 use std::net::SocketAddr;
 use std::path::Path;
 
+pub use audit::{Audit, AuditOwner, AuditTo};
 pub use auth::Auth;
 pub use mistakes::{Mistake, Mistakes};
 pub use policy::Policy;
 pub use process::Process;
+pub use rate::{Rate, Rates};
 pub use server::{Server, allowed_host, allowed_origin};
 pub use tasks::{Native, Support, Tasks, Tool};
 pub use upstream::{SSE_MESSAGES, Target, Transport, Upstream, target_from_url};
@@ -36,6 +40,10 @@ pub struct Config {
     pub server: Server,
     /// How the owner of a request is found.
     pub auth: Auth,
+    /// Which lines are written about who does what.
+    pub audit: Audit,
+    /// How often one owner may do what.
+    pub rate: Rates,
     /// Limits that hold for the whole process.
     pub tasks: Tasks,
     /// The servers behind, each on its own path. Never empty.
@@ -62,7 +70,14 @@ impl Config {
     #[must_use]
     pub fn for_upstream(target: Target) -> Self {
         let upstream = Upstream::new(target, Native::Keep, Policy::default());
-        Self { server: Server::default(), auth: Auth::None, tasks: Tasks::default(), upstreams: vec![upstream] }
+        Self {
+            server: Server::default(),
+            auth: Auth::None,
+            audit: Audit::default(),
+            rate: Rates::default(),
+            tasks: Tasks::default(),
+            upstreams: vec![upstream],
+        }
     }
 }
 
@@ -91,6 +106,8 @@ pub fn parse(file_name: &str, text: &str, overrides: Overrides) -> Result<Config
     let mut root = Section::root(&report, tree.get_ref());
     let server = server::read(root.table("server"));
     let auth = auth::read(root.table("auth"));
+    let audit = audit::read(root.table("audit"));
+    let rate = rate::read(root.table("rate"));
     let tasks = tasks::read(root.table("tasks"));
     let upstreams = upstream::read(&mut root, &tasks, overrides.target);
     root.finish();
@@ -102,5 +119,5 @@ pub fn parse(file_name: &str, text: &str, overrides: Overrides) -> Result<Config
         allowed_origins: overrides.allowed_origins.unwrap_or(server.allowed_origins),
         ..server
     };
-    Ok(Config { server, auth, tasks: tasks.limits, upstreams })
+    Ok(Config { server, auth, audit, rate, tasks: tasks.limits, upstreams })
 }

@@ -18,7 +18,7 @@ use crate::{
     observe::events,
     route::{Route, route, with_task_support},
     session::{Call, CallOptions, Next, Session, Source, for_client, with_id},
-    task::{Reply, Wanted},
+    task::{NoAnswer, Reply, Wanted},
     upstream::{self, Ending, Failure, HttpError, Item, MAX_MESSAGE, Purpose},
     wire::{Message, Parts as Document, RpcError, relay::Relay},
 };
@@ -65,8 +65,9 @@ impl Gate {
         relays: bool,
     ) -> Result<Answer, Refusal> {
         let Upstream { policy, status_notifications, .. } = &self.upstreams[session.upstream];
-        let owner = &session.owner;
-        let replied = match route(&message, session.tasks, policy) {
+        let route = route(&message, session.tasks, policy);
+        Self::count(session, &route).map_err(|refusal| refusal.answering(message.id()))?;
+        let replied = match route {
             Route::Pass | Route::Cancelled => return self.pass(session, message, headers, (relays, false)).await,
             Route::ToolsList => return self.pass(session, message, headers, (false, true)).await,
             Route::RunAsTask { name, tool, ttl } => {
@@ -81,16 +82,20 @@ impl Gate {
                     Err(error) => Whole::error(&id, &error).into(),
                 });
             }
-            Route::Get => self.engine.get(owner, &message).await,
-            Route::Result => self.engine.result(owner, message.clone()).await,
-            Route::List => self.engine.list(owner, &message).await,
-            Route::Cancel => self.engine.cancel(owner, &message).await,
-            Route::Refuse(error) => Err(error),
+            Route::Get => self.engine.get(session, &message).await,
+            Route::Result => self.engine.result(session, message.clone()).await,
+            Route::List => self.engine.list(&session.owner, &message).await,
+            Route::Cancel => self.engine.cancel(session, &message).await,
+            Route::Refuse(error) => Err(error.into()),
         };
         Ok(match replied {
             Ok(Reply::Ready(document)) => Whole::Document(document).into(),
             Ok(Reply::Wait(waiter)) => Answer::Stream(waiter),
-            Err(error) => Whole::error(message.id().unwrap_or("null"), &error).into(),
+            Err(NoAnswer::NotFound(task)) => {
+                let answered = Box::pin(self.not_found(session, message.id().unwrap_or("null"), task)).await;
+                answered.map_err(|refusal| refusal.answering(message.id()))?.into()
+            }
+            Err(NoAnswer::Error(error)) => Whole::error(message.id().unwrap_or("null"), &error).into(),
         })
     }
 

@@ -173,7 +173,7 @@ impl Channel {
         };
         let id: Box<str> = message.id().unwrap_or("null").into();
         if is_modern(&message) {
-            return self.say(Refusal::modern().answering(Some(&id)).into_document());
+            return self.say(Refusal::modern().answering(Some(&id)).into_document(&self.gate.observer));
         }
         let Some(session) = self.session.as_ref().map(|session| Arc::clone(session.get())) else {
             return match (message.kind(), message.method()) {
@@ -202,7 +202,10 @@ impl Channel {
                 let answering = async {
                     match gate.request(&session, message, headers, false).await {
                         Ok(answer) => deliver(answer, &id, &output).await,
-                        Err(refusal) => drop(output.send(refusal.answering(Some(&id)).into_document()).await),
+                        Err(refusal) => {
+                            let refused = refusal.answering(Some(&id)).into_document(&gate.observer);
+                            drop(output.send(refused).await);
+                        }
                     }
                 };
                 match wait {

@@ -26,7 +26,8 @@ impl Gate {
                 let resumed = id.to_str().ok().and_then(|id| session.streams().resume(id));
                 let lost = session.is_lost();
                 let connection =
-                    resumed.ok_or_else(if lost { Refusal::unknown_session } else { Refusal::unknown_event })?;
+                    resumed.ok_or_else(if lost { Refusal::unknown_session } else { Refusal::unknown_event });
+                let connection = connection.map_err(|refusal| refusal.by(Arc::clone(&session.who)))?;
                 if !lost {
                     // The upstream may have refused its GET stream with the headers that the client had before.
                     session.listen_upstream(end_to_end(headers));

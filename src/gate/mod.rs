@@ -13,6 +13,7 @@ mod listener;
 mod old_sse;
 mod origin;
 mod post;
+mod rates;
 mod refuse;
 mod service;
 mod session;
@@ -33,6 +34,7 @@ use self::{headers::SESSION_ID, refuse::Refusal};
 use crate::{
     config::{Native, Policy, SSE_MESSAGES},
     identity::{Hosts, Identity, Owner},
+    limit::Accounts,
     observe::Observer,
     session::{Session, Sessions},
     task::Engine,
@@ -54,6 +56,8 @@ pub struct Gate {
     pub identity: Identity,
     /// The open sessions.
     pub sessions: Sessions,
+    /// What each owner has left of its rates.
+    pub accounts: Accounts,
     /// The tasks.
     pub engine: Arc<Engine>,
     /// The configured upstreams.

@@ -1,12 +1,15 @@
 //! Requests that are refused as HTTP requests: the status, the JSON-RPC error that explains it, and the headers.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 
 use super::{Body, Door, Response};
 use crate::{
     identity::{Refused, Untrusted},
-    observe::{Observer, events},
+    limit::TooOften,
+    observe::{Observer, Who, events},
     wire::{Malformed, RpcError, Version},
 };
 
@@ -18,11 +21,12 @@ pub(super) struct Refusal {
     error: RpcError,
     id: Option<String>,
     header: Option<(HeaderName, HeaderValue)>,
+    who: Option<Arc<Who>>,
 }
 
 impl Refusal {
     fn new(status: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { status, reason, error: RpcError::invalid_request(message), id: None, header: None }
+        Self { status, reason, error: RpcError::invalid_request(message), id: None, header: None, who: None }
     }
 
     /// 403, section "Security Warning".
@@ -168,19 +172,37 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, "session", message)
     }
 
+    /// 429 for what is done more often than `[rate]` allows, with the whole seconds to wait.
+    pub(super) fn too_often(too_often: &TooOften) -> Self {
+        let header = Some((header::RETRY_AFTER, too_often.seconds().into()));
+        let error = RpcError::internal(too_often.to_string());
+        Self { error, header, ..Self::new(StatusCode::TOO_MANY_REQUESTS, too_often.key, "") }
+    }
+
+    /// The same refusal of whoever `who` names.
+    pub(super) fn by(self, who: Arc<Who>) -> Self {
+        Self { who: Some(who), ..self }
+    }
+
     /// The same refusal in answer to the request `id`.
     pub(super) fn answering(self, id: Option<&str>) -> Self {
         Self { id: id.map(str::to_owned), ..self }
     }
 
     /// The refusal as it is told where there is no HTTP.
-    pub(super) fn into_document(self) -> Bytes {
+    pub(super) fn into_document(self, observer: &Observer) -> Bytes {
+        self.emit(observer);
         self.error.to_response(self.id.as_deref())
+    }
+
+    fn emit(&self, observer: &Observer) {
+        let (who, status) = (self.who.as_deref(), self.status.as_u16());
+        observer.emit(events::RequestRefused { who, reason: self.reason, status });
     }
 
     /// The answer.
     pub(super) fn into_response(self, observer: &Observer) -> Response {
-        observer.emit(events::RequestRefused { reason: self.reason, status: self.status.as_u16() });
+        self.emit(observer);
         let mut response = json(self.error.to_response(self.id.as_deref()));
         *response.status_mut() = self.status;
         if let Some((name, value)) = self.header {

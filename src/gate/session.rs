@@ -58,6 +58,7 @@ impl Gate {
             native: configured.native,
             principal,
             max_outbox: self.max_outbox,
+            accounts: &self.accounts,
             observer: &self.observer,
         };
         let opened = self.sessions.unless_closed(opening.open(message, headers)).await;
@@ -91,7 +92,7 @@ impl Gate {
         message: Message,
         headers: HeaderMap,
     ) -> Result<Accepted, Refusal> {
-        let message = match self.engine.answer(&session.owner, message, &headers).await {
+        let message = match self.engine.answer(session, message, &headers).await {
             Answered::Taken => return Ok(Accepted::Yes),
             Answered::NotAQuestion(message) => message,
         };

@@ -74,6 +74,8 @@ pub struct Metrics {
     pub unknown_responses: Counter,
     pub unknown_progress: Counter,
     pub messages_dropped: Counter,
+    pub failed_lookups: Counter,
+    pub audit_lines_lost: Counter,
     pub children: Gauge,
 }
 
@@ -103,6 +105,9 @@ impl Default for Metrics {
         let unknown_responses = counter("unknown_responses", "Late or unknown responses of an upstream, dropped");
         let unknown_progress = counter("unknown_progress", "Progress of an upstream under an unknown token, dropped");
         let messages_dropped = counter("messages_dropped", "Messages dropped because their reader was too slow");
+        let failed_lookups = counter("failed_lookups", "Ids of tasks that were asked for and not found");
+        let audit_lines_lost =
+            counter("audit_lines_lost", "Lines for the audit log that were lost, as the disk took none");
         let tasks_refused = Family::default();
         registry.register("tasks_refused", "Task-augmented calls that were refused", tasks_refused.clone());
         let tasks_ended = Family::default();
@@ -130,6 +135,8 @@ impl Default for Metrics {
             unknown_responses,
             unknown_progress,
             messages_dropped,
+            failed_lookups,
+            audit_lines_lost,
             children,
         }
     }

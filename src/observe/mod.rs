@@ -1,27 +1,74 @@
-//! What happens, told once: emitting an event writes the log line and moves the metric, so the two cannot disagree.
+//! What happens, told once: emitting an event writes the log line, moves the metric and writes the audit line, so that
+//! they cannot disagree.
 
+mod audit;
 pub mod events;
 mod metrics;
 
+use std::{io, sync::Arc};
+
+use uuid::Uuid;
+
+pub use audit::{Line, Who};
 pub use metrics::Metrics;
+
+use crate::config;
 
 /// One thing that happens.
 pub trait Event {
     /// Writes the log line and moves the metrics.
     fn tell(&self, metrics: &Metrics);
+
+    /// The line for the audit log, if it belongs there.
+    fn audit(&self) -> Option<Line<'_>> {
+        None
+    }
 }
 
 /// Takes in events; one a process.
 #[derive(Debug, Default)]
 pub struct Observer {
     metrics: Metrics,
+    audit: audit::Audit,
 }
 
 impl Observer {
+    /// An observer that writes the audit log that is configured.
+    ///
+    /// # Errors
+    /// If its file cannot be opened.
+    pub fn new(audit: config::Audit) -> io::Result<Self> {
+        Ok(Self { metrics: Metrics::default(), audit: audit::Audit::new(audit)? })
+    }
+
     /// Tells everyone concerned that `event` has happened.
     #[expect(clippy::needless_pass_by_value, reason = "an event is made to be told once")]
     pub fn emit(&self, event: impl Event) {
         event.tell(&self.metrics);
+        if self.audit.is_on()
+            && let Some(line) = event.audit()
+        {
+            self.audit.take(&line, &self.metrics.audit_lines_lost);
+        }
+    }
+
+    /// How audit lines name a session and its principal, if it has one.
+    #[must_use]
+    pub fn who(&self, principal: Option<&str>, session: Uuid) -> Arc<Who> {
+        self.audit.who(principal, session)
+    }
+
+    /// Resolves when there is an audit log to be written with [`Observer::write_audit`].
+    pub async fn audit_is_due(&self) {
+        self.audit.due().await;
+    }
+
+    /// Writes the audit lines that wait. It blocks on the disk.
+    ///
+    /// # Errors
+    /// If they could not be written; they go on waiting.
+    pub fn write_audit(&self) -> io::Result<()> {
+        self.audit.write()
     }
 
     /// The metrics in the `OpenMetrics` text format.

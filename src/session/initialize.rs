@@ -16,6 +16,7 @@ use super::{Session, Streams, Tasks, inbound};
 use crate::{
     config::Native,
     identity::Owner,
+    limit::Accounts,
     observe::Observer,
     upstream::{Exchange, Failure, Inbound, Item, Link, MAX_MESSAGE, Outgoing, Purpose, Server},
     wire::{
@@ -42,6 +43,8 @@ pub struct Opening<'a> {
     pub principal: Option<Arc<str>>,
     /// How many bytes may wait for one reader of the client's.
     pub max_outbox: usize,
+    /// What each owner has left of its rates.
+    pub accounts: &'a Accounts,
     /// Where to report.
     pub observer: &'a Arc<Observer>,
 }
@@ -87,12 +90,16 @@ impl Opening<'_> {
         let (answer, tasks) = edited.map_err(|why| NotOpened::Failed(Failure::BadAnswer(why)))?;
         link.agreed(upstream_version);
         handshake.finished = true;
+        let who = self.observer.who(self.principal.as_deref(), id);
+        let owner = match self.principal {
+            Some(name) => Owner::Principal { upstream: self.upstream, name },
+            None => Owner::Session(id),
+        };
         let session = Session {
             id,
-            owner: match self.principal {
-                Some(name) => Owner::Principal { upstream: self.upstream, name },
-                None => Owner::Session(id),
-            },
+            account: self.accounts.of(&owner),
+            who,
+            owner,
             upstream: self.upstream,
             version,
             tasks,

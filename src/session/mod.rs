@@ -26,7 +26,8 @@ pub use translate::{for_client, with_id};
 
 use crate::{
     identity::Owner,
-    observe::Observer,
+    limit::Account,
+    observe::{Observer, Who, events},
     upstream::{Exchanges, Failure, Inbound, Link, Outbox},
     wire::{ClientCapabilities, Edits, Message, Method, Version, object::Members},
 };
@@ -52,6 +53,10 @@ pub struct Session {
     pub id: Uuid,
     /// To whom the session belongs.
     pub owner: Owner,
+    /// What the owner has left of its rates.
+    pub account: Arc<Account>,
+    /// How audit lines name the owner and the session.
+    pub who: Arc<Who>,
     /// The upstream's place in the configuration.
     pub upstream: usize,
     /// The revision agreed with the client.
@@ -154,7 +159,9 @@ impl Session {
         let Some(id) = params.get("requestId") else { return Ok(()) };
         let Some(number) = self.inbound.exchanges.of_client(id) else {
             // Somebody who waits for a task, and does not want to any more.
-            self.streams.cancel(id);
+            if !self.streams.cancel(id) {
+                self.inbound.observer.emit(events::CancellationIgnored { who: &self.who });
+            }
             return Ok(());
         };
         let mut edits = Edits::of(message.bytes());

@@ -174,7 +174,7 @@ impl Streams {
     }
 
     /// Ends the stream in answer to the request `id`, which the client has cancelled.
-    pub fn cancel(&self, id: &str) {
+    pub fn cancel(&self, id: &str) -> bool {
         let stream = {
             let mut table = self.table.lock();
             let of = |stream: &Stream| stream.answers.as_deref() == Some(id);
@@ -184,7 +184,7 @@ impl Streams {
                 None => table.delivering.values().find(|stream| of(stream)).cloned(),
             }
         };
-        let Some(stream) = stream else { return };
+        let Some(stream) = stream else { return false };
         let mut state = stream.state.lock();
         let (source, reader) = (state.source.take(), state.reader.take());
         drop(state);
@@ -192,6 +192,7 @@ impl Streams {
         if let Some(reader) = reader {
             reader.wake();
         }
+        true
     }
 
     /// Forgets the streams that nobody has come back for.

@@ -66,14 +66,16 @@ impl Engine {
         }
         let admitted = self.turns.admit(session.upstream, &name, tool.max_running, tool.max_queued);
         let admission = admitted.map_err(|limited| {
-            self.observer.emit(events::TaskRefused { tool: excerpt(&name), reason: "max_queued" });
+            self.observer.emit(events::TaskRefused { who: &session.who, tool: excerpt(&name), reason: "max_queued" });
             RpcError::internal(format!("limit reached for the tool {:?}: {limited}", excerpt(&name)))
         })?;
         let queued = matches!(admission, Admission::Queued(_));
+        let tool_name = if excerpt(&name).len() < name.len() { excerpt(&name).into() } else { name };
         let (ttl, created) = (ttl(tool, requested), now());
         let task = Task {
             id: Uuid::new_v4(),
             owner: session.owner.clone(),
+            tool: Arc::clone(&tool_name),
             state: State::Working,
             status_message: queued.then(|| QUEUED.into()),
             created_at: created,
@@ -88,14 +90,14 @@ impl Engine {
         let answer = result_response(request.id().unwrap_or("null"), &result).into();
         let give_up = task.expires - collect_time(tool);
         // Registered first, so that whoever ends the session finds the call that it has to stop.
-        let stopped = self.register(id, session, announced);
+        let stopped = self.register(&task, session, announced);
         if let Err(limit) = self.store.insert(task).await {
             self.deregister(id);
             let reason = if matches!(limit, Limit::Tasks(_)) { "max_tasks" } else { "max_tasks_per_owner" };
-            self.observer.emit(events::TaskRefused { tool: excerpt(&name), reason });
+            self.observer.emit(events::TaskRefused { who: &session.who, tool: &tool_name, reason });
             return Err(RpcError::internal(format!("limit reached: {limit}")));
         }
-        self.observer.emit(events::TaskCreated { task: id, tool: excerpt(&name), queued });
+        self.observer.emit(events::TaskCreated { who: &session.who, task: id, tool: &tool_name, queued });
         if session.has_ended() && matches!(session.owner, Owner::Session(_)) {
             // It ended while this task came about, so its end may not have seen the task.
             self.end_owner(&session.owner).await;

@@ -7,7 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use parking_lot::Mutex;
@@ -17,17 +17,17 @@ use tokio::{
 };
 
 use super::{
-    Change, Illegal, Task, TaskId,
+    Change, Illegal, Outcome, Task, TaskId,
     desk::Desk,
     outcome,
-    reply::{not_found, view},
+    reply::{NoAnswer, view},
     store::Store,
 };
 use crate::{
     identity::Owner,
     limit::Turns,
     observe::{
-        Observer,
+        Observer, Who,
         events::{self, Ended},
     },
     session::Session,
@@ -62,14 +62,23 @@ pub struct Engine {
     gone: Notify,
 }
 
+/// How many poll intervals polls are counted in, and how many polls in them are excessive: ten times as many as asked for.
+const WATCHED_INTERVALS: u32 = 10;
+const EXCESSIVE: u32 = 10 * WATCHED_INTERVALS;
+
 #[derive(Debug)]
 struct Running {
     owner: Owner,
+    /// How audit lines name the session that created it, and its owner.
+    who: Arc<Who>,
+    tool: Arc<str>,
     since: Instant,
     /// Whether its owner is told of changes of its state.
     announced: bool,
     /// Stops the call, and says why.
     stop: oneshot::Sender<&'static str>,
+    /// The beginning of the time in which polls are counted, and how many there were.
+    polls: (Instant, u32),
 }
 
 impl Engine {
@@ -138,11 +147,13 @@ impl Engine {
     }
 
     /// Registers a call of `session` that is about to run, and gives the receiver that stops it.
-    pub(super) fn register(&self, id: TaskId, session: &Session, announced: bool) -> oneshot::Receiver<&'static str> {
+    pub(super) fn register(&self, task: &Task, session: &Session, announced: bool) -> oneshot::Receiver<&'static str> {
         let (stop, stopped) = oneshot::channel();
-        let owner = session.owner.clone();
-        self.desk.begin(id, &owner, session.id);
-        self.running.lock().insert(id, Running { owner, since: Instant::now(), announced, stop });
+        self.desk.begin(task.id, &task.owner, session.id);
+        let (owner, who, tool) = (task.owner.clone(), Arc::clone(&session.who), Arc::clone(&task.tool));
+        let since = Instant::now();
+        let running = Running { owner, who, tool, since, announced, stop, polls: (since, 0) };
+        self.running.lock().insert(task.id, running);
         stopped
     }
 
@@ -187,19 +198,35 @@ impl Engine {
     pub(super) async fn finish(&self, owner: &Owner, id: TaskId, change: Change) {
         let status = if matches!(change, Change::Complete(_)) { Ended::Completed } else { Ended::Failed };
         if let Ok(Some(task)) = self.change(owner, id, |_| Some(change.clone())).await {
-            self.ended(id, status, task.status_message.as_deref(), "the task has ended");
+            self.ended(id, status, Some(&task), "the task has ended");
+        }
+    }
+
+    /// Notes that a task that has not ended was polled.
+    pub(super) fn polled(&self, task: &Task, who: &Who) {
+        let mut running = self.running.lock();
+        let Some(Running { polls: (since, count), .. }) = running.get_mut(&task.id) else { return };
+        if since.elapsed() >= Duration::from_millis(task.poll_interval) * WATCHED_INTERVALS {
+            (*since, *count) = (Instant::now(), 0);
+        }
+        *count += 1;
+        // Once in that time.
+        let excessive = *count == EXCESSIVE;
+        drop(running);
+        if excessive {
+            self.observer.emit(events::ExcessivePolling { who, task: task.id, tool: &task.tool });
         }
     }
 
     /// Cancels a task: it is cancelled before this returns, its call shortly after.
-    pub(super) async fn stop(&self, owner: &Owner, id: TaskId) -> Result<Task, RpcError> {
+    pub(super) async fn stop(&self, owner: &Owner, id: TaskId) -> Result<Task, NoAnswer> {
         match self.change(owner, id, |_| Some(Change::Cancel)).await {
             Ok(Some(task)) => {
-                self.ended(id, Ended::Cancelled, None, "tasks/cancel");
+                self.ended(id, Ended::Cancelled, Some(&task), "tasks/cancel");
                 Ok(task)
             }
-            Ok(None) => Err(not_found()),
-            Err(illegal) => Err(RpcError::invalid_params(format!("Cannot cancel task: {illegal}"))),
+            Ok(None) => Err(NoAnswer::NotFound(Some(id))),
+            Err(illegal) => Err(RpcError::invalid_params(format!("Cannot cancel task: {illegal}")).into()),
         }
     }
 
@@ -210,10 +237,18 @@ impl Engine {
     }
 
     /// Takes a call out of those that run, if it still does, and stops it.
-    fn ended(&self, id: TaskId, status: Ended, message: Option<&str>, why: &'static str) {
+    fn ended(&self, id: TaskId, status: Ended, task: Option<&Task>, why: &'static str) {
         let Some(running) = self.running.lock().remove(&id) else { return };
         self.desk.end(id);
-        self.observer.emit(events::TaskEnded { task: id, status, after: running.since.elapsed(), message });
+        self.observer.emit(events::TaskEnded {
+            who: &running.who,
+            task: id,
+            tool: &running.tool,
+            status,
+            after: running.since.elapsed(),
+            message: task.and_then(|task| task.status_message.as_deref()),
+            bytes: task.and_then(|task| task.state.outcome()).map(Outcome::len),
+        });
         // Where the call has ended by itself nobody listens any more.
         let _ = running.stop.send(why);
     }

@@ -2,21 +2,21 @@
 
 use super::{
     Engine, Reply,
-    reply::{not_found, task_id, view},
+    reply::{NoAnswer, task_id, view},
 };
-use crate::{
-    identity::Owner,
-    wire::{Message, RpcError},
-};
+use crate::{session::Session, wire::Message};
 
 impl Engine {
     /// Answers with the task as it is now.
     ///
     /// # Errors
-    /// -32602 for an id that is unknown, foreign or expired.
-    pub async fn get(&self, owner: &Owner, request: &Message) -> Result<Reply, RpcError> {
+    /// [`NoAnswer`]; not found is an id that is unknown, foreign or expired.
+    pub async fn get(&self, session: &Session, request: &Message) -> Result<Reply, NoAnswer> {
         let id = task_id(request)?;
-        let task = self.store.get(owner, id).await.ok_or_else(not_found)?;
+        let task = self.store.get(&session.owner, id).await.ok_or(NoAnswer::NotFound(Some(id)))?;
+        if !task.state.is_terminal() {
+            self.polled(&task, &session.who);
+        }
         Ok(Reply::result(request, &view(&task).to_raw()))
     }
 }

@@ -78,11 +78,11 @@ impl Engine {
     }
 
     /// Takes in a client's answer to a question, and passes it on.
-    pub async fn answer(self: &Arc<Self>, owner: &Owner, message: Message, headers: &HeaderMap) -> Answered {
+    pub async fn answer(self: &Arc<Self>, session: &Session, message: Message, headers: &HeaderMap) -> Answered {
         let id = message.id().filter(|_| message.kind() == Kind::Response).and_then(question_id);
         let Some(id) = id else { return Answered::NotAQuestion(message) };
-        let Some(question) = self.desk.answered(owner, id) else {
-            self.observer.emit(events::UnknownAnswer);
+        let Some(question) = self.desk.answered(&session.owner, id) else {
+            self.observer.emit(events::UnknownAnswer { who: &session.who });
             return Answered::Taken;
         };
         let (engine, headers) = (Arc::clone(self), headers.clone());

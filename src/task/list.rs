@@ -4,7 +4,10 @@ use std::{fmt::Write as _, hash::BuildHasher as _};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 
-use super::{Engine, Reply, reply::view};
+use super::{
+    Engine, Reply,
+    reply::{NoAnswer, view},
+};
 use crate::{
     identity::Owner,
     wire::{Message, RpcError, object::Members},
@@ -17,14 +20,16 @@ impl Engine {
     /// Answers with a page of the owner's tasks, in the order of their creation.
     ///
     /// # Errors
-    /// -32602 for a cursor that was not given to this owner.
-    pub async fn list(&self, owner: &Owner, request: &Message) -> Result<Reply, RpcError> {
+    /// [`NoAnswer`]; -32602 for a cursor that was not given to this owner.
+    pub async fn list(&self, owner: &Owner, request: &Message) -> Result<Reply, NoAnswer> {
         let params = request.params().map(Members::parse).transpose();
         let params = params.map_err(|error| RpcError::invalid_params(format!("Invalid params: {error}")))?;
         let after = match params.as_ref().and_then(|params| Some((params.get("cursor")?, params.text("cursor")))) {
             None => None,
             Some((_, Some(cursor))) => Some(self.place(owner, &cursor)?),
-            Some((_, None)) => return Err(RpcError::invalid_params("Invalid params: params.cursor must be a string")),
+            Some((_, None)) => {
+                return Err(RpcError::invalid_params("Invalid params: params.cursor must be a string").into());
+            }
         };
         // One more than a page tells whether there is a next one.
         let tasks = self.store.list(owner, after, PAGE + 1).await;

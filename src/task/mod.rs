@@ -21,5 +21,5 @@ pub mod store;
 pub use create::{Created, Wanted};
 pub use engine::{Engine, Limits};
 pub use input::Answered;
-pub use reply::Reply;
+pub use reply::{NoAnswer, Reply, not_found};
 pub use state::{Change, Illegal, Outcome, State, Task, TaskId};

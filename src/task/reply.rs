@@ -45,17 +45,33 @@ pub(super) fn view(task: &Task) -> TaskView<'_> {
     }
 }
 
+/// Why a task method has no result.
+#[derive(Debug)]
+pub enum NoAnswer {
+    /// No task of the asker has this id, if it is one; to be answered with [`not_found`].
+    NotFound(Option<TaskId>),
+    /// Anything else.
+    Error(RpcError),
+}
+
+impl From<RpcError> for NoAnswer {
+    fn from(error: RpcError) -> Self {
+        Self::Error(error)
+    }
+}
+
 /// `params.taskId`, which alone says which task is meant.
-pub(super) fn task_id(request: &Message) -> Result<TaskId, RpcError> {
+pub(super) fn task_id(request: &Message) -> Result<TaskId, NoAnswer> {
     let params = request.params().map(Members::parse).transpose();
     let params = params.map_err(|error| RpcError::invalid_params(format!("Invalid params: {error}")))?;
     let id = params.and_then(|params| params.text("taskId"));
     let id = id.ok_or_else(|| RpcError::invalid_params("Invalid params: params.taskId must be a string"))?;
     // Only the form that was given out is an id.
-    id.parse::<TaskId>().ok().filter(|uuid| uuid.to_string() == id).ok_or_else(not_found)
+    id.parse::<TaskId>().ok().filter(|uuid| uuid.to_string() == id).ok_or(NoAnswer::NotFound(None))
 }
 
 /// The one answer for ids that are unknown, foreign or expired.
-pub(super) fn not_found() -> RpcError {
+#[must_use]
+pub fn not_found() -> RpcError {
     RpcError::invalid_params("Task not found: no task of yours has this id, or its ttl is over")
 }

@@ -6,12 +6,13 @@ use super::{
     Engine, Outcome, Reply, State, Task, TaskId,
     desk::Place,
     feed::{Feed, Response},
-    reply::{not_found, task_id},
+    reply::{NoAnswer, not_found, task_id},
     store::Watch,
 };
 use crate::{
     identity::Owner,
-    observe::events,
+    observe::{Who, events},
+    session::Session,
     upstream::Outbox,
     wire::{Edits, Message, Parts, RpcError, legacy::relate, message::error_response, object::Members},
 };
@@ -21,6 +22,7 @@ use crate::{
 pub(super) struct Waiter {
     engine: Arc<Engine>,
     owner: Owner,
+    who: Arc<Who>,
     task: TaskId,
     /// The raw id of the request. The request itself would keep the buffer that it was read into.
     request: Box<str>,
@@ -30,17 +32,18 @@ impl Engine {
     /// Answers with the outcome, or with what waits for it.
     ///
     /// # Errors
-    /// -32602 for an id that is unknown, foreign or expired; the limit of waiters.
-    pub async fn result(self: &Arc<Self>, owner: &Owner, request: Message) -> Result<Reply, RpcError> {
+    /// [`NoAnswer`]; not found is an id that is unknown, foreign or expired; the limit of waiters.
+    pub async fn result(self: &Arc<Self>, session: &Session, request: Message) -> Result<Reply, NoAnswer> {
         let id = task_id(&request)?;
-        let task = self.store.get(owner, id).await.ok_or_else(not_found)?;
+        let task = self.store.get(&session.owner, id).await.ok_or(NoAnswer::NotFound(Some(id)))?;
         if task.state.is_terminal() {
-            return Ok(Reply::Ready(self.collect(&task, request.id().unwrap_or("null"))));
+            return Ok(Reply::Ready(self.collect(&task, request.id().unwrap_or("null"), &session.who)));
         }
         let watch = self.watch(id)?;
         let waiter = Waiter {
             engine: Arc::clone(self),
-            owner: owner.clone(),
+            owner: session.owner.clone(),
+            who: Arc::clone(&session.who),
             task: id,
             request: request.id().unwrap_or("null").into(),
         };
@@ -54,8 +57,10 @@ impl Engine {
         watch.map_err(|limit| RpcError::internal(format!("limit reached: {limit}")))
     }
 
-    fn collect(&self, task: &Task, id: &str) -> Parts {
-        self.observer.emit(events::ResultCollected { task: task.id });
+    fn collect(&self, task: &Task, id: &str, who: &Who) -> Parts {
+        let bytes = task.state.outcome().map_or(0, Outcome::len);
+        let (tool, status) = (&task.tool, task.state.name());
+        self.observer.emit(events::ResultRetrieved { who, task: task.id, tool, status, bytes });
         match &task.state {
             State::Completed(Outcome::Result(raw)) | State::Failed(Outcome::Result(raw)) => {
                 let mut edits = Edits::of(raw);
@@ -92,7 +97,7 @@ impl Waiter {
             // Looked up after the watch began, so no change is missed.
             match self.engine.store.get(&self.owner, self.task).await {
                 None => return error(&self.request, &not_found()),
-                Some(task) if task.state.is_terminal() => return self.engine.collect(&task, &self.request),
+                Some(task) if task.state.is_terminal() => return self.engine.collect(&task, &self.request, &self.who),
                 Some(_) => watch.changed().await,
             }
         }

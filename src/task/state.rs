@@ -18,6 +18,8 @@ pub struct Task {
     pub id: TaskId,
     /// Who may see it.
     pub owner: Owner,
+    /// The tool that it calls, as the client names it, shortened if that is long.
+    pub tool: Arc<str>,
     /// Where it stands.
     pub state: State,
     /// A text for a person.
@@ -90,6 +92,17 @@ impl fmt::Display for Illegal {
     }
 }
 
+impl Outcome {
+    /// How many bytes are kept.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "no JSON is empty")]
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::Result(raw) | Self::Error(raw) => raw.len(),
+        }
+    }
+}
+
 impl State {
     /// Whether no change is possible any more.
     #[must_use]
@@ -97,7 +110,18 @@ impl State {
         !matches!(self, Self::Working | Self::InputRequired)
     }
 
-    const fn name(&self) -> &'static str {
+    /// What is kept of the call, if it has ended and gave something.
+    #[must_use]
+    pub const fn outcome(&self) -> Option<&Outcome> {
+        match self {
+            Self::Completed(outcome) | Self::Failed(outcome) => Some(outcome),
+            Self::Working | Self::InputRequired | Self::Cancelled => None,
+        }
+    }
+
+    /// The status as the protocol names it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
         match self {
             Self::Working => "working",
             Self::InputRequired => "input_required",
@@ -143,6 +167,7 @@ pub(super) mod tests {
         Task {
             id: Uuid::new_v4(),
             owner: owner.clone(),
+            tool: "tool".into(),
             state: State::Working,
             status_message: None,
             created_at: 1000,

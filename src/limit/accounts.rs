@@ -1,0 +1,205 @@
+//! How often each owner may do what: token buckets, and what becomes of ids that are not found.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use governor::{DefaultDirectRateLimiter as Bucket, Quota, RateLimiter};
+use moka::sync::Cache;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::{
+    config::{Rate, Rates},
+    identity::Owner,
+};
+
+/// How long an answer to a failed look-up is held back once there are too many of them.
+const SLOWED_BY: Duration = Duration::from_secs(1);
+/// How many of one owner's answers are held back at once; more are refused.
+const MAX_SLOWED: usize = 8;
+/// After so long every bucket is full again, and there is nothing to remember. The longest period of a rate.
+const FORGOTTEN_AFTER: Duration = Duration::from_hours(1);
+
+/// The accounts of all owners. That of a principal outlives its sessions.
+#[derive(Debug)]
+pub struct Accounts {
+    rates: Rates,
+    principals: Cache<Owner, Arc<Account>>,
+}
+
+/// What one owner has left of its rates.
+pub struct Account {
+    rates: Rates,
+    task_methods: Bucket,
+    creations: Bucket,
+    failed_lookups: Bucket,
+    slowed: Arc<Semaphore>,
+}
+
+/// What is done at a limited rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rated {
+    /// A task method.
+    TaskMethod,
+    /// A call as a task.
+    Creation,
+}
+
+/// A rate is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooOften {
+    /// The key of `[rate]`.
+    pub key: &'static str,
+    rate: Rate,
+    /// When it may be tried again.
+    wait: Duration,
+}
+
+/// What becomes of the answer to a failed look-up.
+#[derive(Debug)]
+pub enum Lookup {
+    /// It is given.
+    Answered,
+    /// It is held back for so long, as long as which the permit has to be kept.
+    Slowed(Duration, OwnedSemaphorePermit),
+    /// It is refused.
+    Refused(TooOften),
+}
+
+impl fmt::Display for TooOften {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, rate, .. } = self;
+        let period = humantime::format_duration(rate.period);
+        let (count, seconds) = (rate.count, self.seconds());
+        write!(f, "limit reached: rate.{key} = {count} in {period} is used up; try again in {seconds}s")
+    }
+}
+
+impl TooOften {
+    /// When it may be tried again, in whole seconds, at least one.
+    #[must_use]
+    pub fn seconds(&self) -> u64 {
+        self.wait.as_secs() + 1
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account").field("rates", &self.rates).finish_non_exhaustive()
+    }
+}
+
+impl Accounts {
+    /// Accounts with these rates.
+    #[must_use]
+    pub fn new(rates: Rates) -> Self {
+        Self { rates, principals: Cache::builder().time_to_idle(FORGOTTEN_AFTER).build() }
+    }
+
+    /// The account of an owner: one for each session, one for all sessions of a principal.
+    #[must_use]
+    pub fn of(&self, owner: &Owner) -> Arc<Account> {
+        let new = || Arc::new(Account::new(self.rates));
+        match owner {
+            Owner::Session(_) => new(),
+            Owner::Principal { .. } => self.principals.get_with_by_ref(owner, new),
+        }
+    }
+}
+
+impl Account {
+    fn new(rates: Rates) -> Self {
+        Self {
+            rates,
+            task_methods: bucket(rates.task_methods),
+            creations: bucket(rates.creations),
+            failed_lookups: bucket(rates.failed_lookups),
+            slowed: Arc::new(Semaphore::new(MAX_SLOWED)),
+        }
+    }
+
+    /// Counts something that is done.
+    ///
+    /// # Errors
+    /// [`TooOften`]
+    pub fn count(&self, rated: Rated) -> Result<(), TooOften> {
+        match rated {
+            Rated::TaskMethod => take(&self.task_methods, "task_methods", self.rates.task_methods),
+            Rated::Creation => take(&self.creations, "creations", self.rates.creations),
+        }
+    }
+
+    /// Counts an id that is not found.
+    #[must_use]
+    pub fn failed_lookup(&self) -> Lookup {
+        match take(&self.failed_lookups, "failed_lookups", self.rates.failed_lookups) {
+            Ok(()) => Lookup::Answered,
+            Err(too_often) => match Arc::clone(&self.slowed).try_acquire_owned() {
+                Ok(permit) => Lookup::Slowed(SLOWED_BY, permit),
+                Err(_) => Lookup::Refused(too_often),
+            },
+        }
+    }
+}
+
+fn bucket(rate: Rate) -> Bucket {
+    // The shortest interval is a microsecond, so there is always one.
+    let quota = Quota::with_period(rate.period / rate.count.get()).unwrap_or(Quota::per_second(rate.count));
+    RateLimiter::direct(quota.allow_burst(rate.count))
+}
+
+fn take(bucket: &Bucket, key: &'static str, rate: Rate) -> Result<(), TooOften> {
+    bucket.check().map_err(|not_until| TooOften { key, rate, wait: not_until.wait_time_from(Instant::now()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn accounts(count: u32) -> Accounts {
+        let rate = Rate { count: NonZeroU32::new(count).expect("not zero"), period: FORGOTTEN_AFTER };
+        Accounts::new(Rates { task_methods: rate, creations: rate, failed_lookups: rate })
+    }
+
+    fn ann() -> Owner {
+        Owner::Principal { upstream: 0, name: "ann".into() }
+    }
+
+    #[test]
+    fn a_rate_allows_its_count_at_once_and_then_says_how_long_to_wait() {
+        let account = accounts(3).of(&ann());
+        for _ in 0..3 {
+            assert_eq!(account.count(Rated::Creation), Ok(()));
+        }
+        let refused = account.count(Rated::Creation).expect_err("used up");
+        assert!(refused.wait > FORGOTTEN_AFTER / 4 && refused.wait <= FORGOTTEN_AFTER / 3, "{refused:?}");
+        let text = refused.to_string();
+        assert!(text.starts_with("limit reached: rate.creations = 3 in 1h is used up; try again in 1"), "{text}");
+        assert_eq!(account.count(Rated::TaskMethod), Ok(()), "each rate has a bucket of its own");
+    }
+
+    #[test]
+    fn the_sessions_of_a_principal_share_an_account_and_anonymous_ones_have_their_own() {
+        let accounts = accounts(1);
+        assert!(Arc::ptr_eq(&accounts.of(&ann()), &accounts.of(&ann())));
+        let session = Owner::Session(Uuid::new_v4());
+        assert!(!Arc::ptr_eq(&accounts.of(&session), &accounts.of(&session)));
+    }
+
+    #[test]
+    fn failed_look_ups_are_answered_then_slowed_then_refused() {
+        let account = accounts(2).of(&ann());
+        assert!((0..2).all(|_| matches!(account.failed_lookup(), Lookup::Answered)));
+        let slowed: Vec<_> = (0..MAX_SLOWED).map(|_| account.failed_lookup()).collect();
+        assert!(slowed.iter().all(|lookup| matches!(lookup, Lookup::Slowed(SLOWED_BY, _))));
+        assert!(matches!(account.failed_lookup(), Lookup::Refused(_)));
+        drop(slowed);
+        assert!(matches!(account.failed_lookup(), Lookup::Slowed(..)), "slowed again when there is room");
+    }
+}

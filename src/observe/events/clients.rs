@@ -1,0 +1,93 @@
+//! What clients do, besides tasks.
+
+use crate::observe::{Event, Line, Metrics, Who, metrics::ReasonLabels};
+
+/// A client opened a session.
+#[derive(Debug)]
+pub struct SessionOpened<'a> {
+    /// The path of the endpoint.
+    pub path: &'a str,
+    /// The revision agreed with the client.
+    pub version: &'a str,
+    /// Whether taskgate serves tasks in it.
+    pub tasks: bool,
+}
+
+impl Event for SessionOpened<'_> {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.sessions.inc();
+        metrics.sessions_opened.inc();
+        tracing::info!(path = self.path, version = self.version, tasks = self.tasks, "session opened");
+    }
+}
+
+/// A session ended.
+#[derive(Debug)]
+pub struct SessionEnded {
+    /// Why.
+    pub reason: &'static str,
+}
+
+impl Event for SessionEnded {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.sessions.dec();
+        tracing::info!(reason = self.reason, "session ended");
+    }
+}
+
+/// An HTTP request was refused before it became a message.
+#[derive(Debug)]
+pub struct RequestRefused<'a> {
+    /// Whose session it came in, if that is known.
+    pub who: Option<&'a Who>,
+    /// Why, as a short constant.
+    pub reason: &'static str,
+    /// The HTTP status.
+    pub status: u16,
+}
+
+impl Event for RequestRefused<'_> {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.requests_refused.get_or_create(&ReasonLabels { reason: self.reason }).inc();
+        tracing::debug!(reason = self.reason, status = self.status, "request refused");
+    }
+
+    fn audit(&self) -> Option<Line<'_>> {
+        Some(Line::new("request_refused", self.who, self.reason))
+    }
+}
+
+/// Somebody cancelled a request that they have not in flight, or a task by the wrong means.
+#[derive(Debug)]
+pub struct CancellationIgnored<'a> {
+    /// Who.
+    pub who: &'a Who,
+}
+
+impl Event for CancellationIgnored<'_> {
+    fn tell(&self, _metrics: &Metrics) {
+        tracing::debug!("a cancellation of no open request was ignored");
+    }
+
+    fn audit(&self) -> Option<Line<'_>> {
+        Some(Line::new("cancellation_ignored", Some(self.who), "unknown"))
+    }
+}
+
+/// A client answered a question that is not open, or not its own.
+#[derive(Debug)]
+pub struct UnknownAnswer<'a> {
+    /// Who.
+    pub who: &'a Who,
+}
+
+impl Event for UnknownAnswer<'_> {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.unknown_answers.inc();
+        tracing::warn!("an answer to no open question was dropped");
+    }
+
+    fn audit(&self) -> Option<Line<'_>> {
+        Some(Line::new("answer_ignored", Some(self.who), "unknown"))
+    }
+}

@@ -1,0 +1,14 @@
+//! One struct for each thing that happens.
+
+mod clients;
+mod tasks;
+mod upstreams;
+
+pub use clients::{CancellationIgnored, RequestRefused, SessionEnded, SessionOpened, UnknownAnswer};
+pub use tasks::{
+    ExcessivePolling, LookupFailed, QuestionAsked, ResultRetrieved, TaskCancelled, TaskCreated, TaskEnded,
+    TaskLeftQueue, TaskRefused, TaskRemoved,
+};
+pub use upstreams::{ChildEnded, ChildStarted, ExchangeFailed, MessagesDropped, UnknownProgress, UnknownResponse};
+
+pub use super::metrics::Ended;

@@ -1,0 +1,247 @@
+//! What happens to tasks.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::observe::{
+    Event, Line, Metrics, Who,
+    metrics::{EndLabels, Ended, ReasonLabels},
+};
+
+/// A task was acknowledged.
+#[derive(Debug)]
+pub struct TaskCreated<'a> {
+    /// Whose it is.
+    pub who: &'a Who,
+    /// Its id.
+    pub task: Uuid,
+    /// The tool it calls.
+    pub tool: &'a str,
+    /// Whether it waits for its turn.
+    pub queued: bool,
+}
+
+impl Event for TaskCreated<'_> {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.tasks_created.inc();
+        metrics.tasks_live.inc();
+        metrics.tasks_kept.inc();
+        if self.queued {
+            metrics.tasks_queued.inc();
+        }
+        tracing::debug!(task = %self.task, tool = self.tool, queued = self.queued, "task created");
+    }
+
+    fn audit(&self) -> Option<Line<'_>> {
+        let outcome = if self.queued { "queued" } else { "running" };
+        Some(Line {
+            task: Some(self.task),
+            tool: Some(self.tool),
+            ..Line::new("task_created", Some(self.who), outcome)
+        })
+    }
+}
+
+/// A queued task got its turn, or ended without one.
+#[derive(Debug)]
+pub struct TaskLeftQueue;
+
+impl Event for TaskLeftQueue {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.tasks_queued.dec();
+    }
+}
+
+/// A task-augmented call was refused.
+#[derive(Debug)]
+pub struct TaskRefused<'a> {
+    /// Who wanted it.
+    pub who: &'a Who,
+    /// The tool that was called.
+    pub tool: &'a str,
+    /// The limit or rule.
+    pub reason: &'static str,
+}
+
+impl Event for TaskRefused<'_> {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.tasks_refused.get_or_create(&ReasonLabels { reason: self.reason }).inc();
+        tracing::warn!(tool = self.tool, reason = self.reason, "task refused");
+    }
+
+    fn audit(&self) -> Option<Line<'_>> {
+        Some(Line { tool: Some(self.tool), ..Line::new("task_refused", Some(self.who), self.reason) })
+    }
+}
+
+/// A task's call is over.
+#[derive(Debug)]
+pub struct TaskEnded<'a> {
+    /// Whose it is.
+    pub who: &'a Who,
+    /// Its id.
+    pub task: Uuid,
+    /// The tool that it called.
+    pub tool: &'a str,
+    /// How it ended.
+    pub status: Ended,
+    /// The time since its creation.
+    pub after: Duration,
+    /// What `statusMessage` says, if anything.
+    pub message: Option<&'a str>,
+    /// The size of what is kept as its result, in bytes.
+    pub bytes: Option<usize>,
+}
+
+impl Event for TaskEnded<'_> {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.tasks_live.dec();
+        metrics.tasks_ended.get_or_create(&EndLabels { status: self.status.as_str() }).inc();
+        metrics.task_seconds.observe(self.after.as_secs_f64());
+        let status = self.status;
+        if status == Ended::Failed {
+            tracing::info!(task = %self.task, ?status, after = ?self.after, status_message = self.message, "task ended");
+        } else {
+            tracing::debug!(task = %self.task, ?status, after = ?self.after, "task ended");
+        }
+    }
+
+    fn audit(&self) -> Option<Line<'_>> {
+        Some(Line {
+            task: Some(self.task),
+            tool: Some(self.tool),
+            duration: Some(self.after),
+            bytes: self.bytes,
+            ..Line::new("task_ended", Some(self.who), self.status.as_str())
+        })
+    }
+}
+
+/// A task and its result left the store.
+#[derive(Debug)]
+pub struct TaskRemoved {
+    /// Its id.
+    pub task: Uuid,
+}
+
+impl Event for TaskRemoved {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.tasks_kept.dec();
+        tracing::debug!(task = %self.task, "task removed");
+    }
+}
+
+/// A result was collected.
+#[derive(Debug)]
+pub struct ResultRetrieved<'a> {
+    /// By whom.
+    pub who: &'a Who,
+    /// The task.
+    pub task: Uuid,
+    /// The tool that it called.
+    pub tool: &'a str,
+    /// How it had ended.
+    pub status: &'static str,
+    /// The size of the result, in bytes.
+    pub bytes: usize,
+}
+
+impl Event for ResultRetrieved<'_> {
+    fn tell(&self, _metrics: &Metrics) {
+        tracing::debug!(task = %self.task, "result retrieved");
+    }
+
+    fn audit(&self) -> Option<Line<'_>> {
+        Some(Line {
+            task: Some(self.task),
+            tool: Some(self.tool),
+            bytes: Some(self.bytes),
+            ..Line::new("result_retrieved", Some(self.who), self.status)
+        })
+    }
+}
+
+/// Somebody cancelled a task.
+#[derive(Debug)]
+pub struct TaskCancelled<'a> {
+    /// Who.
+    pub who: &'a Who,
+    /// The task.
+    pub task: Uuid,
+    /// The tool that it called.
+    pub tool: &'a str,
+}
+
+impl Event for TaskCancelled<'_> {
+    fn tell(&self, _metrics: &Metrics) {
+        tracing::debug!(task = %self.task, "task cancelled");
+    }
+
+    fn audit(&self) -> Option<Line<'_>> {
+        let line = Line::new("task_cancelled", Some(self.who), "cancelled");
+        Some(Line { task: Some(self.task), tool: Some(self.tool), ..line })
+    }
+}
+
+/// Somebody asked for a task that does not exist for them: it is unknown, another owner's, or expired.
+#[derive(Debug)]
+pub struct LookupFailed<'a> {
+    /// Who.
+    pub who: &'a Who,
+    /// The id, if it is one.
+    pub task: Option<Uuid>,
+    /// What became of the answer, where there were too many of them.
+    pub repeated: Option<&'static str>,
+}
+
+impl Event for LookupFailed<'_> {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.failed_lookups.inc();
+        tracing::debug!(repeated = self.repeated, "a task was not found");
+    }
+
+    fn audit(&self) -> Option<Line<'_>> {
+        let line = match self.repeated {
+            Some(answer) => Line::new("repeated_failed_lookups", Some(self.who), answer),
+            None => Line::new("lookup_failed", Some(self.who), "not_found"),
+        };
+        Some(Line { task: self.task, ..line })
+    }
+}
+
+/// Somebody polls a task far more often than it was told to.
+#[derive(Debug)]
+pub struct ExcessivePolling<'a> {
+    /// Who.
+    pub who: &'a Who,
+    /// The task.
+    pub task: Uuid,
+    /// The tool that it calls.
+    pub tool: &'a str,
+}
+
+impl Event for ExcessivePolling<'_> {
+    fn tell(&self, _metrics: &Metrics) {
+        tracing::debug!(task = %self.task, "excessive polling");
+    }
+
+    fn audit(&self) -> Option<Line<'_>> {
+        let line = Line::new("excessive_polling", Some(self.who), "answered");
+        Some(Line { task: Some(self.task), tool: Some(self.tool), ..line })
+    }
+}
+
+/// A task asks its client something.
+#[derive(Debug)]
+pub struct QuestionAsked {
+    /// The task.
+    pub task: Uuid,
+}
+
+impl Event for QuestionAsked {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.questions.inc();
+        tracing::debug!(task = %self.task, "task waits for input");
+    }
+}
