@@ -1,6 +1,6 @@
 //! The audit log: a line for everything that somebody does with a task, and nothing in it that is nobody's business.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod kit;
 

@@ -1,6 +1,6 @@
 //! What one owner may do how often, and what becomes of somebody who guesses.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod kit;
 

@@ -81,7 +81,7 @@ impl Engine {
     pub async fn answer(self: &Arc<Self>, session: &Session, message: Message, headers: &HeaderMap) -> Answered {
         let id = message.id().filter(|_| message.kind() == Kind::Response).and_then(question_id);
         let Some(id) = id else { return Answered::NotAQuestion(message) };
-        let Some(question) = self.desk.answered(&session.owner, id) else {
+        let Some(question) = self.desk.answered(session.id, id) else {
             self.observer.emit(events::UnknownAnswer { who: &session.who });
             return Answered::Taken;
         };

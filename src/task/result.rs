@@ -48,7 +48,7 @@ impl Engine {
             request: request.id().unwrap_or("null").into(),
         };
         let outbox = Arc::new(Outbox::new(self.limits.max_outbox));
-        let feed = Feed::new(self, Place::Task(id), outbox, Some((waiter, watch)));
+        let feed = Feed::new(self, Place::Task(id, session.id), outbox, Some((waiter, watch)));
         Ok(Reply::Wait(Box::new(feed)))
     }
 

@@ -325,6 +325,10 @@ async fn a_question_of_a_principals_task_is_answered_from_another_session_of_the
     let mut bobs = bob.get_stream().await;
     let mut waiting = again.stream("tasks/result", json!({ "taskId": id }));
     let asked = question(&mut waiting).await;
+    // Only where it was asked: not in a session that has merely the same owner.
+    let unasked = connect("ann").await;
+    assert_eq!(unasked.respond(&asked["id"], json!({ "action": "accept" })).await, 202);
+    assert_eq!(status_of(&unasked.get(&id).await), "input_required");
     assert_eq!(again.respond(&asked["id"], json!({ "action": "cancel" })).await, 202);
     let answer = upstream.wait_for(|seen| seen.json()["result"]["action"] == "cancel").await;
     assert_eq!(answer.json()["id"], "ask");

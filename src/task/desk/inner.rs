@@ -14,7 +14,7 @@ impl Inner {
     pub(super) fn peers(&mut self, place: &Place) -> &mut Vec<ListenerId> {
         match place {
             Place::Session(owner, _) => self.gets.entry(owner.clone()).or_default(),
-            Place::Task(task) => self.waiters.entry(*task).or_default(),
+            Place::Task(task, _) => self.waiters.entry(*task).or_default(),
         }
     }
 
@@ -22,7 +22,7 @@ impl Inner {
     pub(super) fn questions_for(&self, id: ListenerId) -> Vec<Uuid> {
         match self.listeners.get(&id).map(|listener| &listener.place) {
             None => Vec::new(),
-            Some(Place::Task(task)) => {
+            Some(Place::Task(task, _)) => {
                 self.running.get(task).map_or_else(Vec::new, |running| running.questions.clone())
             }
             Some(Place::Session(owner, _)) => {
@@ -53,7 +53,7 @@ impl Inner {
         let on = Some(best).filter(|on| self.listeners[on].outbox.push(question.ours.clone()) != Pushed::Full);
         if let Some(question) = self.questions.get_mut(&id) {
             question.on = on;
-            question.asked += u8::from(on.is_some());
+            question.asked_in.extend(on.map(|on| self.listeners[&on].place.session()));
         }
     }
 
@@ -67,7 +67,7 @@ impl Inner {
         let taken = self.listeners.get(&listener).is_some_and(|listener| listener.outbox.retract(waits) > 0);
         if taken {
             question.on = None;
-            question.asked -= 1;
+            question.asked_in.pop();
         }
         taken
     }

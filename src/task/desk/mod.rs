@@ -27,7 +27,7 @@ use crate::{
 /// How many questions of one task may be open at once.
 const MAX_QUESTIONS: usize = 64;
 /// How often a question is asked: a stream may break before it is answered.
-const ASKED_AT_MOST: u8 = 2;
+const ASKED_AT_MOST: usize = 2;
 /// What begins the ids of questions, so that answers to them are told from all others.
 const PREFIX: &str = "taskgate:";
 
@@ -71,8 +71,16 @@ struct Running {
 pub(super) enum Place {
     /// The GET stream of a session.
     Session(Owner, Uuid),
-    /// A stream that waits for a task's result.
-    Task(TaskId),
+    /// A stream of a session that waits for a task's result.
+    Task(TaskId, Uuid),
+}
+
+impl Place {
+    /// The session whose stream it is.
+    const fn session(&self) -> Uuid {
+        let (Self::Session(_, session) | Self::Task(_, session)) = self;
+        *session
+    }
 }
 
 #[derive(Debug)]
@@ -94,7 +102,8 @@ pub(super) struct Question {
     ours: Message,
     /// The stream that it was given to.
     on: Option<ListenerId>,
-    asked: u8,
+    /// The sessions that it was asked in, which alone may answer.
+    asked_in: Vec<Uuid>,
     /// Not to be asked yet.
     held: bool,
     /// Dropped when the question is closed.
@@ -158,7 +167,7 @@ impl Desk {
         if peers.is_empty() {
             match &listener.place {
                 Place::Session(owner, _) => drop(inner.gets.remove(owner)),
-                Place::Task(task) => drop(inner.waiters.remove(task)),
+                Place::Task(task, _) => drop(inner.waiters.remove(task)),
             }
         }
     }
@@ -171,7 +180,7 @@ impl Desk {
         listener.attached = true;
         for question in inner.questions_for(id) {
             let (on, asked) = match inner.questions.get(&question) {
-                Some(question) if !question.held => (question.on, question.asked),
+                Some(question) if !question.held => (question.on, question.asked_in.len()),
                 _ => continue,
             };
             let unheard = match on {
@@ -209,7 +218,7 @@ impl Desk {
             return;
         }
         for question in inner.questions_for(id) {
-            let left = |question: &Question| question.on == Some(id) && question.asked < ASKED_AT_MOST;
+            let left = |question: &Question| question.on == Some(id) && question.asked_in.len() < ASKED_AT_MOST;
             if inner.questions.get(&question).is_some_and(left) {
                 inner.ask(question);
             }
@@ -269,7 +278,8 @@ impl Desk {
         let owner = running.owner.clone();
         inner.asking.entry(owner).or_default().insert(task);
         let (request, session) = (request.clone(), Arc::clone(session));
-        let question = Question { task, request, session, ours, on: None, asked: 0, held: true, _open: open };
+        let question =
+            Question { task, request, session, ours, on: None, asked_in: Vec::new(), held: true, _open: open };
         inner.questions.insert(id, question);
         Some((id, closed))
     }
@@ -290,11 +300,10 @@ impl Desk {
         inner.questions.get(last).map(|question| question.request.clone())
     }
 
-    /// Takes out a question that its owner answers.
-    pub(super) fn answered(&self, owner: &Owner, question: Uuid) -> Option<Question> {
+    /// Takes out a question that is answered in a session that it was asked in.
+    pub(super) fn answered(&self, session: Uuid, question: Uuid) -> Option<Question> {
         let mut inner = self.inner.lock();
-        let task = inner.questions.get(&question)?.task;
-        inner.running.get(&task).filter(|running| running.owner == *owner)?;
+        inner.questions.get(&question).filter(|question| question.asked_in.contains(&session))?;
         inner.remove(question)
     }
 
