@@ -52,6 +52,7 @@ struct House {
     admin: Option<(TcpListener, Admin)>,
     ready: Arc<AtomicBool>,
     session_idle: Duration,
+    drain_timeout: Duration,
 }
 
 /// Why taskgate cannot start.
@@ -113,13 +114,15 @@ impl App {
         self.house.killer()
     }
 
-    /// Serves until `stop` resolves; then ends sessions and connections.
+    /// Serves until `stop` resolves and running tasks have ended, as long as they may take; then ends sessions and
+    /// connections.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Self { mut house, listener } = self;
         let _keepers = house.keep();
         let stop = async {
             stop.await;
             house.ready.store(false, Ordering::Release);
+            house.gate.drain(house.drain_timeout).await;
         };
         gate::serve(Arc::clone(&house.gate), listener, stop).await;
         // Those that have not ended in time.
@@ -193,7 +196,8 @@ impl House {
             max_outbox: server.max_outbox,
             observer,
         };
-        Ok(Self { gate: Arc::new(gate), admin, ready, session_idle: server.session_idle })
+        let (session_idle, drain_timeout) = (server.session_idle, server.drain_timeout);
+        Ok(Self { gate: Arc::new(gate), admin, ready, session_idle, drain_timeout })
     }
 
     /// Starts what runs beside the clients: the admin port, and the keepers, which end when they are dropped.

@@ -151,6 +151,7 @@ fn an_unset_key_has_its_default() {
     assert_eq!(server.admin, None);
     assert_eq!((server.max_body, server.max_outbox, server.max_sessions), (4 << 20, 1 << 20, 10_000));
     assert_eq!(server.session_idle, Duration::from_mins(30));
+    assert_eq!(server.drain_timeout, Duration::from_secs(30));
     assert_eq!(auth, Auth::None);
     assert_eq!((tasks.max_tasks_per_owner, tasks.max_tasks, tasks.max_waiters), (1000, 100_000, 256));
     assert_eq!((audit.to, audit.owner), (AuditTo::Off, AuditOwner::Hash));
@@ -188,6 +189,7 @@ fn every_key_takes_effect() {
     assert_eq!(server.allowed_origins, ["https://app.example.com", "http://localhost:5173", "vscode-webview://panel"]);
     assert_eq!((server.max_body, server.max_outbox, server.max_sessions), (1 << 20, 64 << 10, 1));
     assert_eq!(server.session_idle, Duration::from_mins(90));
+    assert_eq!(server.drain_timeout, Duration::from_secs(90));
     let Auth::Header { name, trusted_peers } = auth else { panic!("{auth:?}") };
     assert_eq!(name, "x-forwarded-user");
     let trusted = |peer: &str| trusted_peers.iter().any(|net| net.contains(&peer.parse::<std::net::IpAddr>().unwrap()));

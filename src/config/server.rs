@@ -27,6 +27,8 @@ pub struct Server {
     pub max_sessions: usize,
     /// A session that is silent for so long ends.
     pub session_idle: Duration,
+    /// How long running tasks may go on when the process stops.
+    pub drain_timeout: Duration,
 }
 
 impl Default for Server {
@@ -40,6 +42,7 @@ impl Default for Server {
             max_outbox: 1 << 20,
             max_sessions: 10_000,
             session_idle: Duration::from_mins(30),
+            drain_timeout: Duration::from_secs(30),
         }
     }
 }
@@ -55,6 +58,7 @@ pub(super) fn read(mut section: Section<'_>) -> Server {
         max_outbox: section.get("max_outbox", size).unwrap_or(default.max_outbox),
         max_sessions: section.get("max_sessions", count(1)).unwrap_or(default.max_sessions),
         session_idle: section.get("session_idle", duration).unwrap_or(default.session_idle),
+        drain_timeout: section.get("drain_timeout", duration).unwrap_or(default.drain_timeout),
     };
     section.finish();
     server

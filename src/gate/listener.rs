@@ -27,7 +27,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower::{BoxError, Layer};
 
-use super::{Endpoint, Gate, inline::Inline, origin::CheckOriginLayer};
+use super::{Endpoint, Gate, inline::Inline, origin::CheckOriginLayer, timer::HeadTimer};
 
 /// How long a request's head may take to arrive, and an idle connection to send one.
 const HEAD_TIMEOUT: Duration = Duration::from_mins(1);
@@ -42,6 +42,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub async fn serve(gate: Arc<Gate>, listener: TcpListener, stop: impl Future<Output = ()>) {
     let layers = Arc::new(CheckOriginLayer::new(Arc::clone(&gate)));
     let (connections, stopping) = (GracefulShutdown::new(), CancellationToken::new());
+    let timer = HeadTimer::default();
     let mut stop = std::pin::pin!(stop);
     loop {
         let (stream, peer) = tokio::select! {
@@ -49,10 +50,12 @@ pub async fn serve(gate: Arc<Gate>, listener: TcpListener, stop: impl Future<Out
             () = &mut stop => break,
         };
         let endpoint = Endpoint { gate: Arc::clone(&gate), peer: peer.ip(), called: Arc::default() };
-        tokio::spawn(connect(endpoint, Arc::clone(&layers), connections.watcher(), stopping.clone(), stream));
+        let (watcher, timer) = (connections.watcher(), timer.clone());
+        tokio::spawn(connect(endpoint, Arc::clone(&layers), watcher, timer, stopping.clone(), stream));
     }
     drop(listener);
     stopping.cancel();
+    timer.stop();
     // Streams end with their sessions, so that connections can.
     gate.end_all().await;
     let connections = async {
@@ -81,6 +84,7 @@ async fn connect(
     endpoint: Endpoint,
     layers: Arc<CheckOriginLayer>,
     watcher: Watcher,
+    timer: HeadTimer,
     stopping: CancellationToken,
     stream: TcpStream,
 ) {
@@ -92,7 +96,7 @@ async fn connect(
     let Some(Ok(Ok(read))) = begun else { return };
     let called = Arc::clone(&endpoint.called);
     let http1 = read == PREFACE.len() && start != PREFACE;
-    let mut connection = std::pin::pin!(http(endpoint, &layers, watcher, stream, http1));
+    let mut connection = std::pin::pin!(http(endpoint, &layers, watcher, timer, stream, http1));
     // hyper's own timeout begins when it knows the version of HTTP; until the first request this one holds.
     let first = timeout_at(until_first, until_called(connection.as_mut(), &called)).await;
     let ended = match first {
@@ -110,6 +114,7 @@ fn http(
     endpoint: Endpoint,
     layers: &CheckOriginLayer,
     watcher: Watcher,
+    timer: HeadTimer,
     stream: TcpStream,
     http1: bool,
 ) -> Inline<impl Future<Output = Result<(), BoxError>>> {
@@ -119,7 +124,7 @@ fn http(
         builder = builder.http1_only();
     }
     // Without a timer hyper's timeouts are silently off.
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    builder.http1().timer(timer).header_read_timeout(HEAD_TIMEOUT);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(HEAD_TIMEOUT).max_concurrent_streams(256);
     let service = TowerToHyperService::new(layers.layer(endpoint));
     Inline::new(watcher.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned()))

@@ -19,6 +19,8 @@ mod service;
 mod session;
 mod sse;
 mod stdio;
+mod stop;
+mod timer;
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
@@ -40,9 +42,6 @@ use crate::{
     task::Engine,
     upstream::Server,
 };
-
-/// How long upstreams may take to end when the process stops: more than a child gets.
-const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An answer to a client.
 pub type Response = http::Response<Body>;
@@ -162,6 +161,7 @@ impl Gate {
             self.engine.end_owner(&session.owner).await;
         }
         session.end(headers);
+        self.engine.look_again();
     }
 
     /// Ends the sessions that have not been used for `idle`. A session with tasks stays as long as they are kept:
@@ -180,29 +180,6 @@ impl Gate {
     pub fn tick(&self) {
         for session in self.sessions.all() {
             session.tick();
-        }
-    }
-
-    /// Ends every call and session, when the process stops. Whoever waits is told why; tasks stay to be asked for as
-    /// long as there is a connection to ask on.
-    pub async fn end_all(&self) {
-        let sessions = self.sessions.close();
-        self.engine.fail_all("taskgate is stopping and has ended the call").await;
-        for session in sessions {
-            self.sessions.take(session.id, "shutdown");
-            session.shut_down();
-        }
-    }
-
-    /// Waits until the upstreams' sides of the ended sessions have ended too, as long as that may take.
-    pub async fn upstreams_ended(&self) {
-        let ended = async {
-            for upstream in &self.upstreams {
-                upstream.server.ended().await;
-            }
-        };
-        if tokio::time::timeout(END_TIMEOUT, ended).await.is_err() {
-            tracing::warn!("some upstreams did not end in time");
         }
     }
 }

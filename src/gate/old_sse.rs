@@ -89,9 +89,7 @@ impl Gate {
     ) -> Result<Response, Refusal> {
         accepts_stream(headers)?;
         let mut open = self.channels.0.lock();
-        if open.len() >= self.sessions.max() {
-            return Err(Refusal::too_many_sessions(self.sessions.max()));
-        }
+        self.sessions.check(open.len()).map_err(|full| Refusal::no_more_sessions(&full))?;
         let id = Uuid::new_v4();
         let (ends, serving) = self.channel(upstream, principal.clone());
         open.insert(id, Open { upstream, principal, input: ends.input });

@@ -10,6 +10,7 @@ use crate::{
     identity::{Refused, Untrusted},
     limit::TooOften,
     observe::{Observer, Who, events},
+    session::Full,
     wire::{Malformed, RpcError, Version},
 };
 
@@ -154,10 +155,13 @@ impl Refusal {
     }
 
     /// 503 for a stream of the older transport, which is a session.
-    pub(super) fn too_many_sessions(max: usize) -> Self {
-        let message = format!("limit reached: server.max_sessions = {max} sessions are open; try again later");
-        let error = RpcError::internal(message);
-        Self { error, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "max_sessions", "") }
+    pub(super) fn no_more_sessions(full: &Full) -> Self {
+        let reason = match full {
+            Full::Limit(_) => "max_sessions",
+            Full::Stopping => "stopping",
+        };
+        let error = RpcError::internal(full.to_string());
+        Self { error, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, "") }
     }
 
     /// 503 for a message behind others that the client does not let go on.

@@ -61,7 +61,7 @@ impl Gate {
             accounts: &self.accounts,
             observer: &self.observer,
         };
-        let opened = self.sessions.unless_closed(opening.open(message, headers)).await;
+        let opened = self.sessions.unless_refused(opening.open(message, headers)).await;
         let opened = opened.unwrap_or(Err(NotOpened::Failed(Failure::Stopping))).map_err(|why| match why {
             NotOpened::Invalid(error) => Whole::error(id, &error),
             NotOpened::Upstream(answer) => Whole::Document(answer),

@@ -32,6 +32,8 @@ use crate::{
     wire::{ClientCapabilities, Edits, Message, Method, Version, object::Members},
 };
 
+/// When clients come back whose GET stream has ended because the process stops: a restart takes about that long.
+const COME_BACK: Duration = Duration::from_secs(5);
 /// How long an upstream may still answer a request that was cancelled before its connection is dropped.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
@@ -213,9 +215,22 @@ impl Session {
         self.ended.load(Ordering::SeqCst)
     }
 
+    /// Ends the connection of the GET stream, when the process stops: its client is to come back later. `false`, and
+    /// nothing happens, where the client does not know such pauses.
+    pub fn send_away(&self) -> bool {
+        if self.streams.primes() {
+            self.inbound.listener.pause(COME_BACK);
+        }
+        self.streams.primes()
+    }
+
     /// Ends the session and its link, whoever uses it, when the process stops.
     pub fn shut_down(&self) {
-        self.end(HeaderMap::new());
+        self.ended.store(true, Ordering::SeqCst);
+        if !self.send_away() {
+            self.inbound.listener.end(());
+        }
+        self.streams.clear();
         self.link.close(HeaderMap::new());
     }
 

@@ -14,6 +14,9 @@ use crate::observe::{Observer, events};
 pub struct Sessions {
     table: RwLock<Table>,
     max: usize,
+    /// No more are let in.
+    refusing: CancellationToken,
+    /// All of them end.
     closing: CancellationToken,
     observer: Arc<Observer>,
 }
@@ -23,7 +26,7 @@ struct Table {
     open: HashMap<Uuid, Arc<Session>>,
     /// Handshakes under way, each of which may become a session.
     opening: usize,
-    /// The process stops.
+    /// The process stops, and no more are let in.
     closed: bool,
 }
 
@@ -76,13 +79,19 @@ impl Sessions {
     /// Room for `max` sessions.
     #[must_use]
     pub fn new(max: usize, observer: Arc<Observer>) -> Self {
-        Self { table: RwLock::default(), max, closing: CancellationToken::new(), observer }
+        let (refusing, closing) = (CancellationToken::new(), CancellationToken::new());
+        Self { table: RwLock::default(), max, refusing, closing, observer }
     }
 
-    /// How many sessions may be open.
-    #[must_use]
-    pub fn max(&self) -> usize {
-        self.max
+    /// Whether a stream may be opened that is to become a session, where `open` are.
+    ///
+    /// # Errors
+    /// [`Full`]
+    pub fn check(&self, open: usize) -> Result<(), Full> {
+        if self.table.read().closed {
+            return Err(Full::Stopping);
+        }
+        if open >= self.max { Err(Full::Limit(self.max)) } else { Ok(()) }
     }
 
     /// Takes room for a session, before anything is done for it.
@@ -101,22 +110,27 @@ impl Sessions {
         Ok(Room(self))
     }
 
-    /// Lets no more sessions in, and returns those that are open.
-    pub fn close(&self) -> Vec<Arc<Session>> {
-        let mut table = self.table.write();
-        table.closed = true;
-        self.closing.cancel();
-        table.open.values().cloned().collect()
+    /// Lets no more sessions in, and gives up the handshakes under way.
+    pub fn refuse(&self) {
+        self.table.write().closed = true;
+        self.refusing.cancel();
     }
 
-    /// Resolves when no more sessions are let in.
+    /// Lets no more sessions in, and returns those that are open, to be ended.
+    pub fn close(&self) -> Vec<Arc<Session>> {
+        self.refuse();
+        self.closing.cancel();
+        self.all()
+    }
+
+    /// Resolves when all sessions end.
     pub async fn closing(&self) {
         self.closing.cancelled().await;
     }
 
     /// Runs a handshake, unless the process stops first.
-    pub async fn unless_closed<F: Future>(&self, handshake: F) -> Option<F::Output> {
-        self.closing.run_until_cancelled(handshake).await
+    pub async fn unless_refused<F: Future>(&self, handshake: F) -> Option<F::Output> {
+        self.refusing.run_until_cancelled(handshake).await
     }
 
     /// The session of that id.

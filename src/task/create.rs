@@ -52,7 +52,7 @@ impl Engine {
     /// Creates the task for a `tools/call`.
     ///
     /// # Errors
-    /// The limit that is reached.
+    /// The limit that is reached, or that the process stops.
     pub async fn create(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -61,9 +61,6 @@ impl Engine {
         wanted: Wanted<'_>,
     ) -> Result<Created, RpcError> {
         let Wanted { name, tool, ttl: requested, announced } = wanted;
-        if self.is_stopping() {
-            return Err(RpcError::internal("taskgate is stopping and takes no new tasks; try again when it is back"));
-        }
         let admitted = self.turns.admit(session.upstream, &name, tool.max_running, tool.max_queued);
         let admission = admitted.map_err(|limited| {
             self.observer.emit(events::TaskRefused { who: &session.who, tool: excerpt(&name), reason: "max_queued" });
@@ -90,7 +87,10 @@ impl Engine {
         let answer = result_response(request.id().unwrap_or("null"), &result).into();
         let give_up = task.expires - collect_time(tool);
         // Registered first, so that whoever ends the session finds the call that it has to stop.
-        let stopped = self.register(&task, session, announced);
+        let Some(stopped) = self.register(&task, session, announced) else {
+            self.observer.emit(events::TaskRefused { who: &session.who, tool: &tool_name, reason: "stopping" });
+            return Err(RpcError::internal("taskgate is stopping and takes no new tasks; try again when it is back"));
+        };
         if let Err(limit) = self.store.insert(task).await {
             self.deregister(id);
             let reason = if matches!(limit, Limit::Tasks(_)) { "max_tasks" } else { "max_tasks_per_owner" };

@@ -1,16 +1,11 @@
 //! The tasks that run in this process, and how they end.
 
 use std::{
-    collections::HashMap,
     hash::RandomState,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
 };
 
-use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, oneshot},
     time::Instant,
@@ -18,6 +13,7 @@ use tokio::{
 
 use super::{
     Change, Illegal, Outcome, Task, TaskId,
+    calls::{Calls, Running},
     desk::Desk,
     outcome,
     reply::{NoAnswer, view},
@@ -54,31 +50,9 @@ pub struct Engine {
     pub(super) desk: Desk,
     /// Makes cursors that nobody can invent.
     pub(super) cursor_key: RandomState,
-    /// The tasks whose calls this process runs; being here is what keeps a call going.
-    running: Mutex<HashMap<TaskId, Running>>,
-    /// The process stops: no more tasks are let in.
-    stopping: AtomicBool,
+    pub(super) calls: Calls,
     /// Told when a task has been removed.
     gone: Notify,
-}
-
-/// How many poll intervals polls are counted in, and how many polls in them are excessive: ten times as many as asked for.
-const WATCHED_INTERVALS: u32 = 10;
-const EXCESSIVE: u32 = 10 * WATCHED_INTERVALS;
-
-#[derive(Debug)]
-struct Running {
-    owner: Owner,
-    /// How audit lines name the session that created it, and its owner.
-    who: Arc<Who>,
-    tool: Arc<str>,
-    since: Instant,
-    /// Whether its owner is told of changes of its state.
-    announced: bool,
-    /// Stops the call, and says why.
-    stop: oneshot::Sender<&'static str>,
-    /// The beginning of the time in which polls are counted, and how many there were.
-    polls: (Instant, u32),
 }
 
 impl Engine {
@@ -92,8 +66,7 @@ impl Engine {
             observer,
             desk: Desk::default(),
             cursor_key: RandomState::new(),
-            running: Mutex::default(),
-            stopping: AtomicBool::new(false),
+            calls: Calls::default(),
             gone: Notify::new(),
         });
         let reaper = Arc::downgrade(&engine);
@@ -132,34 +105,56 @@ impl Engine {
         }
     }
 
-    /// Fails every task that runs, when the process stops.
-    pub async fn fail_all(&self, why: &'static str) {
-        self.stopping.store(true, Ordering::SeqCst);
-        let running: Vec<_> = self.running.lock().iter().map(|(id, running)| (*id, running.owner.clone())).collect();
-        for (id, owner) in running {
-            self.finish(&owner, id, outcome::failed(why.to_owned())).await;
+    /// Lets no more tasks in, when the process stops, and returns the owners of those that run, one for each. How these
+    /// end is noted from now on until their owners have been told.
+    pub fn close(&self) -> Vec<Owner> {
+        self.calls.close().into_iter().map(|(_, owner)| owner).collect()
+    }
+
+    /// The owners of tasks that have ended since [`Engine::close`], one for each that they were not told of; `None` while
+    /// tasks run. A failure is told by `tasks/get`, a result by `tasks/result` alone.
+    pub fn owed(&self) -> Option<Vec<Owner>> {
+        self.calls.owed()
+    }
+
+    /// Resolves when [`Engine::owed`] may have changed, or [`Engine::look_again`] was called, since the last time.
+    pub async fn changed(&self) {
+        self.calls.changed().await;
+    }
+
+    /// Lets the one who waits for [`Engine::changed`] look again: a session has ended.
+    pub fn look_again(&self) {
+        self.calls.look_again();
+    }
+
+    /// Fails every task that runs, when the process stops, and returns how many these were.
+    pub async fn fail_all(&self, why: &str) -> usize {
+        let running = self.calls.close();
+        for (id, owner) in &running {
+            self.finish(owner, *id, outcome::failed(why.to_owned())).await;
         }
+        running.len()
     }
 
-    /// Whether no more tasks are let in.
-    pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
-    }
-
-    /// Registers a call of `session` that is about to run, and gives the receiver that stops it.
-    pub(super) fn register(&self, task: &Task, session: &Session, announced: bool) -> oneshot::Receiver<&'static str> {
+    /// Registers a call of `session` that is about to run, and gives the receiver that stops it. `None` if the process
+    /// stops.
+    pub(super) fn register(
+        &self,
+        task: &Task,
+        session: &Session,
+        announced: bool,
+    ) -> Option<oneshot::Receiver<&'static str>> {
         let (stop, stopped) = oneshot::channel();
+        if !self.calls.add(task.id, Running::new(task, &session.who, announced, stop)) {
+            return None;
+        }
         self.desk.begin(task.id, &task.owner, session.id);
-        let (owner, who, tool) = (task.owner.clone(), Arc::clone(&session.who), Arc::clone(&task.tool));
-        let since = Instant::now();
-        let running = Running { owner, who, tool, since, announced, stop, polls: (since, 0) };
-        self.running.lock().insert(task.id, running);
-        stopped
+        Some(stopped)
     }
 
     /// Forgets a call that is not going to run.
     pub(super) fn deregister(&self, id: TaskId) {
-        self.running.lock().remove(&id);
+        self.calls.take(id, false);
         self.desk.end(id);
     }
 
@@ -188,7 +183,7 @@ impl Engine {
 
     /// Section "Task Status Notification".
     fn announce(&self, task: &Task) {
-        let announced = self.running.lock().get(&task.id).is_some_and(|running| running.announced);
+        let announced = self.calls.is_announced(task.id);
         if let (true, Ok(notification)) = (announced, Message::parse(view(task).to_notification().into())) {
             self.desk.announce(task.id, task.version, notification);
         }
@@ -204,16 +199,7 @@ impl Engine {
 
     /// Notes that a task that has not ended was polled.
     pub(super) fn polled(&self, task: &Task, who: &Who) {
-        let mut running = self.running.lock();
-        let Some(Running { polls: (since, count), .. }) = running.get_mut(&task.id) else { return };
-        if since.elapsed() >= Duration::from_millis(task.poll_interval) * WATCHED_INTERVALS {
-            (*since, *count) = (Instant::now(), 0);
-        }
-        *count += 1;
-        // Once in that time.
-        let excessive = *count == EXCESSIVE;
-        drop(running);
-        if excessive {
+        if self.calls.polled(task) {
             self.observer.emit(events::ExcessivePolling { who, task: task.id, tool: &task.tool });
         }
     }
@@ -232,13 +218,16 @@ impl Engine {
 
     fn removed(&self, id: TaskId, status: Ended, why: &'static str) {
         self.ended(id, status, None, why);
+        self.calls.told(id);
         self.observer.emit(events::TaskRemoved { task: id });
         self.gone.notify_waiters();
     }
 
     /// Takes a call out of those that run, if it still does, and stops it.
     fn ended(&self, id: TaskId, status: Ended, task: Option<&Task>, why: &'static str) {
-        let Some(running) = self.running.lock().remove(&id) else { return };
+        // Whoever cancels is told so, and of a task that is removed there is nothing more to tell.
+        let tell = matches!(status, Ended::Completed | Ended::Failed);
+        let Some(running) = self.calls.take(id, tell) else { return };
         self.desk.end(id);
         self.observer.emit(events::TaskEnded {
             who: &running.who,

@@ -74,7 +74,8 @@ impl Source for Feed {
                     let next = asked.map_or(Next::Document(document.clone()), |id| Next::Question(id, document));
                     return Poll::Ready(Some(next));
                 }
-                Poll::Ready(Some(Item::Silence | Item::Pause(_))) => {}
+                Poll::Ready(Some(Item::Pause(pause))) => return Poll::Ready(Some(Next::Pause(pause))),
+                Poll::Ready(Some(Item::Silence)) => {}
                 Poll::Ready(Some(Item::End(())) | None) => return Poll::Ready(None),
                 // What there was no room for is asked when the client has read the rest.
                 Poll::Pending if self.outbox.has_refused() => self.engine.desk.attached(self.id, true),

@@ -1,7 +1,7 @@
 //! `tasks/get` (section "Getting Tasks").
 
 use super::{
-    Engine, Reply,
+    Engine, Reply, State,
     reply::{NoAnswer, task_id, view},
 };
 use crate::{session::Session, wire::Message};
@@ -14,8 +14,11 @@ impl Engine {
     pub async fn get(&self, session: &Session, request: &Message) -> Result<Reply, NoAnswer> {
         let id = task_id(request)?;
         let task = self.store.get(&session.owner, id).await.ok_or(NoAnswer::NotFound(Some(id)))?;
-        if !task.state.is_terminal() {
-            self.polled(&task, &session.who);
+        match task.state {
+            State::Working | State::InputRequired => self.polled(&task, &session.who),
+            // Many clients never ask for the result of a task that has none.
+            State::Failed(_) | State::Cancelled => self.calls.told(id),
+            State::Completed(_) => {}
         }
         Ok(Reply::result(request, &view(&task).to_raw()))
     }

@@ -3,6 +3,7 @@
 //! The engine knows no wire form of tasks. It has a state machine, an owner, deadlines and the raw bytes of the outcome;
 //! the files named for a method turn the wire into engine calls and back.
 
+mod calls;
 mod cancel;
 mod create;
 mod desk;

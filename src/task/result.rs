@@ -58,6 +58,7 @@ impl Engine {
     }
 
     fn collect(&self, task: &Task, id: &str, who: &Who) -> Parts {
+        self.calls.told(task.id);
         let bytes = task.state.outcome().map_or(0, Outcome::len);
         let (tool, status) = (&task.tool, task.state.name());
         self.observer.emit(events::ResultRetrieved { who, task: task.id, tool, status, bytes });

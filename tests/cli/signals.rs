@@ -4,13 +4,22 @@ use rustix::process::Signal;
 use serde_json::json;
 use tokio::net::TcpStream;
 
-use crate::kit::{Binary, Client, Upstream, Wrapped, eventually};
+use crate::{
+    file,
+    kit::{Binary, Client, Upstream, Wrapped, eventually},
+};
 
-async fn serving(upstream: &Upstream) -> (Binary, Client) {
-    let args = ["serve", "--upstream", &upstream.url(), "--listen", "127.0.0.1:0"];
+/// taskgate whose tasks may go on for so long after a signal, and a client in a session.
+async fn draining_for(timeout: &str, upstream: &Upstream) -> (Binary, Client) {
+    let (_dir, path) = file(&format!("[server]\ndrain_timeout = {timeout:?}\n"));
+    let args = ["serve", "--config", &path, "--upstream", &upstream.url(), "--listen", "127.0.0.1:0"];
     let taskgate = Binary::start(&args, &[]);
     let client = Client::connect(&taskgate.url().await).await;
     (taskgate, client)
+}
+
+async fn serving(upstream: &Upstream) -> (Binary, Client) {
+    draining_for("30s", upstream).await
 }
 
 #[tokio::test]
@@ -37,9 +46,39 @@ async fn sigterm_as_soon_as_it_listens_ends_it_with_exit_code_0() {
 }
 
 #[tokio::test]
-async fn sigterm_answers_whoever_waits_and_says_why() {
+async fn after_sigterm_a_running_task_ends_before_taskgate_does() {
     let upstream = Upstream::json().await;
     let (taskgate, client) = serving(&upstream).await;
+    let id = client.create_id("slow").await;
+    let slow = upstream.held("slow").await;
+    taskgate.signal(Signal::TERM);
+    let draining = taskgate.logged_after("draining: ").await;
+    assert!(draining.contains("tasks=1 until=\"2"), "{draining}");
+    slow.result(r#"{"content":[]}"#);
+    assert!(client.collect(&id).await["result"].is_object());
+    let ended = taskgate.end().await;
+    assert_eq!(ended.code, Some(0));
+    assert!(ended.stderr.contains("drained: every task has ended"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_running_tasks_at_once() {
+    let upstream = Upstream::json().await;
+    let (taskgate, client) = serving(&upstream).await;
+    client.create_id("slow").await;
+    let slow = upstream.held("slow").await;
+    taskgate.signal(Signal::TERM);
+    taskgate.logged_after("draining: ").await;
+    assert!(slow.is_open());
+    taskgate.signal(Signal::INT);
+    assert_eq!(taskgate.end().await.code, Some(1));
+    slow.abandoned().await;
+}
+
+#[tokio::test]
+async fn after_drain_timeout_whoever_waits_is_answered_and_told_why() {
+    let upstream = Upstream::json().await;
+    let (taskgate, client) = draining_for("1ms", &upstream).await;
     let id = client.create_id("slow").await;
     let mut waiting = client.stream("tasks/result", json!({ "taskId": id }));
     waiting.head().await;
@@ -51,19 +90,21 @@ async fn sigterm_answers_whoever_waits_and_says_why() {
     let waited = waiting.message().await;
     assert_eq!(waited["error"]["code"], -32603, "{waited}");
     let why = waited["error"]["message"].as_str().unwrap();
-    assert!(why.contains("taskgate is stopping"), "{why}");
+    assert_eq!(why, "server.drain_timeout = 1ms is over: taskgate is stopping and has ended the call");
     let (code, why) = calling.await.unwrap();
     assert_eq!(code, -32603);
     assert!(why.contains("session has ended"), "{why}");
     assert_eq!(listening.message().await["params"]["status"], "failed");
     assert_eq!(listening.next().await, None);
-    assert_eq!(taskgate.end().await.code, Some(0));
+    let ended = taskgate.end().await;
+    assert_eq!(ended.code, Some(0));
+    assert!(ended.stderr.contains("failed=1 untold=0"), "{}", ended.stderr);
 }
 
 #[tokio::test]
-async fn a_task_that_runs_at_sigterm_does_not_go_on_upstream() {
+async fn a_task_that_drain_timeout_has_failed_does_not_go_on_upstream() {
     let upstream = Upstream::json().await;
-    let (taskgate, client) = serving(&upstream).await;
+    let (taskgate, client) = draining_for("1ms", &upstream).await;
     client.create_id("slow").await;
     let slow = upstream.held("slow").await;
     taskgate.signal(Signal::TERM);

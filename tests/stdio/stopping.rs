@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::kit::{Binary, Children, Client, Script};
+use crate::kit::{Binary, Children, Client, Process, Script, eventually};
 
 async fn serving(children: &Children) -> (Binary, Client) {
     let args: Vec<&str> = ["serve", "--listen", "127.0.0.1:0", "--"].into_iter().chain(children.command()).collect();
@@ -17,13 +17,16 @@ async fn sigterm_ends_every_child_and_then_taskgate() {
     let children = Children::new(Script::default());
     let (taskgate, client) = serving(&children).await;
     let _second = Client::connect(&taskgate.url().await).await;
-    let id = client.create_id("hold").await;
+    let calling = tokio::spawn(async move { client.error("tools/call", json!({ "name": "hold" })).await });
     let started = children.started();
     assert_eq!(started.len(), 2);
+    let has = |child: &Process| child.lines().iter().any(|line| line.contains("\"hold\""));
+    eventually(async || started.iter().any(has).then_some(())).await;
     taskgate.signal(Signal::TERM);
     assert_eq!(taskgate.end().await.code, Some(0));
     // They have gone before taskgate has.
-    assert!(started.iter().all(|child| !child.is_alive()), "{id}");
+    assert!(started.iter().all(|child| !child.is_alive()));
+    calling.await.unwrap();
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! What happens to tasks.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
@@ -243,5 +243,46 @@ impl Event for QuestionAsked {
     fn tell(&self, metrics: &Metrics) {
         metrics.questions.inc();
         tracing::debug!(task = %self.task, "task waits for input");
+    }
+}
+
+/// The process stops, and waits for the tasks that run.
+#[derive(Debug)]
+pub struct Draining {
+    /// How many there are.
+    pub tasks: usize,
+    /// How long they may still run.
+    pub timeout: Duration,
+}
+
+impl Event for Draining {
+    fn tell(&self, _metrics: &Metrics) {
+        let until = SystemTime::now().checked_add(self.timeout).map(humantime::format_rfc3339_seconds);
+        let until = until.map(|until| until.to_string());
+        tracing::info!(tasks = self.tasks, until, "draining: the tasks that run go on, a second signal ends them");
+    }
+}
+
+/// The process waits for tasks no longer.
+#[derive(Debug)]
+pub struct Drained {
+    /// How many still ran and have failed.
+    pub failed: usize,
+    /// How many ended whose owners were not told.
+    pub untold: usize,
+}
+
+impl Event for Drained {
+    fn tell(&self, _metrics: &Metrics) {
+        let Self { failed, untold } = self;
+        if *failed == 0 && *untold == 0 {
+            tracing::info!("drained: every task has ended, and its owner has been told");
+        } else {
+            tracing::warn!(
+                failed,
+                untold,
+                "drained: drain_timeout was over first; failed are the tasks that still ran"
+            );
+        }
     }
 }
