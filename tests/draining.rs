@@ -141,6 +141,7 @@ async fn what_nobody_can_ask_for_any_more_is_not_waited_for() {
     for (auth, session) in [("", "anonymous"), (HEADER, "ann")] {
         let gate = Gate::with(&upstream, &format!("{LONG}{auth}")).await;
         let client = Client::new(&gate.url).with("x-user", session).initialize("2025-11-25", json!({})).await;
+        let _other = Client::new(&gate.url).with("x-user", "bob").initialize("2025-11-25", json!({})).await;
         let id = client.create_id("slow").await;
         let slow = upstream.held("slow").await;
         let stopping = Stopping::begin(gate).await;
