@@ -172,7 +172,7 @@ async fn foreign_expired_and_unknown_ids_take_the_same_time_to_within_noise() {
         assert_eq!(answer.refusal().1, -32602);
     }
     let [(foreign, foreign_noise), (unknown, unknown_noise)] = times.map(middle);
-    println!("foreign {foreign:.1} µs ± {foreign_noise:.1}, unknown {unknown:.1} µs ± {unknown_noise:.1}");
+    eprintln!("foreign {foreign:.1} µs ± {foreign_noise:.1}, unknown {unknown:.1} µs ± {unknown_noise:.1}");
     let noise = foreign_noise.max(unknown_noise);
     assert!((foreign - unknown).abs() < noise, "foreign {foreign} µs, unknown {unknown} µs, noise {noise} µs");
 }
