@@ -25,7 +25,6 @@ mod timer;
 use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
 use http::HeaderMap;
-use uuid::Uuid;
 
 pub use body::Body;
 pub use listener::serve;
@@ -41,6 +40,7 @@ use crate::{
     session::{Session, Sessions},
     task::Engine,
     upstream::Server,
+    wire::ids,
 };
 
 /// An answer to a client.
@@ -129,9 +129,7 @@ impl Gate {
         headers: &HeaderMap,
     ) -> Result<Arc<Session>, Refusal> {
         let id = headers.get(SESSION_ID).ok_or_else(Refusal::no_session_id)?;
-        // Only the form that was given out is an id.
-        let given_out = |id: &&str| id.len() == 36 && !id.bytes().any(|byte| byte.is_ascii_uppercase());
-        let id = id.to_str().ok().filter(given_out).and_then(|id| Uuid::try_parse(id).ok());
+        let id = id.to_str().ok().and_then(ids::parse);
         let session = id.and_then(|id| self.sessions.get(id)).filter(|session| {
             session.upstream == upstream
                 && match &session.owner {

@@ -26,7 +26,10 @@ use super::{
 };
 use crate::{
     config::SSE_MESSAGES,
-    wire::sse::{encode, endpoint},
+    wire::{
+        ids,
+        sse::{encode, endpoint},
+    },
 };
 
 /// The parameter that names the stream that a message belongs to.
@@ -110,7 +113,7 @@ impl Gate {
     ) -> Result<Response, Refusal> {
         is_json(&headers)?;
         let id = query.into_iter().flat_map(|query| query.split('&')).find_map(|pair| pair.strip_prefix(SESSION));
-        let id = id.and_then(|id| Uuid::try_parse(id).ok());
+        let id = id.and_then(ids::parse);
         let input = id.and_then(|id| {
             let open = self.channels.0.lock();
             let open = open.get(&id).filter(|open| open.upstream == upstream && open.principal == principal)?;

@@ -4,7 +4,7 @@ use super::{State, Task, TaskId};
 use crate::{
     session::Source,
     wire::{
-        Message, Parts, RpcError,
+        Message, Parts, RpcError, ids,
         legacy::{Status, TaskView},
         message::result_response,
         object::Members,
@@ -66,8 +66,7 @@ pub(super) fn task_id(request: &Message) -> Result<TaskId, NoAnswer> {
     let params = params.map_err(|error| RpcError::invalid_params(format!("Invalid params: {error}")))?;
     let id = params.and_then(|params| params.text("taskId"));
     let id = id.ok_or_else(|| RpcError::invalid_params("Invalid params: params.taskId must be a string"))?;
-    // Only the form that was given out is an id.
-    id.parse::<TaskId>().ok().filter(|uuid| uuid.to_string() == id).ok_or(NoAnswer::NotFound(None))
+    ids::parse(&id).ok_or(NoAnswer::NotFound(None))
 }
 
 /// The one answer for ids that are unknown, foreign or expired.

@@ -7,6 +7,7 @@ pub mod beginning;
 pub mod capabilities;
 pub mod depth;
 pub mod error;
+pub mod ids;
 pub mod legacy;
 pub mod message;
 pub mod method;

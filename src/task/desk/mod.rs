@@ -19,7 +19,7 @@ use crate::{
     session::Session,
     upstream::Outbox,
     wire::{
-        Edits, Message, Method,
+        Edits, Message, Method, ids,
         legacy::{related, unrelated},
     },
 };
@@ -120,7 +120,7 @@ impl Question {
 /// The question that a raw id of ours stands for.
 pub(super) fn question_id(raw: &str) -> Option<Uuid> {
     let id: String = serde_json::from_str(raw).ok()?;
-    Uuid::try_parse(id.strip_prefix(PREFIX)?).ok()
+    ids::parse(id.strip_prefix(PREFIX)?)
 }
 
 impl Desk {
