@@ -345,19 +345,4 @@ mod tests {
         assert_eq!(echoed_number("\"x\""), None);
         assert_eq!(echoed_number("\"+4\""), None);
     }
-
-    proptest::proptest! {
-        #[test]
-        fn no_bytes_make_the_parser_panic(bytes: Vec<u8>) {
-            let _ = Message::parse_all(&bytes.into());
-        }
-
-        #[test]
-        fn spans_point_at_what_was_written(id in "[a-z]{0,8}", key in "[a-z]{1,8}", pad in "[ \n\t]{0,3}") {
-            let text = format!("{pad}{{{pad}\"params\" :{pad}{{\"{key}\":1}}{pad},\"jsonrpc\":\"2.0\",\"method\":\"m\",\"id\":{pad}\"{id}\"{pad}}}");
-            let message = parse(&text).expect("valid");
-            proptest::prop_assert_eq!(message.id().map(str::to_owned), Some(format!("\"{id}\"")));
-            proptest::prop_assert_eq!(message.params().map(str::to_owned), Some(format!("{{\"{key}\":1}}")));
-        }
-    }
 }

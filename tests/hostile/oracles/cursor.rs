@@ -1,0 +1,115 @@
+//! `task/list.rs`: of all cursors only those are taken that were given out, and only from whom they were given to.
+//!
+//! In an input `{a0}` and `{a1}` stand for the first and the second cursor that ann was given, `{b0}` and `{b1}` for bob's.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use serde_json::Value;
+use taskgate::{
+    identity::Owner,
+    task::{
+        Engine, Limits, Reply, State, Task,
+        store::{MemoryStore, Store as _},
+    },
+    wire::{Message, object::quote},
+};
+use tokio::{runtime::Runtime, time::Instant};
+use uuid::Uuid;
+
+/// So that everybody has three pages.
+const TASKS: usize = 120;
+
+thread_local! {
+    static HOUSE: House = House::new();
+}
+
+/// Lists the tasks with the input as the cursor, for both owners.
+pub fn check(input: &[u8]) {
+    HOUSE.with(|house| house.check(&String::from_utf8_lossy(input)));
+}
+
+struct House {
+    runtime: Runtime,
+    engine: Arc<Engine>,
+    /// Each owner with the cursors that were given out.
+    owners: Vec<(Owner, Vec<String>)>,
+}
+
+impl House {
+    fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let limits = Limits { max_waiters: 1, max_outbox: 1 };
+        let store = Arc::new(MemoryStore::new(TASKS, 2 * TASKS));
+        let engine = runtime.block_on(async { Engine::start(Arc::clone(&store) as _, limits, Arc::default()) });
+        let mut house = Self { runtime, engine, owners: Vec::new() };
+        for name in ["ann", "bob"] {
+            let owner = Owner::Principal { upstream: 0, name: name.into() };
+            for _ in 0..TASKS {
+                house.runtime.block_on(store.insert(task(&owner))).expect("room");
+            }
+            let (mut cursors, mut seen) = (Vec::new(), 0);
+            loop {
+                let params = cursors.last().map_or("{}".to_owned(), |last: &String| with(last));
+                let page = house.list(&owner, &params).expect("a page");
+                seen += page["tasks"].as_array().map_or(0, Vec::len);
+                match page["nextCursor"].as_str() {
+                    Some(cursor) => cursors.push(cursor.to_owned()),
+                    None => break,
+                }
+            }
+            assert_eq!((seen, cursors.len()), (TASKS, 2), "pages leave tasks out or have them twice");
+            house.owners.push((owner, cursors));
+        }
+        house
+    }
+
+    fn check(&self, input: &str) {
+        let mut cursor = input.to_owned();
+        for (letter, (_, cursors)) in ["a", "b"].into_iter().zip(&self.owners) {
+            for (at, given) in cursors.iter().enumerate() {
+                cursor = cursor.replace(&format!("{{{letter}{at}}}"), given);
+            }
+        }
+        for (owner, cursors) in &self.owners {
+            let page = self.list(owner, &with(&cursor));
+            assert_eq!(page.is_some(), cursors.contains(&cursor), "{owner:?} with the cursor {cursor:?}");
+        }
+    }
+
+    /// A page, or nothing where the cursor is refused.
+    fn list(&self, owner: &Owner, params: &str) -> Option<Value> {
+        let request = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tasks/list","params":{params}}}"#);
+        let request = Message::parse(Bytes::from(request)).expect("a request");
+        match self.runtime.block_on(self.engine.list(owner, &request)) {
+            Ok(Reply::Ready(answer)) => {
+                let answer: Value = serde_json::from_slice(&answer.into_bytes()).expect("JSON");
+                Some(answer["result"].clone())
+            }
+            Ok(Reply::Wait(_)) => panic!("a list that waits"),
+            Err(error) => {
+                assert_eq!(error.code, -32602, "{error:?}");
+                None
+            }
+        }
+    }
+}
+
+fn with(cursor: &str) -> String {
+    format!(r#"{{"cursor":{}}}"#, quote(cursor))
+}
+
+fn task(owner: &Owner) -> Task {
+    Task {
+        id: Uuid::new_v4(),
+        owner: owner.clone(),
+        state: State::Working,
+        status_message: None,
+        created_at: 0,
+        last_updated_at: 0,
+        ttl: 86_400_000,
+        poll_interval: 1000,
+        expires: Instant::now() + Duration::from_hours(24),
+        version: 0,
+    }
+}

@@ -1,0 +1,128 @@
+//! `wire/message.rs` and `wire/depth.rs`: what is a message, and which members it has.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use taskgate::wire::{
+    Kind, Malformed, Message, Method, RpcError,
+    depth::{MAX_DEPTH, nests_too_deep},
+    message::Outcome,
+};
+
+use super::{
+    json::{self, Inner, Node, Problem},
+    meaning,
+};
+
+/// Takes the input as the body of a request, and as what an upstream says.
+pub fn check(input: &[u8]) {
+    let bytes = Bytes::from(super::document(input).into_owned());
+    let tree = std::str::from_utf8(&bytes).ok().map(|text| (text, json::parse(text, MAX_DEPTH)));
+    match &tree {
+        Some((_, Ok(_))) => assert!(!nests_too_deep(&bytes), "refused for a depth that it has not"),
+        Some((_, Err(Problem::TooDeep))) => assert!(nests_too_deep(&bytes), "too deep, and let through"),
+        _ => {}
+    }
+    let (one, all) = (Message::parse(bytes.clone()), Message::parse_all(&bytes));
+    match tree {
+        Some((_, Err(Problem::TooDeep))) => {}
+        Some((text, Ok(tree))) => {
+            agree(text, &tree, &one);
+            match (&tree.inner, &all) {
+                (Inner::Items(items), Ok(all)) => {
+                    assert_eq!(items.len(), all.len());
+                    for (item, message) in items.iter().zip(all) {
+                        assert_eq!(message.text(), item.raw(text));
+                        agree(
+                            message.text(),
+                            &json::parse(message.text(), MAX_DEPTH).expect("JSON"),
+                            &Ok(message.clone()),
+                        );
+                    }
+                }
+                (Inner::Items(items), Err(_)) => {
+                    let message = |item: &Node| Message::parse(bytes.slice(item.span.clone())).is_ok();
+                    assert!(!items.iter().all(message), "a batch of messages was refused");
+                }
+                _ => assert_eq!(one.is_ok(), all.is_ok()),
+            }
+        }
+        _ => {
+            assert!(matches!(one, Err(Malformed::NotJson(_) | Malformed::Batch)), "no JSON, but {one:?}");
+            assert!(all.is_err());
+        }
+    }
+    match one {
+        Ok(message) => {
+            assert_eq!(message.bytes(), &bytes, "a message is not the bytes that came");
+            meaning::check(&message);
+        }
+        Err(malformed) => refusal(malformed),
+    }
+}
+
+/// The envelope is what the members of the object say.
+fn agree(text: &str, tree: &Node, parsed: &Result<Message, Malformed>) {
+    let expected = kind(text, tree);
+    let Ok(message) = parsed else {
+        assert_eq!(expected, None, "refused: {parsed:?}");
+        return;
+    };
+    assert_eq!(Some(message.kind()), expected);
+    let Inner::Members(members) = &tree.inner else { panic!("no object, but a message") };
+    let named = |name: &str| {
+        let mut of_that_name =
+            members.iter().filter(|(key, _)| string(&text[key.clone()]).is_some_and(|key| key == name));
+        let first = of_that_name.next();
+        assert!(of_that_name.next().is_none(), "{name:?} is there twice, and was accepted");
+        first.map(|(_, node)| node)
+    };
+    let raw = |name| named(name).map(|node| node.raw(text));
+    assert_eq!(message.id(), raw("id"));
+    assert_eq!(message.id_span(), named("id").map(|node| node.span.clone()));
+    assert_eq!(message.params(), raw("params"));
+    let outcome = raw("result").map(|raw| (Outcome::Result, raw)).or(raw("error").map(|raw| (Outcome::Error, raw)));
+    assert_eq!(message.outcome(), outcome);
+    let method = raw("method").and_then(string).map_or(Method::Other, |name| Method::of(&name));
+    assert_eq!(message.method(), method);
+}
+
+/// What a JSON text is as a message, by the members of the envelope (JSON-RPC 2.0, sections 4 and 5, and MCP's own rules).
+fn kind(text: &str, tree: &Node) -> Option<Kind> {
+    let Inner::Members(members) = &tree.inner else { return None };
+    let mut envelope = HashMap::new();
+    for (key, node) in members {
+        let key = string(&text[key.clone()])?;
+        let known = ["jsonrpc", "id", "method", "params", "result", "error"].contains(&key.as_str());
+        if known && envelope.insert(key, node.raw(text)).is_some() {
+            return None;
+        }
+    }
+    let has = |name: &str| envelope.contains_key(name);
+    let id = envelope.get("id").map(|raw| raw.starts_with('"') || raw.bytes().all(|b| b == b'-' || b.is_ascii_digit()));
+    let kind = match (has("method"), id, has("result"), has("error")) {
+        (true, Some(true), false, false) => Kind::Request,
+        (true, None, false, false) => Kind::Notification,
+        (false, Some(true), true, false) | (false, _, false, true) => Kind::Response,
+        _ => return None,
+    };
+    let params_fit = kind == Kind::Response || envelope.get("params").is_none_or(|raw| raw.starts_with('{'));
+    let method_fits = envelope.get("method").is_none_or(|raw| string(raw).is_some());
+    let version_fits = string(envelope.get("jsonrpc")?)? == "2.0";
+    (version_fits && method_fits && params_fit).then_some(kind)
+}
+
+/// The text of a raw string; `None` for anything else, and for one that no string can hold.
+fn string(raw: &str) -> Option<String> {
+    serde_json::from_str(raw).ok()
+}
+
+/// What a refused body is answered with is a message itself.
+fn refusal(malformed: Malformed) {
+    let id = match &malformed {
+        Malformed::Invalid { id, .. } => id.clone(),
+        _ => None,
+    };
+    let answer = Message::parse(RpcError::from(malformed).to_response(id.as_deref())).expect("an error response");
+    assert_eq!((answer.kind(), answer.id()), (Kind::Response, id.as_deref()));
+}
