@@ -14,8 +14,11 @@ pub mod sse;
 
 use std::borrow::Cow;
 
-/// Every target: its name, and its check. An empty input is one as well.
-pub const TARGETS: [(&str, fn(&[u8])); 7] = [
+/// What is promised of one input.
+pub type Check = fn(&[u8]);
+
+/// Every target: its name, and its check.
+pub const TARGETS: [(&str, Check); 7] = [
     ("config", config::check),
     ("cursor", cursor::check),
     ("envelope", envelope::check),

@@ -64,7 +64,7 @@ fn walk<'a>(raw: &'a str, value: &mut Value, edits: &mut Edits<'a>, script: &mut
         Value::Object(map) => {
             let members = Members::parse(raw).expect("an object with every key once");
             let mut keys: Vec<String> = map.keys().cloned().collect();
-            let which = usize::from(script.as_slice().len() % 7) % keys.len().max(1);
+            let which = script.as_slice().len() % 7 % keys.len().max(1);
             let some = keys.get(which).cloned();
             let removes = letter == b'r' || (letter == b'b' && keys.len() > 1);
             if matches!(letter, b'n' | b'b') {
