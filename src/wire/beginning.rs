@@ -14,6 +14,9 @@ use super::message::echoed_number;
 #[must_use]
 pub fn response_number(beginning: &[u8]) -> Option<u64> {
     let found = Cell::default();
+    // A number at the cut may have gone on.
+    let whole = beginning.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |at| at + 1);
+    let beginning = &beginning[..whole];
     // That the text is cut off is an error, and no reason to forget what stands before.
     let _ = serde_json::Deserializer::from_slice(beginning).deserialize_map(FindId(&found));
     found.get()
@@ -61,6 +64,8 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":7,"method":"roots/list","params":{"#, None),
             (r#"{"method":"roots/list","id":7,"params":{"#, None),
             (r#"{"id":"#, None),
+            (r#"{"result":{},"id":1"#, None),
+            (r#"{"result":{},"id":12,"#, Some(12)),
             (r#"[{"id":7"#, None),
             ("", None),
         ] {
