@@ -300,6 +300,8 @@ mod tests {
         };
         let key = r#""io.modelcontextprotocol/related-task":{"taskId":"00000000-0000-0000-0000-000000000000"}"#;
         assert_eq!(relate(""), format!(r#"{{"_meta":{{{key}}}}}"#));
+        let message = Message::parse(" {\"jsonrpc\":\"2.0\",\"method\":\"x\"}".into()).expect("valid");
+        assert_eq!(related(&message, uuid::Uuid::nil()).params(), Some(format!(r#"{{"_meta":{{{key}}}}}"#).as_str()));
         assert_eq!(relate(r#","params":{"a":1}"#), format!(r#"{{"_meta":{{{key}}},"a":1}}"#));
         assert_eq!(relate(r#","params":{"_meta":{"b":2}}"#), format!(r#"{{"_meta":{{{key},"b":2}}}}"#));
     }

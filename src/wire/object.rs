@@ -26,11 +26,12 @@ impl<'a> Members<'a> {
         let List(members) = serde_json::from_str(raw).map_err(|error| error.to_string())?;
         match duplicate(&members) {
             Some(key) => Err(format!("duplicate member {}", quote(key))),
-            None => Ok(Self { raw, members }),
+            // Whoever adds a member looks for the bracket at the beginning.
+            None => Ok(Self { raw: raw.trim_ascii(), members }),
         }
     }
 
-    /// The object as it was read.
+    /// The object as it was read, without white space around it.
     #[must_use]
     pub fn raw(&self) -> &'a str {
         self.raw

@@ -172,6 +172,7 @@ mod tests {
         assert_eq!(edit(r#"{"a": 1 }"#, |e, m| e.set(m, "a", "2")), r#"{"a": 2 }"#);
         assert_eq!(edit(r#"{"b":1}"#, |e, m| e.set(m, "a", "2")), r#"{"a":2,"b":1}"#);
         assert_eq!(edit("{ }", |e, m| e.set(m, "a", "2")), r#"{"a":2 }"#);
+        assert_eq!(edit("\n {\"b\":1} ", |e, m| e.set(m, "a", "2")), "\n {\"a\":2,\"b\":1} ");
     }
 
     #[test]

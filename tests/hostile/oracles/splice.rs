@@ -42,8 +42,8 @@ fn edit(script: &[u8], text: &str, mut value: Value) {
     let edits = || Edits::of(&source);
     assert_eq!(edits().apply().into_bytes(), source, "no edit, but another text");
     let (mut whole, mut between) = (edits(), edits());
-    walk(text.trim(), &mut value.clone(), &mut between, &mut script.iter());
-    walk(text.trim(), &mut value, &mut whole, &mut script.iter());
+    walk(text, &mut value.clone(), &mut between, &mut script.iter());
+    walk(text, &mut value, &mut whole, &mut script.iter());
     let whole = whole.apply();
     let edited = serde_json::from_slice::<Value>(&whole.into_bytes()).expect("still JSON");
     assert_eq!(edited, value);
