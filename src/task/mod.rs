@@ -11,6 +11,8 @@ mod engine;
 mod feed;
 mod get;
 mod input;
+#[cfg(test)]
+mod interleavings;
 mod list;
 mod outcome;
 mod reply;

@@ -1,0 +1,244 @@
+//! The engine's changes over the real store, in random interleavings: actors go on in a random order at every point where
+//! they wait for the store, and each answer of the store is compared with a model's.
+
+mod model;
+mod scheduler;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use proptest::{collection::vec, prelude::*};
+use tokio::time::Instant;
+
+use self::{model::Checked, scheduler::Scheduler};
+use super::{
+    Change, Engine, Limits, NoAnswer, Outcome, Task, TaskId,
+    state::tests::task,
+    store::{Limit, MemoryStore, Store},
+};
+use crate::identity::Owner;
+
+const MAX_PER_OWNER: usize = 4;
+const MAX: usize = 6;
+const MAX_WAITERS: usize = 2;
+
+/// What one actor does, to the task or the owner that its number chooses.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Create {
+        lives: u64,
+    },
+    Complete,
+    Fail,
+    Cancel,
+    Ask,
+    Resume,
+    Tell,
+    Await,
+    List,
+    /// Every act that needs an owner, by another one.
+    Intrude,
+    Expire {
+        after: u64,
+    },
+    EndOwner,
+}
+
+fn acts() -> impl Strategy<Value = (Act, usize)> {
+    let act = prop_oneof![
+        6 => (0..4_u64).prop_map(|lives| Act::Create { lives }),
+        2 => Just(Act::Complete),
+        2 => Just(Act::Fail),
+        2 => Just(Act::Cancel),
+        1 => Just(Act::Ask),
+        1 => Just(Act::Resume),
+        2 => Just(Act::Tell),
+        3 => Just(Act::Await),
+        1 => Just(Act::List),
+        1 => Just(Act::Intrude),
+        1 => (0..4_u64).prop_map(|after| Act::Expire { after }),
+        1 => Just(Act::EndOwner),
+    ];
+    (act, 0..MAX)
+}
+
+/// What the actors share.
+struct House {
+    engine: Arc<Engine>,
+    store: Arc<Checked>,
+    /// What was created, in the order of the acknowledgements.
+    acknowledged: Mutex<Vec<Task>>,
+    /// What each one that ended a task made of it.
+    ended: Mutex<BTreeMap<TaskId, Vec<Task>>>,
+    beginning: Instant,
+}
+
+fn owner(number: usize) -> Owner {
+    Owner::Principal { upstream: 0, name: ["ann", "bob"][number % 2].into() }
+}
+
+impl House {
+    fn new() -> Arc<Self> {
+        let store = Arc::new(Checked::new(MemoryStore::new(MAX_PER_OWNER, MAX), MAX_PER_OWNER, MAX));
+        let limits = Limits { max_waiters: MAX_WAITERS, max_outbox: 1024 };
+        let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, limits, Arc::default());
+        let beginning = Instant::now();
+        Arc::new(Self { engine, store, acknowledged: Mutex::default(), ended: Mutex::default(), beginning })
+    }
+
+    fn at(&self, seconds: u64) -> Instant {
+        self.beginning + Duration::from_secs(60 + seconds)
+    }
+
+    async fn act(self: Arc<Self>, act: Act, number: usize) {
+        let task = {
+            let acknowledged = self.acknowledged.lock();
+            number.checked_rem(acknowledged.len()).map(|at| acknowledged[at].clone())
+        };
+        match (act, task) {
+            (Act::Create { lives }, _) => self.create(&owner(number), lives).await,
+            (Act::Expire { after }, _) => drop(self.store.expire(self.at(after)).await),
+            (Act::EndOwner, _) => self.engine.end_owner(&owner(number)).await,
+            (Act::List, _) => self.list(&owner(number)).await,
+            (Act::Await, Some(task)) => self.wait(&task).await,
+            (Act::Intrude, Some(task)) => self.intrude(&task).await,
+            (_, Some(task)) => self.change(&task, act).await,
+            (_, None) => {}
+        }
+    }
+
+    async fn create(&self, owner: &Owner, lives: u64) {
+        let task = Task { expires: self.at(lives), ..task(owner) };
+        if self.store.insert(task.clone()).await.is_ok() {
+            self.acknowledged.lock().push(task);
+        }
+    }
+
+    /// A change as the engine makes it, and what was known of the task before and after.
+    async fn change(&self, task: &Task, act: Act) {
+        let (owner, id) = (&task.owner, task.id);
+        let outcome = || Outcome::Result("{}".into());
+        let changed = match act {
+            Act::Cancel => match self.engine.stop(owner, id).await {
+                Ok(task) => Some(task),
+                Err(NoAnswer::NotFound(_)) => {
+                    return assert!(!self.store.knows(id), "cancelled, and said to be unknown");
+                }
+                Err(NoAnswer::Error(_)) => None,
+            },
+            _ => {
+                let change = match act {
+                    Act::Complete => Change::Complete(outcome()),
+                    Act::Fail => Change::Fail(outcome(), "why".into()),
+                    Act::Ask => Change::Ask("what".into()),
+                    Act::Resume => Change::Resume,
+                    _ => Change::Message("text".into()),
+                };
+                match self.engine.change(owner, id, |_| Some(change.clone())).await {
+                    Ok(None) => return assert!(!self.store.knows(id), "there, and said to be gone"),
+                    Ok(changed) => changed,
+                    Err(_) => None,
+                }
+            }
+        };
+        match changed {
+            Some(task) if task.state.is_terminal() => self.ended.lock().entry(id).or_default().push(task),
+            Some(_) => {}
+            None => assert_eq!(self.ended_before(id), 1, "refused because of an end that was none"),
+        }
+    }
+
+    fn ended_before(&self, id: TaskId) -> usize {
+        self.store.ends(id)
+    }
+
+    /// Waits for the end as `tasks/result` does: looks after the watch has begun, and after each change.
+    async fn wait(&self, task: &Task) {
+        let watch = self.store.watch(task.id, MAX_WAITERS);
+        let Ok(mut watch) = watch else {
+            assert_eq!(watch.err(), Some(Limit::Waiters(MAX_WAITERS)));
+            assert_eq!(self.store.watching(task.id, 0), MAX_WAITERS);
+            return;
+        };
+        assert!(self.store.watching(task.id, 1) <= MAX_WAITERS);
+        let mut seen = None;
+        while let Some(found) = self.store.get(&task.owner, task.id).await {
+            assert!(seen <= Some(found.version), "versions go back");
+            seen = Some(found.version);
+            if found.state.is_terminal() {
+                break;
+            }
+            watch.changed().await;
+        }
+        drop(watch);
+        self.store.watching(task.id, -1);
+    }
+
+    /// Goes through an owner's tasks in pages of two.
+    async fn list(&self, owner: &Owner) {
+        let before = self.store.of(owner);
+        let (mut after, mut found) = (None, Vec::new());
+        loop {
+            let page = self.store.list(owner, after, 2).await;
+            let Some((place, _)) = page.last() else { break };
+            after = Some(*place);
+            found.extend(page.into_iter().map(|(_, task)| task.id));
+        }
+        let after = self.store.of(owner);
+        let found_once: BTreeSet<TaskId> = found.iter().copied().collect();
+        assert_eq!(found_once.len(), found.len(), "listed twice");
+        assert!(before.intersection(&after).all(|id| found_once.contains(id)), "kept all the time, and not listed");
+    }
+
+    /// What another owner finds of a task: nothing.
+    async fn intrude(&self, task: &Task) {
+        let other = if task.owner == owner(0) { owner(1) } else { owner(0) };
+        assert!(self.store.get(&other, task.id).await.is_none());
+        assert!(matches!(self.engine.stop(&other, task.id).await, Err(NoAnswer::NotFound(_))));
+        assert!(matches!(self.engine.change(&other, task.id, |_| Some(Change::Cancel)).await, Ok(None)));
+        let listed = self.store.list(&other, None, usize::MAX).await;
+        assert!(listed.iter().all(|(_, listed)| listed.id != task.id && listed.owner == other));
+    }
+}
+
+proptest! {
+    #[test]
+    fn in_every_interleaving_a_task_ends_once_is_kept_and_is_its_owners_alone(
+        acts in vec(acts(), 1..40), order in vec(any::<u8>(), 0..200),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let _entered = runtime.enter();
+        let house = House::new();
+        let mut scheduler = Scheduler::new(order);
+        for (act, number) in acts {
+            scheduler.add(Arc::clone(&house).act(act, number));
+        }
+        let waiting = scheduler.run();
+        prop_assert!(waiting <= house.store.watchers_of_running(), "somebody sleeps through the end of a task");
+        for (id, ends) in &*house.ended.lock() {
+            prop_assert_eq!(ends.len(), 1, "{} ended as {:?}", id, ends);
+        }
+        // Every ttl is over.
+        let last = Arc::clone(&house);
+        scheduler.add(async move { drop(last.store.expire(last.at(4)).await) });
+        prop_assert_eq!(scheduler.run(), 0, "somebody waits for a task that is gone");
+        for owner in [owner(0), owner(1)] {
+            let empty = Arc::clone(&house);
+            scheduler.add(async move {
+                assert!(!empty.engine.has_tasks(&owner).await);
+                for _ in 0..MAX / 2 {
+                    assert_eq!(empty.store.insert(task(&owner)).await, Ok(()), "what is gone takes room");
+                }
+            });
+        }
+        prop_assert_eq!(scheduler.run(), 0);
+        for task in &*house.acknowledged.lock() {
+            let watches: Vec<_> = (0..MAX_WAITERS).map(|_| house.store.watch(task.id, MAX_WAITERS)).collect();
+            prop_assert!(watches.iter().all(Result::is_ok), "who waits no more takes room");
+        }
+    }
+}

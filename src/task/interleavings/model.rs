@@ -1,0 +1,220 @@
+//! The store as a model has it, beside the real one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    future::poll_fn,
+    sync::Arc,
+    task::Poll,
+};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::{
+    identity::Owner,
+    task::{
+        Task, TaskId,
+        store::{Answer, Limit, MemoryStore, Store, Watch},
+    },
+};
+
+/// A store that gives others a turn before and after everything that it does, and compares what it answers.
+#[derive(Debug)]
+pub(super) struct Checked {
+    store: MemoryStore,
+    model: Mutex<Model>,
+    max_per_owner: usize,
+    max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Model {
+    /// By their place.
+    tasks: BTreeMap<u64, Task>,
+    next: u64,
+    /// How often each task has ended.
+    ends: HashMap<TaskId, usize>,
+    watchers: HashMap<TaskId, usize>,
+}
+
+impl Model {
+    fn task(&mut self, id: TaskId) -> Option<&mut Task> {
+        self.tasks.values_mut().find(|task| task.id == id)
+    }
+
+    fn remove(&mut self, over: impl Fn(&Task) -> bool) -> BTreeSet<TaskId> {
+        let gone: Vec<u64> = self.tasks.iter().filter(|(_, task)| over(task)).map(|(place, _)| *place).collect();
+        gone.iter().filter_map(|place| self.tasks.remove(place)).map(|task| task.id).collect()
+    }
+}
+
+/// What is compared of a task.
+fn look(task: &Task) -> (TaskId, Owner, u32, &crate::task::State) {
+    (task.id, task.owner.clone(), task.version, &task.state)
+}
+
+/// Lets the others go on first.
+async fn turn() {
+    let mut waited = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut waited, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+impl Checked {
+    pub(super) fn new(store: MemoryStore, max_per_owner: usize, max: usize) -> Self {
+        Self { store, model: Mutex::default(), max_per_owner, max }
+    }
+
+    /// Whether a task is kept.
+    pub(super) fn knows(&self, id: TaskId) -> bool {
+        self.model.lock().task(id).is_some()
+    }
+
+    /// How often a task has ended.
+    pub(super) fn ends(&self, id: TaskId) -> usize {
+        self.model.lock().ends.get(&id).copied().unwrap_or_default()
+    }
+
+    /// The tasks of an owner.
+    pub(super) fn of(&self, owner: &Owner) -> BTreeSet<TaskId> {
+        self.model.lock().tasks.values().filter(|task| task.owner == *owner).map(|task| task.id).collect()
+    }
+
+    /// Counts one who watches a task, or one who does no more, and returns how many there are.
+    pub(super) fn watching(&self, id: TaskId, more: isize) -> usize {
+        let mut model = self.model.lock();
+        let watchers = model.watchers.entry(id).or_default();
+        *watchers = watchers.checked_add_signed(more).expect("somebody watched");
+        *watchers
+    }
+
+    /// How many watch a task that has not ended.
+    pub(super) fn watchers_of_running(&self) -> usize {
+        let model = self.model.lock();
+        let running = model.tasks.values().filter(|task| !task.state.is_terminal());
+        running.filter_map(|task| model.watchers.get(&task.id)).sum()
+    }
+}
+
+impl Store for Checked {
+    fn insert(&self, task: Task) -> Answer<'_, Result<(), Limit>> {
+        Box::pin(async move {
+            turn().await;
+            let answer = self.store.insert(task.clone()).await;
+            {
+                let mut model = self.model.lock();
+                let of_owner = model.tasks.values().filter(|other| other.owner == task.owner).count();
+                let expected = if model.tasks.len() >= self.max {
+                    Err(Limit::Tasks(self.max))
+                } else if of_owner >= self.max_per_owner {
+                    Err(Limit::TasksPerOwner(self.max_per_owner))
+                } else {
+                    let place = model.next;
+                    model.next += 1;
+                    model.tasks.insert(place, task);
+                    Ok(())
+                };
+                assert_eq!(answer, expected);
+            }
+            turn().await;
+            answer
+        })
+    }
+
+    fn get<'a>(&'a self, owner: &'a Owner, id: TaskId) -> Answer<'a, Option<Arc<Task>>> {
+        Box::pin(async move {
+            turn().await;
+            let answer = self.store.get(owner, id).await;
+            {
+                let mut model = self.model.lock();
+                let expected = model.task(id).filter(|task| task.owner == *owner);
+                assert_eq!(answer.as_deref().map(look), expected.as_deref().map(look));
+            }
+            turn().await;
+            answer
+        })
+    }
+
+    fn replace(&self, next: Task) -> Answer<'_, bool> {
+        Box::pin(async move {
+            turn().await;
+            let answer = self.store.replace(next.clone()).await;
+            {
+                let mut model = self.model.lock();
+                let before = model.task(next.id).filter(|task| task.version + 1 == next.version);
+                assert_eq!(answer, before.is_some(), "{next:?}");
+                if let Some(task) = before {
+                    assert!(!task.state.is_terminal(), "an end was left");
+                    assert!(task.owner == next.owner && task.expires == next.expires);
+                    assert!(task.last_updated_at <= next.last_updated_at);
+                    *task = next.clone();
+                    *model.ends.entry(next.id).or_default() += usize::from(next.state.is_terminal());
+                }
+            }
+            turn().await;
+            answer
+        })
+    }
+
+    fn list<'a>(&'a self, owner: &'a Owner, after: Option<u64>, count: usize) -> Answer<'a, Vec<(u64, Arc<Task>)>> {
+        Box::pin(async move {
+            turn().await;
+            let answer = self.store.list(owner, after, count).await;
+            {
+                let model = self.model.lock();
+                let from = after.map_or(0, |place| place + 1);
+                let tasks = model.tasks.range(from..).filter(|(_, task)| task.owner == *owner);
+                let expected: Vec<_> = tasks.take(count).map(|(place, task)| (*place, look(task))).collect();
+                assert_eq!(answer.iter().map(|(place, task)| (*place, look(task))).collect::<Vec<_>>(), expected);
+            }
+            turn().await;
+            answer
+        })
+    }
+
+    fn has_any<'a>(&'a self, owner: &'a Owner) -> Answer<'a, bool> {
+        Box::pin(async move {
+            turn().await;
+            let answer = self.store.has_any(owner).await;
+            assert_eq!(answer, !self.of(owner).is_empty());
+            turn().await;
+            answer
+        })
+    }
+
+    fn remove_all<'a>(&'a self, owner: &'a Owner) -> Answer<'a, Vec<TaskId>> {
+        Box::pin(async move {
+            turn().await;
+            let answer = self.store.remove_all(owner).await;
+            let expected = self.model.lock().remove(|task| task.owner == *owner);
+            assert_eq!(answer.iter().copied().collect::<BTreeSet<_>>(), expected);
+            turn().await;
+            answer
+        })
+    }
+
+    fn expire(&self, now: Instant) -> Answer<'_, Vec<TaskId>> {
+        Box::pin(async move {
+            turn().await;
+            let answer = self.store.expire(now).await;
+            let expected = self.model.lock().remove(|task| task.expires <= now);
+            assert_eq!(answer.iter().copied().collect::<BTreeSet<_>>(), expected);
+            turn().await;
+            answer
+        })
+    }
+
+    fn next_expiry(&self) -> Answer<'_, ()> {
+        self.store.next_expiry()
+    }
+
+    fn watch(&self, id: TaskId, max: usize) -> Result<Watch, Limit> {
+        self.store.watch(id, max)
+    }
+}
