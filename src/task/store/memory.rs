@@ -74,21 +74,22 @@ impl MemoryStore {
         self.tasks.get(&id).filter(|task| task.owner == *owner)
     }
 
-    fn forget_all(&self, ids: &[TaskId]) {
-        for id in ids {
-            self.forget(*id);
-        }
+    /// Removes tasks, and returns those that nobody else has removed meanwhile.
+    fn forget_all(&self, mut ids: Vec<TaskId>) -> Vec<TaskId> {
+        ids.retain(|id| self.forget(*id));
         if !ids.is_empty() {
             // moka frees the memory of what was removed only when it does its housekeeping.
             self.tasks.run_pending_tasks();
         }
+        ids
     }
 
-    fn forget(&self, id: TaskId) {
-        let Some(task) = self.tasks.remove(&id) else { return };
+    fn forget(&self, id: TaskId) -> bool {
+        let Some(task) = self.tasks.remove(&id) else { return false };
         self.index.lock().remove(&task.owner, id);
         self.deadlines.remove(task.expires, id);
         self.watchers.wake(id);
+        true
     }
 }
 
@@ -135,15 +136,13 @@ impl Store for MemoryStore {
 
     fn remove_all<'a>(&'a self, owner: &'a Owner) -> Answer<'a, Vec<TaskId>> {
         let page = self.index.lock().page(owner, None, usize::MAX);
-        let ids: Vec<TaskId> = page.into_iter().map(|(_, id)| id).collect();
-        self.forget_all(&ids);
-        Box::pin(std::future::ready(ids))
+        let removed = self.forget_all(page.into_iter().map(|(_, id)| id).collect());
+        Box::pin(std::future::ready(removed))
     }
 
     fn expire(&self, now: Instant) -> Answer<'_, Vec<TaskId>> {
-        let over = self.deadlines.take_until(now);
-        self.forget_all(&over);
-        Box::pin(std::future::ready(over))
+        let removed = self.forget_all(self.deadlines.take_until(now));
+        Box::pin(std::future::ready(removed))
     }
 
     fn next_expiry(&self) -> Answer<'_, ()> {

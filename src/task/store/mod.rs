@@ -3,6 +3,8 @@
 mod deadlines;
 mod index;
 pub mod memory;
+#[cfg(test)]
+mod races;
 mod watch;
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
@@ -41,7 +43,8 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Whether `owner` has any task.
     fn has_any<'a>(&'a self, owner: &'a Owner) -> Answer<'a, bool>;
 
-    /// Removes every task of `owner`, waking those who watch them, and returns their ids.
+    /// Removes every task of `owner`, waking those who watch them, and returns their ids. Each removed task is told once,
+    /// here or by [`Store::expire`].
     fn remove_all<'a>(&'a self, owner: &'a Owner) -> Answer<'a, Vec<TaskId>>;
 
     /// Removes the tasks whose ttl is over by `now`, waking those who watch them, and returns their ids.
