@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod corpora;
+#[allow(unreachable_pub, reason = "the fuzz targets are another crate, of which it is the library")]
 mod oracles;
 mod properties;

@@ -248,7 +248,15 @@ fn write_message(text: &mut String, choices: &mut Unstructured<'_>) -> arbitrary
         text.push_str("\":");
         match *member {
             "id" => {
-                text.push_str(choices.choose(&["7", "\"7\"", "\"\\u0037\"", "-1", "null", "1.5", "\"taskgate:7\""])?)
+                text.push_str(choices.choose(&[
+                    "7",
+                    r#""7""#,
+                    r#""\u0037""#,
+                    "-1",
+                    "null",
+                    "1.5",
+                    r#""taskgate:7""#,
+                ])?);
             }
             "method" => text.push_str(choices.choose(&SCALARS)?),
             _ => write_members(text, choices, 5)?,
