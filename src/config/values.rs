@@ -90,3 +90,47 @@ fn integer(value: &DeValue<'_>) -> Option<u64> {
     let number = value.as_integer()?;
     u64::from_str_radix(number.as_str(), number.radix()).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use toml::de::DeTable;
+
+    use super::*;
+
+    /// What a value reads as.
+    fn read<T>(text: &str, convert: impl Fn(&DeValue<'_>) -> Result<T, String>) -> Result<T, String> {
+        let table = format!("key = {text}");
+        let table = DeTable::parse(&table).expect("TOML");
+        convert(table.get_ref().get("key").expect("the key").get_ref())
+    }
+
+    proptest! {
+        #[test]
+        fn a_duration_is_read_as_it_was_written(millis in 1_u64..=365 * 24 * 3_600_000) {
+            let written = Duration::from_millis(millis);
+            prop_assert_eq!(read(&format!("\"{}\"", humantime::format_duration(written)), duration), Ok(written));
+        }
+
+        #[test]
+        fn a_duration_is_within_its_limits(text in "[0-9]{1,20}(ns|us|ms|s|m|h|d|w|M|y|days)?") {
+            if let Ok(duration) = read(&format!("\"{text}\""), duration) {
+                prop_assert!((Duration::from_millis(1)..=LONGEST).contains(&duration));
+            }
+        }
+
+        #[test]
+        fn a_size_is_its_number_of_bytes(number in 1_usize..1 << 30, power in 0_u32..4) {
+            let unit = ["B", "KiB", "MiB", "GiB"][power as usize];
+            let bytes = number.checked_mul(1 << (10 * power)).expect("small");
+            prop_assert_eq!(read(&format!("\"{number}{unit}\""), size), Ok(bytes));
+            prop_assert_eq!(read(&bytes.to_string(), size), Ok(bytes));
+        }
+
+        #[test]
+        fn a_count_is_accepted_within_its_limits_only(number: i64, least in 0_u64..3) {
+            let fits = u64::try_from(number).ok().filter(|number| (least..=MOST).contains(number));
+            prop_assert_eq!(read(&number.to_string(), count(least)).ok().map(|count| count as u64), fits);
+        }
+    }
+}

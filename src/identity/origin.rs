@@ -75,6 +75,7 @@ fn origin_host(origin: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
+    use proptest::{prelude::*, sample::select};
 
     use super::*;
 
@@ -113,6 +114,45 @@ mod tests {
         for origin in ["http://evil.example", "null", "https://app.example.evil", "http://127.0.0.1:1"] {
             let refused = Err(Refused::Origin(origin.into()));
             assert_eq!(check(listen, "localhost:8808", Some(origin)), refused, "{origin}");
+        }
+    }
+
+    /// A name, mine or foreign, in any case, with and without a port.
+    fn host() -> impl Strategy<Value = (String, bool)> {
+        let own =
+            ["localhost", "127.0.0.1", "127.9.9.9", "[::1]", "192.0.2.1", "gate.example"].map(|name| (name, true));
+        let foreign =
+            ["evil.example", "localhost.evil.example", "gate.example.evil", "xgate.example", "192.0.2.2", "[::2]"];
+        let foreign =
+            foreign.into_iter().chain(["localhost@evil.example", "127.0.0.1.evil", "0.0.0.0", "2130706433", ""]);
+        let name = select(own.into_iter().chain(foreign.map(|name| (name, false))).collect::<Vec<_>>());
+        (name, proptest::bool::ANY, proptest::option::of(0_u16..)).prop_map(|((name, own), loud, port)| {
+            let name = if loud { name.to_uppercase() } else { name.to_owned() };
+            (port.map_or(name.clone(), |port| format!("{name}:{port}")), own)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_case_and_no_port_makes_a_foreign_host_own((host, own) in host()) {
+            prop_assert_eq!(check("192.0.2.1:8808", &host, None).is_ok(), own, "{}", host);
+        }
+
+        #[test]
+        fn a_page_of_a_foreign_host_may_call_no_host((page, _) in host(), (host, own) in host()) {
+            let same = name_of(&page).eq_ignore_ascii_case(name_of(&host));
+            let answer = check("192.0.2.1:8808", &host, Some(&format!("http://{page}")));
+            prop_assert_eq!(answer.is_ok(), own && same, "{} for {}", host, page);
+        }
+
+        #[test]
+        fn whatever_the_host_says_only_own_names_are_own(host in "[ -~]{0,20}") {
+            if check("192.0.2.1:8808", &host, None).is_ok() {
+                let name = name_of(&host).to_ascii_lowercase();
+                let ip = name.trim_matches(['[', ']']).parse::<IpAddr>();
+                let address = ip.is_ok_and(|ip| ip.is_loopback() || ip.to_string() == "192.0.2.1");
+                prop_assert!(address || ["localhost", "gate.example"].contains(&name.as_str()), "{}", host);
+            }
         }
     }
 }

@@ -228,4 +228,26 @@ pub(super) mod tests {
         let changed = task(&owner()).after(Change::Cancel, 500).expect("legal");
         assert_eq!((changed.last_updated_at, changed.created_at, changed.version), (1000, 1000, 1));
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_sequence_of_changes_ends_a_task_at_most_once_and_counts_each(
+            steps in proptest::collection::vec((0_usize..6, 0_u64..4000), 0..20),
+        ) {
+            let (mut task, mut ends) = (task(&owner()), 0);
+            for (which, now) in steps {
+                let before = task.clone();
+                match before.after(changes()[which].clone(), now) {
+                    Err(illegal) => assert!(before.state.is_terminal() && illegal.state == before.state.name()),
+                    Ok(after) => task = after,
+                }
+                ends += usize::from(task.state.is_terminal() && !before.state.is_terminal());
+                assert_eq!(task.version - before.version, u32::from(!before.state.is_terminal()));
+                assert!(task.last_updated_at >= before.last_updated_at);
+                let fixed = |task: &Task| (task.id, task.owner.clone(), task.created_at, task.ttl, task.expires);
+                assert_eq!(fixed(&task), fixed(&before));
+            }
+            assert!(ends <= 1);
+        }
+    }
 }

@@ -96,4 +96,22 @@ mod tests {
         assert_eq!(code(url, "elicitation/create", r#"{"mode":"url"}"#), None);
         assert_eq!(code(url, "elicitation/create", "{}"), Some(-32602));
     }
+
+    proptest::proptest! {
+        #[test]
+        fn a_client_is_asked_what_it_declared_and_nothing_else(declared in [proptest::bool::ANY; 5]) {
+            let [roots, sampling, elicitation, form, url] = declared;
+            let member = |is: bool, text: &str| is.then(|| text.to_owned());
+            let modes = [member(form, r#""form":{}"#), member(url, r#""url":{}"#)].into_iter().flatten();
+            let modes = format!(r#""elicitation":{{{}}}"#, modes.collect::<Vec<_>>().join(","));
+            let all = [member(roots, r#""roots":{}"#), member(sampling, r#""sampling":{}"#), member(elicitation, &modes)];
+            let all = format!("{{{}}}", all.into_iter().flatten().collect::<Vec<_>>().join(","));
+            let asked = |method, params| code(&all, method, params).is_none();
+            assert_eq!(asked("roots/list", "{}"), roots);
+            assert_eq!(asked("sampling/createMessage", "{}"), sampling);
+            assert_eq!(asked("elicitation/create", r#"{"mode":"form"}"#), elicitation && (form || !url));
+            assert_eq!(asked("elicitation/create", r#"{"mode":"url"}"#), elicitation && url);
+            assert!(asked("ping", "{}"));
+        }
+    }
 }

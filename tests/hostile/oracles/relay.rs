@@ -41,9 +41,12 @@ pub fn check(input: &[u8]) {
 fn relay(chunks: &[&[u8]]) -> (Result<(), Foreign>, Vec<u8>) {
     let mut relay = Relay::new(OURS, Bytes::from_static(THEIRS.as_bytes()));
     let (mut out, mut result) = (Vec::new(), Ok(()));
-    for chunk in chunks {
+    for (at, chunk) in chunks.iter().enumerate() {
         result = result.and_then(|()| relay.push(&Bytes::copy_from_slice(chunk), &mut out));
-        assert!(format!("{relay:?}").len() < DESCRIPTION, "keeps what has passed: {relay:?}");
+        // A description takes longer than the rest.
+        if at % 64 == 0 || at + 1 == chunks.len() {
+            assert!(format!("{relay:?}").len() < DESCRIPTION, "keeps what has passed: {relay:?}");
+        }
     }
     assert!(out.iter().all(|part| !part.is_empty()));
     (result.and_then(|()| relay.end()), out.concat())
