@@ -64,6 +64,8 @@ pub enum StartError {
     Audit(std::io::Error),
     /// An upstream cannot be set up.
     Upstream(String),
+    /// What `[auth]` needs cannot be set up.
+    Identity(String),
     /// There are several upstreams where only one can be served.
     SeveralUpstreams(usize),
 }
@@ -75,7 +77,7 @@ impl fmt::Display for StartError {
                 write!(f, "cannot listen on {address}: {error}; choose another address with --listen or --admin")
             }
             Self::Audit(error) => write!(f, "the file in audit.file cannot be written: {error}"),
-            Self::Upstream(error) => f.write_str(error),
+            Self::Upstream(error) | Self::Identity(error) => f.write_str(error),
             Self::SeveralUpstreams(count) => {
                 write!(f, "stdio serves one upstream, but the configuration has {count}; leave one [[upstream]] block")
             }
@@ -180,16 +182,19 @@ impl House {
         };
         let store = MemoryStore::new(config.tasks.max_tasks_per_owner, config.tasks.max_tasks);
         let limits = Limits { max_waiters: config.tasks.max_waiters, max_outbox: config.server.max_outbox };
-        let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, grace));
+        let protected = config.auth.protected();
+        let identity = Identity::start(config.auth, &observer).map_err(StartError::Identity)?;
+        let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, &identity, grace));
         let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
         let server = config.server;
         let gate = Gate {
             hosts: Hosts::new(address, server.allowed_hosts, server.allowed_origins),
-            identity: Identity::new(config.auth),
+            identity,
             sessions: Sessions::new(server.max_sessions, Arc::clone(&observer)),
             accounts: Accounts::new(config.rate),
             engine: Engine::start(Arc::new(store), limits, Arc::clone(&observer)),
-            doors: gate::doors(&upstreams),
+            doors: gate::doors(&upstreams, protected.is_some()),
+            protected,
             upstreams,
             channels: Channels::default(),
             max_body: server.max_body,
@@ -271,11 +276,14 @@ fn url(listener: &TcpListener) -> String {
     listener.local_addr().map_or_else(|error| error.to_string(), |address| format!("http://{address}"))
 }
 
-fn upstream(configured: config::Upstream, grace: Duration) -> Result<gate::Upstream, StartError> {
+fn upstream(configured: config::Upstream, identity: &Identity, grace: Duration) -> Result<gate::Upstream, StartError> {
     let config::Upstream { path, sse_path, target, transport, process, native, status_notifications, policy } =
         configured;
     let server = match target {
-        Target::Url(uri) => Server::Http(Box::new(http::Server::new(uri, transport).map_err(StartError::Upstream)?)),
+        Target::Url(uri) => {
+            let server = http::Server::new(uri, transport, identity.refused_tokens());
+            Server::Http(Box::new(server.map_err(StartError::Upstream)?))
+        }
         Target::Command { program, args } => Server::Stdio(stdio::Server::new(program, args, process, grace)),
     };
     Ok(gate::Upstream { path, sse_path, server, native, status_notifications, policy })

@@ -32,7 +32,9 @@ impl<'t> Section<'t> {
 
     /// The value of `key`, which counts as known from now on.
     pub(super) fn entry(&mut self, key: &'static str) -> Option<Entry<'t>> {
-        self.known.push(key);
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
         let value = self.table?.get(key)?;
         Some(Entry::new(self.report, value, self.key(key)))
     }

@@ -1,7 +1,5 @@
 //! Values that must not be seen: where they stand, and that nothing prints them.
 
-#![allow(dead_code, reason = "for the headers of upstreams and the secrets of [auth], which come next")]
-
 use std::{env, fmt, fs, path::Path};
 
 use toml::de::DeValue;
@@ -27,6 +25,7 @@ impl fmt::Debug for Secret {
     }
 }
 
+#[allow(dead_code, reason = "for the headers of upstreams")]
 /// A string, or where one is found: `{ env = "NAME" }` or `{ file = "path" }`.
 pub(super) fn literal_or_found(value: &DeValue<'_>) -> Result<Secret, String> {
     let literal = value.as_str().map(|text| Ok(Secret(text.to_owned())));

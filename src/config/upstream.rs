@@ -193,7 +193,12 @@ fn path(text: &str) -> Result<String, String> {
 /// # Errors
 /// Says what is wrong with it.
 pub fn target_from_url(text: &str) -> Result<Target, String> {
-    let wrong = |problem| Err(format!("expected a URL such as \"http://127.0.0.1:3000/mcp\", but {text:?} {problem}"));
+    url(text, "http://127.0.0.1:3000/mcp").map(Target::Url)
+}
+
+/// Checks a URL of scheme http or https; `example` is for messages.
+pub(super) fn url(text: &str, example: &str) -> Result<Uri, String> {
+    let wrong = |problem| Err(format!("expected a URL such as {example:?}, but {text:?} {problem}"));
     let Ok(url) = text.parse::<Uri>() else { return wrong("is not a URL") };
     let Some(authority) = url.authority().filter(|_| matches!(url.scheme_str(), Some("http" | "https"))) else {
         return wrong("does not start with \"http://\" or \"https://\"");
@@ -211,7 +216,7 @@ pub fn target_from_url(text: &str) -> Result<Target, String> {
     if text.contains('#') {
         return wrong("has a fragment");
     }
-    Ok(Target::Url(url))
+    Ok(url)
 }
 
 fn target_from_command(entry: &Entry<'_>) -> Option<Target> {

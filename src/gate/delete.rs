@@ -1,7 +1,5 @@
 //! DELETE: the client ends its session (section "Session Management" 5).
 
-use std::sync::Arc;
-
 use http::HeaderMap;
 
 use super::{
@@ -9,12 +7,13 @@ use super::{
     headers::{end_to_end, speaks_version},
     refuse::Refusal,
 };
+use crate::identity::Principal;
 
 impl Gate {
     pub(super) async fn delete(
         &self,
         upstream: usize,
-        principal: Option<&Arc<str>>,
+        principal: Option<&Principal>,
         headers: HeaderMap,
     ) -> Result<Response, Refusal> {
         speaks_version(&headers)?;

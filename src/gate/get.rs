@@ -10,12 +10,13 @@ use super::{
     refuse::Refusal,
     sse,
 };
+use crate::identity::{Pass, Principal};
 
 impl Gate {
     pub(super) fn get(
         &self,
         upstream: usize,
-        principal: Option<&Arc<str>>,
+        principal: Option<&Principal>,
         headers: HeaderMap,
     ) -> Result<Response, Refusal> {
         accepts_stream(&headers)?;
@@ -40,6 +41,7 @@ impl Gate {
                 session.streams().listen(|| self.engine.listener(&session))
             }
         };
-        Ok(sse::response(connection, session.hold()))
+        let pass = principal.map_or(Pass::Lasting, |principal| principal.pass.clone());
+        Ok(sse::response(connection, session.hold(), pass))
     }
 }

@@ -13,6 +13,7 @@ mod listener;
 mod old_sse;
 mod origin;
 mod post;
+mod protected;
 mod rates;
 mod refuse;
 mod service;
@@ -22,7 +23,7 @@ mod stdio;
 mod stop;
 mod timer;
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use http::HeaderMap;
 
@@ -33,8 +34,8 @@ pub use service::Endpoint;
 
 use self::{headers::SESSION_ID, refuse::Refusal};
 use crate::{
-    config::{Native, Policy, SSE_MESSAGES},
-    identity::{Hosts, Identity, Owner},
+    config::{Native, Policy, Protected, SSE_MESSAGES},
+    identity::{Hosts, Identity, Owner, Principal},
     limit::Accounts,
     observe::Observer,
     session::{Session, Sessions},
@@ -53,6 +54,8 @@ pub struct Gate {
     pub hosts: Hosts,
     /// Who is asking.
     pub identity: Identity,
+    /// What clients are told about whose tokens are accepted.
+    pub protected: Option<Protected>,
     /// The open sessions.
     pub sessions: Sessions,
     /// What each owner has left of its rates.
@@ -82,6 +85,8 @@ pub enum Door {
     OldStream,
     /// Where that transport's messages go.
     OldMessages,
+    /// The protected-resource metadata of one of the others.
+    Metadata,
 }
 
 /// One configured upstream.
@@ -101,9 +106,9 @@ pub struct Upstream {
     pub policy: Policy,
 }
 
-/// What is behind each path.
+/// What is behind each path. `protected`: clients are told whose tokens are accepted.
 #[must_use]
-pub fn doors(upstreams: &[Upstream]) -> HashMap<String, (usize, Door)> {
+pub fn doors(upstreams: &[Upstream], protected: bool) -> HashMap<String, (usize, Door)> {
     let doors = upstreams.iter().enumerate().flat_map(|(at, upstream)| {
         let old = upstream.sse_path.iter().flat_map(move |path| {
             let messages = format!("{path}{SSE_MESSAGES}");
@@ -111,21 +116,16 @@ pub fn doors(upstreams: &[Upstream]) -> HashMap<String, (usize, Door)> {
         });
         std::iter::once((upstream.path.clone(), (at, Door::Streamable))).chain(old)
     });
-    doors.collect()
+    if protected { protected::doors(upstreams).chain(doors).collect() } else { doors.collect() }
 }
 
 impl Gate {
-    /// The principal of a request.
-    fn principal(&self, peer: IpAddr, headers: &HeaderMap) -> Result<Option<Arc<str>>, Refusal> {
-        self.identity.principal(peer, headers).map_err(|untrusted| Refusal::untrusted(&untrusted))
-    }
-
     /// The session that a request names. A session of another principal, or behind another path, is as unknown as one
     /// that never was.
     fn session(
         &self,
         upstream: usize,
-        principal: Option<&Arc<str>>,
+        principal: Option<&Principal>,
         headers: &HeaderMap,
     ) -> Result<Arc<Session>, Refusal> {
         let id = headers.get(SESSION_ID).ok_or_else(Refusal::no_session_id)?;
@@ -134,7 +134,7 @@ impl Gate {
             session.upstream == upstream
                 && match &session.owner {
                     Owner::Session(_) => principal.is_none(),
-                    Owner::Principal { name, .. } => principal == Some(name),
+                    Owner::Principal { name, .. } => principal.is_some_and(|principal| principal.name == *name),
                 }
         });
         let session = session.ok_or_else(Refusal::unknown_session)?;

@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     config::SSE_MESSAGES,
+    identity::{Pass, Principal},
     wire::{
         ids,
         sse::{encode, endpoint},
@@ -37,6 +38,9 @@ const SESSION: &str = "sessionId=";
 /// How long a message may wait for those before it.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// That of the newest message: a stream that has ended cannot be resumed, and its session ends with it.
+type SharedPass = Arc<Mutex<Pass>>;
+
 /// The streams that are open.
 #[derive(Clone, Debug, Default)]
 pub struct Channels(Arc<Mutex<HashMap<Uuid, Open>>>);
@@ -44,7 +48,9 @@ pub struct Channels(Arc<Mutex<HashMap<Uuid, Open>>>);
 #[derive(Debug)]
 struct Open {
     upstream: usize,
+    /// The name of the principal.
     principal: Option<Arc<str>>,
+    pass: SharedPass,
     input: mpsc::Sender<Incoming>,
 }
 
@@ -53,6 +59,7 @@ pub(super) struct OldStream {
     /// The event with the address for messages.
     endpoint: Option<Bytes>,
     output: mpsc::Receiver<Bytes>,
+    pass: SharedPass,
     id: Uuid,
     channels: Channels,
 }
@@ -60,6 +67,9 @@ pub(super) struct OldStream {
 impl OldStream {
     /// The next event.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if !self.pass.lock().is_live() {
+            return Poll::Ready(None);
+        }
         if let Some(endpoint) = self.endpoint.take() {
             return Poll::Ready(Some(endpoint));
         }
@@ -86,7 +96,7 @@ impl Gate {
     pub(super) fn open_old_sse(
         self: &Arc<Self>,
         upstream: usize,
-        principal: Option<Arc<str>>,
+        principal: Option<Principal>,
         path: &str,
         headers: &HeaderMap,
     ) -> Result<Response, Refusal> {
@@ -94,19 +104,21 @@ impl Gate {
         let mut open = self.channels.0.lock();
         self.sessions.check(open.len()).map_err(|full| Refusal::no_more_sessions(&full))?;
         let id = Uuid::new_v4();
+        let (principal, pass) = parts(principal);
+        let pass = Arc::new(Mutex::new(pass));
         let (ends, serving) = self.channel(upstream, principal.clone());
-        open.insert(id, Open { upstream, principal, input: ends.input });
+        open.insert(id, Open { upstream, principal, pass: Arc::clone(&pass), input: ends.input });
         drop(open);
         tokio::spawn(serving);
         let endpoint = Some(endpoint(&format!("{path}{SSE_MESSAGES}?{SESSION}{id}")));
-        Ok(sse::old_response(OldStream { endpoint, output: ends.output, id, channels: self.channels.clone() }))
+        Ok(sse::old_response(OldStream { endpoint, output: ends.output, pass, id, channels: self.channels.clone() }))
     }
 
     /// POST: takes a message for a stream, where it is answered.
     pub(super) async fn old_message(
         &self,
         upstream: usize,
-        principal: Option<Arc<str>>,
+        principal: Option<Principal>,
         query: Option<&str>,
         headers: HeaderMap,
         body: Body,
@@ -114,9 +126,11 @@ impl Gate {
         is_json(&headers)?;
         let id = query.into_iter().flat_map(|query| query.split('&')).find_map(|pair| pair.strip_prefix(SESSION));
         let id = id.and_then(ids::parse);
+        let (principal, pass) = parts(principal);
         let input = id.and_then(|id| {
             let open = self.channels.0.lock();
             let open = open.get(&id).filter(|open| open.upstream == upstream && open.principal == principal)?;
+            *open.pass.lock() = pass;
             Some(open.input.clone())
         });
         let input = input.ok_or_else(Refusal::unknown_session)?;
@@ -130,4 +144,9 @@ impl Gate {
         *response.status_mut() = StatusCode::ACCEPTED;
         Ok(response)
     }
+}
+
+/// The name of a principal, and how long it holds.
+fn parts(principal: Option<Principal>) -> (Option<Arc<str>>, Pass) {
+    principal.map_or((None, Pass::Lasting), |principal| (Some(principal.name), principal.pass))
 }

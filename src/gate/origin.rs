@@ -17,6 +17,7 @@ use super::{
     headers::{PROTOCOL_VERSION, SESSION_ID},
     refuse::Refusal,
 };
+use crate::identity::Refused;
 
 /// How long a browser may remember the answer to its preflight.
 const REMEMBER: Duration = Duration::from_hours(1);
@@ -73,10 +74,13 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        let browser = request.headers().contains_key(header::ORIGIN);
         match self.gate.hosts.check(request.uri(), request.headers()) {
-            Ok(()) if request.headers().contains_key(header::ORIGIN) => {
-                Either::Left(Either::Right(self.browsers.call(request)))
+            // A foreign Origin is the last thing to be found, so that the Host is right.
+            Ok(()) | Err(Refused::Origin(_)) if browser && self.gate.is_public(request.uri().path()) => {
+                Either::Left(Either::Left(self.inner.call(request)))
             }
+            Ok(()) if browser => Either::Left(Either::Right(self.browsers.call(request))),
             Ok(()) => Either::Left(Either::Left(self.inner.call(request))),
             Err(refused) => {
                 let response = Refusal::foreign(&refused).into_response(&self.gate.observer);

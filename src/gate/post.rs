@@ -15,6 +15,7 @@ use super::{
     sse,
 };
 use crate::{
+    identity::{Pass, Principal},
     route::is_modern,
     session::Session,
     upstream::{Failure, HttpError},
@@ -25,7 +26,7 @@ impl Gate {
     pub(super) async fn post(
         self: &Arc<Self>,
         upstream: usize,
-        principal: Option<Arc<str>>,
+        principal: Option<Principal>,
         headers: HeaderMap,
         body: Incoming,
     ) -> Result<Response, Refusal> {
@@ -39,7 +40,8 @@ impl Gate {
         let initialize = message.kind() == Kind::Request && message.method() == Method::Initialize;
         if initialize && !headers.contains_key(SESSION_ID) {
             // Rare paths are boxed, so that every request's future stays small.
-            let opening = Box::pin(self.open(upstream, principal, &message, end_to_end(headers)));
+            let opening =
+                Box::pin(self.open(upstream, principal.map(|principal| principal.name), &message, end_to_end(headers)));
             return Ok(match opening.await {
                 Ok((session, answer)) => self.opened(&session, answer, &message),
                 Err(whole) => present_whole(whole),
@@ -51,8 +53,11 @@ impl Gate {
         match message.kind() {
             Kind::Request => {
                 let id: Box<str> = message.id().unwrap_or("null").into();
+                // A call goes on when its token has ended, and its answer comes; a result is for who may ask for it now.
+                let retrieves = message.method() == Method::TasksResult;
+                let pass = principal.filter(|_| retrieves).map_or(Pass::Lasting, |principal| principal.pass);
                 let answer = self.request(&session, message, headers, true).await?;
-                Ok(self.present(answer, &id, &session))
+                Ok(self.present(answer, &id, &session, pass))
             }
             Kind::Notification | Kind::Response => {
                 Ok(match Box::pin(self.accept(&session, message, headers)).await? {
@@ -65,14 +70,14 @@ impl Gate {
 
     /// The answer to `initialize`, with the id of the session.
     fn opened(&self, session: &Arc<Session>, answer: Answer, initialize: &Message) -> Response {
-        let mut response = self.present(answer, initialize.id().unwrap_or("null"), session);
+        let mut response = self.present(answer, initialize.id().unwrap_or("null"), session, Pass::Lasting);
         if let Ok(id) = HeaderValue::from_str(&session.id.to_string()) {
             response.headers_mut().insert(SESSION_ID, id);
         }
         response
     }
 
-    fn present(&self, answer: Answer, id: &str, session: &Arc<Session>) -> Response {
+    fn present(&self, answer: Answer, id: &str, session: &Arc<Session>, pass: Pass) -> Response {
         match answer {
             Answer::Whole(whole) => present_whole(whole),
             Answer::Acknowledgement(document, start) => json(Body::with_signal(document, start)),
@@ -80,7 +85,7 @@ impl Gate {
                 Ok(relayed) => json(relayed),
                 Err(foreign) => present_whole(self.failed(id, Failure::BadAnswer(foreign.to_string()))),
             },
-            Answer::Stream(source) => sse::response(session.streams().open(id, source), session.hold()),
+            Answer::Stream(source) => sse::response(session.streams().open(id, source), session.hold(), pass),
         }
     }
 }

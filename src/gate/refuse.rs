@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 
 use super::{Body, Door, Response};
 use crate::{
-    identity::{Refused, Untrusted},
+    identity::{Denied, Refused},
     limit::TooOften,
     observe::{Observer, Who, events},
     session::Full,
@@ -46,14 +46,23 @@ impl Refusal {
         }
     }
 
-    /// 403 for a peer that may not speak for anyone, 401 for a request without a principal.
-    pub(super) fn untrusted(untrusted: &Untrusted) -> Self {
-        match untrusted {
-            Untrusted::Peer(_) => Self::new(StatusCode::FORBIDDEN, "peer", format!("Forbidden: {untrusted}")),
-            Untrusted::NoHeader(_) => {
-                Self::new(StatusCode::UNAUTHORIZED, "principal", format!("Unauthorized: {untrusted}"))
-            }
-        }
+    /// 401 for a request without a principal, 403 for one that may not do what it wants, 503 where nobody can tell.
+    pub(super) fn denied(denied: &Denied, challenge: Option<HeaderValue>) -> Self {
+        let (status, reason, word) = match denied {
+            Denied::Peer(_) => (StatusCode::FORBIDDEN, "peer", "Forbidden"),
+            Denied::NoHeader(_) => (StatusCode::UNAUTHORIZED, "principal", "Unauthorized"),
+            Denied::NoToken => (StatusCode::UNAUTHORIZED, "no_token", "Unauthorized"),
+            Denied::SeveralTokens => (StatusCode::BAD_REQUEST, "several_tokens", "Bad request"),
+            Denied::BadToken(_) => (StatusCode::UNAUTHORIZED, "token", "Unauthorized"),
+            Denied::Scope => (StatusCode::FORBIDDEN, "scope", "Forbidden"),
+            Denied::Unavailable { .. } => (StatusCode::SERVICE_UNAVAILABLE, "issuer", "Unavailable"),
+        };
+        let header = match denied {
+            // Up to the next whole second, as the header counts.
+            Denied::Unavailable { after, .. } => Some((header::RETRY_AFTER, HeaderValue::from(after.as_secs() + 1))),
+            _ => challenge.map(|challenge| (header::WWW_AUTHENTICATE, challenge)),
+        };
+        Self { header, ..Self::new(status, reason, format!("{word}: {denied}")) }
     }
 
     /// 404 for a path that no upstream has.
@@ -74,6 +83,7 @@ impl Refusal {
             }
             Door::OldStream => ("Method not allowed: the stream of the HTTP+SSE transport takes GET", "GET"),
             Door::OldMessages => ("Method not allowed: messages of the HTTP+SSE transport come by POST", "POST"),
+            Door::Metadata => ("Method not allowed: the protected-resource metadata takes GET", "GET"),
         };
         let header = Some((header::ALLOW, HeaderValue::from_static(allowed)));
         Self { header, ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method", message) }

@@ -17,6 +17,9 @@ use hyper::body::Incoming;
 use tower::Service;
 
 use super::{Door, Gate, Response, Upstream, refuse::Refusal};
+use crate::identity::{Caller, Identified, Principal};
+
+type Answered = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
 /// The endpoint as one connection sees it.
 #[derive(Clone, Debug)]
@@ -32,7 +35,7 @@ pub struct Endpoint {
 impl Service<Request<Incoming>> for Endpoint {
     type Response = Response;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+    type Future = Answered;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -41,53 +44,75 @@ impl Service<Request<Incoming>> for Endpoint {
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
         self.called.store(true, Ordering::Relaxed);
         let gate = Arc::clone(&self.gate);
-        let place = match gate.place(self.peer, &request) {
+        let (upstream, door) = match gate.place(&request) {
             Ok(place) => place,
-            Err(refusal) => return Box::pin(ready(Ok(refusal.into_response(&gate.observer)))),
+            Err(refusal) => return refused(&gate, refusal),
         };
-        let Place { upstream, door, principal } = place;
-        let (Parts { method, uri, headers, .. }, body) = request.into_parts();
-        // One box with the future of one method: this is allocated for every request.
-        match (door, method) {
-            (Door::Streamable, Method::POST) => Box::pin(async move {
-                let answered = gate.post(upstream, principal, headers, body).await;
-                Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
+        let identified = match door {
+            // Who looks for the issuer has no token yet.
+            Door::Metadata => Identified::Known(None),
+            _ => gate.identity.identify(&Caller { peer: self.peer, headers: request.headers() }),
+        };
+        match identified {
+            Identified::Known(principal) => serve(gate, upstream, door, principal, request),
+            Identified::Denied(denied) => refused(&gate, gate.denied(&denied, request.uri(), request.headers())),
+            Identified::Later(identified) => Box::pin(async move {
+                match identified.await {
+                    Ok(principal) => serve(gate, upstream, door, Some(principal), request).await,
+                    Err(denied) => refused(&gate, gate.denied(&denied, request.uri(), request.headers())).await,
+                }
             }),
-            (Door::Streamable, Method::DELETE) => Box::pin(async move {
-                let answered = gate.delete(upstream, principal.as_ref(), headers).await;
-                Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
-            }),
-            (Door::OldMessages, Method::POST) => Box::pin(async move {
-                let answered = gate.old_message(upstream, principal, uri.query(), headers, body).await;
-                Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
-            }),
-            (door, method) => {
-                let answered = match (door, method) {
-                    (Door::Streamable, Method::GET) => gate.get(upstream, principal.as_ref(), headers),
-                    (Door::OldStream, Method::GET) => gate.open_old_sse(upstream, principal, uri.path(), &headers),
-                    (door, _) => Err(Refusal::method(door)),
-                };
-                Box::pin(ready(Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))))
-            }
         }
     }
 }
 
-/// What a request is for, and for whom.
-struct Place {
+/// Hands a request to the file of its method.
+fn serve(
+    gate: Arc<Gate>,
     upstream: usize,
     door: Door,
-    principal: Option<Arc<str>>,
+    principal: Option<Principal>,
+    request: Request<Incoming>,
+) -> Answered {
+    let (Parts { method, uri, headers, .. }, body) = request.into_parts();
+    // One box with the future of one method: this is allocated for every request.
+    match (door, method) {
+        (Door::Streamable, Method::POST) => Box::pin(async move {
+            let answered = gate.post(upstream, principal, headers, body).await;
+            Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
+        }),
+        (Door::Streamable, Method::DELETE) => Box::pin(async move {
+            let answered = gate.delete(upstream, principal.as_ref(), headers).await;
+            Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
+        }),
+        (Door::OldMessages, Method::POST) => Box::pin(async move {
+            let answered = gate.old_message(upstream, principal, uri.query(), headers, body).await;
+            Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
+        }),
+        (door, method) => {
+            let answered = match (door, method) {
+                (Door::Streamable, Method::GET) => gate.get(upstream, principal.as_ref(), headers),
+                (Door::OldStream, Method::GET) => gate.open_old_sse(upstream, principal, uri.path(), &headers),
+                (Door::Metadata, method) => gate.metadata(&method, &uri, &headers),
+                (door, _) => Err(Refusal::method(door)),
+            };
+            Box::pin(ready(Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))))
+        }
+    }
+}
+
+fn refused(gate: &Gate, refusal: Refusal) -> Answered {
+    Box::pin(ready(Ok(refusal.into_response(&gate.observer))))
 }
 
 impl Gate {
-    fn place(&self, peer: IpAddr, request: &Request<Incoming>) -> Result<Place, Refusal> {
+    /// The upstream that a request is for, and by which door it comes.
+    fn place(&self, request: &Request<Incoming>) -> Result<(usize, Door), Refusal> {
         let path = request.uri().path();
-        let Some(&(upstream, door)) = self.doors.get(path) else {
+        self.doors.get(path).copied().ok_or_else(|| {
             let streams = |upstream: &Upstream| [Some(upstream.path.clone()), upstream.sse_path.clone()];
             let paths: Vec<String> = self.upstreams.iter().flat_map(streams).flatten().collect();
-            return Err(Refusal::no_such_path(path, &paths));
-        };
-        Ok(Place { upstream, door, principal: self.principal(peer, request.headers())? })
+            Refusal::no_such_path(path, &paths)
+        })
     }
 }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::{Body, Response, old_sse::OldStream};
 use crate::{
+    identity::Pass,
     session::{Connection, Use},
     wire::sse::HEARTBEAT,
 };
@@ -23,6 +24,8 @@ pub(super) const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub struct Events {
     from: From,
+    /// What is retrieved is for who may ask for it still. Looked at with every piece, heartbeats among them.
+    pass: Pass,
     heartbeat: Pin<Box<Sleep>>,
 }
 
@@ -37,6 +40,9 @@ enum From {
 impl Events {
     /// The next piece of the stream.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if !self.pass.is_live() {
+            return Poll::Ready(None);
+        }
         let next = match &mut self.from {
             From::Session(connection, _) => connection.poll_next(cx),
             From::Old(stream) => stream.poll_next(cx),
@@ -54,19 +60,19 @@ impl Events {
     }
 }
 
-/// The answer that delivers a stream; the session is in use as long as it lives.
-pub(super) fn response(connection: Connection, session: Use) -> Response {
-    events(From::Session(connection, session))
+/// The answer that delivers a stream, as long as `pass` holds; the session is in use as long as it lives.
+pub(super) fn response(connection: Connection, session: Use, pass: Pass) -> Response {
+    events(From::Session(connection, session), pass)
 }
 
 /// The answer that delivers the stream of a client of the older transport.
 pub(super) fn old_response(stream: OldStream) -> Response {
-    events(From::Old(stream))
+    events(From::Old(stream), Pass::Lasting)
 }
 
-fn events(from: From) -> Response {
+fn events(from: From, pass: Pass) -> Response {
     let heartbeat = Box::pin(tokio::time::sleep(HEARTBEAT_EVERY));
-    let mut response = Response::new(Body::from(Events { from, heartbeat }));
+    let mut response = Response::new(Body::from(Events { from, pass, heartbeat }));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     // A cache or a buffering proxy would hold events back.

@@ -62,7 +62,8 @@ impl Hosts {
 /// A host without its port.
 fn name_of(host: &str) -> &str {
     match host.rfind(':') {
-        Some(at) if !host[at..].contains(']') => &host[..at],
+        // What is no port belongs to the name, and makes it a foreign one.
+        Some(at) if host[at + 1..].bytes().all(|byte| byte.is_ascii_digit()) => &host[..at],
         _ => host,
     }
 }
@@ -98,7 +99,15 @@ mod tests {
         for host in ["localhost:8808", "127.0.0.1", "[::1]:8808", "gate.example", "GATE.example:80", "192.0.2.1:8808"] {
             assert_eq!(check("192.0.2.1:8808", host, None), Ok(()), "{host}");
         }
-        for host in ["evil.example", "192.0.2.2", "localhost.evil.example", "", "evil.example:8808", "[::2]:1"] {
+        for host in [
+            "evil.example",
+            "192.0.2.2",
+            "localhost.evil.example",
+            "",
+            "evil.example:8808",
+            "[::2]:1",
+            "localhost:1@evil.example",
+        ] {
             assert_eq!(check("192.0.2.1:8808", host, None), Err(Refused::Host(host.into())), "{host}");
         }
         assert_eq!(check("0.0.0.0:8808", "192.0.2.7:8808", None), Ok(()));

@@ -69,6 +69,7 @@ pub struct Metrics {
     pub tasks_kept: Gauge,
     pub requests_refused: Family<ReasonLabels, Counter>,
     pub exchange_failures: Counter,
+    pub issuer_failures: Counter,
     pub questions: Counter,
     pub unknown_answers: Counter,
     pub unknown_responses: Counter,
@@ -100,6 +101,8 @@ impl Default for Metrics {
         let sessions_opened = counter("sessions_opened", "Sessions that were opened");
         let tasks_created = counter("tasks_created", "Tasks that were acknowledged");
         let exchange_failures = counter("exchange_failures", "Plain requests to which an upstream gave no response");
+        let issuer_failures =
+            counter("issuer_failures", "Requests to the issuer of tokens that it did not answer as it should");
         let questions = counter("questions", "Requests of upstreams to clients in the course of tasks");
         let unknown_answers = counter("unknown_answers", "Answers to no open question of a task, dropped");
         let unknown_responses = counter("unknown_responses", "Late or unknown responses of an upstream, dropped");
@@ -130,6 +133,7 @@ impl Default for Metrics {
             tasks_kept,
             requests_refused,
             exchange_failures,
+            issuer_failures,
             questions,
             unknown_answers,
             unknown_responses,

@@ -1,10 +1,12 @@
 //! One struct for each thing that happens.
 
 mod clients;
+mod issuer;
 mod tasks;
 mod upstreams;
 
 pub use clients::{CancellationIgnored, RequestRefused, SessionEnded, SessionOpened, UnknownAnswer};
+pub use issuer::{IssuerFailed, KeysChanged};
 pub use tasks::{
     Drained, Draining, ExcessivePolling, LookupFailed, QuestionAsked, ResultRetrieved, TaskCancelled, TaskCreated,
     TaskEnded, TaskLeftQueue, TaskRefused, TaskRemoved,

@@ -6,6 +6,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 
 use crate::{
+    net::causes,
     upstream::{Failure, HttpError},
     wire::{Message, message::Outcome, sse::Event},
 };
@@ -86,16 +87,4 @@ pub(super) fn rpc_error_in(failure: &Failure) -> Option<Message> {
         return None;
     }
     Message::parse(error.body.clone()).ok().filter(|message| matches!(message.outcome(), Some((Outcome::Error, _))))
-}
-
-/// An error with its causes, which hyper's own `Display` leaves out.
-pub(super) fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text.push_str(": ");
-        text.push_str(&next.to_string());
-        cause = next.source();
-    }
-    text
 }

@@ -16,7 +16,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderName, Request, Response, Uri};
+use http::{HeaderName, Request, Response, StatusCode, Uri, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
@@ -27,9 +27,13 @@ use hyper_util::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(super) use self::body::read;
-use self::{auto::AutoLink, body::causes, link::HttpLink, sse::SseLink};
+use self::{auto::AutoLink, link::HttpLink, sse::SseLink};
 use super::{Failure, Inbound, Link};
-use crate::config::Transport;
+use crate::{
+    config::Transport,
+    identity::RefusedTokens,
+    net::{causes, tls_config},
+};
 
 /// The header of the session.
 pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -54,6 +58,8 @@ pub struct Server {
     /// With [`Transport::Auto`]: the last session was opened over HTTP+SSE.
     last_over_sse: Arc<AtomicBool>,
     client: Connection,
+    /// Where the tokens are reported that the upstream refuses, if it is the judge of them.
+    refused: Option<Arc<RefusedTokens>>,
     /// The ends of sessions that are under way.
     closings: TaskTracker,
 }
@@ -69,7 +75,7 @@ impl Server {
     ///
     /// # Errors
     /// A sentence, if TLS cannot be set up for an `https` address.
-    pub fn new(uri: Uri, transport: Transport) -> Result<Self, String> {
+    pub fn new(uri: Uri, transport: Transport, refused: Option<Arc<RefusedTokens>>) -> Result<Self, String> {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
@@ -82,13 +88,23 @@ impl Server {
             .pool_idle_timeout(POOL_IDLE)
             .pool_timer(TokioTimer::new())
             .build(HttpsConnector::from((connector, tls)));
-        Ok(Self { uri, transport, last_over_sse: Arc::default(), client, closings: TaskTracker::new() })
+        Ok(Self { uri, transport, last_over_sse: Arc::default(), client, refused, closings: TaskTracker::new() })
     }
 
     /// Sends a request. Where there is no answer the request may have been read, and even acted upon, unless no
     /// connection was made.
     async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
-        self.client.request(request).await.map_err(|error| {
+        let judged = self.refused.as_ref().and_then(|refused| {
+            let token = request.headers().get(header::AUTHORIZATION)?;
+            Some((refused, token.clone()))
+        });
+        let answered = self.client.request(request).await;
+        if let (Some((refused, token)), Ok(answer)) = (judged, &answered)
+            && answer.status() == StatusCode::UNAUTHORIZED
+        {
+            refused.add(&token);
+        }
+        answered.map_err(|error| {
             let cause = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
             match cause {
                 Some(cause) if cause.is_parse() => Failure::BadAnswer(causes(cause)),
@@ -111,21 +127,4 @@ impl Server {
             Transport::Sse => Arc::new(SseLink::new(self.clone(), inbound, CancellationToken::new())),
         }
     }
-}
-
-/// The system's roots are only read where they are needed.
-fn tls_config(needed: bool) -> Result<rustls::ClientConfig, String> {
-    use hyper_rustls::ConfigBuilderExt;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| format!("TLS cannot be set up: {error}"))?;
-    let builder = if needed {
-        builder
-            .with_native_roots()
-            .map_err(|error| format!("the system's root certificates cannot be read: {error}"))?
-    } else {
-        builder.with_root_certificates(rustls::RootCertStore::empty())
-    };
-    Ok(builder.with_no_client_auth())
 }

@@ -1,0 +1,126 @@
+//! The `[auth]` section.
+
+mod header;
+mod protected;
+mod tokens;
+
+use http::HeaderName;
+use ipnet::IpNet;
+
+use super::reader::{Entry, Section};
+use super::values::one_of;
+
+pub use protected::Protected;
+pub use tokens::{Algorithm, Introspect, Jwt, KeySource, TokenRules};
+
+/// The `[auth]` section: how the owner of a request is found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Auth {
+    /// Nobody is known; a task belongs to its session.
+    None,
+    /// A proxy in front has authenticated the user and names them in a header.
+    Header {
+        /// The header whose value is the owner.
+        name: HeaderName,
+        /// Peers whose header is believed. Never empty.
+        trusted_peers: Vec<IpNet>,
+    },
+    /// Tokens that say who sends them, signed by an issuer.
+    Jwt(Box<Jwt>),
+    /// Tokens that their issuer is asked about.
+    Introspect(Box<Introspect>),
+    /// Tokens that the upstream judges.
+    Bearer(Protected),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    None,
+    Header,
+    Jwt,
+    Introspect,
+    Bearer,
+}
+
+const MODES: [(&str, Mode); 5] = [
+    ("none", Mode::None),
+    ("header", Mode::Header),
+    ("jwt", Mode::Jwt),
+    ("introspect", Mode::Introspect),
+    ("bearer", Mode::Bearer),
+];
+
+/// The other keys, and the modes that use them.
+const USES: [(&str, &[Mode]); 14] = [
+    ("header", &[Mode::Header]),
+    ("trusted_peers", &[Mode::Header]),
+    ("issuer", &[Mode::Jwt, Mode::Introspect]),
+    ("audience", &[Mode::Jwt, Mode::Introspect]),
+    ("required_scopes", &[Mode::Jwt, Mode::Introspect]),
+    ("jwks", &[Mode::Jwt]),
+    ("algorithms", &[Mode::Jwt]),
+    ("leeway", &[Mode::Jwt]),
+    ("introspection_endpoint", &[Mode::Introspect]),
+    ("client_id", &[Mode::Introspect]),
+    ("client_secret", &[Mode::Introspect]),
+    ("cache", &[Mode::Introspect]),
+    ("resource", &[Mode::Jwt, Mode::Introspect, Mode::Bearer]),
+    ("authorization_servers", &[Mode::Jwt, Mode::Introspect, Mode::Bearer]),
+];
+
+impl Auth {
+    /// What clients are told about whose tokens are accepted; `None` where taskgate does not say it.
+    #[must_use]
+    pub fn protected(&self) -> Option<Protected> {
+        match self {
+            Self::None | Self::Header { .. } => None,
+            Self::Jwt(jwt) => Some(jwt.protected.clone()),
+            Self::Introspect(introspect) => Some(introspect.protected.clone()),
+            // Without them only the upstream knows where its tokens come from.
+            Self::Bearer(protected) => Some(protected.clone()).filter(|said| !said.authorization_servers.is_empty()),
+        }
+    }
+}
+
+pub(super) fn read(mut section: Section<'_>) -> Auth {
+    let mode = section.entry("mode").map_or(Some(Mode::None), |entry| entry.convert(one_of(&MODES)));
+    for (key, modes) in USES {
+        if let (Some(entry), Some(mode)) = (section.entry(key), mode)
+            && !modes.contains(&mode)
+        {
+            let words = MODES.iter().filter(|(_, mode)| modes.contains(mode)).map(|(word, _)| format!("{word:?}"));
+            entry.fail(format!("only used with mode = {}", words.collect::<Vec<_>>().join(" or ")));
+        }
+    }
+    let read = match mode {
+        None | Some(Mode::None) => None,
+        Some(Mode::Header) => header::read(&mut section),
+        Some(Mode::Jwt) => tokens::jwt(&mut section).map(|jwt| Auth::Jwt(Box::new(jwt))),
+        Some(Mode::Introspect) => tokens::introspect(&mut section).map(|asks| Auth::Introspect(Box::new(asks))),
+        Some(Mode::Bearer) => Some(Auth::Bearer(protected::read(&mut section, Vec::new(), Vec::new()))),
+    };
+    section.finish();
+    read.unwrap_or(Auth::None)
+}
+
+/// A key that the mode cannot do without.
+fn required<'t>(section: &mut Section<'t>, key: &'static str, message: &str) -> Option<Entry<'t>> {
+    let entry = section.entry(key);
+    if entry.is_none() {
+        section.missing(key, message);
+    }
+    entry
+}
+
+/// The items of a list that must not be empty.
+fn some_of<T>(
+    entry: &Entry<'_>,
+    what: &str,
+    convert: impl Fn(&toml::de::DeValue<'_>) -> Result<T, String>,
+) -> Option<Vec<T>> {
+    let items = entry.items("an array")?;
+    if items.is_empty() {
+        entry.fail(format!("empty; name {what}"));
+    }
+    Some(items.iter().filter_map(|item| item.convert(&convert)).collect())
+}

@@ -1,0 +1,203 @@
+//! The keys of `mode = "jwt"` and `mode = "introspect"`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::Uri;
+
+use super::super::reader::Section;
+use super::super::secret::{self, Secret};
+use super::super::upstream::url;
+use super::super::values::{duration, text_as};
+use super::protected::{self, Protected, url_text};
+use super::{required, some_of};
+
+/// What every token has to say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenRules {
+    /// Who has issued it; compared byte for byte.
+    pub issuer: String,
+    /// For whom it is: one of these. Only with [`Introspect`] it may be empty, and then nothing is asked for.
+    pub audience: Vec<String>,
+    /// Every scope that it has to have.
+    pub required_scopes: Vec<String>,
+}
+
+/// Tokens that are signed by their issuer (RFC 7519).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Jwt {
+    /// What they have to say.
+    pub rules: TokenRules,
+    /// Where the issuer's keys are.
+    pub keys: KeySource,
+    /// The algorithms that are accepted. Never empty.
+    pub algorithms: Vec<Algorithm>,
+    /// How far the issuer's clock may be off.
+    pub leeway: Duration,
+    /// What clients are told.
+    pub protected: Protected,
+}
+
+/// Where a key set (RFC 7517) is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum KeySource {
+    /// Scheme http or https, with a host.
+    Url(Uri),
+    /// A file that exists.
+    File(PathBuf),
+}
+
+/// Tokens that their issuer is asked about (RFC 7662).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Introspect {
+    /// What is said about them.
+    pub rules: TokenRules,
+    /// Where to ask; scheme http or https, with a host.
+    pub endpoint: Uri,
+    /// As whom to ask.
+    pub client_id: String,
+    /// The password for that.
+    pub client_secret: Secret,
+    /// How long an answer holds at most.
+    pub cache: Duration,
+    /// What clients are told.
+    pub protected: Protected,
+}
+
+/// A signature algorithm of RFC 7518 or RFC 8037, none of them symmetric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are those of the RFCs")]
+pub enum Algorithm {
+    RS256,
+    RS384,
+    RS512,
+    PS256,
+    PS384,
+    PS512,
+    ES256,
+    ES384,
+    EdDSA,
+}
+
+impl Algorithm {
+    const ALL: [Self; 9] = [
+        Self::RS256,
+        Self::RS384,
+        Self::RS512,
+        Self::PS256,
+        Self::PS384,
+        Self::PS512,
+        Self::ES256,
+        Self::ES384,
+        Self::EdDSA,
+    ];
+
+    /// The value of `alg` in tokens and keys.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RS256 => "RS256",
+            Self::RS384 => "RS384",
+            Self::RS512 => "RS512",
+            Self::PS256 => "PS256",
+            Self::PS384 => "PS384",
+            Self::PS512 => "PS512",
+            Self::ES256 => "ES256",
+            Self::ES384 => "ES384",
+            Self::EdDSA => "EdDSA",
+        }
+    }
+}
+
+pub(super) fn jwt(section: &mut Section<'_>) -> Option<Jwt> {
+    const NO_AUDIENCE: &str = "missing; mode \"jwt\" needs the audience that tokens for this server have, such as \
+                               [\"https://mcp.example.com/mcp\"], so that those for other servers are refused";
+    const NO_KEYS: &str =
+        "missing; mode \"jwt\" needs the issuer's keys, a URL such as \"https://auth.example.com/jwks.json\" or a file";
+    let issuer = issuer(section);
+    let audience = required(section, "audience", NO_AUDIENCE);
+    let audience = audience.and_then(|entry| some_of(&entry, "the audience that tokens have", text_as(not_empty)));
+    let keys = required(section, "jwks", NO_KEYS).and_then(|entry| entry.convert(text_as(key_source)));
+    let algorithms = match section.entry("algorithms") {
+        Some(entry) => some_of(&entry, "the algorithms of the issuer's keys", text_as(algorithm)),
+        None => Some(vec![Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA]),
+    };
+    let leeway = section.get("leeway", duration).unwrap_or(Duration::from_secs(30));
+    let (required_scopes, protected) = scopes(section, issuer.as_ref());
+    let rules = TokenRules { issuer: issuer?, audience: audience?, required_scopes };
+    Some(Jwt { rules, keys: keys?, algorithms: algorithms?, leeway, protected })
+}
+
+pub(super) fn introspect(section: &mut Section<'_>) -> Option<Introspect> {
+    const NO_ENDPOINT: &str =
+        "missing; mode \"introspect\" needs the URL that is asked, such as \"https://auth.example.com/introspect\"";
+    const NO_ID: &str = "missing; mode \"introspect\" asks as a client of the issuer";
+    const NO_SECRET: &str =
+        "missing; mode \"introspect\" needs the client's secret, as { env = \"NAME\" } or { file = \"path\" }";
+    let issuer = issuer(section);
+    let audience = section.entry("audience");
+    let audience = match &audience {
+        Some(entry) => some_of(entry, "the audience that tokens have", text_as(not_empty)),
+        None => Some(Vec::new()),
+    };
+    let endpoint = required(section, "introspection_endpoint", NO_ENDPOINT);
+    let endpoint =
+        endpoint.and_then(|entry| entry.convert(text_as(|text| url(text, "https://auth.example.com/introspect"))));
+    let client_id = required(section, "client_id", NO_ID).and_then(|entry| entry.convert(text_as(not_empty)));
+    let client_secret = required(section, "client_secret", NO_SECRET).and_then(|entry| entry.convert(secret::found));
+    let cache = section.get("cache", duration).unwrap_or(Duration::from_mins(1));
+    let (required_scopes, protected) = scopes(section, issuer.as_ref());
+    let rules = TokenRules { issuer: issuer?, audience: audience?, required_scopes };
+    let (endpoint, client_id, client_secret) = (endpoint?, client_id?, client_secret?);
+    Some(Introspect { rules, endpoint, client_id, client_secret, cache, protected })
+}
+
+fn issuer(section: &mut Section<'_>) -> Option<String> {
+    const MESSAGE: &str = "missing; name the issuer of tokens as they do, such as \"https://auth.example.com\"";
+    required(section, "issuer", MESSAGE).and_then(|entry| entry.convert(text_as(url_text)))
+}
+
+fn scopes(section: &mut Section<'_>, issuer: Option<&String>) -> (Vec<String>, Protected) {
+    let scopes = section.list("required_scopes", text_as(scope)).unwrap_or_default();
+    let protected = protected::read(section, issuer.into_iter().cloned().collect(), scopes.clone());
+    (scopes, protected)
+}
+
+fn not_empty(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("empty".to_owned()) } else { Ok(text.to_owned()) }
+}
+
+/// RFC 6749, section 3.3.
+fn scope(text: &str) -> Result<String, String> {
+    let fits = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
+    if !text.is_empty() && text.bytes().all(fits) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("expected one scope such as \"mcp:tools\", without spaces, quotes and backslashes, found {text:?}"))
+}
+
+fn key_source(text: &str) -> Result<KeySource, String> {
+    if text.starts_with("http://") || text.starts_with("https://") {
+        return url(text, "https://auth.example.com/jwks.json").map(KeySource::Url);
+    }
+    let problem = match std::fs::metadata(text) {
+        Ok(found) if found.is_file() => return Ok(KeySource::File(text.into())),
+        Ok(_) => "is no file".to_owned(),
+        Err(error) => format!("cannot be used: {error}"),
+    };
+    Err(format!("expected a URL such as \"https://auth.example.com/jwks.json\" or a file, but {text:?} {problem}"))
+}
+
+fn algorithm(text: &str) -> Result<Algorithm, String> {
+    if let Some(found) = Algorithm::ALL.into_iter().find(|algorithm| algorithm.as_str() == text) {
+        return Ok(found);
+    }
+    if text.eq_ignore_ascii_case("none") {
+        return Err("\"none\" is no signature, so that anyone could make tokens".to_owned());
+    }
+    if text.starts_with("HS") {
+        return Err(format!("{text:?} signs with a shared secret, and whoever can check such a token can make one"));
+    }
+    let all: Vec<_> = Algorithm::ALL.into_iter().map(|algorithm| format!("{:?}", algorithm.as_str())).collect();
+    Err(format!("expected one of {}, found {text:?}", all.join(", ")))
+}

@@ -1,0 +1,62 @@
+//! Tokens that only the upstream can judge.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use http::HeaderValue;
+use moka::{policy::EvictionPolicy, sync::Cache};
+use ring::{hmac, rand::SystemRandom};
+
+use super::{
+    Denied, Identified, Pass, Principal,
+    token::{Digest, Token},
+};
+
+/// How long a refusal is remembered.
+const REFUSED_FOR: Duration = Duration::from_hours(1);
+/// The refusals that are remembered, those first forgotten that nobody has asked for longest.
+const MAX_REFUSED: u64 = 50_000;
+
+/// The tokens that an upstream has refused. They read nothing more here, because their tasks are answered without it.
+pub struct RefusedTokens {
+    /// Random in each process, so that a name tells nothing about its token.
+    key: hmac::Key,
+    refused: Cache<Digest, ()>,
+}
+
+impl fmt::Debug for RefusedTokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RefusedTokens").finish_non_exhaustive()
+    }
+}
+
+impl RefusedTokens {
+    pub(super) fn new() -> Result<Arc<Self>, String> {
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
+        let key = key.map_err(|_| "the system gives no random bytes".to_owned())?;
+        let refused = Cache::builder().max_capacity(MAX_REFUSED).time_to_live(REFUSED_FOR);
+        Ok(Arc::new(Self { key, refused: refused.eviction_policy(EvictionPolicy::lru()).build() }))
+    }
+
+    /// Remembers the token of an `Authorization` header that an upstream has answered with 401.
+    pub fn add(&self, authorization: &HeaderValue) {
+        if let Ok(token) = Token::within(authorization) {
+            self.refused.insert(token.keyed_digest(&self.key), ());
+        }
+    }
+
+    pub(super) fn contains(&self, token: &Digest) -> bool {
+        self.refused.contains_key(token)
+    }
+
+    /// The principal of a token is the token itself.
+    pub(super) fn identify(self: &Arc<Self>, token: Token<'_>) -> Result<Identified, Denied> {
+        token.text()?;
+        let digest = token.keyed_digest(&self.key);
+        if self.refused.get(&digest).is_some() {
+            return Err(Denied::BadToken("the server behind has refused the token"));
+        }
+        let name = Arc::from(URL_SAFE_NO_PAD.encode(digest));
+        Ok(Identified::Known(Some(Principal { name, pass: Pass::UntilRefused(Arc::clone(self), digest) })))
+    }
+}

@@ -1,0 +1,55 @@
+//! Why a request gets no principal.
+
+use std::{fmt, net::IpAddr, time::Duration};
+
+/// Why a request gets no principal. None of the texts repeats what the request said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// The peer is not one of `trusted_peers`.
+    Peer(IpAddr),
+    /// The trusted peer did not set the header, or not to a text.
+    NoHeader(String),
+    /// There is no bearer token.
+    NoToken,
+    /// There are several `Authorization` headers.
+    SeveralTokens,
+    /// The token is not accepted. Of what is wrong with one that its issuer has not signed, nothing is told.
+    BadToken(&'static str),
+    /// The token lacks a scope.
+    Scope,
+    /// Whether the token is good cannot be found out now.
+    Unavailable {
+        /// Why.
+        why: &'static str,
+        /// When it is worth another try.
+        after: Duration,
+    },
+}
+
+impl Denied {
+    /// What stands in `error` of a challenge (RFC 6750, section 3.1); nothing where there was no token.
+    #[must_use]
+    pub const fn code(&self) -> Option<&'static str> {
+        match self {
+            Self::SeveralTokens => Some("invalid_request"),
+            Self::BadToken(_) => Some("invalid_token"),
+            Self::Scope => Some("insufficient_scope"),
+            Self::Peer(_) | Self::NoHeader(_) | Self::NoToken | Self::Unavailable { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Peer(peer) => {
+                write!(f, "requests are only taken from the gateways in auth.trusted_peers, not from {peer}")
+            }
+            Self::NoHeader(name) => write!(f, "the gateway must set the header {name} exactly once, to the principal"),
+            Self::NoToken => f.write_str("a bearer token is needed in the Authorization header"),
+            Self::SeveralTokens => f.write_str("there is more than one Authorization header"),
+            Self::BadToken(why) | Self::Unavailable { why, .. } => f.write_str(why),
+            Self::Scope => f.write_str("the token lacks a scope that is needed here"),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The principal of a request, as `[auth]` configures it.
+
+use std::{future::Future, net::IpAddr, pin::Pin, sync::Arc};
+
+use http::{HeaderMap, HeaderName};
+use ipnet::IpNet;
+
+use super::{Denied, Pass, Principal, RefusedTokens, introspect::Introspect, jwt::Jwt, token::Token, trusted};
+use crate::{config::Auth, observe::Observer};
+
+/// Finds out who sends a request.
+#[derive(Debug)]
+pub struct Identity(Mode);
+
+#[derive(Debug)]
+enum Mode {
+    None,
+    Header { name: HeaderName, trusted_peers: Vec<IpNet> },
+    Jwt(Jwt),
+    Introspect(Introspect),
+    Bearer(Arc<RefusedTokens>),
+}
+
+/// What tells who sends a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    /// The other end of the connection.
+    pub peer: IpAddr,
+    /// The headers of the request.
+    pub headers: &'a HeaderMap,
+}
+
+/// Who sends a request.
+pub enum Identified {
+    /// This principal; `None` where there is no authentication.
+    Known(Option<Principal>),
+    /// Nobody who may.
+    Denied(Denied),
+    /// The issuer of a token has to be asked first.
+    Later(Pin<Box<dyn Future<Output = Result<Principal, Denied>> + Send>>),
+}
+
+impl Identity {
+    /// Identifies as `auth` says. Key sets begin to be fetched.
+    ///
+    /// # Errors
+    /// A sentence, if the means for it are missing.
+    pub fn start(auth: Auth, observer: &Arc<Observer>) -> Result<Self, String> {
+        Ok(Self(match auth {
+            Auth::None => Mode::None,
+            Auth::Header { name, trusted_peers } => Mode::Header { name, trusted_peers },
+            Auth::Jwt(config) => Mode::Jwt(Jwt::start(*config, Arc::clone(observer))?),
+            Auth::Introspect(config) => Mode::Introspect(Introspect::new(*config, Arc::clone(observer))?),
+            Auth::Bearer(_) => Mode::Bearer(RefusedTokens::new()?),
+        }))
+    }
+
+    /// The principal of a request. Only a token that was not seen before may have to wait for its issuer.
+    pub fn identify(&self, caller: &Caller<'_>) -> Identified {
+        match &self.0 {
+            Mode::None => Identified::Known(None),
+            Mode::Header { name, trusted_peers } => match trusted::principal(caller, name, trusted_peers) {
+                Ok(name) => Identified::Known(Some(Principal { name, pass: Pass::Lasting })),
+                Err(denied) => Identified::Denied(denied),
+            },
+            Mode::Jwt(jwt) => by_token(caller, |token| jwt.identify(token)),
+            Mode::Introspect(introspect) => by_token(caller, |token| introspect.identify(token)),
+            Mode::Bearer(refused) => by_token(caller, |token| refused.identify(token)),
+        }
+    }
+
+    /// Where upstreams report the tokens that they refuse, if they are the judges of them.
+    #[must_use]
+    pub fn refused_tokens(&self) -> Option<Arc<RefusedTokens>> {
+        match &self.0 {
+            Mode::Bearer(refused) => Some(Arc::clone(refused)),
+            _ => None,
+        }
+    }
+}
+
+fn by_token(caller: &Caller<'_>, identify: impl FnOnce(Token<'_>) -> Result<Identified, Denied>) -> Identified {
+    Token::of(caller.headers).and_then(identify).unwrap_or_else(Identified::Denied)
+}

@@ -1,0 +1,24 @@
+//! TLS towards other servers.
+
+use std::sync::Arc;
+
+use hyper_rustls::ConfigBuilderExt;
+use rustls::{ClientConfig, RootCertStore, crypto::ring};
+
+/// What TLS trusts. The system's roots are only read where they are needed.
+///
+/// # Errors
+/// A sentence, if TLS cannot be set up or there are no roots.
+pub fn tls_config(needed: bool) -> Result<ClientConfig, String> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("TLS cannot be set up: {error}"))?;
+    let builder = if needed {
+        builder
+            .with_native_roots()
+            .map_err(|error| format!("the system's root certificates cannot be read: {error}"))?
+    } else {
+        builder.with_root_certificates(RootCertStore::empty())
+    };
+    Ok(builder.with_no_client_auth())
+}
