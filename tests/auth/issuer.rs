@@ -192,7 +192,7 @@ impl Issuer {
 
     /// Replaces the document of the key set.
     pub(crate) fn publish_text(&self, text: &str) {
-        *self.shared.keys.lock() = text.to_owned();
+        text.clone_into(&mut self.shared.keys.lock());
     }
 
     /// Says so about an opaque token from now on.
