@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::format_push_string, clippy::assigning_clones, reason = "plain code reads better in a test")]
 
+#[path = "config/auth.rs"]
+mod auth;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
