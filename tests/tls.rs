@@ -7,7 +7,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use kit::{Binary, Client, Upstream};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
-use rustls::{ServerConfig, crypto::ring};
+use rustls::{ServerConfig, crypto::aws_lc_rs};
 use serde_json::json;
 use tempfile::NamedTempFile;
 use tokio::{
@@ -39,7 +39,7 @@ impl TlsUpstream {
     async fn start(certificate: &CertificateParams, signed_by: &Authority) -> Self {
         let key = KeyPair::generate().unwrap();
         let chain = vec![certificate.signed_by(&key, signed_by).unwrap().der().clone()];
-        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()

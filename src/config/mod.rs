@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 pub use audit::{Audit, AuditOwner, AuditTo};
-pub use auth::{Algorithm, Auth, Introspect, Jwt, KeySource, Protected, TokenRules};
+pub use auth::{Auth, Introspect, Jwt, KeySource, Protected, TokenRules};
 pub use mistakes::{Mistake, Mistakes};
 pub use policy::Policy;
 pub use process::Process;

@@ -2,10 +2,10 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use aws_lc_rs::{hmac, rand::SystemRandom};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::HeaderValue;
 use moka::{policy::EvictionPolicy, sync::Cache};
-use ring::{hmac, rand::SystemRandom};
 
 use super::{
     Denied, Identified, Pass, Principal,

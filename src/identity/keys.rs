@@ -1,15 +1,17 @@
-//! The keys of an issuer (RFC 7517), and signatures made with them (RFC 7518, RFC 8037).
+//! The keys of an issuer (RFC 7517), and the tokens that are signed with them.
 
 use std::fmt;
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use jsonwebtoken::{
+    Algorithm, DecodingKey, Validation,
+    errors::Error,
+    jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse},
+};
 use moka::{policy::EvictionPolicy, sync::Cache};
-use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Principal, token::Digest};
-use crate::config::Algorithm;
+use super::{Principal, claims::Claims, token::Digest};
 
 /// The keys of a set that are looked at.
 const MAX_KEYS: usize = 100;
@@ -23,20 +25,10 @@ pub(super) struct KeySet {
     pub(super) verified: Cache<Digest, Principal>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
 struct Key {
-    id: Option<String>,
-    /// The only algorithm that it is for, if it is for one.
-    algorithm: Option<String>,
-    material: Material,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Material {
-    Rsa { n: Vec<u8>, e: Vec<u8> },
-    P256(Vec<u8>),
-    P384(Vec<u8>),
-    Ed25519(Vec<u8>),
+    jwk: Jwk,
+    /// The same, ready for use.
+    key: DecodingKey,
 }
 
 #[derive(Deserialize)]
@@ -44,24 +36,9 @@ struct Document {
     keys: Vec<Value>,
 }
 
-#[derive(Deserialize)]
-struct Jwk {
-    kty: String,
-    #[serde(rename = "use")]
-    usage: Option<String>,
-    key_ops: Option<Vec<String>>,
-    alg: Option<String>,
-    kid: Option<String>,
-    crv: Option<String>,
-    n: Option<String>,
-    e: Option<String>,
-    x: Option<String>,
-    y: Option<String>,
-}
-
 impl fmt::Debug for KeySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeySet").field("keys", &self.keys).finish_non_exhaustive()
+        f.debug_struct("KeySet").field("keys", &self.len()).finish_non_exhaustive()
     }
 }
 
@@ -85,85 +62,48 @@ impl KeySet {
 
     /// Whether the keys are those of `other`.
     pub(super) fn same_keys(&self, other: &Self) -> bool {
-        self.keys == other.keys
+        self.keys.iter().map(|key| &key.jwk).eq(other.keys.iter().map(|key| &key.jwk))
     }
 
-    /// Whether `signature` is one of `message`; `None` if there is no key to tell it. Without an id only one key may come
-    /// into question.
-    pub(super) fn verify(
-        &self,
-        id: Option<&str>,
-        algorithm: Algorithm,
-        message: &[u8],
-        signature: &[u8],
-    ) -> Option<bool> {
-        let mut fitting =
-            self.keys.iter().filter(|key| key.fits(algorithm) && (id.is_none() || key.id.as_deref() == id));
+    /// What a token says whose signature is good; `None` if there is no key to tell it. Without a key id only one key may
+    /// come into question.
+    pub(super) fn verify(&self, token: &str, id: Option<&str>, algorithm: Algorithm) -> Option<Result<Claims, Error>> {
+        let named = |key: &&Key| id.is_none() || key.jwk.common.key_id.as_deref() == id;
+        let mut fitting = self.keys.iter().filter(|key| key.fits(algorithm)).filter(named);
         let key = fitting.next()?;
         if fitting.next().is_some() {
             return None;
         }
-        Some(key.verify(algorithm, message, signature))
+        let mut validation = Validation::new(algorithm);
+        // What the claims have to say is checked in one place for tokens of every kind.
+        validation.required_spec_claims.clear();
+        (validation.validate_exp, validation.validate_aud) = (false, false);
+        Some(jsonwebtoken::decode(token, &key.key, &validation).map(|token| token.claims))
     }
 }
 
 impl Key {
     fn of(jwk: Jwk) -> Option<Self> {
-        if jwk.usage.is_some_and(|usage| usage != "sig")
-            || jwk.key_ops.is_some_and(|operations| !operations.iter().any(|operation| operation == "verify"))
-        {
-            return None;
-        }
-        let bytes = |text: Option<String>| URL_SAFE_NO_PAD.decode(text?).ok();
-        let material = match (&*jwk.kty, jwk.crv.as_deref()) {
-            ("RSA", _) => Material::Rsa { n: bytes(jwk.n)?, e: bytes(jwk.e)? },
-            ("EC", Some("P-256")) => Material::P256(point(&bytes(jwk.x)?, &bytes(jwk.y)?, 32)?),
-            ("EC", Some("P-384")) => Material::P384(point(&bytes(jwk.x)?, &bytes(jwk.y)?, 48)?),
-            ("OKP", Some("Ed25519")) => Material::Ed25519(bytes(jwk.x)?),
-            _ => return None,
-        };
-        Some(Self { id: jwk.kid, algorithm: jwk.alg, material })
+        let common = &jwk.common;
+        let signs = common.public_key_use.as_ref().is_none_or(|usage| *usage == PublicKeyUse::Signature);
+        let verifies = common.key_operations.as_ref().is_none_or(|all| all.contains(&KeyOperations::Verify));
+        let key = DecodingKey::from_jwk(&jwk).ok().filter(|_| signs && verifies)?;
+        Some(Self { jwk, key })
     }
 
     /// The kind of the key decides what it can be used for, whatever a token says.
     fn fits(&self, algorithm: Algorithm) -> bool {
         use Algorithm::{ES256, ES384, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512};
-        let kind = match self.material {
-            Material::Rsa { .. } => matches!(algorithm, RS256 | RS384 | RS512 | PS256 | PS384 | PS512),
-            Material::P256(_) => algorithm == ES256,
-            Material::P384(_) => algorithm == ES384,
-            Material::Ed25519(_) => algorithm == EdDSA,
+        let kind = match &self.jwk.algorithm {
+            AlgorithmParameters::RSA(_) => matches!(algorithm, RS256 | RS384 | RS512 | PS256 | PS384 | PS512),
+            AlgorithmParameters::EllipticCurve(key) => match key.curve {
+                EllipticCurve::P256 => algorithm == ES256,
+                EllipticCurve::P384 => algorithm == ES384,
+                _ => false,
+            },
+            AlgorithmParameters::OctetKeyPair(key) => key.curve == EllipticCurve::Ed25519 && algorithm == EdDSA,
+            _ => false,
         };
-        kind && self.algorithm.as_deref().is_none_or(|own| own == algorithm.as_str())
+        kind && self.jwk.common.key_algorithm.as_ref().is_none_or(|own| *own == KeyAlgorithm::from(algorithm))
     }
-
-    fn verify(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
-        let verified = match &self.material {
-            Material::Rsa { n, e } => {
-                let parameters = match algorithm {
-                    Algorithm::RS256 => &signature::RSA_PKCS1_2048_8192_SHA256,
-                    Algorithm::RS384 => &signature::RSA_PKCS1_2048_8192_SHA384,
-                    Algorithm::RS512 => &signature::RSA_PKCS1_2048_8192_SHA512,
-                    Algorithm::PS256 => &signature::RSA_PSS_2048_8192_SHA256,
-                    Algorithm::PS384 => &signature::RSA_PSS_2048_8192_SHA384,
-                    Algorithm::PS512 => &signature::RSA_PSS_2048_8192_SHA512,
-                    Algorithm::ES256 | Algorithm::ES384 | Algorithm::EdDSA => return false,
-                };
-                RsaPublicKeyComponents { n, e }.verify(parameters, message, signature)
-            }
-            Material::P256(key) => {
-                UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, key).verify(message, signature)
-            }
-            Material::P384(key) => {
-                UnparsedPublicKey::new(&signature::ECDSA_P384_SHA384_FIXED, key).verify(message, signature)
-            }
-            Material::Ed25519(key) => UnparsedPublicKey::new(&signature::ED25519, key).verify(message, signature),
-        };
-        verified.is_ok()
-    }
-}
-
-/// A point of a curve, uncompressed. Each coordinate has the full length (RFC 7518, section 6.2.1.2).
-fn point(x: &[u8], y: &[u8], length: usize) -> Option<Vec<u8>> {
-    (x.len() == length && y.len() == length).then(|| [&[4], x, y].concat())
 }

@@ -1,7 +1,7 @@
 //! The bearer token of a request (RFC 6750, section 2.1).
 
+use aws_lc_rs::{digest, hmac};
 use http::{HeaderMap, HeaderValue, header};
-use ring::{digest, hmac};
 
 use super::Denied;
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use hyper_rustls::ConfigBuilderExt;
-use rustls::{ClientConfig, RootCertStore, crypto::ring};
+use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
 /// What TLS trusts. The system's roots are only read where they are needed.
 ///
 /// # Errors
 /// A sentence, if TLS cannot be set up or there are no roots.
 pub fn tls_config(needed: bool) -> Result<ClientConfig, String> {
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| format!("TLS cannot be set up: {error}"))?;
     let builder = if needed {

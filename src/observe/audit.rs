@@ -10,9 +10,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use aws_lc_rs::digest::{SHA256, digest};
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
-use ring::digest::{SHA256, digest};
 use serde::{Serialize, Serializer};
 use tokio::sync::Notify;
 use uuid::Uuid;

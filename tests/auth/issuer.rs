@@ -9,14 +9,7 @@ use std::{
     time::SystemTime,
 };
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::TokioIo;
-use parking_lot::Mutex;
-use ring::{
+use aws_lc_rs::{
     hmac,
     rand::SystemRandom,
     rsa::{KeyPair as Rsa, PublicKeyComponents},
@@ -24,6 +17,13 @@ use ring::{
         ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256, RSA_PSS_SHA256,
     },
 };
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::Semaphore};
 
@@ -55,7 +55,7 @@ impl Signer {
     pub(crate) fn ec(kid: &'static str) -> Self {
         let (random, scheme) = (SystemRandom::new(), &ECDSA_P256_SHA256_FIXED_SIGNING);
         let key = EcdsaKeyPair::generate_pkcs8(scheme, &random).unwrap();
-        Self { kid, kind: Kind::Ec(EcdsaKeyPair::from_pkcs8(scheme, key.as_ref(), &random).unwrap()) }
+        Self { kid, kind: Kind::Ec(EcdsaKeyPair::from_pkcs8(scheme, key.as_ref()).unwrap()) }
     }
 
     /// A new Ed25519 key.
@@ -81,7 +81,7 @@ impl Signer {
     /// Modulus and exponent of an RSA key.
     pub(crate) fn public(&self) -> PublicKeyComponents<Vec<u8>> {
         let Kind::Rsa(key) = &self.kind else { panic!("no RSA key") };
-        key.public().into()
+        key.public_key().into()
     }
 
     /// The public key, as in a key set.
@@ -106,8 +106,8 @@ impl Signer {
             Kind::Ec(key) => key.sign(&random, message).unwrap().as_ref().to_vec(),
             Kind::Ed(key) => key.sign(message).as_ref().to_vec(),
             Kind::Rsa(key) => {
-                let mut signature = vec![0; key.public().modulus_len()];
-                let padding: &dyn ring::signature::RsaEncoding =
+                let mut signature = vec![0; key.public_modulus_len()];
+                let padding: &dyn aws_lc_rs::signature::RsaEncoding =
                     if alg == "PS256" { &RSA_PSS_SHA256 } else { &RSA_PKCS1_SHA256 };
                 key.sign(padding, &random, message, &mut signature).unwrap();
                 signature

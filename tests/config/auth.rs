@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use taskgate::config::{Algorithm, Auth, KeySource, Overrides, load};
+use jsonwebtoken::Algorithm;
+use taskgate::config::{Auth, KeySource, Overrides, load};
 
 use super::{ONE, root, valid};
 

@@ -11,7 +11,7 @@ use super::reader::{Entry, Section};
 use super::values::one_of;
 
 pub use protected::Protected;
-pub use tokens::{Algorithm, Introspect, Jwt, KeySource, TokenRules};
+pub use tokens::{Introspect, Jwt, KeySource, TokenRules};
 
 /// The `[auth]` section: how the owner of a request is found.
 #[derive(Clone, Debug, PartialEq)]

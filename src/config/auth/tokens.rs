@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Uri;
+use jsonwebtoken::Algorithm;
 
 use super::super::reader::Section;
 use super::super::secret::{self, Secret};
@@ -64,50 +65,18 @@ pub struct Introspect {
     pub protected: Protected,
 }
 
-/// A signature algorithm of RFC 7518 or RFC 8037, none of them symmetric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names are those of the RFCs")]
-pub enum Algorithm {
-    RS256,
-    RS384,
-    RS512,
-    PS256,
-    PS384,
-    PS512,
-    ES256,
-    ES384,
-    EdDSA,
-}
-
-impl Algorithm {
-    const ALL: [Self; 9] = [
-        Self::RS256,
-        Self::RS384,
-        Self::RS512,
-        Self::PS256,
-        Self::PS384,
-        Self::PS512,
-        Self::ES256,
-        Self::ES384,
-        Self::EdDSA,
-    ];
-
-    /// The value of `alg` in tokens and keys.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::RS256 => "RS256",
-            Self::RS384 => "RS384",
-            Self::RS512 => "RS512",
-            Self::PS256 => "PS256",
-            Self::PS384 => "PS384",
-            Self::PS512 => "PS512",
-            Self::ES256 => "ES256",
-            Self::ES384 => "ES384",
-            Self::EdDSA => "EdDSA",
-        }
-    }
-}
+/// The signature algorithms that may be configured (RFC 7518, RFC 8037), none of them symmetric.
+const ALGORITHMS: [(&str, Algorithm); 9] = [
+    ("RS256", Algorithm::RS256),
+    ("RS384", Algorithm::RS384),
+    ("RS512", Algorithm::RS512),
+    ("PS256", Algorithm::PS256),
+    ("PS384", Algorithm::PS384),
+    ("PS512", Algorithm::PS512),
+    ("ES256", Algorithm::ES256),
+    ("ES384", Algorithm::ES384),
+    ("EdDSA", Algorithm::EdDSA),
+];
 
 pub(super) fn jwt(section: &mut Section<'_>) -> Option<Jwt> {
     const NO_AUDIENCE: &str = "missing; mode \"jwt\" needs the audience that tokens for this server have, such as \
@@ -189,7 +158,7 @@ fn key_source(text: &str) -> Result<KeySource, String> {
 }
 
 fn algorithm(text: &str) -> Result<Algorithm, String> {
-    if let Some(found) = Algorithm::ALL.into_iter().find(|algorithm| algorithm.as_str() == text) {
+    if let Some((_, found)) = ALGORITHMS.into_iter().find(|(name, _)| *name == text) {
         return Ok(found);
     }
     if text.eq_ignore_ascii_case("none") {
@@ -198,6 +167,6 @@ fn algorithm(text: &str) -> Result<Algorithm, String> {
     if text.starts_with("HS") {
         return Err(format!("{text:?} signs with a shared secret, and whoever can check such a token can make one"));
     }
-    let all: Vec<_> = Algorithm::ALL.into_iter().map(|algorithm| format!("{:?}", algorithm.as_str())).collect();
+    let all: Vec<_> = ALGORITHMS.into_iter().map(|(name, _)| format!("{name:?}")).collect();
     Err(format!("expected one of {}, found {text:?}", all.join(", ")))
 }
