@@ -145,6 +145,7 @@ pub(crate) struct Issuer {
 
 struct Shared {
     keys: Mutex<String>,
+    redirect: Mutex<Option<String>>,
     /// What is said about opaque tokens.
     tokens: Mutex<HashMap<String, Value>>,
     /// Breaks every connection.
@@ -162,6 +163,7 @@ impl Issuer {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let shared = Shared {
             keys: Mutex::default(),
+            redirect: Mutex::default(),
             tokens: Mutex::default(),
             off: AtomicBool::new(false),
             seen: Mutex::default(),
@@ -193,6 +195,11 @@ impl Issuer {
     /// Replaces the document of the key set.
     pub(crate) fn publish_text(&self, text: &str) {
         text.clone_into(&mut self.shared.keys.lock());
+    }
+
+    /// Answers with a redirect to the key set of another issuer.
+    pub(crate) fn redirect(&self, to: &Self) {
+        *self.shared.redirect.lock() = Some(format!("{}/jwks.json", to.url));
     }
 
     /// Says so about an opaque token from now on.
@@ -263,6 +270,10 @@ impl Shared {
         self.permits.acquire().await.unwrap().forget();
         if self.off.load(Ordering::SeqCst) {
             return Err(std::io::Error::other("switched off"));
+        }
+        if let Some(location) = self.redirect.lock().as_deref() {
+            let redirect = Response::builder().status(302).header("location", location);
+            return Ok(redirect.body(Full::default()).unwrap());
         }
         if path == "/jwks.json" {
             return Ok(Response::new(self.keys.lock().clone().into()));

@@ -170,6 +170,17 @@ async fn what_is_no_key_set_or_too_large_leaves_the_old_one_in_use() {
 }
 
 #[tokio::test]
+async fn a_redirect_to_other_keys_is_not_followed() {
+    let (ours, theirs) = (Signer::ec("ours"), Signer::ec("theirs"));
+    let (issuer, other) = (Issuer::start(&[&ours]).await, Issuer::start(&[&theirs]).await);
+    let gate = gate(&issuer).await;
+    session(&gate, &ours.token(&issuer.claims("ann"))).await;
+    issuer.redirect(&other);
+    assert_eq!(attempt(&gate, &theirs.token(&issuer.claims("ann"))).await.status, 503);
+    assert_eq!((issuer.count(JWKS), other.count(JWKS)), (2, 0));
+}
+
+#[tokio::test]
 async fn keys_may_be_in_a_file_which_is_read_again_for_an_unknown_one() {
     let (old, new) = (Signer::ec("old"), Signer::ed("new"));
     let issuer = Issuer::start(&[]).await;
