@@ -22,11 +22,14 @@ use crate::{
     config::{self, Config, Target},
     gate::{self, Channels, Gate, admin::Admin},
     identity::{Hosts, Identity},
-    limit::Accounts,
+    limit::{Accounts, Totals},
     observe::Observer,
     session::Sessions,
-    task::{Engine, Limits, store::MemoryStore},
-    upstream::{Server, http, stdio},
+    task::{
+        Engine, Limits,
+        store::{MaxKept, MaxWaiters, MemoryStore},
+    },
+    upstream::{Capacity, Server, http, stdio},
 };
 
 /// How long a child may take to end after its stdin was closed, and again after SIGTERM.
@@ -180,8 +183,9 @@ impl House {
             }
             None => None,
         };
-        let store = MemoryStore::new(config.tasks.max_tasks_per_owner, config.tasks.max_tasks);
-        let limits = Limits { max_waiters: config.tasks.max_waiters, max_outbox: config.server.max_outbox };
+        let (store, limits) = limits(&config.server, &config.tasks);
+        let outbox = Arc::clone(&limits.outbox);
+        let store = MemoryStore::new(store, Arc::clone(&observer));
         let protected = config.auth.protected();
         let identity = Identity::start(config.auth, &observer).map_err(StartError::Identity)?;
         let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, &identity, grace));
@@ -190,7 +194,7 @@ impl House {
         let gate = Gate {
             hosts: Hosts::new(address, server.allowed_hosts, server.allowed_origins),
             identity,
-            sessions: Sessions::new(server.max_sessions, Arc::clone(&observer)),
+            sessions: Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer)),
             accounts: Accounts::new(config.rate),
             engine: Engine::start(Arc::new(store), limits, Arc::clone(&observer)),
             doors: gate::doors(&upstreams, protected.is_some()),
@@ -198,7 +202,8 @@ impl House {
             upstreams,
             channels: Channels::default(),
             max_body: server.max_body,
-            max_outbox: server.max_outbox,
+            outbox,
+            max_streams: server.max_streams,
             observer,
         };
         let (session_idle, drain_timeout) = (server.session_idle, server.drain_timeout);
@@ -228,6 +233,25 @@ impl House {
         let gate = Arc::clone(&self.gate);
         move || gate.upstreams.iter().for_each(|upstream| upstream.server.kill())
     }
+}
+
+/// What the store takes in, and what holds for every task.
+fn limits(server: &config::Server, tasks: &config::Tasks) -> (MaxKept, Limits) {
+    let kept = MaxKept {
+        tasks_per_owner: tasks.max_tasks_per_owner,
+        tasks: tasks.max_tasks,
+        bytes_per_owner: tasks.max_result_bytes_per_owner,
+        bytes: tasks.max_result_bytes,
+    };
+    let waiters =
+        MaxWaiters { task: tasks.max_waiters, owner: tasks.max_waiters_per_owner, all: tasks.max_waiters_total };
+    let turns = Totals {
+        running_per_owner: tasks.max_running_per_owner,
+        running: tasks.max_running_total,
+        queued_per_owner: tasks.max_queued_per_owner,
+        queued: tasks.max_queued_total,
+    };
+    (kept, Limits { waiters, turns, outbox: Capacity::new(server.max_outbox, server.max_outbox_total) })
 }
 
 /// A request that has waited for one to two of these intervals is answered with a stream, for its heartbeats.

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use taskgate::config::{
-    AuditOwner, AuditTo, Auth, Config, Mistakes, Native, Overrides, Process, Rates, Support, Target, Tool, Transport,
-    allowed_host, allowed_origin, load, parse, target_from_url,
+    AuditOwner, AuditTo, Auth, Config, Mistakes, Native, Overrides, Process, Rates, Support, Target, Tasks, Tool,
+    Transport, allowed_host, allowed_origin, load, parse, target_from_url,
 };
 
 const ONE: &str = "[[upstream]]\nurl = \"http://127.0.0.1:3000/mcp\"\n";
@@ -153,7 +153,21 @@ fn an_unset_key_has_its_default() {
     assert_eq!(server.session_idle, Duration::from_mins(30));
     assert_eq!(server.drain_timeout, Duration::from_secs(30));
     assert_eq!(auth, Auth::None);
-    assert_eq!((tasks.max_tasks_per_owner, tasks.max_tasks, tasks.max_waiters), (1000, 100_000, 256));
+    assert_eq!((server.max_outbox_total, server.max_sessions_per_owner, server.max_streams), (256 << 20, 1000, 256));
+    let expected = Tasks {
+        max_tasks_per_owner: 1000,
+        max_tasks: 100_000,
+        max_running_per_owner: 64,
+        max_running_total: 1024,
+        max_queued_per_owner: 1000,
+        max_queued_total: 10_000,
+        max_waiters: 256,
+        max_waiters_per_owner: 1000,
+        max_waiters_total: 10_000,
+        max_result_bytes: 1 << 30,
+        max_result_bytes_per_owner: 256 << 20,
+    };
+    assert_eq!(tasks, expected);
     assert_eq!((audit.to, audit.owner), (AuditTo::Off, AuditOwner::Hash));
     assert_eq!(rates(rate), [(300_000, 60), (60_000, 60), (60, 60)]);
     let [upstream] = &upstreams[..] else { panic!("{upstreams:?}") };
@@ -194,7 +208,21 @@ fn every_key_takes_effect() {
     assert_eq!(name, "x-forwarded-user");
     let trusted = |peer: &str| trusted_peers.iter().any(|net| net.contains(&peer.parse::<std::net::IpAddr>().unwrap()));
     assert!(trusted("127.0.0.1") && !trusted("127.0.0.2") && trusted("10.9.8.7") && trusted("fd00::1"));
-    assert_eq!((tasks.max_tasks_per_owner, tasks.max_tasks, tasks.max_waiters), (1, 2, 3));
+    assert_eq!((server.max_outbox_total, server.max_sessions_per_owner, server.max_streams), (2 << 20, 2, 3));
+    let expected = Tasks {
+        max_tasks_per_owner: 1,
+        max_tasks: 2,
+        max_waiters: 3,
+        max_waiters_per_owner: 4,
+        max_waiters_total: 5,
+        max_running_per_owner: 6,
+        max_running_total: 7,
+        max_queued_per_owner: 8,
+        max_queued_total: 9,
+        max_result_bytes: 10 << 10,
+        max_result_bytes_per_owner: 11 << 10,
+    };
+    assert_eq!(tasks, expected);
     assert_eq!((audit.to, audit.owner), (AuditTo::File("audit.jsonl".into()), AuditOwner::Principal));
     assert_eq!(rates(rate), [(1, 1), (20, 60), (1_000_000, 3600)]);
     let [http, stdio] = &upstreams[..] else { panic!("{upstreams:?}") };

@@ -22,6 +22,14 @@ ttl = "6h"
 max_ttl = "6h"
 timeout = "10m"
 max_queued = 1000000
+max_queued_per_owner = 1000000
+max_queued_total = 1000000
+max_running_per_owner = 1000000
+max_running_total = 1000000
+max_waiters_per_owner = 1000000
+max_waiters_total = 1000000
+max_result_bytes = "1TiB"
+max_result_bytes_per_owner = "1TiB"
 max_tasks = 1000000
 max_tasks_per_owner = 1000000
 "#;
@@ -64,7 +72,10 @@ impl Server {
         let mut config = tempfile::Builder::new().suffix(".toml").tempfile()?;
         let url = format!("http://{}/mcp", upstream.address);
         let tasks = format!("{TASKS}max_running = {calls}\n");
-        write!(config, "[server]\nlisten = \"127.0.0.1:0\"\n{tasks}\n[[upstream]]\nurl = \"{url}\"\n")?;
+        write!(
+            config,
+            "[server]\nlisten = \"127.0.0.1:0\"\nmax_streams = 1000000\n{tasks}\n[[upstream]]\nurl = \"{url}\"\n"
+        )?;
         let binary = env::var_os("TASKGATE_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_taskgate").into());
         let mut command = Command::new(binary);
         command.args(["serve", "--config"]).arg(config.path());

@@ -23,8 +23,14 @@ pub struct Server {
     pub max_body: usize,
     /// Most bytes that wait for one reader: a GET stream, or the stream that answers a request.
     pub max_outbox: usize,
+    /// Most bytes that wait for all readers together.
+    pub max_outbox_total: usize,
     /// Most sessions alive at once.
     pub max_sessions: usize,
+    /// Most sessions of one principal alive at once.
+    pub max_sessions_per_owner: usize,
+    /// Most streams of one session that answer requests at once.
+    pub max_streams: usize,
     /// A session that is silent for so long ends.
     pub session_idle: Duration,
     /// How long running tasks may go on when the process stops.
@@ -40,7 +46,10 @@ impl Default for Server {
             allowed_origins: Vec::new(),
             max_body: 4 << 20,
             max_outbox: 1 << 20,
+            max_outbox_total: 256 << 20,
             max_sessions: 10_000,
+            max_sessions_per_owner: 1000,
+            max_streams: 256,
             session_idle: Duration::from_mins(30),
             drain_timeout: Duration::from_secs(30),
         }
@@ -56,7 +65,12 @@ pub(super) fn read(mut section: Section<'_>) -> Server {
         allowed_origins: section.list("allowed_origins", text_as(allowed_origin)).unwrap_or_default(),
         max_body: section.get("max_body", size).unwrap_or(default.max_body),
         max_outbox: section.get("max_outbox", size).unwrap_or(default.max_outbox),
+        max_outbox_total: section.get("max_outbox_total", size).unwrap_or(default.max_outbox_total),
         max_sessions: section.get("max_sessions", count(1)).unwrap_or(default.max_sessions),
+        max_sessions_per_owner: section
+            .get("max_sessions_per_owner", count(1))
+            .unwrap_or(default.max_sessions_per_owner),
+        max_streams: section.get("max_streams", count(1)).unwrap_or(default.max_streams),
         session_idle: section.get("session_idle", duration).unwrap_or(default.session_idle),
         drain_timeout: section.get("drain_timeout", duration).unwrap_or(default.drain_timeout),
     };

@@ -14,8 +14,24 @@ pub struct Tasks {
     pub max_tasks_per_owner: usize,
     /// Most tasks of the process, running and kept.
     pub max_tasks: usize,
+    /// Most calls of one owner that run as tasks at once, across tools.
+    pub max_running_per_owner: usize,
+    /// Most calls of the process that run as tasks at once.
+    pub max_running_total: usize,
+    /// Most calls of one owner that wait for their turn, across tools.
+    pub max_queued_per_owner: usize,
+    /// Most calls of the process that wait for their turn.
+    pub max_queued_total: usize,
     /// Most requests that wait for one task's result at once.
     pub max_waiters: usize,
+    /// Most requests of one owner that wait for results at once.
+    pub max_waiters_per_owner: usize,
+    /// Most requests of the process that wait for results at once.
+    pub max_waiters_total: usize,
+    /// How many bytes of results are kept before no new tasks are taken.
+    pub max_result_bytes: usize,
+    /// The same for the results of one owner.
+    pub max_result_bytes_per_owner: usize,
 }
 
 /// What happens to tasks that an upstream offers itself.
@@ -47,7 +63,7 @@ pub struct Tool {
     pub input_timeout: Duration,
     /// Most calls of one tool that run as tasks at once.
     pub max_running: usize,
-    /// Most calls of one tool that wait for their turn; 0 refuses instead of queueing.
+    /// Most calls of one tool that wait for their turn, of each owner; 0 refuses instead of queueing.
     pub max_queued: usize,
     /// Largest result that is kept, in bytes.
     pub max_result: usize,
@@ -68,7 +84,19 @@ pub enum Support {
 
 impl Default for Tasks {
     fn default() -> Self {
-        Self { max_tasks_per_owner: 1000, max_tasks: 100_000, max_waiters: 256 }
+        Self {
+            max_tasks_per_owner: 1000,
+            max_tasks: 100_000,
+            max_running_per_owner: 64,
+            max_running_total: 1024,
+            max_queued_per_owner: 1000,
+            max_queued_total: 10_000,
+            max_waiters: 256,
+            max_waiters_per_owner: 1000,
+            max_waiters_total: 10_000,
+            max_result_bytes: 1 << 30,
+            max_result_bytes_per_owner: 256 << 20,
+        }
     }
 }
 
@@ -111,7 +139,15 @@ const PROCESS: &str = "holds for the whole process, not for a tool; set it in [t
 const ELSEWHERE: &[(&str, &str)] = &[
     ("max_tasks", PROCESS),
     ("max_tasks_per_owner", PROCESS),
+    ("max_running_per_owner", PROCESS),
+    ("max_running_total", PROCESS),
+    ("max_queued_per_owner", PROCESS),
+    ("max_queued_total", PROCESS),
     ("max_waiters", PROCESS),
+    ("max_waiters_per_owner", PROCESS),
+    ("max_waiters_total", PROCESS),
+    ("max_result_bytes", PROCESS),
+    ("max_result_bytes_per_owner", PROCESS),
     ("status_notifications", "holds for a whole upstream, not for a tool; set it in [[upstream]]"),
     ("native", "holds for a whole upstream, not for a tool; set it in [[upstream]] or in [tasks]"),
 ];
@@ -124,16 +160,31 @@ pub(super) struct Defaults {
 }
 
 pub(super) fn read(mut section: Section<'_>) -> Defaults {
-    let default = Tasks::default();
     let tool = tool(&mut section, &Tool::default(), "the default");
     let native = native(&mut section, Native::Keep);
-    let limits = Tasks {
-        max_tasks_per_owner: section.get("max_tasks_per_owner", count(1)).unwrap_or(default.max_tasks_per_owner),
-        max_tasks: section.get("max_tasks", count(1)).unwrap_or(default.max_tasks),
-        max_waiters: section.get("max_waiters", count(1)).unwrap_or(default.max_waiters),
-    };
+    let limits = limits(&mut section);
     section.finish();
     Defaults { limits, native, tool }
+}
+
+fn limits(section: &mut Section<'_>) -> Tasks {
+    let default = Tasks::default();
+    let mut number = |key, default| section.get(key, count(1)).unwrap_or(default);
+    Tasks {
+        max_tasks_per_owner: number("max_tasks_per_owner", default.max_tasks_per_owner),
+        max_tasks: number("max_tasks", default.max_tasks),
+        max_running_per_owner: number("max_running_per_owner", default.max_running_per_owner),
+        max_running_total: number("max_running_total", default.max_running_total),
+        max_queued_per_owner: number("max_queued_per_owner", default.max_queued_per_owner),
+        max_queued_total: number("max_queued_total", default.max_queued_total),
+        max_waiters: number("max_waiters", default.max_waiters),
+        max_waiters_per_owner: number("max_waiters_per_owner", default.max_waiters_per_owner),
+        max_waiters_total: number("max_waiters_total", default.max_waiters_total),
+        max_result_bytes: section.get("max_result_bytes", size).unwrap_or(default.max_result_bytes),
+        max_result_bytes_per_owner: section
+            .get("max_result_bytes_per_owner", size)
+            .unwrap_or(default.max_result_bytes_per_owner),
+    }
 }
 
 /// The key `native`, which `[tasks]` and `[[upstream]]` have.

@@ -90,7 +90,10 @@ impl Gate {
         };
         Ok(match replied {
             Ok(Reply::Ready(document)) => Whole::Document(document).into(),
-            Ok(Reply::Wait(waiter)) => Answer::Stream(waiter),
+            Ok(Reply::Wait(waiter)) => match session.streams().room() {
+                Ok(()) => Answer::Stream(waiter),
+                Err(full) => Whole::error(message.id().unwrap_or("null"), &RpcError::internal(full.to_string())).into(),
+            },
             Err(NoAnswer::NotFound(task)) => {
                 let answered = Box::pin(self.not_found(session, message.id().unwrap_or("null"), task)).await;
                 answered.map_err(|refusal| refusal.answering(message.id()))?.into()
@@ -110,6 +113,9 @@ impl Gate {
         let id: Box<str> = message.id().unwrap_or("null").into();
         if session.is_lost() {
             return Err(Box::pin(self.lost(session)).await.answering(Some(&id)));
+        }
+        if let Err(full) = session.streams().room() {
+            return Ok(Whole::error(&id, &RpcError::internal(full.to_string())).into());
         }
         let options = CallOptions { purpose: Purpose::Foreground, max_answer: MAX_MESSAGE, relay };
         let call = match session.call(&message, headers, options) {

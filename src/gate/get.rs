@@ -10,7 +10,10 @@ use super::{
     refuse::Refusal,
     sse,
 };
-use crate::identity::{Pass, Principal};
+use crate::{
+    identity::{Pass, Principal},
+    session::NotResumed,
+};
 
 impl Gate {
     pub(super) fn get(
@@ -24,10 +27,13 @@ impl Gate {
         let session = self.session(upstream, principal, &headers)?;
         let connection = match headers.get(LAST_EVENT_ID) {
             Some(id) => {
-                let resumed = id.to_str().ok().and_then(|id| session.streams().resume(id));
+                let id = id.to_str().unwrap_or_default();
                 let lost = session.is_lost();
-                let connection =
-                    resumed.ok_or_else(if lost { Refusal::unknown_session } else { Refusal::unknown_event });
+                let connection = session.streams().resume(id).map_err(|why| match why {
+                    NotResumed::Unknown if lost => Refusal::unknown_session(),
+                    NotResumed::Unknown => Refusal::unknown_event(),
+                    NotResumed::Full(full) => Refusal::full(&full),
+                });
                 let connection = connection.map_err(|refusal| refusal.by(Arc::clone(&session.who)))?;
                 if !lost {
                     // The upstream may have refused its GET stream with the headers that the client had before.

@@ -40,7 +40,7 @@ use crate::{
     observe::Observer,
     session::{Session, Sessions},
     task::Engine,
-    upstream::Server,
+    upstream::{Capacity, Server},
     wire::ids,
 };
 
@@ -70,8 +70,10 @@ pub struct Gate {
     pub channels: Channels,
     /// The largest request body, in bytes.
     pub max_body: usize,
-    /// How many bytes may wait for one reader.
-    pub max_outbox: usize,
+    /// What may wait for readers.
+    pub outbox: Arc<Capacity>,
+    /// How many streams of one session may answer requests at once.
+    pub max_streams: usize,
     /// Where to report.
     pub observer: Arc<Observer>,
 }

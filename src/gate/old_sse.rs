@@ -102,9 +102,11 @@ impl Gate {
     ) -> Result<Response, Refusal> {
         accepts_stream(headers)?;
         let mut open = self.channels.0.lock();
-        self.sessions.check(open.len()).map_err(|full| Refusal::no_more_sessions(&full))?;
-        let id = Uuid::new_v4();
         let (principal, pass) = parts(principal);
+        let of_principal = |open: &&Open| open.upstream == upstream && open.principal == principal;
+        let own = principal.as_ref().map_or(0, |_| open.values().filter(of_principal).count());
+        self.sessions.check(open.len(), own).map_err(|full| Refusal::full(&full))?;
+        let id = Uuid::new_v4();
         let pass = Arc::new(Mutex::new(pass));
         let (ends, serving) = self.channel(upstream, principal.clone());
         open.insert(id, Open { upstream, principal, pass: Arc::clone(&pass), input: ends.input });

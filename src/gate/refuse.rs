@@ -164,14 +164,12 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, "last_event_id", message)
     }
 
-    /// 503 for a stream of the older transport, which is a session.
-    pub(super) fn no_more_sessions(full: &Full) -> Self {
-        let reason = match full {
-            Full::Limit(_) => "max_sessions",
-            Full::Stopping => "stopping",
-        };
+    /// 503 for a stream that cannot be opened for now: one that is resumed, or that of the older transport, which is a
+    /// session.
+    pub(super) fn full(full: &Full) -> Self {
         let error = RpcError::internal(full.to_string());
-        Self { error, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, "") }
+        let header = Some((header::RETRY_AFTER, HeaderValue::from_static("1")));
+        Self { error, header, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, full.name(), "") }
     }
 
     /// 503 for a message behind others that the client does not let go on.

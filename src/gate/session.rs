@@ -50,14 +50,15 @@ impl Gate {
     ) -> Result<(Arc<Session>, Answer), Whole> {
         let id = message.id().unwrap_or("null");
         let full = |full: session::Full| Whole::error(id, &RpcError::internal(full.to_string()));
-        let room = self.sessions.room().map_err(full)?;
+        let room = self.sessions.room(upstream, principal.as_ref()).map_err(full)?;
         let configured = &self.upstreams[upstream];
         let opening = Opening {
             server: &configured.server,
             upstream,
             native: configured.native,
             principal,
-            max_outbox: self.max_outbox,
+            outbox: &self.outbox,
+            max_streams: self.max_streams,
             accounts: &self.accounts,
             observer: &self.observer,
         };

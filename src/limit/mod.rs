@@ -1,7 +1,10 @@
-//! Limits: turns of the tools that run, and how often an owner may do what.
+//! Limits: turns of the calls that run, and how often an owner may do what.
 
 mod accounts;
+mod line;
+#[cfg(test)]
+mod model;
 mod turns;
 
 pub use accounts::{Account, Accounts, Lookup, Rated, TooOften};
-pub use turns::{Admission, Limited, Permit, Turns, Waiting};
+pub use turns::{Admission, Bound, Limited, Permit, Totals, Turns, Waiting};

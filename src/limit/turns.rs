@@ -1,25 +1,30 @@
-//! How many calls of one tool run at once, and how many wait for their turn, first come, first served.
+//! How many calls run and wait: of one tool, of one owner, and in all; and how those that wait get their turns.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::oneshot;
 
-/// The turns of every tool. A tool is remembered only while something of it runs or waits, because its name is the
-/// client's word.
-#[derive(Debug, Default)]
-pub struct Turns {
-    tools: Mutex<HashMap<Key, Tool>>,
+use super::line::{Ids, Line};
+use crate::identity::Owner;
+
+/// The limits that hold across tools, in calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Totals {
+    /// Most that run of one owner.
+    pub running_per_owner: usize,
+    /// Most that run in all.
+    pub running: usize,
+    /// Most that wait of one owner.
+    pub queued_per_owner: usize,
+    /// Most that wait in all.
+    pub queued: usize,
 }
 
-/// The upstream's place in the configuration and the tool's name.
-type Key = (usize, Arc<str>);
-
+/// The turns of every tool and owner.
 #[derive(Debug)]
-struct Tool {
-    turns: Arc<Semaphore>,
-    /// How many run or wait.
-    users: usize,
+pub struct Turns {
+    line: Mutex<Line<oneshot::Sender<Permit>>>,
 }
 
 /// What a call gets.
@@ -32,127 +37,217 @@ pub enum Admission {
 }
 
 /// Neither a turn nor a place in the queue is free.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limited {
-    /// How many run.
-    pub max_running: usize,
-    /// How many wait.
-    pub max_queued: usize,
+    /// Why the call cannot run.
+    pub running: Bound,
+    /// Why it cannot wait.
+    pub queued: Bound,
+}
+
+/// Whose limit is reached, and its value in calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Of the calls of one tool: of everybody where they run, of one owner where they wait.
+    Tool(usize),
+    /// Of the calls of one owner.
+    Owner(usize),
+    /// Of all calls.
+    All(usize),
+}
+
+impl Limited {
+    /// The limit that keeps the call from waiting.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self.queued {
+            Bound::Tool(_) => "max_queued",
+            Bound::Owner(_) => "max_queued_per_owner",
+            Bound::All(_) => "max_queued_total",
+        }
+    }
 }
 
 impl fmt::Display for Limited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { max_running, max_queued } = self;
-        write!(f, "max_running = {max_running} calls run and max_queued = {max_queued} wait already; try again later")
+        match self.running {
+            Bound::Tool(max) => write!(f, "max_running = {max} calls of it run")?,
+            Bound::Owner(max) => write!(f, "tasks.max_running_per_owner = {max} calls of yours run")?,
+            Bound::All(max) => write!(f, "tasks.max_running_total = {max} calls run in all")?,
+        }
+        match self.queued {
+            Bound::Tool(max) => write!(f, " and max_queued = {max} of yours wait for it already")?,
+            Bound::Owner(max) => write!(f, " and tasks.max_queued_per_owner = {max} of yours wait already")?,
+            Bound::All(max) => write!(f, " and tasks.max_queued_total = {max} wait in all already")?,
+        }
+        f.write_str("; try again later")
     }
 }
 
 /// The right to run, given back when dropped. It has to live as long as the exchange that it was given for.
 #[derive(Debug)]
 pub struct Permit {
-    _turn: OwnedSemaphorePermit,
-    _user: User,
+    turns: Arc<Turns>,
+    ids: Ids,
 }
 
 /// A place in the queue, given back when dropped.
 #[derive(Debug)]
 pub struct Waiting {
-    turns: Arc<Semaphore>,
-    user: User,
-}
-
-/// Counts for one call that runs or waits.
-#[derive(Debug)]
-struct User {
-    all: Arc<Turns>,
-    key: Key,
+    turns: Arc<Turns>,
+    ids: Ids,
+    place: u64,
+    turn: oneshot::Receiver<Permit>,
 }
 
 impl Turns {
-    /// Lets a call of `tool` behind `upstream` run, or wait.
+    /// Nothing runs or waits yet.
+    #[must_use]
+    pub fn new(totals: Totals) -> Arc<Self> {
+        Arc::new(Self { line: Mutex::new(Line::new(totals)) })
+    }
+
+    /// Lets a call of `owner` run, or wait: of a tool behind `upstream`, of which `max_running` calls run and
+    /// `max_queued` of each owner wait.
     ///
     /// # Errors
     /// [`Limited`]
     pub fn admit(
         self: &Arc<Self>,
+        owner: &Owner,
         upstream: usize,
         tool: &Arc<str>,
         max_running: usize,
         max_queued: usize,
     ) -> Result<Admission, Limited> {
+        let mut turn = None;
+        let waiting = || {
+            let (sender, receiver) = oneshot::channel();
+            turn = Some(receiver);
+            sender
+        };
         let key = (upstream, Arc::clone(tool));
-        let mut tools = self.tools.lock();
-        let entry =
-            tools.entry(key.clone()).or_insert_with(|| Tool { turns: Arc::new(Semaphore::new(max_running)), users: 0 });
-        if entry.users >= max_running.saturating_add(max_queued) {
-            return Err(Limited { max_running, max_queued });
-        }
-        entry.users += 1;
-        let turns = Arc::clone(&entry.turns);
-        let user = User { all: Arc::clone(self), key };
-        Ok(match Arc::clone(&turns).try_acquire_owned() {
-            Ok(turn) => Admission::Now(Permit { _turn: turn, _user: user }),
-            Err(_) => Admission::Queued(Waiting { turns, user }),
+        let (ids, place) = self.line.lock().enter(owner, key, (max_running, max_queued), waiting)?;
+        let turns = Arc::clone(self);
+        Ok(match place.zip(turn) {
+            Some((place, turn)) => Admission::Queued(Waiting { turns, ids, place, turn }),
+            None => Admission::Now(Permit { turns, ids }),
         })
     }
 }
 
-impl Waiting {
-    /// Waits for the turn; `None` never comes while the process lives.
-    pub async fn turn(self) -> Option<Permit> {
-        let turn = self.turns.acquire_owned().await.ok()?;
-        Some(Permit { _turn: turn, _user: self.user })
+#[cfg(test)]
+impl Turns {
+    /// Whether nothing is remembered.
+    pub(super) fn is_idle(&self) -> bool {
+        self.line.lock().is_empty()
     }
 }
 
-impl Drop for User {
+impl Waiting {
+    /// Waits for the turn; `None` never comes.
+    pub async fn turn(mut self) -> Option<Permit> {
+        // The sender is in the line until it is used.
+        (&mut self.turn).await.ok()
+    }
+}
+
+impl Drop for Waiting {
     fn drop(&mut self) {
-        let mut tools = self.all.tools.lock();
-        if let Some(tool) = tools.get_mut(&self.key) {
-            tool.users -= 1;
-            if tool.users == 0 {
-                tools.remove(&self.key);
-            }
+        self.turns.line.lock().give_up(self.ids, self.place);
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let next = self.turns.line.lock().leave(self.ids);
+        for (ids, turn) in next.into_iter().flatten() {
+            // Whoever has just given up its place gives the turn on by dropping it.
+            drop(turn.send(Self { turns: Arc::clone(&self.turns), ids }));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
-    fn admit(turns: &Arc<Turns>) -> Result<Admission, Limited> {
-        turns.admit(0, &"tool".into(), 1, 1)
+    const WIDE: Totals = Totals { running_per_owner: 100, running: 100, queued_per_owner: 20_000, queued: 20_000 };
+
+    fn owner(n: usize) -> Owner {
+        Owner::Principal { upstream: 0, name: format!("owner {n}").into() }
+    }
+
+    /// A call of a tool of which one runs and one of each owner waits.
+    fn admit(turns: &Arc<Turns>, n: usize) -> Result<Admission, Limited> {
+        turns.admit(&owner(n), 0, &"tool".into(), 1, 1)
     }
 
     #[tokio::test]
     async fn a_call_runs_waits_or_is_refused_in_that_order() {
-        let turns = Arc::<Turns>::default();
-        let Ok(Admission::Now(running)) = admit(&turns) else { panic!("the first runs") };
-        let Ok(Admission::Queued(waiting)) = admit(&turns) else { panic!("the second waits") };
-        assert_eq!(admit(&turns).err(), Some(Limited { max_running: 1, max_queued: 1 }));
+        let turns = Turns::new(WIDE);
+        let Ok(Admission::Now(running)) = admit(&turns, 0) else { panic!("the first runs") };
+        let Ok(Admission::Queued(waiting)) = admit(&turns, 0) else { panic!("the second waits") };
+        assert_eq!(admit(&turns, 0).err(), Some(Limited { running: Bound::Tool(1), queued: Bound::Tool(1) }));
+        // Another owner has a queue of its own.
+        assert!(matches!(admit(&turns, 1), Ok(Admission::Queued(_))));
+        let turn = tokio::spawn(waiting.turn());
         drop(running);
-        let permit = waiting.turn().await;
-        assert!(permit.is_some());
-        assert!(matches!(admit(&turns), Ok(Admission::Queued(_))));
+        assert!(turn.await.expect("no panic").is_some());
     }
 
     #[test]
-    fn tools_do_not_share_turns_and_are_forgotten_when_idle() {
-        let turns = Arc::<Turns>::default();
-        let first = admit(&turns);
-        assert!(matches!(turns.admit(0, &"other".into(), 1, 0), Ok(Admission::Now(_))));
-        assert!(matches!(turns.admit(1, &"tool".into(), 1, 0), Ok(Admission::Now(_))));
-        assert_eq!(turns.tools.lock().len(), 1);
+    fn tools_do_not_share_turns_and_all_is_forgotten_when_idle() {
+        let turns = Turns::new(WIDE);
+        let first = admit(&turns, 0);
+        assert!(matches!(turns.admit(&owner(0), 0, &"other".into(), 1, 0), Ok(Admission::Now(_))));
+        assert!(matches!(turns.admit(&owner(0), 1, &"tool".into(), 1, 0), Ok(Admission::Now(_))));
+        assert!(turns.admit(&owner(0), 0, &"tool".into(), 1, 0).is_err());
         drop(first);
-        assert!(turns.tools.lock().is_empty());
+        assert!(turns.is_idle());
     }
 
     #[test]
     fn a_place_in_the_queue_that_is_given_up_is_free_again() {
-        let turns = Arc::<Turns>::default();
-        let _running = admit(&turns);
-        drop(admit(&turns));
-        assert!(matches!(admit(&turns), Ok(Admission::Queued(_))));
+        let turns = Turns::new(WIDE);
+        let _running = admit(&turns, 0);
+        drop(admit(&turns, 0));
+        assert!(matches!(admit(&turns, 0), Ok(Admission::Queued(_))));
+    }
+
+    #[test]
+    fn the_tools_of_an_owner_take_turns_at_what_the_owner_may_run() {
+        let turns = Turns::new(Totals { running_per_owner: 1, ..WIDE });
+        let admit = |tool: &str| turns.admit(&owner(0), 0, &tool.into(), 9, 9).expect("room");
+        let Admission::Now(mut permit) = admit("a") else { panic!("the first runs") };
+        let mut waiting: Vec<_> = ["a", "a", "b", "b"].map(|tool| (tool, admit(tool))).into();
+        let mut order = Vec::new();
+        while !waiting.is_empty() {
+            drop(permit);
+            let granted = |(_, admission): &(_, Admission)| match admission {
+                Admission::Queued(waiting) => !waiting.turn.is_empty(),
+                Admission::Now(_) => false,
+            };
+            let (tool, admission) = waiting.remove(waiting.iter().position(granted).expect("a turn"));
+            let Admission::Queued(waiting) = admission else { panic!("it waited") };
+            permit = waiting.turn().now_or_never().flatten().expect("its turn");
+            order.push(tool);
+        }
+        assert_eq!(order, ["a", "b", "a", "b"]);
+    }
+
+    #[test]
+    fn a_refusal_names_each_limit_its_owner_and_its_value() {
+        let said = |running, queued| Limited { running, queued }.to_string();
+        assert_eq!(
+            said(Bound::Tool(2), Bound::Owner(3)),
+            "max_running = 2 calls of it run and tasks.max_queued_per_owner = 3 of yours wait already; try again later"
+        );
+        let all = said(Bound::All(4), Bound::All(5));
+        assert!(all.contains("tasks.max_running_total = 4") && all.contains("tasks.max_queued_total = 5"), "{all}");
+        let own = said(Bound::Owner(6), Bound::Tool(7));
+        assert!(own.contains("tasks.max_running_per_owner = 6") && own.contains("max_queued = 7 of yours"), "{own}");
     }
 }

@@ -67,6 +67,7 @@ pub struct Metrics {
     pub tasks_ended: Family<EndLabels, Counter>,
     pub task_seconds: Histogram,
     pub tasks_kept: Gauge,
+    pub result_bytes: Gauge,
     pub requests_refused: Family<ReasonLabels, Counter>,
     pub exchange_failures: Counter,
     pub issuer_failures: Counter,
@@ -92,6 +93,7 @@ impl Default for Metrics {
         let tasks_live = gauge("tasks_live", "Tasks that run or wait for their turn");
         let tasks_queued = gauge("tasks_queued", "Tasks that wait for their turn");
         let tasks_kept = gauge("tasks_kept", "Tasks in the store, ended ones included");
+        let result_bytes = gauge("result_bytes", "Bytes of the results that are kept");
         let children = gauge("children", "Child processes of stdio upstreams that run");
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
@@ -131,6 +133,7 @@ impl Default for Metrics {
             tasks_ended,
             task_seconds,
             tasks_kept,
+            result_bytes,
             requests_refused,
             exchange_failures,
             issuer_failures,

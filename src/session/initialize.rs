@@ -18,7 +18,7 @@ use crate::{
     identity::Owner,
     limit::Accounts,
     observe::Observer,
-    upstream::{Exchange, Failure, Inbound, Item, Link, MAX_MESSAGE, Outgoing, Purpose, Server},
+    upstream::{Capacity, Exchange, Failure, Inbound, Item, Link, MAX_MESSAGE, Outgoing, Purpose, Server},
     wire::{
         ClientCapabilities, Edits, Message, Parts, RpcError, Version,
         legacy::{SERVER_CAPABILITY, declares_tool_tasks},
@@ -41,8 +41,10 @@ pub struct Opening<'a> {
     pub native: Native,
     /// The principal, if there is one.
     pub principal: Option<Arc<str>>,
-    /// How many bytes may wait for one reader of the client's.
-    pub max_outbox: usize,
+    /// What may wait for readers.
+    pub outbox: &'a Arc<Capacity>,
+    /// How many streams of the session may answer requests at once.
+    pub max_streams: usize,
     /// What each owner has left of its rates.
     pub accounts: &'a Accounts,
     /// Where to report.
@@ -80,7 +82,7 @@ impl Opening<'_> {
         let requested = requested_version(request).map_err(NotOpened::Invalid)?;
         // Section "Version Negotiation": the version asked for if it is spoken, else the latest.
         let version = Version::parse(&requested).unwrap_or(Version::LATEST);
-        let inbound = inbound(ClientCapabilities::of(request), self.max_outbox, self.observer);
+        let inbound = inbound(ClientCapabilities::of(request), self.outbox, self.observer);
         let link = self.server.connect(inbound.clone()).await.map_err(NotOpened::Failed)?;
         let mut handshake = Handshake { link: Arc::clone(&link), headers: headers.clone(), finished: false };
         let done = self.handshake(request, version, &inbound, &link, &headers).await;
@@ -106,7 +108,7 @@ impl Opening<'_> {
             inbound,
             link,
             // What was sent last is kept beside what waits.
-            streams: Streams::new(self.max_outbox / 4, version.interrupts_streams()),
+            streams: Streams::new(self.outbox.each() / 4, self.max_streams, version.interrupts_streams()),
             opened: Instant::now(),
             last_used: AtomicU64::new(0),
             uses: AtomicUsize::new(0),

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 pub use initialize::{NotOpened, Opened, Opening};
 pub use outgoing::{Call, CallOptions};
-pub use streams::{Connection, Next, Source, Streams};
+pub use streams::{Connection, Next, NotResumed, Source, Streams};
 pub use table::{Full, Room, Sessions};
 pub use translate::{for_client, with_id};
 
@@ -28,7 +28,7 @@ use crate::{
     identity::Owner,
     limit::Account,
     observe::{Observer, Who, events},
-    upstream::{Exchanges, Failure, Inbound, Link, Outbox},
+    upstream::{Capacity, Exchanges, Failure, Inbound, Link, Outbox},
     wire::{ClientCapabilities, Edits, Message, Method, Version, object::Members},
 };
 
@@ -276,10 +276,10 @@ pub fn unpinned(mut headers: HeaderMap) -> HeaderMap {
 }
 
 /// What links and exchanges of one session are made of.
-fn inbound(client: ClientCapabilities, max_outbox: usize, observer: &Arc<Observer>) -> Inbound {
+fn inbound(client: ClientCapabilities, outbox: &Arc<Capacity>, observer: &Arc<Observer>) -> Inbound {
     Inbound {
-        exchanges: Exchanges::new(max_outbox, Arc::clone(observer)),
-        listener: Arc::new(Outbox::new(max_outbox)),
+        exchanges: Exchanges::new(Arc::clone(outbox), Arc::clone(observer)),
+        listener: Arc::new(Outbox::new(outbox)),
         client,
         observer: Arc::clone(observer),
     }

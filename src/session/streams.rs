@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::Full;
 use crate::wire::sse::{self, EventId};
 
 /// The stream of what belongs to no request.
@@ -62,6 +63,8 @@ pub struct Streams {
     session: u32,
     /// How many bytes of what was sent last are kept for each stream; the newest event always is.
     ring: usize,
+    /// How many streams may answer requests at once.
+    max: usize,
     /// Whether streams begin with an event that primes the client to resume, and may be interrupted.
     primes: bool,
 }
@@ -107,6 +110,15 @@ struct Sent {
     event: Bytes,
 }
 
+/// Why a stream is not resumed.
+#[derive(Debug)]
+pub enum NotResumed {
+    /// There is no such stream in this session, or it is no longer kept.
+    Unknown,
+    /// As many streams are open as may be.
+    Full(Full),
+}
+
 /// A connection that delivers a stream as encoded events.
 #[derive(Debug)]
 pub struct Connection {
@@ -120,12 +132,25 @@ pub struct Connection {
 }
 
 impl Streams {
-    /// No streams yet. `primes`: the client knows events without data, and that a server may interrupt a stream.
+    /// No streams yet, and `max` that may answer requests at once. `primes`: the client knows events without data, and
+    /// that a server may interrupt a stream.
     #[must_use]
-    pub fn new(ring: usize, primes: bool) -> Arc<Self> {
+    pub fn new(ring: usize, max: usize, primes: bool) -> Arc<Self> {
         let table = Mutex::new(Table { next: LISTENER + 1, ..Table::default() });
         let (session, ..) = Uuid::new_v4().as_fields();
-        Arc::new(Self { table, session, ring, primes })
+        Arc::new(Self { table, session, ring, max, primes })
+    }
+
+    /// Looks for room for one more stream that answers a request, before anything is done for it.
+    ///
+    /// # Errors
+    /// [`Full::OfStreams`]
+    pub fn room(&self) -> Result<(), Full> {
+        self.room_in(&self.table.lock())
+    }
+
+    fn room_in(&self, table: &Table) -> Result<(), Full> {
+        if table.delivering.len() < self.max { Ok(()) } else { Err(Full::OfStreams(self.max)) }
     }
 
     /// Whether a stream may be interrupted.
@@ -152,25 +177,28 @@ impl Streams {
         self.connect(stream, None)
     }
 
-    /// Goes on with the stream that sent the event `last_event_id`, after that event. `None` if there is no such stream
-    /// in this session, or it is no longer kept.
-    pub fn resume(self: &Arc<Self>, last_event_id: &str) -> Option<Connection> {
-        let id = EventId::parse(last_event_id).filter(|id| id.session == self.session)?;
+    /// Goes on with the stream that sent the event `last_event_id`, after that event.
+    ///
+    /// # Errors
+    /// [`NotResumed`]
+    pub fn resume(self: &Arc<Self>, last_event_id: &str) -> Result<Connection, NotResumed> {
+        let id = EventId::parse(last_event_id).filter(|id| id.session == self.session).ok_or(NotResumed::Unknown)?;
         let mut table = self.table.lock();
         let kept = table.kept.iter().position(|(_, stream)| stream.number == id.stream);
         let stream = match kept {
-            Some(at) => Arc::clone(&table.kept[at].1),
-            None if id.stream == LISTENER => table.listener.clone()?,
+            Some(at) => Some(Arc::clone(&table.kept[at].1)),
+            None if id.stream == LISTENER => table.listener.clone(),
             // The client has noticed before us that the connection is gone.
-            None => table.delivering.get(&id.stream).cloned()?,
+            None => table.delivering.get(&id.stream).cloned(),
         };
-        if id.event > stream.state.lock().last {
-            return None;
+        let stream = stream.filter(|stream| id.event <= stream.state.lock().last).ok_or(NotResumed::Unknown)?;
+        if kept.is_some() {
+            self.room_in(&table).map_err(NotResumed::Full)?;
         }
         if let Some((_, stream)) = kept.and_then(|at| table.kept.remove(at)) {
             table.delivering.insert(stream.number, stream);
         }
-        Some(self.connect(stream, Some(id.event)))
+        Ok(self.connect(stream, Some(id.event)))
     }
 
     /// Ends the stream in answer to the request `id`, which the client has cancelled.

@@ -7,13 +7,17 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Session;
-use crate::observe::{Observer, events};
+use crate::{
+    identity::Owner,
+    observe::{Observer, events},
+};
 
 /// Every open session by its id.
 #[derive(Debug)]
 pub struct Sessions {
     table: RwLock<Table>,
     max: usize,
+    max_per_owner: usize,
     /// No more are let in.
     refusing: CancellationToken,
     /// All of them end.
@@ -26,15 +30,21 @@ struct Table {
     open: HashMap<Uuid, Arc<Session>>,
     /// Handshakes under way, each of which may become a session.
     opening: usize,
+    /// How many of both each principal has.
+    owners: HashMap<Owner, usize>,
     /// The process stops, and no more are let in.
     closed: bool,
 }
 
-/// No session can be opened.
+/// No session, or no stream of one, can be opened.
 #[derive(Debug)]
 pub enum Full {
     /// As many are open, or being opened, as may be.
     Limit(usize),
+    /// As many of this principal are.
+    OfOwner(usize),
+    /// As many streams of this session answer requests as may.
+    OfStreams(usize),
     /// The process stops.
     Stopping,
 }
@@ -45,25 +55,51 @@ impl fmt::Display for Full {
             Self::Limit(max) => {
                 write!(f, "limit reached: server.max_sessions = {max} sessions are open; try again later")
             }
+            Self::OfOwner(max) => {
+                let what = "sessions of yours are open; end one, or try again later";
+                write!(f, "limit reached: server.max_sessions_per_owner = {max} {what}")
+            }
+            Self::OfStreams(max) => {
+                let what = "streams of this session are open; end one, or try again later";
+                write!(f, "limit reached: server.max_streams = {max} {what}")
+            }
             Self::Stopping => f.write_str("taskgate is stopping; try again when it is back"),
+        }
+    }
+}
+
+impl Full {
+    /// The limit in a word, for metrics.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Limit(_) => "max_sessions",
+            Self::OfOwner(_) => "max_sessions_per_owner",
+            Self::OfStreams(_) => "max_streams",
+            Self::Stopping => "stopping",
         }
     }
 }
 
 /// Room for one session, given back when dropped.
 #[derive(Debug)]
-pub struct Room<'a>(&'a Sessions);
+pub struct Room<'a> {
+    sessions: &'a Sessions,
+    /// The principal that it is counted for, until a session is.
+    owner: Option<Owner>,
+}
 
 impl Room<'_> {
     /// Adds the session that the room was taken for.
     ///
     /// # Errors
     /// [`Full::Stopping`]
-    pub fn fill(self, session: Arc<Session>) -> Result<(), Full> {
-        let mut table = self.0.table.write();
+    pub fn fill(mut self, session: Arc<Session>) -> Result<(), Full> {
+        let mut table = self.sessions.table.write();
         if table.closed {
             return Err(Full::Stopping);
         }
+        self.owner = None;
         table.open.insert(session.id, session);
         Ok(())
     }
@@ -71,43 +107,68 @@ impl Room<'_> {
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        self.0.table.write().opening -= 1;
+        let mut table = self.sessions.table.write();
+        table.opening -= 1;
+        if let Some(owner) = &self.owner {
+            table.one_less(owner);
+        }
+    }
+}
+
+impl Table {
+    fn one_less(&mut self, owner: &Owner) {
+        if let Some(count) = self.owners.get_mut(owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.owners.remove(owner);
+            }
+        }
     }
 }
 
 impl Sessions {
-    /// Room for `max` sessions.
+    /// Room for `max` sessions, `max_per_owner` of one principal.
     #[must_use]
-    pub fn new(max: usize, observer: Arc<Observer>) -> Self {
+    pub fn new(max: usize, max_per_owner: usize, observer: Arc<Observer>) -> Self {
         let (refusing, closing) = (CancellationToken::new(), CancellationToken::new());
-        Self { table: RwLock::default(), max, refusing, closing, observer }
+        Self { table: RwLock::default(), max, max_per_owner, refusing, closing, observer }
     }
 
-    /// Whether a stream may be opened that is to become a session, where `open` are.
+    /// Whether a stream may be opened that is to become a session, where `open` are, `own` of them of one principal.
     ///
     /// # Errors
     /// [`Full`]
-    pub fn check(&self, open: usize) -> Result<(), Full> {
+    pub fn check(&self, open: usize, own: usize) -> Result<(), Full> {
         if self.table.read().closed {
             return Err(Full::Stopping);
         }
-        if open >= self.max { Err(Full::Limit(self.max)) } else { Ok(()) }
+        self.has_room(open, own)
     }
 
-    /// Takes room for a session, before anything is done for it.
+    fn has_room(&self, open: usize, own: usize) -> Result<(), Full> {
+        if open >= self.max {
+            return Err(Full::Limit(self.max));
+        }
+        if own >= self.max_per_owner { Err(Full::OfOwner(self.max_per_owner)) } else { Ok(()) }
+    }
+
+    /// Takes room for a session of a principal, or of nobody, before anything is done for it.
     ///
     /// # Errors
     /// [`Full`]
-    pub fn room(&self) -> Result<Room<'_>, Full> {
+    pub fn room(&self, upstream: usize, principal: Option<&Arc<str>>) -> Result<Room<'_>, Full> {
+        let owner = principal.map(|name| Owner::Principal { upstream, name: Arc::clone(name) });
         let mut table = self.table.write();
         if table.closed {
             return Err(Full::Stopping);
         }
-        if table.open.len() + table.opening >= self.max {
-            return Err(Full::Limit(self.max));
-        }
+        let own = owner.as_ref().and_then(|owner| table.owners.get(owner)).copied().unwrap_or(0);
+        self.has_room(table.open.len() + table.opening, own)?;
         table.opening += 1;
-        Ok(Room(self))
+        if let Some(owner) = &owner {
+            table.owners.insert(owner.clone(), own + 1);
+        }
+        Ok(Room { sessions: self, owner })
     }
 
     /// Lets no more sessions in, and gives up the handshakes under way.
@@ -141,7 +202,12 @@ impl Sessions {
 
     /// Takes a session out, to be ended. `None` if somebody else did so before.
     pub fn take(&self, id: Uuid, reason: &'static str) -> Option<Arc<Session>> {
-        let session = self.table.write().open.remove(&id)?;
+        let session = {
+            let mut table = self.table.write();
+            let session = table.open.remove(&id)?;
+            table.one_less(&session.owner);
+            session
+        };
         self.observer.emit(events::SessionEnded { reason });
         Some(session)
     }

@@ -9,7 +9,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{Engine, State, Task, engine::now, reply::view, runner::Run, store::Limit};
+use super::{Engine, State, Task, engine::now, reply::view, runner::Run};
 use crate::{
     config::Tool,
     identity::Owner,
@@ -24,7 +24,7 @@ use crate::{
 const POLLS_TO_COLLECT: u32 = 10;
 /// How many questions of one call may be being answered in the client's place at once.
 const MAX_REPLIES: usize = 16;
-const QUEUED: &str = "Queued: waits for its turn, because as many calls of this tool run as may run at once.";
+const QUEUED: &str = "Queued: waits for its turn, because as many calls run as may run at once.";
 
 /// A task that is acknowledged as soon as `answer` is sent.
 #[derive(Debug)]
@@ -61,9 +61,11 @@ impl Engine {
         wanted: Wanted<'_>,
     ) -> Result<Created, RpcError> {
         let Wanted { name, tool, ttl: requested, announced } = wanted;
-        let admitted = self.turns.admit(session.upstream, &name, tool.max_running, tool.max_queued);
+        let (owner, upstream) = (&session.owner, session.upstream);
+        let admitted = self.turns.admit(owner, upstream, &name, tool.max_running, tool.max_queued);
         let admission = admitted.map_err(|limited| {
-            self.observer.emit(events::TaskRefused { who: &session.who, tool: excerpt(&name), reason: "max_queued" });
+            let reason = limited.name();
+            self.observer.emit(events::TaskRefused { who: &session.who, tool: excerpt(&name), reason });
             RpcError::internal(format!("limit reached for the tool {:?}: {limited}", excerpt(&name)))
         })?;
         let queued = matches!(admission, Admission::Queued(_));
@@ -93,8 +95,7 @@ impl Engine {
         };
         if let Err(limit) = self.store.insert(task).await {
             self.deregister(id);
-            let reason = if matches!(limit, Limit::Tasks(_)) { "max_tasks" } else { "max_tasks_per_owner" };
-            self.observer.emit(events::TaskRefused { who: &session.who, tool: &tool_name, reason });
+            self.observer.emit(events::TaskRefused { who: &session.who, tool: &tool_name, reason: limit.name() });
             return Err(RpcError::internal(format!("limit reached: {limit}")));
         }
         self.observer.emit(events::TaskCreated { who: &session.who, task: id, tool: &tool_name, queued });

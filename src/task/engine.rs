@@ -17,26 +17,29 @@ use super::{
     desk::Desk,
     outcome,
     reply::{NoAnswer, view},
-    store::Store,
+    store::{MaxWaiters, Store},
 };
 use crate::{
     identity::Owner,
-    limit::Turns,
+    limit::{Totals, Turns},
     observe::{
         Observer, Who,
         events::{self, Ended},
     },
     session::Session,
+    upstream::Capacity,
     wire::{Message, RpcError},
 };
 
 /// Limits that hold for every task.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Limits {
-    /// How many requests may wait for one task.
-    pub max_waiters: usize,
-    /// How many bytes may wait for one reader.
-    pub max_outbox: usize,
+    /// How many requests may wait for tasks.
+    pub waiters: MaxWaiters,
+    /// How many calls may run and wait across tools.
+    pub turns: Totals,
+    /// What may wait for readers.
+    pub outbox: Arc<Capacity>,
 }
 
 /// Creates, runs and ends tasks.
@@ -61,7 +64,7 @@ impl Engine {
     pub fn start(store: Arc<dyn Store>, limits: Limits, observer: Arc<Observer>) -> Arc<Self> {
         let engine = Arc::new(Self {
             store: Arc::clone(&store),
-            turns: Arc::default(),
+            turns: Turns::new(limits.turns),
             limits,
             observer,
             desk: Desk::default(),

@@ -39,7 +39,7 @@ impl Engine {
         if task.state.is_terminal() {
             return Ok(Reply::Ready(self.collect(&task, request.id().unwrap_or("null"), &session.who)));
         }
-        let watch = self.watch(id)?;
+        let watch = self.watch(&session.owner, id)?;
         let waiter = Waiter {
             engine: Arc::clone(self),
             owner: session.owner.clone(),
@@ -47,13 +47,13 @@ impl Engine {
             task: id,
             request: request.id().unwrap_or("null").into(),
         };
-        let outbox = Arc::new(Outbox::new(self.limits.max_outbox));
+        let outbox = Arc::new(Outbox::new(&self.limits.outbox));
         let feed = Feed::new(self, Place::Task(id, session.id), outbox, Some((waiter, watch)));
         Ok(Reply::Wait(Box::new(feed)))
     }
 
-    fn watch(&self, id: TaskId) -> Result<Watch, RpcError> {
-        let watch = self.store.watch(id, self.limits.max_waiters);
+    fn watch(&self, owner: &Owner, id: TaskId) -> Result<Watch, RpcError> {
+        let watch = self.store.watch(owner, id, self.limits.waiters);
         watch.map_err(|limit| RpcError::internal(format!("limit reached: {limit}")))
     }
 
@@ -82,7 +82,7 @@ impl Engine {
 impl Waiter {
     /// The response, after the client has come back: one that is away does not wait.
     pub(super) fn again(&self) -> Response {
-        match self.engine.watch(self.task) {
+        match self.engine.watch(&self.owner, self.task) {
             Ok(watch) => self.response(watch),
             Err(limit) => Box::pin(std::future::ready(error(&self.request, &limit))),
         }

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tokio::{runtime::Handle, task::AbortHandle};
 
 use super::{
-    Failure, MAX_MESSAGE,
+    Capacity, Failure, MAX_MESSAGE,
     http::read,
     outbox::{Item, Outbox, Pushed},
 };
@@ -75,8 +75,8 @@ impl Answer {
 pub struct Exchanges {
     next: AtomicU64,
     open: Mutex<HashMap<u64, Open>>,
-    /// How many bytes may wait for the listener of one exchange.
-    outbox: usize,
+    /// What may wait for the listeners.
+    outbox: Arc<Capacity>,
     observer: Arc<Observer>,
 }
 
@@ -185,9 +185,9 @@ impl fmt::Debug for Exchange {
 }
 
 impl Exchanges {
-    /// No exchanges yet; for the listener of each, `outbox` bytes may wait.
+    /// No exchanges yet; `outbox` says what may wait for the listener of each.
     #[must_use]
-    pub fn new(outbox: usize, observer: Arc<Observer>) -> Arc<Self> {
+    pub fn new(outbox: Arc<Capacity>, observer: Arc<Observer>) -> Arc<Self> {
         Arc::new(Self { next: AtomicU64::new(1), open: Mutex::default(), outbox, observer })
     }
 
@@ -202,7 +202,7 @@ impl Exchanges {
             return Err(TooMany);
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let shared = Arc::new(Shared { outbox: Outbox::new(self.outbox), streams: AtomicBool::new(false) });
+        let shared = Arc::new(Shared { outbox: Outbox::new(&self.outbox), streams: AtomicBool::new(false) });
         let exchange = Exchange { number, shared: Arc::clone(&shared), all: Arc::clone(self), carrier: None };
         let client_id = client_id.map(Box::from);
         open.insert(number, Open { shared, client_id, purpose, transport: None, asked: Vec::new(), waited: false });
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn of_what_the_upstream_has_asked_the_newest_is_remembered() {
-        let exchanges = Exchanges::new(1 << 20, Arc::default());
+        let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());
         let exchange = exchanges.begin(None, Purpose::Background).expect("room");
         for id in 0..=MAX_ASKED {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"roots/list"}}"#);

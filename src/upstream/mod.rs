@@ -1,5 +1,6 @@
 //! The servers behind: one [`Link`] a session, one [`Exchange`] a request in flight.
 
+mod capacity;
 mod exchanges;
 mod failure;
 pub mod http;
@@ -13,6 +14,7 @@ use ::http::HeaderMap;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
+pub use capacity::Capacity;
 pub use exchanges::{Answer, Carrier, Ending, Exchange, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
 pub use failure::{Failure, HttpError, excerpt};
 pub use inbound::{Inbound, progress_token};

@@ -10,13 +10,13 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::Capacity;
 use crate::wire::{Kind, Message, Method};
 
 /// A queue of messages with one reader, and an end that is delivered after them.
 #[derive(Debug)]
 pub struct Outbox<E> {
-    /// How many bytes may wait before messages are dropped.
-    capacity: usize,
+    capacity: Arc<Capacity>,
     state: Mutex<State<E>>,
     /// Told when the reader has taken what waits.
     emptied: Notify,
@@ -68,9 +68,9 @@ pub enum Pushed {
 }
 
 impl<E> Outbox<E> {
-    /// Room for `capacity` bytes.
+    /// Nothing waits yet.
     #[must_use]
-    pub fn new(capacity: usize) -> Self {
+    pub fn new(capacity: &Arc<Capacity>) -> Self {
         let state = State {
             queue: VecDeque::new(),
             bytes: 0,
@@ -81,31 +81,22 @@ impl<E> Outbox<E> {
             readers: 0,
             reader: None,
         };
-        Self { capacity, state: Mutex::new(state), emptied: Notify::new() }
+        Self { capacity: Arc::clone(capacity), state: Mutex::new(state), emptied: Notify::new() }
     }
 
     /// Queues a message. When full, progress goes first, oldest first, then log messages, then other notifications,
-    /// but never a server request. A message that is larger than the capacity is let in alone: it has to pass.
+    /// but never a server request. A message that is larger than the capacity is let in alone: it has to pass. So does a
+    /// reader that takes each message as it comes, where others have left no room.
     pub fn push(&self, message: Message) -> Pushed {
         let mut state = self.state.lock();
         if !matches!(state.end, End::Open) {
             return Pushed::Dropped(1);
         }
-        state.bytes += cost(&message);
-        state.queue.push_back(message);
-        let mut dropped = 0;
-        if state.bytes > self.capacity && state.queue.len() > 1 {
-            dropped = state.make_room(self.capacity);
-            if state.bytes > self.capacity && state.queue.len() > 1 {
-                if let Some(last) = state.queue.pop_back() {
-                    state.bytes -= cost(&last);
-                }
-                state.refused = true;
-                return Pushed::Full;
-            }
-        }
-        state.wake();
-        if dropped == 0 { Pushed::Kept } else { Pushed::Dropped(dropped) }
+        let before = state.bytes;
+        let capacity = self.capacity.with(before, cost(&message));
+        let pushed = state.push(message, capacity);
+        self.capacity.count(before, state.bytes);
+        pushed
     }
 
     /// Sets the end, unless there is one already. What waits is still delivered.
@@ -134,15 +125,17 @@ impl<E> Outbox<E> {
     /// Takes back the messages that `unwanted` names and nobody has taken yet, and says how many they were.
     pub fn retract(&self, unwanted: impl Fn(&Message) -> bool) -> usize {
         let mut state = self.state.lock();
-        let before = state.queue.len();
+        let (before, bytes) = (state.queue.len(), state.bytes);
         state.remove(unwanted);
+        self.capacity.count(bytes, state.bytes);
         before - state.queue.len()
     }
 
     /// Whether there is room for a message, where nothing is dropped for it.
     pub fn has_room_for(&self, message: &Message) -> bool {
         let state = self.state.lock();
-        state.queue.is_empty() || state.bytes + cost(message) <= self.capacity
+        let cost = cost(message);
+        state.queue.is_empty() || state.bytes + cost <= self.capacity.with(state.bytes, cost)
     }
 
     /// Waits until nothing waits for the reader.
@@ -181,7 +174,9 @@ impl<E> Outbox<E> {
 
     fn pop(&self, state: &mut State<E>) -> Option<Message> {
         let message = state.queue.pop_front()?;
-        state.bytes -= cost(&message);
+        let cost = cost(&message);
+        state.bytes -= cost;
+        self.capacity.count(cost, 0);
         if state.queue.is_empty() {
             self.emptied.notify_waiters();
         }
@@ -217,6 +212,12 @@ impl<E> Outbox<E> {
     }
 }
 
+impl<E> Drop for Outbox<E> {
+    fn drop(&mut self) {
+        self.capacity.count(self.state.get_mut().bytes, 0);
+    }
+}
+
 /// A stream that delivers what waits in an outbox.
 #[derive(Debug)]
 pub struct Attached<E>(Arc<Outbox<E>>);
@@ -228,6 +229,24 @@ impl<E> Drop for Attached<E> {
 }
 
 impl<E> State<E> {
+    fn push(&mut self, message: Message, capacity: usize) -> Pushed {
+        self.bytes += cost(&message);
+        self.queue.push_back(message);
+        let mut dropped = 0;
+        if self.bytes > capacity && self.queue.len() > 1 {
+            dropped = self.make_room(capacity);
+            if self.bytes > capacity && self.queue.len() > 1 {
+                if let Some(last) = self.queue.pop_back() {
+                    self.bytes -= cost(&last);
+                }
+                self.refused = true;
+                return Pushed::Full;
+            }
+        }
+        self.wake();
+        if dropped == 0 { Pushed::Kept } else { Pushed::Dropped(dropped) }
+    }
+
     /// Drops what may be dropped until a quarter is free, so that a flood does not pay for every message with a search.
     fn make_room(&mut self, capacity: usize) -> usize {
         let before = self.queue.len();
@@ -283,6 +302,10 @@ mod tests {
 
     const CAPACITY: usize = 1024 * 1024;
 
+    fn outbox() -> Outbox<&'static str> {
+        Outbox::new(&Capacity::new(CAPACITY, 100 * CAPACITY))
+    }
+
     fn message(method: &str, id: &str, size: usize) -> Message {
         let text = format!(r#"{{"jsonrpc":"2.0",{id}"method":"{method}","params":{{"x":"{}"}}}}"#, "x".repeat(size));
         Message::parse(text.into()).expect("valid")
@@ -299,7 +322,7 @@ mod tests {
 
     #[test]
     fn progress_is_dropped_first_oldest_first_then_log_messages() {
-        let outbox = Outbox::<&str>::new(CAPACITY);
+        let outbox = outbox();
         let third = CAPACITY / 3;
         assert_eq!(outbox.push(message("notifications/message", "", third)), Pushed::Kept);
         assert_eq!(outbox.push(message("notifications/progress", "", third)), Pushed::Kept);
@@ -310,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_server_request_is_never_dropped() {
-        let outbox = Outbox::<&str>::new(CAPACITY);
+        let outbox = outbox();
         let request = || message("roots/list", "\"id\":1,", CAPACITY / 2 + 1);
         assert_eq!(outbox.push(request()), Pushed::Kept);
         assert_eq!(outbox.push(request()), Pushed::Full);
@@ -320,7 +343,7 @@ mod tests {
 
     #[test]
     fn what_is_retracted_is_not_delivered_and_leaves_its_room() {
-        let outbox = Outbox::<&str>::new(CAPACITY);
+        let outbox = outbox();
         for _ in 0..4 {
             assert_eq!(outbox.push(message("roots/list", "\"id\":7,", CAPACITY / 2)), Pushed::Kept);
             assert_eq!(outbox.retract(|message| message.id() == Some("7")), 1);
@@ -328,9 +351,30 @@ mod tests {
         assert_eq!(drain(&outbox), []);
     }
 
+    #[test]
+    fn when_all_outboxes_together_are_full_each_is_and_one_that_is_read_still_passes_message_by_message() {
+        let capacity = Capacity::new(CAPACITY, CAPACITY);
+        let (stalled, read) = (Outbox::<&str>::new(&capacity), Outbox::<&str>::new(&capacity));
+        let request = || message("roots/list", "\"id\":1,", CAPACITY / 2);
+        assert_eq!(stalled.push(request()), Pushed::Kept);
+        assert_eq!(stalled.push(message("notifications/progress", "", CAPACITY / 4)), Pushed::Kept);
+        assert_eq!(read.push(request()), Pushed::Kept);
+        // Progress makes room here as well as where the outbox itself is full.
+        assert_eq!(stalled.push(message("roots/list", "\"id\":2,", CAPACITY / 8)), Pushed::Dropped(1));
+        assert!(!read.has_room_for(&request()));
+        assert_eq!(read.push(request()), Pushed::Full);
+        for _ in 0..3 {
+            assert_eq!(drain(&read).len(), 1);
+            assert_eq!(read.push(request()), Pushed::Kept);
+        }
+        assert_eq!(read.retract(|_| true), 1);
+        drop(stalled);
+        assert_eq!(capacity.waiting(), 0);
+    }
+
     #[tokio::test]
     async fn a_pause_comes_after_what_waits_and_before_what_comes_later() {
-        let outbox = Outbox::<&str>::new(CAPACITY);
+        let outbox = outbox();
         outbox.push(message("x", "", 1));
         outbox.pause(Duration::from_millis(7));
         assert!(matches!(outbox.next().await, Some(Item::Message(_))));
@@ -341,7 +385,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_comes_after_what_waits_and_only_once() {
-        let outbox = Outbox::new(CAPACITY);
+        let outbox = outbox();
         outbox.push(message("x", "", 1));
         outbox.end("first");
         outbox.end("second");

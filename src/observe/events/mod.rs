@@ -8,8 +8,8 @@ mod upstreams;
 pub use clients::{CancellationIgnored, RequestRefused, SessionEnded, SessionOpened, UnknownAnswer};
 pub use issuer::{IssuerFailed, KeysChanged};
 pub use tasks::{
-    Drained, Draining, ExcessivePolling, LookupFailed, QuestionAsked, ResultRetrieved, TaskCancelled, TaskCreated,
-    TaskEnded, TaskLeftQueue, TaskRefused, TaskRemoved,
+    Drained, Draining, ExcessivePolling, LookupFailed, QuestionAsked, ResultKept, ResultRemoved, ResultRetrieved,
+    TaskCancelled, TaskCreated, TaskEnded, TaskLeftQueue, TaskRefused, TaskRemoved,
 };
 pub use upstreams::{ChildEnded, ChildStarted, ExchangeFailed, MessagesDropped, UnknownProgress, UnknownResponse};
 

@@ -132,6 +132,32 @@ impl Event for TaskRemoved {
     }
 }
 
+/// The result of a task was added to what is kept.
+#[derive(Debug)]
+pub struct ResultKept {
+    /// Its bytes.
+    pub bytes: usize,
+}
+
+impl Event for ResultKept {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.result_bytes.inc_by(i64::try_from(self.bytes).unwrap_or(i64::MAX));
+    }
+}
+
+/// The result of a task is not kept any more.
+#[derive(Debug)]
+pub struct ResultRemoved {
+    /// Its bytes.
+    pub bytes: usize,
+}
+
+impl Event for ResultRemoved {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.result_bytes.dec_by(i64::try_from(self.bytes).unwrap_or(i64::MAX));
+    }
+}
+
 /// A result was collected.
 #[derive(Debug)]
 pub struct ResultRetrieved<'a> {

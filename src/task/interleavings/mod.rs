@@ -18,13 +18,14 @@ use self::{model::Checked, scheduler::Scheduler};
 use super::{
     Change, Engine, Limits, NoAnswer, Outcome, Task, TaskId,
     state::tests::task,
-    store::{Limit, MemoryStore, Store},
+    store::{Limit, MaxKept, MaxWaiters, MemoryStore, Store},
 };
-use crate::identity::Owner;
+use crate::{identity::Owner, limit::Totals, upstream::Capacity};
 
 const MAX_PER_OWNER: usize = 4;
 const MAX: usize = 6;
 const MAX_WAITERS: usize = 2;
+const WAITERS: MaxWaiters = MaxWaiters { task: MAX_WAITERS, owner: usize::MAX, all: usize::MAX };
 
 /// What one actor does, to the task or the owner that its number chooses.
 #[derive(Clone, Copy, Debug)]
@@ -83,8 +84,13 @@ fn owner(number: usize) -> Owner {
 
 impl House {
     fn new() -> Arc<Self> {
-        let store = Arc::new(Checked::new(MemoryStore::new(MAX_PER_OWNER, MAX), MAX_PER_OWNER, MAX));
-        let limits = Limits { max_waiters: MAX_WAITERS, max_outbox: 1024 };
+        let store = Arc::new(Checked::new(
+            MemoryStore::new(MaxKept::of_tasks(MAX_PER_OWNER, MAX), Arc::default()),
+            MAX_PER_OWNER,
+            MAX,
+        ));
+        let turns = Totals { running_per_owner: 1, running: 1, queued_per_owner: 1, queued: 1 };
+        let limits = Limits { waiters: WAITERS, turns, outbox: Capacity::new(1024, 1024) };
         let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, limits, Arc::default());
         let beginning = Instant::now();
         Arc::new(Self { engine, store, acknowledged: Mutex::default(), ended: Mutex::default(), beginning })
@@ -140,7 +146,7 @@ impl House {
 
     /// Waits for the end as `tasks/result` does: looks after the watch has begun, and after each change.
     async fn wait(&self, task: &Task) {
-        let watch = self.store.watch(task.id, MAX_WAITERS);
+        let watch = self.store.watch(&task.owner, task.id, WAITERS);
         let Ok(mut watch) = watch else {
             assert_eq!(watch.err(), Some(Limit::Waiters(MAX_WAITERS)));
             assert_eq!(self.store.watching(task.id, 0), MAX_WAITERS);
@@ -219,7 +225,7 @@ proptest! {
         }
         prop_assert_eq!(scheduler.run(), 0);
         for task in &*house.acknowledged.lock() {
-            let watches: Vec<_> = (0..MAX_WAITERS).map(|_| house.store.watch(task.id, MAX_WAITERS)).collect();
+            let watches: Vec<_> = (0..MAX_WAITERS).map(|_| house.store.watch(&task.owner, task.id, WAITERS)).collect();
             prop_assert!(watches.iter().all(Result::is_ok), "who waits no more takes room");
         }
     }

@@ -14,7 +14,7 @@ use crate::{
     identity::Owner,
     task::{
         Task, TaskId,
-        store::{Answer, Limit, MemoryStore, Store, Watch},
+        store::{Answer, Limit, MaxWaiters, MemoryStore, Store, Watch},
     },
 };
 
@@ -214,7 +214,7 @@ impl Store for Checked {
         self.store.next_expiry()
     }
 
-    fn watch(&self, id: TaskId, max: usize) -> Result<Watch, Limit> {
-        self.store.watch(id, max)
+    fn watch(&self, owner: &Owner, id: TaskId, max: MaxWaiters) -> Result<Watch, Limit> {
+        self.store.watch(owner, id, max)
     }
 }

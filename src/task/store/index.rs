@@ -2,52 +2,101 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::Limit;
+use super::{Limit, MaxKept};
 use crate::{identity::Owner, task::TaskId};
 
 /// Who has which tasks.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    owners: HashMap<Owner, BTreeMap<u64, TaskId>>,
-    places: HashMap<TaskId, u64>,
+    owners: HashMap<Owner, Owned>,
+    tasks: HashMap<TaskId, Entry>,
     next: u64,
+    /// Bytes of all results.
+    bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Owned {
+    tasks: BTreeMap<u64, TaskId>,
+    /// Bytes of their results.
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    place: u64,
+    /// Bytes of its result.
+    bytes: usize,
 }
 
 impl Index {
     /// Gives a task its place, if the limits allow.
-    pub(super) fn admit(&mut self, owner: &Owner, id: TaskId, max_per_owner: usize, max: usize) -> Result<(), Limit> {
-        if self.places.len() >= max {
-            return Err(Limit::Tasks(max));
+    pub(super) fn admit(&mut self, owner: &Owner, id: TaskId, max: &MaxKept) -> Result<(), Limit> {
+        if self.tasks.len() >= max.tasks {
+            return Err(Limit::Tasks(max.tasks));
         }
-        if self.owners.get(owner).is_some_and(|tasks| tasks.len() >= max_per_owner) {
-            return Err(Limit::TasksPerOwner(max_per_owner));
+        if self.bytes >= max.bytes {
+            return Err(Limit::ResultBytes(max.bytes));
+        }
+        if let Some(owned) = self.owners.get(owner) {
+            if owned.tasks.len() >= max.tasks_per_owner {
+                return Err(Limit::TasksPerOwner(max.tasks_per_owner));
+            }
+            if owned.bytes >= max.bytes_per_owner {
+                return Err(Limit::ResultBytesPerOwner(max.bytes_per_owner));
+            }
         }
         let place = self.next;
         self.next += 1;
-        self.owners.entry(owner.clone()).or_default().insert(place, id);
-        self.places.insert(id, place);
+        self.owners.entry(owner.clone()).or_default().tasks.insert(place, id);
+        self.tasks.insert(id, Entry { place, bytes: 0 });
         Ok(())
     }
 
-    /// Takes a task out.
-    pub(super) fn remove(&mut self, owner: &Owner, id: TaskId) {
-        let Some(place) = self.places.remove(&id) else { return };
-        if let Some(tasks) = self.owners.get_mut(owner) {
-            tasks.remove(&place);
-            if tasks.is_empty() {
+    /// Counts the result of a task, which has one at most. A task that was removed meanwhile has none: whether it is
+    /// counted.
+    pub(super) fn keep(&mut self, owner: &Owner, id: TaskId, bytes: usize) -> bool {
+        let (Some(entry), Some(owned)) = (self.tasks.get_mut(&id), self.owners.get_mut(owner)) else { return false };
+        entry.bytes += bytes;
+        owned.bytes += bytes;
+        self.bytes += bytes;
+        true
+    }
+
+    /// Takes a task out, and says how many bytes its result had.
+    pub(super) fn remove(&mut self, owner: &Owner, id: TaskId) -> usize {
+        let Some(Entry { place, bytes }) = self.tasks.remove(&id) else { return 0 };
+        self.bytes -= bytes;
+        if let Some(owned) = self.owners.get_mut(owner) {
+            owned.tasks.remove(&place);
+            owned.bytes -= bytes;
+            if owned.tasks.is_empty() {
                 self.owners.remove(owner);
             }
         }
-        if self.places.len() * 4 < self.places.capacity() {
-            self.places.shrink_to_fit();
+        if self.tasks.len() * 4 < self.tasks.capacity() {
+            self.tasks.shrink_to_fit();
         }
+        bytes
     }
 
     /// At most `count` tasks of `owner` after the place `after`.
     pub(super) fn page(&self, owner: &Owner, after: Option<u64>, count: usize) -> Vec<(u64, TaskId)> {
         let from = after.map_or(0, |place| place.saturating_add(1));
-        let tasks = self.owners.get(owner).into_iter().flat_map(|tasks| tasks.range(from..));
+        let tasks = self.owners.get(owner).into_iter().flat_map(|owned| owned.tasks.range(from..));
         tasks.take(count).map(|(place, id)| (*place, *id)).collect()
+    }
+
+    /// Bytes of all results.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes of the results of `owner`.
+    #[cfg(test)]
+    pub(super) fn bytes_of(&self, owner: &Owner) -> usize {
+        self.owners.get(owner).map_or(0, |owned| owned.bytes)
     }
 
     /// Whether `owner` has any task.

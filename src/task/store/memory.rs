@@ -17,10 +17,11 @@ use moka::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Answer, Limit, Store, Watch, deadlines::Deadlines, index::Index, watch::Watchers};
+use super::{Answer, Limit, MaxKept, MaxWaiters, Store, Watch, deadlines::Deadlines, index::Index, watch::Watchers};
 use crate::{
     identity::Owner,
-    task::{Task, TaskId},
+    observe::{Observer, events},
+    task::{Outcome, Task, TaskId},
 };
 
 /// How long after our own deadline moka would remove a task.
@@ -33,8 +34,8 @@ pub struct MemoryStore {
     index: Mutex<Index>,
     deadlines: Deadlines,
     watchers: Watchers,
-    max_per_owner: usize,
-    max: usize,
+    max: MaxKept,
+    observer: Arc<Observer>,
 }
 
 #[derive(Debug)]
@@ -57,16 +58,16 @@ impl Expiry<TaskId, Arc<Task>> for FromCreation {
 }
 
 impl MemoryStore {
-    /// An empty store for at most `max` tasks, `max_per_owner` of one owner, finished ones included.
+    /// An empty store that takes in tasks up to `max`.
     #[must_use]
-    pub fn new(max_per_owner: usize, max: usize) -> Self {
+    pub fn new(max: MaxKept, observer: Arc<Observer>) -> Self {
         Self {
             tasks: Cache::builder().expire_after(FromCreation).build(),
             index: Mutex::default(),
             deadlines: Deadlines::default(),
             watchers: Watchers::default(),
-            max_per_owner,
             max,
+            observer,
         }
     }
 
@@ -86,7 +87,8 @@ impl MemoryStore {
 
     fn forget(&self, id: TaskId) -> bool {
         let Some(task) = self.tasks.remove(&id) else { return false };
-        self.index.lock().remove(&task.owner, id);
+        let bytes = self.index.lock().remove(&task.owner, id);
+        self.observer.emit(events::ResultRemoved { bytes });
         self.deadlines.remove(task.expires, id);
         self.watchers.wake(id);
         true
@@ -95,7 +97,7 @@ impl MemoryStore {
 
 impl Store for MemoryStore {
     fn insert(&self, task: Task) -> Answer<'_, Result<(), Limit>> {
-        let admitted = self.index.lock().admit(&task.owner, task.id, self.max_per_owner, self.max);
+        let admitted = self.index.lock().admit(&task.owner, task.id, &self.max);
         if admitted.is_ok() {
             let (expires, id) = (task.expires, task.id);
             self.tasks.insert(id, Arc::new(task));
@@ -109,7 +111,8 @@ impl Store for MemoryStore {
     }
 
     fn replace(&self, next: Task) -> Answer<'_, bool> {
-        let id = next.id;
+        let (id, owner) = (next.id, next.owner.clone());
+        let bytes = next.state.outcome().map(Outcome::len);
         let replaced = self.tasks.entry(id).and_compute_with(|current| {
             let before = next.version.wrapping_sub(1);
             match current {
@@ -119,6 +122,9 @@ impl Store for MemoryStore {
         });
         let replaced = matches!(replaced, CompResult::ReplacedWith(_));
         if replaced {
+            if let Some(bytes) = bytes.filter(|bytes| self.index.lock().keep(&owner, id, *bytes)) {
+                self.observer.emit(events::ResultKept { bytes });
+            }
             self.watchers.wake(id);
         }
         Box::pin(std::future::ready(replaced))
@@ -149,15 +155,26 @@ impl Store for MemoryStore {
         Box::pin(self.deadlines.wait())
     }
 
-    fn watch(&self, id: TaskId, max: usize) -> Result<Watch, Limit> {
-        self.watchers.watch(id, max)
+    fn watch(&self, owner: &Owner, id: TaskId, max: MaxWaiters) -> Result<Watch, Limit> {
+        self.watchers.watch(owner, id, max)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::task::{Change, state::tests::task};
+
+    fn store(tasks_per_owner: usize, tasks: usize) -> MemoryStore {
+        MemoryStore::new(MaxKept::of_tasks(tasks_per_owner, tasks), Arc::default())
+    }
+
+    /// The task with a result of so many bytes.
+    fn completed(task: &Task, bytes: usize) -> Task {
+        task.after(Change::Complete(Outcome::Result(vec![b' '; bytes].into())), 1).expect("legal")
+    }
 
     fn owner(name: &str) -> Owner {
         Owner::Principal { upstream: 0, name: name.into() }
@@ -165,7 +182,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_foreign_task_is_as_unknown_as_one_that_never_was() {
-        let store = MemoryStore::new(10, 10);
+        let store = store(10, 10);
         let task = task(&owner("ann"));
         let id = task.id;
         store.insert(task).await.expect("room");
@@ -176,7 +193,7 @@ mod tests {
 
     #[tokio::test]
     async fn of_two_changes_to_one_version_the_first_wins() {
-        let store = MemoryStore::new(10, 10);
+        let store = store(10, 10);
         let task = task(&owner("ann"));
         let (one, two) = (task.after(Change::Cancel, 1), task.after(Change::Message("late".into()), 2));
         store.insert(task).await.expect("room");
@@ -186,7 +203,7 @@ mod tests {
 
     #[tokio::test]
     async fn limits_refuse_new_tasks_and_never_drop_old_ones() {
-        let store = MemoryStore::new(2, 3);
+        let store = store(2, 3);
         let tasks = [task(&owner("ann")), task(&owner("ann"))];
         for task in &tasks {
             store.insert(task.clone()).await.expect("room");
@@ -203,7 +220,7 @@ mod tests {
 
     #[tokio::test]
     async fn ten_thousand_tasks_under_polling_are_all_kept() {
-        let store = MemoryStore::new(usize::MAX, usize::MAX);
+        let store = store(usize::MAX, usize::MAX);
         let tasks: Vec<Task> = (0..10_000).map(|_| task(&owner("ann"))).collect();
         for task in &tasks {
             store.insert(task.clone()).await.expect("room");
@@ -218,13 +235,76 @@ mod tests {
         assert_eq!(store.list(&owner("ann"), None, usize::MAX).await.len(), tasks.len());
     }
 
+    #[tokio::test]
+    async fn where_the_bytes_of_results_are_used_up_new_tasks_are_refused_and_what_was_admitted_is_kept() {
+        let max = MaxKept { tasks_per_owner: 10, tasks: 10, bytes_per_owner: 5, bytes: 8 };
+        let store = MemoryStore::new(max, Arc::default());
+        let [ann, bob] = ["ann", "bob"].map(owner);
+        let tasks = [task(&ann), task(&ann), task(&bob)];
+        for task in &tasks {
+            store.insert(task.clone()).await.expect("room");
+        }
+        store.replace(completed(&tasks[0], 5)).await;
+        assert_eq!(store.insert(task(&ann)).await, Err(Limit::ResultBytesPerOwner(5)));
+        store.insert(task(&bob)).await.expect("room for another owner");
+        assert!(store.replace(completed(&tasks[1], 5)).await);
+        assert_eq!(store.insert(task(&bob)).await, Err(Limit::ResultBytes(8)));
+        assert!(store.replace(completed(&tasks[2], 5)).await);
+        for task in &tasks {
+            let kept = store.get(&task.owner, task.id).await.expect("kept");
+            assert_eq!(kept.state.outcome().map(Outcome::len), Some(5));
+        }
+        store.remove_all(&ann).await;
+        store.insert(task(&ann)).await.expect("room again");
+    }
+
+    proptest! {
+        #[test]
+        fn the_bytes_that_are_counted_are_those_of_the_results_that_are_kept(
+            steps in proptest::collection::vec((0u8..8, 0usize..3, 0usize..100), 1..100),
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+            runtime.block_on(async {
+                let store = store(usize::MAX, usize::MAX);
+                let owners = ["ann", "bob", "cid"].map(owner);
+                let mut all: Vec<Task> = Vec::new();
+                for (kind, who, n) in steps {
+                    let at = n.checked_rem(all.len()).unwrap_or(0);
+                    match (kind, all.get(at)) {
+                        (0..=2, _) | (_, None) => {
+                            let expires = Instant::now() + Duration::from_secs(n as u64);
+                            let task = Task { expires, ..task(&owners[who]) };
+                            store.insert(task.clone()).await.expect("room");
+                            all.push(task);
+                        }
+                        // Of several changes to one version the first wins, and a task may be gone.
+                        (3 | 4, Some(task)) => drop(store.replace(completed(task, n)).await),
+                        (5, Some(task)) => drop(store.replace(task.after(Change::Cancel, 1).expect("legal")).await),
+                        (6, _) => drop(store.remove_all(&owners[who]).await),
+                        _ => drop(store.expire(Instant::now() + Duration::from_secs(n as u64)).await),
+                    }
+                    let mut sum = 0;
+                    for owner in &owners {
+                        let kept = store.list(owner, None, usize::MAX).await;
+                        let bytes = kept.iter().filter_map(|(_, task)| task.state.outcome()).map(Outcome::len);
+                        let bytes = bytes.sum::<usize>();
+                        assert_eq!(store.index.lock().bytes_of(owner), bytes);
+                        sum += bytes;
+                    }
+                    assert_eq!(store.index.lock().bytes(), sum);
+                    let metrics = store.observer.open_metrics();
+                    assert!(metrics.contains(&format!("taskgate_result_bytes {sum}\n")), "{sum} in {metrics}");
+                }
+            });
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_expired_task_wakes_its_watchers_and_is_gone() {
-        let store = MemoryStore::new(10, 10);
+        let store = store(10, 10);
         let task = task(&owner("ann"));
         store.insert(task.clone()).await.expect("room");
-        let mut watch = store.watch(task.id, 1).expect("room");
-        assert_eq!(store.watch(task.id, 1).err(), Some(Limit::Waiters(1)));
+        let mut watch = store.watch(&task.owner, task.id, MaxWaiters { task: 1, owner: 1, all: 1 }).expect("room");
         store.next_expiry().await;
         assert_eq!(store.expire(Instant::now()).await, [task.id]);
         watch.changed().await;

@@ -53,12 +53,45 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Resolves when the first ttl is over; never, while there are no tasks.
     fn next_expiry(&self) -> Answer<'_, ()>;
 
-    /// Starts to watch a task, up to `max` watchers: [`watch::Watch::changed`] resolves at every change and at the
-    /// removal from now on.
+    /// Starts to watch a task of `owner`, up to `max` watchers: [`watch::Watch::changed`] resolves at every change and at
+    /// the removal from now on.
     ///
     /// # Errors
-    /// [`Limit::Waiters`]
-    fn watch(&self, id: TaskId, max: usize) -> Result<Watch, Limit>;
+    /// [`Limit::Waiters`], [`Limit::WaitersPerOwner`], [`Limit::WaitersTotal`]
+    fn watch(&self, owner: &Owner, id: TaskId, max: MaxWaiters) -> Result<Watch, Limit>;
+}
+
+/// What is kept before new tasks are refused. What was admitted is always kept, so results may go over their bytes by
+/// those of the tasks that ran or waited already.
+#[derive(Clone, Copy, Debug)]
+pub struct MaxKept {
+    /// Tasks of one owner, finished ones included.
+    pub tasks_per_owner: usize,
+    /// Tasks of everybody.
+    pub tasks: usize,
+    /// Bytes of the results of one owner.
+    pub bytes_per_owner: usize,
+    /// Bytes of the results of everybody.
+    pub bytes: usize,
+}
+
+#[cfg(test)]
+impl MaxKept {
+    /// A limit on tasks alone.
+    pub(in crate::task) const fn of_tasks(tasks_per_owner: usize, tasks: usize) -> Self {
+        Self { tasks_per_owner, tasks, bytes_per_owner: usize::MAX, bytes: usize::MAX }
+    }
+}
+
+/// How many requests may wait for results at once.
+#[derive(Clone, Copy, Debug)]
+pub struct MaxWaiters {
+    /// For one task.
+    pub task: usize,
+    /// For the tasks of one owner.
+    pub owner: usize,
+    /// In all.
+    pub all: usize,
 }
 
 pub use watch::Watch;
@@ -70,22 +103,49 @@ pub enum Limit {
     Tasks(usize),
     /// `max_tasks_per_owner`
     TasksPerOwner(usize),
+    /// `max_result_bytes`
+    ResultBytes(usize),
+    /// `max_result_bytes_per_owner`
+    ResultBytesPerOwner(usize),
     /// `max_waiters`
     Waiters(usize),
+    /// `max_waiters_per_owner`
+    WaitersPerOwner(usize),
+    /// `max_waiters_total`
+    WaitersTotal(usize),
+}
+
+impl Limit {
+    /// Its key in `[tasks]`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tasks(_) => "max_tasks",
+            Self::TasksPerOwner(_) => "max_tasks_per_owner",
+            Self::ResultBytes(_) => "max_result_bytes",
+            Self::ResultBytesPerOwner(_) => "max_result_bytes_per_owner",
+            Self::Waiters(_) => "max_waiters",
+            Self::WaitersPerOwner(_) => "max_waiters_per_owner",
+            Self::WaitersTotal(_) => "max_waiters_total",
+        }
+    }
 }
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tasks(max) => {
-                write!(f, "tasks.max_tasks = {max} tasks are kept; try again when some of them have expired")
+        let (max, reached) = match *self {
+            Self::Tasks(max) => (max, "tasks are kept; try again when some of them have expired"),
+            Self::TasksPerOwner(max) => (max, "tasks of yours are kept; try again when some have expired"),
+            Self::ResultBytes(max) => (max, "bytes of results are kept; try again when some of them have expired"),
+            Self::ResultBytesPerOwner(max) => {
+                (max, "bytes of results of yours are kept; try again when some have expired")
             }
-            Self::TasksPerOwner(max) => {
-                write!(f, "tasks.max_tasks_per_owner = {max} tasks of yours are kept; try again when some have expired")
+            Self::Waiters(max) => (max, "requests wait for this task already; poll with tasks/get instead"),
+            Self::WaitersPerOwner(max) => {
+                (max, "requests of yours wait for tasks already; poll with tasks/get instead")
             }
-            Self::Waiters(max) => {
-                write!(f, "tasks.max_waiters = {max} requests wait for this task already; poll with tasks/get instead")
-            }
-        }
+            Self::WaitersTotal(max) => (max, "requests wait for tasks already; poll with tasks/get instead"),
+        };
+        write!(f, "tasks.{} = {max} {reached}", self.name())
     }
 }

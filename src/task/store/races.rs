@@ -1,11 +1,16 @@
 //! The store in memory under threads that meet in it, which interleavings at its edges cannot show.
 
-use std::{collections::BTreeMap, sync::Barrier, thread, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Barrier},
+    thread,
+    time::Duration,
+};
 
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
-use super::{MemoryStore, Store as _};
+use super::{MaxKept, MaxWaiters, MemoryStore, Store as _};
 use crate::{
     identity::Owner,
     task::{Change, Outcome, Task, TaskId, state::tests::task},
@@ -26,7 +31,7 @@ fn now<T>(answer: super::Answer<'_, T>) -> T {
 #[test]
 fn a_task_that_expires_while_its_owner_goes_is_removed_once() {
     for _ in 0..ROUNDS {
-        let store = MemoryStore::new(usize::MAX, usize::MAX);
+        let store = MemoryStore::new(MaxKept::of_tasks(usize::MAX, usize::MAX), Arc::default());
         let tasks: Vec<Task> = (0..20).map(|_| task(&owner())).collect();
         for task in &tasks {
             now(store.insert(task.clone())).expect("room");
@@ -50,10 +55,10 @@ fn a_task_that_expires_while_its_owner_goes_is_removed_once() {
 #[test]
 fn of_all_who_end_a_task_at_once_one_wins_and_whoever_waits_is_woken() {
     for round in 0..ROUNDS {
-        let store = MemoryStore::new(1, 1);
+        let store = MemoryStore::new(MaxKept::of_tasks(1, 1), Arc::default());
         let first = task(&owner());
         now(store.insert(first.clone())).expect("room");
-        let mut watch = store.watch(first.id, 1).expect("room");
+        let mut watch = store.watch(&first.owner, first.id, MaxWaiters { task: 1, owner: 1, all: 1 }).expect("room");
         let meet = Barrier::new(4);
         let end = |at: usize| {
             meet.wait();

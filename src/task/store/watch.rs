@@ -5,16 +5,25 @@ use std::{collections::HashMap, sync::Arc};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::Limit;
-use crate::task::TaskId;
+use super::{Limit, MaxWaiters};
+use crate::{identity::Owner, task::TaskId};
 
 /// The tasks that somebody watches; the others cost nothing.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Watchers(Arc<Mutex<HashMap<TaskId, watch::Sender<()>>>>);
+pub(super) struct Watchers(Arc<Mutex<Watched>>);
+
+#[derive(Debug, Default)]
+struct Watched {
+    tasks: HashMap<TaskId, watch::Sender<()>>,
+    /// How many watch tasks of each owner.
+    owners: HashMap<Owner, usize>,
+    all: usize,
+}
 
 /// One who watches a task.
 #[derive(Debug)]
 pub struct Watch {
+    owner: Owner,
     id: TaskId,
     changes: watch::Receiver<()>,
     watchers: Watchers,
@@ -22,18 +31,27 @@ pub struct Watch {
 
 impl Watchers {
     /// Starts to watch.
-    pub(super) fn watch(&self, id: TaskId, max: usize) -> Result<Watch, Limit> {
-        let mut map = self.0.lock();
-        let sender = map.entry(id).or_insert_with(|| watch::Sender::new(()));
-        if sender.receiver_count() >= max {
-            return Err(Limit::Waiters(max));
+    pub(super) fn watch(&self, owner: &Owner, id: TaskId, max: MaxWaiters) -> Result<Watch, Limit> {
+        let mut watched = self.0.lock();
+        if watched.all >= max.all {
+            return Err(Limit::WaitersTotal(max.all));
         }
-        Ok(Watch { id, changes: sender.subscribe(), watchers: self.clone() })
+        if watched.owners.get(owner).is_some_and(|count| *count >= max.owner) {
+            return Err(Limit::WaitersPerOwner(max.owner));
+        }
+        let sender = watched.tasks.entry(id).or_insert_with(|| watch::Sender::new(()));
+        if sender.receiver_count() >= max.task {
+            return Err(Limit::Waiters(max.task));
+        }
+        let changes = sender.subscribe();
+        *watched.owners.entry(owner.clone()).or_default() += 1;
+        watched.all += 1;
+        Ok(Watch { owner: owner.clone(), id, changes, watchers: self.clone() })
     }
 
     /// Wakes everyone who watches `id`.
     pub(super) fn wake(&self, id: TaskId) {
-        if let Some(sender) = self.0.lock().get(&id) {
+        if let Some(sender) = self.0.lock().tasks.get(&id) {
             sender.send_replace(());
         }
     }
@@ -49,9 +67,41 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let mut map = self.watchers.0.lock();
-        if map.get(&self.id).is_some_and(|sender| sender.receiver_count() <= 1) {
-            map.remove(&self.id);
+        let mut watched = self.watchers.0.lock();
+        if watched.tasks.get(&self.id).is_some_and(|sender| sender.receiver_count() <= 1) {
+            watched.tasks.remove(&self.id);
         }
+        watched.all -= 1;
+        if let Some(count) = watched.owners.get_mut(&self.owner) {
+            *count -= 1;
+            if *count == 0 {
+                watched.owners.remove(&self.owner);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn those_who_watch_are_counted_for_a_task_for_an_owner_and_in_all_and_then_forgotten() {
+        let (watchers, max) = (Watchers::default(), MaxWaiters { task: 1, owner: 2, all: 3 });
+        let [ann, bob] = ["ann", "bob"].map(|name| Owner::Principal { upstream: 0, name: name.into() });
+        let watch = |owner: &Owner, id| watchers.watch(owner, Uuid::from_u128(id), max);
+        let first = watch(&ann, 1).expect("room");
+        assert_eq!(watch(&ann, 1).err(), Some(Limit::Waiters(1)));
+        let second = watch(&ann, 2).expect("room");
+        assert_eq!(watch(&ann, 3).err(), Some(Limit::WaitersPerOwner(2)));
+        let third = watch(&bob, 4).expect("room");
+        assert_eq!(watch(&bob, 5).err(), Some(Limit::WaitersTotal(3)));
+        drop(second);
+        let fourth = watch(&bob, 5).expect("room again");
+        drop((first, third, fourth));
+        let watched = watchers.0.lock();
+        assert!(watched.tasks.is_empty() && watched.owners.is_empty() && watched.all == 0);
     }
 }

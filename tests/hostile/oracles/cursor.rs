@@ -8,10 +8,12 @@ use bytes::Bytes;
 use serde_json::Value;
 use taskgate::{
     identity::Owner,
+    limit::Totals,
     task::{
         Engine, Limits, NoAnswer, Reply, State, Task,
-        store::{MemoryStore, Store as _},
+        store::{MaxKept, MaxWaiters, MemoryStore, Store as _},
     },
+    upstream::Capacity,
     wire::{Message, code, object::quote},
 };
 use tokio::{runtime::Runtime, time::Instant};
@@ -39,8 +41,11 @@ struct House {
 impl House {
     fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-        let limits = Limits { max_waiters: 1, max_outbox: 1 };
-        let store = Arc::new(MemoryStore::new(TASKS, 2 * TASKS));
+        let waiters = MaxWaiters { task: 1, owner: 1, all: 1 };
+        let turns = Totals { running_per_owner: 1, running: 1, queued_per_owner: 1, queued: 1 };
+        let limits = Limits { waiters, turns, outbox: Capacity::new(1, 1) };
+        let max = MaxKept { tasks_per_owner: TASKS, tasks: 2 * TASKS, bytes_per_owner: 1, bytes: 1 };
+        let store = Arc::new(MemoryStore::new(max, Arc::default()));
         let engine = runtime.block_on(async { Engine::start(Arc::clone(&store) as _, limits, Arc::default()) });
         let mut house = Self { runtime, engine, owners: Vec::new() };
         for name in ["ann", "bob"] {

@@ -187,7 +187,7 @@ mod tests {
     use crate::{
         config::Process,
         observe::Observer,
-        upstream::{Exchanges, Link, Outbox},
+        upstream::{Capacity, Exchanges, Link, Outbox},
         wire::ClientCapabilities,
     };
 
@@ -207,8 +207,9 @@ mod tests {
 
     fn inbound() -> Inbound {
         let observer = Arc::<Observer>::default();
-        let exchanges = Exchanges::new(1 << 20, Arc::clone(&observer));
-        let listener = Arc::new(Outbox::new(1 << 20));
+        let capacity = Capacity::new(1 << 20, 1 << 20);
+        let listener = Arc::new(Outbox::new(&capacity));
+        let exchanges = Exchanges::new(capacity, Arc::clone(&observer));
         Inbound { exchanges, listener, client: ClientCapabilities::default(), observer }
     }
 

@@ -248,12 +248,14 @@ mod tests {
 
     use super::*;
     use crate::{
-        upstream::{Exchange, Exchanges, Outbox},
+        upstream::{Capacity, Exchange, Exchanges, Outbox},
         wire::ClientCapabilities,
     };
 
     fn inbound() -> Inbound {
-        let (exchanges, listener) = (Exchanges::new(1 << 20, Arc::default()), Arc::new(Outbox::new(1 << 20)));
+        let capacity = Capacity::new(1 << 20, 1 << 20);
+        let listener = Arc::new(Outbox::new(&capacity));
+        let exchanges = Exchanges::new(capacity, Arc::default());
         Inbound { exchanges, listener, client: ClientCapabilities::default(), observer: Arc::default() }
     }
 

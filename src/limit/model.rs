@@ -1,0 +1,172 @@
+//! Turns against a list of what runs and waits, under random calls, ends and departures.
+
+use std::{
+    collections::{HashMap, HashSet},
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+};
+
+use futures_util::FutureExt;
+use proptest::prelude::*;
+
+use super::{Admission, Bound, Permit, Totals, Turns};
+use crate::identity::Owner;
+
+struct Model {
+    totals: Totals,
+    max_queued: usize,
+    turns: Arc<Turns>,
+    running: Vec<(Lane, Permit)>,
+    /// In the order of their arrival.
+    waiting: Vec<(Lane, Turn)>,
+    /// How many turns another owner has had at a lane's tool since the lane's owner, which could have had them, had one.
+    passed: HashMap<(Lane, usize), usize>,
+    /// How many turns another lane of its owner has had since a lane, which could have had them, had one.
+    skipped: HashMap<(Lane, Lane), usize>,
+}
+
+/// The owner, and the tool, of which as many run as its number says, and one.
+type Lane = (usize, usize);
+type Turn = Pin<Box<dyn Future<Output = Option<Permit>>>>;
+
+impl Model {
+    fn new(totals: Totals, max_queued: usize) -> Self {
+        let (turns, running, waiting) = (Turns::new(totals), Vec::new(), Vec::new());
+        Self { totals, max_queued, turns, running, waiting, passed: HashMap::new(), skipped: HashMap::new() }
+    }
+
+    fn runs(&self, fits: impl Fn(Lane) -> bool) -> usize {
+        self.running.iter().filter(|(lane, _)| fits(*lane)).count()
+    }
+
+    fn waits(&self, fits: impl Fn(Lane) -> bool) -> usize {
+        self.waiting.iter().filter(|(lane, _)| fits(*lane)).count()
+    }
+
+    fn owner_full(&self, owner: usize) -> bool {
+        self.runs(|lane| lane.0 == owner) >= self.totals.running_per_owner
+    }
+
+    fn tool_full(&self, tool: usize) -> bool {
+        self.runs(|lane| lane.1 == tool) > tool
+    }
+
+    fn full(&self, (owner, tool): Lane) -> Option<Bound> {
+        let Totals { running_per_owner, running, .. } = self.totals;
+        let of_tool = self.tool_full(tool).then_some(Bound::Tool(tool + 1));
+        let of_owner = self.owner_full(owner).then_some(Bound::Owner(running_per_owner));
+        of_tool.or(of_owner).or((self.running.len() >= running).then_some(Bound::All(running)))
+    }
+
+    fn queue_full(&self, lane: Lane) -> Option<Bound> {
+        let Totals { queued_per_owner, queued, .. } = self.totals;
+        let of_lane = self.waits(|other| other == lane) >= self.max_queued;
+        let of_owner = self.waits(|other| other.0 == lane.0) >= queued_per_owner;
+        let of_all = (self.waiting.len() >= queued).then_some(Bound::All(queued));
+        of_lane
+            .then_some(Bound::Tool(self.max_queued))
+            .or(of_owner.then_some(Bound::Owner(queued_per_owner)))
+            .or(of_all)
+    }
+
+    fn enter(&mut self, lane: Lane) {
+        let (full, queue_full) = (self.full(lane), self.queue_full(lane));
+        let owner = Owner::Principal { upstream: 0, name: format!("owner {}", lane.0).into() };
+        let tool: Arc<str> = format!("tool {}", lane.1).into();
+        match self.turns.admit(&owner, 0, &tool, lane.1 + 1, self.max_queued) {
+            Ok(Admission::Now(permit)) => {
+                assert_eq!(full, None);
+                self.running.push((lane, permit));
+            }
+            Ok(Admission::Queued(waiting)) => {
+                assert!(full.is_some() && queue_full.is_none());
+                if self.waits(|other| other == lane) == 0 {
+                    self.passed.retain(|(passed, _), _| *passed != lane);
+                    self.skipped.retain(|(skipped, _), _| *skipped != lane);
+                }
+                self.waiting.push((lane, Box::pin(waiting.turn())));
+            }
+            Err(limited) => assert_eq!((Some(limited.running), Some(limited.queued)), (full, queue_full)),
+        }
+    }
+
+    fn leave(&mut self, at: usize) {
+        if self.running.is_empty() {
+            return;
+        }
+        drop(self.running.remove(at % self.running.len()));
+        let mut begun = Vec::new();
+        for (lane, mut turn) in std::mem::take(&mut self.waiting) {
+            match (&mut turn).now_or_never() {
+                Some(permit) => {
+                    assert_eq!(self.waits(|other| other == lane), 0, "one overtook another of its lane");
+                    begun.push((lane, permit.expect("a turn")));
+                }
+                None => self.waiting.push((lane, turn)),
+            }
+        }
+        self.begun(&begun.iter().map(|(lane, _)| *lane).collect::<Vec<_>>());
+        self.running.append(&mut begun);
+    }
+
+    /// Nobody who could have had one of these turns was passed by the same owner before, nor another tool of an owner by
+    /// the same tool.
+    fn begun(&mut self, begun: &[Lane]) {
+        self.passed.retain(|((owner, _), _), _| begun.iter().all(|lane| lane.0 != *owner));
+        self.skipped.retain(|(lane, _), _| !begun.contains(lane));
+        let waiting: HashSet<_> = self.waiting.iter().map(|(lane, _)| *lane).collect();
+        for (lane, turn) in waiting.iter().flat_map(|lane| begun.iter().map(move |turn| (*lane, *turn))) {
+            let had_a_turn = begun.iter().any(|other| other.0 == lane.0);
+            if lane.1 == turn.1 && !had_a_turn && !self.owner_full(lane.0) {
+                let times = self.passed.entry((lane, turn.0)).or_default();
+                *times += 1;
+                assert!(*times <= 1, "{turn:?} had a turn twice before {lane:?}");
+            }
+            // With one other turn in between the slot of the tool may have been given away by then.
+            if lane.0 == turn.0 && lane.1 != turn.1 && !self.tool_full(lane.1) && begun.len() == 1 {
+                let times = self.skipped.entry((lane, turn)).or_default();
+                *times += 1;
+                assert!(*times <= 1, "{turn:?} had a turn twice before {lane:?} of the same owner");
+            }
+        }
+    }
+
+    fn check(&self) {
+        for (lane, _) in &self.waiting {
+            assert!(self.full(*lane).is_some(), "{lane:?} waits and could run");
+        }
+        for (lane, _) in &self.running {
+            assert!(self.runs(|other| other.1 == lane.1) <= lane.1 + 1);
+            assert!(self.runs(|other| other.0 == lane.0) <= self.totals.running_per_owner);
+        }
+        assert!(self.running.len() <= self.totals.running && self.waiting.len() <= self.totals.queued);
+    }
+}
+
+proptest! {
+    #[test]
+    fn turns_go_round_within_every_limit_and_nobody_is_forgotten(
+        (running_per_owner, running, queued_per_owner, queued) in (1usize..5, 1usize..9, 1usize..9, 1usize..17),
+        max_queued in 0usize..6,
+        steps in proptest::collection::vec((0u8..8, 0usize..4, 0usize..3), 1..200),
+    ) {
+        let mut model = Model::new(Totals { running_per_owner, running, queued_per_owner, queued }, max_queued);
+        for (kind, owner, tool) in steps {
+            match kind {
+                0..=4 => model.enter((owner, tool)),
+                5 | 6 => model.leave(4 * tool + owner),
+                _ if model.waiting.is_empty() => {}
+                _ => drop(model.waiting.remove((4 * tool + owner) % model.waiting.len())),
+            }
+            model.check();
+        }
+        while !model.waiting.is_empty() {
+            assert!(!model.running.is_empty());
+            model.leave(0);
+            model.check();
+        }
+        model.running.clear();
+        assert!(model.turns.is_idle());
+    }
+}
