@@ -160,6 +160,18 @@ async fn tasks_are_counted_from_creation_to_the_end_and_by_how_they_ended() {
 }
 
 #[tokio::test]
+async fn the_bytes_of_results_are_counted_while_they_are_kept() {
+    let (upstream, gate) = observed("").await;
+    let client = Client::connect(&gate.url).await;
+    let id = client.create_id("slow").await;
+    upstream.held("slow").await.result(r#"{"x":"123456"}"#);
+    client.until(&id, "completed").await;
+    counts(&gate, &[("taskgate_result_bytes", 14.0)]).await;
+    client.delete().await;
+    counts(&gate, &[("taskgate_result_bytes", 0.0)]).await;
+}
+
+#[tokio::test]
 async fn tasks_whose_session_ended_are_counted_as_orphaned_and_no_longer_kept() {
     let (upstream, gate) = observed("").await;
     let client = Client::connect(&gate.url).await;

@@ -152,6 +152,22 @@ async fn there_are_no_more_streams_than_sessions_may_be() {
 }
 
 #[tokio::test]
+async fn one_user_has_no_more_streams_than_sessions_and_another_still_has_some() {
+    let header = "[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]\n";
+    let upstream = Upstream::sse().await;
+    let limit = "[server]\nmax_sessions_per_owner = 1\n[[upstream]]\nsse_path = \"/sse\"";
+    let gate = Gate::with(&upstream, &format!("{header}{limit}")).await;
+    let user = |name| Client::new(&gate.url.replace("/mcp", "/sse")).with("x-user", name);
+    let _anns = user("ann").get_stream().await;
+    let refused = user("ann").send(Method::GET, "").await;
+    assert_eq!(refused.header("retry-after"), "1");
+    let (status, _, message) = refused.refusal();
+    assert_eq!(status, 503);
+    assert!(message.contains("server.max_sessions_per_owner = 1"), "{message}");
+    user("bob").get_stream().await;
+}
+
+#[tokio::test]
 async fn a_client_that_does_not_read_cannot_go_on_to_ask() {
     let (_upstream, gate) = house().await;
     let old = Old::connect(&gate, "2025-11-25").await;

@@ -10,7 +10,7 @@ use kit::{
     eventually, within,
 };
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{io::Write, time::Duration};
 
 const MIB: usize = 1024 * 1024;
 /// How many clients stop reading.
@@ -81,6 +81,37 @@ async fn a_hundred_clients_that_do_not_read_their_answers_cost_their_outbox_each
         assert!(rest.matches("notifications/progress").count() < SENT * 3 / 4, "it did not stall");
     }
     assert_eq!(bad.runs("flood"), STALLED);
+}
+
+#[tokio::test]
+async fn outboxes_that_nobody_reads_cost_no_more_together_than_all_may() {
+    const FEW: usize = 40;
+    const TOTAL: usize = 2 * MIB;
+    /// What is kept to be sent again, and the buffers of the connections.
+    const BESIDES: usize = MIB;
+    let bad = Bad::start().await;
+    let mut config = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+    let (server, upstream) = (format!("[server]\nmax_outbox_total = {TOTAL}"), format!("url = \"{}\"", bad.url()));
+    write!(config, "{server}\nlisten = \"127.0.0.1:0\"\n[[upstream]]\n{upstream}").unwrap();
+    let taskgate = Binary::start(&["serve", "--config", config.path().to_str().unwrap()], &[]);
+    let url = taskgate.url().await;
+    bad.on_call("flood", vec![stream(), flood(&padded_progress()), event(DONE), Step::Wait("all over"), end()]);
+    let other = Client::connect(&url).await;
+    goes_on(&other).await;
+    let before = taskgate.peak_memory();
+    let mut stalled = Vec::new();
+    for _ in 0..FEW {
+        let client = Client::connect(&url).await;
+        stalled.push(Stalled::open(&client, Method::POST, &call("flood").to_string(), TINY).await);
+    }
+    goes_on(&other).await;
+    bad.signal("all over");
+    bad.ended("flood", FEW).await;
+    let grown = taskgate.peak_memory() - before;
+    assert!(grown < TOTAL + FEW * BESIDES, "{} KiB for each", grown / FEW / 1024);
+    // The answer itself is not dropped.
+    let rest = within(PATIENCE, stalled.swap_remove(FEW - 1).rest()).await;
+    assert!(rest.contains(r#""id":"call","result""#), "{} bytes", rest.len());
 }
 
 #[tokio::test]

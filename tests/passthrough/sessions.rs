@@ -136,3 +136,25 @@ async fn sessions_beyond_the_limit_are_refused_by_its_name_until_one_ends() {
     client.delete().await;
     Client::connect(&gate.url).await;
 }
+
+#[tokio::test]
+async fn sessions_of_one_user_beyond_the_limit_are_refused_by_its_name_until_one_ends() {
+    let header = "[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]\n";
+    let upstream = Upstream::json().await;
+    let gate = Gate::with(&upstream, &format!("{header}[server]\nmax_sessions_per_owner = 1")).await;
+    let user = |name| Client::new(&gate.url).with("x-user", name);
+    let ann = user("ann").initialize("2025-11-25", json!({})).await;
+    let (status, code, message) = user("ann").ask_to_initialize("2025-11-25", json!({})).await.refusal();
+    assert_eq!((status, code), (200, -32603));
+    assert!(message.contains("server.max_sessions_per_owner = 1"), "{message}");
+    user("bob").initialize("2025-11-25", json!({})).await;
+    ann.delete().await;
+    // A handshake that fails gives its place back.
+    upstream.hold("initialize");
+    for _ in 0..2 {
+        let ann = user("ann");
+        let opening = tokio::spawn(async move { ann.ask_to_initialize("2025-11-25", json!({})).await.refusal() });
+        upstream.held("initialize").await.error(r#"{"code":-1,"message":"no"}"#);
+        assert_eq!(opening.await.unwrap().1, -1);
+    }
+}

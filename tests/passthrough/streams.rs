@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use http::Method;
 use serde_json::json;
 
-use crate::kit::{Answers, Client, Gate, Options, Upstream, house, within};
+use crate::kit::{Answers, Client, Gate, Options, Sse, Stream, Upstream, eventually, house, within};
 
 #[tokio::test]
 async fn json_stays_json_and_a_stream_stays_a_stream() {
@@ -173,4 +174,56 @@ async fn a_call_that_waits_is_told_nothing_but_heartbeats_and_then_its_answer() 
     slow.result(r#"{"x":1.50}"#);
     assert_eq!(answer.next().await.unwrap().data, r#"{"jsonrpc":"2.0","id":1,"result":{"x":1.50}}"#);
     assert_eq!(answer.next().await, None);
+}
+
+/// A call whose answer is a stream that has begun on both sides, and the id to resume it by.
+async fn begun(client: &Client, upstream: &Upstream) -> (Stream, Sse, String) {
+    let mut call = client.stream("tools/call", json!({ "name": "slow" }));
+    let slow = upstream.held("slow").await.sse();
+    let primer = call.next_of_any_kind().await.unwrap();
+    (call, slow, primer.id.unwrap())
+}
+
+#[tokio::test]
+async fn over_max_streams_requests_are_refused_before_the_server_sees_them_and_the_get_stream_is_not() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, "[server]\nmax_streams = 1").await;
+    let client = Client::connect(&gate.url).await;
+    let (mut call, slow, _) = begun(&client, &upstream).await;
+    let task = client.create_id("slow").await;
+    let waiting = json!({ "taskId": task });
+    for (method, params) in [("ping", json!({})), ("tasks/result", waiting)] {
+        let (code, message) = client.error(method, params).await;
+        assert_eq!(code, -32603);
+        assert!(message.contains("server.max_streams = 1"), "{message}");
+    }
+    assert_eq!(upstream.count("ping"), 0);
+    let _listener = client.get_stream().await;
+    // Another session has streams of its own.
+    Client::connect(&gate.url).await.ask("ping", json!({})).await;
+    slow.result("{}").await;
+    assert_eq!(call.message().await["result"], json!({}));
+    eventually(async || client.request("ping", json!({})).await.get("result").cloned()).await;
+}
+
+#[tokio::test]
+async fn over_max_streams_one_that_is_resumed_is_to_come_back_later() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, "[server]\nmax_streams = 1").await;
+    let client = Client::connect(&gate.url).await;
+    let (call, slow, id) = begun(&client, &upstream).await;
+    drop(call);
+    eventually(async || client.request("ping", json!({})).await.get("result").cloned()).await;
+    let (other, _other, _) = begun(&client, &upstream).await;
+    let resuming = client.with("last-event-id", &id);
+    let refused = resuming.send(Method::GET, "").await;
+    assert_eq!(refused.header("retry-after"), "1");
+    let (status, code, message) = refused.refusal();
+    assert_eq!((status, code), (503, -32603));
+    assert!(message.contains("server.max_streams = 1"), "{message}");
+    drop(other);
+    eventually(async || client.request("ping", json!({})).await.get("result").cloned()).await;
+    let mut resumed = resuming.get_stream().await;
+    slow.result(r#"{"done":true}"#).await;
+    assert_eq!(resumed.message().await["result"], json!({ "done": true }));
 }

@@ -15,6 +15,7 @@ mod negotiation;
 mod owners;
 mod results;
 mod sessions;
+mod shares;
 mod telling;
 mod ttl;
 mod upstream;
