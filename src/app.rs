@@ -42,6 +42,7 @@ const WRAPPED_GRACE: Duration = Duration::from_millis(500);
 pub struct App {
     house: House,
     listener: TcpListener,
+    limits: gate::Limits,
 }
 
 /// taskgate around one upstream for one client on stdin and stdout.
@@ -98,7 +99,9 @@ impl App {
     pub async fn bind(config: Config) -> Result<Self, StartError> {
         let listener = listen(config.server.listen).await?;
         let address = listener.local_addr().unwrap_or(config.server.listen);
-        Ok(Self { house: House::build(config, address, GRACE).await?, listener })
+        let config::Server { max_connections, head_timeout, max_head, .. } = config.server;
+        let limits = gate::Limits { max_connections, head_timeout, max_head };
+        Ok(Self { house: House::build(config, address, GRACE).await?, listener, limits })
     }
 
     /// The URLs of the endpoints, with the ports that were really opened.
@@ -122,14 +125,14 @@ impl App {
     /// Serves until `stop` resolves and running tasks have ended, as long as they may take; then ends sessions and
     /// connections.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { mut house, listener } = self;
+        let Self { mut house, listener, limits } = self;
         let _keepers = house.keep();
         let stop = async {
             stop.await;
             house.ready.store(false, Ordering::Release);
             house.gate.drain(house.drain_timeout).await;
         };
-        gate::serve(Arc::clone(&house.gate), listener, stop).await;
+        gate::serve(Arc::clone(&house.gate), listener, limits, stop).await;
         // Those that have not ended in time.
         house.killer()();
         house.last_lines();
@@ -202,6 +205,7 @@ impl House {
             upstreams,
             channels: Channels::default(),
             max_body: server.max_body,
+            body_timeout: server.body_timeout,
             outbox,
             max_streams: server.max_streams,
             observer,

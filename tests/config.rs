@@ -150,6 +150,8 @@ fn an_unset_key_has_its_default() {
     assert_eq!(server.listen.to_string(), "127.0.0.1:8808");
     assert_eq!(server.admin, None);
     assert_eq!((server.max_body, server.max_outbox, server.max_sessions), (4 << 20, 1 << 20, 10_000));
+    assert_eq!((server.max_connections, server.max_head), (20_000, 64 << 10));
+    assert_eq!((server.head_timeout, server.body_timeout), (Duration::from_secs(10), Duration::from_mins(1)));
     assert_eq!(server.session_idle, Duration::from_mins(30));
     assert_eq!(server.drain_timeout, Duration::from_secs(30));
     assert_eq!(auth, Auth::None);
@@ -202,6 +204,8 @@ fn every_key_takes_effect() {
     assert_eq!(server.allowed_hosts, ["mcp.example.com", "mcp.example.com:8443", "[::1]:80"]);
     assert_eq!(server.allowed_origins, ["https://app.example.com", "http://localhost:5173", "vscode-webview://panel"]);
     assert_eq!((server.max_body, server.max_outbox, server.max_sessions), (1 << 20, 64 << 10, 1));
+    assert_eq!((server.max_connections, server.max_head), (1, 1024));
+    assert_eq!((server.head_timeout, server.body_timeout), (Duration::from_secs(5), Duration::from_secs(20)));
     assert_eq!(server.session_idle, Duration::from_mins(90));
     assert_eq!(server.drain_timeout, Duration::from_secs(90));
     let Auth::Header { name, trusted_peers } = auth else { panic!("{auth:?}") };

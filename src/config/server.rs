@@ -4,9 +4,15 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use http::uri::Authority;
+use toml::de::DeValue;
 
 use super::reader::Section;
 use super::values::{address, count, duration, size, text_as};
+
+/// Any request with a session and a token takes a good part of this.
+const LEAST_HEAD: usize = 1 << 10;
+/// Far beyond any need.
+const MOST_HEAD: usize = 1 << 20;
 
 /// The `[server]` section.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +25,14 @@ pub struct Server {
     pub allowed_hosts: Vec<String>,
     /// `Origin` values accepted besides same-host ones, as browsers write them: lower case, without a default port.
     pub allowed_origins: Vec<String>,
+    /// Most connections of clients at once.
+    pub max_connections: usize,
+    /// How long the head of a request may take to arrive; the first one from the connection's beginning on.
+    pub head_timeout: Duration,
+    /// Largest head of a request, in bytes.
+    pub max_head: usize,
+    /// How long the body of a request may take to arrive.
+    pub body_timeout: Duration,
     /// Largest request body, in bytes.
     pub max_body: usize,
     /// Most bytes that wait for one reader: a GET stream, or the stream that answers a request.
@@ -44,6 +58,10 @@ impl Default for Server {
             admin: None,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            max_connections: 20_000,
+            head_timeout: Duration::from_secs(10),
+            max_head: 64 << 10,
+            body_timeout: Duration::from_mins(1),
             max_body: 4 << 20,
             max_outbox: 1 << 20,
             max_outbox_total: 256 << 20,
@@ -63,6 +81,10 @@ pub(super) fn read(mut section: Section<'_>) -> Server {
         admin: section.get("admin", address),
         allowed_hosts: section.list("allowed_hosts", text_as(allowed_host)).unwrap_or_default(),
         allowed_origins: section.list("allowed_origins", text_as(allowed_origin)).unwrap_or_default(),
+        max_connections: section.get("max_connections", count(1)).unwrap_or(default.max_connections),
+        head_timeout: section.get("head_timeout", duration).unwrap_or(default.head_timeout),
+        max_head: section.get("max_head", head).unwrap_or(default.max_head),
+        body_timeout: section.get("body_timeout", duration).unwrap_or(default.body_timeout),
         max_body: section.get("max_body", size).unwrap_or(default.max_body),
         max_outbox: section.get("max_outbox", size).unwrap_or(default.max_outbox),
         max_outbox_total: section.get("max_outbox_total", size).unwrap_or(default.max_outbox_total),
@@ -76,6 +98,15 @@ pub(super) fn read(mut section: Section<'_>) -> Server {
     };
     section.finish();
     server
+}
+
+/// A size that the heads of usual clients fit into, and that HTTP/2 can tell them.
+fn head(value: &DeValue<'_>) -> Result<usize, String> {
+    let bytes = size(value)?;
+    if (LEAST_HEAD..=MOST_HEAD).contains(&bytes) {
+        return Ok(bytes);
+    }
+    Err(format!("expected a size from {LEAST_HEAD} to {MOST_HEAD} bytes, found {bytes}"))
 }
 
 /// Checks an entry of `allowed_hosts` and gives it the form in which it is kept: lower case.

@@ -36,7 +36,7 @@ impl Admin {
     pub async fn serve(self, listener: TcpListener) {
         let admin = Arc::new(self);
         loop {
-            let (stream, _) = accept(&listener).await;
+            let (stream, _) = accept(&listener, || false).await;
             let admin = Arc::clone(&admin);
             let service = service_fn(move |request| {
                 let response = admin.answer(&request);

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use tokio::sync::oneshot;
 use tower::BoxError;
 
-use super::sse::Events;
+use super::{connections::Answering, sse::Events};
 use crate::wire::{Parts, relay::Relay};
 
 /// A whole answer, or a stream of events.
@@ -21,6 +21,8 @@ pub struct Body {
     content: Content,
     /// Dropped with the body: what waits for the answer to be on its way goes on then.
     _sent: Option<oneshot::Sender<()>>,
+    /// Until the answer has left, the connection is in use.
+    answering: Option<Answering>,
 }
 
 #[derive(Debug, Default)]
@@ -81,7 +83,7 @@ impl Body {
         if let (true, Some(rest)) = (relayed.relay.has_exchanged(), relayed.rest.size_hint().exact()) {
             relayed.size.set_exact(rest + length(relayed.ready.iter()));
         }
-        Ok(Self { content: Content::Relayed(Box::new(relayed)), _sent: None })
+        Ok(Self { content: Content::Relayed(Box::new(relayed)), ..Self::default() })
     }
 
     /// A body that drops `sent` once hyper has taken it whole, or has given it up.
@@ -89,11 +91,16 @@ impl Body {
     pub fn with_signal(parts: Parts, sent: oneshot::Sender<()>) -> Self {
         Self { _sent: Some(sent), ..Self::from(parts) }
     }
+
+    /// Keeps `answering` until hyper has taken the body whole, or has given it up.
+    pub(super) fn count(&mut self, answering: Answering) {
+        self.answering = Some(answering);
+    }
 }
 
 impl From<Parts> for Body {
     fn from(parts: Parts) -> Self {
-        Self { content: Content::Whole(parts.into_chunks().into_iter()), _sent: None }
+        Self { content: Content::Whole(parts.into_chunks().into_iter()), ..Self::default() }
     }
 }
 
@@ -105,7 +112,7 @@ impl From<Bytes> for Body {
 
 impl From<Events> for Body {
     fn from(events: Events) -> Self {
-        Self { content: Content::Events(Box::new(events)), _sent: None }
+        Self { content: Content::Events(Box::new(events)), ..Self::default() }
     }
 }
 

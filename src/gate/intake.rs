@@ -1,35 +1,52 @@
 //! The message in the body of a request, read within its limits.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 
-use super::refuse::Refusal;
+use super::{
+    connections::{Arriving, Connection},
+    refuse::Refusal,
+};
 use crate::wire::{
     Message,
     depth::{MAX_DEPTH, nests_too_deep},
 };
 
-/// How long a body may take to arrive.
-const TIMEOUT: Duration = Duration::from_mins(1);
-
-/// The message in a body of at most `max` bytes.
-pub(super) async fn message(body: Incoming, max: usize) -> Result<Message, Refusal> {
-    let body = read(body, max).await?;
-    if nests_too_deep(&body) {
-        return Err(Refusal::too_deep(MAX_DEPTH));
-    }
-    Message::parse(body).map_err(Refusal::malformed)
+/// The body of a request that is still to come.
+#[derive(Debug)]
+pub(super) struct Intake {
+    body: Incoming,
+    arriving: Arriving,
 }
 
-async fn read(body: Incoming, max: usize) -> Result<Bytes, Refusal> {
+impl Intake {
+    pub(super) fn new(body: Incoming, connection: &Arc<Connection>) -> Self {
+        Self { body, arriving: connection.arriving() }
+    }
+
+    /// The message in it: at most `max` bytes, which take `timeout` at most, in whatever pieces they come.
+    pub(super) async fn message(self, max: usize, timeout: Duration) -> Result<Message, Refusal> {
+        let body = read(self.body, max, timeout).await?;
+        if !self.arriving.arrived() {
+            // The connection gives way to another one.
+            std::future::pending::<()>().await;
+        }
+        if nests_too_deep(&body) {
+            return Err(Refusal::too_deep(MAX_DEPTH));
+        }
+        Message::parse(body).map_err(Refusal::malformed)
+    }
+}
+
+async fn read(body: Incoming, max: usize, timeout: Duration) -> Result<Bytes, Refusal> {
     if body.size_hint().lower() > max as u64 {
         return Err(Refusal::too_large(max));
     }
     // The timer only starts where the body has not arrived with the head.
-    tokio::time::timeout(TIMEOUT, collect(body, max)).await.unwrap_or_else(|_| Err(Refusal::slow_body()))
+    tokio::time::timeout(timeout, collect(body, max)).await.unwrap_or_else(|_| Err(Refusal::slow_body(timeout)))
 }
 
 async fn collect(mut body: Incoming, max: usize) -> Result<Bytes, Refusal> {

@@ -1,141 +1,163 @@
 //! Connections: accepting them, HTTP/1.1 and HTTP/2 on them, and ending them.
 
-use std::{
-    future::Future,
-    net::SocketAddr,
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::Poll,
-    time::Duration,
-};
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
+use futures_util::future::Either;
+use hyper::server::conn::{http1, http2};
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{
-        conn::auto,
-        graceful::{GracefulShutdown, Watcher},
-    },
+    rt::{TokioExecutor, TokioTimer},
+    server::graceful::{GracefulShutdown, Watcher},
     service::TowerToHyperService,
 };
 use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite},
     net::{TcpListener, TcpStream},
-    time::{Instant, timeout_at},
+    time::{MissedTickBehavior, interval},
 };
-use tokio_util::sync::CancellationToken;
-use tower::{BoxError, Layer};
+use tower::Layer;
 
-use super::{Endpoint, Gate, inline::Inline, origin::CheckOriginLayer, timer::HeadTimer};
-
-/// How long a request's head may take to arrive, and an idle connection to send one.
-const HEAD_TIMEOUT: Duration = Duration::from_mins(1);
+use super::{
+    Endpoint, Gate,
+    connections::{Connections, Served},
+    inline::Inline,
+    origin::CheckOriginLayer,
+    turned_away::TurnedAway,
+    watched::{Counted, Watched},
+};
 /// How an HTTP/2 connection begins, and no HTTP/1.1 request.
-const PREFACE: [u8; 4] = *b"PRI ";
+const PREFACE: &[u8; 4] = b"PRI ";
+/// The silence on an HTTP/2 connection after which the client is asked whether it is there.
+const PING_EVERY: Duration = Duration::from_mins(1);
+/// How many streams an HTTP/2 connection may have at once; further ones wait, as HTTP/2 has it.
+const MAX_STREAMS: u32 = 256;
 /// How long connections may take to end when the process stops.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after an accept that failed, as it does when file descriptors run out.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// What a connection may cost before it has sent a request.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Most connections at once.
+    pub max_connections: usize,
+    /// How long the head of a request may take to arrive; the first one from the beginning of the connection on.
+    pub head_timeout: Duration,
+    /// The largest head of a request, in bytes.
+    pub max_head: usize,
+}
 
 /// Serves the endpoint on `listener` until `stop` resolves and the connections have ended.
-pub async fn serve(gate: Arc<Gate>, listener: TcpListener, stop: impl Future<Output = ()>) {
+pub async fn serve(gate: Arc<Gate>, listener: TcpListener, limits: Limits, stop: impl Future<Output = ()>) {
     let layers = Arc::new(CheckOriginLayer::new(Arc::clone(&gate)));
-    let (connections, stopping) = (GracefulShutdown::new(), CancellationToken::new());
-    let timer = HeadTimer::default();
+    let away = TurnedAway::new(limits.max_connections, Arc::clone(&gate.observer));
+    let connections = Connections::new(limits);
+    let graceful = GracefulShutdown::new();
+    let mut sweeps = interval(connections.pace());
+    sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stop = std::pin::pin!(stop);
     loop {
         let (stream, peer) = tokio::select! {
-            accepted = accept(&listener) => accepted,
+            accepted = accept(&listener, || connections.make_room()) => accepted,
+            _ = sweeps.tick() => {
+                connections.sweep();
+                continue;
+            }
             () = &mut stop => break,
         };
-        let endpoint = Endpoint { gate: Arc::clone(&gate), peer: peer.ip(), called: Arc::default() };
-        let (watcher, timer) = (connections.watcher(), timer.clone());
-        tokio::spawn(connect(endpoint, Arc::clone(&layers), watcher, timer, stopping.clone(), stream));
+        let opened = connections.open(stream, |served, stream| {
+            let connection = Arc::clone(&served.connection);
+            let endpoint = Endpoint { gate: Arc::clone(&gate), peer: peer.ip(), connection };
+            let serving = connect(endpoint, Arc::clone(&layers), graceful.watcher(), served, stream);
+            tokio::spawn(serving).abort_handle()
+        });
+        if let Err(stream) = opened {
+            away.tell(stream);
+        }
     }
     drop(listener);
-    stopping.cancel();
-    timer.stop();
     // Streams end with their sessions, so that connections can.
     gate.end_all().await;
-    let connections = async {
-        if tokio::time::timeout(END_TIMEOUT, connections.shutdown()).await.is_err() {
+    connections.close_unused();
+    let ended = async {
+        if tokio::time::timeout(END_TIMEOUT, graceful.shutdown()).await.is_err() {
             tracing::warn!("some connections did not end in time");
         }
     };
-    tokio::join!(connections, gate.upstreams_ended());
+    tokio::join!(ended, gate.upstreams_ended());
 }
 
-/// The next connection.
-pub(super) async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+/// The next connection. Where the system has no room for one, `make_room` may close another.
+pub(super) async fn accept(listener: &TcpListener, make_room: impl Fn() -> bool) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                let made_room = make_room();
+                tracing::warn!(%error, made_room, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
 }
 
-/// Serves one connection to its end.
+/// Serves one connection to its end. The time that the head of a request may take is kept by [`Connections::sweep`].
 async fn connect(
     endpoint: Endpoint,
     layers: Arc<CheckOriginLayer>,
     watcher: Watcher,
-    timer: HeadTimer,
-    stopping: CancellationToken,
-    stream: TcpStream,
+    served: Served,
+    mut stream: TcpStream,
 ) {
-    let until_first = Instant::now() + HEAD_TIMEOUT;
     // Answers are written whole; waiting for more would only delay them.
     let _ = stream.set_nodelay(true);
-    let mut start = [0; PREFACE.len()];
-    let begun = stopping.run_until_cancelled(timeout_at(until_first, stream.peek(&mut start))).await;
-    let Some(Ok(Ok(read))) = begun else { return };
-    let called = Arc::clone(&endpoint.called);
-    let http1 = read == PREFACE.len() && start != PREFACE;
-    let mut connection = std::pin::pin!(http(endpoint, &layers, watcher, timer, stream, http1));
-    // hyper's own timeout begins when it knows the version of HTTP; until the first request this one holds.
-    let first = timeout_at(until_first, until_called(connection.as_mut(), &called)).await;
-    let ended = match first {
-        Ok(Some(ended)) => ended,
-        Ok(None) => connection.await,
-        Err(_) => return,
-    };
-    if let Err(error) = ended {
-        tracing::debug!(error, "a connection broke");
+    let Ok((http1, begun)) = version(&mut stream).await else { return };
+    let io = Watched::new(stream, begun, Arc::clone(&served.connection));
+    if let Err(error) = http(endpoint, &layers, watcher, &served, io, http1).await {
+        tracing::debug!(error = ?error, "a connection broke");
+    }
+}
+
+/// Whether a connection begins as HTTP/1.1 does, and what had to be read to know.
+async fn version(stream: &mut TcpStream) -> std::io::Result<(bool, &'static [u8])> {
+    let mut begun = 0;
+    loop {
+        // Looked at and not read where possible: a short first read doubles hyper's buffer for good.
+        let mut start = [0; PREFACE.len()];
+        let seen = stream.peek(&mut start[begun..]).await?;
+        let until = begun + seen;
+        if seen == 0 || start[begun..until] != PREFACE[begun..until] {
+            return Ok((true, &PREFACE[..begun]));
+        }
+        if until == PREFACE.len() {
+            return Ok((false, &PREFACE[..begun]));
+        }
+        // Too short to tell, and looking again would not wait for more.
+        stream.read_exact(&mut start[begun..until]).await?;
+        begun = until;
     }
 }
 
 /// HTTP on one connection. Not in [`connect`], which would have room for all this as long as the connection lives.
-fn http(
+fn http<T: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     endpoint: Endpoint,
     layers: &CheckOriginLayer,
     watcher: Watcher,
-    timer: HeadTimer,
-    stream: TcpStream,
+    served: &Served,
+    io: Watched<T>,
     http1: bool,
-) -> Inline<impl Future<Output = Result<(), BoxError>>> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+) -> impl Future<Output = hyper::Result<()>> + use<T> {
+    let service = Counted::new(layers.layer(endpoint), Arc::clone(&served.connection));
+    let service = TowerToHyperService::new(service);
+    let max_head = served.limits().max_head;
     if http1 {
-        // Where the builder has to read the version first, the connection's buffer has twice the size as long as it lives.
-        builder = builder.http1_only();
+        let mut builder = http1::Builder::new();
+        builder.header_read_timeout(None).max_header_size(max_head);
+        Either::Left(Inline::new(watcher.watch(builder.serve_connection(io, service))))
+    } else {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        // Floods of resets, settings and pings are bounded by hyper's own defaults.
+        builder.timer(TokioTimer::new()).keep_alive_interval(PING_EVERY).max_concurrent_streams(MAX_STREAMS);
+        builder.max_header_list_size(u32::try_from(max_head).unwrap_or(u32::MAX));
+        Either::Right(Inline::new(watcher.watch(builder.serve_connection(io, service))))
     }
-    // Without a timer hyper's timeouts are silently off.
-    builder.http1().timer(timer).header_read_timeout(HEAD_TIMEOUT);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(HEAD_TIMEOUT).max_concurrent_streams(256);
-    let service = TowerToHyperService::new(layers.layer(endpoint));
-    Inline::new(watcher.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned()))
-}
-
-/// Serves a connection until its first request, or its end.
-async fn until_called<F: Future>(mut connection: Pin<&mut F>, called: &AtomicBool) -> Option<F::Output> {
-    std::future::poll_fn(|cx| match connection.as_mut().poll(cx) {
-        Poll::Ready(ended) => Poll::Ready(Some(ended)),
-        Poll::Pending if called.load(Ordering::Relaxed) => Poll::Ready(None),
-        Poll::Pending => Poll::Pending,
-    })
-    .await
 }

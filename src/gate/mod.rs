@@ -4,6 +4,7 @@ pub mod admin;
 mod answer;
 mod body;
 mod channel;
+mod connections;
 mod delete;
 mod get;
 mod headers;
@@ -21,14 +22,15 @@ mod session;
 mod sse;
 mod stdio;
 mod stop;
-mod timer;
+mod turned_away;
+mod watched;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use http::HeaderMap;
 
 pub use body::Body;
-pub use listener::serve;
+pub use listener::{Limits, serve};
 pub use old_sse::Channels;
 pub use service::Endpoint;
 
@@ -70,6 +72,8 @@ pub struct Gate {
     pub channels: Channels,
     /// The largest request body, in bytes.
     pub max_body: usize,
+    /// How long a request body may take to arrive.
+    pub body_timeout: Duration,
     /// What may wait for readers.
     pub outbox: Arc<Capacity>,
     /// How many streams of one session may answer requests at once.

@@ -11,7 +11,6 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use hyper::body::Incoming as Body;
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{self, error::SendTimeoutError};
 use uuid::Uuid;
@@ -20,7 +19,7 @@ use super::{
     Gate, Response,
     channel::Incoming,
     headers::{accepts_stream, end_to_end, is_json},
-    intake,
+    intake::Intake,
     refuse::Refusal,
     sse,
 };
@@ -123,7 +122,7 @@ impl Gate {
         principal: Option<Principal>,
         query: Option<&str>,
         headers: HeaderMap,
-        body: Body,
+        intake: Intake,
     ) -> Result<Response, Refusal> {
         is_json(&headers)?;
         let id = query.into_iter().flat_map(|query| query.split('&')).find_map(|pair| pair.strip_prefix(SESSION));
@@ -136,7 +135,7 @@ impl Gate {
             Some(open.input.clone())
         });
         let input = input.ok_or_else(Refusal::unknown_session)?;
-        let message = intake::message(body, self.max_body).await?;
+        let message = intake.message(self.max_body, self.body_timeout).await?;
         let incoming = Incoming { message: Ok(message), headers: end_to_end(headers) };
         input.send_timeout(incoming, INPUT_TIMEOUT).await.map_err(|error| match error {
             SendTimeoutError::Timeout(_) => Refusal::busy(),

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use hyper::body::Incoming;
 
 use super::{
     Body, Gate, Response,
     answer::{Answer, Whole},
     headers::{SESSION_ID, accepts_answers, end_to_end, is_json, speaks_version},
-    intake,
+    intake::Intake,
     refuse::{Refusal, json},
     session::Accepted,
     sse,
@@ -28,12 +27,12 @@ impl Gate {
         upstream: usize,
         principal: Option<Principal>,
         headers: HeaderMap,
-        body: Incoming,
+        intake: Intake,
     ) -> Result<Response, Refusal> {
         is_json(&headers)?;
         accepts_answers(&headers)?;
         speaks_version(&headers)?;
-        let message = intake::message(body, self.max_body).await?;
+        let message = intake.message(self.max_body, self.body_timeout).await?;
         if is_modern(&message) {
             return Err(Refusal::modern().answering(message.id()));
         }

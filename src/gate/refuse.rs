@@ -1,6 +1,6 @@
 //! Requests that are refused as HTTP requests: the status, the JSON-RPC error that explains it, and the headers.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode, header};
@@ -28,6 +28,10 @@ pub(super) struct Refusal {
 impl Refusal {
     fn new(status: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
         Self { status, reason, error: RpcError::invalid_request(message), id: None, header: None, who: None }
+    }
+
+    fn unavailable(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { error: RpcError::internal(message), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, "") }
     }
 
     /// 403, section "Security Warning".
@@ -115,8 +119,10 @@ impl Refusal {
     }
 
     /// 408 for a body that does not come.
-    pub(super) fn slow_body() -> Self {
-        Self::new(StatusCode::REQUEST_TIMEOUT, "slow_body", "Request timeout: the body did not arrive in time")
+    pub(super) fn slow_body(limit: Duration) -> Self {
+        let limit = humantime::format_duration(limit);
+        let message = format!("Request timeout: the body did not arrive within server.body_timeout = {limit}");
+        Self::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message)
     }
 
     /// 400 for a body that is no message.
@@ -164,18 +170,22 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, "last_event_id", message)
     }
 
+    /// 503 for a connection where all that there may be are in use.
+    pub(super) fn too_many_connections(max: usize) -> Self {
+        let message = format!("limit reached: server.max_connections = {max} connections are in use; try again later");
+        Self::unavailable("max_connections", message)
+    }
+
     /// 503 for a stream that cannot be opened for now: one that is resumed, or that of the older transport, which is a
     /// session.
     pub(super) fn full(full: &Full) -> Self {
-        let error = RpcError::internal(full.to_string());
-        let header = Some((header::RETRY_AFTER, HeaderValue::from_static("1")));
-        Self { error, header, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, full.name(), "") }
+        Self::unavailable(full.name(), full.to_string())
     }
 
     /// 503 for a message behind others that the client does not let go on.
     pub(super) fn busy() -> Self {
         let message = "limit reached: earlier messages of this session still wait; read its stream and try again";
-        Self { error: RpcError::internal(message), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "") }
+        Self::unavailable("busy", message)
     }
 
     /// 404, section "Session Management" 3.

@@ -5,10 +5,7 @@ use std::{
     future::ready,
     net::IpAddr,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -16,7 +13,7 @@ use http::{Method, Request, request::Parts};
 use hyper::body::Incoming;
 use tower::Service;
 
-use super::{Door, Gate, Response, Upstream, refuse::Refusal};
+use super::{Door, Gate, Response, Upstream, connections::Connection, intake::Intake, refuse::Refusal};
 use crate::identity::{Caller, Identified, Principal};
 
 type Answered = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
@@ -28,8 +25,8 @@ pub struct Endpoint {
     pub gate: Arc<Gate>,
     /// The other end of the connection.
     pub peer: IpAddr,
-    /// Set at the connection's first request.
-    pub called: Arc<AtomicBool>,
+    /// The connection.
+    pub(super) connection: Arc<Connection>,
 }
 
 impl Service<Request<Incoming>> for Endpoint {
@@ -42,11 +39,10 @@ impl Service<Request<Incoming>> for Endpoint {
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        self.called.store(true, Ordering::Relaxed);
-        let gate = Arc::clone(&self.gate);
+        let gate = &self.gate;
         let (upstream, door) = match gate.place(&request) {
             Ok(place) => place,
-            Err(refusal) => return refused(&gate, refusal),
+            Err(refusal) => return refused(gate, refusal),
         };
         let identified = match door {
             // Who looks for the issuer has no token yet.
@@ -54,49 +50,57 @@ impl Service<Request<Incoming>> for Endpoint {
             _ => gate.identity.identify(&Caller { peer: self.peer, headers: request.headers() }),
         };
         match identified {
-            Identified::Known(principal) => serve(gate, upstream, door, principal, request),
-            Identified::Denied(denied) => refused(&gate, gate.denied(&denied, request.uri(), request.headers())),
-            Identified::Later(identified) => Box::pin(async move {
-                match identified.await {
-                    Ok(principal) => serve(gate, upstream, door, Some(principal), request).await,
-                    Err(denied) => refused(&gate, gate.denied(&denied, request.uri(), request.headers())).await,
-                }
-            }),
+            Identified::Known(principal) => self.serve(upstream, door, principal, request),
+            Identified::Denied(denied) => refused(gate, gate.denied(&denied, request.uri(), request.headers())),
+            Identified::Later(identified) => {
+                let endpoint = self.clone();
+                Box::pin(async move {
+                    let gate = &endpoint.gate;
+                    match identified.await {
+                        Ok(principal) => endpoint.serve(upstream, door, Some(principal), request).await,
+                        Err(denied) => refused(gate, gate.denied(&denied, request.uri(), request.headers())).await,
+                    }
+                })
+            }
         }
     }
 }
 
-/// Hands a request to the file of its method.
-fn serve(
-    gate: Arc<Gate>,
-    upstream: usize,
-    door: Door,
-    principal: Option<Principal>,
-    request: Request<Incoming>,
-) -> Answered {
-    let (Parts { method, uri, headers, .. }, body) = request.into_parts();
-    // One box with the future of one method: this is allocated for every request.
-    match (door, method) {
-        (Door::Streamable, Method::POST) => Box::pin(async move {
-            let answered = gate.post(upstream, principal, headers, body).await;
-            Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
-        }),
-        (Door::Streamable, Method::DELETE) => Box::pin(async move {
-            let answered = gate.delete(upstream, principal.as_ref(), headers).await;
-            Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
-        }),
-        (Door::OldMessages, Method::POST) => Box::pin(async move {
-            let answered = gate.old_message(upstream, principal, uri.query(), headers, body).await;
-            Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
-        }),
-        (door, method) => {
-            let answered = match (door, method) {
-                (Door::Streamable, Method::GET) => gate.get(upstream, principal.as_ref(), headers),
-                (Door::OldStream, Method::GET) => gate.open_old_sse(upstream, principal, uri.path(), &headers),
-                (Door::Metadata, method) => gate.metadata(&method, &uri, &headers),
-                (door, _) => Err(Refusal::method(door)),
-            };
-            Box::pin(ready(Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))))
+impl Endpoint {
+    /// Hands a request to the file of its method.
+    fn serve(&self, upstream: usize, door: Door, principal: Option<Principal>, request: Request<Incoming>) -> Answered {
+        let gate = Arc::clone(&self.gate);
+        let (Parts { method, uri, headers, .. }, body) = request.into_parts();
+        let intake = |body| Intake::new(body, &self.connection);
+        // One box with the future of one method: this is allocated for every request.
+        match (door, method) {
+            (Door::Streamable, Method::POST) => {
+                let intake = intake(body);
+                Box::pin(async move {
+                    let answered = gate.post(upstream, principal, headers, intake).await;
+                    Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
+                })
+            }
+            (Door::Streamable, Method::DELETE) => Box::pin(async move {
+                let answered = gate.delete(upstream, principal.as_ref(), headers).await;
+                Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
+            }),
+            (Door::OldMessages, Method::POST) => {
+                let intake = intake(body);
+                Box::pin(async move {
+                    let answered = gate.old_message(upstream, principal, uri.query(), headers, intake).await;
+                    Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
+                })
+            }
+            (door, method) => {
+                let answered = match (door, method) {
+                    (Door::Streamable, Method::GET) => gate.get(upstream, principal.as_ref(), headers),
+                    (Door::OldStream, Method::GET) => gate.open_old_sse(upstream, principal, uri.path(), &headers),
+                    (Door::Metadata, method) => gate.metadata(&method, &uri, &headers),
+                    (door, _) => Err(Refusal::method(door)),
+                };
+                Box::pin(ready(Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))))
+            }
         }
     }
 }

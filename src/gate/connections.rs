@@ -1,0 +1,276 @@
+//! The connections that are open: how many there may be, and which of them have to end.
+//!
+//! Nothing here has a timer of its own: [`Connections::sweep`] looks at all of them, so that a request costs a few locks
+//! that nobody else wants.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::{task::AbortHandle, time::Instant};
+
+use super::Limits;
+
+/// How long an HTTP/1.1 connection may stay without a request after it has had one.
+const KEEP_ALIVE: Duration = Duration::from_mins(1);
+/// The part of the connections that wait for a further request which is closed when there is no room: a flood must not
+/// cost a walk over all of them for each connection that comes.
+const GIVES_WAY: usize = 16;
+
+/// The open connections of one listener.
+#[derive(Debug)]
+pub(super) struct Connections {
+    limits: Limits,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    /// In the order in which they came.
+    open: BTreeMap<u64, Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    connection: Arc<Connection>,
+    task: AbortHandle,
+}
+
+/// What one connection is doing.
+#[derive(Debug)]
+pub(super) struct Connection(Mutex<State>);
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    phase: Phase,
+    /// When that began.
+    since: Instant,
+    /// Whether a whole request has ever come.
+    proven: bool,
+    /// Requests whose answers have not left.
+    answering: usize,
+    /// Those of them whose bodies are still to come.
+    arriving: usize,
+}
+
+/// What goes on while no request is being answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// No head has come yet, or only a part of it.
+    New,
+    /// Every request has been answered.
+    Idle {
+        /// Whether the next thing that comes is the head of a request.
+        http1: bool,
+    },
+    /// A part of a further head has come.
+    Head,
+    /// The connection is being closed.
+    Over,
+}
+
+/// A request that is being answered. Kept with the answer until that has left.
+#[derive(Debug)]
+pub(super) struct Answering {
+    connection: Arc<Connection>,
+    http1: bool,
+}
+
+/// A request whose body is still to come.
+#[derive(Debug)]
+pub(super) struct Arriving {
+    connection: Arc<Connection>,
+    arrived: bool,
+}
+
+impl Connections {
+    pub(super) fn new(limits: Limits) -> Arc<Self> {
+        Arc::new(Self { limits, table: Mutex::default() })
+    }
+
+    /// Has `spawn` serve one more connection. Where there is no room, the one gives way that has been the longest without
+    /// ever sending a whole request, else one that waits for a further request.
+    ///
+    /// # Errors
+    /// Gives `stream` back where all are in use.
+    pub(super) fn open<T>(self: &Arc<Self>, stream: T, spawn: impl FnOnce(Served, T) -> AbortHandle) -> Result<(), T> {
+        let mut table = self.table.lock();
+        if table.open.len() >= self.limits.max_connections && !table.make_room() {
+            return Err(stream);
+        }
+        let id = table.next;
+        table.next += 1;
+        let connection = Arc::<Connection>::default();
+        // Under the lock, so that a connection that ends at once finds itself.
+        let served = Served { connection: Arc::clone(&connection), connections: Arc::clone(self), id };
+        let task = spawn(served, stream);
+        table.open.insert(id, Open { connection, task });
+        Ok(())
+    }
+
+    /// Closes what gives way first; for when the system has no more room. Returns whether there was anything.
+    pub(super) fn make_room(&self) -> bool {
+        self.table.lock().make_room()
+    }
+
+    /// How long to wait between two sweeps.
+    pub(super) fn pace(&self) -> Duration {
+        (self.limits.head_timeout / 10).clamp(Duration::from_millis(10), Duration::from_secs(1))
+    }
+
+    /// Closes the connections on which the head of a request, or a further request, did not come in time.
+    pub(super) fn sweep(&self) {
+        let now = Instant::now();
+        self.close_all(|state| {
+            let allowed = match state.phase {
+                Phase::New | Phase::Head => self.limits.head_timeout,
+                Phase::Idle { http1: true } => KEEP_ALIVE,
+                // Over HTTP/2 hyper's pings tell whether anybody is there.
+                Phase::Idle { http1: false } | Phase::Over => return false,
+            };
+            state.answering == 0 && now.saturating_duration_since(state.since) >= allowed
+        });
+    }
+
+    /// Closes the connections that have no request to answer.
+    pub(super) fn close_unused(&self) {
+        self.close_all(|state| state.answering == 0);
+    }
+
+    fn close_all(&self, over: impl Fn(&State) -> bool) {
+        self.table.lock().open.retain(|_, open| !open.close_if(&over));
+    }
+}
+
+impl Table {
+    fn make_room(&mut self) -> bool {
+        // The first that came has been the longest without a request.
+        if let Some((&id, _)) =
+            self.open.iter().find(|(_, open)| open.close_if(|state| !state.proven && state.is_unused()))
+        {
+            self.open.remove(&id);
+            return true;
+        }
+        let waiting = |(id, open): (&u64, &Open)| {
+            let state = *open.connection.0.lock();
+            state.is_unused().then_some((state.phase != Phase::Head, state.since, *id))
+        };
+        let mut waiting: Vec<_> = self.open.iter().filter_map(waiting).collect();
+        waiting.sort_unstable();
+        waiting.truncate(waiting.len().div_ceil(GIVES_WAY));
+        // A request may have come just now.
+        let give_way = |(_, _, id): (bool, Instant, u64)| {
+            let closed = self.open.get(&id).is_some_and(|open| open.close_if(State::is_unused));
+            closed.then(|| self.open.remove(&id))
+        };
+        waiting.into_iter().filter_map(give_way).count() > 0
+    }
+}
+
+impl Open {
+    /// Closes the connection if `over` says so. No request can come in between.
+    fn close_if(&self, over: impl Fn(&State) -> bool) -> bool {
+        let mut state = self.connection.0.lock();
+        let over = over(&state);
+        if over {
+            state.phase = Phase::Over;
+            self.task.abort();
+        }
+        over
+    }
+}
+
+impl State {
+    /// Whether no whole request is being worked on.
+    fn is_unused(&self) -> bool {
+        self.answering == self.arriving
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        (self.phase, self.since) = (phase, Instant::now());
+    }
+}
+
+impl Default for Connection {
+    fn default() -> Self {
+        let (phase, since) = (Phase::New, Instant::now());
+        Self(Mutex::new(State { phase, since, proven: false, answering: 0, arriving: 0 }))
+    }
+}
+
+impl Connection {
+    /// Something has come from the client.
+    pub(super) fn came(&self) {
+        let mut state = self.0.lock();
+        if state.answering == 0 && state.phase == (Phase::Idle { http1: true }) {
+            state.enter(Phase::Head);
+        }
+    }
+
+    /// A whole head has come, with or without a body to follow; `None` where the connection is being closed.
+    pub(super) fn begin(self: &Arc<Self>, http1: bool, body: bool) -> Option<Answering> {
+        let mut state = self.0.lock();
+        if state.phase == Phase::Over {
+            return None;
+        }
+        state.answering += 1;
+        state.proven |= !body;
+        Some(Answering { connection: Arc::clone(self), http1 })
+    }
+
+    /// The body of a request is to come.
+    pub(super) fn arriving(self: &Arc<Self>) -> Arriving {
+        self.0.lock().arriving += 1;
+        Arriving { connection: Arc::clone(self), arrived: false }
+    }
+}
+
+impl Arriving {
+    /// The body has come. `false` where the connection is being closed, and nothing may come of the request.
+    pub(super) fn arrived(mut self) -> bool {
+        self.arrived = true;
+        let mut state = self.connection.0.lock();
+        state.arriving -= 1;
+        state.proven = true;
+        state.phase != Phase::Over
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        if !self.arrived {
+            self.connection.0.lock().arriving -= 1;
+        }
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let mut state = self.connection.0.lock();
+        state.answering -= 1;
+        if state.answering == 0 && state.phase != Phase::Over {
+            state.enter(Phase::Idle { http1: self.http1 });
+        }
+    }
+}
+
+/// A connection that is being served. Dropped at its end, it makes room for another one.
+#[derive(Debug)]
+pub(super) struct Served {
+    pub(super) connection: Arc<Connection>,
+    connections: Arc<Connections>,
+    id: u64,
+}
+
+impl Served {
+    /// What holds for the connection.
+    pub(super) fn limits(&self) -> &Limits {
+        &self.connections.limits
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.connections.table.lock().open.remove(&self.id);
+    }
+}
