@@ -2,6 +2,7 @@
 
 mod cli;
 mod demo;
+mod log;
 
 use std::{
     future::Future,
@@ -58,7 +59,7 @@ fn log(cli: &Cli) -> Result<(), tracing_subscriber::filter::ParseError> {
     // The demo speaks for itself.
     let directives = if matches!(cli.command, Command::Demo) { "error" } else { &cli.log };
     let builder = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(|| log::OneLine)
         .with_ansi(std::io::stderr().is_terminal())
         .with_env_filter(EnvFilter::try_new(directives)?);
     match cli.log_format {

@@ -31,10 +31,11 @@ impl Refusal {
     }
 
     fn unavailable(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { error: RpcError::internal(message), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, "") }
+        let (error, header) = (RpcError::internal(message), Some((header::RETRY_AFTER, HeaderValue::from_static("1"))));
+        Self { error, header, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, "") }
     }
 
-    /// 403, section "Security Warning".
+    /// 403, section "Security Warning"; 400 for a request that names no host, or several.
     pub(super) fn foreign(refused: &Refused) -> Self {
         match refused {
             Refused::Host(host) => Self::new(
@@ -47,6 +48,9 @@ impl Refusal {
                 "origin",
                 format!("Forbidden: the Origin {origin:?} is not allowed; add it to server.allowed_origins"),
             ),
+            Refused::HowManyHosts => {
+                Self::new(StatusCode::BAD_REQUEST, "host", "Bad request: it must have exactly one Host header")
+            }
         }
     }
 

@@ -20,6 +20,8 @@ pub enum Refused {
     Host(String),
     /// `Origin`
     Origin(String),
+    /// None, or several of `Host`: who reads another one than we do serves somebody else (RFC 9112, section 3.2).
+    HowManyHosts,
 }
 
 impl Hosts {
@@ -32,12 +34,15 @@ impl Hosts {
     /// Checks a request.
     ///
     /// # Errors
-    /// [`Refused`], to be answered with 403.
+    /// [`Refused`], to be answered with 403, or with 400 for [`Refused::HowManyHosts`].
     pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refused> {
-        let named = headers.get(header::HOST).map(|host| host.to_str().unwrap_or("?"));
-        let host = uri.authority().map(Authority::as_str).or(named).unwrap_or("");
-        if !self.is_own(host) {
-            return Err(Refused::Host(host.to_owned()));
+        let mut hosts = headers.get_all(header::HOST).iter();
+        let named = hosts.next().map(|host| host.to_str().unwrap_or("?"));
+        let meant = uri.authority().map(Authority::as_str);
+        let Some(host) = meant.or(named).filter(|_| hosts.next().is_none()) else { return Err(Refused::HowManyHosts) };
+        // The one that does not count may count for somebody else on the way.
+        if let Some(foreign) = [Some(host), named].into_iter().flatten().find(|host| !self.is_own(host)) {
+            return Err(Refused::Host(foreign.to_owned()));
         }
         let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
         let origin = origin.to_str().unwrap_or("?");
@@ -61,9 +66,9 @@ impl Hosts {
 
 /// A host without its port.
 fn name_of(host: &str) -> &str {
-    match host.rfind(':') {
+    match host.rsplit_once(':') {
         // What is no port belongs to the name, and makes it a foreign one.
-        Some(at) if host[at + 1..].bytes().all(|byte| byte.is_ascii_digit()) => &host[..at],
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     }
 }
@@ -107,11 +112,29 @@ mod tests {
             "evil.example:8808",
             "[::2]:1",
             "localhost:1@evil.example",
+            "localhost:1, evil",
         ] {
             assert_eq!(check("192.0.2.1:8808", host, None), Err(Refused::Host(host.into())), "{host}");
         }
         assert_eq!(check("0.0.0.0:8808", "192.0.2.7:8808", None), Ok(()));
         assert!(check("0.0.0.0:8808", "evil.example", None).is_err());
+    }
+
+    #[test]
+    fn there_is_one_host_header_and_whatever_the_uri_names_is_own_too() {
+        let hosts = Hosts::new("127.0.0.1:8808".parse().expect("an address"), Vec::new(), Vec::new());
+        let check = |uri, names: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            names.iter().for_each(|name| drop(headers.append(header::HOST, HeaderValue::from_static(name))));
+            hosts.check(&Uri::from_static(uri), &headers)
+        };
+        assert_eq!(check("/mcp", &[]), Err(Refused::HowManyHosts));
+        assert_eq!(check("/mcp", &["localhost", "localhost"]), Err(Refused::HowManyHosts));
+        let evil = Err(Refused::Host("evil.example".into()));
+        assert_eq!(check("http://localhost/mcp", &["evil.example"]), evil);
+        assert_eq!(check("http://evil.example/mcp", &["localhost"]), evil);
+        // As HTTP/2 has it.
+        assert_eq!(check("http://localhost/mcp", &[]), Ok(()));
     }
 
     #[test]

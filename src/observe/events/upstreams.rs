@@ -12,7 +12,8 @@ pub struct ExchangeFailed<'a> {
 impl Event for ExchangeFailed<'_> {
     fn tell(&self, metrics: &Metrics) {
         metrics.exchange_failures.inc();
-        tracing::warn!(failure = %self.failure, "request failed upstream");
+        // As text, so that it is quoted: the upstream's own words are in it.
+        tracing::warn!(failure = self.failure.to_string(), "request failed upstream");
     }
 }
 

@@ -1,0 +1,119 @@
+//! Crowds of connections on which nothing whole ever comes.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::json;
+
+use crate::{
+    PING,
+    kit::{Binary, Client, Upstream, within},
+    raw::{Raw, post},
+};
+
+/// How many connections are half open at once.
+const CROWD: usize = 2000;
+/// Sockets of the test and of the process beside those of the crowd.
+const OTHERS: u64 = 200;
+/// What one of them may cost in memory, in bytes: hyper's first buffer is the most of it.
+const COST: usize = 24 * 1024;
+
+/// Lets this process, and taskgate, which it starts, have as many sockets as the test needs.
+fn allow_sockets() {
+    let needed = CROWD as u64 + OTHERS;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < needed) {
+        let raised = Rlimit { current: limit.maximum.map(|maximum| maximum.min(needed)), maximum: limit.maximum };
+        setrlimit(Resource::Nofile, raised).unwrap();
+    }
+    let allowed = getrlimit(Resource::Nofile).current;
+    assert!(allowed.is_none_or(|allowed| allowed >= needed), "needs {needed} file descriptors: raise `ulimit -Hn`");
+}
+
+/// taskgate as a process, so that its memory is its own.
+async fn outside(upstream: &Upstream, server: &str) -> (Binary, tempfile::NamedTempFile, String) {
+    let config = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+    let text = format!("[server]\nlisten = \"127.0.0.1:0\"\n{server}\n[[upstream]]\nurl = \"{}\"\n", upstream.url());
+    std::fs::write(config.path(), text).unwrap();
+    let taskgate = Binary::start(&["serve", "--config", config.path().to_str().unwrap()], &[]);
+    let url = taskgate.url().await;
+    (taskgate, config, url)
+}
+
+/// Calls of a client that behaves, one after the other: the median of the time that one took, and the longest.
+async fn behaves(client: &Client, calls: usize) -> (Duration, Duration) {
+    let mut times = Vec::new();
+    for _ in 0..calls {
+        let begun = Instant::now();
+        client.ask("tools/call", json!({ "name": "echo", "arguments": {} })).await;
+        times.push(begun.elapsed());
+    }
+    times.sort_unstable();
+    (times[calls / 2], times[calls - 1])
+}
+
+/// Opens the crowd: silent ones, and ones that stop in the middle of the head and of the body.
+async fn crowd(client: &Client) -> Vec<Raw> {
+    let authority = client.url().trim_start_matches("http://").split('/').next().unwrap();
+    let whole = post(client, PING);
+    let mut crowd = Vec::new();
+    for at in 0..CROWD {
+        let mut raw = Raw::connect(authority).await;
+        let part = [0, whole.len() / 2, whole.len() - 1][at % 3];
+        raw.write(&whole[..part]).await;
+        crowd.push(raw);
+    }
+    crowd
+}
+
+fn undisturbed((calm, _): (Duration, Duration), (median, longest): (Duration, Duration)) {
+    // Two processes and other tests share this machine's processors, so only the order can be told.
+    assert!(median < calm * 10 + Duration::from_millis(5), "{median:?} after {calm:?}");
+    assert!(longest < Duration::from_secs(1), "{longest:?} after {calm:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_thousand_half_open_connections_cost_little_disturb_nobody_and_are_closed_in_time() {
+    allow_sockets();
+    let upstream = Upstream::json().await;
+    let (taskgate, _config, url) = outside(&upstream, "head_timeout = \"3s\"\nbody_timeout = \"3s\"").await;
+    let client = Client::connect(&url).await;
+    let calm = behaves(&client, 200).await;
+    let before = taskgate.peak_memory();
+    let (mut crowd, meanwhile) = tokio::join!(crowd(&client), behaves(&client, 500));
+    undisturbed(calm, meanwhile);
+    undisturbed(calm, behaves(&client, 200).await);
+    let grown = taskgate.peak_memory().saturating_sub(before);
+    assert!(grown < CROWD * COST, "{} bytes for each", grown / CROWD);
+    for (at, raw) in crowd.iter_mut().enumerate() {
+        let rest = within(Duration::from_secs(30), raw.rest()).await;
+        assert_eq!(rest.get(..12).unwrap_or_default(), if at % 3 == 2 { "HTTP/1.1 408" } else { "" }, "{at}");
+    }
+    undisturbed(calm, behaves(&client, 200).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_thousand_half_open_connections_where_a_hundred_are_allowed_keep_nobody_out() {
+    allow_sockets();
+    let upstream = Upstream::sse().await;
+    let (taskgate, _config, url) = outside(&upstream, "max_connections = 100").await;
+    let client = Client::connect(&url).await;
+    let mut listening = client.get_stream().await;
+    let to_listener = upstream.get_stream().await;
+    let calm = behaves(&client, 200).await;
+    let (crowd, ()) = tokio::join!(crowd(&client), async {
+        // Clients that come in the middle of it.
+        for _ in 0..50 {
+            let newcomer = Client::connect(&url).await;
+            undisturbed(calm, behaves(&newcomer, 3).await);
+            newcomer.delete().await;
+        }
+    });
+    undisturbed(calm, behaves(&client, 200).await);
+    // The stream was in use, and has not given way.
+    to_listener.notify("notifications/x", json!({})).await;
+    assert_eq!(listening.message().await["method"], "notifications/x");
+    drop((crowd, listening));
+    taskgate.signal(rustix::process::Signal::TERM);
+    assert_eq!(taskgate.end().await.code, Some(0));
+}

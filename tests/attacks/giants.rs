@@ -1,0 +1,139 @@
+//! Values that are far larger, deeper or odder than any that is meant.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::House;
+
+const MILLION: usize = 1_000_000;
+
+/// The raw text of a member of an object, up to the comma or the end.
+fn answer_to(id: &str, method: &str, params: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+}
+
+#[tokio::test]
+async fn an_id_of_any_length_and_any_form_comes_back_as_it_was() {
+    let house = House::new("").await;
+    let long = format!("\"{}\"", "x".repeat(MILLION));
+    let number = "9".repeat(MILLION);
+    let escapes = format!("\"{}\"", r"\u0000\ud800\n\/".repeat(1000));
+    for id in [&*long, &number, "-0", "-99999999999999999999999999", "18446744073709551616", &escapes, r#""""#] {
+        let answer = house.witness.post(answer_to(id, "ping", "{}")).await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(
+            answer.text(),
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#),
+            "{}",
+            &id[..id.len().min(40)]
+        );
+        let task = answer_to(id, "tools/call", r#"{"name":"echo","task":{}}"#);
+        assert!(house.witness.post(task).await.text().contains(&format!(r#""id":{id},"#)));
+    }
+    house.stands().await;
+}
+
+#[tokio::test]
+async fn numbers_that_are_no_ids_are_400() {
+    let house = House::new("").await;
+    for id in ["1e400", "1.0", "0.1", "-1e-9", "1E5", &format!("0.{}", "1".repeat(MILLION)), "[]", "false"] {
+        let (status, code, _) = house.witness.post(answer_to(id, "ping", "{}")).await.refusal();
+        assert_eq!((status, code), (400, -32600), "{}", &id[..id.len().min(40)]);
+    }
+    for id in ["0x10", "+1", "NaN", "Infinity", "01", "1_000", "\u{661}"] {
+        let (status, code, _) = house.witness.post(answer_to(id, "ping", "{}")).await.refusal();
+        assert_eq!((status, code), (400, -32700), "{id}");
+    }
+    house.stands().await;
+}
+
+#[tokio::test]
+async fn a_million_characters_where_a_name_belongs_are_no_task_cursor_or_session() {
+    let house = House::new("").await;
+    let long = "x".repeat(MILLION);
+    for (method, params) in [
+        ("tasks/get", json!({ "taskId": long })),
+        ("tasks/result", json!({ "taskId": long })),
+        ("tasks/cancel", json!({ "taskId": long })),
+        ("tasks/list", json!({ "cursor": long })),
+    ] {
+        let answer = house.witness.answer(method, params).await;
+        let (status, code, _) = answer.refusal();
+        assert_eq!((status, code), (200, -32602), "{method}");
+        assert!(answer.body.len() < 1000, "what is wrong is not repeated: {method}: {}", answer.body.len());
+    }
+    for header in ["mcp-session-id", "last-event-id", "authorization", "accept", "x"] {
+        for method in [Method::GET, Method::POST, Method::DELETE] {
+            assert_eq!(house.witness.with(header, &long).open(method, "").await.status(), 431, "{header}");
+        }
+    }
+    house.stands().await;
+}
+
+#[tokio::test]
+async fn a_method_and_a_progress_token_of_a_million_characters_pass() {
+    let house = House::new("").await;
+    let long = "x".repeat(MILLION);
+    house.upstream.hold(&long);
+    let asked = tokio::spawn({
+        let (client, long) = (house.witness.clone(), long.clone());
+        async move { client.ask(&long, json!({ "_meta": { "progressToken": long } })).await }
+    });
+    let held = house.upstream.held(&long).await;
+    assert!(held.seen.json()["params"]["_meta"]["progressToken"].is_number());
+    held.result("{}");
+    assert_eq!(asked.await.unwrap(), json!({}));
+    house.stands().await;
+}
+
+#[tokio::test]
+async fn a_tool_name_of_a_million_characters_is_a_tool_as_any_other() {
+    let house = House::new("").await;
+    let long = "x".repeat(MILLION);
+    let id = house.witness.create_id(&long).await;
+    house.upstream.held(&long).await.result("{}");
+    house.witness.until(&id, "completed").await;
+    house.stands().await;
+}
+
+#[tokio::test]
+async fn text_that_is_no_unicode_is_refused_where_it_is_read_and_passes_where_it_is_not() {
+    let house = House::new("").await;
+    let lone = r"\ud800";
+    for (method, params) in [
+        ("tools/call", format!(r#"{{"name":"{lone}","task":{{}}}}"#)),
+        ("tasks/get", format!(r#"{{"taskId":"{lone}"}}"#)),
+        ("tasks/list", format!(r#"{{"cursor":"{lone}"}}"#)),
+    ] {
+        let (status, code, _) = house.witness.post(answer_to("1", method, &params)).await.refusal();
+        assert_eq!((status, code), (200, -32602), "{method}");
+    }
+    let (status, code, _) = house.witness.post(answer_to("1", lone, "{}")).await.refusal();
+    assert_eq!((status, code), (400, -32600));
+    let passes = answer_to("1", "ping", &format!(r#"{{"a":"{lone}","{lone}":1}}"#));
+    assert_eq!(house.witness.post(passes).await.status, 200);
+    let mut broken = answer_to("1", "ping", r#"{"a":"?"}"#).into_bytes();
+    let at = broken.iter().position(|byte| *byte == b'?').unwrap();
+    for byte in [0x80, 0xc0, 0xed, 0xff] {
+        broken[at] = byte;
+        let (status, code, _) = house.witness.post(broken.clone()).await.refusal();
+        assert_eq!((status, code), (400, -32700), "{byte:x}");
+    }
+    house.stands().await;
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_members_are_read_in_no_time_and_the_same_one_twice_is_refused() {
+    let house = House::new("").await;
+    let members: Vec<_> = (0..100_000).map(|n| format!(r#""m{n}":{n}"#)).collect();
+    let wide = format!(r#"{{"name":"echo","arguments":{{}},{}}}"#, members.join(","));
+    let begun = std::time::Instant::now();
+    assert_eq!(house.witness.post(answer_to("1", "tools/call", &wide)).await.status, 200);
+    let task = wide.replacen(r#""m0":0"#, r#""task":{}"#, 1);
+    assert_eq!(house.witness.post(answer_to("1", "tools/call", &task)).await.status, 200);
+    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+    let twice = wide.replacen(r#""m0":0"#, r#""name":"other""#, 1);
+    let answer = house.witness.post(answer_to("1", "tools/call", &twice)).await;
+    assert_eq!(answer.json()["error"]["code"], -32602, "{:?}", Value::from(answer.text()));
+    house.stands().await;
+}

@@ -1,0 +1,47 @@
+//! Clients that mean harm: each is refused with the right status and code, costs a bounded amount, and nobody else
+//! notices.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "../kit/mod.rs"]
+mod kit;
+
+mod crowds;
+mod giants;
+mod http2;
+mod limits;
+mod raw;
+mod shapes;
+mod words;
+
+use kit::{Client, Gate, Upstream};
+use serde_json::json;
+
+const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+/// What must never reach the server behind.
+const SMUGGLED: &str = r#"{"jsonrpc":"2.0","id":2,"method":"smuggled"}"#;
+
+/// A gate, its upstream, and a client in a session that must not notice anything of what happens.
+struct House {
+    upstream: Upstream,
+    gate: Gate,
+    witness: Client,
+}
+
+impl House {
+    async fn new(toml: &str) -> Self {
+        let upstream = Upstream::json().await;
+        let gate = Gate::with(&upstream, toml).await;
+        let witness = Client::connect(&gate.url).await;
+        Self { upstream, gate, witness }
+    }
+
+    async fn raw(&self) -> raw::Raw {
+        raw::Raw::connect(self.gate.authority()).await
+    }
+
+    /// The process and the other session go on, and nothing was smuggled past taskgate.
+    async fn stands(&self) {
+        assert_eq!(self.witness.ask("ping", json!({})).await, json!({}));
+        assert!(!self.upstream.seen().iter().any(|seen| seen.text().contains("smuggled")));
+    }
+}
