@@ -222,6 +222,9 @@ impl House {
         let mut keepers = JoinSet::new();
         keepers.spawn(sweep(Arc::clone(&self.gate), self.session_idle));
         keepers.spawn(tick(Arc::clone(&self.gate)));
+        if self.gate.upstreams.iter().any(|upstream| upstream.server.reads_files()) {
+            keepers.spawn(refresh(Arc::clone(&self.gate)));
+        }
         keepers.spawn(write_audit(Arc::clone(&self.gate.observer)));
         keepers
     }
@@ -285,6 +288,21 @@ async fn write_audit(observer: Arc<Observer>) {
     }
 }
 
+/// How often files are read again that may have changed.
+const REFRESH: Duration = Duration::from_secs(2);
+
+/// Keeps what stands in files as it stands there.
+async fn refresh(gate: Arc<Gate>) {
+    loop {
+        tokio::time::sleep(REFRESH).await;
+        let gate = Arc::clone(&gate);
+        // Files may be slow.
+        let _ =
+            tokio::task::spawn_blocking(move || gate.upstreams.iter().for_each(|upstream| upstream.server.refresh()))
+                .await;
+    }
+}
+
 /// How often idle sessions are looked for at most.
 const SWEEP_AT_MOST_EVERY: Duration = Duration::from_millis(20);
 
@@ -305,14 +323,15 @@ fn url(listener: &TcpListener) -> String {
 }
 
 fn upstream(configured: config::Upstream, identity: &Identity, grace: Duration) -> Result<gate::Upstream, StartError> {
-    let config::Upstream { path, sse_path, target, transport, process, native, status_notifications, policy } =
+    let config::Upstream { path, sse_path, target, transport, process, forward, native, status_notifications, policy } =
         configured;
+    let forward_authorization = forward.authorization;
     let server = match target {
         Target::Url(uri) => {
-            let server = http::Server::new(uri, transport, identity.refused_tokens());
+            let server = http::Server::new(uri, transport, forward, identity.refused_tokens());
             Server::Http(Box::new(server.map_err(StartError::Upstream)?))
         }
         Target::Command { program, args } => Server::Stdio(stdio::Server::new(program, args, process, grace)),
     };
-    Ok(gate::Upstream { path, sse_path, server, native, status_notifications, policy })
+    Ok(gate::Upstream { path, sse_path, server, forward_authorization, native, status_notifications, policy })
 }

@@ -234,6 +234,9 @@ fn every_key_takes_effect() {
     assert_eq!(http.target, target_from_url("https://example.com").unwrap());
     assert_eq!((http.transport, stdio.transport), (Transport::StreamableHttp, Transport::Auto));
     assert_eq!((&*stdio.path, stdio.native), ("/files", Native::Replace));
+    let sent: Vec<_> = http.forward.headers.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
+    assert_eq!(sent, [("x-team", "search"), ("authorization", "taskgate")]);
+    assert!(!http.forward.authorization && stdio.forward.authorization);
     let args = vec![String::new(), "--flag".to_owned()];
     assert_eq!(stdio.target, Target::Command { program: "server".to_owned(), args });
     assert_eq!(http.process, Process::default());

@@ -6,6 +6,7 @@
 
 mod audit;
 mod auth;
+mod forward;
 mod mistakes;
 mod policy;
 mod process;
@@ -22,6 +23,7 @@ use std::path::Path;
 
 pub use audit::{Audit, AuditOwner, AuditTo};
 pub use auth::{Auth, Introspect, Jwt, KeySource, Protected, TokenRules};
+pub use forward::{Forward, header_value};
 pub use mistakes::{Mistake, Mistakes};
 pub use policy::Policy;
 pub use process::Process;
@@ -71,7 +73,7 @@ impl Config {
     /// The defaults, with one upstream at `/mcp`.
     #[must_use]
     pub fn for_upstream(target: Target) -> Self {
-        let upstream = Upstream::new(target, Native::Keep, Policy::default());
+        let upstream = Upstream::new(target, &Auth::None, Native::Keep, Policy::default());
         Self {
             server: Server::default(),
             auth: Auth::None,
@@ -111,7 +113,7 @@ pub fn parse(file_name: &str, text: &str, overrides: Overrides) -> Result<Config
     let audit = audit::read(root.table("audit"));
     let rate = rate::read(root.table("rate"));
     let tasks = tasks::read(root.table("tasks"));
-    let upstreams = upstream::read(&mut root, &tasks, overrides.target);
+    let upstreams = upstream::read(&mut root, &tasks, &auth, overrides.target);
     root.finish();
     report.into_result()?;
     let server = Server {

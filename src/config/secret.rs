@@ -1,6 +1,9 @@
 //! Values that must not be seen: where they stand, and that nothing prints them.
 
-use std::{env, fmt, fs, path::Path};
+use std::{
+    env, fmt, fs,
+    path::{Path, PathBuf},
+};
 
 use toml::de::DeValue;
 
@@ -9,13 +12,31 @@ const LONGEST_FILE: u64 = 64 << 10;
 
 /// A value that is not shown by `Debug` and never part of a mistake.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret {
+    value: String,
+    /// The file that it stands in, if it does.
+    file: Option<PathBuf>,
+}
 
 impl Secret {
     /// The value.
     #[must_use]
     pub fn expose(&self) -> &str {
-        &self.0
+        &self.value
+    }
+
+    /// The file that it stands in, if it does.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Reads it again, if it stands in a file; waits for the file system.
+    ///
+    /// # Errors
+    /// Says why it cannot be read.
+    pub fn again(&self) -> Option<Result<Self, String>> {
+        self.file.as_deref().map(in_file)
     }
 }
 
@@ -25,10 +46,9 @@ impl fmt::Debug for Secret {
     }
 }
 
-#[allow(dead_code, reason = "for the headers of upstreams")]
 /// A string, or where one is found: `{ env = "NAME" }` or `{ file = "path" }`.
 pub(super) fn literal_or_found(value: &DeValue<'_>) -> Result<Secret, String> {
-    let literal = value.as_str().map(|text| Ok(Secret(text.to_owned())));
+    let literal = value.as_str().map(|text| Ok(Secret { value: text.to_owned(), file: None }));
     let expected = || Err("expected a string, { env = \"NAME\" } or { file = \"path\" }".to_owned());
     literal.or_else(|| at_its_place(value)).unwrap_or_else(expected)
 }
@@ -45,17 +65,27 @@ fn at_its_place(value: &DeValue<'_>) -> Option<Result<Secret, String>> {
     let table = value.as_table().filter(|table| table.len() == 1)?;
     let (key, place) = table.iter().next()?;
     let place = place.get_ref().as_str()?;
-    let read = match &**key.get_ref() {
-        "env" => env::var(place).map_err(|error| match error {
-            env::VarError::NotPresent => format!("the environment variable {place:?} is not set"),
-            env::VarError::NotUnicode(_) => format!("the environment variable {place:?} is not UTF-8 text"),
-        }),
-        "file" => read(Path::new(place)).map_err(|error| format!("the file {place:?} cannot be used: {error}")),
-        _ => return None,
-    };
-    Some(read.and_then(|secret| {
-        if secret.is_empty() { Err(format!("what {place:?} holds is empty")) } else { Ok(Secret(secret)) }
-    }))
+    match &**key.get_ref() {
+        "env" => Some(in_variable(place)),
+        "file" => Some(in_file(Path::new(place))),
+        _ => None,
+    }
+}
+
+fn in_variable(name: &str) -> Result<Secret, String> {
+    let value = env::var(name).map_err(|error| match error {
+        env::VarError::NotPresent => format!("the environment variable {name:?} is not set"),
+        env::VarError::NotUnicode(_) => format!("the environment variable {name:?} is not UTF-8 text"),
+    })?;
+    if value.is_empty() { Err(format!("what {name:?} holds is empty")) } else { Ok(Secret { value, file: None }) }
+}
+
+fn in_file(path: &Path) -> Result<Secret, String> {
+    let value = read(path).map_err(|error| format!("the file \"{}\" cannot be used: {error}", path.display()))?;
+    if value.is_empty() {
+        return Err(format!("what \"{}\" holds is empty", path.display()));
+    }
+    Ok(Secret { value, file: Some(path.to_owned()) })
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -96,7 +126,7 @@ mod tests {
         assert_eq!(read(&format!("secret = {{ file = '{path}' }}")).as_deref(), Ok("from a file"));
         assert_eq!(read("secret = { env = \"CARGO_PKG_NAME\" }").as_deref(), Ok("taskgate"));
         assert_eq!(read("secret = \"literal\"").as_deref(), Ok("literal"));
-        assert_eq!(format!("{:?}", Secret("literal".to_owned())), "Secret");
+        assert_eq!(format!("{:?}", Secret { value: "literal".to_owned(), file: None }), "Secret");
     }
 
     #[test]

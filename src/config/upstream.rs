@@ -8,7 +8,7 @@ use http::uri::PathAndQuery;
 use super::reader::{Entry, Section};
 use super::tasks::{self, Defaults};
 use super::values::{flag, one_of, text, text_as};
-use super::{Native, Policy, Process, process};
+use super::{Auth, Forward, Native, Policy, Process, forward, process};
 
 const DEFAULT_PATH: &str = "/mcp";
 const TRANSPORTS: [(&str, Transport); 3] =
@@ -30,6 +30,8 @@ pub struct Upstream {
     pub transport: Transport,
     /// How the server's processes are started; means nothing for an HTTP server.
     pub process: Process,
+    /// What goes on to an HTTP server besides the messages; means nothing for a process.
+    pub forward: Forward,
     /// What happens to tasks that the server offers itself.
     pub native: Native,
     /// Whether clients are sent `notifications/tasks/status`.
@@ -64,14 +66,20 @@ pub enum Transport {
 }
 
 impl Upstream {
-    pub(super) fn new(target: Target, native: Native, policy: Policy) -> Self {
+    pub(super) fn new(target: Target, auth: &Auth, native: Native, policy: Policy) -> Self {
         let (path, transport, process) = (DEFAULT_PATH.to_owned(), Transport::Auto, Process::default());
-        Self { path, sse_path: None, target, transport, process, native, status_notifications: true, policy }
+        let forward = Forward::new(auth);
+        Self { path, sse_path: None, target, transport, process, forward, native, status_notifications: true, policy }
     }
 }
 
 /// Reads every block. `target` comes from the command line and is meant for the only one.
-pub(super) fn read(root: &mut Section<'_>, defaults: &Defaults, mut target: Option<Target>) -> Vec<Upstream> {
+pub(super) fn read(
+    root: &mut Section<'_>,
+    defaults: &Defaults,
+    auth: &Auth,
+    mut target: Option<Target>,
+) -> Vec<Upstream> {
     let mut blocks = Vec::new();
     if let Some(entry) = root.entry("upstream") {
         match entry.items("blocks headed [[upstream]]") {
@@ -84,7 +92,7 @@ pub(super) fn read(root: &mut Section<'_>, defaults: &Defaults, mut target: Opti
             root.missing("upstream", "missing; write an [[upstream]] block with a url or a command");
         }
         let policy = Policy::new(defaults.tool.clone(), Vec::new());
-        return target.map(|target| Upstream::new(target, defaults.native, policy)).into_iter().collect();
+        return target.map(|target| Upstream::new(target, auth, defaults.native, policy)).into_iter().collect();
     }
     if let Some(second) = blocks.get(1).filter(|_| target.is_some()) {
         second.fail("the server on the command line replaces the only [[upstream]], but the file has several");
@@ -93,14 +101,14 @@ pub(super) fn read(root: &mut Section<'_>, defaults: &Defaults, mut target: Opti
     let mut paths = HashMap::new();
     for (i, block) in blocks.into_iter().enumerate() {
         let Some(section) = block.section() else { continue };
-        upstreams.extend(read_block(section, defaults, target.take(), &mut paths, i));
+        upstreams.extend(read_block(section, (defaults, auth), target.take(), &mut paths, i));
     }
     upstreams
 }
 
 fn read_block(
     mut section: Section<'_>,
-    defaults: &Defaults,
+    (defaults, auth): (&Defaults, &Auth),
     replacement: Option<Target>,
     paths: &mut HashMap<String, usize>,
     index: usize,
@@ -112,6 +120,8 @@ fn read_block(
     let transport_entry = section.entry("transport");
     let http = command.is_none() && !matches!(replacement, Some(Target::Command { .. }));
     let process = process::read(&mut section, http && (url.is_some() || replacement.is_some()));
+    let stdio = matches!(replacement, Some(Target::Command { .. })) || (command.is_some() && url.is_none());
+    let forward = forward::read(&mut section, auth, stdio);
     let native = tasks::native(&mut section, defaults.native);
     let status_notifications = section.get("status_notifications", flag).unwrap_or(true);
     let tools = section.table("tools");
@@ -167,6 +177,7 @@ fn read_block(
         target,
         transport: transport?,
         process,
+        forward,
         native,
         status_notifications,
         policy,

@@ -2,11 +2,7 @@
 
 use http::HeaderMap;
 
-use super::{
-    Body, Gate, Response,
-    headers::{end_to_end, speaks_version},
-    refuse::Refusal,
-};
+use super::{Body, Gate, Response, headers::speaks_version, refuse::Refusal};
 use crate::identity::Principal;
 
 impl Gate {
@@ -18,7 +14,7 @@ impl Gate {
     ) -> Result<Response, Refusal> {
         speaks_version(&headers)?;
         let session = self.session(upstream, principal, &headers)?;
-        self.end(&session, end_to_end(headers), "client").await;
+        self.end(&session, self.onward(upstream, headers), "client").await;
         Ok(Response::new(Body::default()))
     }
 }

@@ -6,7 +6,7 @@ use http::HeaderMap;
 
 use super::{
     Gate, Response,
-    headers::{LAST_EVENT_ID, accepts_stream, end_to_end, speaks_version},
+    headers::{LAST_EVENT_ID, accepts_stream, speaks_version},
     refuse::Refusal,
     sse,
 };
@@ -37,13 +37,13 @@ impl Gate {
                 let connection = connection.map_err(|refusal| refusal.by(Arc::clone(&session.who)))?;
                 if !lost {
                     // The upstream may have refused its GET stream with the headers that the client had before.
-                    session.listen_upstream(end_to_end(headers));
+                    session.listen_upstream(self.onward(upstream, headers));
                 }
                 connection
             }
             None if session.is_lost() => return Err(Refusal::unknown_session()),
             None => {
-                session.listen_upstream(end_to_end(headers));
+                session.listen_upstream(self.onward(upstream, headers));
                 session.streams().listen(|| self.engine.listener(&session))
             }
         };

@@ -29,8 +29,11 @@ const OWN: [HeaderName; 18] = [
     header::ACCEPT,
 ];
 
-/// The end-to-end headers, for the upstream.
-pub(super) fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
+/// The end-to-end headers, for the upstream; with the client's `Authorization` only if it is for the upstream.
+pub(super) fn end_to_end(mut headers: HeaderMap, authorization: bool) -> HeaderMap {
+    if !authorization {
+        headers.remove(header::AUTHORIZATION);
+    }
     let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named: Vec<HeaderName> =
         named.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
@@ -119,8 +122,13 @@ mod tests {
         for name in ["x-hop", "authorization", "mcp-session-id", "x-custom", "te"] {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_static("v"));
         }
-        let mut left: Vec<_> = end_to_end(headers).keys().map(ToString::to_string).collect();
-        left.sort();
-        assert_eq!(left, ["authorization", "x-custom"]);
+        let left = |authorization| {
+            let headers = end_to_end(headers.clone(), authorization);
+            let mut left: Vec<_> = headers.keys().map(ToString::to_string).collect();
+            left.sort();
+            left
+        };
+        assert_eq!(left(true), ["authorization", "x-custom"]);
+        assert_eq!(left(false), ["x-custom"]);
     }
 }

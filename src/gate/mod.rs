@@ -34,7 +34,10 @@ pub use listener::{Limits, serve};
 pub use old_sse::Channels;
 pub use service::Endpoint;
 
-use self::{headers::SESSION_ID, refuse::Refusal};
+use self::{
+    headers::{SESSION_ID, end_to_end},
+    refuse::Refusal,
+};
 use crate::{
     config::{Native, Policy, Protected, SSE_MESSAGES},
     identity::{Hosts, Identity, Owner, Principal},
@@ -104,6 +107,8 @@ pub struct Upstream {
     pub sse_path: Option<String>,
     /// How to reach it.
     pub server: Server,
+    /// Whether the client's `Authorization` goes on to it.
+    pub forward_authorization: bool,
     /// What to do about tasks of its own.
     pub native: Native,
     /// Whether clients are told of changes of a task's state.
@@ -126,6 +131,11 @@ pub fn doors(upstreams: &[Upstream], protected: bool) -> HashMap<String, (usize,
 }
 
 impl Gate {
+    /// The headers of a request that go on to the upstream.
+    fn onward(&self, upstream: usize, headers: HeaderMap) -> HeaderMap {
+        end_to_end(headers, self.upstreams[upstream].forward_authorization)
+    }
+
     /// The session that a request names. A session of another principal, or behind another path, is as unknown as one
     /// that never was.
     fn session(

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::{
     Gate, Response,
     channel::Incoming,
-    headers::{accepts_stream, end_to_end, is_json},
+    headers::{accepts_stream, is_json},
     intake::Intake,
     refuse::Refusal,
     sse,
@@ -136,7 +136,7 @@ impl Gate {
         });
         let input = input.ok_or_else(Refusal::unknown_session)?;
         let message = intake.message(self.max_body, self.body_timeout).await?;
-        let incoming = Incoming { message: Ok(message), headers: end_to_end(headers) };
+        let incoming = Incoming { message: Ok(message), headers: self.onward(upstream, headers) };
         input.send_timeout(incoming, INPUT_TIMEOUT).await.map_err(|error| match error {
             SendTimeoutError::Timeout(_) => Refusal::busy(),
             SendTimeoutError::Closed(_) => Refusal::unknown_session(),

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use super::{
     Body, Gate, Response,
     answer::{Answer, Whole},
-    headers::{SESSION_ID, accepts_answers, end_to_end, is_json, speaks_version},
+    headers::{SESSION_ID, accepts_answers, is_json, speaks_version},
     intake::Intake,
     refuse::{Refusal, json},
     session::Accepted,
@@ -39,8 +39,8 @@ impl Gate {
         let initialize = message.kind() == Kind::Request && message.method() == Method::Initialize;
         if initialize && !headers.contains_key(SESSION_ID) {
             // Rare paths are boxed, so that every request's future stays small.
-            let opening =
-                Box::pin(self.open(upstream, principal.map(|principal| principal.name), &message, end_to_end(headers)));
+            let (principal, headers) = (principal.map(|principal| principal.name), self.onward(upstream, headers));
+            let opening = Box::pin(self.open(upstream, principal, &message, headers));
             return Ok(match opening.await {
                 Ok((session, answer)) => self.opened(&session, answer, &message),
                 Err(whole) => present_whole(whole),
@@ -48,7 +48,7 @@ impl Gate {
         }
         let session = self.session(upstream, principal.as_ref(), &headers);
         let session = session.map_err(|refusal| refusal.answering(message.id()))?;
-        let headers = end_to_end(headers);
+        let headers = self.onward(upstream, headers);
         match message.kind() {
             Kind::Request => {
                 let id: Box<str> = message.id().unwrap_or("null").into();

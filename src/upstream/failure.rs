@@ -14,6 +14,8 @@ pub enum Failure {
     Unreachable(String),
     /// The upstream answered with an HTTP error, which a plain call passes on as it is.
     Http(Box<HttpError>),
+    /// The upstream refuses taskgate's own credentials, or that there are none, with this status: 401 or 403.
+    Refused(StatusCode),
     /// The upstream refuses `initialize` by POST, and the older transport fails as well.
     NoTransport {
         /// How the POST was refused.
@@ -86,6 +88,11 @@ impl fmt::Display for Failure {
                 }
                 Ok(())
             }
+            Self::Refused(status) => write!(
+                f,
+                "the MCP server behind taskgate refuses taskgate itself with HTTP {status}; the client's Authorization \
+                 is not passed on, so its operator has to set the upstream's headers"
+            ),
             Self::NoTransport { post, get } => {
                 write!(f, "{post}; nor did a GET there open an HTTP+SSE stream of revision 2024-11-05: {get}")
             }

@@ -85,6 +85,23 @@ impl Server {
         }
     }
 
+    /// Whether anything that goes on with requests stands in files.
+    #[must_use]
+    pub fn reads_files(&self) -> bool {
+        match self {
+            Self::Http(server) => server.reads_files(),
+            Self::Stdio(_) => false,
+        }
+    }
+
+    /// Reads again what stands in files and goes on with requests; waits for the file system.
+    pub fn refresh(&self) {
+        match self {
+            Self::Http(server) => server.refresh(),
+            Self::Stdio(_) => {}
+        }
+    }
+
     /// How the last child process to end ended; `None` where none has.
     #[must_use]
     pub fn exit_status(&self) -> Option<ExitStatus> {

@@ -1,12 +1,12 @@
 //! Words of a stranger that would be something else if they were let out as they are: headers, events, log lines.
 
 use bytes::Bytes;
-use http::Method;
+use http::{HeaderValue, Method};
 use serde_json::{Value, json};
 
 use crate::{
     House, PING,
-    kit::{Answers, Binary, Client, Gate, Options, Upstream, events, soon},
+    kit::{Answers, Binary, Client, Event, Gate, Options, Upstream, events, soon},
     raw::{head, post},
 };
 
@@ -49,7 +49,7 @@ async fn ids_and_progress_tokens_do_not_break_the_framing_of_events() {
         let answer = soon(asked).await.unwrap();
         is_clean(answer.text());
         let events: Vec<Value> =
-            events(answer.text()).iter().filter(|event| !event.data.is_empty()).map(|event| event.json()).collect();
+            events(answer.text()).iter().filter(|event| !event.data.is_empty()).map(Event::json).collect();
         assert_eq!(events.len(), 2, "{events:?}");
         assert_eq!((&events[0]["params"]["progressToken"], &events[1]["id"]), (&json!(token), &json!(id)));
     }
@@ -117,7 +117,7 @@ async fn headers_of_a_client_go_upstream_as_they_are_or_not_at_all() {
     let head = head(&house.witness, &format!("{odd}content-length: {}\r\n", PING.len()));
     assert_eq!(raw.write(format!("{head}{PING}")).await.answer().await.status, 200);
     let seen = house.upstream.wait_for_message("ping").await;
-    let values: Vec<_> = seen.headers.get_all("x-odd").iter().map(|value| value.as_bytes()).collect();
+    let values: Vec<_> = seen.headers.get_all("x-odd").iter().map(HeaderValue::as_bytes).collect();
     assert_eq!(values, ["\u{e9}\tb".as_bytes(), b"%0d%0ainjected: 1"]);
     assert!(!seen.headers.contains_key("injected"));
     assert_ne!(seen.header("mcp-session-id"), house.witness.session());

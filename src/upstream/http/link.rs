@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, Server,
-    body::{http_error, is_stream, media_type, messages_in, next_chunk, read, rpc_error_in},
+    body::{is_stream, media_type, messages_in, next_chunk, read, rpc_error_in},
     reopen::{backed_off, pause, resumption},
     sse::SseLink,
 };
@@ -140,7 +140,7 @@ impl Link for HttpLink {
         self.0.server.closings.spawn(async move {
             let request = shared.request(Method::DELETE, headers, Bytes::new());
             // An upstream that does not take the DELETE ends its session by itself.
-            let _ = tokio::time::timeout(CLOSE_TIMEOUT, shared.server.client.request(request)).await;
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, shared.server.request(request)).await;
         });
     }
 }
@@ -386,7 +386,7 @@ impl Shared {
             self.inbound.exchanges.abandon_all(&Failure::SessionLost);
             return Failure::SessionLost;
         }
-        http_error(response).await
+        self.server.refusal(response).await
     }
 }
 

@@ -4,6 +4,7 @@
 mod auto;
 mod body;
 mod endpoint;
+mod forward;
 mod link;
 mod reopen;
 mod sse;
@@ -21,16 +22,16 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
+    client::legacy::{Client, ResponseFuture, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(super) use self::body::read;
-use self::{auto::AutoLink, link::HttpLink, sse::SseLink};
+use self::{auto::AutoLink, body::http_error, forward::Added, link::HttpLink, sse::SseLink};
 use super::{Failure, Inbound, Link};
 use crate::{
-    config::Transport,
+    config::{Forward, Transport},
     identity::RefusedTokens,
     net::{causes, tls_config},
 };
@@ -60,6 +61,8 @@ pub struct Server {
     client: Connection,
     /// Where the tokens are reported that the upstream refuses, if it is the judge of them.
     refused: Option<Arc<RefusedTokens>>,
+    /// What its requests get besides.
+    added: Arc<Added>,
     /// The ends of sessions that are under way.
     closings: TaskTracker,
 }
@@ -71,11 +74,16 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Prepares for connections to `uri` over `transport`; none is made yet.
+    /// Prepares for connections to `uri` over `transport`, on which `forward` goes on; none is made yet.
     ///
     /// # Errors
     /// A sentence, if TLS cannot be set up for an `https` address.
-    pub fn new(uri: Uri, transport: Transport, refused: Option<Arc<RefusedTokens>>) -> Result<Self, String> {
+    pub fn new(
+        uri: Uri,
+        transport: Transport,
+        forward: Forward,
+        refused: Option<Arc<RefusedTokens>>,
+    ) -> Result<Self, String> {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
@@ -88,7 +96,22 @@ impl Server {
             .pool_idle_timeout(POOL_IDLE)
             .pool_timer(TokioTimer::new())
             .build(HttpsConnector::from((connector, tls)));
-        Ok(Self { uri, transport, last_over_sse: Arc::default(), client, refused, closings: TaskTracker::new() })
+        let added = Arc::new(Added::new(forward));
+        Ok(Self { uri, transport, last_over_sse: Arc::default(), client, added, refused, closings: TaskTracker::new() })
+    }
+
+    pub(super) fn reads_files(&self) -> bool {
+        self.added.reads_files()
+    }
+
+    /// Reads again what stands in files and goes on with requests; waits for the file system.
+    pub(super) fn refresh(&self) {
+        self.added.refresh();
+    }
+
+    fn request(&self, mut request: Request<Full<Bytes>>) -> ResponseFuture {
+        self.added.put(request.headers_mut());
+        self.client.request(request)
     }
 
     /// Sends a request. Where there is no answer the request may have been read, and even acted upon, unless no
@@ -98,7 +121,7 @@ impl Server {
             let token = request.headers().get(header::AUTHORIZATION)?;
             Some((refused, token.clone()))
         });
-        let answered = self.client.request(request).await;
+        let answered = self.request(request).await;
         if let (Some((refused, token)), Ok(answer)) = (judged, &answered)
             && answer.status() == StatusCode::UNAUTHORIZED
         {
@@ -112,6 +135,16 @@ impl Server {
                 _ => Failure::Unreachable(format!("{}: {}", self.uri, causes(&error))),
             }
         })
+    }
+
+    /// The failure that an HTTP error status stands for. Who is refused where taskgate speaks for itself is not the client.
+    async fn refusal(&self, response: Response<Incoming>) -> Failure {
+        match http_error(response).await {
+            Failure::Http(error) if error.is_authorization() && !self.added.clients_own => {
+                Failure::Refused(error.status)
+            }
+            failure => failure,
+        }
     }
 
     /// Waits until every session that is being ended has ended.

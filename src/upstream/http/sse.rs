@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Server,
-    body::{MAX_ERROR_BODY, http_error, is_stream, media_type, messages_in, next_chunk, read},
+    body::{MAX_ERROR_BODY, is_stream, media_type, messages_in, next_chunk, read},
     endpoint::resolve,
     link::SEND_TIMEOUT,
 };
@@ -111,7 +111,7 @@ impl Shared {
         headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
         let response = self.server.ask(request(Method::POST, endpoint, headers, message)).await?;
         if !response.status().is_success() {
-            return Err(http_error(response).await);
+            return Err(self.server.refusal(response).await);
         }
         // It is no message, but a connection that was read to the end can be used again.
         let _ = read(Bytes::new(), response.into_body(), MAX_ERROR_BODY).await;
@@ -130,7 +130,7 @@ impl Shared {
             let request = request(Method::GET, self.server.uri.clone(), headers.clone(), Bytes::new());
             let response = self.server.ask(request).await?;
             if !response.status().is_success() {
-                return Err(http_error(response).await);
+                return Err(self.server.refusal(response).await);
             }
             let kind = media_type(response.headers());
             if !is_stream(kind) {

@@ -1,0 +1,116 @@
+//! The keys of `[[upstream]]` that say what goes on to an HTTP server besides the messages.
+
+use http::{
+    HeaderName, HeaderValue,
+    header::{self, AUTHORIZATION},
+};
+
+use super::reader::{Entry, Section};
+use super::secret::literal_or_found;
+use super::values::flag;
+use super::{Auth, Secret};
+
+/// Headers that the protocol, HTTP or taskgate itself sets.
+const REFUSED: [HeaderName; 19] = [
+    header::ACCEPT,
+    header::ACCEPT_ENCODING,
+    header::CONNECTION,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+    header::EXPECT,
+    header::HOST,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("last-event-id"),
+    HeaderName::from_static("mcp-protocol-version"),
+    HeaderName::from_static("mcp-session-id"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    HeaderName::from_static("proxy-connection"),
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// What goes on to an HTTP server besides the messages.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forward {
+    /// Whether the client's `Authorization` goes on.
+    pub authorization: bool,
+    /// Headers that every request gets, in the place of the client's; each value can be sent.
+    pub headers: Vec<(HeaderName, Secret)>,
+}
+
+impl Forward {
+    /// What holds where nothing is set: a token that was meant for taskgate goes no further (revision 2025-11-25,
+    /// "Authorization", "Access Token Privilege Restriction").
+    pub(super) fn new(auth: &Auth) -> Self {
+        let authorization = match auth {
+            Auth::None | Auth::Header { .. } | Auth::Bearer(_) => true,
+            Auth::Jwt(_) | Auth::Introspect(_) => false,
+        };
+        Self { authorization, headers: Vec::new() }
+    }
+}
+
+/// Reads them. `stdio` says that the server is a process, so that each of them is a mistake.
+pub(super) fn read(section: &mut Section<'_>, auth: &Auth, stdio: bool) -> Forward {
+    let (authorization, headers) = (section.entry("forward_authorization"), section.entry("headers"));
+    let mut forward = Forward::new(auth);
+    if stdio {
+        for entry in [authorization, headers].iter().flatten() {
+            entry.fail("set beside command; only a server with a url gets headers");
+        }
+        return forward;
+    }
+    forward.headers = headers.map(values).unwrap_or_default();
+    let replaced = forward.headers.iter().any(|(name, _)| *name == AUTHORIZATION);
+    if let Some(entry) = authorization {
+        forward.authorization = entry.convert(flag).unwrap_or(forward.authorization);
+        if forward.authorization && replaced {
+            entry.fail("true, but headers has an authorization that takes the place of the client's");
+        }
+    }
+    forward.authorization &= !replaced;
+    if matches!(auth, Auth::Bearer(_)) && !forward.authorization {
+        section.fail(
+            "auth.mode \"bearer\" has the server judge the tokens of clients, so their Authorization has to go on",
+        );
+    }
+    forward
+}
+
+fn values(entry: Entry<'_>) -> Vec<(HeaderName, Secret)> {
+    let Some(section) = entry.section() else { return Vec::new() };
+    let mut found: Vec<(HeaderName, Secret)> = Vec::new();
+    for (text, entry) in section.entries() {
+        let Ok(name) = text.parse::<HeaderName>() else {
+            entry.fail("not the name of a header");
+            continue;
+        };
+        if REFUSED.contains(&name) {
+            entry.fail("a header that taskgate sets itself");
+        }
+        if found.iter().any(|(other, _)| *other == name) {
+            entry.fail("there twice; the case of a header's name means nothing");
+        }
+        let value = entry.convert(|value| {
+            let secret = literal_or_found(value)?;
+            match header_value(&secret) {
+                Some(_) => Ok(secret),
+                None => Err("its value has characters that a header cannot have".to_owned()),
+            }
+        });
+        found.extend(value.map(|value| (name, value)));
+    }
+    found
+}
+
+/// The value as it is sent; `None` if it cannot be.
+#[must_use]
+pub fn header_value(secret: &Secret) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(secret.expose()).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
