@@ -41,8 +41,7 @@ const WRAPPED_GRACE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct App {
     house: House,
-    listener: TcpListener,
-    limits: gate::Limits,
+    listener: gate::Listener,
 }
 
 /// taskgate around one upstream for one client on stdin and stdout.
@@ -66,6 +65,8 @@ pub enum StartError {
     Listen(SocketAddr, std::io::Error),
     /// The audit log cannot be written.
     Audit(std::io::Error),
+    /// TLS towards clients cannot be set up.
+    Tls(String),
     /// An upstream cannot be set up.
     Upstream(String),
     /// What `[auth]` needs cannot be set up.
@@ -81,6 +82,7 @@ impl fmt::Display for StartError {
                 write!(f, "cannot listen on {address}: {error}; choose another address with --listen or --admin")
             }
             Self::Audit(error) => write!(f, "the file in audit.file cannot be written: {error}"),
+            Self::Tls(error) => write!(f, "server.tls cannot be used: {error}"),
             Self::Upstream(error) | Self::Identity(error) => f.write_str(error),
             Self::SeveralUpstreams(count) => {
                 write!(f, "stdio serves one upstream, but the configuration has {count}; leave one [[upstream]] block")
@@ -97,24 +99,26 @@ impl App {
     /// # Errors
     /// [`StartError`]
     pub async fn bind(config: Config) -> Result<Self, StartError> {
-        let listener = listen(config.server.listen).await?;
-        let address = listener.local_addr().unwrap_or(config.server.listen);
+        let tcp = listen(config.server.listen).await?;
+        let address = tcp.local_addr().unwrap_or(config.server.listen);
+        let tls = config.server.tls.clone().map(gate::Tls::new).transpose().map_err(StartError::Tls)?;
         let config::Server { max_connections, head_timeout, max_head, .. } = config.server;
         let limits = gate::Limits { max_connections, head_timeout, max_head };
-        Ok(Self { house: House::build(config, address, GRACE).await?, listener, limits })
+        let listener = gate::Listener { tcp, tls: tls.map(Arc::new), limits };
+        Ok(Self { house: House::build(config, address, GRACE).await?, listener })
     }
 
     /// The URLs of the endpoints, with the ports that were really opened.
     #[must_use]
     pub fn endpoints(&self) -> Vec<String> {
-        let base = url(&self.listener);
+        let base = url(self.house.gate.scheme, &self.listener.tcp);
         self.house.gate.upstreams.iter().map(|upstream| format!("{base}{}", upstream.path)).collect()
     }
 
     /// The URL of the admin port.
     #[must_use]
     pub fn admin(&self) -> Option<String> {
-        self.house.admin.as_ref().map(|(listener, _)| url(listener))
+        self.house.admin.as_ref().map(|(listener, _)| url("http", listener))
     }
 
     /// What kills every child process at once, for an end of the process that waits for nothing.
@@ -125,14 +129,14 @@ impl App {
     /// Serves until `stop` resolves and running tasks have ended, as long as they may take; then ends sessions and
     /// connections.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { mut house, listener, limits } = self;
-        let _keepers = house.keep();
+        let Self { mut house, listener } = self;
+        let _keepers = house.keep(listener.tls.clone());
         let stop = async {
             stop.await;
             house.ready.store(false, Ordering::Release);
             house.gate.drain(house.drain_timeout).await;
         };
-        gate::serve(Arc::clone(&house.gate), listener, limits, stop).await;
+        gate::serve(Arc::clone(&house.gate), listener, stop).await;
         // Those that have not ended in time.
         house.killer()();
         house.last_lines();
@@ -166,7 +170,7 @@ impl Wrapper {
         stop: impl Future<Output = ()>,
     ) -> (Option<ExitStatus>, bool) {
         let Self(mut house) = self;
-        let _keepers = house.keep();
+        let _keepers = house.keep(None);
         let served = house.gate.stdio(0, input, output, stop).await;
         let status = house.gate.upstreams[0].server.exit_status();
         house.killer()();
@@ -195,6 +199,7 @@ impl House {
         let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
         let server = config.server;
         let gate = Gate {
+            scheme: if server.tls.is_some() { "https" } else { "http" },
             hosts: Hosts::new(address, server.allowed_hosts, server.allowed_origins),
             identity,
             sessions: Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer)),
@@ -215,15 +220,15 @@ impl House {
     }
 
     /// Starts what runs beside the clients: the admin port, and the keepers, which end when they are dropped.
-    fn keep(&mut self) -> JoinSet<()> {
+    fn keep(&mut self, tls: Option<Arc<gate::Tls>>) -> JoinSet<()> {
         if let Some((listener, admin)) = self.admin.take() {
             tokio::spawn(admin.serve(listener));
         }
         let mut keepers = JoinSet::new();
         keepers.spawn(sweep(Arc::clone(&self.gate), self.session_idle));
         keepers.spawn(tick(Arc::clone(&self.gate)));
-        if self.gate.upstreams.iter().any(|upstream| upstream.server.reads_files()) {
-            keepers.spawn(refresh(Arc::clone(&self.gate)));
+        if tls.is_some() || self.gate.upstreams.iter().any(|upstream| upstream.server.reads_files()) {
+            keepers.spawn(refresh(Arc::clone(&self.gate), tls));
         }
         keepers.spawn(write_audit(Arc::clone(&self.gate.observer)));
         keepers
@@ -292,14 +297,18 @@ async fn write_audit(observer: Arc<Observer>) {
 const REFRESH: Duration = Duration::from_secs(2);
 
 /// Keeps what stands in files as it stands there.
-async fn refresh(gate: Arc<Gate>) {
+async fn refresh(gate: Arc<Gate>, tls: Option<Arc<gate::Tls>>) {
     loop {
         tokio::time::sleep(REFRESH).await;
-        let gate = Arc::clone(&gate);
+        let (gate, tls) = (Arc::clone(&gate), tls.clone());
         // Files may be slow.
-        let _ =
-            tokio::task::spawn_blocking(move || gate.upstreams.iter().for_each(|upstream| upstream.server.refresh()))
-                .await;
+        let reading = tokio::task::spawn_blocking(move || {
+            gate.upstreams.iter().for_each(|upstream| upstream.server.refresh());
+            if let Some(tls) = tls {
+                tls.refresh();
+            }
+        });
+        let _ = reading.await;
     }
 }
 
@@ -318,8 +327,8 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).await.map_err(|error| StartError::Listen(address, error))
 }
 
-fn url(listener: &TcpListener) -> String {
-    listener.local_addr().map_or_else(|error| error.to_string(), |address| format!("http://{address}"))
+fn url(scheme: &str, listener: &TcpListener) -> String {
+    listener.local_addr().map_or_else(|error| error.to_string(), |address| format!("{scheme}://{address}"))
 }
 
 fn upstream(configured: config::Upstream, identity: &Identity, grace: Duration) -> Result<gate::Upstream, StartError> {

@@ -47,7 +47,7 @@ impl Forward {
     /// "Authorization", "Access Token Privilege Restriction").
     pub(super) fn new(auth: &Auth) -> Self {
         let authorization = match auth {
-            Auth::None | Auth::Header { .. } | Auth::Bearer(_) => true,
+            Auth::None | Auth::Header { .. } | Auth::Bearer(_) | Auth::Mtls => true,
             Auth::Jwt(_) | Auth::Introspect(_) => false,
         };
         Self { authorization, headers: Vec::new() }

@@ -15,6 +15,7 @@ mod reader;
 mod secret;
 mod server;
 mod tasks;
+mod tls;
 mod upstream;
 mod values;
 
@@ -31,6 +32,7 @@ pub use rate::{Rate, Rates};
 pub use secret::Secret;
 pub use server::{Server, allowed_host, allowed_origin};
 pub use tasks::{Native, Support, Tasks, Tool};
+pub use tls::Tls;
 pub use upstream::{SSE_MESSAGES, Target, Transport, Upstream, target_from_url};
 
 use mistakes::Report;
@@ -109,7 +111,8 @@ pub fn parse(file_name: &str, text: &str, overrides: Overrides) -> Result<Config
     let report = Report::new(file_name, text, &syntax);
     let mut root = Section::root(&report, tree.get_ref());
     let server = server::read(root.table("server"));
-    let auth = auth::read(root.table("auth"));
+    let certificates = server.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+    let auth = auth::read(root.table("auth"), certificates);
     let audit = audit::read(root.table("audit"));
     let rate = rate::read(root.table("rate"));
     let tasks = tasks::read(root.table("tasks"));

@@ -6,8 +6,9 @@ use std::time::Duration;
 use http::uri::Authority;
 use toml::de::DeValue;
 
-use super::reader::Section;
+use super::reader::{Entry, Section};
 use super::values::{address, count, duration, size, text_as};
+use super::{Tls, tls};
 
 /// Any request with a session and a token takes a good part of this.
 const LEAST_HEAD: usize = 1 << 10;
@@ -25,6 +26,8 @@ pub struct Server {
     pub allowed_hosts: Vec<String>,
     /// `Origin` values accepted besides same-host ones, as browsers write them: lower case, without a default port.
     pub allowed_origins: Vec<String>,
+    /// TLS towards clients; without it they are served in plain text.
+    pub tls: Option<Tls>,
     /// Most connections of clients at once.
     pub max_connections: usize,
     /// How long the head of a request may take to arrive; the first one from the connection's beginning on.
@@ -58,6 +61,7 @@ impl Default for Server {
             admin: None,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            tls: None,
             max_connections: 20_000,
             head_timeout: Duration::from_secs(10),
             max_head: 64 << 10,
@@ -81,6 +85,7 @@ pub(super) fn read(mut section: Section<'_>) -> Server {
         admin: section.get("admin", address),
         allowed_hosts: section.list("allowed_hosts", text_as(allowed_host)).unwrap_or_default(),
         allowed_origins: section.list("allowed_origins", text_as(allowed_origin)).unwrap_or_default(),
+        tls: section.entry("tls").and_then(Entry::section).and_then(tls::read),
         max_connections: section.get("max_connections", count(1)).unwrap_or(default.max_connections),
         head_timeout: section.get("head_timeout", duration).unwrap_or(default.head_timeout),
         max_head: section.get("max_head", head).unwrap_or(default.max_head),

@@ -21,6 +21,7 @@ use super::{
     connections::{Connections, Served},
     inline::Inline,
     origin::CheckOriginLayer,
+    tls::Tls,
     turned_away::TurnedAway,
     watched::{Counted, Watched},
 };
@@ -46,8 +47,20 @@ pub struct Limits {
     pub max_head: usize,
 }
 
+/// Where clients connect.
+#[derive(Debug)]
+pub struct Listener {
+    /// The open port.
+    pub tcp: TcpListener,
+    /// How their connections begin, if not in plain text.
+    pub tls: Option<Arc<Tls>>,
+    /// What holds for their connections.
+    pub limits: Limits,
+}
+
 /// Serves the endpoint on `listener` until `stop` resolves and the connections have ended.
-pub async fn serve(gate: Arc<Gate>, listener: TcpListener, limits: Limits, stop: impl Future<Output = ()>) {
+pub async fn serve(gate: Arc<Gate>, listener: Listener, stop: impl Future<Output = ()>) {
+    let Listener { tcp, tls, limits } = listener;
     let layers = Arc::new(CheckOriginLayer::new(Arc::clone(&gate)));
     let away = TurnedAway::new(limits.max_connections, Arc::clone(&gate.observer));
     let connections = Connections::new(limits);
@@ -57,7 +70,7 @@ pub async fn serve(gate: Arc<Gate>, listener: TcpListener, limits: Limits, stop:
     let mut stop = std::pin::pin!(stop);
     loop {
         let (stream, peer) = tokio::select! {
-            accepted = accept(&listener, || connections.make_room()) => accepted,
+            accepted = accept(&tcp, || connections.make_room()) => accepted,
             _ = sweeps.tick() => {
                 connections.sweep();
                 continue;
@@ -66,15 +79,19 @@ pub async fn serve(gate: Arc<Gate>, listener: TcpListener, limits: Limits, stop:
         };
         let opened = connections.open(stream, |served, stream| {
             let connection = Arc::clone(&served.connection);
-            let endpoint = Endpoint { gate: Arc::clone(&gate), peer: peer.ip(), connection };
-            let serving = connect(endpoint, Arc::clone(&layers), graceful.watcher(), served, stream);
-            tokio::spawn(serving).abort_handle()
+            let endpoint = Endpoint { gate: Arc::clone(&gate), peer: peer.ip(), certificate: None, connection };
+            let (layers, watcher) = (Arc::clone(&layers), graceful.watcher());
+            let serving = match &tls {
+                None => tokio::spawn(connect(endpoint, layers, watcher, served, stream)),
+                Some(tls) => tokio::spawn(connect_tls(Arc::clone(tls), endpoint, layers, watcher, served, stream)),
+            };
+            serving.abort_handle()
         });
         if let Err(stream) = opened {
-            away.tell(stream);
+            away.tell(stream, tls.is_none());
         }
     }
-    drop(listener);
+    drop(tcp);
     // Streams end with their sessions, so that connections can.
     gate.end_all().await;
     connections.close_unused();
@@ -113,6 +130,30 @@ async fn connect(
     let Ok((http1, begun)) = version(&mut stream).await else { return };
     let io = Watched::new(stream, begun, Arc::clone(&served.connection));
     if let Err(error) = http(endpoint, &layers, watcher, &served, io, http1).await {
+        tracing::debug!(error = ?error, "a connection broke");
+    }
+}
+
+/// The same over TLS. The time for the handshake is that for the first head.
+async fn connect_tls(
+    tls: Arc<Tls>,
+    mut endpoint: Endpoint,
+    layers: Arc<CheckOriginLayer>,
+    watcher: Watcher,
+    served: Served,
+    stream: TcpStream,
+) {
+    let _ = stream.set_nodelay(true);
+    let accepted = match tls.accept(stream).await {
+        Ok(accepted) => accepted,
+        Err(error) => {
+            tracing::debug!(error = ?error, "a TLS handshake failed");
+            return;
+        }
+    };
+    endpoint.certificate = accepted.certificate;
+    let io = Watched::new(accepted.stream, b"", Arc::clone(&served.connection));
+    if let Err(error) = http(endpoint, &layers, watcher, &served, io, accepted.http1).await {
         tracing::debug!(error = ?error, "a connection broke");
     }
 }

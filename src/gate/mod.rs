@@ -22,6 +22,7 @@ mod session;
 mod sse;
 mod stdio;
 mod stop;
+mod tls;
 mod turned_away;
 mod watched;
 
@@ -30,9 +31,10 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use http::HeaderMap;
 
 pub use body::Body;
-pub use listener::{Limits, serve};
+pub use listener::{Limits, Listener, serve};
 pub use old_sse::Channels;
 pub use service::Endpoint;
+pub use tls::Tls;
 
 use self::{
     headers::{SESSION_ID, end_to_end},
@@ -57,6 +59,8 @@ pub type Response = http::Response<Body>;
 pub struct Gate {
     /// Which Host and Origin headers are accepted.
     pub hosts: Hosts,
+    /// What the URLs of the endpoints begin with: `http` or `https`.
+    pub scheme: &'static str,
     /// Who is asking.
     pub identity: Identity,
     /// What clients are told about whose tokens are accepted.

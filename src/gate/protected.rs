@@ -49,7 +49,11 @@ impl Gate {
             Denied::NoToken | Denied::SeveralTokens | Denied::BadToken(_) | Denied::Scope => {
                 HeaderValue::try_from(self.challenge(denied, uri, headers)).ok()
             }
-            Denied::Peer(_) | Denied::NoHeader(_) | Denied::Unavailable { .. } => None,
+            Denied::Peer(_)
+            | Denied::NoHeader(_)
+            | Denied::NoName
+            | Denied::ExpiredCertificate
+            | Denied::Unavailable { .. } => None,
         };
         Refusal::denied(denied, challenge)
     }
@@ -87,7 +91,7 @@ impl Gate {
         configured.or_else(|| {
             let named = || headers.get(header::HOST)?.to_str().ok()?.parse::<Authority>().ok();
             let host = uri.authority().cloned().or_else(named)?;
-            Some(format!("http://{host}"))
+            Some(format!("{}://{host}", self.scheme))
         })
     }
 

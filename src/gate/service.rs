@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use tower::Service;
 
 use super::{Door, Gate, Response, Upstream, connections::Connection, intake::Intake, refuse::Refusal};
-use crate::identity::{Caller, Identified, Principal};
+use crate::identity::{Caller, Certificate, Identified, Principal};
 
 type Answered = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
@@ -25,6 +25,8 @@ pub struct Endpoint {
     pub gate: Arc<Gate>,
     /// The other end of the connection.
     pub peer: IpAddr,
+    /// What the client's certificate says, if it has one.
+    pub certificate: Option<Arc<Certificate>>,
     /// The connection.
     pub(super) connection: Arc<Connection>,
 }
@@ -47,7 +49,11 @@ impl Service<Request<Incoming>> for Endpoint {
         let identified = match door {
             // Who looks for the issuer has no token yet.
             Door::Metadata => Identified::Known(None),
-            _ => gate.identity.identify(&Caller { peer: self.peer, headers: request.headers() }),
+            _ => gate.identity.identify(&Caller {
+                peer: self.peer,
+                certificate: self.certificate.as_deref(),
+                headers: request.headers(),
+            }),
         };
         match identified {
             Identified::Known(principal) => self.serve(upstream, door, principal, request),

@@ -31,10 +31,10 @@ impl TurnedAway {
         Self { max_connections, observer, turns: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
-    /// Answers 503, whatever is asked, in the background.
-    pub(super) fn tell(&self, mut stream: TcpStream) {
+    /// Answers 503, whatever is asked, in the background; without a handshake only a `plain` one can be told.
+    pub(super) fn tell(&self, mut stream: TcpStream, plain: bool) {
         let body = Refusal::too_many_connections(self.max_connections).into_document(&self.observer);
-        let Ok(turn) = Arc::clone(&self.turns).try_acquire_owned() else { return };
+        let Some(turn) = Arc::clone(&self.turns).try_acquire_owned().ok().filter(|_| plain) else { return };
         let head = format!(
             "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
              retry-after: 1\r\nconnection: close\r\n\r\n",

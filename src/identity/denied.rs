@@ -9,6 +9,10 @@ pub enum Denied {
     Peer(IpAddr),
     /// The trusted peer did not set the header, or not to a text.
     NoHeader(String),
+    /// The client's certificate has no name that could be the principal.
+    NoName,
+    /// The client's certificate has ended since the connection began.
+    ExpiredCertificate,
     /// There is no bearer token.
     NoToken,
     /// There are several `Authorization` headers.
@@ -34,7 +38,12 @@ impl Denied {
             Self::SeveralTokens => Some("invalid_request"),
             Self::BadToken(_) => Some("invalid_token"),
             Self::Scope => Some("insufficient_scope"),
-            Self::Peer(_) | Self::NoHeader(_) | Self::NoToken | Self::Unavailable { .. } => None,
+            Self::Peer(_)
+            | Self::NoHeader(_)
+            | Self::NoName
+            | Self::ExpiredCertificate
+            | Self::NoToken
+            | Self::Unavailable { .. } => None,
         }
     }
 }
@@ -46,6 +55,10 @@ impl fmt::Display for Denied {
                 write!(f, "requests are only taken from the gateways in auth.trusted_peers, not from {peer}")
             }
             Self::NoHeader(name) => write!(f, "the gateway must set the header {name} exactly once, to the principal"),
+            Self::NoName => f.write_str(
+                "the client's certificate has no URI, DNS name or email address as subject alternative name",
+            ),
+            Self::ExpiredCertificate => f.write_str("the client's certificate has expired"),
             Self::NoToken => f.write_str("a bearer token is needed in the Authorization header"),
             Self::SeveralTokens => f.write_str("there is more than one Authorization header"),
             Self::BadToken(why) | Self::Unavailable { why, .. } => f.write_str(why),

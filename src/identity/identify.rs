@@ -5,7 +5,10 @@ use std::{future::Future, net::IpAddr, pin::Pin, sync::Arc};
 use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
-use super::{Denied, Pass, Principal, RefusedTokens, introspect::Introspect, jwt::Jwt, token::Token, trusted};
+use super::{
+    Certificate, Denied, Pass, Principal, RefusedTokens, certificate, introspect::Introspect, jwt::Jwt, token::Token,
+    trusted,
+};
 use crate::{config::Auth, observe::Observer};
 
 /// Finds out who sends a request.
@@ -19,6 +22,7 @@ enum Mode {
     Jwt(Jwt),
     Introspect(Introspect),
     Bearer(Arc<RefusedTokens>),
+    Mtls,
 }
 
 /// What tells who sends a request.
@@ -26,6 +30,8 @@ enum Mode {
 pub struct Caller<'a> {
     /// The other end of the connection.
     pub peer: IpAddr,
+    /// What its certificate says, if it has one.
+    pub certificate: Option<&'a Certificate>,
     /// The headers of the request.
     pub headers: &'a HeaderMap,
 }
@@ -51,6 +57,7 @@ impl Identity {
             Auth::Header { name, trusted_peers } => Mode::Header { name, trusted_peers },
             Auth::Jwt(config) => Mode::Jwt(Jwt::start(*config, Arc::clone(observer))?),
             Auth::Introspect(config) => Mode::Introspect(Introspect::new(*config, Arc::clone(observer))?),
+            Auth::Mtls => Mode::Mtls,
             Auth::Bearer(_) => Mode::Bearer(RefusedTokens::new()?),
         }))
     }
@@ -61,6 +68,10 @@ impl Identity {
             Mode::None => Identified::Known(None),
             Mode::Header { name, trusted_peers } => match trusted::principal(caller, name, trusted_peers) {
                 Ok(name) => Identified::Known(Some(Principal { name, pass: Pass::Lasting })),
+                Err(denied) => Identified::Denied(denied),
+            },
+            Mode::Mtls => match certificate::principal(caller.certificate) {
+                Ok(principal) => Identified::Known(Some(principal)),
                 Err(denied) => Identified::Denied(denied),
             },
             Mode::Jwt(jwt) => by_token(caller, |token| jwt.identify(token)),

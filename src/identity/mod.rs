@@ -1,6 +1,7 @@
 //! Who is asking: the owner of tasks, found by a trusted header or a token, and the checks of Host and Origin.
 
 mod bearer;
+mod certificate;
 mod claims;
 mod denied;
 mod identify;
@@ -15,6 +16,7 @@ mod token;
 mod trusted;
 
 pub use bearer::RefusedTokens;
+pub use certificate::Certificate;
 pub use denied::Denied;
 pub use identify::{Caller, Identified, Identity};
 pub use origin::{Hosts, Refused};

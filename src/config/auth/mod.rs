@@ -31,6 +31,8 @@ pub enum Auth {
     Introspect(Box<Introspect>),
     /// Tokens that the upstream judges.
     Bearer(Protected),
+    /// Certificates of clients.
+    Mtls,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -40,14 +42,16 @@ enum Mode {
     Jwt,
     Introspect,
     Bearer,
+    Mtls,
 }
 
-const MODES: [(&str, Mode); 5] = [
+const MODES: [(&str, Mode); 6] = [
     ("none", Mode::None),
     ("header", Mode::Header),
     ("jwt", Mode::Jwt),
     ("introspect", Mode::Introspect),
     ("bearer", Mode::Bearer),
+    ("mtls", Mode::Mtls),
 ];
 
 /// The other keys, and the modes that use them.
@@ -73,7 +77,7 @@ impl Auth {
     #[must_use]
     pub fn protected(&self) -> Option<Protected> {
         match self {
-            Self::None | Self::Header { .. } => None,
+            Self::None | Self::Header { .. } | Self::Mtls => None,
             Self::Jwt(jwt) => Some(jwt.protected.clone()),
             Self::Introspect(introspect) => Some(introspect.protected.clone()),
             // Without them only the upstream knows where its tokens come from.
@@ -82,8 +86,13 @@ impl Auth {
     }
 }
 
-pub(super) fn read(mut section: Section<'_>) -> Auth {
-    let mode = section.entry("mode").map_or(Some(Mode::None), |entry| entry.convert(one_of(&MODES)));
+/// Reads it. `certificates` says that every client needs one.
+pub(super) fn read(mut section: Section<'_>, certificates: bool) -> Auth {
+    let mode_entry = section.entry("mode");
+    let mode = mode_entry.as_ref().map_or(Some(Mode::None), |entry| entry.convert(one_of(&MODES)));
+    if let (Some(Mode::Mtls), Some(entry), false) = (mode, mode_entry, certificates) {
+        entry.fail("\"mtls\" needs server.tls with a client_ca, or nobody has a certificate");
+    }
     for (key, modes) in USES {
         if let (Some(entry), Some(mode)) = (section.entry(key), mode)
             && !modes.contains(&mode)
@@ -97,6 +106,7 @@ pub(super) fn read(mut section: Section<'_>) -> Auth {
         Some(Mode::Header) => header::read(&mut section),
         Some(Mode::Jwt) => tokens::jwt(&mut section).map(|jwt| Auth::Jwt(Box::new(jwt))),
         Some(Mode::Introspect) => tokens::introspect(&mut section).map(|asks| Auth::Introspect(Box::new(asks))),
+        Some(Mode::Mtls) => Some(Auth::Mtls),
         Some(Mode::Bearer) => Some(Auth::Bearer(protected::read(&mut section, Vec::new(), Vec::new()))),
     };
     section.finish();

@@ -1,0 +1,104 @@
+//! The `[server.tls]` section, and what its files make of a connection.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+
+use super::reader::Section;
+use super::values::text;
+
+/// The `[server.tls]` section: the files that TLS towards clients is made of, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// taskgate's certificate, and those between it and its authority.
+    pub cert: PathBuf,
+    /// The private key of the certificate.
+    pub key: PathBuf,
+    /// The authorities of clients. With them every client needs a certificate.
+    pub client_ca: Option<PathBuf>,
+}
+
+impl Tls {
+    /// TLS 1.2 and later, with HTTP/2 and HTTP/1.1 to choose from; waits for the file system.
+    ///
+    /// # Errors
+    /// Says which file cannot be used, and why.
+    pub fn load(&self) -> Result<ServerConfig, String> {
+        let named = |path: &Path, why| format!("{}: {why}", path.display());
+        let chain = chain(&self.cert).map_err(|why| named(&self.cert, why))?;
+        let key = key(&self.key).map_err(|why| named(&self.key, why))?;
+        let provider = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let roots = authorities(path).map_err(|why| named(path, why))?;
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+                builder.with_client_cert_verifier(verifier.map_err(|error| named(path, error.to_string()))?)
+            }
+        };
+        let config = builder.with_single_cert(chain, key);
+        let mut config = config.map_err(|error| format!("cert and key cannot be used together: {error}"))?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+
+    /// The files.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()].into_iter().flatten().map(PathBuf::as_path)
+    }
+}
+
+pub(super) fn read(mut section: Section<'_>) -> Option<Tls> {
+    let (cert, key_entry) = (section.entry("cert"), section.entry("key"));
+    for (entry, name) in [(&cert, "cert"), (&key_entry, "key")] {
+        if entry.is_none() {
+            section.missing(name, format!("missing; TLS needs the {name} as a file in PEM"));
+        }
+    }
+    let client_ca = section.entry("client_ca").map(|entry| entry.convert(|value| usable(text(value)?, authorities)));
+    let cert = cert.and_then(|entry| entry.convert(|value| usable(text(value)?, chain)));
+    let key_file = key_entry.as_ref().and_then(|entry| entry.convert(|value| usable(text(value)?, key)));
+    section.finish();
+    let client_ca = client_ca.map_or(Some(None), |path| path.map(Some))?;
+    let tls = Tls { cert: cert?, key: key_file?, client_ca };
+    if let (Err(why), Some(entry)) = (tls.load(), key_entry) {
+        entry.fail(why);
+    }
+    Some(tls)
+}
+
+/// The path of a file that `read` can make something of.
+fn usable<T>(path: String, read: impl FnOnce(&Path) -> Result<T, String>) -> Result<PathBuf, String> {
+    let path = PathBuf::from(path);
+    match read(&path) {
+        Ok(_) => Ok(path),
+        Err(why) => Err(format!("the file \"{}\" cannot be used: {why}", path.display())),
+    }
+}
+
+fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let pem = fs::read(path).map_err(|error| error.to_string())?;
+    let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
+    let chain = chain.map_err(|error| format!("no certificates in PEM: {error}"))?;
+    if chain.is_empty() { Err("no certificate in it".to_owned()) } else { Ok(chain) }
+}
+
+fn key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    let pem = fs::read(path).map_err(|error| error.to_string())?;
+    PrivateKeyDer::from_pem_slice(&pem).map_err(|error| format!("no private key in PEM: {error}"))
+}
+
+fn authorities(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in chain(path)? {
+        roots.add(certificate).map_err(|error| format!("a certificate of no authority: {error}"))?;
+    }
+    Ok(roots)
+}

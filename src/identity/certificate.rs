@@ -1,0 +1,99 @@
+//! The principal in a client's certificate.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use x509_parser::{extensions::GeneralName, parse_x509_certificate};
+
+use super::{Denied, Pass, Principal};
+
+/// What a verified certificate says about its client.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    /// The subject alternative name; `None` if there is none that names a client.
+    name: Option<Arc<str>>,
+    /// The end of its validity.
+    ends: SystemTime,
+}
+
+impl Certificate {
+    /// Reads a certificate in DER whose signature has been verified; `None` if it cannot be read.
+    #[must_use]
+    pub fn read(der: &[u8]) -> Option<Self> {
+        let (_, certificate) = parse_x509_certificate(der).ok()?;
+        let ends = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or_default();
+        let names = certificate.subject_alternative_name().ok()?;
+        let names = names.map_or(&[][..], |extension| &extension.value.general_names);
+        // Of several names the kind decides, then the order.
+        let name =
+            [uri, dns, email].iter().find_map(|kind| names.iter().find_map(kind)).filter(|name| !name.is_empty());
+        Some(Self { name: name.map(Arc::from), ends: SystemTime::UNIX_EPOCH + Duration::from_secs(ends) })
+    }
+}
+
+fn uri<'a>(name: &GeneralName<'a>) -> Option<&'a str> {
+    if let GeneralName::URI(uri) = name { Some(uri) } else { None }
+}
+
+fn dns<'a>(name: &GeneralName<'a>) -> Option<&'a str> {
+    if let GeneralName::DNSName(dns) = name { Some(dns) } else { None }
+}
+
+fn email<'a>(name: &GeneralName<'a>) -> Option<&'a str> {
+    if let GeneralName::RFC822Name(email) = name { Some(email) } else { None }
+}
+
+/// The principal in a certificate. A renewed certificate with the same name is the same principal.
+pub(super) fn principal(certificate: Option<&Certificate>) -> Result<Principal, Denied> {
+    let certificate = certificate.ok_or(Denied::NoName)?;
+    let pass = Pass::Until(certificate.ends);
+    if !pass.is_live() {
+        return Err(Denied::ExpiredCertificate);
+    }
+    let name = certificate.name.clone().ok_or(Denied::NoName)?;
+    Ok(Principal { name, pass })
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair, SanType, date_time_ymd};
+
+    use super::*;
+
+    fn read(names: &[SanType], ends: i32) -> Certificate {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = names.to_vec();
+        params.not_after = date_time_ymd(ends, 1, 1);
+        let key = KeyPair::generate().expect("a key");
+        Certificate::read(params.self_signed(&key).expect("a certificate").der()).expect("it can be read")
+    }
+
+    fn name(names: &[SanType]) -> Result<String, Denied> {
+        principal(Some(&read(names, 4000))).map(|principal| principal.name.to_string())
+    }
+
+    #[test]
+    fn the_first_uri_is_the_principal_else_the_first_dns_name_else_the_first_email_address() {
+        let text = |text: &str| text.try_into().expect("ASCII");
+        let [uri, other] = ["spiffe://a/ann", "spiffe://a/other"].map(|name| SanType::URI(text(name)));
+        let dns = SanType::DnsName(text("ann.example"));
+        let email = SanType::Rfc822Name(text("ann@example"));
+        let address = SanType::IpAddress([127, 0, 0, 1].into());
+        assert_eq!(name(&[address.clone(), email.clone(), dns.clone(), uri, other]).as_deref(), Ok("spiffe://a/ann"));
+        assert_eq!(name(&[email.clone(), dns]).as_deref(), Ok("ann.example"));
+        assert_eq!(name(&[address.clone(), email]).as_deref(), Ok("ann@example"));
+        assert_eq!(name(&[address]), Err(Denied::NoName));
+        assert_eq!(name(&[]), Err(Denied::NoName));
+    }
+
+    #[test]
+    fn who_has_no_certificate_or_one_that_has_ended_is_nobody() {
+        assert_eq!(principal(None).map(|principal| principal.name), Err(Denied::NoName));
+        let names = [SanType::DnsName("ann.example".try_into().expect("ASCII"))];
+        let ended = principal(Some(&read(&names, 2020)));
+        assert_eq!(ended.map(|principal| principal.name), Err(Denied::ExpiredCertificate));
+        assert!(Certificate::read(b"nonsense").is_none());
+    }
+}
