@@ -84,6 +84,20 @@ async fn a_token_that_is_not_for_the_server_is_on_no_request() {
     }
 }
 
+#[test]
+fn a_token_that_taskgate_checks_is_not_for_the_server_unless_the_operator_says_so() {
+    let jwt = "mode = \"jwt\"\nissuer = \"https://a.example\"\naudience = [\"b\"]\njwks = \"https://a.example/keys\"";
+    let introspect = "mode = \"introspect\"\nissuer = \"https://a.example\"\nclient_id = \"c\"\n\
+                      introspection_endpoint = \"https://a.example/i\"\nclient_secret = { env = \"CARGO_PKG_NAME\" }";
+    for (auth, by_default) in [("", true), ("mode = \"bearer\"", true), (jwt, false), (introspect, false)] {
+        for (key, forwarded) in [("", by_default), ("forward_authorization = true", true)] {
+            let text = format!("[auth]\n{auth}\n[[upstream]]\nurl = \"http://127.0.0.1:9/mcp\"\n{key}\n");
+            let config = taskgate::config::parse("config.toml", &text, taskgate::config::Overrides::default()).unwrap();
+            assert_eq!(config.upstreams[0].forward.authorization, forwarded, "{text}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn over_http_sse_the_same_headers_go_on() {
     let upstream = SseUpstream::new().await;
@@ -163,6 +177,9 @@ async fn neither_the_operators_secrets_nor_a_clients_token_are_in_the_log() {
     let client = client.initialize("2025-11-25", json!({})).await;
     client.ask("ping", json!({})).await;
     let seen = upstream.seen().pop().unwrap();
+    // Over HTTP/2, whose headers are frames of their own.
+    let over_2 = Client::http2(client.url()).with("authorization", "Bearer hush-token");
+    over_2.initialize("2025-11-25", json!({})).await;
     assert_eq!((seen.header("x-key"), seen.header("x-literal")), ("hush-key", "hush-literal"));
     assert_eq!(seen.header("authorization"), "Bearer hush-token");
     taskgate.signal(rustix::process::Signal::TERM);

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::{task::AbortHandle, time::Instant};
 
 use super::Limits;
+use crate::observe::{Observer, events};
 
 /// How long an HTTP/1.1 connection may stay without a request after it has had one.
 const KEEP_ALIVE: Duration = Duration::from_mins(1);
@@ -21,6 +22,7 @@ const GIVES_WAY: usize = 16;
 pub(super) struct Connections {
     limits: Limits,
     table: Mutex<Table>,
+    observer: Arc<Observer>,
 }
 
 #[derive(Debug, Default)]
@@ -84,8 +86,8 @@ pub(super) struct Arriving {
 }
 
 impl Connections {
-    pub(super) fn new(limits: Limits) -> Arc<Self> {
-        Arc::new(Self { limits, table: Mutex::default() })
+    pub(super) fn new(limits: Limits, observer: Arc<Observer>) -> Arc<Self> {
+        Arc::new(Self { limits, table: Mutex::default(), observer })
     }
 
     /// Has `spawn` serve one more connection. Where there is no room, the one gives way that has been the longest without
@@ -95,7 +97,7 @@ impl Connections {
     /// Gives `stream` back where all are in use.
     pub(super) fn open<T>(self: &Arc<Self>, stream: T, spawn: impl FnOnce(Served, T) -> AbortHandle) -> Result<(), T> {
         let mut table = self.table.lock();
-        if table.open.len() >= self.limits.max_connections && !table.make_room() {
+        if table.open.len() >= self.limits.max_connections && !self.cut(table.make_room()) {
             return Err(stream);
         }
         let id = table.next;
@@ -105,12 +107,20 @@ impl Connections {
         let served = Served { connection: Arc::clone(&connection), connections: Arc::clone(self), id };
         let task = spawn(served, stream);
         table.open.insert(id, Open { connection, task });
+        self.observer.emit(events::ConnectionOpened);
         Ok(())
     }
 
     /// Closes what gives way first; for when the system has no more room. Returns whether there was anything.
     pub(super) fn make_room(&self) -> bool {
-        self.table.lock().make_room()
+        self.cut(self.table.lock().make_room())
+    }
+
+    fn cut(&self, count: usize) -> bool {
+        if count > 0 {
+            self.observer.emit(events::ConnectionsCut { reason: "max_connections", count });
+        }
+        count > 0
     }
 
     /// How long to wait between two sweeps.
@@ -121,35 +131,40 @@ impl Connections {
     /// Closes the connections on which the head of a request, or a further request, did not come in time.
     pub(super) fn sweep(&self) {
         let now = Instant::now();
-        self.close_all(|state| {
-            let allowed = match state.phase {
-                Phase::New | Phase::Head => self.limits.head_timeout,
-                Phase::Idle { http1: true } => KEEP_ALIVE,
-                // Over HTTP/2 hyper's pings tell whether anybody is there.
-                Phase::Idle { http1: false } | Phase::Over => return false,
-            };
-            state.answering == 0 && now.saturating_duration_since(state.since) >= allowed
-        });
+        let late =
+            |state: &State, allowed| state.answering == 0 && now.saturating_duration_since(state.since) >= allowed;
+        let mut table = self.table.lock();
+        // Over HTTP/2 hyper's pings tell whether anybody is there.
+        table.close_all(|state| state.phase == (Phase::Idle { http1: true }) && late(state, KEEP_ALIVE));
+        let half_open = |state: &State| matches!(state.phase, Phase::New | Phase::Head);
+        let count = table.close_all(|state| half_open(state) && late(state, self.limits.head_timeout));
+        drop(table);
+        if count > 0 {
+            self.observer.emit(events::ConnectionsCut { reason: "head_timeout", count });
+        }
     }
 
     /// Closes the connections that have no request to answer.
     pub(super) fn close_unused(&self) {
-        self.close_all(|state| state.answering == 0);
-    }
-
-    fn close_all(&self, over: impl Fn(&State) -> bool) {
-        self.table.lock().open.retain(|_, open| !open.close_if(&over));
+        self.table.lock().close_all(|state| state.answering == 0);
     }
 }
 
 impl Table {
-    fn make_room(&mut self) -> bool {
+    fn close_all(&mut self, over: impl Fn(&State) -> bool) -> usize {
+        let before = self.open.len();
+        self.open.retain(|_, open| !open.close_if(&over));
+        before - self.open.len()
+    }
+
+    /// Closes what gives way first; how many that were.
+    fn make_room(&mut self) -> usize {
         // The first that came has been the longest without a request.
         if let Some((&id, _)) =
             self.open.iter().find(|(_, open)| open.close_if(|state| !state.proven && state.is_unused()))
         {
             self.open.remove(&id);
-            return true;
+            return 1;
         }
         let waiting = |(id, open): (&u64, &Open)| {
             let state = *open.connection.0.lock();
@@ -163,7 +178,7 @@ impl Table {
             let closed = self.open.get(&id).is_some_and(|open| open.close_if(State::is_unused));
             closed.then(|| self.open.remove(&id))
         };
-        waiting.into_iter().filter_map(give_way).count() > 0
+        waiting.into_iter().filter_map(give_way).count()
     }
 }
 
@@ -272,5 +287,6 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         self.connections.table.lock().open.remove(&self.id);
+        self.connections.observer.emit(events::ConnectionEnded);
     }
 }

@@ -63,7 +63,7 @@ pub async fn serve(gate: Arc<Gate>, listener: Listener, stop: impl Future<Output
     let Listener { tcp, tls, limits } = listener;
     let layers = Arc::new(CheckOriginLayer::new(Arc::clone(&gate)));
     let away = TurnedAway::new(limits.max_connections, Arc::clone(&gate.observer));
-    let connections = Connections::new(limits);
+    let connections = Connections::new(limits, Arc::clone(&gate.observer));
     let graceful = GracefulShutdown::new();
     let mut sweeps = interval(connections.pace());
     sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -58,6 +58,8 @@ pub struct ReasonLabels {
 #[allow(missing_docs, reason = "the help texts below say what each one is")]
 pub struct Metrics {
     registry: Registry,
+    pub connections: Gauge,
+    pub connections_cut: Family<ReasonLabels, Counter>,
     pub sessions: Gauge,
     pub sessions_opened: Counter,
     pub tasks_live: Gauge,
@@ -89,6 +91,7 @@ impl Default for Metrics {
             registry.register(name, help, gauge.clone());
             gauge
         };
+        let connections = gauge("connections", "Connections of clients that are open");
         let sessions = gauge("sessions", "Sessions that are open");
         let tasks_live = gauge("tasks_live", "Tasks that run or wait for their turn");
         let tasks_queued = gauge("tasks_queued", "Tasks that wait for their turn");
@@ -113,6 +116,12 @@ impl Default for Metrics {
         let failed_lookups = counter("failed_lookups", "Ids of tasks that were asked for and not found");
         let audit_lines_lost =
             counter("audit_lines_lost", "Lines for the audit log that were lost, as the disk took none");
+        let connections_cut = Family::default();
+        registry.register(
+            "connections_cut",
+            "Connections closed on which no whole request came",
+            connections_cut.clone(),
+        );
         let tasks_refused = Family::default();
         registry.register("tasks_refused", "Task-augmented calls that were refused", tasks_refused.clone());
         let tasks_ended = Family::default();
@@ -124,6 +133,8 @@ impl Default for Metrics {
         registry.register_with_unit("task_duration", help, Unit::Seconds, task_seconds.clone());
         Self {
             registry,
+            connections,
+            connections_cut,
             sessions,
             sessions_opened,
             tasks_live,

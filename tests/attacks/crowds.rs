@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use http::Method;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 
@@ -96,7 +97,7 @@ async fn two_thousand_half_open_connections_cost_little_disturb_nobody_and_are_c
 async fn two_thousand_half_open_connections_where_a_hundred_are_allowed_keep_nobody_out() {
     allow_sockets();
     let upstream = Upstream::sse().await;
-    let (taskgate, _config, url) = outside(&upstream, "max_connections = 100").await;
+    let (taskgate, _config, url) = outside(&upstream, "max_connections = 100\nadmin = \"127.0.0.1:0\"").await;
     let client = Client::connect(&url).await;
     let mut listening = client.get_stream().await;
     let to_listener = upstream.get_stream().await;
@@ -113,7 +114,34 @@ async fn two_thousand_half_open_connections_where_a_hundred_are_allowed_keep_nob
     // The stream was in use, and has not given way.
     to_listener.notify("notifications/x", json!({})).await;
     assert_eq!(listening.message().await["method"], "notifications/x");
+    let metrics = Client::new(&format!("{}/metrics", taskgate.admin().await)).send(Method::GET, "").await;
+    let figure = |name: &str| {
+        let line = metrics.text().lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{metrics:?}"));
+        line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()
+    };
+    assert!((50..=100).contains(&figure("taskgate_connections ")), "{}", metrics.text());
+    let cut = figure("taskgate_connections_cut_total{reason=\"max_connections\"}");
+    assert!((CROWD - 100..CROWD + 200).contains(&cut), "{cut}");
     drop((crowd, listening));
     taskgate.signal(rustix::process::Signal::TERM);
     assert_eq!(taskgate.end().await.code, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_the_system_allows_fewer_connections_than_max_connections_the_half_open_ones_give_way() {
+    let upstream = Upstream::json().await;
+    let (taskgate, _config, url) = outside(&upstream, "").await;
+    taskgate.allow_files(64);
+    let client = Client::connect(&url).await;
+    let authority = url.trim_start_matches("http://").split('/').next().unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(Raw::connect(authority).await);
+    }
+    taskgate.logged_after("a connection could not be accepted").await;
+    for _ in 0..5 {
+        let newcomer = Client::connect(&url).await;
+        behaves(&newcomer, 3).await;
+    }
+    behaves(&client, 10).await;
 }

@@ -3,7 +3,7 @@
 use std::{future::ready, process::Stdio, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
     process::{Child, Command},
@@ -104,6 +104,13 @@ impl Binary {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap())).unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         peak.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    }
+
+    /// Lets it have so many open files from now on.
+    pub(crate) fn allow_files(&self, most: u64) {
+        let pid = Pid::from_raw(self.child.id().unwrap().try_into().unwrap());
+        let limit = Rlimit { current: Some(most), maximum: Some(most) };
+        prlimit(pid, Resource::Nofile, limit).unwrap();
     }
 
     /// Sends it a signal.

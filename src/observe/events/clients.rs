@@ -2,6 +2,42 @@
 
 use crate::observe::{Event, Line, Metrics, Who, metrics::ReasonLabels};
 
+/// A client connected.
+#[derive(Debug)]
+pub struct ConnectionOpened;
+
+impl Event for ConnectionOpened {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.connections.inc();
+    }
+}
+
+/// A connection ended, however.
+#[derive(Debug)]
+pub struct ConnectionEnded;
+
+impl Event for ConnectionEnded {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.connections.dec();
+    }
+}
+
+/// Connections are closed on which no whole request has come.
+#[derive(Debug)]
+pub struct ConnectionsCut {
+    /// The limit that is the reason.
+    pub reason: &'static str,
+    /// How many.
+    pub count: usize,
+}
+
+impl Event for ConnectionsCut {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.connections_cut.get_or_create(&ReasonLabels { reason: self.reason }).inc_by(self.count as u64);
+        tracing::debug!(reason = self.reason, count = self.count, "connections without a whole request were closed");
+    }
+}
+
 /// A client opened a session.
 #[derive(Debug)]
 pub struct SessionOpened<'a> {

@@ -5,7 +5,10 @@ mod issuer;
 mod tasks;
 mod upstreams;
 
-pub use clients::{CancellationIgnored, RequestRefused, SessionEnded, SessionOpened, UnknownAnswer};
+pub use clients::{
+    CancellationIgnored, ConnectionEnded, ConnectionOpened, ConnectionsCut, RequestRefused, SessionEnded,
+    SessionOpened, UnknownAnswer,
+};
 pub use issuer::{IssuerFailed, KeysChanged};
 pub use tasks::{
     Drained, Draining, ExcessivePolling, LookupFailed, QuestionAsked, ResultKept, ResultRemoved, ResultRetrieved,
