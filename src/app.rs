@@ -199,7 +199,7 @@ impl House {
         let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
         let server = config.server;
         let gate = Gate {
-            scheme: if server.tls.is_some() { "https" } else { "http" },
+            scheme: server.scheme(),
             hosts: Hosts::new(address, server.allowed_hosts, server.allowed_origins),
             identity,
             sessions: Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer)),

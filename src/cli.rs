@@ -201,7 +201,7 @@ impl Check {
                 Target::Url(uri) => uri.to_string(),
                 Target::Command { program, args } => [std::slice::from_ref(program), args].concat().join(" "),
             };
-            format!("  http://{}{} -> {target}\n", config.server.listen, upstream.path)
+            format!("  {}://{}{} -> {target}\n", config.server.scheme(), config.server.listen, upstream.path)
         });
         Ok(format!("{}: no mistakes\n{}", self.config.display(), endpoints.collect::<String>().trim_end()))
     }

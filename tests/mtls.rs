@@ -200,6 +200,8 @@ async fn a_new_certificate_is_read_without_a_restart_and_one_that_is_broken_leav
     let config = files.path("config.toml");
     std::fs::write(&config, format!("{}[[upstream]]\nurl = \"{}\"\n", files.toml(false), upstream.url())).unwrap();
     let args = ["serve", "--listen", "127.0.0.1:0", "--config", config.to_str().unwrap()];
+    let checked = Binary::run(&["check", "--config", config.to_str().unwrap()], &[]).await;
+    assert!(checked.stdout.contains("  https://127.0.0.1:8808/mcp -> "), "{checked:?}");
     let taskgate = Binary::start(&args, &[]);
     let url = taskgate.url().await;
     let seen = async || handshake(&url, files.client(None, &["http/1.1"], BOTH)).await.unwrap().0;

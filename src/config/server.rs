@@ -54,6 +54,14 @@ pub struct Server {
     pub drain_timeout: Duration,
 }
 
+impl Server {
+    /// What the URLs of the endpoints begin with.
+    #[must_use]
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+}
+
 impl Default for Server {
     fn default() -> Self {
         Self {
