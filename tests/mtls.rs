@@ -7,7 +7,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use kit::{Binary, Client, Gate, Upstream, soon, within};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, Issuer, KeyPair, SanType};
-use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion, crypto::ring, version};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion, crypto::aws_lc_rs, version};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::{
@@ -91,7 +91,7 @@ impl Files {
     ) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.der().clone()).unwrap();
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
         let builder = builder.with_protocol_versions(versions).unwrap().with_root_certificates(roots);
         let mut config = match identity {
             Some(Identity { certificate, key }) => {

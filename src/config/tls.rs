@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::crypto::ring;
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
@@ -32,7 +32,7 @@ impl Tls {
         let named = |path: &Path, why| format!("{}: {why}", path.display());
         let chain = chain(&self.cert).map_err(|why| named(&self.cert, why))?;
         let key = key(&self.key).map_err(|why| named(&self.key, why))?;
-        let provider = Arc::new(ring::default_provider());
+        let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
         let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
         let builder = match &self.client_ca {
