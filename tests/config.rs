@@ -5,6 +5,8 @@
 
 #[path = "config/auth.rs"]
 mod auth;
+#[path = "config/overrides.rs"]
+mod overrides;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -331,75 +333,6 @@ fn a_table_of_tools_belongs_to_the_block_above() {
         config.upstreams.iter().map(|upstream| &*upstream.path).collect::<Vec<_>>(),
         ["/reports", "/files", "/search"]
     );
-}
-
-#[test]
-fn flags_win_over_the_file() {
-    let text = format!("[server]\nlisten = \"1.1.1.1:1\"\nadmin = \"1.1.1.1:2\"\nallowed_hosts = [\"a\"]\n{ONE}");
-    let overrides = Overrides {
-        listen: Some("127.0.0.1:3".parse().unwrap()),
-        admin: Some("127.0.0.1:4".parse().unwrap()),
-        allowed_hosts: Some(vec!["b".to_owned()]),
-        allowed_origins: Some(vec!["https://b".to_owned()]),
-        target: None,
-    };
-    let server = parse("config.toml", &text, overrides).unwrap().server;
-    assert_eq!((server.listen.port(), server.admin.unwrap().port()), (3, 4));
-    assert_eq!((server.allowed_hosts, server.allowed_origins), (vec!["b".to_owned()], vec!["https://b".to_owned()]));
-    let kept = parse("config.toml", &text, Overrides::default()).unwrap().server;
-    assert_eq!((kept.listen.port(), kept.admin.unwrap().port(), &*kept.allowed_hosts), (1, 2, &["a".to_owned()][..]));
-}
-
-#[test]
-fn a_server_on_the_command_line_replaces_the_only_target_and_keeps_its_policy() {
-    let tools = "native = \"replace\"\npath = \"/x\"\n[upstream.tools.a]\nmax_running = 7\n";
-    for block in [format!("{ONE}{tools}"), format!("[[upstream]]\n{tools}")] {
-        let config = parse("config.toml", &block, with_target()).unwrap();
-        let upstream = &config.upstreams[0];
-        assert_eq!((&upstream.target, &*upstream.path, upstream.native), (&server_url(), "/x", Native::Replace));
-        assert_eq!(upstream.policy.tool("a").max_running, 7);
-    }
-}
-
-#[test]
-fn a_url_on_the_command_line_keeps_the_transport_of_the_only_block() {
-    for (word, transport) in
-        [("auto", Transport::Auto), ("streamable-http", Transport::StreamableHttp), ("sse", Transport::Sse)]
-    {
-        let text = format!("[[upstream]]\ntransport = {word:?}\n");
-        let upstream = &parse("config.toml", &text, with_target()).unwrap().upstreams[0];
-        assert_eq!((&upstream.target, upstream.transport), (&server_url(), transport));
-    }
-}
-
-#[test]
-fn a_command_on_the_command_line_is_started_as_the_only_block_says() {
-    let command = Target::Command { program: "server".to_owned(), args: Vec::new() };
-    for block in [format!("{ONE}shared = true\n"), "[[upstream]]\nshared = true\n".to_owned()] {
-        let overrides = Overrides { target: Some(command.clone()), ..Overrides::default() };
-        let upstream = parse("config.toml", &block, overrides).unwrap().upstreams.swap_remove(0);
-        assert_eq!((upstream.target, upstream.process.shared), (command.clone(), true));
-    }
-    let url = parse("config.toml", "[[upstream]]\nshared = true\n", with_target()).unwrap_err().to_string();
-    assert_eq!(url, "config.toml:2:10: upstream[0].shared: set for a server with a url; only a command has processes");
-}
-
-#[test]
-fn a_server_on_the_command_line_is_enough_and_takes_the_defaults_of_the_file() {
-    let config = parse("config.toml", "tasks = { max_running = 7, native = \"replace\" }", with_target()).unwrap();
-    let upstream = &config.upstreams[0];
-    assert_eq!((&upstream.target, &*upstream.path, upstream.native), (&server_url(), "/mcp", Native::Replace));
-    assert_eq!(upstream.policy.tool("a").max_running, 7);
-    assert_eq!(parse("config.toml", "", with_target()).unwrap(), Config::for_upstream(server_url()));
-}
-
-#[test]
-fn a_server_on_the_command_line_with_several_blocks_is_a_mistake() {
-    let text = "[[upstream]]\npath = \"/a\"\nurl = \"http://a\"\n[[upstream]]\npath = \"/b\"\nurl = \"http://b\"\n";
-    let mistakes = parse("config.toml", text, with_target()).unwrap_err();
-    let expected = "config.toml:4:1: upstream[1]: \
-                    the server on the command line replaces the only [[upstream]], but the file has several";
-    assert_eq!(mistakes.to_string(), expected);
 }
 
 #[test]

@@ -8,14 +8,14 @@ use hyper::{
     HeaderMap, Request, Response, StatusCode, Uri,
     body::Incoming,
     client::conn::http1::{self, Connection, SendRequest},
-    header::{ACCEPT, CONTENT_TYPE, HOST, HeaderName, HeaderValue},
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue},
 };
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::net::TcpStream;
 
-use crate::{Result, clock};
+use crate::{Result, clock, process::Server};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -56,8 +56,9 @@ impl Client {
     }
 
     /// A connection with a session of its own.
-    pub async fn open(address: SocketAddr) -> Result<Self> {
-        let mut client = Self::connect(address).await?;
+    pub async fn open(server: &Server) -> Result<Self> {
+        let mut client = Self::connect(server.address).await?;
+        client.headers.extend(server.authorization.clone().map(|value| (AUTHORIZATION, value)));
         client.initialize().await?;
         let notification = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
         let response = client.post(notification.into()).await?;

@@ -58,8 +58,7 @@ impl Bench {
         let (before, cpu) = (server.rss()?, server.cpu()?);
         let mut open = Vec::with_capacity(count);
         while open.len() < count {
-            let batch =
-                (0..BATCH.min(count - open.len())).map(async |_| Client::open(server.address).await?.listen().await);
+            let batch = (0..BATCH.min(count - open.len())).map(async |_| Client::open(server).await?.listen().await);
             open.extend(try_join_all(batch).await?);
             self.until_open(open.len()).await?;
         }
@@ -89,7 +88,7 @@ impl Bench {
     async fn waiter(&self, server: &Server, wait: Wait) -> Result<(f64, f64)> {
         let count = self.size.waiters;
         self.until_held(0).await?;
-        let first = Client::open(server.address).await?;
+        let first = Client::open(server).await?;
         let before = server.rss()?;
         let (begun, mut waiters) = (Arc::new(Semaphore::new(0)), JoinSet::new());
         while waiters.len() < count {

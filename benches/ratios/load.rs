@@ -10,7 +10,7 @@ use futures_util::future::try_join_all;
 use serde::Deserialize;
 use tokio::task::JoinSet;
 
-use crate::{Result, client::Client};
+use crate::{Result, client::Client, process::Server};
 
 /// A small result at once.
 const TEXT: &str = r#"{"name":"text","arguments":{"bytes":64}}"#;
@@ -50,15 +50,15 @@ pub struct Measured {
 
 impl Load {
     /// Each connection has a session of its own, as clients have.
-    pub async fn sessions(address: SocketAddr, connections: usize, work: Work) -> Result<Self> {
-        let clients = try_join_all((0..connections).map(|_| Client::open(address))).await?;
+    pub async fn sessions(server: &Server, connections: usize, work: Work) -> Result<Self> {
+        let clients = try_join_all((0..connections).map(|_| Client::open(server))).await?;
         Ok(Self { clients, work })
     }
 
     /// All connections share one session.
-    pub async fn one_session(address: SocketAddr, connections: usize, work: Work) -> Result<Self> {
-        let first = Client::open(address).await?;
-        let mut clients = try_join_all((1..connections).map(|_| first.join(address, 0))).await?;
+    pub async fn one_session(server: &Server, connections: usize, work: Work) -> Result<Self> {
+        let first = Client::open(server).await?;
+        let mut clients = try_join_all((1..connections).map(|_| first.join(server.address, 0))).await?;
         clients.push(first);
         Ok(Self { clients, work })
     }

@@ -10,6 +10,7 @@ mod client;
 mod clock;
 mod crowd;
 mod floor;
+mod guarded;
 mod load;
 mod open;
 mod process;
@@ -118,7 +119,7 @@ fn measure(args: &Args) -> Result<()> {
     let mut rows = Vec::new();
     for scenario in chosen {
         // One connection has no use for a second thread, and its latency would suffer from one.
-        let alone = matches!(scenario, Scenario::Latency | Scenario::Wake);
+        let alone = matches!(scenario, Scenario::Latency | Scenario::Wake | Scenario::GuardedLatency);
         let runtime = if alone { one_thread()? } else { many_threads()? };
         for row in runtime.block_on(until_signal(bench.run(scenario)))? {
             eprintln!("{}", row.summary());

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use http::HeaderValue;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::NamedTempFile;
 
@@ -32,6 +33,11 @@ max_result_bytes = "1TiB"
 max_result_bytes_per_owner = "1TiB"
 max_tasks = 1000000
 max_tasks_per_owner = 1000000
+max_running = 64
+
+[rate]
+task_methods = "1000000/s"
+creations = "1000000/s"
 "#;
 
 /// How many calls run at once, where their number is not the question.
@@ -40,6 +46,8 @@ pub const MAX_RUNNING: usize = 64;
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
+    /// What clients send as `Authorization`, if anything.
+    pub authorization: Option<HeaderValue>,
     /// Deleted when the server ends.
     _config: Option<NamedTempFile>,
 }
@@ -64,18 +72,20 @@ impl Server {
     }
 
     pub fn taskgate(upstream: &Server) -> Result<Self> {
-        Self::taskgate_running(upstream, MAX_RUNNING)
+        Self::taskgate_with(upstream, "", "")
     }
 
     /// taskgate that runs so many calls at once.
     pub fn taskgate_running(upstream: &Server, calls: usize) -> Result<Self> {
+        Self::taskgate_with(upstream, "", &format!("[upstream.tools.\"*\"]\nmax_running = {calls}\n"))
+    }
+
+    /// taskgate with further sections of its configuration, before and behind that of the upstream.
+    pub fn taskgate_with(upstream: &Server, before: &str, behind: &str) -> Result<Self> {
         let mut config = tempfile::Builder::new().suffix(".toml").tempfile()?;
         let url = format!("http://{}/mcp", upstream.address);
-        let tasks = format!("{TASKS}max_running = {calls}\n");
-        write!(
-            config,
-            "[server]\nlisten = \"127.0.0.1:0\"\nmax_streams = 1000000\n{tasks}\n[[upstream]]\nurl = \"{url}\"\n"
-        )?;
+        writeln!(config, "[server]\nlisten = \"127.0.0.1:0\"\nmax_streams = 1000000\n{TASKS}\n{before}")?;
+        write!(config, "[[upstream]]\nurl = \"{url}\"\n{behind}")?;
         let binary = env::var_os("TASKGATE_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_taskgate").into());
         let mut command = Command::new(binary);
         command.args(["serve", "--config"]).arg(config.path());
@@ -88,7 +98,7 @@ impl Server {
         command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("cannot start {command:?}: {error}"))?;
         let stderr = child.stderr.take();
-        let mut server = Self { child, address: ([127, 0, 0, 1], 0).into(), _config: config };
+        let mut server = Self { child, address: ([127, 0, 0, 1], 0).into(), authorization: None, _config: config };
         let (found, address) = mpsc::channel();
         thread::spawn(move || read_stderr(stderr, &found));
         server.address = address

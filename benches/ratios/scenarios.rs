@@ -13,12 +13,12 @@ use crate::{
     side::{Sample, Side, micros},
 };
 
-const CONNECTIONS: usize = 32;
+pub const CONNECTIONS: usize = 32;
 /// Bytes of a small and of a large result.
-const SMALL: usize = 64;
-const LARGE: usize = 256 * 1024;
+pub const SMALL: usize = 64;
+pub const LARGE: usize = 256 * 1024;
 /// Kept tasks where their number is not the question.
-const FEW: usize = 100;
+pub const FEW: usize = 100;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Scenario {
@@ -34,6 +34,9 @@ pub enum Scenario {
     Streams,
     Waiters,
     Wake,
+    /// taskgate with identities and the audit log on against taskgate without them.
+    Guarded,
+    GuardedLatency,
 }
 
 /// How much is measured.
@@ -80,6 +83,8 @@ impl Bench {
             Scenario::Streams => self.streams().await,
             Scenario::Waiters => self.waiters().await,
             Scenario::Wake => self.wake().await,
+            Scenario::Guarded => self.guarded().await,
+            Scenario::GuardedLatency => self.guarded_latency().await,
         }
     }
 
@@ -114,7 +119,7 @@ impl Bench {
 
     async fn get(&self) -> Result<Vec<Row>> {
         let gate = Server::taskgate(&self.upstream)?;
-        let mut ours = self.side(&gate, Load::one_session(gate.address, CONNECTIONS, Work::Create).await?);
+        let mut ours = self.side(&gate, Load::one_session(&gate, CONNECTIONS, Work::Create).await?);
         let answer = ours.fill(FEW).await?;
         let floor = Server::fixed(&answer)?;
         let load = Load::bare(floor.address, CONNECTIONS, ours.load.work().clone()).await?;
@@ -126,7 +131,7 @@ impl Bench {
 
     async fn create(&self) -> Result<Vec<Row>> {
         let gate = Server::taskgate(&self.upstream)?;
-        let mut tasks = self.side(&gate, Load::sessions(gate.address, CONNECTIONS, Work::Create).await?);
+        let mut tasks = self.side(&gate, Load::sessions(&gate, CONNECTIONS, Work::Create).await?);
         let mut plain = self.side(&gate, self.sessions(&gate, CONNECTIONS, SMALL).await?);
         let pairs = self.pairs(&mut tasks, &mut plain).await?;
         let row =
@@ -137,7 +142,7 @@ impl Bench {
     /// One owner has all the tasks: the hardest case for what is kept for each owner.
     async fn kept(&self) -> Result<Vec<Row>> {
         let servers = [Server::taskgate(&self.upstream)?, Server::taskgate(&self.upstream)?];
-        let load = |server: &Server| Load::one_session(server.address, CONNECTIONS, Work::Call(SMALL));
+        let load = async |server: &Server| Load::one_session(server, CONNECTIONS, Work::Call(SMALL)).await;
         let mut many = self.side(&servers[0], load(&servers[0]).await?);
         let mut few = self.side(&servers[1], load(&servers[1]).await?);
         // What connections and threads take is in place before the tasks come.
@@ -186,7 +191,7 @@ impl Bench {
     async fn wake(&self) -> Result<Vec<Row>> {
         let gate = Server::taskgate(&self.upstream)?;
         let floor = Server::forwarder(&self.upstream)?;
-        let load = async |server: &Server, task| Load::sessions(server.address, 1, Work::Deliver { task }).await;
+        let load = async |server: &Server, task| Load::sessions(server, 1, Work::Deliver { task }).await;
         let mut ours = self.side(&gate, load(&gate, true).await?);
         let mut bare = self.side(&floor, load(&floor, false).await?);
         let pairs = self.pairs(&mut ours, &mut bare).await?;
@@ -194,16 +199,16 @@ impl Bench {
         Ok(vec![row.unit("µs").target(Target::AtMost(2.0))])
     }
 
-    async fn sessions(&self, server: &Server, connections: usize, bytes: usize) -> Result<Load> {
-        Load::sessions(server.address, connections, Work::Call(bytes)).await
+    pub async fn sessions(&self, server: &Server, connections: usize, bytes: usize) -> Result<Load> {
+        Load::sessions(server, connections, Work::Call(bytes)).await
     }
 
-    fn side<'a>(&'a self, server: &'a Server, load: Load) -> Side<'a> {
+    pub fn side<'a>(&'a self, server: &'a Server, load: Load) -> Side<'a> {
         Side { server, upstream: &self.upstream, load }
     }
 
     /// Warms both sides up, then gives them rounds by turns. Who goes first changes, so that a drift favours nobody.
-    async fn pairs(&self, ours: &mut Side<'_>, other: &mut Side<'_>) -> Result<Vec<(Sample, Sample)>> {
+    pub async fn pairs(&self, ours: &mut Side<'_>, other: &mut Side<'_>) -> Result<Vec<(Sample, Sample)>> {
         ours.round(self.size.round).await?;
         other.round(self.size.round).await?;
         let mut pairs = Vec::with_capacity(self.size.rounds);
