@@ -1,6 +1,10 @@
 //! An issuer's key set, kept fresh.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use parking_lot::RwLock;
 use tokio::{sync::Mutex, time::Instant};
@@ -63,7 +67,13 @@ impl Jwks {
         let current = RwLock::new(Current { keys: None, due: now });
         let fetching = Mutex::new(Fetching { allowed: now, failed: false });
         let jwks = Arc::new(Self { source, current, fetching, observer });
-        jwks.refresh(None);
+        match &jwks.source {
+            // Nobody waits yet, and the first request finds the keys. If not, it looks again.
+            Source::File(path) => {
+                jwks.take(read(path));
+            }
+            Source::Url(_) => jwks.refresh(None),
+        }
         Ok(jwks)
     }
 
@@ -124,34 +134,43 @@ impl Jwks {
     }
 
     async fn fetch(&self, fetching: &mut Fetching) {
-        let document = match &self.source {
-            Source::Url(fetcher) => fetcher.get().await.map(Vec::from),
+        let keys = match &self.source {
+            Source::Url(fetcher) => fetcher.get().await.and_then(|document| KeySet::parse(&document)),
             Source::File(path) => {
                 let path = path.clone();
-                let read = tokio::task::spawn_blocking(move || {
-                    std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
-                });
+                let read = tokio::task::spawn_blocking(move || read(&path));
                 read.await.unwrap_or_else(|error| Err(error.to_string()))
             }
         };
-        let keys = document.and_then(|document| KeySet::parse(&document));
-        let now = Instant::now();
-        fetching.failed = keys.is_err();
+        fetching.failed = !self.take(keys);
+        if fetching.failed {
+            fetching.allowed = Instant::now() + RETRY;
+        }
+    }
+
+    /// Puts the keys that were fetched in the place of the old ones. `false`, and the old ones stay, if none were.
+    fn take(&self, keys: Result<KeySet, String>) -> bool {
+        let mut current = self.current.write();
         match keys {
             Ok(keys) => {
-                let mut current = self.current.write();
-                current.due = now + FRESH_FOR;
+                current.due = Instant::now() + FRESH_FOR;
                 // The tokens that were verified are still good if nothing has changed.
                 if !current.keys.as_ref().is_some_and(|old| old.same_keys(&keys)) {
                     self.observer.emit(events::KeysChanged { usable: keys.len() });
                     current.keys = Some(Arc::new(keys));
                 }
+                true
             }
             Err(error) => {
-                self.current.write().due = now + RETRY;
-                fetching.allowed = now + RETRY;
+                current.due = Instant::now() + RETRY;
                 self.observer.emit(events::IssuerFailed { error: &error });
+                false
             }
         }
     }
+}
+
+fn read(path: &Path) -> Result<KeySet, String> {
+    let document = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    KeySet::parse(&document)
 }
