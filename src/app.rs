@@ -121,7 +121,7 @@ impl App {
         self.house.admin.as_ref().map(|(listener, _)| url("http", listener))
     }
 
-    /// What kills every child process at once, for an end of the process that waits for nothing.
+    /// What kills every child process and writes the last audit lines, for an end of the process that waits for nothing.
     pub fn killer(&self) -> impl FnOnce() + Send + 'static {
         self.house.killer()
     }
@@ -139,7 +139,6 @@ impl App {
         gate::serve(Arc::clone(&house.gate), listener, stop).await;
         // Those that have not ended in time.
         house.killer()();
-        house.last_lines();
     }
 }
 
@@ -156,7 +155,7 @@ impl Wrapper {
         Ok(Self(House::build(config, address, WRAPPED_GRACE).await?))
     }
 
-    /// What kills every child process at once, for an end of the process that waits for nothing.
+    /// What kills every child process and writes the last audit lines, for an end of the process that waits for nothing.
     pub fn killer(&self) -> impl FnOnce() + Send + 'static {
         self.0.killer()
     }
@@ -174,7 +173,6 @@ impl Wrapper {
         let served = house.gate.stdio(0, input, output, stop).await;
         let status = house.gate.upstreams[0].server.exit_status();
         house.killer()();
-        house.last_lines();
         (status, served)
     }
 }
@@ -234,16 +232,14 @@ impl House {
         keepers
     }
 
-    /// Writes what is left of the audit log.
-    fn last_lines(&self) {
-        if let Err(error) = self.gate.observer.write_audit() {
-            tracing::error!(%error, "the last lines of the audit log are lost");
-        }
-    }
-
     fn killer(&self) -> impl FnOnce() + Send + use<> {
         let gate = Arc::clone(&self.gate);
-        move || gate.upstreams.iter().for_each(|upstream| upstream.server.kill())
+        move || {
+            gate.upstreams.iter().for_each(|upstream| upstream.server.kill());
+            if let Err(error) = gate.observer.write_audit() {
+                tracing::error!(%error, "the last lines of the audit log are lost");
+            }
+        }
     }
 }
 

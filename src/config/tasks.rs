@@ -87,7 +87,7 @@ impl Default for Tasks {
         Self {
             max_tasks_per_owner: 1000,
             max_tasks: 100_000,
-            max_running_per_owner: 64,
+            max_running_per_owner: 256,
             max_running_total: 1024,
             max_queued_per_owner: 1000,
             max_queued_total: 10_000,
