@@ -5,8 +5,8 @@ mod kit;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use kit::{Binary, Client, Gate, Upstream, soon, within};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, Issuer, KeyPair, SanType};
+use kit::{Authority, Binary, Client, Gate, Upstream, authority, soon, within};
+use rcgen::{CertificateParams, Issuer, KeyPair, SanType};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion, crypto::aws_lc_rs, version};
 use serde_json::json;
 use tempfile::TempDir;
@@ -16,15 +16,6 @@ use tokio::{
     time::Instant,
 };
 use tokio_rustls::TlsConnector;
-
-type Authority = CertifiedIssuer<'static, KeyPair>;
-
-fn authority(name: &str) -> Authority {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.distinguished_name.push(DnType::CommonName, name);
-    Authority::self_signed(params, KeyPair::generate().unwrap()).unwrap()
-}
 
 /// A certificate and its key, in PEM and as rustls has them.
 struct Identity {

@@ -5,8 +5,8 @@ mod kit;
 
 use std::{net::SocketAddr, sync::Arc};
 
-use kit::{Binary, Client, Upstream};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
+use kit::{Authority, Binary, Client, Upstream, authority};
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use rustls::{ServerConfig, crypto::aws_lc_rs};
 use serde_json::json;
 use tempfile::NamedTempFile;
@@ -15,15 +15,6 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 use tokio_rustls::TlsAcceptor;
-
-type Authority = CertifiedIssuer<'static, KeyPair>;
-
-fn authority(name: &str) -> Authority {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.distinguished_name.push(DnType::CommonName, name);
-    Authority::self_signed(params, KeyPair::generate().unwrap()).unwrap()
-}
 
 fn certificate_for(names: &[&str]) -> CertificateParams {
     CertificateParams::new(names.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap()

@@ -10,14 +10,12 @@ use super::secret::literal_or_found;
 use super::values::flag;
 use super::{Auth, Secret};
 
-/// Headers that the protocol, HTTP or taskgate itself sets.
-const REFUSED: [HeaderName; 19] = [
+/// Headers that belong to one hop, or that taskgate sets itself: those of clients end here, and nobody configures any.
+pub const OWN_HEADERS: [HeaderName; 17] = [
     header::ACCEPT,
     header::ACCEPT_ENCODING,
     header::CONNECTION,
-    header::CONTENT_ENCODING,
     header::CONTENT_LENGTH,
-    header::CONTENT_TYPE,
     header::EXPECT,
     header::HOST,
     HeaderName::from_static("keep-alive"),
@@ -32,6 +30,8 @@ const REFUSED: [HeaderName; 19] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
+/// Headers that say what the messages are.
+const OF_MESSAGES: [HeaderName; 2] = [header::CONTENT_ENCODING, header::CONTENT_TYPE];
 
 /// What goes on to an HTTP server besides the messages.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,7 +89,7 @@ fn values(entry: Entry<'_>) -> Vec<(HeaderName, Secret)> {
             entry.fail("not the name of a header");
             continue;
         };
-        if REFUSED.contains(&name) {
+        if OWN_HEADERS.contains(&name) || OF_MESSAGES.contains(&name) {
             entry.fail("a header that taskgate sets itself");
         }
         if found.iter().any(|(other, _)| *other == name) {

@@ -24,7 +24,7 @@ use std::path::Path;
 
 pub use audit::{Audit, AuditOwner, AuditTo};
 pub use auth::{Auth, Introspect, Jwt, KeySource, Protected, TokenRules};
-pub use forward::{Forward, header_value};
+pub use forward::{Forward, OWN_HEADERS, header_value};
 pub use mistakes::{Mistake, Mistakes};
 pub use policy::Policy;
 pub use process::Process;

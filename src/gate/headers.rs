@@ -4,30 +4,7 @@ use http::{HeaderMap, HeaderName, header};
 
 use super::refuse::Refusal;
 pub(super) use crate::upstream::http::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
-use crate::wire::Version;
-
-/// Headers that end here: those of one hop, those that taskgate sets itself, and those that make the browser's and the
-/// connection's business ours.
-const OWN: [HeaderName; 18] = [
-    header::HOST,
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    HeaderName::from_static("proxy-connection"),
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    header::EXPECT,
-    header::CONTENT_LENGTH,
-    header::ACCEPT_ENCODING,
-    header::ORIGIN,
-    LAST_EVENT_ID,
-    PROTOCOL_VERSION,
-    SESSION_ID,
-    header::ACCEPT,
-];
+use crate::{config::OWN_HEADERS, wire::Version};
 
 /// The end-to-end headers, for the upstream; with the client's `Authorization` only if it is for the upstream.
 pub(super) fn end_to_end(mut headers: HeaderMap, authorization: bool) -> HeaderMap {
@@ -38,8 +15,11 @@ pub(super) fn end_to_end(mut headers: HeaderMap, authorization: bool) -> HeaderM
     let named: Vec<HeaderName> =
         named.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
     // Few headers are there, and fewer of them end here: looking costs less than removing what is not there.
-    let ends: Vec<HeaderName> =
-        headers.keys().filter(|name| OWN.contains(name) || named.contains(name)).cloned().collect();
+    let ends: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| OWN_HEADERS.contains(name) || **name == header::ORIGIN || named.contains(name))
+        .cloned()
+        .collect();
     for name in ends {
         headers.remove(name);
     }

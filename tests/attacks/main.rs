@@ -13,28 +13,14 @@ mod raw;
 mod shapes;
 mod words;
 
-use kit::{Client, Gate, Upstream};
+use kit::Witnessed as House;
 use serde_json::json;
 
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 /// What must never reach the server behind.
 const SMUGGLED: &str = r#"{"jsonrpc":"2.0","id":2,"method":"smuggled"}"#;
 
-/// A gate, its upstream, and a client in a session that must not notice anything of what happens.
-struct House {
-    upstream: Upstream,
-    gate: Gate,
-    witness: Client,
-}
-
 impl House {
-    async fn new(toml: &str) -> Self {
-        let upstream = Upstream::json().await;
-        let gate = Gate::with(&upstream, toml).await;
-        let witness = Client::connect(&gate.url).await;
-        Self { upstream, gate, witness }
-    }
-
     async fn raw(&self) -> raw::Raw {
         raw::Raw::connect(self.gate.authority()).await
     }

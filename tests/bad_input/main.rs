@@ -9,26 +9,12 @@ mod messages;
 mod origins;
 mod silence;
 
-use kit::{Client, Gate, Upstream};
+use kit::{Client, Witnessed as House};
 use serde_json::json;
 
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 
-/// A gate, its upstream, and a client in a session that must not notice anything of what happens.
-struct House {
-    upstream: Upstream,
-    gate: Gate,
-    witness: Client,
-}
-
 impl House {
-    async fn new(toml: &str) -> Self {
-        let upstream = Upstream::json().await;
-        let gate = Gate::with(&upstream, toml).await;
-        let witness = Client::connect(&gate.url).await;
-        Self { upstream, gate, witness }
-    }
-
     async fn client(&self) -> Client {
         Client::connect(&self.gate.url).await
     }

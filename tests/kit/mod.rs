@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part of the kit")]
 #![allow(unused_imports, reason = "the same")]
 
+mod authority;
 pub(crate) mod bad;
 mod child;
 mod client;
@@ -13,10 +14,12 @@ mod sse_upstream;
 mod stalled;
 mod steps;
 mod upstream;
+mod witnessed;
 mod wrapped;
 
 use std::{future::Future, time::Duration};
 
+pub(crate) use authority::{Authority, authority};
 pub(crate) use bad::Bad;
 pub(crate) use child::{Children, Process, Script, text_in, text_of};
 pub(crate) use client::{Answer, Client, status_of};
@@ -27,6 +30,7 @@ pub(crate) use sse::{Event, Stream, events};
 pub(crate) use sse_upstream::{Gets, Posts, SseOptions, SseUpstream};
 pub(crate) use stalled::{SMALL, Stalled, TINY};
 pub(crate) use upstream::{Answers, Options, Seen, Upstream};
+pub(crate) use witnessed::Witnessed;
 pub(crate) use wrapped::Wrapped;
 
 /// How long anything may take that has to happen.
