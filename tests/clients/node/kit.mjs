@@ -1,5 +1,6 @@
 // Starts and stops the processes of a test, and connects SDK clients.
 import { spawn } from 'node:child_process';
+import { EventEmitter, once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
@@ -61,11 +62,13 @@ async function start(command, args, ready) {
   }).finally(() => running.delete(child));
 
   const output = [];
+  const printed = new EventEmitter();
   const url = new Promise((resolve, reject) => {
     for (const name of ['stdout', 'stderr']) {
       createInterface({ input: child[name] }).on('line', (line) => {
         output.push(line);
-        const found = name === ready && /listening on (http:\/\/\S+)/.exec(line);
+        printed.emit('line');
+        const found = name === ready && /listening on (https?:\/\/\S+)/.exec(line);
         if (found) resolve(found[1]);
       });
     }
@@ -77,6 +80,13 @@ async function start(command, args, ready) {
   return {
     url: await url,
     output,
+    /** Waits until a line has been printed that matches. */
+    async said(pattern) {
+      while (!output.some((line) => pattern.test(line))) await once(printed, 'line');
+    },
+    /** Asks the process to end, and does not wait for it. */
+    terminate: () => child.kill('SIGTERM'),
+    /** Ends the process; gives how it ended, the exit code if it was not killed. */
     async stop() {
       child.kill('SIGTERM');
       const timer = setTimeout(() => child.kill('SIGKILL'), STOP_WITHIN_MS);
@@ -90,20 +100,21 @@ async function start(command, args, ready) {
 /**
  * An SDK client with a session of its own at `url`, which ends with the test `t`. Its GET stream is
  * open, unless `listen` is false: then it finds no such stream, as at a server that offers none.
+ * Further options go to the SDK's transport.
  */
-export async function connect(t, url, { capabilities = {}, sessionId, listen = true } = {}) {
+export async function connect(t, url, { capabilities = {}, listen = true, ...options } = {}) {
   let opened;
   const listening = new Promise((resolve) => (opened = resolve));
   const fetchNoting = async (url, init) => {
-    const opens = init.method === 'GET' && !init.headers.has('last-event-id');
+    const opens = init?.method === 'GET' && !new Headers(init.headers).has('last-event-id');
     const response = opens && !listen ? new Response(null, { status: 405 }) : await fetch(url, init);
-    if (opens) opened();
+    if (opens && response.status !== 401) opened();
     return response;
   };
-  const transport = new StreamableHTTPClientTransport(new URL(url), { sessionId, fetch: fetchNoting });
+  const transport = new StreamableHTTPClientTransport(new URL(url), { ...options, fetch: fetchNoting });
   const client = await attach(t, transport, capabilities);
   // In a session that goes on the SDK opens no such stream.
-  if (sessionId === undefined) await listening;
+  if (options.sessionId === undefined) await listening;
   return client;
 }
 

@@ -83,7 +83,13 @@ class NoGetStream(httpx.AsyncHTTPTransport):
 
 
 @asynccontextmanager
-async def connect(target: Target, listen: bool = True, **callbacks: Any) -> AsyncIterator[Client]:
+async def connect(
+    target: Target,
+    listen: bool = True,
+    auth: httpx.Auth | None = None,
+    headers: dict[str, str] | None = None,
+    **callbacks: Any,
+) -> AsyncIterator[Client]:
     """A client of a taskgate or, for what a test expects, of a server itself.
 
     Over HTTP it has a GET stream only if it listens.
@@ -92,7 +98,9 @@ async def connect(target: Target, listen: bool = True, **callbacks: Any) -> Asyn
     collecting = anyio.Event()
 
     async def note(response: httpx.Response) -> None:
-        if response.request.method == "GET" and response.status_code == 200:
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            return
+        if response.request.method == "GET":
             listening.set()
         if b'"tasks/result"' in response.request.content:
             collecting.set()
@@ -104,7 +112,9 @@ async def connect(target: Target, listen: bool = True, **callbacks: Any) -> Asyn
             timeout = httpx.Timeout(PATIENCE)
             way = None if listen else NoGetStream()
             hooks = {"response": [note]}
-            http = httpx.AsyncClient(timeout=timeout, event_hooks=hooks, transport=way)
+            http = httpx.AsyncClient(
+                auth=auth, headers=headers, timeout=timeout, event_hooks=hooks, transport=way
+            )
             await stack.enter_async_context(http)
             transport = streamable_http_client(target, http_client=http)
         else:

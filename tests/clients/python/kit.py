@@ -125,11 +125,14 @@ def taskgate(*arguments: str) -> Iterator[str]:
 
 
 @contextmanager
-def taskgate_with(target: Target, upstream: str = "", tools: str = "") -> Iterator[str]:
-    """taskgate with a config file: more keys of its one upstream, and tables of its tools."""
+def taskgate_with(
+    target: Target, upstream: str = "", tools: str = "", sections: str = ""
+) -> Iterator[str]:
+    """taskgate with a config file: more keys of its one upstream, tables of its tools, and others."""
     key = "url" if isinstance(target, str) else "command"
     # JSON's strings and arrays of strings are also TOML's.
     text = f"""
+{sections}
 [tasks]
 poll_interval = "50ms"
 timeout = "1m"

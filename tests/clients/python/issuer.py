@@ -1,0 +1,125 @@
+"""An issuer of opaque tokens: metadata, client credentials, and introspection (RFC 7662)."""
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote
+from uuid import uuid4
+
+from mcp.client.auth import TokenStorage
+from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+
+SECRET = "a secret"
+"""The password of every client."""
+
+
+@dataclass
+class Issuer:
+    """What it has given out, and for which resources."""
+
+    url: str
+    active: dict[str, str] = field(default_factory=dict)
+    resources: list[str] = field(default_factory=list)
+
+    def token(self, subject: str) -> str:
+        """A new token for this subject."""
+        token = str(uuid4())
+        self.active[token] = subject
+        return token
+
+    def revoke(self) -> None:
+        """From now on no token that was given out is good."""
+        self.active.clear()
+
+    def auth_section(self, secret_file: str) -> str:
+        """An `[auth]` section that asks it, every time."""
+        return f"""
+[auth]
+mode = "introspect"
+issuer = "{self.url}"
+introspection_endpoint = "{self.url}/introspect"
+client_id = "taskgate"
+client_secret = {{ file = "{secret_file}" }}
+cache = "1ms"
+"""
+
+    def login(self, url: str, subject: str) -> ClientCredentialsOAuthProvider:
+        """The SDK's OAuth client, which finds the issuer by itself."""
+        return ClientCredentialsOAuthProvider(
+            url, Memory(), client_id=subject, client_secret=SECRET, issuer=self.url
+        )
+
+    def answer(self, path: str, form: dict[str, list[str]], authorization: str) -> dict | None:
+        if path == "/.well-known/oauth-authorization-server":
+            return {
+                "issuer": self.url,
+                "authorization_endpoint": f"{self.url}/authorize",
+                "token_endpoint": f"{self.url}/token",
+                "response_types_supported": ["code"],
+                "grant_types_supported": ["client_credentials"],
+                "token_endpoint_auth_methods_supported": ["client_secret_basic"],
+            }
+        basic = base64.b64decode(authorization.removeprefix("Basic ")).decode()
+        name, _, secret = (unquote(part) for part in basic.partition(":"))
+        if secret != SECRET:
+            return None
+        if path == "/token":
+            self.resources += form["resource"]
+            return {"access_token": self.token(name), "token_type": "Bearer", "expires_in": 3600}
+        subject = self.active.get(form["token"][0])
+        return {"active": subject is not None} | ({"sub": subject} if subject else {})
+
+
+class Memory(TokenStorage):
+    """Keeps a client's token as long as the test runs."""
+
+    def __init__(self) -> None:
+        self._token = None
+
+    async def get_tokens(self):
+        return self._token
+
+    async def set_tokens(self, tokens) -> None:
+        self._token = tokens
+
+    async def get_client_info(self):
+        return None
+
+    async def set_client_info(self, client_info) -> None:
+        pass
+
+
+@contextmanager
+def issuer() -> Iterator[Issuer]:
+    """An issuer on a free port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0))).decode()
+            answer = running.answer(
+                self.path, parse_qs(body), self.headers.get("authorization", "")
+            )
+            document = json.dumps(answer or {"error": "invalid_client"}).encode()
+            self.send_response(401 if answer is None else 200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(document)))
+            self.end_headers()
+            self.wfile.write(document)
+
+        do_POST = do_GET
+
+        def log_message(self, *arguments) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    running = Issuer(f"http://127.0.0.1:{server.server_port}")
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield running
+    finally:
+        server.shutdown()
+        server.server_close()
