@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, unquote_plus
 from uuid import uuid4
 
 from mcp.client.auth import TokenStorage
@@ -64,7 +64,7 @@ cache = "1ms"
                 "token_endpoint_auth_methods_supported": ["client_secret_basic"],
             }
         basic = base64.b64decode(authorization.removeprefix("Basic ")).decode()
-        name, _, secret = (unquote(part) for part in basic.partition(":"))
+        name, _, secret = (unquote_plus(part) for part in basic.partition(":"))
         if secret != SECRET:
             return None
         if path == "/token":

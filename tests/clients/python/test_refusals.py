@@ -40,7 +40,8 @@ async def test_rate_that_is_used_up_ends_the_connection_but_not_the_tasks(server
 async def test_session_for_which_there_is_no_room_is_refused_and_another_opens_later(server):
     with kit.taskgate_with(server, sections="[server]\nmax_sessions = 1") as url:
         async with connect(url):
-            with pytest.raises(McpError, match="server.max_sessions = 1"):
+            refusal = pytest.RaisesExc(McpError, match="server.max_sessions = 1")
+            with pytest.RaisesGroup(refusal, flatten_subgroups=True):
                 async with connect(url):
                     pass
         async with connect(url) as later:
