@@ -3,6 +3,7 @@
 import base64
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,13 +23,19 @@ class Issuer:
     """What it has given out, and for which resources."""
 
     url: str
-    active: dict[str, str] = field(default_factory=dict)
+    active: dict[str, dict] = field(default_factory=dict)
     resources: list[str] = field(default_factory=list)
+    next_lifetime: float = 3600
+    """Seconds that the next token is good for; those after it are good for an hour."""
+    last_end: float = 0
+    """When the token ends that was given out last."""
 
     def token(self, subject: str) -> str:
         """A new token for this subject."""
         token = str(uuid4())
-        self.active[token] = subject
+        self.last_end = time.time() + self.next_lifetime
+        self.next_lifetime = 3600
+        self.active[token] = {"active": True, "sub": subject, "exp": self.last_end}
         return token
 
     def revoke(self) -> None:
@@ -69,9 +76,8 @@ cache = "1ms"
             return None
         if path == "/token":
             self.resources += form["resource"]
-            return {"access_token": self.token(name), "token_type": "Bearer", "expires_in": 3600}
-        subject = self.active.get(form["token"][0])
-        return {"active": subject is not None} | ({"sub": subject} if subject else {})
+            return {"access_token": self.token(name), "token_type": "Bearer"}
+        return self.active.get(form["token"][0], {"active": False})
 
 
 class Memory(TokenStorage):
