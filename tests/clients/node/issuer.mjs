@@ -1,10 +1,13 @@
-// An OAuth 2.1 authorization server as clients need one: metadata, registration, codes with PKCE, tokens, keys.
+// An OAuth 2.1 authorization server as clients need one: metadata, registration, codes with PKCE,
+// tokens, keys.
 import { createHash, generateKeyPairSync, randomUUID, sign } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 
 /** Whom its tokens are for. */
 export const AUDIENCE = 'taskgate-test';
+/** What they allow. */
+export const SCOPE = 'mcp:tools';
 /** The password of every client. */
 export const SECRET = 'a secret';
 
@@ -15,15 +18,14 @@ export async function startIssuer() {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   const codes = new Map();
   const refreshTokens = new Map();
-  // What was asked of the token endpoint, each as { grant_type, subject, resource, scope }.
+  // Whom tokens were given for what, and when they end: { grant_type, subject, resource, end }.
   const grants = [];
   // Lifetimes of the tokens to come, in seconds; when there are none left, an hour each.
   const lifetimes = [];
 
-  function accessToken(sub, scope) {
-    const now = Date.now() / 1000;
-    const exp = now + (lifetimes.shift() ?? 3600);
-    const claims = { iss: issuer.url, sub, aud: AUDIENCE, iat: now, exp, jti: randomUUID(), scope };
+  function accessToken(sub, exp) {
+    const iat = Date.now() / 1000;
+    const claims = { iss: issuer.url, sub, aud: AUDIENCE, iat, exp, jti: randomUUID(), scope: SCOPE };
     const header = { alg: 'ES256', kid: 'key', typ: 'at+jwt' };
     const signed = `${b64(JSON.stringify(header))}.${b64(JSON.stringify(claims))}`;
     const signature = sign('sha256', signed, { key: privateKey, dsaEncoding: 'ieee-p1363' });
@@ -54,9 +56,10 @@ export async function startIssuer() {
   function token(form, authorization) {
     const subject = subjectOf(form, authorization);
     if (subject === undefined) return [400, { error: 'invalid_grant' }];
-    const [grant_type, resource, scope] = ['grant_type', 'resource', 'scope'].map((name) => form.get(name));
-    grants.push({ grant_type, subject, resource, scope });
-    const answer = { access_token: accessToken(subject, 'mcp:tools'), token_type: 'Bearer' };
+    const [grant_type, resource] = ['grant_type', 'resource'].map((name) => form.get(name));
+    const end = Date.now() / 1000 + (lifetimes.shift() ?? 3600);
+    grants.push({ grant_type, subject, resource, end });
+    const answer = { access_token: accessToken(subject, end), token_type: 'Bearer' };
     if (grant_type !== 'client_credentials') {
       answer.refresh_token = randomUUID();
       refreshTokens.set(answer.refresh_token, subject);
@@ -108,7 +111,8 @@ export async function startIssuer() {
     response.writeHead(status, { 'content-type': 'application/json', ...headers });
     response.end(JSON.stringify(document));
   });
-  server.listen(0, '127.0.0.1');
+  // Where a test fails before it can stop this, the process still ends.
+  server.listen(0, '127.0.0.1').unref();
   await once(server, 'listening');
 
   const issuer = {
@@ -119,6 +123,3 @@ export async function startIssuer() {
   };
   return issuer;
 }
-
-/** The time at which a token ends, in milliseconds. */
-export const endOf = (token) => JSON.parse(Buffer.from(token.split('.')[1], 'base64url')).exp * 1000;

@@ -17,8 +17,10 @@ let server;
 let gate;
 before(async () => {
   const newKey = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes'];
-  openssl('req', '-x509', ...newKey, '-keyout', 'ca.key', '-out', 'ca.pem', '-subj', '/CN=authority', '-days', '2');
-  openssl('req', ...newKey, '-keyout', 'key.pem', '-out', 'request.pem', '-subj', '/CN=taskgate');
+  const request = (name, key, out, ...more) =>
+    openssl('req', ...newKey, '-subj', `/CN=${name}`, '-keyout', key, '-out', out, ...more);
+  request('authority', 'ca.key', 'ca.pem', '-x509', '-days', '2');
+  request('taskgate', 'key.pem', 'request.pem');
   writeFileSync(path('names'), 'subjectAltName = IP:127.0.0.1');
   const sign = ['-CA', 'ca.pem', '-CAkey', 'ca.key', '-CAcreateserial', '-days', '1', '-extfile', 'names'];
   openssl('x509', '-req', '-in', 'request.pem', '-out', 'cert.pem', ...sign);

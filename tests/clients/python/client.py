@@ -1,13 +1,14 @@
 """The SDK's client, with what the tests do with it."""
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import anyio
 import httpx
+import pytest
 from mcp import ClientSession, StdioServerParameters, stdio_client
 from mcp.client.experimental import ExperimentalClientFeatures
 from mcp.client.sse import sse_client
@@ -24,6 +25,8 @@ class Client:
     session: ClientSession
     tasks: ExperimentalClientFeatures
     hello: InitializeResult
+    session_id: Callable[[], str] | None
+    """The session's id, over Streamable HTTP."""
     _listening: anyio.Event
     _collecting: anyio.Event
 
@@ -124,7 +127,16 @@ async def connect(
         session = ClientSession(streams[0], streams[1], timedelta(seconds=PATIENCE), **callbacks)
         await stack.enter_async_context(session)
         hello = await session.initialize()
-        yield Client(session, session.experimental, hello, listening, collecting)
+        session_id = streams[2] if len(streams) > 2 else None
+        yield Client(session, session.experimental, hello, session_id, listening, collecting)
+
+
+@contextmanager
+def ended_by(status: int) -> Iterator[None]:
+    """A connection that ends with this HTTP status: the SDK takes every HTTP error for the end."""
+    with pytest.RaisesGroup(httpx.HTTPStatusError, flatten_subgroups=True) as raised:
+        yield
+    assert [error.response.status_code for error in raised.value.exceptions] == [status]
 
 
 def text(result: CallToolResult) -> str:

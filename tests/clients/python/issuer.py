@@ -25,6 +25,8 @@ class Issuer:
     url: str
     active: dict[str, dict] = field(default_factory=dict)
     resources: list[str] = field(default_factory=list)
+    broken: bool = False
+    """Whether it answers everything with HTTP 500."""
     next_lifetime: float = 3600
     """Seconds that the next token is good for; those after it are good for an hour."""
     last_end: float = 0
@@ -110,7 +112,8 @@ def issuer() -> Iterator[Issuer]:
                 self.path, parse_qs(body), self.headers.get("authorization", "")
             )
             document = json.dumps(answer or {"error": "invalid_client"}).encode()
-            self.send_response(401 if answer is None else 200)
+            status = 401 if answer is None else 200
+            self.send_response(500 if running.broken else status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(document)))
             self.end_headers()

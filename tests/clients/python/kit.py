@@ -128,7 +128,7 @@ def taskgate(*arguments: str) -> Iterator[str]:
 def taskgate_with(
     target: Target, upstream: str = "", tools: str = "", sections: str = ""
 ) -> Iterator[str]:
-    """taskgate with a config file: more keys of its one upstream, tables of its tools, and others."""
+    """taskgate with a config file: more keys of its one upstream, its tools, other sections."""
     key = "url" if isinstance(target, str) else "command"
     # JSON's strings and arrays of strings are also TOML's.
     text = f"""

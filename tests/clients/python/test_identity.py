@@ -1,4 +1,4 @@
-"""Clients with tokens: the SDK's OAuth client and FastMCP's bearer token, with an issuer that is asked."""
+"""Clients with tokens: the SDK's OAuth client and FastMCP's bearer token; the issuer is asked."""
 
 import time
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from mcp.types import INVALID_PARAMS
 
 import issuer
 import kit
-from client import connect, text
+from client import connect, ended_by, text
 
 ONCE = "started 1 times"
 
@@ -85,6 +85,17 @@ async def test_tasks_belong_to_their_owner_in_every_session_and_another_finds_no
         with pytest.raises(McpError) as raised:
             await other.collect(task.taskId)
         assert raised.value.error.code == INVALID_PARAMS
+
+
+async def test_issuer_that_cannot_be_asked_ends_the_connection_but_not_the_tasks(house):
+    with ended_by(503):
+        async with house.session("alice") as client:
+            task = await client.create("echo", text="kept")
+            house.issuer.broken = True
+            await client.list_all()
+    house.issuer.broken = False
+    async with house.session("alice") as again:
+        assert text(await again.collect(task.taskId)) == "kept"
 
 
 async def test_fastmcp_runs_a_task_with_a_bearer_token(house):

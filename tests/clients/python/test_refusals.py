@@ -1,11 +1,13 @@
 """What is refused with an HTTP error or a JSON-RPC error, and what the client makes of it."""
 
+import fastmcp
 import httpx
 import pytest
+from fastmcp.client.transports import StreamableHttpTransport
 from mcp import McpError
 
 import kit
-from client import connect, text
+from client import connect, ended_by, text
 
 NAMED = """
 [auth]
@@ -13,6 +15,7 @@ mode = "header"
 header = "x-user"
 trusted_peers = ["127.0.0.1"]
 """
+ONE_TASK = f'{NAMED}[rate]\ncreations = "1/h"'
 ALICE = {"x-user": "alice"}
 
 
@@ -23,18 +26,34 @@ def server():
 
 
 async def test_rate_that_is_used_up_ends_the_connection_but_not_the_tasks(server):
-    """The SDK takes every HTTP error for the end of its transport, 429 as well."""
-    sections = f'{NAMED}[rate]\ncreations = "1/h"'
-    with kit.taskgate_with(server, sections=sections) as url:
-        with pytest.RaisesGroup(httpx.HTTPStatusError, flatten_subgroups=True) as raised:
+    with kit.taskgate_with(server, sections=ONE_TASK) as url:
+        with ended_by(429):
             async with connect(url, headers=ALICE) as client:
                 task = await client.create("echo", text="kept")
                 await client.create("echo", text="too many")
-        (error,) = raised.value.exceptions
-        assert error.response.status_code == 429
 
         async with connect(url, headers=ALICE) as again:
             assert text(await again.collect(task.taskId)) == "kept"
+
+
+async def test_rate_that_is_used_up_ends_the_connection_of_fastmcp_too(server):
+    with kit.taskgate_with(server, sections=ONE_TASK) as url:
+        transport = StreamableHttpTransport(url, headers=ALICE)
+        with pytest.raises(httpx.HTTPStatusError, match="429 Too Many Requests"):
+            async with fastmcp.Client(transport) as client:
+                task = await client.call_tool("echo", {"text": "kept"}, task=True)
+                await client.call_tool("echo", {"text": "too many"}, task=True)
+
+        async with connect(url, headers=ALICE) as again:
+            assert text(await again.collect(task.task_id)) == "kept"
+
+
+async def test_session_that_has_ended_is_told_as_such(server):
+    with kit.taskgate_with(server) as url:
+        async with connect(url) as client, httpx.AsyncClient() as http:
+            await http.delete(url, headers={"mcp-session-id": client.session_id()})
+            with pytest.raises(McpError, match="Session terminated"):
+                await client.call("echo", text="anyone?")
 
 
 async def test_session_for_which_there_is_no_room_is_refused_and_another_opens_later(server):
