@@ -120,7 +120,7 @@ impl Gate {
         let options = CallOptions { purpose: Purpose::Foreground, max_answer: MAX_MESSAGE, relay };
         let call = match session.call(&message, headers, options) {
             Ok(call) => call,
-            Err(too_many) => return Ok(Whole::error(&id, &RpcError::internal(too_many.to_string())).into()),
+            Err(error) => return Ok(Whole::error(&id, &error).into()),
         };
         drop(message);
         // In use from here on: a session is not idle while its client waits.

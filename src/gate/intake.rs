@@ -37,7 +37,7 @@ impl Intake {
         if nests_too_deep(&body) {
             return Err(Refusal::too_deep(MAX_DEPTH));
         }
-        Message::parse(body).map_err(Refusal::malformed)
+        Message::of_client(body).map_err(Refusal::malformed)
     }
 }
 

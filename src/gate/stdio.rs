@@ -88,7 +88,7 @@ fn parse(document: Bytes) -> Result<Message, RpcError> {
             "Invalid request: the JSON nests deeper than {MAX_DEPTH} levels"
         )));
     }
-    Message::parse(document).map_err(RpcError::from)
+    Message::of_client(document).map_err(RpcError::from)
 }
 
 /// Writes each message as a line, as long as somebody reads. From `ending` on nobody may do so any more, which must not

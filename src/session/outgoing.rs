@@ -4,8 +4,8 @@ use http::HeaderMap;
 
 use super::Session;
 use crate::{
-    upstream::{Exchange, Outgoing, Purpose, TooMany},
-    wire::{Edits, Message, object::Members},
+    upstream::{Exchange, Outgoing, Purpose},
+    wire::{Edits, Message, RpcError, message::MAX_ID, object::Members},
 };
 
 /// A request in flight on behalf of a client.
@@ -32,41 +32,45 @@ impl Session {
     /// Starts a client's request upstream. For a task, `params.task` is left out.
     ///
     /// # Errors
-    /// [`TooMany`]
-    pub fn call(&self, message: &Message, headers: HeaderMap, options: CallOptions) -> Result<Call, TooMany> {
+    /// As many requests are in flight as may be, or the progress token is too long.
+    pub fn call(&self, message: &Message, headers: HeaderMap, options: CallOptions) -> Result<Call, RpcError> {
+        let params = message.params().filter(|params| needs_reading(params, options.purpose));
+        let params = params.and_then(|params| Members::parse(params).ok());
+        let meta = params.as_ref().and_then(|params| params.object("_meta"));
+        let token = meta.as_ref().and_then(|meta| meta.get("progressToken"));
+        if token.is_some_and(|token| token.len() > MAX_ID) {
+            let why = format!("Invalid params: the progress token is longer than {MAX_ID} bytes");
+            return Err(RpcError::invalid_params(why));
+        }
         let client_id = match options.purpose {
             Purpose::Foreground => message.id(),
             Purpose::Background => None,
         };
-        let mut exchange = self.inbound.exchanges.begin(client_id, options.purpose)?;
+        let begun = self.inbound.exchanges.begin(client_id, options.purpose);
+        let mut exchange = begun.map_err(|too_many| RpcError::internal(too_many.to_string()))?;
         let number = exchange.number;
         let mut edits = Edits::of(message.bytes());
         if let Some(id) = message.id_span() {
             edits.replace(id, number.to_string());
         }
-        let params = message.params().filter(|params| needs_reading(params, options.purpose));
-        let params = params.and_then(|params| Members::parse(params).ok());
-        let mut progress_token = None;
-        if let Some(params) = params {
-            let meta = params.object("_meta");
-            if let Some(token) = meta.as_ref().and_then(|meta| meta.get("progressToken")) {
+        if let Some(params) = &params {
+            if let Some(token) = token {
                 edits.replace_raw(token, number.to_string());
-                progress_token = Some(token.into());
             } else if options.purpose == Purpose::Background {
                 // A client that only polls sees progress too.
                 match &meta {
                     Some(meta) => edits.set(meta, "progressToken", &number.to_string()),
-                    None => edits.set(&params, "_meta", &format!(r#"{{"progressToken":{number}}}"#)),
+                    None => edits.set(params, "_meta", &format!(r#"{{"progressToken":{number}}}"#)),
                 }
             }
             if options.purpose == Purpose::Background {
-                edits.remove(&params, "task");
+                edits.remove(params, "task");
             }
         }
         let message = edits.apply().into_bytes();
         let CallOptions { max_answer, relay, .. } = options;
         exchange.carry(self.link.request(Outgoing { number, message, headers, max_answer, relay }));
-        Ok(Call { exchange, progress_token })
+        Ok(Call { exchange, progress_token: token.map(Into::into) })
     }
 }
 

@@ -75,7 +75,7 @@ impl Run {
         let options = CallOptions { purpose: Purpose::Background, max_answer, relay: false };
         let mut call = match self.session.get().call(&request, self.headers.clone(), options) {
             Ok(call) => call,
-            Err(too_many) => return self.finish(outcome::failed(too_many.to_string())).await,
+            Err(error) => return self.finish(outcome::failed(error.message)).await,
         };
         // Only what goes upstream is kept while the call runs.
         drop(request);

@@ -8,6 +8,10 @@ use serde_json::value::RawValue;
 
 use super::{Method, RpcError, code};
 
+/// The longest id and the longest progress token that a client may give a request, in bytes of JSON: they are kept for
+/// as long as it is under way.
+pub const MAX_ID: usize = 1024;
+
 /// A validated JSON-RPC message that keeps its bytes untouched.
 #[derive(Clone, Debug)]
 pub struct Message {
@@ -126,6 +130,18 @@ impl Message {
         }
         let (id, params) = (envelope.id.map(span), envelope.params.map(span));
         Ok(Self { bytes, kind, id, method, params, outcome })
+    }
+
+    /// Reads one message of a client.
+    ///
+    /// # Errors
+    /// As for [`Message::parse`], and for an id of more than [`MAX_ID`] bytes.
+    pub fn of_client(bytes: Bytes) -> Result<Self, Malformed> {
+        let message = Self::parse(bytes)?;
+        if message.id().is_some_and(|id| id.len() > MAX_ID) {
+            return Err(Malformed::Invalid { reason: format!("the id is longer than {MAX_ID} bytes"), id: None });
+        }
+        Ok(message)
     }
 
     /// Reads what an upstream sent, where revision 2025-03-26 allows a batch: the messages in their order.

@@ -13,11 +13,11 @@ fn answer_to(id: &str, method: &str, params: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_id_of_any_length_and_any_form_comes_back_as_it_was() {
+async fn an_id_of_any_form_comes_back_as_it_was_and_one_of_a_million_characters_is_400() {
     let house = House::new("").await;
-    let long = format!("\"{}\"", "x".repeat(MILLION));
-    let number = "9".repeat(MILLION);
-    let escapes = format!("\"{}\"", r"\u0000\ud800\n\/".repeat(1000));
+    let long = format!("\"{}\"", "x".repeat(1022));
+    let number = "9".repeat(1024);
+    let escapes = format!("\"{}\"", r"\u0000\ud800\n\/".repeat(60));
     for id in [&*long, &number, "-0", "-99999999999999999999999999", "18446744073709551616", &escapes, r#""""#] {
         let answer = house.witness.post(answer_to(id, "ping", "{}")).await;
         assert_eq!(answer.status, 200);
@@ -29,6 +29,12 @@ async fn an_id_of_any_length_and_any_form_comes_back_as_it_was() {
         );
         let task = answer_to(id, "tools/call", r#"{"name":"echo","task":{}}"#);
         assert!(house.witness.post(task).await.text().contains(&format!(r#""id":{id},"#)));
+    }
+    for id in [format!("\"{}\"", "x".repeat(1023)), "9".repeat(MILLION)] {
+        for method in ["ping", "tasks/result", "initialize"] {
+            let refusal = house.witness.post(answer_to(&id, method, "{}")).await.refusal();
+            assert_eq!(refusal, (400, -32600, "Invalid request: the id is longer than 1024 bytes".to_owned()));
+        }
     }
     house.stands().await;
 }
@@ -71,18 +77,24 @@ async fn a_million_characters_where_a_name_belongs_are_no_task_cursor_or_session
 }
 
 #[tokio::test]
-async fn a_method_and_a_progress_token_of_a_million_characters_pass() {
+async fn a_method_of_a_million_characters_passes_and_a_progress_token_of_so_many_is_refused() {
     let house = House::new("").await;
     let long = "x".repeat(MILLION);
     house.upstream.hold(&long);
     let asked = tokio::spawn({
         let (client, long) = (house.witness.clone(), long.clone());
-        async move { client.ask(&long, json!({ "_meta": { "progressToken": long } })).await }
+        async move { client.ask(&long, json!({ "_meta": { "progressToken": "x".repeat(1022) } })).await }
     });
     let held = house.upstream.held(&long).await;
     assert!(held.seen.json()["params"]["_meta"]["progressToken"].is_number());
     held.result("{}");
     assert_eq!(asked.await.unwrap(), json!({}));
+    let meta = json!({ "progressToken": long });
+    let why = "Invalid params: the progress token is longer than 1024 bytes";
+    assert_eq!(house.witness.error("ping", json!({ "_meta": meta })).await, (-32602, why.to_owned()));
+    let task = house.witness.ask("tools/call", json!({ "name": "echo", "task": {}, "_meta": meta })).await;
+    let task = house.witness.until(task["task"]["taskId"].as_str().unwrap(), "failed").await;
+    assert_eq!(task["statusMessage"], why);
     house.stands().await;
 }
 
