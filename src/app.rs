@@ -258,6 +258,8 @@ fn limits(server: &config::Server, tasks: &config::Tasks) -> (MaxKept, Limits) {
         running: tasks.max_running_total,
         queued_per_owner: tasks.max_queued_per_owner,
         queued: tasks.max_queued_total,
+        queued_bytes_per_owner: tasks.max_queued_bytes_per_owner,
+        queued_bytes: tasks.max_queued_bytes,
     };
     (kept, Limits { waiters, turns, outbox: Capacity::new(server.max_outbox, server.max_outbox_total) })
 }

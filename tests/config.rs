@@ -187,6 +187,8 @@ fn an_unset_key_has_its_default() {
         max_running_total: 1024,
         max_queued_per_owner: 1000,
         max_queued_total: 10_000,
+        max_queued_bytes_per_owner: 64 << 20,
+        max_queued_bytes: 256 << 20,
         max_waiters: 256,
         max_waiters_per_owner: 1000,
         max_waiters_total: 10_000,
@@ -247,6 +249,8 @@ fn every_key_takes_effect() {
         max_running_total: 7,
         max_queued_per_owner: 8,
         max_queued_total: 9,
+        max_queued_bytes_per_owner: 12 << 10,
+        max_queued_bytes: 13 << 10,
         max_result_bytes: 10 << 10,
         max_result_bytes_per_owner: 11 << 10,
     };

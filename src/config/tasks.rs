@@ -22,6 +22,10 @@ pub struct Tasks {
     pub max_queued_per_owner: usize,
     /// Most calls of the process that wait for their turn.
     pub max_queued_total: usize,
+    /// Most bytes of the requests of one owner's calls that wait for their turn.
+    pub max_queued_bytes_per_owner: usize,
+    /// Most bytes of the requests of all calls that wait for their turn.
+    pub max_queued_bytes: usize,
     /// Most requests that wait for one task's result at once.
     pub max_waiters: usize,
     /// Most requests of one owner that wait for results at once.
@@ -91,6 +95,8 @@ impl Default for Tasks {
             max_running_total: 1024,
             max_queued_per_owner: 1000,
             max_queued_total: 10_000,
+            max_queued_bytes_per_owner: 64 << 20,
+            max_queued_bytes: 256 << 20,
             max_waiters: 256,
             max_waiters_per_owner: 1000,
             max_waiters_total: 10_000,
@@ -143,6 +149,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("max_running_total", PROCESS),
     ("max_queued_per_owner", PROCESS),
     ("max_queued_total", PROCESS),
+    ("max_queued_bytes_per_owner", PROCESS),
+    ("max_queued_bytes", PROCESS),
     ("max_waiters", PROCESS),
     ("max_waiters_per_owner", PROCESS),
     ("max_waiters_total", PROCESS),
@@ -180,6 +188,10 @@ fn limits(section: &mut Section<'_>) -> Tasks {
         max_waiters: number("max_waiters", default.max_waiters),
         max_waiters_per_owner: number("max_waiters_per_owner", default.max_waiters_per_owner),
         max_waiters_total: number("max_waiters_total", default.max_waiters_total),
+        max_queued_bytes_per_owner: section
+            .get("max_queued_bytes_per_owner", size)
+            .unwrap_or(default.max_queued_bytes_per_owner),
+        max_queued_bytes: section.get("max_queued_bytes", size).unwrap_or(default.max_queued_bytes),
         max_result_bytes: section.get("max_result_bytes", size).unwrap_or(default.max_result_bytes),
         max_result_bytes_per_owner: section
             .get("max_result_bytes_per_owner", size)

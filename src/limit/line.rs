@@ -21,6 +21,8 @@ pub(super) struct Line<C> {
     max: Totals,
     running: usize,
     queued: usize,
+    /// Bytes of the requests that wait.
+    bytes: usize,
     tools: Slab<Tool>,
     tool_ids: HashMap<Key, usize>,
     owners: Slab<Party<C>>,
@@ -52,6 +54,8 @@ struct Party<C> {
     owner: Owner,
     running: usize,
     queued: usize,
+    /// Bytes of its requests that wait.
+    bytes: usize,
     /// Its place in the ring of all owners, while it waits.
     place: u64,
     lanes: HashMap<usize, Lane<C>>,
@@ -64,7 +68,15 @@ struct Party<C> {
 struct Lane<C> {
     /// Its place in the ring of the tool and in that of the owner.
     place: u64,
-    calls: BTreeMap<u64, C>,
+    calls: BTreeMap<u64, Call<C>>,
+}
+
+#[derive(Debug)]
+struct Call<C> {
+    /// What stands for it.
+    waiting: C,
+    /// Bytes of its request.
+    bytes: usize,
 }
 
 impl<C> Line<C> {
@@ -73,6 +85,7 @@ impl<C> Line<C> {
             max,
             running: 0,
             queued: 0,
+            bytes: 0,
             tools: Slab::new(),
             tool_ids: HashMap::new(),
             owners: Slab::new(),
@@ -82,7 +95,8 @@ impl<C> Line<C> {
         }
     }
 
-    /// Lets a call run, or wait at the place that is returned; `waiting` is what stands for it there.
+    /// Lets a call run, or wait at the place that is returned; `waiting` is what stands for it there, beside the `bytes`
+    /// of its request.
     ///
     /// # Errors
     /// [`Limited`]
@@ -91,6 +105,7 @@ impl<C> Line<C> {
         owner: &Owner,
         key: Key,
         (max_running, max_queued): (usize, usize),
+        bytes: usize,
         waiting: impl FnOnce() -> C,
     ) -> Result<(Ids, Option<u64>), Limited> {
         let ids = self.ids(owner, key, max_running);
@@ -98,11 +113,11 @@ impl<C> Line<C> {
             self.begin(ids);
             return Ok((ids, None));
         };
-        if let Some(queued) = self.queue_bound(ids, max_queued) {
+        if let Some(queued) = self.queue_bound(ids, max_queued, bytes) {
             self.forget(ids);
             return Err(Limited { running, queued });
         }
-        Ok((ids, Some(self.wait(ids, waiting()))))
+        Ok((ids, Some(self.wait(ids, Call { waiting: waiting(), bytes }))))
     }
 
     /// Ends a call that ran, and begins those that run in its place: one for the slot of its tool and one for that of its
@@ -125,8 +140,8 @@ impl<C> Line<C> {
     pub(super) fn give_up(&mut self, ids: Ids, place: u64) {
         let lane = self.owners.get_mut(ids.owner).and_then(|party| party.lanes.get_mut(&ids.tool));
         // Ids are used again, places are not.
-        if lane.and_then(|lane| lane.calls.remove(&place)).is_some() {
-            self.left_queue(ids, false);
+        if let Some(call) = lane.and_then(|lane| lane.calls.remove(&place)) {
+            self.left_queue(ids, call.bytes, false);
             self.forget(ids);
         }
     }
@@ -138,7 +153,7 @@ impl<C> Line<C> {
         });
         let owner = *self.owner_ids.entry(owner.clone()).or_insert_with_key(|owner| {
             let (lanes, ring) = (HashMap::new(), BTreeMap::new());
-            owners.insert(Party { owner: owner.clone(), running: 0, queued: 0, place: 0, lanes, ring })
+            owners.insert(Party { owner: owner.clone(), running: 0, queued: 0, bytes: 0, place: 0, lanes, ring })
         });
         Ids { owner, tool }
     }
@@ -156,14 +171,18 @@ impl<C> Line<C> {
     }
 
     /// What keeps a call from waiting, if anything does.
-    fn queue_bound(&self, ids: Ids, max_queued: usize) -> Option<Bound> {
+    fn queue_bound(&self, ids: Ids, max_queued: usize, bytes: usize) -> Option<Bound> {
         let (party, max) = (&self.owners[ids.owner], &self.max);
         if party.lanes.get(&ids.tool).map_or(0, |lane| lane.calls.len()) >= max_queued {
             Some(Bound::Tool(max_queued))
         } else if party.queued >= max.queued_per_owner {
             Some(Bound::Owner(max.queued_per_owner))
+        } else if self.queued >= max.queued {
+            Some(Bound::All(max.queued))
+        } else if party.bytes + bytes > max.queued_bytes_per_owner {
+            Some(Bound::BytesOfOwner(max.queued_bytes_per_owner))
         } else {
-            (self.queued >= max.queued).then_some(Bound::All(max.queued))
+            (self.bytes + bytes > max.queued_bytes).then_some(Bound::Bytes(max.queued_bytes))
         }
     }
 
@@ -173,7 +192,7 @@ impl<C> Line<C> {
         self.owners[ids.owner].running += 1;
     }
 
-    fn wait(&mut self, ids: Ids, call: C) -> u64 {
+    fn wait(&mut self, ids: Ids, call: Call<C>) -> u64 {
         self.last += 1;
         let place = self.last;
         let (tool, party) = (&mut self.tools[ids.tool], &mut self.owners[ids.owner]);
@@ -186,6 +205,8 @@ impl<C> Line<C> {
             party.ring.insert(place, ids.tool);
             Lane { place, calls: BTreeMap::new() }
         });
+        party.bytes += call.bytes;
+        self.bytes += call.bytes;
         lane.calls.insert(place, call);
         party.queued += 1;
         self.queued += 1;
@@ -221,17 +242,17 @@ impl<C> Line<C> {
     /// Begins the call of a lane that has waited longest.
     fn turn(&mut self, ids: Ids) -> Option<(Ids, C)> {
         let (_, call) = self.owners[ids.owner].lanes.get_mut(&ids.tool)?.calls.pop_first()?;
-        self.left_queue(ids, true);
+        self.left_queue(ids, call.bytes, true);
         self.begin(ids);
-        Some((ids, call))
+        Some((ids, call.waiting))
     }
 
-    /// A call has left its lane. After a `turn` the lane and its owner go behind all others.
-    fn left_queue(&mut self, ids: Ids, turn: bool) {
+    /// A call with so many bytes has left its lane. After a `turn` the lane and its owner go behind all others.
+    fn left_queue(&mut self, ids: Ids, bytes: usize, turn: bool) {
         self.last += u64::from(turn);
         let (tool, party) = (&mut self.tools[ids.tool], &mut self.owners[ids.owner]);
-        self.queued -= 1;
-        party.queued -= 1;
+        (self.queued, self.bytes) = (self.queued - 1, self.bytes - bytes);
+        (party.queued, party.bytes) = (party.queued - 1, party.bytes - bytes);
         let Some(lane) = party.lanes.get_mut(&ids.tool) else { return };
         let (before, over) = (lane.place, lane.calls.is_empty());
         if turn || over {
@@ -268,6 +289,11 @@ impl<C> Line<C> {
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         let rings = self.ring.is_empty() && self.tool_ids.is_empty() && self.owner_ids.is_empty();
-        rings && self.tools.is_empty() && self.owners.is_empty() && self.running == 0 && self.queued == 0
+        rings
+            && self.tools.is_empty()
+            && self.owners.is_empty()
+            && self.running == 0
+            && self.queued == 0
+            && self.bytes == 0
     }
 }

@@ -74,7 +74,7 @@ impl Model {
         let (full, queue_full) = (self.full(lane), self.queue_full(lane));
         let owner = Owner::Principal { upstream: 0, name: format!("owner {}", lane.0).into() };
         let tool: Arc<str> = format!("tool {}", lane.1).into();
-        match self.turns.admit(&owner, 0, &tool, lane.1 + 1, self.max_queued) {
+        match self.turns.admit(&owner, (0, &tool), (lane.1 + 1, self.max_queued), 1) {
             Ok(Admission::Now(permit)) => {
                 assert_eq!(full, None);
                 self.running.push((lane, permit));
@@ -151,7 +151,10 @@ proptest! {
         max_queued in 0usize..6,
         steps in proptest::collection::vec((0u8..8, 0usize..4, 0usize..3), 1..200),
     ) {
-        let mut model = Model::new(Totals { running_per_owner, running, queued_per_owner, queued }, max_queued);
+        let (queued_bytes_per_owner, queued_bytes) = (queued_per_owner, queued);
+        let totals =
+            Totals { running_per_owner, running, queued_per_owner, queued, queued_bytes_per_owner, queued_bytes };
+        let mut model = Model::new(totals, max_queued);
         for (kind, owner, tool) in steps {
             match kind {
                 0..=4 => model.enter((owner, tool)),

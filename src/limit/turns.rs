@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::line::{Ids, Line};
 use crate::identity::Owner;
 
-/// The limits that hold across tools, in calls.
+/// The limits that hold across tools, in calls but for the last two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
     /// Most that run of one owner.
@@ -19,6 +19,10 @@ pub struct Totals {
     pub queued_per_owner: usize,
     /// Most that wait in all.
     pub queued: usize,
+    /// Most bytes that the requests of those of one owner have that wait.
+    pub queued_bytes_per_owner: usize,
+    /// The same in all.
+    pub queued_bytes: usize,
 }
 
 /// The turns of every tool and owner.
@@ -45,7 +49,7 @@ pub struct Limited {
     pub queued: Bound,
 }
 
-/// Whose limit is reached, and its value in calls.
+/// Whose limit is reached, and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// Of the calls of one tool: of everybody where they run, of one owner where they wait.
@@ -54,6 +58,10 @@ pub enum Bound {
     Owner(usize),
     /// Of all calls.
     All(usize),
+    /// Of the bytes of one owner's requests that wait.
+    BytesOfOwner(usize),
+    /// Of the bytes of all requests that wait.
+    Bytes(usize),
 }
 
 impl Limited {
@@ -64,6 +72,8 @@ impl Limited {
             Bound::Tool(_) => "max_queued",
             Bound::Owner(_) => "max_queued_per_owner",
             Bound::All(_) => "max_queued_total",
+            Bound::BytesOfOwner(_) => "max_queued_bytes_per_owner",
+            Bound::Bytes(_) => "max_queued_bytes",
         }
     }
 }
@@ -74,11 +84,17 @@ impl fmt::Display for Limited {
             Bound::Tool(max) => write!(f, "max_running = {max} calls of it run")?,
             Bound::Owner(max) => write!(f, "tasks.max_running_per_owner = {max} calls of yours run")?,
             Bound::All(max) => write!(f, "tasks.max_running_total = {max} calls run in all")?,
+            // Bytes keep nothing from running.
+            Bound::BytesOfOwner(_) | Bound::Bytes(_) => {}
         }
         match self.queued {
             Bound::Tool(max) => write!(f, " and max_queued = {max} of yours wait for it already")?,
             Bound::Owner(max) => write!(f, " and tasks.max_queued_per_owner = {max} of yours wait already")?,
             Bound::All(max) => write!(f, " and tasks.max_queued_total = {max} wait in all already")?,
+            Bound::BytesOfOwner(max) => {
+                write!(f, " and with it more than tasks.max_queued_bytes_per_owner = {max} bytes of yours would wait")?;
+            }
+            Bound::Bytes(max) => write!(f, " and with it more than tasks.max_queued_bytes = {max} bytes would wait")?,
         }
         f.write_str("; try again later")
     }
@@ -107,18 +123,17 @@ impl Turns {
         Arc::new(Self { line: Mutex::new(Line::new(totals)) })
     }
 
-    /// Lets a call of `owner` run, or wait: of a tool behind `upstream`, of which `max_running` calls run and
-    /// `max_queued` of each owner wait.
+    /// Lets a call of `owner` run, or wait: of a tool behind an upstream, of which `max.0` calls run and `max.1`
+    /// of each owner wait. Its request has so many `bytes`, which are kept meanwhile.
     ///
     /// # Errors
     /// [`Limited`]
     pub fn admit(
         self: &Arc<Self>,
         owner: &Owner,
-        upstream: usize,
-        tool: &Arc<str>,
-        max_running: usize,
-        max_queued: usize,
+        (upstream, tool): (usize, &Arc<str>),
+        max: (usize, usize),
+        bytes: usize,
     ) -> Result<Admission, Limited> {
         let mut turn = None;
         let waiting = || {
@@ -127,7 +142,7 @@ impl Turns {
             sender
         };
         let key = (upstream, Arc::clone(tool));
-        let (ids, place) = self.line.lock().enter(owner, key, (max_running, max_queued), waiting)?;
+        let (ids, place) = self.line.lock().enter(owner, key, max, bytes, waiting)?;
         let turns = Arc::clone(self);
         Ok(match place.zip(turn) {
             Some((place, turn)) => Admission::Queued(Waiting { turns, ids, place, turn }),
@@ -174,7 +189,14 @@ mod tests {
 
     use super::*;
 
-    const WIDE: Totals = Totals { running_per_owner: 100, running: 100, queued_per_owner: 20_000, queued: 20_000 };
+    const WIDE: Totals = Totals {
+        running_per_owner: 100,
+        running: 100,
+        queued_per_owner: 20_000,
+        queued: 20_000,
+        queued_bytes_per_owner: 8,
+        queued_bytes: 10,
+    };
 
     fn owner(n: usize) -> Owner {
         Owner::Principal { upstream: 0, name: format!("owner {n}").into() }
@@ -182,7 +204,7 @@ mod tests {
 
     /// A call of a tool of which one runs and one of each owner waits.
     fn admit(turns: &Arc<Turns>, n: usize) -> Result<Admission, Limited> {
-        turns.admit(&owner(n), 0, &"tool".into(), 1, 1)
+        turns.admit(&owner(n), (0, &"tool".into()), (1, 1), 0)
     }
 
     #[tokio::test]
@@ -202,9 +224,9 @@ mod tests {
     fn tools_do_not_share_turns_and_all_is_forgotten_when_idle() {
         let turns = Turns::new(WIDE);
         let first = admit(&turns, 0);
-        assert!(matches!(turns.admit(&owner(0), 0, &"other".into(), 1, 0), Ok(Admission::Now(_))));
-        assert!(matches!(turns.admit(&owner(0), 1, &"tool".into(), 1, 0), Ok(Admission::Now(_))));
-        assert!(turns.admit(&owner(0), 0, &"tool".into(), 1, 0).is_err());
+        assert!(matches!(turns.admit(&owner(0), (0, &"other".into()), (1, 0), 0), Ok(Admission::Now(_))));
+        assert!(matches!(turns.admit(&owner(0), (1, &"tool".into()), (1, 0), 0), Ok(Admission::Now(_))));
+        assert!(turns.admit(&owner(0), (0, &"tool".into()), (1, 0), 0).is_err());
         drop(first);
         assert!(turns.is_idle());
     }
@@ -218,9 +240,29 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_is_bounded_in_bytes_for_each_owner_and_in_all_and_given_back_however_it_leaves() {
+        let turns = Turns::new(WIDE);
+        let admit = |n, bytes| turns.admit(&owner(n), (0, &"tool".into()), (1, 9), bytes);
+        // What runs does not count.
+        let running = admit(0, 1000).expect("it runs");
+        let Ok(Admission::Queued(first)) = admit(1, 6) else { panic!("it waits") };
+        assert_eq!(admit(1, 3).err().map(|limited| limited.queued), Some(Bound::BytesOfOwner(8)));
+        let second = admit(1, 2).expect("room");
+        assert_eq!(admit(2, 3).err().map(|limited| limited.queued), Some(Bound::Bytes(10)));
+        let third = admit(2, 2).expect("room");
+        drop(second);
+        admit(2, 2).expect("room again");
+        drop(running);
+        let permit = first.turn().now_or_never().flatten().expect("its turn");
+        admit(1, 8).expect("room again");
+        drop((third, permit));
+        assert!(turns.is_idle());
+    }
+
+    #[test]
     fn the_tools_of_an_owner_take_turns_at_what_the_owner_may_run() {
         let turns = Turns::new(Totals { running_per_owner: 1, ..WIDE });
-        let admit = |tool: &str| turns.admit(&owner(0), 0, &tool.into(), 9, 9).expect("room");
+        let admit = |tool: &str| turns.admit(&owner(0), (0, &tool.into()), (9, 9), 0).expect("room");
         let Admission::Now(mut permit) = admit("a") else { panic!("the first runs") };
         let mut waiting: Vec<_> = ["a", "a", "b", "b"].map(|tool| (tool, admit(tool))).into();
         let mut order = Vec::new();

@@ -62,14 +62,16 @@ impl Engine {
     ) -> Result<Created, RpcError> {
         let Wanted { name, tool, ttl: requested, announced } = wanted;
         let (owner, upstream) = (&session.owner, session.upstream);
-        let admitted = self.turns.admit(owner, upstream, &name, tool.max_running, tool.max_queued);
+        // Names are the client's, and of any length; those with one beginning share their turns.
+        let tool_name: Arc<str> = if excerpt(&name).len() < name.len() { excerpt(&name).into() } else { name };
+        let (max, bytes) = ((tool.max_running, tool.max_queued), request.bytes().len());
+        let admitted = self.turns.admit(owner, (upstream, &tool_name), max, bytes);
         let admission = admitted.map_err(|limited| {
             let reason = limited.name();
-            self.observer.emit(events::TaskRefused { who: &session.who, tool: excerpt(&name), reason });
-            RpcError::internal(format!("limit reached for the tool {:?}: {limited}", excerpt(&name)))
+            self.observer.emit(events::TaskRefused { who: &session.who, tool: &tool_name, reason });
+            RpcError::internal(format!("limit reached for the tool {tool_name:?}: {limited}"))
         })?;
         let queued = matches!(admission, Admission::Queued(_));
-        let tool_name = if excerpt(&name).len() < name.len() { excerpt(&name).into() } else { name };
         let (ttl, created) = (ttl(tool, requested), now());
         let task = Task {
             id: Uuid::new_v4(),

@@ -89,7 +89,14 @@ impl House {
             MAX_PER_OWNER,
             MAX,
         ));
-        let turns = Totals { running_per_owner: 1, running: 1, queued_per_owner: 1, queued: 1 };
+        let turns = Totals {
+            running_per_owner: 1,
+            running: 1,
+            queued_per_owner: 1,
+            queued: 1,
+            queued_bytes_per_owner: usize::MAX,
+            queued_bytes: usize::MAX,
+        };
         let limits = Limits { waiters: WAITERS, turns, outbox: Capacity::new(1024, 1024) };
         let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, limits, Arc::default());
         let beginning = Instant::now();
