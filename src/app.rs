@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::{
     config::{self, Config, Target},
-    gate::{self, Channels, Gate, admin::Admin},
+    gate::{self, Bodies, Channels, Gate, admin::Admin},
     identity::{Hosts, Identity},
     limit::{Accounts, Totals},
     observe::Observer,
@@ -207,8 +207,7 @@ impl House {
             protected,
             upstreams,
             channels: Channels::default(),
-            max_body: server.max_body,
-            body_timeout: server.body_timeout,
+            bodies: Bodies::new(server.max_body, server.body_timeout, server.max_body_total),
             outbox,
             max_streams: server.max_streams,
             observer,

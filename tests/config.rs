@@ -180,6 +180,7 @@ fn an_unset_key_has_its_default() {
     assert_eq!(server.drain_timeout, Duration::from_secs(30));
     assert_eq!(auth, Auth::None);
     assert_eq!((server.max_outbox_total, server.max_sessions_per_owner, server.max_streams), (256 << 20, 1000, 256));
+    assert_eq!(server.max_body_total, 256 << 20);
     let expected = Tasks {
         max_tasks_per_owner: 1000,
         max_tasks: 100_000,
@@ -230,6 +231,7 @@ fn every_key_takes_effect() {
     assert_eq!(server.allowed_hosts, ["mcp.example.com", "mcp.example.com:8443", "[::1]:80"]);
     assert_eq!(server.allowed_origins, ["https://app.example.com", "http://localhost:5173", "vscode-webview://panel"]);
     assert_eq!((server.max_body, server.max_outbox, server.max_sessions), (1 << 20, 64 << 10, 1));
+    assert_eq!(server.max_body_total, 3 << 20);
     assert_eq!((server.max_connections, server.max_head), (1, 1024));
     assert_eq!((server.head_timeout, server.body_timeout), (Duration::from_secs(5), Duration::from_secs(20)));
     assert_eq!(server.session_idle, Duration::from_mins(90));

@@ -38,6 +38,8 @@ pub struct Server {
     pub body_timeout: Duration,
     /// Largest request body, in bytes.
     pub max_body: usize,
+    /// Most bytes of request bodies that have come while the rest of each is on its way.
+    pub max_body_total: usize,
     /// Most bytes that wait for one reader: a GET stream, or the stream that answers a request.
     pub max_outbox: usize,
     /// Most bytes that wait for all readers together.
@@ -75,6 +77,7 @@ impl Default for Server {
             max_head: 64 << 10,
             body_timeout: Duration::from_mins(1),
             max_body: 4 << 20,
+            max_body_total: 256 << 20,
             max_outbox: 1 << 20,
             max_outbox_total: 256 << 20,
             max_sessions: 10_000,
@@ -99,6 +102,7 @@ pub(super) fn read(mut section: Section<'_>) -> Server {
         max_head: section.get("max_head", head).unwrap_or(default.max_head),
         body_timeout: section.get("body_timeout", duration).unwrap_or(default.body_timeout),
         max_body: section.get("max_body", size).unwrap_or(default.max_body),
+        max_body_total: section.get("max_body_total", size).unwrap_or(default.max_body_total),
         max_outbox: section.get("max_outbox", size).unwrap_or(default.max_outbox),
         max_outbox_total: section.get("max_outbox_total", size).unwrap_or(default.max_outbox_total),
         max_sessions: section.get("max_sessions", count(1)).unwrap_or(default.max_sessions),

@@ -31,6 +31,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use http::HeaderMap;
 
 pub use body::Body;
+pub use intake::Bodies;
 pub use listener::{Limits, Listener, serve};
 pub use old_sse::Channels;
 pub use service::Endpoint;
@@ -77,10 +78,8 @@ pub struct Gate {
     pub doors: HashMap<String, (usize, Door)>,
     /// The open streams of clients of the older transport.
     pub channels: Channels,
-    /// The largest request body, in bytes.
-    pub max_body: usize,
-    /// How long a request body may take to arrive.
-    pub body_timeout: Duration,
+    /// What holds for the bodies of requests.
+    pub bodies: Bodies,
     /// What may wait for readers.
     pub outbox: Arc<Capacity>,
     /// How many streams of one session may answer requests at once.

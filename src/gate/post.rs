@@ -32,7 +32,7 @@ impl Gate {
         is_json(&headers)?;
         accepts_answers(&headers)?;
         speaks_version(&headers)?;
-        let message = intake.message(self.max_body, self.body_timeout).await?;
+        let message = intake.message(&self.bodies).await?;
         if is_modern(&message) {
             return Err(Refusal::modern().answering(message.id()));
         }

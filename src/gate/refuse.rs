@@ -130,6 +130,13 @@ impl Refusal {
         Self::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message)
     }
 
+    /// 503 for a body that is on its way together with many others.
+    pub(super) fn too_many_bodies(total: usize) -> Self {
+        let message =
+            format!("limit reached: server.max_body_total = {total} bytes of bodies are arriving; try again later");
+        Self::unavailable("max_body_total", message)
+    }
+
     /// 400 for a body that is no message.
     pub(super) fn malformed(malformed: Malformed) -> Self {
         let id = match &malformed {

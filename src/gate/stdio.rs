@@ -34,7 +34,7 @@ impl Gate {
     ) -> bool {
         let (ends, serving) = self.channel(upstream, None);
         let ending = CancellationToken::new();
-        let (max, at_the_end) = (self.max_body, ending.clone().drop_guard());
+        let (max, at_the_end) = (self.bodies.max, ending.clone().drop_guard());
         let reading = tokio::spawn(async move {
             read(input, max, ends.input).await;
             drop(at_the_end);

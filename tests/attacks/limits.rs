@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::{
     House, PING,
-    kit::{Client, soon},
+    kit::{Client, eventually, soon},
     raw::{Raw, head, post},
 };
 
@@ -145,6 +145,28 @@ async fn a_body_that_never_ends_is_413_when_it_is_too_large_and_408_when_it_take
     assert!(begun.elapsed() < Duration::from_secs(3));
     assert_eq!(slow.rest().await, "");
     house.stands().await;
+}
+
+#[tokio::test]
+async fn bodies_on_their_way_are_bounded_in_all_and_one_that_comes_whole_is_taken_all_the_same() {
+    let house = House::new("[server]\nmax_body_total = \"64KiB\"").await;
+    let head = head(&house.witness, "content-length: 100000\r\n");
+    let mut first = house.raw().await;
+    first.write(&head).await.write(" ".repeat(60_000)).await;
+    // However much of the other has been counted by then, both together do not fit.
+    let mut second = house.raw().await;
+    second.write(&head).await.write(" ".repeat(60_000)).await;
+    let refused = tokio::select! {
+        answer = first.answer() => answer,
+        answer = second.answer() => answer,
+    };
+    assert_eq!((refused.status, refused.code()), (503, -32603));
+    assert!(format!("{refused:?}").contains("server.max_body_total = 65536 bytes of bodies are arriving"));
+    house.stands().await;
+    // What was counted is given back.
+    drop((first, second));
+    let long = json!({ "x": "x".repeat(60_000) });
+    eventually(async || (house.witness.answer("ping", long.clone()).await.status == 200).then_some(())).await;
 }
 
 #[tokio::test]
