@@ -7,7 +7,7 @@ use std::{
 };
 
 use governor::{DefaultDirectRateLimiter as Bucket, Quota, RateLimiter};
-use moka::sync::Cache;
+use moka::{policy::EvictionPolicy, sync::Cache};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
@@ -19,8 +19,10 @@ use crate::{
 const SLOWED_BY: Duration = Duration::from_secs(1);
 /// How many of one owner's answers are held back at once; more are refused.
 const MAX_SLOWED: usize = 8;
-/// After so long every bucket is full again, and there is nothing to remember. The longest period of a rate.
-const FORGOTTEN_AFTER: Duration = Duration::from_hours(1);
+/// The principals that are remembered, those first forgotten whose last session was opened longest ago: where the server
+/// behind is to judge tokens, and does not, everyone can be as many as they like. Not by time, as a session may be used
+/// for longer than any.
+const MAX_PRINCIPALS: u64 = 50_000;
 
 /// The accounts of all owners. That of a principal outlives its sessions.
 #[derive(Debug)]
@@ -95,7 +97,8 @@ impl Accounts {
     /// Accounts with these rates.
     #[must_use]
     pub fn new(rates: Rates) -> Self {
-        Self { rates, principals: Cache::builder().time_to_idle(FORGOTTEN_AFTER).build() }
+        let principals = Cache::builder().max_capacity(MAX_PRINCIPALS).eviction_policy(EvictionPolicy::lru());
+        Self { rates, principals: principals.build() }
     }
 
     /// The account of an owner: one for each session, one for all sessions of a principal.
@@ -162,8 +165,10 @@ mod tests {
 
     use super::*;
 
+    const HOUR: Duration = Duration::from_hours(1);
+
     fn accounts(count: u32) -> Accounts {
-        let rate = Rate { count: NonZeroU32::new(count).expect("not zero"), period: FORGOTTEN_AFTER };
+        let rate = Rate { count: NonZeroU32::new(count).expect("not zero"), period: HOUR };
         Accounts::new(Rates { task_methods: rate, creations: rate, failed_lookups: rate })
     }
 
@@ -178,7 +183,7 @@ mod tests {
             assert_eq!(account.count(Rated::Creation), Ok(()));
         }
         let refused = account.count(Rated::Creation).expect_err("used up");
-        assert!(refused.wait > FORGOTTEN_AFTER / 4 && refused.wait <= FORGOTTEN_AFTER / 3, "{refused:?}");
+        assert!(refused.wait > HOUR / 4 && refused.wait <= HOUR / 3, "{refused:?}");
         let text = refused.to_string();
         assert!(text.starts_with("limit reached: rate.creations = 3 in 1h is used up; try again in 1"), "{text}");
         assert_eq!(account.count(Rated::TaskMethod), Ok(()), "each rate has a bucket of its own");
@@ -190,6 +195,21 @@ mod tests {
         assert!(Arc::ptr_eq(&accounts.of(&ann()), &accounts.of(&ann())));
         let session = Owner::Session(Uuid::new_v4());
         assert!(!Arc::ptr_eq(&accounts.of(&session), &accounts.of(&session)));
+    }
+
+    #[test]
+    fn accounts_are_bounded_and_those_of_whoever_came_last_are_kept() {
+        let accounts = accounts(1);
+        let came = accounts.of(&ann());
+        for n in 0..2 * MAX_PRINCIPALS {
+            let _ = accounts.of(&Owner::Principal { upstream: 0, name: n.to_string().into() });
+            if n % 1000 == 0 {
+                assert!(Arc::ptr_eq(&came, &accounts.of(&ann())), "after {n}");
+            }
+        }
+        accounts.principals.run_pending_tasks();
+        assert!(accounts.principals.entry_count() <= MAX_PRINCIPALS);
+        assert!(Arc::ptr_eq(&came, &accounts.of(&ann())));
     }
 
     #[test]
