@@ -21,7 +21,7 @@ use tokio::{
 use crate::{
     config::{self, Config, Target},
     gate::{self, Bodies, Channels, Gate, admin::Admin},
-    identity::{Hosts, Identity},
+    identity::{Hosts, Identity, RefusedTokens},
     limit::{Accounts, Totals},
     observe::Observer,
     session::Sessions,
@@ -192,8 +192,9 @@ impl House {
         let outbox = Arc::clone(&limits.outbox);
         let store = MemoryStore::new(store, Arc::clone(&observer));
         let protected = config.auth.protected();
-        let identity = Identity::start(config.auth, &observer).map_err(StartError::Identity)?;
-        let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, &identity, grace));
+        let identity = Identity::start(config.auth, config.upstreams.len(), &observer).map_err(StartError::Identity)?;
+        let upstreams = config.upstreams.into_iter().enumerate();
+        let upstreams = upstreams.map(|(at, configured)| upstream(configured, identity.refused_tokens(at), grace));
         let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
         let server = config.server;
         let gate = Gate {
@@ -328,13 +329,17 @@ fn url(scheme: &str, listener: &TcpListener) -> String {
     listener.local_addr().map_or_else(|error| error.to_string(), |address| format!("{scheme}://{address}"))
 }
 
-fn upstream(configured: config::Upstream, identity: &Identity, grace: Duration) -> Result<gate::Upstream, StartError> {
+fn upstream(
+    configured: config::Upstream,
+    refused: Option<Arc<RefusedTokens>>,
+    grace: Duration,
+) -> Result<gate::Upstream, StartError> {
     let config::Upstream { path, sse_path, target, transport, process, forward, native, status_notifications, policy } =
         configured;
     let forward_authorization = forward.authorization;
     let server = match target {
         Target::Url(uri) => {
-            let server = http::Server::new(uri, transport, forward, identity.refused_tokens());
+            let server = http::Server::new(uri, transport, forward, refused);
             Server::Http(Box::new(server.map_err(StartError::Upstream)?))
         }
         Target::Command { program, args } => Server::Stdio(stdio::Server::new(program, args, process, grace)),

@@ -50,6 +50,7 @@ impl Service<Request<Incoming>> for Endpoint {
             // Who looks for the issuer has no token yet.
             Door::Metadata => Identified::Known(None),
             _ => gate.identity.identify(&Caller {
+                upstream,
                 peer: self.peer,
                 certificate: self.certificate.as_deref(),
                 headers: request.headers(),

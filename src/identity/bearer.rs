@@ -17,7 +17,7 @@ const REFUSED_FOR: Duration = Duration::from_hours(1);
 /// The refusals that are remembered, those first forgotten that nobody has asked for longest.
 const MAX_REFUSED: u64 = 50_000;
 
-/// The tokens that an upstream has refused. They read nothing more here, because their tasks are answered without it.
+/// The tokens that one upstream has refused. They read nothing more here, because their tasks are answered without it.
 pub struct RefusedTokens {
     /// Random in each process, so that a name tells nothing about its token.
     key: hmac::Key,

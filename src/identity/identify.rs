@@ -18,16 +18,22 @@ pub struct Identity(Mode);
 #[derive(Debug)]
 enum Mode {
     None,
-    Header { name: HeaderName, trusted_peers: Vec<IpNet> },
+    Header {
+        name: HeaderName,
+        trusted_peers: Vec<IpNet>,
+    },
     Jwt(Jwt),
     Introspect(Introspect),
-    Bearer(Arc<RefusedTokens>),
+    /// One for each upstream: what one of them refuses another may accept.
+    Bearer(Vec<Arc<RefusedTokens>>),
     Mtls,
 }
 
 /// What tells who sends a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {
+    /// The place in the configuration of the upstream that the request is for.
+    pub upstream: usize,
     /// The other end of the connection.
     pub peer: IpAddr,
     /// What its certificate says, if it has one.
@@ -47,18 +53,18 @@ pub enum Identified {
 }
 
 impl Identity {
-    /// Identifies as `auth` says. Key sets begin to be fetched.
+    /// Identifies as `auth` says, in front of so many upstreams. Key sets begin to be fetched.
     ///
     /// # Errors
     /// A sentence, if the means for it are missing.
-    pub fn start(auth: Auth, observer: &Arc<Observer>) -> Result<Self, String> {
+    pub fn start(auth: Auth, upstreams: usize, observer: &Arc<Observer>) -> Result<Self, String> {
         Ok(Self(match auth {
             Auth::None => Mode::None,
             Auth::Header { name, trusted_peers } => Mode::Header { name, trusted_peers },
             Auth::Jwt(config) => Mode::Jwt(Jwt::start(*config, Arc::clone(observer))?),
             Auth::Introspect(config) => Mode::Introspect(Introspect::new(*config, Arc::clone(observer))?),
             Auth::Mtls => Mode::Mtls,
-            Auth::Bearer(_) => Mode::Bearer(RefusedTokens::new()?),
+            Auth::Bearer(_) => Mode::Bearer((0..upstreams).map(|_| RefusedTokens::new()).collect::<Result<_, _>>()?),
         }))
     }
 
@@ -76,15 +82,15 @@ impl Identity {
             },
             Mode::Jwt(jwt) => by_token(caller, |token| jwt.identify(token)),
             Mode::Introspect(introspect) => by_token(caller, |token| introspect.identify(token)),
-            Mode::Bearer(refused) => by_token(caller, |token| refused.identify(token)),
+            Mode::Bearer(refused) => by_token(caller, |token| refused[caller.upstream].identify(token)),
         }
     }
 
-    /// Where upstreams report the tokens that they refuse, if they are the judges of them.
+    /// Where an upstream reports the tokens that it refuses, if it is the judge of them.
     #[must_use]
-    pub fn refused_tokens(&self) -> Option<Arc<RefusedTokens>> {
+    pub fn refused_tokens(&self, upstream: usize) -> Option<Arc<RefusedTokens>> {
         match &self.0 {
-            Mode::Bearer(refused) => Some(Arc::clone(refused)),
+            Mode::Bearer(refused) => refused.get(upstream).cloned(),
             _ => None,
         }
     }

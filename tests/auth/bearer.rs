@@ -143,6 +143,23 @@ async fn open_streams_of_a_refused_token_deliver_nothing_more() {
 }
 
 #[tokio::test]
+async fn what_one_server_refuses_another_may_accept() {
+    let [one, other] = [Upstream::json().await, Upstream::json().await];
+    let block = |path, upstream: &Upstream| format!("[[upstream]]\npath = \"/{path}\"\nurl = \"{}\"\n", upstream.url());
+    let gate = Gate::configured(&format!("{BEARER}{}{}", block("one", &one), block("other", &other))).await;
+    let token = |at: usize| with_token(&gate.urls[at], "token");
+    let client = token(1).initialize("2025-11-25", json!({})).await;
+    one.hold("initialize");
+    let stranger = token(0);
+    let (refused, ()) = tokio::join!(stranger.ask_to_initialize("2025-11-25", json!({})), async {
+        one.held("initialize").await.status(401, &[], "no");
+    });
+    assert_eq!(refused.status, 401);
+    assert_eq!(stranger.ask_to_initialize("2025-11-25", json!({})).await.refusal().0, 401);
+    assert_eq!(client.ask("ping", json!({})).await, json!({}));
+}
+
+#[tokio::test]
 async fn a_403_is_about_the_call_and_not_about_the_token() {
     let (upstream, gate) = house().await;
     upstream.hold("echo");
