@@ -271,7 +271,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 async fn tick(gate: Arc<Gate>) {
     loop {
         tokio::time::sleep(SILENCE).await;
-        gate.tick();
+        gate.tick().await;
     }
 }
 

@@ -193,9 +193,16 @@ impl Gate {
     }
 
     /// Tells the requests that have waited for long that nothing has come yet, so that heartbeats begin, and lets go of
-    /// streams that nobody has come back for. To be called every few seconds.
-    pub fn tick(&self) {
+    /// streams that nobody has come back for, and of the sessions of tokens that the upstream has refused: a refusal is
+    /// remembered for a time, and only a new session asks the upstream again. To be called every few seconds.
+    pub async fn tick(&self) {
         for session in self.sessions.all() {
+            if let Owner::Principal { upstream, name } = &session.owner
+                && self.identity.has_refused(*upstream, name)
+            {
+                self.end(&session, HeaderMap::new(), "token refused").await;
+                continue;
+            }
             session.tick();
         }
     }

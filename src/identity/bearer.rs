@@ -45,6 +45,12 @@ impl RefusedTokens {
         }
     }
 
+    /// Whether the token with this name is among them.
+    pub(super) fn has(&self, name: &str) -> bool {
+        let digest = URL_SAFE_NO_PAD.decode(name).ok().and_then(|bytes| Digest::try_from(bytes).ok());
+        digest.is_some_and(|digest| self.contains(&digest))
+    }
+
     pub(super) fn contains(&self, token: &Digest) -> bool {
         self.refused.contains_key(token)
     }

@@ -86,6 +86,12 @@ impl Identity {
         }
     }
 
+    /// Whether an upstream that judges tokens has refused the token that is a principal by this name.
+    #[must_use]
+    pub fn has_refused(&self, upstream: usize, name: &str) -> bool {
+        matches!(&self.0, Mode::Bearer(refused) if refused.get(upstream).is_some_and(|refused| refused.has(name)))
+    }
+
     /// Where an upstream reports the tokens that it refuses, if it is the judge of them.
     #[must_use]
     pub fn refused_tokens(&self, upstream: usize) -> Option<Arc<RefusedTokens>> {

@@ -1,12 +1,14 @@
 //! Tokens that only the upstream can judge.
 
+use std::time::Duration;
+
 use http::Method;
 use serde_json::json;
 
 use crate::{
     attempt,
-    kit::{Client, Gate, Options, Upstream, eventually, status_of},
-    session, with_token,
+    kit::{Client, Gate, Options, Seen, Upstream, eventually, status_of},
+    pass, session, with_token,
 };
 
 const BEARER: &str = "[auth]\nmode = \"bearer\"\n";
@@ -140,6 +142,26 @@ async fn open_streams_of_a_refused_token_deliver_nothing_more() {
     slow.result(r#"{"content":[{"type":"text","text":"secret"}]}"#);
     assert_eq!(stream.next().await, None);
     assert_eq!(waiting.next().await, None);
+}
+
+/// A refusal is remembered for a time; a session that outlived it would read without the server being asked.
+#[tokio::test]
+async fn the_sessions_of_a_refused_token_end_and_those_of_others_stay() {
+    let (upstream, gate) = house().await;
+    let (client, other) = (session(&gate, "token").await, session(&gate, "other").await);
+    client.create_id("slow").await;
+    upstream.held("slow").await.status(401, &[], "no");
+    eventually(async || (client.answer("ping", json!({})).await.status == 401).then_some(())).await;
+    eventually(async || {
+        pass(Duration::from_secs(1)).await;
+        let ended = |seen: &Seen| seen.method == Method::DELETE && seen.header("mcp-session-id") == "upstream-1";
+        upstream.seen().iter().any(ended).then_some(())
+    })
+    .await;
+    assert_eq!(other.ask("ping", json!({})).await, json!({}));
+    assert!(
+        !upstream.seen().iter().any(|seen| seen.header("mcp-session-id") == "upstream-2" && seen.method == "DELETE")
+    );
 }
 
 #[tokio::test]
