@@ -185,9 +185,10 @@ impl Audit {
         if lines.is_empty() {
             return Ok(());
         }
-        open(&file.path).and_then(|mut to| to.write_all(&lines)).map_err(|error| {
+        let mut left = &*lines;
+        open(&file.path).and_then(|mut to| write_on(&mut to, &mut left)).map_err(|error| {
             let mut waiting = file.waiting.lock();
-            let newer = std::mem::replace(&mut *waiting, lines);
+            let newer = std::mem::replace(&mut *waiting, left.to_vec());
             waiting.extend_from_slice(&newer);
             file.some.notify_one();
             io::Error::new(error.kind(), format!("{}: {error}", file.path.display()))
@@ -198,6 +199,19 @@ impl Audit {
 fn open(path: &Path) -> io::Result<std::fs::File> {
     // Principals are nobody else's business.
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+/// Writes what is left. What a full disk has taken, be it a part of a line, is not written again.
+fn write_on(to: &mut impl io::Write, left: &mut &[u8]) -> io::Result<()> {
+    while !left.is_empty() {
+        match to.write(left) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => *left = &left[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 fn short_hash(bytes: &[u8]) -> Box<str> {
@@ -212,4 +226,37 @@ fn short_hash(bytes: &[u8]) -> Box<str> {
 #[expect(clippy::ref_option, reason = "serde's signature")]
 fn seconds<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(duration.unwrap_or_default().as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk that has room for so many bytes.
+    struct Disk(usize, Vec<u8>);
+
+    impl io::Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let room = self.0 - self.1.len();
+            if room == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.1.extend_from_slice(&bytes[..room.min(bytes.len())]);
+            Ok(room.min(bytes.len()))
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn where_a_full_disk_took_a_part_of_a_line_the_rest_follows_and_nothing_comes_twice() {
+        let (mut disk, mut left) = (Disk(7, Vec::new()), &b"first\nsecond\n"[..]);
+        let error = write_on(&mut disk, &mut left).expect_err("it is full");
+        assert_eq!((error.kind(), left), (io::ErrorKind::StorageFull, &b"econd\n"[..]));
+        disk.0 = 100;
+        write_on(&mut disk, &mut left).expect("room");
+        assert_eq!(disk.1, b"first\nsecond\n");
+    }
 }
