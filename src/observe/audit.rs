@@ -3,7 +3,7 @@
 use std::{
     fmt::Write as _,
     fs::OpenOptions,
-    io::{self, Write as _},
+    io,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,

@@ -42,7 +42,14 @@ impl House {
     fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         let waiters = MaxWaiters { task: 1, owner: 1, all: 1 };
-        let turns = Totals { running_per_owner: 1, running: 1, queued_per_owner: 1, queued: 1 };
+        let turns = Totals {
+            running_per_owner: 1,
+            running: 1,
+            queued_per_owner: 1,
+            queued: 1,
+            queued_bytes_per_owner: 1,
+            queued_bytes: 1,
+        };
         let limits = Limits { waiters, turns, outbox: Capacity::new(1, 1) };
         let max = MaxKept { tasks_per_owner: TASKS, tasks: 2 * TASKS, bytes_per_owner: 1, bytes: 1 };
         let store = Arc::new(MemoryStore::new(max, Arc::default()));
