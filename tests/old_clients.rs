@@ -173,8 +173,9 @@ async fn a_client_that_does_not_read_cannot_go_on_to_ask() {
     let old = Old::connect(&gate, "2025-11-25").await;
     // Held open, and read no further.
     let _stream = old.stream;
-    let id = "x".repeat(1 << 20);
-    let request = json!({ "jsonrpc": "2.0", "id": id, "method": "tasks/list" }).to_string();
+    // Each answer has a megabyte.
+    let params = json!({ "name": "echo", "arguments": { "text": "x".repeat(1 << 20) } });
+    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string();
     let mut taken = 0;
     while tokio::time::timeout(Duration::from_secs(1), old.messages.post(request.clone())).await.is_ok() {
         taken += 1;
