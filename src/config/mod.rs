@@ -110,8 +110,7 @@ pub fn parse(file_name: &str, text: &str, overrides: Overrides) -> Result<Config
     let (tree, syntax) = DeTable::parse_recoverable(text);
     let report = Report::new(file_name, text, &syntax);
     let mut root = Section::root(&report, tree.get_ref());
-    let server = server::read(root.table("server"));
-    let certificates = server.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+    let (server, certificates) = server::read(root.table("server"));
     let auth = auth::read(root.table("auth"), certificates);
     let audit = audit::read(root.table("audit"));
     let rate = rate::read(root.table("rate"));

@@ -89,14 +89,20 @@ impl Default for Server {
     }
 }
 
-pub(super) fn read(mut section: Section<'_>) -> Server {
+/// Reads it, and whether every client needs a certificate.
+pub(super) fn read(mut section: Section<'_>) -> (Server, bool) {
     let default = Server::default();
+    let mut certificates = false;
     let server = Server {
         listen: section.get("listen", address).unwrap_or(default.listen),
         admin: section.get("admin", address),
         allowed_hosts: section.list("allowed_hosts", text_as(allowed_host)).unwrap_or_default(),
         allowed_origins: section.list("allowed_origins", text_as(allowed_origin)).unwrap_or_default(),
-        tls: section.entry("tls").and_then(Entry::section).and_then(tls::read),
+        tls: section.entry("tls").and_then(Entry::section).and_then(|section| {
+            let (tls, needed) = tls::read(section);
+            certificates = needed;
+            tls
+        }),
         max_connections: section.get("max_connections", count(1)).unwrap_or(default.max_connections),
         head_timeout: section.get("head_timeout", duration).unwrap_or(default.head_timeout),
         max_head: section.get("max_head", head).unwrap_or(default.max_head),
@@ -114,7 +120,7 @@ pub(super) fn read(mut section: Section<'_>) -> Server {
         drain_timeout: section.get("drain_timeout", duration).unwrap_or(default.drain_timeout),
     };
     section.finish();
-    server
+    (server, certificates)
 }
 
 /// A size that the heads of usual clients fit into, and that HTTP/2 can tell them.

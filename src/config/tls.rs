@@ -55,7 +55,8 @@ impl Tls {
     }
 }
 
-pub(super) fn read(mut section: Section<'_>) -> Option<Tls> {
+/// Reads it, and whether every client needs a certificate, which is so where the file for that cannot be used, too.
+pub(super) fn read(mut section: Section<'_>) -> (Option<Tls>, bool) {
     let (cert, key_entry) = (section.entry("cert"), section.entry("key"));
     for (entry, name) in [(&cert, "cert"), (&key_entry, "key")] {
         if entry.is_none() {
@@ -66,12 +67,14 @@ pub(super) fn read(mut section: Section<'_>) -> Option<Tls> {
     let cert = cert.and_then(|entry| entry.convert(|value| usable(text(value)?, chain)));
     let key_file = key_entry.as_ref().and_then(|entry| entry.convert(|value| usable(text(value)?, key)));
     section.finish();
-    let client_ca = client_ca.map_or(Some(None), |path| path.map(Some))?;
-    let tls = Tls { cert: cert?, key: key_file?, client_ca };
+    let certificates = client_ca.is_some();
+    let client_ca = client_ca.map_or(Some(None), |path| path.map(Some));
+    let (Some(cert), Some(key), Some(client_ca)) = (cert, key_file, client_ca) else { return (None, certificates) };
+    let tls = Tls { cert, key, client_ca };
     if let (Err(why), Some(entry)) = (tls.load(), key_entry) {
         entry.fail(why);
     }
-    Some(tls)
+    (Some(tls), certificates)
 }
 
 /// The path of a file that `read` can make something of.
