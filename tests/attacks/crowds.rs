@@ -67,6 +67,23 @@ async fn crowd(client: &Client) -> Vec<Raw> {
     crowd
 }
 
+/// A client that comes, calls and goes while connections are opened faster than a request arrives: one of its own may be
+/// the oldest half-open one by then. A further try is enough.
+async fn newcomer(url: &str) -> (Duration, Duration) {
+    let visit = async |url: String| {
+        let client = Client::connect(&url).await;
+        let times = behaves(&client, 3).await;
+        client.delete().await;
+        times
+    };
+    for _ in 0..3 {
+        if let Ok(times) = tokio::spawn(visit(url.to_owned())).await {
+            return times;
+        }
+    }
+    panic!("kept out three times")
+}
+
 fn undisturbed((calm, _): (Duration, Duration), (median, longest): (Duration, Duration)) {
     // Two processes and other tests share this machine's processors, so only the order can be told.
     assert!(median < calm * 10 + Duration::from_millis(5), "{median:?} after {calm:?}");
@@ -85,6 +102,7 @@ async fn two_thousand_half_open_connections_cost_little_disturb_nobody_and_are_c
     undisturbed(calm, meanwhile);
     undisturbed(calm, behaves(&client, 200).await);
     let grown = taskgate.peak_memory().saturating_sub(before);
+    eprintln!("{} bytes for each of {CROWD} half-open connections", grown / CROWD);
     assert!(grown < CROWD * COST, "{} bytes for each", grown / CROWD);
     for (at, raw) in crowd.iter_mut().enumerate() {
         let rest = within(Duration::from_secs(30), raw.rest()).await;
@@ -105,9 +123,7 @@ async fn two_thousand_half_open_connections_where_a_hundred_are_allowed_keep_nob
     let (crowd, ()) = tokio::join!(crowd(&client), async {
         // Clients that come in the middle of it.
         for _ in 0..50 {
-            let newcomer = Client::connect(&url).await;
-            undisturbed(calm, behaves(&newcomer, 3).await);
-            newcomer.delete().await;
+            undisturbed(calm, newcomer(&url).await);
         }
     });
     undisturbed(calm, behaves(&client, 200).await);
