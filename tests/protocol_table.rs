@@ -1,11 +1,12 @@
-//! docs/protocol.md names files and tests; all of them must exist.
+//! docs/protocol.md and docs/security.md name files and tests; all of them must exist. The list of limits is complete.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-const PAGE: &str = "docs/protocol.md";
+const PAGES: [&str; 2] = ["docs/protocol.md", "docs/security.md"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -40,23 +41,87 @@ fn is_test(source: &str, name: &str) -> bool {
     })
 }
 
-#[test]
-fn every_file_and_test_that_the_table_names_exists() {
-    let page = fs::read_to_string(root().join(PAGE)).unwrap();
-    let references = references(&page);
-    assert!(references.len() > 100, "{PAGE} names only {} files and tests", references.len());
-    let mistakes: Vec<_> = references.into_iter().filter_map(mistake).collect();
-    assert!(mistakes.is_empty(), "{PAGE} is wrong:\n{}", mistakes.join("\n"));
+fn read(page: &str) -> String {
+    fs::read_to_string(root().join(page)).unwrap()
+}
+
+/// The rows of the tables below a heading, in cells, without those that say what is in the columns.
+fn rows<'p>(page: &'p str, heading: &str) -> Vec<Vec<&'p str>> {
+    let from = page.find(heading).unwrap() + heading.len();
+    let part = page[from..].split("\n## ").next().unwrap();
+    let lines: Vec<_> = part.lines().chain([""]).collect();
+    let is_row = |pair: &&[&str]| pair[0].starts_with("| ") && !pair[1].starts_with("|-");
+    let ends = lines.windows(2).filter(is_row).map(|pair| pair[0]);
+    ends.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
+
+/// The limits in a page's list, each with the other cells of its row.
+fn limits(page: &str) -> BTreeMap<&str, Vec<&str>> {
+    rows(page, "\n## Limits\n")
+        .into_iter()
+        .flat_map(|row| row[0].split(", ").map(|name| (name, row[1..].to_vec())).collect::<Vec<_>>())
+        .collect()
+}
+
+/// The keys of the configuration with their defaults, by their names.
+fn keys(reference: &str) -> BTreeMap<String, String> {
+    let mut keys = BTreeMap::new();
+    for section in ["server", "rate", "tasks", "upstream"] {
+        let heading = if section == "upstream" { "\n## `[[upstream]]`" } else { &format!("\n## `[{section}]`") };
+        for row in rows(reference, heading) {
+            keys.insert(format!("`{section}.{}`", row[0].trim_matches('`')), row[2].to_owned());
+        }
+    }
+    keys
 }
 
 #[test]
-fn every_row_of_the_table_names_a_test_or_says_why_there_is_none() {
-    let page = fs::read_to_string(root().join(PAGE)).unwrap();
-    let rows = page.lines().filter(|line| line.starts_with("| ")).skip(1);
-    for row in rows {
-        let last = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
-        let says_why = last.starts_with("Not yet") || last.starts_with("Not applicable");
-        assert!(last.contains(".rs::") || says_why, "{row}");
+fn every_file_and_test_that_the_tables_name_exists() {
+    for page in PAGES {
+        let text = read(page);
+        let references = references(&text);
+        assert!(references.len() > 100, "{page} names only {} files and tests", references.len());
+        let mistakes: Vec<_> = references.into_iter().filter_map(mistake).collect();
+        assert!(mistakes.is_empty(), "{page} is wrong:\n{}", mistakes.join("\n"));
+    }
+}
+
+#[test]
+fn every_row_of_the_tables_names_a_test_or_says_why_there_is_none() {
+    let (protocol, security) = (read(PAGES[0]), read(PAGES[1]));
+    let tables = [rows(&protocol, "\n"), rows(&security, "\n## Threats\n"), rows(&security, "\n## Limits\n")];
+    for row in tables.iter().flatten() {
+        let last = row.last().unwrap();
+        let says_why = ["Not yet", "Not applicable", "None: "].iter().any(|word| last.starts_with(word));
+        // A row that has nothing but a heading.
+        let heading = row[0].starts_with("**") && last.is_empty();
+        assert!(last.contains(".rs::") || says_why || heading, "{row:?}");
+    }
+}
+
+#[test]
+fn the_list_of_limits_has_those_of_the_configuration_with_their_defaults() {
+    let (security, reference) = (read(PAGES[1]), read("docs/configuration.md"));
+    let (limits, keys) = (limits(&security), keys(&reference));
+    for (key, default) in &keys {
+        let bounds = key.contains(".max_") || key.contains("timeout") || key.starts_with("`rate.");
+        assert!(!bounds || limits.contains_key(key.as_str()), "{key} is not listed");
+        if let Some(row) = limits.get(key.as_str()) {
+            assert_eq!(row[0], default, "{key}");
+        }
+    }
+    for key in limits.keys().filter(|limit| limit.starts_with('`')) {
+        assert!(keys.contains_key(*key), "{key} is no key");
+    }
+}
+
+#[test]
+fn what_is_said_at_a_limit_is_told_of_limits_that_are_listed() {
+    let (security, operations) = (read(PAGES[1]), read("docs/operations.md"));
+    let (limits, said) = (limits(&security), limits(&operations));
+    assert!(said.len() > 40, "{} limits", said.len());
+    for limit in said.keys() {
+        assert!(limits.contains_key(limit), "{limit} is not in docs/security.md");
     }
 }
 

@@ -259,4 +259,26 @@ mod tests {
         write_on(&mut disk, &mut left).expect("room");
         assert_eq!(disk.1, b"first\nsecond\n");
     }
+
+    #[test]
+    fn lines_beyond_what_may_wait_are_counted_as_lost_and_the_others_are_written_later() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let path = folder.path().join("audit.jsonl");
+        let config = config::Audit { to: AuditTo::File(path.clone()), owner: AuditOwner::Hash };
+        let audit = Audit::new(config).expect("a file");
+        // A folder takes no lines.
+        std::fs::remove_file(&path).and_then(|()| std::fs::create_dir(&path)).expect("a folder in its place");
+        let tool = "x".repeat(1 << 20);
+        let line = Line { tool: Some(&tool), ..Line::new("task_created", None, "running") };
+        let lost = Counter::default();
+        while lost.get() < 3 {
+            audit.take(&line, &lost);
+            assert!(audit.write().is_err());
+        }
+        std::fs::remove_dir(&path).expect("an empty folder");
+        audit.write().expect("room again");
+        let written = std::fs::read_to_string(&path).expect("text");
+        assert!(written.lines().all(|line| line.ends_with('}')) && written.len() <= MAX_WAITING + 2 * tool.len());
+        assert!(written.len() >= MAX_WAITING, "{}", written.len());
+    }
 }

@@ -61,17 +61,23 @@ impl Frames {
         let _ = soon(self.0.write_all(bytes)).await;
     }
 
-    /// The kind, the stream and the first bytes of the next frame that ends something; `None` at the connection's end.
+    /// The kind, the stream and the payload of the next frame; `None` at the connection's end.
+    async fn next(&mut self) -> Option<(u8, u32, Vec<u8>)> {
+        let mut head = [0; 9];
+        soon(self.0.read_exact(&mut head)).await.ok()?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; length.try_into().unwrap()];
+        soon(self.0.read_exact(&mut payload)).await.ok()?;
+        let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+        Some((head[3], stream, payload))
+    }
+
+    /// The next frame that ends something.
     async fn verdict(&mut self) -> Option<(u8, u32, Vec<u8>)> {
         loop {
-            let mut head = [0; 9];
-            soon(self.0.read_exact(&mut head)).await.ok()?;
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-            let mut payload = vec![0; length.try_into().unwrap()];
-            soon(self.0.read_exact(&mut payload)).await.ok()?;
-            let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-            if matches!(head[3], HEADERS | RST_STREAM | GOAWAY) {
-                return Some((head[3], stream, payload));
+            let frame = self.next().await?;
+            if matches!(frame.0, HEADERS | RST_STREAM | GOAWAY) {
+                return Some(frame);
             }
         }
     }
@@ -198,4 +204,15 @@ async fn floods_of_pings_settings_empty_data_and_continuations_disturb_nobody() 
         }
     }
     house.stands().await;
+}
+
+#[tokio::test]
+async fn a_connection_is_told_that_it_may_have_256_streams() {
+    const MAX_CONCURRENT_STREAMS: [u8; 2] = [0, 3];
+    let house = House::new("").await;
+    let mut frames = Frames::open(&house).await;
+    let (kind, _, settings) = frames.next().await.unwrap();
+    assert_eq!(kind, SETTINGS);
+    let of = |setting: [u8; 2]| settings.chunks(6).find_map(|one| one.strip_prefix(&setting).map(<[u8]>::to_vec));
+    assert_eq!(of(MAX_CONCURRENT_STREAMS), Some(256_u32.to_be_bytes().to_vec()));
 }

@@ -170,6 +170,18 @@ async fn what_is_no_key_set_or_too_large_leaves_the_old_one_in_use() {
 }
 
 #[tokio::test]
+async fn of_a_key_set_a_hundred_keys_are_looked_at() {
+    let (last, beyond) = (Signer::ec("last"), Signer::ec("beyond"));
+    let issuer = Issuer::start(&[]).await;
+    let mut keys = vec![json!({ "kty": "oct", "k": "AAAA" }); 99];
+    keys.extend([last.jwk(), beyond.jwk()]);
+    issuer.publish_text(&json!({ "keys": keys }).to_string());
+    let gate = gate(&issuer).await;
+    session(&gate, &last.token(&issuer.claims("ann"))).await;
+    assert_eq!(attempt(&gate, &beyond.token(&issuer.claims("ann"))).await.status, 401);
+}
+
+#[tokio::test]
 async fn a_redirect_to_other_keys_is_not_followed() {
     let (ours, theirs) = (Signer::ec("ours"), Signer::ec("theirs"));
     let (issuer, other) = (Issuer::start(&[&ours]).await, Issuer::start(&[&theirs]).await);

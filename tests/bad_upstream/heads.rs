@@ -1,8 +1,21 @@
 //! Answers whose head is not what the protocol asks for.
 
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    time::Instant,
+};
+
 use crate::{
     House,
-    kit::bad::{DONE, Step, json_answer},
+    kit::{
+        Gate,
+        bad::{DONE, Step, json_answer},
+        within,
+    },
 };
 
 fn raw(text: &str) -> Step {
@@ -126,4 +139,23 @@ async fn bytes_behind_an_answer_are_not_taken_for_the_next_one() {
         house.succeeds("innocent").await;
     }
     house.stands().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn initialize_is_given_up_after_a_minute_without_an_answer() {
+    // Connections are accepted by the system, and nobody says anything on them.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gate = Gate::to(&format!("http://{}/mcp", silent.local_addr().unwrap()), "").await;
+    let params =
+        json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
+    let body = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }).to_string();
+    let head = format!("POST /mcp HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", gate.authority());
+    let head = format!("{head}content-type: application/json\r\naccept: */*\r\ncontent-length: {}\r\n", body.len());
+    let mut connection = TcpStream::connect(gate.authority()).await.unwrap();
+    let begun = Instant::now();
+    connection.write_all(format!("{head}\r\n{body}").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    within(Duration::from_mins(10), connection.read_to_string(&mut answer)).await.unwrap();
+    assert!((60..=61).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    assert!(answer.contains("did not answer within 1m"), "{answer}");
 }

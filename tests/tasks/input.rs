@@ -242,6 +242,27 @@ async fn a_question_that_nobody_answers_in_time_is_an_error_for_the_server_and_t
 }
 
 #[tokio::test]
+async fn questions_beyond_what_may_be_open_are_refused_in_the_clients_place() {
+    let house = house().await;
+    for n in 0..65 {
+        house.asks(&format!("q{n}"), "?").await;
+    }
+    let refused = house.answer_to("q64").await;
+    assert!(refused["error"]["message"].as_str().unwrap().contains("limit reached"), "{refused}");
+    // The others are asked, and the one that is answered makes room.
+    let mut waiting = house.waiting().await;
+    let first = question(&mut waiting).await;
+    house.accept(&first).await;
+    house.answer_to("q0").await;
+    house.asks("q65", "?").await;
+    for _ in 1..64 {
+        question(&mut waiting).await;
+    }
+    assert_eq!(question(&mut waiting).await["params"]["message"], "?");
+    house.completes().await;
+}
+
+#[tokio::test]
 async fn the_server_is_told_at_once_what_the_client_does_not_support() {
     let upstream = Upstream::sse().await;
     let gate = Gate::before(&upstream).await;
