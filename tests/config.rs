@@ -179,8 +179,8 @@ fn an_unset_key_has_its_default() {
     assert_eq!(server.session_idle, Duration::from_mins(30));
     assert_eq!(server.drain_timeout, Duration::from_secs(30));
     assert_eq!(auth, Auth::None);
-    assert_eq!((server.max_outbox_total, server.max_sessions_per_owner, server.max_streams), (256 << 20, 1000, 256));
-    assert_eq!(server.max_body_total, 256 << 20);
+    assert_eq!((server.max_outbox_total, server.max_sessions_per_owner, server.max_streams), (128 << 20, 1000, 256));
+    assert_eq!(server.max_body_total, 128 << 20);
     let expected = Tasks {
         max_tasks_per_owner: 1000,
         max_tasks: 100_000,
@@ -189,12 +189,12 @@ fn an_unset_key_has_its_default() {
         max_queued_per_owner: 1000,
         max_queued_total: 10_000,
         max_queued_bytes_per_owner: 64 << 20,
-        max_queued_bytes: 256 << 20,
+        max_queued_bytes: 128 << 20,
         max_waiters: 256,
         max_waiters_per_owner: 1000,
         max_waiters_total: 10_000,
-        max_result_bytes: 1 << 30,
-        max_result_bytes_per_owner: 256 << 20,
+        max_result_bytes: 512 << 20,
+        max_result_bytes_per_owner: 128 << 20,
     };
     assert_eq!(tasks, expected);
     assert_eq!((audit.to, audit.owner), (AuditTo::Off, AuditOwner::Hash));

@@ -96,12 +96,12 @@ impl Default for Tasks {
             max_queued_per_owner: 1000,
             max_queued_total: 10_000,
             max_queued_bytes_per_owner: 64 << 20,
-            max_queued_bytes: 256 << 20,
+            max_queued_bytes: 128 << 20,
             max_waiters: 256,
             max_waiters_per_owner: 1000,
             max_waiters_total: 10_000,
-            max_result_bytes: 1 << 30,
-            max_result_bytes_per_owner: 256 << 20,
+            max_result_bytes: 512 << 20,
+            max_result_bytes_per_owner: 128 << 20,
         }
     }
 }
