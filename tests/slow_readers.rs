@@ -44,6 +44,21 @@ fn padded_progress() -> String {
     PROGRESS.replace("$N", "$N,\"message\":\"PADDING\"")
 }
 
+/// The tool that floods its caller with progress, and ends when it is all over.
+fn floods(bad: &Bad) {
+    bad.on_call("flood", vec![stream(), flood(&padded_progress()), event(DONE), Step::Wait("all over"), end()]);
+}
+
+/// So many clients, each in a session of its own, that call this tool and do not read the answer.
+async fn stalled(url: &str, count: usize) -> Vec<Stalled> {
+    let mut stalled = Vec::new();
+    for _ in 0..count {
+        let client = Client::connect(url).await;
+        stalled.push(Stalled::open(&client, Method::POST, &call("flood").to_string(), TINY).await);
+    }
+    stalled
+}
+
 /// Calls of another client are answered, each before the next is made.
 async fn goes_on(client: &Client) {
     for _ in 0..20 {
@@ -58,15 +73,11 @@ async fn goes_on(client: &Client) {
 async fn a_hundred_clients_that_do_not_read_their_answers_cost_their_outbox_each() {
     let bad = Bad::start().await;
     let (taskgate, url) = outside(&bad).await;
-    bad.on_call("flood", vec![stream(), flood(&padded_progress()), event(DONE), Step::Wait("all over"), end()]);
+    floods(&bad);
     let other = Client::connect(&url).await;
     goes_on(&other).await;
     let before = taskgate.peak_memory();
-    let mut stalled = Vec::new();
-    for _ in 0..STALLED {
-        let client = Client::connect(&url).await;
-        stalled.push(Stalled::open(&client, Method::POST, &call("flood").to_string(), TINY).await);
-    }
+    let stalled = stalled(&url, STALLED).await;
     // In the middle of it, with a hundred streams that nobody reads.
     goes_on(&other).await;
     bad.signal("all over");
@@ -95,15 +106,11 @@ async fn outboxes_that_nobody_reads_cost_no_more_together_than_all_may() {
     write!(config, "{server}\nlisten = \"127.0.0.1:0\"\n[[upstream]]\n{upstream}").unwrap();
     let taskgate = Binary::start(&["serve", "--config", config.path().to_str().unwrap()], &[]);
     let url = taskgate.url().await;
-    bad.on_call("flood", vec![stream(), flood(&padded_progress()), event(DONE), Step::Wait("all over"), end()]);
+    floods(&bad);
     let other = Client::connect(&url).await;
     goes_on(&other).await;
     let before = taskgate.peak_memory();
-    let mut stalled = Vec::new();
-    for _ in 0..FEW {
-        let client = Client::connect(&url).await;
-        stalled.push(Stalled::open(&client, Method::POST, &call("flood").to_string(), TINY).await);
-    }
+    let mut stalled = stalled(&url, FEW).await;
     goes_on(&other).await;
     bad.signal("all over");
     bad.ended("flood", FEW).await;
@@ -194,11 +201,7 @@ async fn an_outbox_of_tiny_messages_costs_no_more_than_one_of_large_ones() {
     let other = Client::connect(&url).await;
     goes_on(&other).await;
     let before = taskgate.peak_memory();
-    let mut stalled = Vec::new();
-    for _ in 0..FEW {
-        let client = Client::connect(&url).await;
-        stalled.push(Stalled::open(&client, Method::POST, &call("flood").to_string(), TINY).await);
-    }
+    let _stalled = stalled(&url, FEW).await;
     bad.ended("flood", FEW).await;
     let grown = taskgate.peak_memory() - before;
     assert!(grown < FEW * COST, "{} KiB for each", grown / FEW / 1024);
