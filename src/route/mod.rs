@@ -12,6 +12,7 @@ use crate::{
     wire::{
         Kind, Message, Method, RpcError, Version,
         legacy::{RequestedTtl, requested_ttl},
+        message::check_progress_token,
         object::Members,
     },
 };
@@ -90,12 +91,19 @@ fn tool_call<'a>(message: &Message, policy: &'a Policy) -> Route<'a> {
         (Support::Required, None) => Route::Refuse(RpcError::method_not_found(format!(
             "The tool {name:?} can only be called as a task; add params.task, for example {{\"ttl\": 60000}}"
         ))),
+        // Before the task is acknowledged.
+        (_, Some(_)) if let Some(error) = wrong_token(&params) => Route::Refuse(error),
         (_, Some(task)) => match requested_ttl(task) {
             Ok(ttl) => Route::RunAsTask { name: name.as_ref().into(), tool, ttl },
             Err(error) => Route::Refuse(RpcError::invalid_params(format!("Invalid params: {error}"))),
         },
         (_, None) => Route::Pass,
     }
+}
+
+/// Why the progress token of a call cannot be taken, if it cannot.
+fn wrong_token(params: &Members<'_>) -> Option<RpcError> {
+    check_progress_token(params.object("_meta")?.get("progressToken")?).err()
 }
 
 /// Whether a message belongs to the modern generation of the protocol, which has no `initialize` and no sessions. A

@@ -5,7 +5,7 @@ use http::HeaderMap;
 use super::Session;
 use crate::{
     upstream::{Exchange, Outgoing, Purpose},
-    wire::{Edits, Message, RpcError, message::MAX_ID, object::Members},
+    wire::{Edits, Message, RpcError, message::check_progress_token, object::Members},
 };
 
 /// A request in flight on behalf of a client.
@@ -38,10 +38,7 @@ impl Session {
         let params = params.and_then(|params| Members::parse(params).ok());
         let meta = params.as_ref().and_then(|params| params.object("_meta"));
         let token = meta.as_ref().and_then(|meta| meta.get("progressToken"));
-        if token.is_some_and(|token| token.len() > MAX_ID) {
-            let why = format!("Invalid params: the progress token is longer than {MAX_ID} bytes");
-            return Err(RpcError::invalid_params(why));
-        }
+        token.map_or(Ok(()), check_progress_token)?;
         let client_id = match options.purpose {
             Purpose::Foreground => message.id(),
             Purpose::Background => None,

@@ -12,6 +12,17 @@ use super::{Method, RpcError, code};
 /// as long as it is under way.
 pub const MAX_ID: usize = 1024;
 
+/// Refuses a raw progress token that is longer than an id may be: it is kept in the same places.
+///
+/// # Errors
+/// -32602
+pub fn check_progress_token(token: &str) -> Result<(), RpcError> {
+    if token.len() <= MAX_ID {
+        return Ok(());
+    }
+    Err(RpcError::invalid_params(format!("Invalid params: the progress token is longer than {MAX_ID} bytes")))
+}
+
 /// A validated JSON-RPC message that keeps its bytes untouched.
 #[derive(Clone, Debug)]
 pub struct Message {
