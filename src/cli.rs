@@ -15,8 +15,8 @@ pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// What to log, on stderr: error, warn, info, debug, trace, or a tracing filter such as taskgate=debug
-    #[arg(long, global = true, env = "TASKGATE_LOG", default_value = "info")]
+    /// What to log, on stderr: error, warn, info, debug, trace, or directives such as taskgate=debug,hyper=info
+    #[arg(long, global = true, env = "TASKGATE_LOG", default_value = "info", value_parser = crate::log::filter)]
     pub log: String,
     /// The form of the log
     #[arg(long, global = true, env = "TASKGATE_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]

@@ -6,7 +6,7 @@ mod log;
 
 use std::{
     future::Future,
-    io::{IsTerminal, Write},
+    io::Write,
     os::unix::process::ExitStatusExt,
     process::{ExitCode, ExitStatus},
 };
@@ -20,9 +20,9 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
 };
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
-use cli::{Cli, Command, LogFormat, Serve, Stdio, Wrong};
+use cli::{Cli, Command, Serve, Stdio, Wrong};
+use log::Log;
 
 /// A call allocates and frees on different threads, where the system's allocator takes locks.
 #[global_allocator]
@@ -33,40 +33,42 @@ const USAGE: u8 = 64;
 
 fn main() -> ExitCode {
     let cli = Cli::read();
-    if let Err(error) = log(&cli) {
-        eprintln!("taskgate: --log {:?}: {error}", cli.log);
+    let log = match Log::start() {
+        Ok(log) => log,
+        Err(error) => {
+            // Nobody to tell is no reason to end otherwise.
+            let _ = writeln!(std::io::stderr(), "taskgate: the log cannot be started: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = act(cli, &log);
+    log.finish();
+    code
+}
+
+fn act(cli: Cli, log: &Log) -> ExitCode {
+    // The demo speaks for itself.
+    let directives = if matches!(cli.command, Command::Demo) { "error" } else { &cli.log };
+    if let Err(error) = log.listen(directives, cli.log_format) {
+        log.say(&format!("taskgate: --log {directives:?}: {error}"));
         return ExitCode::from(USAGE);
     }
     match cli.command {
-        Command::Serve(arguments) => in_runtime(serve(arguments)),
-        Command::Stdio(arguments) => in_runtime(wrap(arguments)),
+        Command::Serve(arguments) => in_runtime(log, serve(log, arguments)),
+        Command::Stdio(arguments) => in_runtime(log, wrap(log, arguments)),
         Command::Check(arguments) => match arguments.run() {
             Ok(summary) => {
                 say(&summary);
                 ExitCode::SUCCESS
             }
             Err(mistakes) => {
-                eprintln!("{mistakes}");
+                log.say(&mistakes.to_string());
                 ExitCode::from(USAGE)
             }
         },
-        Command::Demo => in_runtime(demo::run()),
+        Command::Demo => in_runtime(log, demo::run(log)),
         Command::DemoServer => demo::server::run(),
     }
-}
-
-fn log(cli: &Cli) -> Result<(), tracing_subscriber::filter::ParseError> {
-    // The demo speaks for itself.
-    let directives = if matches!(cli.command, Command::Demo) { "error" } else { &cli.log };
-    let builder = tracing_subscriber::fmt()
-        .with_writer(|| log::OneLine)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_env_filter(EnvFilter::try_new(directives)?);
-    match cli.log_format {
-        LogFormat::Text => builder.init(),
-        LogFormat::Json => builder.json().init(),
-    }
-    Ok(())
 }
 
 /// Writes to stdout. That nobody reads it is no reason to fail.
@@ -74,7 +76,7 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{text}");
 }
 
-fn in_runtime(work: impl Future<Output = ExitCode>) -> ExitCode {
+fn in_runtime(log: &Log, work: impl Future<Output = ExitCode>) -> ExitCode {
     match runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => {
             let code = runtime.block_on(work);
@@ -83,29 +85,29 @@ fn in_runtime(work: impl Future<Output = ExitCode>) -> ExitCode {
             code
         }
         Err(error) => {
-            eprintln!("taskgate: the runtime cannot be started: {error}");
+            log.say(&format!("taskgate: the runtime cannot be started: {error}"));
             ExitCode::FAILURE
         }
     }
 }
 
 /// The configuration, or the exit code for arguments that are wrong.
-fn configured(config: Result<Config, Wrong>) -> Result<Config, ExitCode> {
+fn configured(log: &Log, config: Result<Config, Wrong>) -> Result<Config, ExitCode> {
     config.map_err(|wrong| {
-        eprintln!("{wrong}");
+        log.say(&wrong.to_string());
         ExitCode::from(USAGE)
     })
 }
 
-async fn wrap(arguments: Stdio) -> ExitCode {
-    let config = match configured(arguments.config()) {
+async fn wrap(log: &Log, arguments: Stdio) -> ExitCode {
+    let config = match configured(log, arguments.config()) {
         Ok(config) => config,
         Err(code) => return code,
     };
     let wrapper = match Wrapper::new(config).await {
         Ok(wrapper) => wrapper,
         Err(error) => {
-            eprintln!("taskgate: {error}");
+            log.say(&format!("taskgate: {error}"));
             return ExitCode::FAILURE;
         }
     };
@@ -128,15 +130,15 @@ fn fate(status: ExitStatus) -> ExitCode {
     code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-async fn serve(arguments: Serve) -> ExitCode {
-    let config = match configured(arguments.config()) {
+async fn serve(log: &Log, arguments: Serve) -> ExitCode {
+    let config = match configured(log, arguments.config()) {
         Ok(config) => config,
         Err(code) => return code,
     };
     let app = match App::bind(config).await {
         Ok(app) => app,
         Err(error) => {
-            eprintln!("taskgate: {error}");
+            log.say(&format!("taskgate: {error}"));
             return ExitCode::FAILURE;
         }
     };
@@ -160,21 +162,30 @@ fn at_once(kill_children: impl FnOnce()) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// SIGTERM and SIGINT from now on; none of them can be listened for if this fails.
-struct Signals(std::io::Result<(Signal, Signal)>);
+/// SIGTERM, SIGINT and SIGHUP from now on; none of them can be listened for if this fails.
+struct Signals(std::io::Result<[Signal; 3]>);
 
 impl Signals {
     fn listen() -> Self {
-        Self(signal(SignalKind::terminate()).and_then(|term| Ok((term, signal(SignalKind::interrupt())?))))
+        let listen = || {
+            let [terminate, interrupt, hangup] =
+                [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+            Ok([terminate?, interrupt?, hangup?])
+        };
+        Self(listen())
     }
 
-    /// The first signal cancels `stop`; the second one resolves this.
+    /// The first signal cancels `stop`; the second one resolves this. SIGHUP, which would end the process, does nothing.
     async fn hurry(self, stop: CancellationToken) {
-        let Ok((mut terminate, mut interrupt)) = self.0 else { return std::future::pending().await };
-        let mut next = async move || {
+        let Ok([mut terminate, mut interrupt, mut hangup]) = self.0 else { return std::future::pending().await };
+        let mut next = async move || loop {
             tokio::select! {
-                _ = terminate.recv() => "SIGTERM",
-                _ = interrupt.recv() => "SIGINT",
+                _ = terminate.recv() => break "SIGTERM",
+                _ = interrupt.recv() => break "SIGINT",
+                _ = hangup.recv() => tracing::warn!(
+                    "SIGHUP is ignored: the configuration is read at the start only, so restart taskgate to change it; the \
+                     audit file, certificates and files with headers or keys are looked at again without a signal"
+                ),
             }
         };
         // Waited for here: what stands in a log line is not done where that line is not logged.

@@ -23,16 +23,16 @@ use taskgate::{
 };
 use tokio::{sync::oneshot, time::Instant};
 
-use crate::say;
+use crate::{log::Log, say};
 
 type Failed = Box<dyn Error + Send + Sync>;
 
 /// Runs the demo on the terminal.
-pub(crate) async fn run() -> ExitCode {
+pub(crate) async fn run(log: &Log) -> ExitCode {
     match show().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("taskgate demo: {error}");
+            log.say(&format!("taskgate demo: {error}"));
             ExitCode::FAILURE
         }
     }

@@ -1,5 +1,7 @@
 //! The metrics, in one place with their names and help texts.
 
+use std::sync::LazyLock;
+
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{
@@ -51,6 +53,14 @@ pub struct EndLabels {
 pub struct ReasonLabels {
     /// Why, as a short constant.
     pub reason: &'static str,
+}
+
+/// The log is the process's, however many observers there are, and so are the lines that it lost.
+static LOG_LINES_LOST: LazyLock<Family<ReasonLabels, Counter>> = LazyLock::new(Family::default);
+
+/// Counts lines that are not in the log.
+pub fn log_lines_lost(reason: &'static str, count: u64) {
+    LOG_LINES_LOST.get_or_create(&ReasonLabels { reason }).inc_by(count);
 }
 
 /// Every metric of the process.
@@ -116,6 +126,11 @@ impl Default for Metrics {
         let failed_lookups = counter("failed_lookups", "Ids of tasks that were asked for and not found");
         let audit_lines_lost =
             counter("audit_lines_lost", "Lines for the audit log that were lost, as the disk took none");
+        registry.register(
+            "log_lines_lost",
+            "Lines that are not in the log, as there were too many of a kind or stderr took none",
+            Family::clone(&LOG_LINES_LOST),
+        );
         let connections_cut = Family::default();
         registry.register(
             "connections_cut",

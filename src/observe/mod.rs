@@ -10,7 +10,7 @@ use std::{io, sync::Arc};
 use uuid::Uuid;
 
 pub use audit::{Line, Who};
-pub use metrics::Metrics;
+pub use metrics::{Metrics, log_lines_lost};
 
 use crate::config;
 
