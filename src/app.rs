@@ -228,7 +228,6 @@ impl House {
         if tls.is_some() || self.gate.upstreams.iter().any(|upstream| upstream.server.reads_files()) {
             keepers.spawn(refresh(Arc::clone(&self.gate), tls));
         }
-        keepers.spawn(write_audit(Arc::clone(&self.gate.observer)));
         keepers
     }
 
@@ -236,7 +235,7 @@ impl House {
         let gate = Arc::clone(&self.gate);
         move || {
             gate.upstreams.iter().for_each(|upstream| upstream.server.kill());
-            if let Err(error) = gate.observer.write_audit() {
+            if let Err(error) = gate.observer.finish_audit() {
                 tracing::error!(%error, "the last lines of the audit log are lost");
             }
         }
@@ -272,22 +271,6 @@ async fn tick(gate: Arc<Gate>) {
     loop {
         tokio::time::sleep(SILENCE).await;
         gate.tick().await;
-    }
-}
-
-/// How long the disk is left alone after it has not taken the audit log.
-const AUDIT_AGAIN_AFTER: Duration = Duration::from_secs(5);
-
-/// Writes the audit log as its lines come.
-async fn write_audit(observer: Arc<Observer>) {
-    loop {
-        observer.audit_is_due().await;
-        let writer = Arc::clone(&observer);
-        let written = tokio::task::spawn_blocking(move || writer.write_audit()).await;
-        if let Ok(Err(error)) = written {
-            tracing::error!(%error, "the audit log cannot be written; its lines wait");
-            tokio::time::sleep(AUDIT_AGAIN_AFTER).await;
-        }
     }
 }
 

@@ -2,27 +2,19 @@
 
 use std::{
     fmt::Write as _,
-    fs::OpenOptions,
     io,
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use aws_lc_rs::digest::{SHA256, digest};
-use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use serde::{Serialize, Serializer};
-use tokio::sync::Notify;
 use uuid::Uuid;
 
+use super::audit_file::AuditFile;
 use crate::config::{self, AuditOwner, AuditTo};
 
-/// How many bytes of lines may wait to be written. More come only where the disk does not take them.
-const MAX_WAITING: usize = 16 << 20;
-/// How long lines wait for more, so that each does not cost a write of its own.
-const GATHER: Duration = Duration::from_millis(50);
 /// Bytes of a hash that are shown, as hexadecimal digits.
 const SHOWN: usize = 8;
 
@@ -82,17 +74,7 @@ pub(super) struct Audit {
 enum To {
     Nowhere,
     Log,
-    File(File),
-}
-
-#[derive(Debug)]
-struct File {
-    path: PathBuf,
-    waiting: Mutex<Vec<u8>>,
-    /// Told when there is a first line that waits.
-    some: Notify,
-    /// Held while lines are written, so that they stay in order.
-    writing: Mutex<()>,
+    File(AuditFile),
 }
 
 impl Default for Audit {
@@ -108,10 +90,7 @@ impl Audit {
         let to = match config.to {
             AuditTo::Off => To::Nowhere,
             AuditTo::Log => To::Log,
-            AuditTo::File(path) => {
-                open(&path)?;
-                To::File(File { path, waiting: Mutex::default(), some: Notify::new(), writing: Mutex::default() })
-            }
+            AuditTo::File(path) => To::File(AuditFile::open(path)?),
         };
         Ok(Self { to, owner: config.owner })
     }
@@ -150,68 +129,21 @@ impl Audit {
             ),
             To::File(file) => {
                 let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
-                let mut waiting = file.waiting.lock();
-                let (first, whole) = (waiting.is_empty(), waiting.len());
-                if whole >= MAX_WAITING || serde_json::to_writer(&mut *waiting, &Timed { time, line }).is_err() {
-                    waiting.truncate(whole);
+                let taken = serde_json::to_vec(&Timed { time, line }).is_ok_and(|line| file.take(line));
+                if !taken {
                     lost.inc();
-                    return;
-                }
-                waiting.push(b'\n');
-                drop(waiting);
-                if first {
-                    file.some.notify_one();
                 }
             }
         }
     }
 
-    /// Resolves when lines have waited for long enough to be written; never, if none go to a file.
-    pub(super) async fn due(&self) {
+    /// Writes what waits for a file, at the end of the process; waits for that, but not for long.
+    pub(super) fn finish(&self) -> io::Result<()> {
         match &self.to {
-            To::File(file) => {
-                file.some.notified().await;
-                tokio::time::sleep(GATHER).await;
-            }
-            To::Nowhere | To::Log => std::future::pending().await,
+            To::File(file) => file.finish(),
+            To::Nowhere | To::Log => Ok(()),
         }
     }
-
-    /// Writes what waits. The file is opened anew each time, so that it may be moved away and begins anew.
-    pub(super) fn write(&self) -> io::Result<()> {
-        let To::File(file) = &self.to else { return Ok(()) };
-        let _one_at_a_time = file.writing.lock();
-        let lines = std::mem::take(&mut *file.waiting.lock());
-        if lines.is_empty() {
-            return Ok(());
-        }
-        let mut left = &*lines;
-        open(&file.path).and_then(|mut to| write_on(&mut to, &mut left)).map_err(|error| {
-            let mut waiting = file.waiting.lock();
-            let newer = std::mem::replace(&mut *waiting, left.to_vec());
-            waiting.extend_from_slice(&newer);
-            file.some.notify_one();
-            io::Error::new(error.kind(), format!("{}: {error}", file.path.display()))
-        })
-    }
-}
-
-fn open(path: &Path) -> io::Result<std::fs::File> {
-    // Principals are nobody else's business.
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
-}
-
-/// Writes what is left. What a full disk has taken, be it a part of a line, is not written again.
-fn write_on(to: &mut impl io::Write, left: &mut &[u8]) -> io::Result<()> {
-    while !left.is_empty() {
-        match to.write(left) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => *left = &left[written..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 fn short_hash(bytes: &[u8]) -> Box<str> {
@@ -226,59 +158,4 @@ fn short_hash(bytes: &[u8]) -> Box<str> {
 #[expect(clippy::ref_option, reason = "serde's signature")]
 fn seconds<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(duration.unwrap_or_default().as_secs_f64())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A disk that has room for so many bytes.
-    struct Disk(usize, Vec<u8>);
-
-    impl io::Write for Disk {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let room = self.0 - self.1.len();
-            if room == 0 {
-                return Err(io::ErrorKind::StorageFull.into());
-            }
-            self.1.extend_from_slice(&bytes[..room.min(bytes.len())]);
-            Ok(room.min(bytes.len()))
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn where_a_full_disk_took_a_part_of_a_line_the_rest_follows_and_nothing_comes_twice() {
-        let (mut disk, mut left) = (Disk(7, Vec::new()), &b"first\nsecond\n"[..]);
-        let error = write_on(&mut disk, &mut left).expect_err("it is full");
-        assert_eq!((error.kind(), left), (io::ErrorKind::StorageFull, &b"econd\n"[..]));
-        disk.0 = 100;
-        write_on(&mut disk, &mut left).expect("room");
-        assert_eq!(disk.1, b"first\nsecond\n");
-    }
-
-    #[test]
-    fn lines_beyond_what_may_wait_are_counted_as_lost_and_the_others_are_written_later() {
-        let folder = tempfile::TempDir::new().expect("a folder");
-        let path = folder.path().join("audit.jsonl");
-        let config = config::Audit { to: AuditTo::File(path.clone()), owner: AuditOwner::Hash };
-        let audit = Audit::new(config).expect("a file");
-        // A folder takes no lines.
-        std::fs::remove_file(&path).and_then(|()| std::fs::create_dir(&path)).expect("a folder in its place");
-        let tool = "x".repeat(1 << 20);
-        let line = Line { tool: Some(&tool), ..Line::new("task_created", None, "running") };
-        let lost = Counter::default();
-        while lost.get() < 3 {
-            audit.take(&line, &lost);
-            assert!(audit.write().is_err());
-        }
-        std::fs::remove_dir(&path).expect("an empty folder");
-        audit.write().expect("room again");
-        let written = std::fs::read_to_string(&path).expect("text");
-        assert!(written.lines().all(|line| line.ends_with('}')) && written.len() <= MAX_WAITING + 2 * tool.len());
-        assert!(written.len() >= MAX_WAITING, "{}", written.len());
-    }
 }

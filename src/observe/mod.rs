@@ -2,6 +2,7 @@
 //! they cannot disagree.
 
 mod audit;
+mod audit_file;
 pub mod events;
 mod metrics;
 
@@ -58,17 +59,12 @@ impl Observer {
         self.audit.who(principal, session)
     }
 
-    /// Resolves when there is an audit log to be written with [`Observer::write_audit`].
-    pub async fn audit_is_due(&self) {
-        self.audit.due().await;
-    }
-
-    /// Writes the audit lines that wait. It blocks on the disk.
+    /// Writes the audit lines that wait for their file, at the end of the process. Waits for that, for a second at most.
     ///
     /// # Errors
-    /// If they could not be written; they go on waiting.
-    pub fn write_audit(&self) -> io::Result<()> {
-        self.audit.write()
+    /// If they could not be written.
+    pub fn finish_audit(&self) -> io::Result<()> {
+        self.audit.finish()
     }
 
     /// The metrics in the `OpenMetrics` text format.
