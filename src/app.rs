@@ -322,10 +322,12 @@ fn upstream(
     let forward_authorization = forward.authorization;
     let server = match target {
         Target::Url(uri) => {
-            let server = http::Server::new(uri, transport, forward, refused);
+            let server = http::Server::new(&path, uri, transport, forward, refused);
             Server::Http(Box::new(server.map_err(StartError::Upstream)?))
         }
-        Target::Command { program, args } => Server::Stdio(stdio::Server::new(program, args, process, grace)),
+        Target::Command { program, args } => {
+            Server::Stdio(stdio::Server::new(path.clone(), program, args, process, grace))
+        }
     };
     Ok(gate::Upstream { path, sse_path, server, forward_authorization, native, status_notifications, policy })
 }

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::{Gate, Upstream, refuse::Refusal};
 use crate::{
     config::Policy,
-    observe::events,
+    observe::{Who, events},
     route::{Route, route, with_task_support},
     session::{Call, CallOptions, Next, Session, Source, for_client, with_id},
     task::{NoAnswer, Reply, Wanted},
@@ -128,7 +128,9 @@ impl Gate {
         let gate = Arc::clone(self);
         let pauses = session.streams().primes();
         let upstream = session.upstream;
-        let mut passing = Passing { gate, upstream, call, id, lists_tools, pauses, first: None, last: Last::NotYet };
+        let who = Arc::clone(&session.who);
+        let mut passing =
+            Passing { gate, upstream, who, call, id, lists_tools, pauses, first: None, last: Last::NotYet };
         let first = passing.call.exchange.next().await;
         match first {
             Some(Item::End(ending)) if !passing.call.exchange.streams() => passing.answer(ending, in_use.get()).await,
@@ -142,8 +144,10 @@ impl Gate {
         }
     }
 
-    pub(super) fn failed(&self, id: &str, failure: Failure) -> Whole {
-        self.observer.emit(events::ExchangeFailed { failure: &failure });
+    /// The answer to a request of `who`, or to a handshake with that upstream, which failed.
+    pub(super) fn failed(&self, upstream: usize, who: Option<&Who>, id: &str, failure: Failure) -> Whole {
+        let upstream = &self.upstreams[upstream].path;
+        self.observer.emit(events::ExchangeFailed { upstream, who, task: None, cause: failure.cause() });
         match failure {
             Failure::Http(error) if error.is_authorization() => Whole::Unauthorized(error),
             failure => Whole::error(id, &RpcError::from(&failure)),
@@ -155,6 +159,7 @@ impl Gate {
 struct Passing {
     gate: Arc<Gate>,
     upstream: usize,
+    who: Arc<Who>,
     call: Call,
     id: Box<str>,
     lists_tools: bool,
@@ -184,7 +189,7 @@ impl Passing {
             Err(Failure::SessionLost) => Err(Box::pin(self.gate.lost(session)).await.answering(Some(&self.id))),
             // No response to a request that was cancelled; the stream that could have carried it just ends.
             Err(Failure::Cancelled) => Ok(Answer::Stream(Box::new(Self { last: Last::Sent, ..self }))),
-            Err(failure) => Ok(self.gate.failed(&self.id, failure).into()),
+            Err(failure) => Ok(self.gate.failed(self.upstream, Some(&self.who), &self.id, failure).into()),
         }
     }
 
@@ -194,7 +199,9 @@ impl Passing {
             Ok(response) => Some(self.finish(&response).into_bytes()),
             Err(Failure::Cancelled) => None,
             Err(failure) => {
-                self.gate.observer.emit(events::ExchangeFailed { failure: &failure });
+                let (upstream, cause) = (&self.gate.upstreams[self.upstream].path, failure.cause());
+                let who = Some(&*self.who);
+                self.gate.observer.emit(events::ExchangeFailed { upstream, who, task: None, cause });
                 Some(RpcError::from(&failure).to_response(Some(&self.id)))
             }
         }

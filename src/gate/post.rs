@@ -82,7 +82,10 @@ impl Gate {
             Answer::Acknowledgement(document, start) => json(Body::with_signal(document, start)),
             Answer::Large(relay, first, rest) => match Body::relayed(relay, &first, rest) {
                 Ok(relayed) => json(relayed),
-                Err(foreign) => present_whole(self.failed(id, Failure::BadAnswer(foreign.to_string()))),
+                Err(foreign) => {
+                    let failure = Failure::BadAnswer(foreign.to_string());
+                    present_whole(self.failed(session.upstream, Some(&session.who), id, failure))
+                }
             },
             Answer::Stream(source) => sse::response(session.streams().open(id, source), session.hold(), pass),
         }

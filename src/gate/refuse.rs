@@ -11,7 +11,7 @@ use crate::{
     limit::TooOften,
     observe::{Observer, Who, events},
     session::Full,
-    wire::{Malformed, RpcError, Version},
+    wire::{Malformed, RpcError, Version, excerpt},
 };
 
 /// A refusal with its reason as a short constant for metrics.
@@ -23,11 +23,14 @@ pub(super) struct Refusal {
     id: Option<String>,
     header: Option<(HeaderName, HeaderValue)>,
     who: Option<Arc<Who>>,
+    /// The Host or Origin that is refused, for the log.
+    foreign: Option<String>,
 }
 
 impl Refusal {
     fn new(status: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { status, reason, error: RpcError::invalid_request(message), id: None, header: None, who: None }
+        let error = RpcError::invalid_request(message);
+        Self { status, reason, error, id: None, header: None, who: None, foreign: None }
     }
 
     fn unavailable(reason: &'static str, message: impl Into<String>) -> Self {
@@ -37,17 +40,21 @@ impl Refusal {
 
     /// 403, section "Security Warning"; 400 for a request that names no host, or several.
     pub(super) fn foreign(refused: &Refused) -> Self {
+        let forbidden = |reason, foreign: &str, message| Self {
+            foreign: Some(excerpt(foreign).into()),
+            ..Self::new(StatusCode::FORBIDDEN, reason, message)
+        };
         match refused {
-            Refused::Host(host) => Self::new(
-                StatusCode::FORBIDDEN,
-                "host",
-                format!("Forbidden: the Host {host:?} is not served here; add it to server.allowed_hosts"),
-            ),
-            Refused::Origin(origin) => Self::new(
-                StatusCode::FORBIDDEN,
-                "origin",
-                format!("Forbidden: the Origin {origin:?} is not allowed; add it to server.allowed_origins"),
-            ),
+            Refused::Host(host) => {
+                let message =
+                    format!("Forbidden: the Host {host:?} is not served here; add it to server.allowed_hosts");
+                forbidden("host", host, message)
+            }
+            Refused::Origin(origin) => {
+                let message =
+                    format!("Forbidden: the Origin {origin:?} is not allowed; add it to server.allowed_origins");
+                forbidden("origin", origin, message)
+            }
             Refused::HowManyHosts => {
                 Self::new(StatusCode::BAD_REQUEST, "host", "Bad request: it must have exactly one Host header")
             }
@@ -231,7 +238,8 @@ impl Refusal {
 
     fn emit(&self, observer: &Observer) {
         let (who, status) = (self.who.as_deref(), self.status.as_u16());
-        observer.emit(events::RequestRefused { who, reason: self.reason, status });
+        let foreign = self.foreign.as_deref();
+        observer.emit(events::RequestRefused { who, reason: self.reason, status, foreign });
     }
 
     /// The answer.

@@ -55,6 +55,7 @@ impl Gate {
         let opening = Opening {
             server: &configured.server,
             upstream,
+            path: &configured.path,
             native: configured.native,
             principal,
             outbox: &self.outbox,
@@ -66,7 +67,7 @@ impl Gate {
         let opened = opened.unwrap_or(Err(NotOpened::Failed(Failure::Stopping))).map_err(|why| match why {
             NotOpened::Invalid(error) => Whole::error(id, &error),
             NotOpened::Upstream(answer) => Whole::Document(answer),
-            NotOpened::Failed(failure) => self.failed(id, failure),
+            NotOpened::Failed(failure) => self.failed(upstream, None, id, failure),
         })?;
         let session = opened.session;
         if let Err(stopping) = room.fill(Arc::clone(&session)) {
@@ -74,7 +75,7 @@ impl Gate {
             return Err(full(stopping));
         }
         self.observer.emit(events::SessionOpened {
-            path: &configured.path,
+            who: &session.who,
             version: session.version.as_str(),
             tasks: session.tasks == session::Tasks::Served,
         });
@@ -111,7 +112,11 @@ impl Gate {
             Err(Failure::SessionLost | Failure::ProcessEnded(_)) => return Err(self.lost(session).await),
             Err(Failure::Http(error)) if error.is_authorization() => return Ok(Accepted::Unauthorized(error)),
             // Clients give up the whole session over an error for a message that expects no answer.
-            Err(failure) => self.observer.emit(events::ExchangeFailed { failure: &failure }),
+            Err(failure) => {
+                let (who, cause) = (&*session.who, failure.cause());
+                let upstream = who.upstream();
+                self.observer.emit(events::ExchangeFailed { upstream, who: Some(who), task: None, cause });
+            }
             Ok(()) => {}
         }
         Ok(Accepted::Yes)

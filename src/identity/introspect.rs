@@ -25,6 +25,7 @@ use crate::{
     config::{self, TokenRules},
     net::Fetcher,
     observe::{Observer, events},
+    wire::excerpt,
 };
 
 /// How long a refusal holds at most: the issuer may have learnt of the token just after it was asked.
@@ -155,7 +156,7 @@ impl Inner {
             // Expired, revoked, invented: the issuer does not say.
             Ok(None) => Err(Denied::BadToken("the token is not active")),
             Err(error) => {
-                self.observer.emit(events::IssuerFailed { error: &error });
+                self.observer.emit(events::IssuerFailed { error: &excerpt(&error) });
                 Err(UNAVAILABLE)
             }
         }

@@ -14,6 +14,7 @@ use crate::{
     config::KeySource,
     net::Fetcher,
     observe::{Observer, events},
+    wire::excerpt,
 };
 
 /// How long keys are used before they are looked at again.
@@ -163,7 +164,7 @@ impl Jwks {
             }
             Err(error) => {
                 current.due = Instant::now() + RETRY;
-                self.observer.emit(events::IssuerFailed { error: &error });
+                self.observer.emit(events::IssuerFailed { error: &excerpt(&error) });
                 false
             }
         }

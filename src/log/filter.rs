@@ -80,7 +80,9 @@ mod tests {
 
     #[test]
     fn levels_and_directives_with_one_are_taken() {
-        for directives in ["error", "WARN", "off", "taskgate=debug", "taskgate=warn,taskgate::audit=info", "info, h2=warn"] {
+        for directives in
+            ["error", "WARN", "off", "taskgate=debug", "taskgate=warn,taskgate::audit=info", "info, h2=warn"]
+        {
             assert_eq!(filter(directives).as_deref(), Ok(directives));
         }
     }

@@ -15,7 +15,9 @@ use std::{
 pub(crate) use filter::filter;
 use limit::{Limit, Limits};
 use queue::Queue;
-use tracing_subscriber::{EnvFilter, Layer as _, filter::ParseError, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing_subscriber::{
+    EnvFilter, Layer as _, filter::ParseError, fmt, layer::SubscriberExt, util::SubscriberInitExt,
+};
 
 use crate::cli::LogFormat;
 

@@ -11,7 +11,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 
-use super::{causes, tls_config};
+use super::{causes, shown, tls_config};
 
 /// How long a document may take from the request to its last byte.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ pub struct Fetcher {
 
 impl fmt::Debug for Fetcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fetcher").field("uri", &self.uri).finish_non_exhaustive()
+        f.debug_struct("Fetcher").field("uri", &shown(&self.uri)).finish_non_exhaustive()
     }
 }
 
@@ -83,6 +83,6 @@ impl Fetcher {
         };
         let fetched = tokio::time::timeout(TIMEOUT, fetched).await;
         let fetched = fetched.unwrap_or_else(|_| Err(format!("it did not answer within {TIMEOUT:?}")));
-        fetched.map_err(|why| format!("{}: {why}", self.uri))
+        fetched.map_err(|why| format!("{}: {why}", shown(&self.uri)))
     }
 }

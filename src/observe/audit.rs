@@ -23,6 +23,23 @@ const SHOWN: usize = 8;
 pub struct Who {
     owner: Box<str>,
     session: Box<str>,
+    /// The path of the server.
+    #[serde(skip)]
+    upstream: Box<str>,
+}
+
+impl Who {
+    /// Returns a hash of the session's id, which itself opens the session.
+    #[must_use]
+    pub fn session(&self) -> &str {
+        &self.session
+    }
+
+    /// Returns the path of the server that the session is for.
+    #[must_use]
+    pub fn upstream(&self) -> &str {
+        &self.upstream
+    }
 }
 
 /// One thing that somebody did. What does not apply is left out.
@@ -96,7 +113,7 @@ impl Audit {
     }
 
     /// How lines name a principal, or a session that has none.
-    pub(super) fn who(&self, principal: Option<&str>, session: Uuid) -> Arc<Who> {
+    pub(super) fn who(&self, principal: Option<&str>, session: Uuid, upstream: &str) -> Arc<Who> {
         // The id itself is what opens the session.
         let session = short_hash(session.as_bytes());
         let owner = match (principal, self.owner) {
@@ -104,7 +121,7 @@ impl Audit {
             (Some(name), AuditOwner::Hash) => short_hash(name.as_bytes()),
             (Some(name), AuditOwner::Principal) => name.into(),
         };
-        Arc::new(Who { owner, session })
+        Arc::new(Who { owner, session, upstream: upstream.into() })
     }
 
     pub(super) const fn is_on(&self) -> bool {

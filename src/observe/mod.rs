@@ -53,10 +53,10 @@ impl Observer {
         }
     }
 
-    /// How audit lines name a session and its principal, if it has one.
+    /// How lines name a session at the path `upstream`, and its principal, if it has one.
     #[must_use]
-    pub fn who(&self, principal: Option<&str>, session: Uuid) -> Arc<Who> {
-        self.audit.who(principal, session)
+    pub fn who(&self, principal: Option<&str>, session: Uuid, upstream: &str) -> Arc<Who> {
+        self.audit.who(principal, session, upstream)
     }
 
     /// Writes the audit lines that wait for their file, at the end of the process. Waits for that, for a second at most.

@@ -20,7 +20,7 @@ use crate::{
     observe::Observer,
     upstream::{Capacity, Exchange, Failure, Inbound, Item, Link, MAX_MESSAGE, Outgoing, Purpose, Server},
     wire::{
-        ClientCapabilities, Edits, Message, Parts, RpcError, Version,
+        ClientCapabilities, Edits, Message, Parts, RpcError, Version, excerpt,
         legacy::{SERVER_CAPABILITY, declares_tool_tasks},
         message::Outcome,
         object::{Members, quote},
@@ -37,6 +37,8 @@ pub struct Opening<'a> {
     pub server: &'a Server,
     /// Its place in the configuration.
     pub upstream: usize,
+    /// The path of its endpoint.
+    pub path: &'a str,
     /// What to do about an upstream that has tasks of its own.
     pub native: Native,
     /// The principal, if there is one.
@@ -92,7 +94,7 @@ impl Opening<'_> {
         let (answer, tasks) = edited.map_err(|why| NotOpened::Failed(Failure::BadAnswer(why)))?;
         link.agreed(upstream_version);
         handshake.finished = true;
-        let who = self.observer.who(self.principal.as_deref(), id);
+        let who = self.observer.who(self.principal.as_deref(), id, self.path);
         let owner = match self.principal {
             Some(name) => Owner::Principal { upstream: self.upstream, name },
             None => Owner::Session(id),
@@ -143,7 +145,8 @@ impl Opening<'_> {
                     let theirs = Members::parse(result).ok().and_then(|result| result.text("protocolVersion"));
                     let theirs = theirs.unwrap_or_default().into_owned();
                     let spoken = Version::parse(&theirs).ok_or_else(|| {
-                        let why = format!("it speaks revision {theirs:?}, taskgate speaks {}", Version::list());
+                        let why =
+                            format!("it speaks revision {:?}, taskgate speaks {}", excerpt(&theirs), Version::list());
                         NotOpened::Failed(Failure::BadAnswer(why))
                     })?;
                     return Ok((answer, spoken, exchange.streams()));

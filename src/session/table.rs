@@ -208,7 +208,7 @@ impl Sessions {
             table.one_less(&session.owner);
             session
         };
-        self.observer.emit(events::SessionEnded { reason });
+        self.observer.emit(events::SessionEnded { who: &session.who, reason });
         Some(session)
     }
 

@@ -63,7 +63,7 @@ impl Engine {
         let Wanted { name, tool, ttl: requested, announced } = wanted;
         let (owner, upstream) = (&session.owner, session.upstream);
         // Names are the client's, and of any length; those with one beginning share their turns.
-        let tool_name: Arc<str> = if excerpt(&name).len() < name.len() { excerpt(&name).into() } else { name };
+        let tool_name: Arc<str> = if excerpt(&name) == *name { name } else { excerpt(&name).into() };
         let (max, bytes) = ((tool.max_running, tool.max_queued), request.bytes().len());
         let admitted = self.turns.admit(owner, (upstream, &tool_name), max, bytes);
         let admission = admitted.map_err(|limited| {

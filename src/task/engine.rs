@@ -134,7 +134,7 @@ impl Engine {
     pub async fn fail_all(&self, why: &str) -> usize {
         let running = self.calls.close();
         for (id, owner) in &running {
-            self.finish(owner, *id, outcome::failed(why.to_owned())).await;
+            self.finish(owner, *id, outcome::failed(why.to_owned()), Some(why)).await;
         }
         running.len()
     }
@@ -192,11 +192,11 @@ impl Engine {
         }
     }
 
-    /// Ends a task as its call did. Without effect if somebody else ended it before.
-    pub(super) async fn finish(&self, owner: &Owner, id: TaskId, change: Change) {
+    /// Ends a task as its call did; `why` is what the log says of its failure. Without effect if it has ended before.
+    pub(super) async fn finish(&self, owner: &Owner, id: TaskId, change: Change, why: Option<&str>) {
         let status = if matches!(change, Change::Complete(_)) { Ended::Completed } else { Ended::Failed };
         if let Ok(Some(task)) = self.change(owner, id, |_| Some(change.clone())).await {
-            self.ended(id, status, Some(&task), "the task has ended");
+            self.ended(id, status, Some(&task), ("the task has ended", why));
         }
     }
 
@@ -211,7 +211,7 @@ impl Engine {
     pub(super) async fn stop(&self, owner: &Owner, id: TaskId) -> Result<Task, NoAnswer> {
         match self.change(owner, id, |_| Some(Change::Cancel)).await {
             Ok(Some(task)) => {
-                self.ended(id, Ended::Cancelled, Some(&task), "tasks/cancel");
+                self.ended(id, Ended::Cancelled, Some(&task), ("tasks/cancel", None));
                 Ok(task)
             }
             Ok(None) => Err(NoAnswer::NotFound(Some(id))),
@@ -220,29 +220,31 @@ impl Engine {
     }
 
     fn removed(&self, id: TaskId, status: Ended, why: &'static str) {
-        self.ended(id, status, None, why);
+        self.ended(id, status, None, (why, None));
         self.calls.told(id);
         self.observer.emit(events::TaskRemoved { task: id });
         self.gone.notify_waiters();
     }
 
-    /// Takes a call out of those that run, if it still does, and stops it.
-    fn ended(&self, id: TaskId, status: Ended, task: Option<&Task>, why: &'static str) {
+    /// Takes a call out of those that run, if it still does, and stops it with the first reason; the log gets the second.
+    fn ended(&self, id: TaskId, status: Ended, task: Option<&Task>, (stop, why): (&'static str, Option<&str>)) {
         // Whoever cancels is told so, and of a task that is removed there is nothing more to tell.
         let tell = matches!(status, Ended::Completed | Ended::Failed);
         let Some(running) = self.calls.take(id, tell) else { return };
         self.desk.end(id);
+        let outcome = task.and_then(|task| task.state.outcome());
         self.observer.emit(events::TaskEnded {
             who: &running.who,
             task: id,
             tool: &running.tool,
             status,
             after: running.since.elapsed(),
-            message: task.and_then(|task| task.status_message.as_deref()),
-            bytes: task.and_then(|task| task.state.outcome()).map(Outcome::len),
+            why,
+            code: outcome.and_then(outcome::code),
+            bytes: outcome.map(Outcome::len),
         });
         // Where the call has ended by itself nobody listens any more.
-        let _ = running.stop.send(why);
+        let _ = running.stop.send(stop);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     identity::Owner,
     observe::events,
     session::Session,
-    upstream::excerpt,
+    upstream::{Failure, excerpt},
     wire::{Kind, Message, Method, RpcError, legacy::question_text},
 };
 
@@ -56,7 +56,7 @@ impl Engine {
             Err(reply) => {
                 // Beside the call, which goes on; but a flood of questions is read no faster than it is answered.
                 let Ok(turn) = Arc::clone(replies).acquire_owned().await else { return };
-                let replying = self.reply(Arc::clone(session), reply, headers.clone());
+                let replying = self.reply(Arc::clone(session), task, reply, headers.clone());
                 tokio::spawn(async move {
                     replying.await;
                     drop(turn);
@@ -91,7 +91,7 @@ impl Engine {
             let owner = &question.session.owner;
             engine.settle(owner, question.task).await;
             if let Err(failure) = question.session.reply(question.reply(&message), headers).await {
-                engine.observer.emit(events::ExchangeFailed { failure: &failure });
+                engine.not_taken(&question.session, question.task, &failure);
                 let text = format!("The client's answer could not be passed on: {failure}");
                 let _ = engine.change(owner, question.task, |_| Some(Change::Message(excerpt(&text).into()))).await;
             }
@@ -106,13 +106,13 @@ impl Engine {
         self.settle(owner, task).await;
     }
 
-    async fn unanswered(&self, question: Uuid, input_timeout: Duration, headers: &HeaderMap) {
+    async fn unanswered(self: &Arc<Self>, question: Uuid, input_timeout: Duration, headers: &HeaderMap) {
         let Some(question) = self.desk.give_up(question) else { return };
         self.settle(&question.session.owner, question.task).await;
         let limit = humantime::format_duration(input_timeout);
         let error = RpcError::internal(format!("The client did not answer within input_timeout = {limit}"));
         let reply = error.to_response(question.request.id());
-        self.reply(Arc::clone(&question.session), reply, headers.clone()).await;
+        self.reply(Arc::clone(&question.session), question.task, reply, headers.clone()).await;
     }
 
     /// Puts a task into the state that its open questions mean.
@@ -128,12 +128,25 @@ impl Engine {
     }
 
     /// Answers the upstream.
-    fn reply(&self, session: Arc<Session>, reply: Bytes, headers: HeaderMap) -> impl Future<Output = ()> + use<> {
-        let observer = Arc::clone(&self.observer);
+    fn reply(
+        self: &Arc<Self>,
+        session: Arc<Session>,
+        task: TaskId,
+        reply: Bytes,
+        headers: HeaderMap,
+    ) -> impl Future<Output = ()> + use<> {
+        let engine = Arc::clone(self);
         async move {
             if let Err(failure) = session.reply(reply, headers).await {
-                observer.emit(events::ExchangeFailed { failure: &failure });
+                engine.not_taken(&session, task, &failure);
             }
         }
+    }
+
+    /// Tells that the upstream did not take an answer.
+    fn not_taken(&self, session: &Session, task: TaskId, failure: &Failure) {
+        let (who, cause) = (&*session.who, failure.cause());
+        let upstream = who.upstream();
+        self.observer.emit(events::ExchangeFailed { upstream, who: Some(who), task: Some(task), cause });
     }
 }

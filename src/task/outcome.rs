@@ -34,6 +34,25 @@ pub(super) fn of(ending: Result<Message, Failure>, max_result: usize) -> Change 
     }
 }
 
+/// Returns why a call of that ending failed, for the log; `None` where the answer says so, which is a result.
+pub(super) fn why(ending: &Result<Message, Failure>, max_result: usize) -> Option<String> {
+    match ending {
+        Err(failure) => Some(failure.cause().text),
+        Ok(response) if response.outcome().is_some_and(|(_, raw)| raw.len() > max_result) => {
+            Some(format!("the result is larger than max_result = {max_result} bytes"))
+        }
+        Ok(_) => None,
+    }
+}
+
+/// Returns the code of a JSON-RPC error.
+pub(super) fn code(outcome: &Outcome) -> Option<i64> {
+    match outcome {
+        Outcome::Error(raw) => legacy::error_code(std::str::from_utf8(raw).ok()?),
+        Outcome::Result(_) => None,
+    }
+}
+
 /// A failure without an answer of the upstream.
 pub(super) fn failed(why: String) -> Change {
     let error = RpcError::internal(why);

@@ -69,25 +69,28 @@ impl Run {
         // Held until the exchange is over.
         let Some(_permit) = turn else {
             let why = "the task waited for its turn until it could not have finished within its ttl";
-            return self.finish(outcome::failed(why.to_owned())).await;
+            return self.finish(outcome::failed(why.to_owned()), Some(why)).await;
         };
         let max_answer = self.max_result.saturating_add(ENVELOPE);
         let options = CallOptions { purpose: Purpose::Background, max_answer, relay: false };
         let mut call = match self.session.get().call(&request, self.headers.clone(), options) {
             Ok(call) => call,
-            Err(error) => return self.finish(outcome::failed(error.message)).await,
+            Err(error) => return self.finish(outcome::failed(error.message.clone()), Some(&error.message)).await,
         };
         // Only what goes upstream is kept while the call runs.
         drop(request);
         let since = Instant::now();
         let limit = self.give_up.min(since + self.timeout);
         tokio::select! {
-            ending = self.follow(&mut call) => self.finish(outcome::of(ending, self.max_result)).await,
+            ending = self.follow(&mut call) => {
+                let why = outcome::why(&ending, self.max_result);
+                self.finish(outcome::of(ending, self.max_result), why.as_deref()).await;
+            }
             why = &mut stopped => self.cancel(&mut call.exchange, since, why.unwrap_or("the process stops")).await,
             () = tokio::time::sleep_until(limit) => {
                 let timeout = humantime::format_duration(self.timeout);
                 let why = format!("timeout = {timeout} is over and the call was cancelled");
-                self.finish(outcome::failed(why.clone())).await;
+                self.finish(outcome::failed(why.clone()), Some(&why)).await;
                 self.cancel(&mut call.exchange, since, &why).await;
             }
         }
@@ -131,7 +134,7 @@ impl Run {
         let Some(progress) = legacy::progress(params).filter(|progress| progress > last) else { return };
         *last = progress;
         let text = legacy::progress_text(params).unwrap_or_default();
-        if self.tell(excerpt(&text).to_owned()).await
+        if self.tell(excerpt(&text).into_owned()).await
             && let Some(theirs) = theirs.and_then(|bytes| Message::parse(bytes).ok())
         {
             self.engine.desk.tell(self.id, legacy::related(&theirs, self.id), true);
@@ -165,12 +168,12 @@ impl Run {
         matches!(told, Ok(Some(_)))
     }
 
-    async fn finish(&self, change: Change) {
+    async fn finish(&self, change: Change, why: Option<&str>) {
         // What the call told last comes before its end, and nothing after it.
         if let Some(outbox) = self.engine.desk.outbox(self.id) {
             let _ = tokio::time::timeout(LAST_WORDS, outbox.emptied()).await;
         }
-        self.engine.finish(self.owner(), self.id, change).await;
+        self.engine.finish(self.owner(), self.id, change, why).await;
     }
 
     async fn cancel(&self, exchange: &mut Exchange, since: Instant, why: &str) {

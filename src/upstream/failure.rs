@@ -3,9 +3,13 @@
 use std::{fmt, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode, header::LOCATION};
+use http::{HeaderMap, StatusCode, Uri, header::LOCATION};
 
-use crate::wire::RpcError;
+use crate::{
+    net::shown,
+    observe::events::Cause,
+    wire::{RpcError, excerpt},
+};
 
 /// The ways in which an upstream does not answer. None of them is ever answered with a second try of a tool call.
 #[derive(Clone, Debug)]
@@ -69,7 +73,9 @@ impl HttpError {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreachable(why) => write!(f, "the MCP server behind taskgate cannot be reached: {why}"),
+            Self::Unreachable(why) => {
+                write!(f, "the MCP server behind taskgate cannot be reached: {}", excerpt(why))
+            }
             Self::Http(error) => {
                 let status = error.status;
                 write!(f, "the MCP server behind taskgate answered HTTP {status}")?;
@@ -99,9 +105,11 @@ impl fmt::Display for Failure {
             Self::SessionLost => {
                 f.write_str("the MCP server behind taskgate has ended the session; initialize a new one")
             }
-            Self::BadAnswer(why) => write!(f, "the MCP server behind taskgate gave an invalid answer: {why}"),
+            Self::BadAnswer(why) => {
+                write!(f, "the MCP server behind taskgate gave an invalid answer: {}", excerpt(why))
+            }
             Self::Incomplete(why) => {
-                write!(f, "the MCP server behind taskgate ended its answer before the response: {why}")
+                write!(f, "the MCP server behind taskgate ended its answer before the response: {}", excerpt(why))
             }
             Self::TooLarge(limit) => {
                 write!(f, "the answer of the MCP server behind taskgate is larger than the limit of {limit} bytes")
@@ -124,16 +132,57 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+impl Failure {
+    /// Returns what the log says of it: never what the server wrote into a body, which may be a result.
+    #[must_use]
+    pub fn cause(&self) -> Cause {
+        Cause { kind: self.kind(), text: self.for_the_log(), of_server: self.is_of_server() }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) => "unreachable",
+            Self::Http(_) => "http",
+            Self::Refused(_) => "refused",
+            Self::NoTransport { .. } => "no_transport",
+            Self::SessionLost => "session_lost",
+            Self::BadAnswer(_) => "bad_answer",
+            Self::Incomplete(_) => "incomplete",
+            Self::TooLarge(_) => "too_large",
+            Self::Limit(_) => "limit",
+            Self::ProcessEnded(_) => "process_ended",
+            Self::ClientTooSlow => "client_too_slow",
+            Self::Abandoned => "abandoned",
+            Self::Stopping => "stopping",
+            Self::Cancelled => "cancelled",
+            Self::TimedOut(_) => "timed_out",
+        }
+    }
+
+    /// Whether the server, or the way to it, is the reason, and not the client or the end of the process.
+    fn is_of_server(&self) -> bool {
+        !matches!(self, Self::ClientTooSlow | Self::Abandoned | Self::Stopping | Self::Cancelled)
+    }
+
+    fn for_the_log(&self) -> String {
+        match self {
+            Self::Http(error) => {
+                let (status, size) = (error.status, error.body.len());
+                let location = error.headers.get(LOCATION).filter(|_| status.is_redirection());
+                let location = location.and_then(|location| location.to_str().ok()?.parse::<Uri>().ok());
+                match location {
+                    Some(location) => format!("HTTP {status} to {}", excerpt(&shown(&location))),
+                    None => format!("HTTP {status} with a body of {size} bytes"),
+                }
+            }
+            Self::NoTransport { post, get } => format!("{}; by GET {}", post.for_the_log(), get.for_the_log()),
+            other => other.to_string(),
+        }
+    }
+}
+
 impl From<&Failure> for RpcError {
     fn from(failure: &Failure) -> Self {
         Self::internal(failure.to_string())
     }
-}
-
-/// The beginning of a text that a stranger wrote, fit for a message.
-#[must_use]
-pub fn excerpt(text: &str) -> &str {
-    const LONGEST: usize = 500;
-    let end = text.char_indices().nth(LONGEST).map_or(text.len(), |(at, _)| at);
-    &text[..end]
 }

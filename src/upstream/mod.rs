@@ -16,11 +16,12 @@ use tokio_util::sync::CancellationToken;
 
 pub use capacity::Capacity;
 pub use exchanges::{Answer, Carrier, Ending, Exchange, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
-pub use failure::{Failure, HttpError, excerpt};
+pub use failure::{Failure, HttpError};
 pub use inbound::{Inbound, progress_token};
 pub use outbox::{Attached, Item, Outbox, Pushed};
 
 use crate::wire::Version;
+pub use crate::wire::excerpt;
 
 /// The largest message that is taken from an upstream for a plain call, in bytes.
 pub const MAX_MESSAGE: usize = 64 * 1024 * 1024;

@@ -208,6 +208,12 @@ pub fn error_message(error: &str) -> Option<String> {
     Members::parse(error).ok()?.text("message").map(Into::into)
 }
 
+/// The `code` of a raw JSON-RPC error, if it is an integer.
+#[must_use]
+pub fn error_code(error: &str) -> Option<i64> {
+    Members::parse(error).ok()?.get("code")?.parse().ok()
+}
+
 fn timestamp(millis: u64) -> humantime::Rfc3339Timestamp {
     humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + Duration::from_millis(millis))
 }

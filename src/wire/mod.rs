@@ -7,6 +7,7 @@ pub mod beginning;
 pub mod capabilities;
 pub mod depth;
 pub mod error;
+mod excerpt;
 pub mod ids;
 pub mod legacy;
 pub mod message;
@@ -19,6 +20,7 @@ pub mod version;
 
 pub use capabilities::ClientCapabilities;
 pub use error::{RpcError, code};
+pub use excerpt::excerpt;
 pub use message::{Kind, Malformed, Message};
 pub use method::Method;
 pub use splice::{Edits, Parts};

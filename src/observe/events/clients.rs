@@ -41,8 +41,8 @@ impl Event for ConnectionsCut {
 /// A client opened a session.
 #[derive(Debug)]
 pub struct SessionOpened<'a> {
-    /// The path of the endpoint.
-    pub path: &'a str,
+    /// Whose it is.
+    pub who: &'a Who,
     /// The revision agreed with the client.
     pub version: &'a str,
     /// Whether taskgate serves tasks in it.
@@ -53,21 +53,25 @@ impl Event for SessionOpened<'_> {
     fn tell(&self, metrics: &Metrics) {
         metrics.sessions.inc();
         metrics.sessions_opened.inc();
-        tracing::info!(path = self.path, version = self.version, tasks = self.tasks, "session opened");
+        let (session, upstream) = (self.who.session(), self.who.upstream());
+        tracing::info!(session, upstream, version = self.version, tasks = self.tasks, "session opened");
     }
 }
 
 /// A session ended.
 #[derive(Debug)]
-pub struct SessionEnded {
+pub struct SessionEnded<'a> {
+    /// Whose it was.
+    pub who: &'a Who,
     /// Why.
     pub reason: &'static str,
 }
 
-impl Event for SessionEnded {
+impl Event for SessionEnded<'_> {
     fn tell(&self, metrics: &Metrics) {
         metrics.sessions.dec();
-        tracing::info!(reason = self.reason, "session ended");
+        let (session, upstream) = (self.who.session(), self.who.upstream());
+        tracing::info!(session, upstream, reason = self.reason, "session ended");
     }
 }
 
@@ -80,12 +84,37 @@ pub struct RequestRefused<'a> {
     pub reason: &'static str,
     /// The HTTP status.
     pub status: u16,
+    /// The Host or Origin that is the reason, fit for a message.
+    pub foreign: Option<&'a str>,
 }
 
 impl Event for RequestRefused<'_> {
     fn tell(&self, metrics: &Metrics) {
         metrics.requests_refused.get_or_create(&ReasonLabels { reason: self.reason }).inc();
-        tracing::debug!(reason = self.reason, status = self.status, "request refused");
+        let (session, upstream) = (self.who.map(Who::session), self.who.map(Who::upstream));
+        match (self.reason, self.foreign) {
+            // What an operator has to know to let a client in.
+            ("host", Some(host)) => {
+                tracing::warn!(
+                    host,
+                    "a request for a foreign host was refused; is it one of yours, then add it to server.allowed_hosts"
+                );
+            }
+            ("origin", Some(origin)) => {
+                tracing::warn!(
+                    origin,
+                    "a request of a foreign web page was refused; is it one of yours, then add it to server.allowed_origins"
+                );
+            }
+            ("modern", _) => {
+                tracing::info!(
+                    session,
+                    upstream,
+                    "a request of a revision without sessions was answered 400, so that its client goes back to initialize"
+                );
+            }
+            (reason, _) => tracing::debug!(reason, status = self.status, session, upstream, "request refused"),
+        }
     }
 
     fn audit(&self) -> Option<Line<'_>> {
@@ -102,7 +131,8 @@ pub struct CancellationIgnored<'a> {
 
 impl Event for CancellationIgnored<'_> {
     fn tell(&self, _metrics: &Metrics) {
-        tracing::debug!("a cancellation of no open request was ignored");
+        let (session, upstream) = (self.who.session(), self.who.upstream());
+        tracing::debug!(session, upstream, "a cancellation of no open request was ignored");
     }
 
     fn audit(&self) -> Option<Line<'_>> {
@@ -120,7 +150,8 @@ pub struct UnknownAnswer<'a> {
 impl Event for UnknownAnswer<'_> {
     fn tell(&self, metrics: &Metrics) {
         metrics.unknown_answers.inc();
-        tracing::warn!("an answer to no open question was dropped");
+        let (session, upstream) = (self.who.session(), self.who.upstream());
+        tracing::warn!(session, upstream, "an answer to no open question was dropped");
     }
 
     fn audit(&self) -> Option<Line<'_>> {

@@ -30,7 +30,8 @@ impl Event for TaskCreated<'_> {
         if self.queued {
             metrics.tasks_queued.inc();
         }
-        tracing::debug!(task = %self.task, tool = self.tool, queued = self.queued, "task created");
+        let (session, upstream) = (self.who.session(), self.who.upstream());
+        tracing::debug!(task = %self.task, session, upstream, tool = self.tool, queued = self.queued, "task created");
     }
 
     fn audit(&self) -> Option<Line<'_>> {
@@ -67,7 +68,8 @@ pub struct TaskRefused<'a> {
 impl Event for TaskRefused<'_> {
     fn tell(&self, metrics: &Metrics) {
         metrics.tasks_refused.get_or_create(&ReasonLabels { reason: self.reason }).inc();
-        tracing::warn!(tool = self.tool, reason = self.reason, "task refused");
+        let (session, upstream) = (self.who.session(), self.who.upstream());
+        tracing::warn!(session, upstream, tool = self.tool, reason = self.reason, "task refused");
     }
 
     fn audit(&self) -> Option<Line<'_>> {
@@ -88,8 +90,10 @@ pub struct TaskEnded<'a> {
     pub status: Ended,
     /// The time since its creation.
     pub after: Duration,
-    /// What `statusMessage` says, if anything.
-    pub message: Option<&'a str>,
+    /// Why taskgate says that it failed; `None` where its server says so.
+    pub why: Option<&'a str>,
+    /// The code of the JSON-RPC error that it ended with.
+    pub code: Option<i64>,
     /// The size of what is kept as its result, in bytes.
     pub bytes: Option<usize>,
 }
@@ -99,11 +103,12 @@ impl Event for TaskEnded<'_> {
         metrics.tasks_live.dec();
         metrics.tasks_ended.get_or_create(&EndLabels { status: self.status.as_str() }).inc();
         metrics.task_seconds.observe(self.after.as_secs_f64());
-        let status = self.status;
-        if status == Ended::Failed {
-            tracing::info!(task = %self.task, ?status, after = ?self.after, status_message = self.message, "task ended");
+        let Self { who, task, tool, status, after, why, code, bytes } = self;
+        let (session, upstream, status) = (who.session(), who.upstream(), status.as_str());
+        if self.status == Ended::Failed {
+            tracing::info!(%task, session, upstream, tool, status, ?after, why, code, bytes, "task ended");
         } else {
-            tracing::debug!(task = %self.task, ?status, after = ?self.after, "task ended");
+            tracing::debug!(%task, session, upstream, tool, status, ?after, bytes, "task ended");
         }
     }
 
@@ -175,7 +180,8 @@ pub struct ResultRetrieved<'a> {
 
 impl Event for ResultRetrieved<'_> {
     fn tell(&self, _metrics: &Metrics) {
-        tracing::debug!(task = %self.task, "result retrieved");
+        let (session, upstream) = (self.who.session(), self.who.upstream());
+        tracing::debug!(task = %self.task, session, upstream, tool = self.tool, bytes = self.bytes, "result retrieved");
     }
 
     fn audit(&self) -> Option<Line<'_>> {
@@ -201,7 +207,8 @@ pub struct TaskCancelled<'a> {
 
 impl Event for TaskCancelled<'_> {
     fn tell(&self, _metrics: &Metrics) {
-        tracing::debug!(task = %self.task, "task cancelled");
+        let (session, upstream) = (self.who.session(), self.who.upstream());
+        tracing::debug!(task = %self.task, session, upstream, tool = self.tool, "task cancelled");
     }
 
     fn audit(&self) -> Option<Line<'_>> {
@@ -224,7 +231,9 @@ pub struct LookupFailed<'a> {
 impl Event for LookupFailed<'_> {
     fn tell(&self, metrics: &Metrics) {
         metrics.failed_lookups.inc();
-        tracing::debug!(repeated = self.repeated, "a task was not found");
+        let (session, upstream) = (self.who.session(), self.who.upstream());
+        let task = self.task.map(tracing::field::display);
+        tracing::debug!(task, session, upstream, repeated = self.repeated, "a task was not found");
     }
 
     fn audit(&self) -> Option<Line<'_>> {
@@ -249,7 +258,8 @@ pub struct ExcessivePolling<'a> {
 
 impl Event for ExcessivePolling<'_> {
     fn tell(&self, _metrics: &Metrics) {
-        tracing::debug!(task = %self.task, "excessive polling");
+        let (session, upstream) = (self.who.session(), self.who.upstream());
+        tracing::debug!(task = %self.task, session, upstream, tool = self.tool, "excessive polling");
     }
 
     fn audit(&self) -> Option<Line<'_>> {

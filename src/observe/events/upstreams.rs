@@ -1,19 +1,44 @@
 //! What the servers behind do.
 
-use crate::observe::{Event, Metrics};
+use uuid::Uuid;
 
-/// An upstream gave no response to a plain request.
+use crate::observe::{Event, Metrics, Who};
+
+/// Why a message got no answer, as the log says it.
+#[derive(Debug)]
+pub struct Cause {
+    /// What kind of failure it was.
+    pub kind: &'static str,
+    /// What it was, without anything out of a body.
+    pub text: String,
+    /// Whether the server, or the way to it, is the reason.
+    pub of_server: bool,
+}
+
+/// A message got no answer of the upstream, or was not taken by it.
 #[derive(Debug)]
 pub struct ExchangeFailed<'a> {
+    /// The path of the upstream.
+    pub upstream: &'a str,
+    /// Whose session it was in, if there was one yet.
+    pub who: Option<&'a Who>,
+    /// The task that it belongs to, if it does to one.
+    pub task: Option<Uuid>,
     /// Why.
-    pub failure: &'a dyn std::error::Error,
+    pub cause: Cause,
 }
 
 impl Event for ExchangeFailed<'_> {
     fn tell(&self, metrics: &Metrics) {
-        metrics.exchange_failures.inc();
-        // As text, so that it is quoted: the upstream's own words are in it.
-        tracing::warn!(failure = self.failure.to_string(), "request failed upstream");
+        let Self { upstream, who, task, cause: Cause { kind, text, of_server } } = self;
+        let (session, task) = (who.map(Who::session), task.map(tracing::field::display));
+        if *of_server {
+            metrics.exchange_failures.inc();
+            // The text is quoted: words of the upstream are in it.
+            tracing::warn!(session, upstream, task, kind, failure = text, "request failed upstream");
+        } else {
+            tracing::debug!(session, upstream, task, kind, "the client left before its request was answered");
+        }
     }
 }
 
@@ -55,21 +80,27 @@ impl Event for MessagesDropped {
 
 /// A stdio child was started.
 #[derive(Debug)]
-pub struct ChildStarted {
+pub struct ChildStarted<'a> {
+    /// The path of the upstream.
+    pub upstream: &'a str,
     /// Its process id.
     pub pid: u32,
 }
 
-impl Event for ChildStarted {
+impl Event for ChildStarted<'_> {
     fn tell(&self, metrics: &Metrics) {
         metrics.children.inc();
-        tracing::info!(pid = self.pid, "child process started");
+        tracing::info!(upstream = self.upstream, pid = self.pid, "child process started");
     }
 }
 
 /// A stdio child ended.
 #[derive(Debug)]
 pub struct ChildEnded<'a> {
+    /// The path of the upstream.
+    pub upstream: &'a str,
+    /// Its process id.
+    pub pid: u32,
     /// How.
     pub fate: &'a str,
 }
@@ -77,6 +108,6 @@ pub struct ChildEnded<'a> {
 impl Event for ChildEnded<'_> {
     fn tell(&self, metrics: &Metrics) {
         metrics.children.dec();
-        tracing::info!(fate = self.fate, "child process ended");
+        tracing::info!(upstream = self.upstream, pid = self.pid, fate = self.fate, "child process ended");
     }
 }

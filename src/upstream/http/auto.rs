@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Server, body::rpc_error_in, link::HttpLink, sse::SseLink};
 use crate::{
+    net::shown,
     upstream::{Carrier, Failure, Inbound, Link, Outgoing, Sending},
     wire::{Version, message::echoed_number},
 };
@@ -107,7 +108,8 @@ impl Shared {
         let sse = self.streamable.over_sse();
         sse.open(headers).await?;
         if !self.server.last_over_sse.swap(true, Ordering::Relaxed) {
-            tracing::info!(url = %self.server.uri, "the server speaks the HTTP+SSE transport of revision 2024-11-05");
+            let (upstream, url) = (&*self.server.path, shown(&self.server.uri));
+            tracing::info!(upstream, url, "the server speaks the HTTP+SSE transport of revision 2024-11-05");
         }
         self.decided.get_or_init(|| Some(sse)).as_ref().ok_or(Failure::Abandoned)
     }

@@ -66,15 +66,16 @@ pub(super) async fn http_error(response: Response<Incoming>) -> Failure {
     Failure::Http(Box::new(HttpError { status: head.status, headers: head.headers, body }))
 }
 
-/// The messages in an event; none where it carries something else.
-pub(super) fn messages_in(event: &Event) -> Vec<Message> {
+/// The messages in an event of the server behind `path`; none where it carries something else.
+pub(super) fn messages_in(event: &Event, path: &str) -> Vec<Message> {
     // An event without data only primes the client for a reconnection.
     if event.data.is_empty() || !matches!(event.name.as_str(), "" | "message") {
         return Vec::new();
     }
     Message::parse_all(&event.data).unwrap_or_else(|malformed| {
         // The response may still come.
-        tracing::warn!(%malformed, "an event of the server is no message");
+        let (why, bytes) = (malformed.to_string(), event.data.len());
+        tracing::warn!(upstream = path, why, bytes, "an event of the server is no message");
         Vec::new()
     })
 }

@@ -2,12 +2,14 @@
 
 use http::{Uri, uri::PathAndQuery};
 
+use crate::{net::shown, wire::excerpt};
+
 /// The URI that `reference`, the data of an `endpoint` event, means at the stream's own URI `base`.
 ///
 /// # Errors
 /// Says what is wrong with it. Another origin is: the messages carry the client's credentials.
 pub(super) fn resolve(base: &Uri, reference: &str) -> Result<Uri, String> {
-    let wrong = |why: &str| format!("its endpoint event names {reference:?}, {why}");
+    let wrong = |why: &str| format!("its endpoint event names {:?}, {why}", excerpt(reference));
     let reference = reference.trim().split('#').next().unwrap_or_default();
     let scheme = base.scheme_str().unwrap_or("http");
     let absolute = match reference.split_once(':') {
@@ -19,8 +21,8 @@ pub(super) fn resolve(base: &Uri, reference: &str) -> Result<Uri, String> {
         Some(absolute) => {
             let absolute: Uri = absolute.parse().map_err(|_| wrong("which is no URI"))?;
             if origin(&absolute) != origin(base) {
-                let own = base.authority().map_or("", |authority| authority.as_str());
-                return Err(wrong(&format!("which is not at {scheme}://{own}, where credentials may go")));
+                let own = shown(base);
+                return Err(wrong(&format!("which is not on the host of {own}, where credentials may go")));
             }
             absolute.path_and_query().map_or("/", PathAndQuery::as_str).to_owned()
         }

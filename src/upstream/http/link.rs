@@ -335,7 +335,7 @@ impl Shared {
         while let Some(chunk) = next_chunk(&mut body).await? {
             decoder.push(&chunk, &mut events).map_err(|_| Failure::TooLarge(limit))?;
             for event in events.drain(..) {
-                self.deliver(messages_in(&event), carrier, headers).await;
+                self.deliver(messages_in(&event, &self.server.path), carrier, headers).await;
             }
         }
         Ok(())
@@ -360,7 +360,11 @@ impl Shared {
                     fruitless = 0;
                     let read = self.events(response.into_body(), MAX_MESSAGE, (None, &headers), &mut decoder).await;
                     if let Err(failure) = read {
-                        tracing::debug!(%failure, "the upstream's GET stream broke");
+                        tracing::debug!(
+                            upstream = &*self.server.path,
+                            failure = failure.cause().text,
+                            "the upstream's GET stream broke"
+                        );
                     }
                     decoder.restart();
                 }

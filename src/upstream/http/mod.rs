@@ -33,7 +33,7 @@ use super::{Failure, Inbound, Link};
 use crate::{
     config::{Forward, Transport},
     identity::RefusedTokens,
-    net::{causes, tls_config},
+    net::{causes, shown, tls_config},
 };
 
 /// The header of the session.
@@ -54,6 +54,8 @@ type Connection = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 /// One configured HTTP upstream and its connections.
 #[derive(Clone)]
 pub struct Server {
+    /// The path that it is behind, for the log.
+    path: Arc<str>,
     uri: Uri,
     transport: Transport,
     /// With [`Transport::Auto`]: the last session was opened over HTTP+SSE.
@@ -69,16 +71,17 @@ pub struct Server {
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("uri", &self.uri).finish_non_exhaustive()
+        f.debug_struct("Server").field("uri", &shown(&self.uri)).finish_non_exhaustive()
     }
 }
 
 impl Server {
-    /// Prepares for connections to `uri` over `transport`, on which `forward` goes on; none is made yet.
+    /// Prepares for connections to the server behind `path`, at `uri` over `transport`, on which `forward` goes on; none is made yet.
     ///
     /// # Errors
     /// A sentence, if TLS cannot be set up for an `https` address.
     pub fn new(
+        path: &str,
         uri: Uri,
         transport: Transport,
         forward: Forward,
@@ -96,8 +99,9 @@ impl Server {
             .pool_idle_timeout(POOL_IDLE)
             .pool_timer(TokioTimer::new())
             .build(HttpsConnector::from((connector, tls)));
-        let added = Arc::new(Added::new(forward));
-        Ok(Self { uri, transport, last_over_sse: Arc::default(), client, added, refused, closings: TaskTracker::new() })
+        let (path, added) = (path.into(), Arc::new(Added::new(forward)));
+        let (last_over_sse, closings) = (Arc::default(), TaskTracker::new());
+        Ok(Self { path, uri, transport, last_over_sse, client, added, refused, closings })
     }
 
     pub(super) fn reads_files(&self) -> bool {
@@ -132,7 +136,7 @@ impl Server {
             match cause {
                 Some(cause) if cause.is_parse() => Failure::BadAnswer(causes(cause)),
                 Some(cause) if !error.is_connect() => Failure::Incomplete(causes(cause)),
-                _ => Failure::Unreachable(format!("{}: {}", self.uri, causes(&error))),
+                _ => Failure::Unreachable(format!("{}: {}", shown(&self.uri), causes(&error))),
             }
         })
     }

@@ -166,7 +166,7 @@ impl Shared {
         let why = loop {
             match stream.next().await {
                 Ok(Some(event)) => {
-                    let messages = messages_in(&event).into_iter();
+                    let messages = messages_in(&event, &self.server.path).into_iter();
                     for reply in messages.filter_map(|message| self.inbound.deliver_unaddressed(message)) {
                         while replies.try_join_next().is_some() {}
                         // A server that does not take answers goes without.

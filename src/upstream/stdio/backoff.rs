@@ -18,7 +18,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The waits before the starts of one command.
 #[derive(Debug, Default)]
-pub(super) struct Backoff(Mutex<Option<Wait>>);
+pub(super) struct Backoff {
+    /// The path of the upstream, for the log.
+    path: String,
+    wait: Mutex<Option<Wait>>,
+}
 
 #[derive(Debug)]
 struct Wait {
@@ -31,6 +35,11 @@ struct Wait {
 }
 
 impl Backoff {
+    /// No waits yet before the starts of the command behind `path`.
+    pub(super) fn of(path: &str) -> Self {
+        Self { path: path.to_owned(), wait: Mutex::default() }
+    }
+
     /// Waits until a child may be started.
     ///
     /// # Errors
@@ -46,7 +55,8 @@ impl Backoff {
                      at most; try again later; the last time it ended with {fate}"
                 )));
             }
-            tracing::info!(wait = ?until - Instant::now(), "a child process waits for its start");
+            let (upstream, wait) = (&*self.path, until - Instant::now());
+            tracing::info!(upstream, ?wait, "a child process waits for its start");
             sleep_until(until).await;
         }
         Ok(())
@@ -54,24 +64,29 @@ impl Backoff {
 
     /// Notes that the child started at `started` has failed. Children that were started side by side fail once.
     pub(super) fn failed(&self, started: Instant, fate: &str) {
-        let mut wait = self.0.lock();
+        let mut wait = self.wait.lock();
         let delay = match &*wait {
             Some(wait) if started < wait.until => return,
             Some(wait) => (wait.delay * 2).min(LONGEST),
             None => FIRST,
         };
-        tracing::warn!(?delay, fate, "the server ended soon after its start; the next start has to wait");
+        tracing::warn!(
+            upstream = &*self.path,
+            ?delay,
+            fate,
+            "the server ended soon after its start; the next start has to wait"
+        );
         *wait = Some(Wait { delay, until: Instant::now() + delay, fate: fate.to_owned() });
     }
 
     /// Notes that a child has lived for long enough.
     pub(super) fn settled(&self) {
-        *self.0.lock() = None;
+        *self.wait.lock() = None;
     }
 
     /// The end of the wait and its reason, if it is not over.
     fn wait(&self) -> Option<(Instant, String)> {
-        let wait = self.0.lock();
+        let wait = self.wait.lock();
         wait.as_ref().filter(|wait| wait.until > Instant::now()).map(|wait| (wait.until, wait.fate.clone()))
     }
 }

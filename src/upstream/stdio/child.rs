@@ -62,6 +62,11 @@ pub(super) trait Ears: fmt::Debug + Send + Sync {
 pub(super) struct Group(pub(super) Pid);
 
 impl Group {
+    /// Returns the process id of its leader.
+    pub(super) fn pid(self) -> u32 {
+        self.0.as_raw_nonzero().get().unsigned_abs()
+    }
+
     pub(super) fn signal(self, signal: Signal) {
         // The group may have ended by itself.
         let _ = kill_process_group(self.0, signal);
@@ -213,7 +218,7 @@ impl Child {
         }
         self.ended.cancel();
         self.lines.lock().take();
-        observer.emit(events::ChildEnded { fate: &fate });
+        observer.emit(events::ChildEnded { upstream: &self.children.path, pid: self.group.pid(), fate: &fate });
         ears.end(&Failure::ProcessEnded(fate));
     }
 
@@ -224,7 +229,13 @@ impl Child {
             let line = match lines::read(&mut reader, MAX_MESSAGE).await {
                 Line::Whole(line) => line,
                 Line::TooLong(beginning) => {
-                    tracing::warn!(limit = MAX_MESSAGE, "a line of the server is too long and was skipped");
+                    let (upstream, pid) = (&*self.children.path, self.group.pid());
+                    tracing::warn!(
+                        upstream,
+                        pid,
+                        limit = MAX_MESSAGE,
+                        "a line of the server is too long and was skipped"
+                    );
                     ears.miss(response_number(&beginning), Failure::TooLarge(MAX_MESSAGE));
                     continue;
                 }
@@ -236,8 +247,10 @@ impl Child {
             match Message::parse_all(&line) {
                 Ok(messages) => messages.into_iter().for_each(|message| ears.hear(message, self)),
                 Err(malformed) => {
-                    let line = String::from_utf8_lossy(&line);
-                    tracing::warn!(%malformed, line = excerpt(&line), "the server wrote a line that is no message");
+                    // Not the line: it may be a result.
+                    let (upstream, pid) = (&*self.children.path, self.group.pid());
+                    let (why, bytes) = (malformed.to_string(), line.len());
+                    tracing::warn!(upstream, pid, why, bytes, "the server wrote a line that is no message");
                 }
             }
         }
@@ -297,8 +310,9 @@ impl Child {
             let text = String::from_utf8_lossy(&line);
             let text = text.trim();
             if !text.is_empty() {
-                tracing::info!(target: "taskgate::upstream::stderr", "{}", excerpt(text));
-                excerpt(text).clone_into(&mut self.last_words.lock());
+                let (upstream, pid, text) = (&*self.children.path, self.group.pid(), excerpt(text));
+                tracing::info!(target: "taskgate::upstream::stderr", upstream, pid, "{text}");
+                *self.last_words.lock() = text.into_owned();
             }
         }
     }

@@ -30,6 +30,8 @@ use crate::{
 /// One command, and its children that run.
 #[derive(Debug)]
 pub(super) struct Children {
+    /// The path of the upstream, for the log.
+    pub(super) path: String,
     program: String,
     args: Vec<String>,
     process: Process,
@@ -72,11 +74,17 @@ impl Drop for Slot {
 }
 
 impl Children {
-    pub(super) fn new(program: String, args: Vec<String>, process: Process, grace: Duration) -> Arc<Self> {
+    pub(super) fn new(
+        path: String,
+        program: String,
+        args: Vec<String>,
+        process: Process,
+        grace: Duration,
+    ) -> Arc<Self> {
         let slots = Arc::new(Semaphore::new(process.max_children.min(Semaphore::MAX_PERMITS)));
-        let (running, backoff, last_status) = (Mutex::default(), Backoff::default(), Mutex::default());
+        let (running, backoff, last_status) = (Mutex::default(), Backoff::of(&path), Mutex::default());
         let tasks = TaskTracker::new();
-        Arc::new(Self { program, args, process, slots, running, backoff, grace, last_status, tasks })
+        Arc::new(Self { path, program, args, process, slots, running, backoff, grace, last_status, tasks })
     }
 
     /// Starts a child when its turn has come; `ears` hears what it says.
@@ -120,7 +128,7 @@ impl Children {
             return Err(Failure::Unreachable(format!("cannot talk to {:?}", self.program)));
         };
         let group = Group(pid);
-        observer.emit(events::ChildStarted { pid: pid.as_raw_nonzero().get().unsigned_abs() });
+        observer.emit(events::ChildStarted { upstream: &self.path, pid: group.pid() });
         self.running.lock().insert(group, mark.clone());
         let slot = Slot { children: Arc::downgrade(self), group, mark, _permit: permit };
         Ok(Child::run(Arc::clone(self), process, Pipes { stdin, stdout, stderr }, slot, ears, observer))

@@ -29,12 +29,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that is started by `program` with `args` as `process` says, when the first session needs it. It may take
+    /// A server behind `path` that is started by `program` with `args` as `process` says, when the first session needs it. It may take
     /// `grace` to end when its stdin was closed, and again after SIGTERM.
     #[must_use]
-    pub fn new(program: String, args: Vec<String>, process: Process, grace: Duration) -> Self {
+    pub fn new(path: String, program: String, args: Vec<String>, process: Process, grace: Duration) -> Self {
         let shared = process.shared;
-        let children = Children::new(program, args, process, grace);
+        let children = Children::new(path, program, args, process, grace);
         let shared = shared.then(|| Shared::new(Arc::clone(&children), shared::LINGER));
         Self { children, shared }
     }

@@ -201,7 +201,8 @@ mod tests {
 
     fn shared() -> Shared {
         let args = ["-c", SERVER].map(str::to_owned).to_vec();
-        let children = Children::new("sh".to_owned(), args, Process::default(), Duration::from_secs(2));
+        let children =
+            Children::new("/mcp".to_owned(), "sh".to_owned(), args, Process::default(), Duration::from_secs(2));
         Shared::new(children, LINGER)
     }
 
