@@ -11,7 +11,7 @@ use taskgate::observe::log_lines_lost;
 use super::limit::Limits;
 
 /// How many bytes of lines may wait. As many again may be on their way.
-const MAX_WAITING: usize = 4 << 20;
+const MAX_WAITING: usize = 1 << 20;
 /// How often it is looked whether there is a sum to be told.
 const SUM_UP_EVERY: Duration = Duration::from_secs(10);
 /// The pause before stderr is tried again where it takes nothing at the moment.
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn lines_beyond_what_may_wait_are_lost_and_a_flush_gives_up() {
         let queue = Queue::default();
-        let line = vec![b'x'; 1 << 20];
+        let line = vec![b'x'; MAX_WAITING / 4];
         for _ in 0..6 {
             queue.push(&line);
         }

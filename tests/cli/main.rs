@@ -6,7 +6,9 @@ mod kit;
 
 mod check;
 mod demo;
+mod logging;
 mod precedence;
+mod secrets;
 mod serve;
 mod signals;
 

@@ -150,3 +150,63 @@ async fn a_log_without_signals_in_it_still_waits_for_them() {
     taskgate.signal(Signal::TERM);
     assert_eq!(taskgate.end().await.0, Some(0));
 }
+
+#[tokio::test]
+async fn sighup_ends_nothing_and_is_answered_in_the_log() {
+    let upstream = Upstream::json().await;
+    let (taskgate, client) = serving(&upstream).await;
+    let id = client.create_id("slow").await;
+    let slow = upstream.held("slow").await;
+    taskgate.signal(Signal::HUP);
+    let said = taskgate.logged_after("SIGHUP is ignored: ").await;
+    assert!(said.contains("restart taskgate to change it"), "{said}");
+    slow.result(r#"{"content":[]}"#);
+    assert!(client.collect(&id).await["result"].is_object());
+    taskgate.signal(Signal::TERM);
+    assert_eq!(taskgate.end().await.code, Some(0));
+}
+
+/// taskgate whose audit log goes to a FIFO, in a folder.
+fn audited(dir: &tempfile::TempDir, upstream: &Upstream) -> Binary {
+    let fifo = dir.path().join("audit");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let config = dir.path().join("config.toml");
+    let text = format!("[audit]\nto = \"file\"\nfile = {:?}\n", fifo.display().to_string());
+    std::fs::write(&config, text).unwrap();
+    let config = config.to_str().unwrap();
+    Binary::start(&["serve", "--config", config, "--upstream", &upstream.url(), "--listen", "127.0.0.1:0"], &[])
+}
+
+#[tokio::test]
+async fn an_audit_file_that_hangs_does_not_keep_it_from_ending() {
+    let upstream = Upstream::json().await;
+    for signals in [1, 2] {
+        let dir = tempfile::TempDir::new().unwrap();
+        let taskgate = audited(&dir, &upstream);
+        // The FIFO can be opened while taskgate starts, and never again.
+        let reader = std::fs::OpenOptions::new().read(true).write(true).open(dir.path().join("audit")).unwrap();
+        let client = Client::connect(&taskgate.url().await).await;
+        drop(reader);
+        client.create_id("slow").await;
+        let _slow = upstream.held("slow").await;
+        taskgate.signal(Signal::TERM);
+        taskgate.logged_after("draining: ").await;
+        if signals == 2 {
+            taskgate.signal(Signal::TERM);
+        } else {
+            client.cancel(&client.list().await[0]).await;
+        }
+        let ended = taskgate.end().await;
+        assert_eq!(ended.code, Some(if signals == 1 { 0 } else { 1 }), "{}", ended.stderr);
+        assert!(ended.stderr.contains("the last lines of the audit log are lost"), "{}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn an_audit_file_that_does_not_open_is_an_error_at_the_start() {
+    let upstream = Upstream::json().await;
+    let dir = tempfile::TempDir::new().unwrap();
+    let ended = audited(&dir, &upstream).end().await;
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("it does not open within 5s; a FIFO needs a reader"), "{}", ended.stderr);
+}

@@ -106,6 +106,9 @@ impl Event for TaskEnded<'_> {
         let Self { who, task, tool, status, after, why, code, bytes } = self;
         let (session, upstream, status) = (who.session(), who.upstream(), status.as_str());
         if self.status == Ended::Failed {
+            let theirs =
+                if code.is_some() { "the server answered with a JSON-RPC error" } else { "the result says isError" };
+            let why = why.unwrap_or(theirs);
             tracing::info!(%task, session, upstream, tool, status, ?after, why, code, bytes, "task ended");
         } else {
             tracing::debug!(%task, session, upstream, tool, status, ?after, bytes, "task ended");
