@@ -218,7 +218,12 @@ impl Channel {
             if message.method() == Method::Cancelled {
                 self.waits.cancel(&message);
             }
-            self.now = Some(Box::pin(async move { drop(gate.accept(&session, message, headers).await) }));
+            self.now = Some(Box::pin(async move {
+                // What expects no answer gets none, but it is counted.
+                if let Err(refusal) = gate.accept(&session, message, headers).await {
+                    refusal.emit(&gate.observer);
+                }
+            }));
         }
     }
 

@@ -153,6 +153,11 @@ impl Refusal {
         Self { id, error: malformed.into(), ..Self::new(StatusCode::BAD_REQUEST, "malformed", "") }
     }
 
+    /// 400 for a message that expects no answer and is not as it has to be.
+    pub(super) fn unfit(error: RpcError) -> Self {
+        Self { error, ..Self::new(StatusCode::BAD_REQUEST, "malformed", "") }
+    }
+
     /// 400 for JSON that nests deeper than anyone can mean.
     pub(super) fn too_deep(max: usize) -> Self {
         let message = format!("Invalid request: the JSON nests deeper than {max} levels");
@@ -236,7 +241,8 @@ impl Refusal {
         self.error.to_response(self.id.as_deref())
     }
 
-    fn emit(&self, observer: &Observer) {
+    /// Reports the refusal, where nothing is answered.
+    pub(super) fn emit(&self, observer: &Observer) {
         let (who, status) = (self.who.as_deref(), self.status.as_u16());
         let foreign = self.foreign.as_deref();
         observer.emit(events::RequestRefused { who, reason: self.reason, status, foreign });

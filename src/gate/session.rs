@@ -94,6 +94,10 @@ impl Gate {
         message: Message,
         headers: HeaderMap,
     ) -> Result<Accepted, Refusal> {
+        let cancelled = match route(&message, session.tasks, &self.upstreams[session.upstream].policy) {
+            Route::Refuse(error) => return Err(Refusal::unfit(error)),
+            route => matches!(route, Route::Cancelled),
+        };
         let message = match self.engine.answer(session, message, &headers).await {
             Answered::Taken => return Ok(Accepted::Yes),
             Answered::NotAQuestion(message) => message,
@@ -101,8 +105,6 @@ impl Gate {
         if session.is_lost() {
             return Err(self.lost(session).await);
         }
-        let policy = &self.upstreams[session.upstream].policy;
-        let cancelled = matches!(route(&message, session.tasks, policy), Route::Cancelled);
         let sender = Arc::clone(session);
         // A client that disconnects now has sent its message all the same.
         let sent = tokio::spawn(async move {

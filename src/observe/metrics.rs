@@ -87,6 +87,7 @@ pub struct Metrics {
     pub unknown_answers: Counter,
     pub unknown_responses: Counter,
     pub unknown_progress: Counter,
+    pub unreadable_messages: Counter,
     pub messages_dropped: Counter,
     pub failed_lookups: Counter,
     pub audit_lines_lost: Counter,
@@ -122,6 +123,10 @@ impl Default for Metrics {
         let unknown_answers = counter("unknown_answers", "Answers to no open question of a task, dropped");
         let unknown_responses = counter("unknown_responses", "Late or unknown responses of an upstream, dropped");
         let unknown_progress = counter("unknown_progress", "Progress of an upstream under an unknown token, dropped");
+        let unreadable_messages = counter(
+            "unreadable_messages",
+            "Notifications of an upstream with a member twice where it is read, dropped",
+        );
         let messages_dropped = counter("messages_dropped", "Messages dropped because their reader was too slow");
         let failed_lookups = counter("failed_lookups", "Ids of tasks that were asked for and not found");
         let audit_lines_lost =
@@ -167,6 +172,7 @@ impl Default for Metrics {
             unknown_answers,
             unknown_responses,
             unknown_progress,
+            unreadable_messages,
             messages_dropped,
             failed_lookups,
             audit_lines_lost,

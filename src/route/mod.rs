@@ -1,5 +1,6 @@
 //! What to do with one message of a client, as a pure decision.
 
+mod fit;
 mod tools_list;
 
 use std::sync::Arc;
@@ -10,10 +11,9 @@ use crate::{
     config::{Policy, Support, Tool},
     session::Tasks,
     wire::{
-        Kind, Message, Method, RpcError, Version,
+        Kind, Message, Method, Params, RpcError,
         legacy::{RequestedTtl, requested_ttl},
-        message::check_progress_token,
-        object::Members,
+        params::are_modern,
     },
 };
 
@@ -47,9 +47,12 @@ pub enum Route<'a> {
     Refuse(RpcError),
 }
 
-/// Decides for a request or a notification in a session that is open. Responses always pass.
+/// Decides for a message in a session that is open.
 #[must_use]
 pub fn route<'a>(message: &Message, tasks: Tasks, policy: &'a Policy) -> Route<'a> {
+    if let Err(error) = fit::check(message) {
+        return Route::Refuse(error);
+    }
     match (message.kind(), message.method(), tasks) {
         (Kind::Notification, Method::Cancelled, _) => Route::Cancelled,
         (Kind::Request, Method::Initialize, _) => Route::Refuse(RpcError::invalid_request(
@@ -70,10 +73,10 @@ pub fn route<'a>(message: &Message, tasks: Tasks, policy: &'a Policy) -> Route<'
 
 /// Section "Tool-Level Negotiation".
 fn tool_call<'a>(message: &Message, policy: &'a Policy) -> Route<'a> {
-    let params = match message.params().map(Members::parse) {
-        Some(Ok(params)) => params,
+    let params = match message.params().map(Params::parse) {
+        Some(Ok(params)) => params.members,
         // The tool could be another one for us than for the upstream.
-        Some(Err(error)) => return Route::Refuse(RpcError::invalid_params(format!("Invalid params: {error}"))),
+        Some(Err(error)) => return Route::Refuse(error),
         None => return Route::Pass,
     };
     let Some(name) = params.text("name") else {
@@ -91,8 +94,6 @@ fn tool_call<'a>(message: &Message, policy: &'a Policy) -> Route<'a> {
         (Support::Required, None) => Route::Refuse(RpcError::method_not_found(format!(
             "The tool {name:?} can only be called as a task; add params.task, for example {{\"ttl\": 60000}}"
         ))),
-        // Before the task is acknowledged.
-        (_, Some(_)) if let Some(error) = wrong_token(&params) => Route::Refuse(error),
         (_, Some(task)) => match requested_ttl(task) {
             Ok(ttl) => Route::RunAsTask { name: name.as_ref().into(), tool, ttl },
             Err(error) => Route::Refuse(RpcError::invalid_params(format!("Invalid params: {error}"))),
@@ -101,25 +102,11 @@ fn tool_call<'a>(message: &Message, policy: &'a Policy) -> Route<'a> {
     }
 }
 
-/// Why the progress token of a call cannot be taken, if it cannot.
-fn wrong_token(params: &Members<'_>) -> Option<RpcError> {
-    check_progress_token(params.object("_meta")?.get("progressToken")?).err()
-}
-
 /// Whether a message belongs to the modern generation of the protocol, which has no `initialize` and no sessions. A
 /// legacy-only server does not understand it, and must not treat half of it as legacy.
 #[must_use]
 pub fn is_modern(message: &Message) -> bool {
-    const KEY: &str = "io.modelcontextprotocol/protocolVersion";
-    if message.method() == Method::Discover {
-        return true;
-    }
-    let Some(params) = message.params() else { return false };
-    if memchr::memmem::find(params.as_bytes(), KEY.as_bytes()).is_none() {
-        return false;
-    }
-    let meta = Members::parse(params).ok().and_then(|params| params.object("_meta"));
-    meta.and_then(|meta| meta.text(KEY)).is_some_and(|version| Version::parse(&version).is_none())
+    message.method() == Method::Discover || message.params().is_some_and(are_modern)
 }
 
 #[cfg(test)]
@@ -184,6 +171,11 @@ mod tests {
             (r#"{"name":"any","task":{"ttl":"5"}}"#, "-32602 Invalid params: params.task.ttl must be a number"),
             (r#"{"name":"any","task":7}"#, "-32602 Invalid params: params.task must be an object"),
             (r#"{"name":"any","name":"always"}"#, "-32602 Invalid params: duplicate member \"name\""),
+            (r#"{"name":"any","task":{},"_meta":{},"_meta":{}}"#, "-32602 Invalid params: duplicate member \"_meta\""),
+            (
+                r#"{"name":"any","task":{},"_meta":{"progressToken":{}}}"#,
+                "-32602 Invalid params: the progress token must",
+            ),
             (r#"{"task":{}}"#, "-32602 Invalid params: params.name must be a string"),
         ] {
             let decision = decide("tools/call", params, Tasks::Served);

@@ -20,7 +20,7 @@ use crate::{
     observe::Observer,
     upstream::{Capacity, Exchange, Failure, Inbound, Item, Link, MAX_MESSAGE, Outgoing, Purpose, Server},
     wire::{
-        ClientCapabilities, Edits, Message, Parts, RpcError, Version, excerpt,
+        ClientCapabilities, Edits, Message, Params, Parts, RpcError, Version, excerpt,
         legacy::{SERVER_CAPABILITY, declares_tool_tasks},
         message::Outcome,
         object::{Members, quote},
@@ -81,10 +81,10 @@ impl Opening<'_> {
     /// # Errors
     /// [`NotOpened`]
     pub async fn open(self, request: &Message, headers: HeaderMap) -> Result<Opened, NotOpened> {
-        let requested = requested_version(request).map_err(NotOpened::Invalid)?;
+        let Offer { version: requested, client } = offer(request).map_err(NotOpened::Invalid)?;
         // Section "Version Negotiation": the version asked for if it is spoken, else the latest.
         let version = Version::parse(&requested).unwrap_or(Version::LATEST);
-        let inbound = inbound(ClientCapabilities::of(request), self.outbox, self.observer);
+        let inbound = inbound(client, self.outbox, self.observer);
         let link = self.server.connect(inbound.clone()).await.map_err(NotOpened::Failed)?;
         let mut handshake = Handshake { link: Arc::clone(&link), headers: headers.clone(), finished: false };
         let done = self.handshake(request, version, &inbound, &link, &headers).await;
@@ -164,7 +164,7 @@ impl Opening<'_> {
     fn edit(&self, answer: &Message, request: &Message, version: Version) -> Result<(Parts, Tasks), String> {
         let Some((_, raw)) = answer.outcome() else { return Err("it is no response".to_owned()) };
         let result = Members::parse(raw)?;
-        let capabilities = result.object("capabilities");
+        let capabilities = result.nested("capabilities")?;
         let native = capabilities.as_ref().is_some_and(declares_tool_tasks) && self.native == Native::Keep;
         let tasks = match (version.has_tasks(), native) {
             (false, _) => Tasks::Off,
@@ -201,12 +201,23 @@ impl Drop for Handshake {
     }
 }
 
-fn requested_version(request: &Message) -> Result<String, RpcError> {
-    let params = request.params().and_then(|params| Members::parse(params).ok());
-    let version = params.and_then(|params| params.text("protocolVersion"));
-    version
-        .map(Into::into)
-        .ok_or_else(|| RpcError::invalid_params("Invalid params: initialize needs params.protocolVersion, a string"))
+/// What a client says of itself.
+struct Offer {
+    /// The revision that it asks for.
+    version: String,
+    client: ClientCapabilities,
+}
+
+fn offer(request: &Message) -> Result<Offer, RpcError> {
+    let params = request.params().map(Params::parse).transpose()?;
+    let version = params.as_ref().and_then(|params| params.members.text("protocolVersion"));
+    let (Some(params), Some(version)) = (&params, version) else {
+        let why = "Invalid params: initialize needs params.protocolVersion, a string";
+        return Err(RpcError::invalid_params(why));
+    };
+    let client = ClientCapabilities::of(&params.members);
+    let client = client.map_err(|why| RpcError::invalid_params(format!("Invalid params: {why}")))?;
+    Ok(Offer { version: version.into_owned(), client })
 }
 
 /// The client's `initialize` under our number, offering `version`.

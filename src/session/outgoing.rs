@@ -5,7 +5,7 @@ use http::HeaderMap;
 use super::Session;
 use crate::{
     upstream::{Exchange, Outgoing, Purpose},
-    wire::{Edits, Message, RpcError, message::check_progress_token, object::Members},
+    wire::{Edits, Message, Params, RpcError, params::may_matter},
 };
 
 /// A request in flight on behalf of a client.
@@ -32,13 +32,11 @@ impl Session {
     /// Starts a client's request upstream. For a task, `params.task` is left out.
     ///
     /// # Errors
-    /// As many requests are in flight as may be, or the progress token is too long.
+    /// As many requests are in flight as may be, or what [`Params::parse`] refuses.
     pub fn call(&self, message: &Message, headers: HeaderMap, options: CallOptions) -> Result<Call, RpcError> {
-        let params = message.params().filter(|params| needs_reading(params, options.purpose));
-        let params = params.and_then(|params| Members::parse(params).ok());
-        let meta = params.as_ref().and_then(|params| params.object("_meta"));
-        let token = meta.as_ref().and_then(|meta| meta.get("progressToken"));
-        token.map_or(Ok(()), check_progress_token)?;
+        let read = |params: &&str| options.purpose == Purpose::Background || may_matter(params);
+        let params = message.params().filter(read).map(Params::parse).transpose()?;
+        let token = params.as_ref().and_then(|params| params.progress_token);
         let client_id = match options.purpose {
             Purpose::Foreground => message.id(),
             Purpose::Background => None,
@@ -50,18 +48,18 @@ impl Session {
         if let Some(id) = message.id_span() {
             edits.replace(id, number.to_string());
         }
-        if let Some(params) = &params {
+        if let Some(Params { members, meta, .. }) = &params {
             if let Some(token) = token {
                 edits.replace_raw(token, number.to_string());
             } else if options.purpose == Purpose::Background {
                 // A client that only polls sees progress too.
-                match &meta {
+                match meta {
                     Some(meta) => edits.set(meta, "progressToken", &number.to_string()),
-                    None => edits.set(params, "_meta", &format!(r#"{{"progressToken":{number}}}"#)),
+                    None => edits.set(members, "_meta", &format!(r#"{{"progressToken":{number}}}"#)),
                 }
             }
             if options.purpose == Purpose::Background {
-                edits.remove(params, "task");
+                edits.remove(members, "task");
             }
         }
         let message = edits.apply().into_bytes();
@@ -69,10 +67,4 @@ impl Session {
         exchange.carry(self.link.request(Outgoing { number, message, headers, max_answer, relay }));
         Ok(Call { exchange, progress_token: token.map(Into::into) })
     }
-}
-
-/// Whether `params` may hold something to change; an escape could hide the key.
-fn needs_reading(params: &str, purpose: Purpose) -> bool {
-    let holds = |needle: &str| memchr::memmem::find(params.as_bytes(), needle.as_bytes()).is_some();
-    purpose == Purpose::Background || holds("progressToken") || holds("\\u")
 }

@@ -22,11 +22,14 @@ pub(super) fn of(ending: Result<Message, Failure>, max_result: usize) -> Change 
     // A copy: a slice would keep the whole buffer that it was read into.
     let kept = Bytes::copy_from_slice(raw.as_bytes());
     match kind {
-        message::Outcome::Result if legacy::is_error(raw) => {
-            let text = legacy::first_text(raw).unwrap_or_else(|| "the tool reported an error".to_owned());
-            Change::Fail(Outcome::Result(kept), excerpt(&text).into())
-        }
-        message::Outcome::Result => Change::Complete(Outcome::Result(kept)),
+        message::Outcome::Result => match legacy::is_error(raw) {
+            Ok(true) => {
+                let text = legacy::first_text(raw).unwrap_or_else(|| "the tool reported an error".to_owned());
+                Change::Fail(Outcome::Result(kept), excerpt(&text).into())
+            }
+            Ok(false) => Change::Complete(Outcome::Result(kept)),
+            Err(why) => failed(Failure::BadAnswer(format!("{why} in \"result\"")).to_string()),
+        },
         message::Outcome::Error => {
             let text = legacy::error_message(raw).unwrap_or_else(|| raw.to_owned());
             Change::Fail(Outcome::Error(kept), excerpt(&text).into())
@@ -92,6 +95,24 @@ mod tests {
     fn a_json_rpc_error_fails_with_its_message_and_is_kept_as_it_is() {
         let error = r#"{"code":-1,"message":"broken","data":{"x":[1]}}"#;
         assert_eq!(of_response(&format!("\"error\":{error}"), 100), ("error: broken".into(), error.into()));
+    }
+
+    #[test]
+    fn a_result_with_a_member_twice_fails_and_is_not_kept() {
+        for twice in [
+            r#"{"isError":false,"content":[],"isError":true}"#,
+            r#"{"isError":true,"is\u0045rror":false}"#,
+            r#"{"content":[],"content":[]}"#,
+            r#"{"_meta":{},"content":[],"_meta":{"a":1}}"#,
+            r#"{"content":[],"_meta":{"a":1,"a":2}}"#,
+        ] {
+            let (status, kept) = of_response(&format!("\"result\":{twice}"), 100);
+            assert!(
+                status.starts_with("error: the MCP server behind taskgate gave an invalid answer: dup"),
+                "{status}"
+            );
+            assert!(kept.contains("-32603"), "{kept}");
+        }
     }
 
     #[test]

@@ -137,7 +137,7 @@ impl Run {
         if self.tell(excerpt(&text).into_owned()).await
             && let Some(theirs) = theirs.and_then(|bytes| Message::parse(bytes).ok())
         {
-            self.engine.desk.tell(self.id, legacy::related(&theirs, self.id), true);
+            self.tied(&theirs, true);
         }
     }
 
@@ -156,9 +156,18 @@ impl Run {
             }
             return;
         }
-        if let Some(unheard) = self.engine.desk.tell(self.id, legacy::related(message, self.id), false) {
+        if let Some(unheard) = self.tied(message, false) {
             session.push(unheard);
         }
+    }
+
+    /// Tells the client what belongs to the task. What cannot be tied to it is not told as if it belonged to none.
+    fn tied(&self, message: &Message, droppable: bool) -> Option<Message> {
+        let Some(related) = legacy::related(message, self.id) else {
+            self.engine.observer.emit(events::MessageUnreadable);
+            return None;
+        };
+        self.engine.desk.tell(self.id, related, droppable)
     }
 
     /// Whether the task still runs.

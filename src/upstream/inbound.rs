@@ -4,10 +4,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Answer, Exchanges, Outbox, Purpose, outbox::Pushed};
+use super::{Answer, Exchanges, Failure, Outbox, Purpose, outbox::Pushed};
 use crate::{
     observe::{Observer, events},
-    wire::{ClientCapabilities, Kind, Message, Method, RpcError, message::echoed_number, object::Members},
+    wire::{
+        ClientCapabilities, Kind, Message, Method, RpcError,
+        beginning::Meant,
+        message::echoed_number,
+        object::Members,
+        params::unambiguous,
+        received::{Broken, Received},
+    },
 };
 
 /// What a link needs to hand over what its upstream sends.
@@ -28,6 +35,9 @@ impl Inbound {
     /// at once and has to be sent back.
     #[must_use]
     pub fn deliver(&self, message: Message, carrier: Option<u64>) -> Option<Bytes> {
+        if let Err(why) = readable(&message) {
+            return self.unreadable(&message, &why);
+        }
         match (message.kind(), message.method()) {
             (Kind::Response, _) => {
                 // An error whose id the upstream could not read answers the request that carried it.
@@ -57,6 +67,38 @@ impl Inbound {
             }
         }
         None
+    }
+
+    /// As [`Inbound::deliver`], for what may be no message: the call ends that it was to answer.
+    #[must_use]
+    pub fn take(&self, received: Received, carrier: Option<u64>) -> Option<Bytes> {
+        let Broken { why, meant } = match received {
+            Received::Message(message) => return self.deliver(message, carrier),
+            Received::Broken(broken) => broken,
+        };
+        tracing::warn!(why, "what the server sent is no message");
+        match meant {
+            Meant::Response(number) => {
+                if let Some(number) = number.or(carrier) {
+                    self.exchanges.end(number, Err(Failure::BadAnswer(why)));
+                }
+                None
+            }
+            Meant::Request(id) => {
+                Some(RpcError::invalid_request(format!("Invalid request: {why}")).to_response(Some(&id)))
+            }
+            // The response may still come.
+            Meant::Unknown => None,
+        }
+    }
+
+    /// What answers a message that two readers could read differently; nothing but a request is answered.
+    fn unreadable(&self, message: &Message, why: &str) -> Option<Bytes> {
+        if message.kind() != Kind::Request {
+            self.observer.emit(events::MessageUnreadable);
+            return None;
+        }
+        Some(RpcError::invalid_params(format!("Invalid params: {why}")).to_response(message.id()))
     }
 
     /// Delivers a message that came over a transport that never says to which request a message belongs: the only one in
@@ -114,6 +156,18 @@ impl Inbound {
                 request.map(|id| error.to_response(Some(&id)))
             }
         }
+    }
+}
+
+/// Refuses a request, or the withdrawal of one, that has a member twice where it is read here or by the client that is
+/// asked. What else is told in the course of a plain call is nobody's business but the client's.
+fn readable(message: &Message) -> Result<(), String> {
+    match (message.kind(), message.method(), message.params()) {
+        (Kind::Request, _, Some(params)) | (Kind::Notification, Method::Cancelled, Some(params)) => {
+            unambiguous(params).map(drop)
+        }
+        (Kind::Request, _, None) => Members::parse(message.text()).map(drop),
+        _ => Ok(()),
     }
 }
 

@@ -1,6 +1,6 @@
-//! The beginning of a message whose rest was not read.
+//! What can be told of bytes that are no message: the rest was not read, or is not as it has to be.
 
-use std::{cell::Cell, fmt};
+use std::fmt;
 
 use serde::{
     Deserializer,
@@ -8,24 +8,51 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::message::echoed_number;
+use super::message::{MAX_ID, echoed_number, is_id};
 
-/// The number in the top-level `id` of a response, if it stands in the beginning of it.
-#[must_use]
-pub fn response_number(beginning: &[u8]) -> Option<u64> {
-    let found = Cell::default();
-    // A number at the cut may have gone on.
-    let whole = beginning.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |at| at + 1);
-    let beginning = &beginning[..whole];
-    // That the text is cut off is an error, and no reason to forget what stands before.
-    let _ = serde_json::Deserializer::from_slice(beginning).deserialize_map(FindId(&found));
-    found.get()
+/// What bytes were meant as that are no message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Meant {
+    /// A response: to the request of that number, or to one that it does not name.
+    Response(Option<u64>),
+    /// A request, with its raw id.
+    Request(Box<str>),
+    /// No message, or one that nobody waits for.
+    Unknown,
 }
 
-/// Keeps the `id` as soon as it was read; a `method`, which no response has, lets it go again.
-struct FindId<'a>(&'a Cell<Option<u64>>);
+/// What a JSON object may have been meant as, by the members that stand before its end, or before what is wrong with it.
+#[must_use]
+pub fn meant(beginning: &[u8]) -> Meant {
+    // A number at the cut may have gone on.
+    let whole = beginning.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |at| at + 1);
+    let mut seen = Seen::default();
+    // That the text does not go on is no reason to forget what stands before.
+    let _ = serde_json::Deserializer::from_slice(&beginning[..whole]).deserialize_map(&mut seen);
+    let Seen { jsonrpc, method, outcome, id } = seen;
+    match (method, id) {
+        // Servers log on stdout what has an id and a method too.
+        (true, Some(id)) if jsonrpc && is_id(id) && id.len() <= MAX_ID => Meant::Request(id.into()),
+        (true, _) => Meant::Unknown,
+        (false, None | Some("null")) if outcome => Meant::Response(None),
+        (false, Some(id)) if jsonrpc || outcome => {
+            echoed_number(id).map_or(Meant::Unknown, |number| Meant::Response(Some(number)))
+        }
+        (false, _) => Meant::Unknown,
+    }
+}
 
-impl<'de> Visitor<'de> for FindId<'_> {
+/// The members that were seen, and the last id among them.
+#[derive(Default)]
+struct Seen<'a> {
+    jsonrpc: bool,
+    method: bool,
+    /// `result` or `error`
+    outcome: bool,
+    id: Option<&'a str>,
+}
+
+impl<'de> Visitor<'de> for &mut Seen<'de> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,16 +60,16 @@ impl<'de> Visitor<'de> for FindId<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut request = false;
         while let Some(key) = map.next_key::<String>()? {
-            request |= key == "method";
+            match &*key {
+                "jsonrpc" => self.jsonrpc = true,
+                "method" => self.method = true,
+                "result" | "error" => self.outcome = true,
+                _ => {}
+            }
             if key == "id" {
-                self.0.set(echoed_number(map.next_value::<&RawValue>()?.get()));
-            }
-            if request {
-                self.0.set(None);
-            }
-            if key != "id" {
+                self.id = Some(map.next_value::<&RawValue>()?.get());
+            } else {
                 map.next_value::<IgnoredAny>()?;
             }
         }
@@ -52,24 +79,41 @@ impl<'de> Visitor<'de> for FindId<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::response_number;
+    use super::{Meant, meant};
 
     #[test]
     fn the_id_is_found_where_it_stands_before_the_cut() {
         for (beginning, number) in [
-            (r#"{"jsonrpc":"2.0","id":7,"result":{"a":"xxx"#, Some(7)),
-            (r#"{ "id" : "7" , "result" : [1, "#, Some(7)),
-            (r#"{"jsonrpc":"2.0","result":{"id":7,"text":"xxx"#, None),
-            (r#"{"jsonrpc":"2.0","result":{"text":"\"id\":7"},"id":8}"#, Some(8)),
+            (r#"{"jsonrpc":"2.0","id":7,"result":{"a":"xxx"#, Some(Some(7))),
+            (r#"{ "id" : "7" , "result" : [1, "#, Some(Some(7))),
+            (r#"{"jsonrpc":"2.0","result":{"id":7,"text":"xxx"#, Some(None)),
+            (r#"{"jsonrpc":"2.0","result":{"text":"\"id\":7"},"id":8}"#, Some(Some(8))),
             (r#"{"jsonrpc":"2.0","id":7,"method":"roots/list","params":{"#, None),
             (r#"{"method":"roots/list","id":7,"params":{"#, None),
             (r#"{"id":"#, None),
-            (r#"{"result":{},"id":1"#, None),
-            (r#"{"result":{},"id":12,"#, Some(12)),
+            (r#"{"result":{},"id":1"#, Some(None)),
+            (r#"{"result":{},"id":12,"#, Some(Some(12))),
+            (r#"{"result":{},"id":"of nobody","#, None),
+            (r#"{"id":7,"text":"xxx"#, None),
             (r#"[{"id":7"#, None),
             ("", None),
         ] {
-            assert_eq!(response_number(beginning.as_bytes()), number, "{beginning}");
+            let response = match meant(beginning.as_bytes()) {
+                Meant::Response(number) => Some(number),
+                Meant::Request(_) | Meant::Unknown => None,
+            };
+            assert_eq!(response, number, "{beginning}");
         }
+    }
+
+    #[test]
+    fn a_request_whose_end_is_missing_can_be_answered() {
+        let request = |text: &str| meant(text.as_bytes());
+        assert_eq!(
+            request(r#"{"jsonrpc":"2.0","id":"q","method":"x","params":{"a":"#),
+            Meant::Request(r#""q""#.into())
+        );
+        let long = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"x","params":{{"#, "q".repeat(2000));
+        assert_eq!(request(&long), Meant::Unknown);
     }
 }

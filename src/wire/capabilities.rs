@@ -17,19 +17,20 @@ pub struct ClientCapabilities {
 }
 
 impl ClientCapabilities {
-    /// Reads them from an `initialize` request.
-    #[must_use]
-    pub fn of(initialize: &Message) -> Self {
-        let params = initialize.params().and_then(|params| Members::parse(params).ok());
-        let Some(declared) = params.and_then(|params| params.object("capabilities")) else { return Self::default() };
-        let elicitation = declared.object("elicitation");
+    /// Reads them from the `params` of `initialize`.
+    ///
+    /// # Errors
+    /// A sentence saying what is wrong, if one is there twice.
+    pub fn of(params: &Members<'_>) -> Result<Self, String> {
+        let Some(declared) = params.nested("capabilities")? else { return Ok(Self::default()) };
+        let elicitation = declared.nested("elicitation")?;
         let mode = |name| elicitation.as_ref().is_some_and(|modes| modes.get(name).is_some());
-        Self {
+        Ok(Self {
             roots: declared.get("roots").is_some(),
             sampling: declared.get("sampling").is_some(),
             elicitation_form: elicitation.is_some() && (mode("form") || !mode("url")),
             elicitation_url: mode("url"),
-        }
+        })
     }
 
     /// What a client with these capabilities answers a server's request that it does not support; `None` if it does, or if
@@ -61,8 +62,7 @@ mod tests {
 
     fn declaring(capabilities: &str) -> ClientCapabilities {
         let params = format!(r#"{{"capabilities":{capabilities}}}"#);
-        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{params}}}"#);
-        ClientCapabilities::of(&Message::parse(text.into()).expect("valid"))
+        ClientCapabilities::of(&Members::parse(&params).expect("an object")).expect("no member twice")
     }
 
     fn code(capabilities: &str, method: &str, params: &str) -> Option<i64> {
@@ -95,6 +95,15 @@ mod tests {
         assert_eq!(code(empty, "elicitation/create", r#"{"mode":"url"}"#), Some(-32602));
         assert_eq!(code(url, "elicitation/create", r#"{"mode":"url"}"#), None);
         assert_eq!(code(url, "elicitation/create", "{}"), Some(-32602));
+    }
+
+    #[test]
+    fn what_is_declared_twice_is_not_guessed_at() {
+        for twice in [r#"{"roots":{},"roots":null}"#, r#"{"elicitation":{"url":{},"\u0075rl":{}}}"#] {
+            let params = format!(r#"{{"capabilities":{twice}}}"#);
+            let declared = ClientCapabilities::of(&Members::parse(&params).expect("an object"));
+            assert!(declared.is_err_and(|why| why.contains("duplicate member")), "{twice}");
+        }
     }
 
     proptest::proptest! {

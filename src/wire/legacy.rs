@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::{
     Edits, Message, Method,
     object::{Members, quote},
+    params::unambiguous,
 };
 
 /// The `_meta` key that ties a message to a task (section "Related Task Metadata").
@@ -136,21 +137,19 @@ pub fn relate(edits: &mut Edits<'_>, object: &Members<'_>, id: uuid::Uuid) {
     }
 }
 
-/// A server's request or notification, tied to a task.
+/// A server's request or notification, tied to a task. `None` where it cannot be: a member is there twice, so that one
+/// reader could see another task than the next.
 #[must_use]
-pub fn related(message: &Message, id: uuid::Uuid) -> Message {
+pub fn related(message: &Message, id: uuid::Uuid) -> Option<Message> {
     let mut edits = Edits::of(message.bytes());
-    match message.params().map(Members::parse) {
-        Some(Ok(params)) => relate(&mut edits, &params, id),
-        Some(Err(_)) => return message.clone(),
+    match message.params() {
+        Some(params) => relate(&mut edits, &unambiguous(params).ok()?.0, id),
         None => {
-            if let Ok(members) = Members::parse(message.text()) {
-                let params = format!(r#"{{"_meta":{{"{RELATED_TASK}":{{"taskId":"{id}"}}}}}}"#);
-                edits.set(&members, "params", &params);
-            }
+            let params = format!(r#"{{"_meta":{{"{RELATED_TASK}":{{"taskId":"{id}"}}}}}}"#);
+            edits.set(&Members::parse(message.text()).ok()?, "params", &params);
         }
     }
-    Message::parse(edits.apply().into_bytes()).unwrap_or_else(|_| message.clone())
+    Message::parse(edits.apply().into_bytes()).ok()
 }
 
 /// A client's answer as the upstream may see it, which knows nothing of tasks: under the id `id`, and without what ties it
@@ -256,9 +255,13 @@ pub fn first_text(result: &str) -> Option<String> {
 }
 
 /// Whether a tool result has `isError: true`.
-#[must_use]
-pub fn is_error(result: &str) -> bool {
-    Members::parse(result).is_ok_and(|members| members.get("isError") == Some("true"))
+///
+/// # Errors
+/// A sentence saying what is wrong, if the result or its `_meta` has a member twice: one reader's success could be
+/// the next one's failure.
+pub fn is_error(result: &str) -> Result<bool, String> {
+    let (members, _) = unambiguous(result)?;
+    Ok(members.get("isError") == Some("true"))
 }
 
 #[cfg(test)]
@@ -299,17 +302,21 @@ mod tests {
 
     #[test]
     fn a_message_is_tied_to_a_task_whatever_meta_it_has() {
-        let relate = |params: &str| {
+        let relate = |params: &str| -> Option<String> {
             let text = format!(r#"{{"jsonrpc":"2.0","method":"x"{params}}}"#);
             let message = Message::parse(text.into()).expect("valid");
-            related(&message, uuid::Uuid::nil()).params().map(str::to_owned).expect("params")
+            related(&message, uuid::Uuid::nil())?.params().map(str::to_owned)
         };
         let key = r#""io.modelcontextprotocol/related-task":{"taskId":"00000000-0000-0000-0000-000000000000"}"#;
-        assert_eq!(relate(""), format!(r#"{{"_meta":{{{key}}}}}"#));
+        assert_eq!(relate("").as_deref(), Some(&*format!(r#"{{"_meta":{{{key}}}}}"#)));
         let message = Message::parse(" {\"jsonrpc\":\"2.0\",\"method\":\"x\"}".into()).expect("valid");
-        assert_eq!(related(&message, uuid::Uuid::nil()).params(), Some(format!(r#"{{"_meta":{{{key}}}}}"#).as_str()));
-        assert_eq!(relate(r#","params":{"a":1}"#), format!(r#"{{"_meta":{{{key}}},"a":1}}"#));
-        assert_eq!(relate(r#","params":{"_meta":{"b":2}}"#), format!(r#"{{"_meta":{{{key},"b":2}}}}"#));
+        let tied = related(&message, uuid::Uuid::nil()).expect("can be tied");
+        assert_eq!(tied.params(), Some(format!(r#"{{"_meta":{{{key}}}}}"#).as_str()));
+        assert_eq!(relate(r#","params":{"a":1}"#), Some(format!(r#"{{"_meta":{{{key}}},"a":1}}"#)));
+        assert_eq!(relate(r#","params":{"_meta":{"b":2}}"#), Some(format!(r#"{{"_meta":{{{key},"b":2}}}}"#)));
+        for twice in [r#"{"_meta":{},"_meta":{"b":2}}"#, r#"{"_meta":{"b":1,"b":2}}"#, r#"{"a":1,"\u0061":2}"#] {
+            assert_eq!(relate(&format!(",\"params\":{twice}")), None, "{twice}");
+        }
     }
 
     #[test]
@@ -332,7 +339,11 @@ mod tests {
     fn the_first_text_explains_an_error_result() {
         let result = r#"{"content":[{"type":"image"},{"type":"text","text":"no disk"}],"isError":true}"#;
         assert_eq!(first_text(result).as_deref(), Some("no disk"));
-        assert!(is_error(result));
-        assert!(!is_error(r#"{"isError":false}"#));
+        assert_eq!(is_error(result), Ok(true));
+        assert_eq!(is_error(r#"{"isError":false}"#), Ok(false));
+        for twice in [r#"{"isError":false,"isError":true}"#, r#"{"_meta":{},"_meta":{}}"#, r#"{"_meta":{"a":1,"a":2}}"#]
+        {
+            assert!(is_error(twice).is_err_and(|why| why.contains("duplicate member")), "{twice}");
+        }
     }
 }

@@ -6,22 +6,11 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::{Method, RpcError, code};
+use super::{Method, RpcError, code, response::check_outcome};
 
 /// The longest id and the longest progress token that a client may give a request, in bytes of JSON: they are kept for
 /// as long as it is under way.
 pub const MAX_ID: usize = 1024;
-
-/// Refuses a raw progress token that is longer than an id may be: it is kept in the same places.
-///
-/// # Errors
-/// -32602
-pub fn check_progress_token(token: &str) -> Result<(), RpcError> {
-    if token.len() <= MAX_ID {
-        return Ok(());
-    }
-    Err(RpcError::invalid_params(format!("Invalid params: the progress token is longer than {MAX_ID} bytes")))
-}
 
 /// A validated JSON-RPC message that keeps its bytes untouched.
 #[derive(Clone, Debug)]
@@ -121,6 +110,9 @@ impl Message {
         };
         let outcome = match (envelope.result, envelope.error) {
             (None, None) => None,
+            // JSON-RPC 1.0 had both members, and some servers still write the other one as null.
+            (Some(raw), Some(other)) if other.get() == "null" => Some((Outcome::Result, span(raw))),
+            (Some(other), Some(raw)) if other.get() == "null" => Some((Outcome::Error, span(raw))),
             (Some(raw), None) => Some((Outcome::Result, span(raw))),
             (None, Some(raw)) => Some((Outcome::Error, span(raw))),
             (Some(_), Some(_)) => return Err(invalid("a response has either \"result\" or \"error\", not both")),
@@ -139,6 +131,11 @@ impl Message {
         if envelope.params.is_some_and(|raw| !raw.get().starts_with('{') && kind != Kind::Response) {
             return Err(invalid("\"params\" must be an object"));
         }
+        if kind == Kind::Response
+            && let Some((outcome, span)) = &outcome
+        {
+            check_outcome(*outcome, &text[span.clone()]).map_err(|why| invalid(&why))?;
+        }
         let (id, params) = (envelope.id.map(span), envelope.params.map(span));
         Ok(Self { bytes, kind, id, method, params, outcome })
     }
@@ -153,21 +150,6 @@ impl Message {
             return Err(Malformed::Invalid { reason: format!("the id is longer than {MAX_ID} bytes"), id: None });
         }
         Ok(message)
-    }
-
-    /// Reads what an upstream sent, where revision 2025-03-26 allows a batch: the messages in their order.
-    ///
-    /// # Errors
-    /// As for [`Message::parse`], for the first message that is malformed.
-    pub fn parse_all(bytes: &Bytes) -> Result<Vec<Self>, Malformed> {
-        match Self::parse(bytes.clone()) {
-            Err(Malformed::Batch) => {
-                let items: Vec<&RawValue> = serde_json::from_slice(bytes).map_err(|error| refuse(bytes, &error))?;
-                let slices = items.into_iter().map(|raw| bytes.slice(super::splice::span(bytes, raw.get())));
-                slices.map(Self::parse).collect()
-            }
-            one => one.map(|message| vec![message]),
-        }
     }
 
     /// The whole message as received.
@@ -245,7 +227,7 @@ fn response(id: &str, member: &str, raw: &str) -> Bytes {
 }
 
 /// Whether raw JSON is an id: a string or an integer of any length.
-fn is_id(raw: &str) -> bool {
+pub(super) fn is_id(raw: &str) -> bool {
     let digits = raw.strip_prefix('-').unwrap_or(raw);
     raw.starts_with('"') || digits.bytes().all(|b| b.is_ascii_digit())
 }
@@ -275,6 +257,18 @@ impl From<Malformed> for RpcError {
             Malformed::Batch | Malformed::Invalid { .. } => code::INVALID_REQUEST,
         };
         Self { code, message: malformed.to_string() }
+    }
+}
+
+impl Malformed {
+    /// What is wrong, said of what a server sent.
+    #[must_use]
+    pub fn of_server(self) -> String {
+        match self {
+            Self::NotJson(error) => format!("it is not valid JSON: {error}"),
+            Self::Batch => "it has a batch where a message belongs".to_owned(),
+            Self::Invalid { reason, .. } => reason,
+        }
     }
 }
 
@@ -355,14 +349,6 @@ mod tests {
     #[test]
     fn params_must_be_an_object() {
         assert!(reason(r#"{"jsonrpc":"2.0","id":1,"method":"x","params":[1]}"#).contains("must be an object"));
-    }
-
-    #[test]
-    fn an_upstream_batch_is_taken_apart() {
-        let text = r#"[{"jsonrpc":"2.0","method":"a"}, {"jsonrpc":"2.0","id":1,"result":{}}]"#;
-        let all = Message::parse_all(&Bytes::from_static(text.as_bytes())).expect("valid");
-        assert_eq!(all.iter().map(Message::kind).collect::<Vec<_>>(), [Kind::Notification, Kind::Response]);
-        assert_eq!(&all[1].bytes()[..], br#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
     }
 
     #[test]

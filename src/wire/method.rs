@@ -27,6 +27,8 @@ pub enum Method {
     LogMessage,
     /// `notifications/tasks/status`
     TaskStatus,
+    /// Any other `notifications/…`
+    OtherNotification,
     /// `elicitation/create`, of a server
     Elicit,
     /// `sampling/createMessage`, of a server
@@ -63,7 +65,21 @@ impl Method {
             "roots/list" => Self::ListRoots,
             "ping" => Self::Ping,
             "server/discover" => Self::Discover,
+            name if name.starts_with("notifications/") => Self::OtherNotification,
             _ => Self::Other,
         }
+    }
+
+    /// Whether this names a request, which has an id.
+    #[must_use]
+    pub fn is_request(self) -> bool {
+        self != Self::Other && !self.is_notification()
+    }
+
+    /// Whether this names a notification, which has no id.
+    #[must_use]
+    pub fn is_notification(self) -> bool {
+        use Method::{Cancelled, Initialized, LogMessage, OtherNotification, Progress, TaskStatus};
+        matches!(self, Initialized | Cancelled | Progress | LogMessage | TaskStatus | OtherNotification)
     }
 }

@@ -10,6 +10,9 @@ use serde_json::value::RawValue;
 
 use super::splice::span;
 
+/// How much of a key an error shows, in characters: a stranger decides how long it is.
+const SHOWN: usize = 64;
+
 /// A shallow view of an object: keys and raw values, nothing below them is read.
 #[derive(Debug)]
 pub struct Members<'a> {
@@ -25,7 +28,7 @@ impl<'a> Members<'a> {
     pub fn parse(raw: &'a str) -> Result<Self, String> {
         let List(members) = serde_json::from_str(raw).map_err(|error| error.to_string())?;
         match duplicate(&members) {
-            Some(key) => Err(format!("duplicate member {}", quote(key))),
+            Some(key) => Err(format!("duplicate member {}", quote(&key.chars().take(SHOWN).collect::<String>()))),
             // Whoever adds a member looks for the bracket at the beginning.
             None => Ok(Self { raw: raw.trim_ascii(), members }),
         }
@@ -50,6 +53,15 @@ impl<'a> Members<'a> {
     }
 
     /// The members of the object at `key`; `None` if there is none, or something else.
+    ///
+    /// # Errors
+    /// A sentence saying what is wrong, if the object has a key twice.
+    pub fn nested(&self, key: &str) -> Result<Option<Members<'a>>, String> {
+        let object = self.get(key).filter(|raw| raw.starts_with('{')).map(Members::parse).transpose();
+        object.map_err(|why| format!("{why} in {}", quote(key)))
+    }
+
+    /// As [`Members::nested`]; an object that has a key twice is none.
     #[must_use]
     pub fn object(&self, key: &str) -> Option<Members<'a>> {
         Members::parse(self.get(key)?).ok()

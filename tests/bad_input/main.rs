@@ -8,6 +8,7 @@ mod http;
 mod messages;
 mod origins;
 mod silence;
+mod twice;
 
 use kit::{Client, Witnessed as House};
 use serde_json::json;

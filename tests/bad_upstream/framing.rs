@@ -58,7 +58,7 @@ async fn a_stream_may_also_end_with_its_connection() {
 async fn data_that_is_no_message_is_passed_over() {
     let house = House::new().await;
     let nonsense =
-        ["", "{", "[]", "7", "null", "\"text\"", "{}", "{\"jsonrpc\":\"1.0\",\"id\":$ID,\"result\":{}}", "\0"];
+        ["", "{", "[]", "7", "null", "\"text\"", "{}", "{\"jsonrpc\":\"1.0\",\"id\":4711,\"result\":{}}", "\0"];
     let steps = nonsense.map(event);
     house.bad.on_call("nonsense", [&[stream()], &steps[..], &[event(DONE), end()]].concat());
     house.succeeds("nonsense").await;

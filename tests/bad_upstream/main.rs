@@ -5,6 +5,7 @@
 #[path = "../kit/mod.rs"]
 mod kit;
 
+mod answers;
 mod cuts;
 mod floods;
 mod framing;

@@ -136,6 +136,13 @@ impl SseUpstream {
         soon(self.take(move |shared| shared.seen.lock().iter().find(|seen| is(seen, method_or_tool)).cloned()))
     }
 
+    /// The answer so far, or to come, to a request of its own.
+    #[track_caller]
+    pub(crate) fn answered(&self, id: &str) -> impl Future<Output = Value> {
+        let find = move |seen: &Seen| Some(seen.json()).filter(|json| json["id"] == id && json.get("method").is_none());
+        soon(self.take(move |shared| shared.seen.lock().iter().find_map(find)))
+    }
+
     /// The oldest request that waits for an answer, of this method, of a call of this tool, or "GET".
     #[track_caller]
     pub(crate) fn held(&self, what: &str) -> impl Future<Output = Held> {

@@ -4,6 +4,7 @@
 #[path = "../kit/mod.rs"]
 mod kit;
 
+mod answers;
 mod broken;
 mod calls;
 mod endpoint;

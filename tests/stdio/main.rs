@@ -4,6 +4,7 @@
 #[path = "../kit/mod.rs"]
 mod kit;
 
+mod answers;
 mod calls;
 mod dying;
 mod ending;

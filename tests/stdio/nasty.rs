@@ -35,7 +35,8 @@ async fn lines_that_are_no_messages_are_skipped() {
     let tools = r#"*'"name":"babble"'*)
         printf 'Debugger attached.\n\n   \n{"half":\n[]\n7\nnull\n"text"\n{}\n'
         printf '\377\376 no UTF-8\n\000\n'
-        printf '{"jsonrpc":"1.0","id":%s,"result":{}}\n' "$id" | tr 1 9
+        printf '{"level":"info","id":%s,"msg":"a line of a log"}\n' "$id"
+        printf '{"id":%s,"method":"GET","path":"/"}\n' "$id"
         printf '{"jsonrpc":"2.0","id":99999,"result":{"of":"nobody"}}\n'
         text "$id" 'to the point' ;;"#;
     let children = Children::new(Script { setup, tools, ..Script::default() });

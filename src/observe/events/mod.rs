@@ -15,7 +15,8 @@ pub use tasks::{
     TaskCancelled, TaskCreated, TaskEnded, TaskLeftQueue, TaskRefused, TaskRemoved,
 };
 pub use upstreams::{
-    Cause, ChildEnded, ChildStarted, ExchangeFailed, MessagesDropped, UnknownProgress, UnknownResponse,
+    Cause, ChildEnded, ChildStarted, ExchangeFailed, MessageUnreadable, MessagesDropped, UnknownProgress,
+    UnknownResponse,
 };
 
 pub use super::metrics::Ended;

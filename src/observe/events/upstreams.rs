@@ -64,6 +64,17 @@ impl Event for UnknownProgress {
     }
 }
 
+/// An upstream sent a notification that has a member twice where it is read.
+#[derive(Debug)]
+pub struct MessageUnreadable;
+
+impl Event for MessageUnreadable {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.unreadable_messages.inc();
+        tracing::debug!("a notification with a member twice was dropped");
+    }
+}
+
 /// A reader was too slow, and the least important of its messages were dropped.
 #[derive(Debug)]
 pub struct MessagesDropped {

@@ -103,8 +103,9 @@ impl Inner {
             let text = format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":{reason}}}}}"#
             );
-            if let Ok(cancelled) = Message::parse(text.into()) {
-                listener.outbox.push(related(&cancelled, question.task));
+            let cancelled = Message::parse(text.into()).ok();
+            if let Some(cancelled) = cancelled.and_then(|cancelled| related(&cancelled, question.task)) {
+                listener.outbox.push(cancelled);
             }
         }
         Some(question)

@@ -270,7 +270,7 @@ impl Desk {
         let id = Uuid::new_v4();
         let mut edits = Edits::of(request.bytes());
         edits.replace(request.id_span()?, format!("\"{PREFIX}{id}\""));
-        let ours = related(&Message::parse(edits.apply().into_bytes()).ok()?, task);
+        let ours = related(&Message::parse(edits.apply().into_bytes()).ok()?, task)?;
         let (open, closed) = oneshot::channel();
         let mut inner = self.inner.lock();
         let running = inner.running.get_mut(&task).filter(|running| running.questions.len() < MAX_QUESTIONS)?;

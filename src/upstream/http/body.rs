@@ -8,7 +8,12 @@ use hyper::body::{Body, Incoming};
 use crate::{
     net::causes,
     upstream::{Failure, HttpError},
-    wire::{Message, message::Outcome, sse::Event},
+    wire::{
+        Message,
+        message::Outcome,
+        received::{Received, receive},
+        sse::Event,
+    },
 };
 
 /// How much is kept of a body that is only there to be quoted, in bytes.
@@ -66,18 +71,13 @@ pub(super) async fn http_error(response: Response<Incoming>) -> Failure {
     Failure::Http(Box::new(HttpError { status: head.status, headers: head.headers, body }))
 }
 
-/// The messages in an event of the server behind `path`; none where it carries something else.
-pub(super) fn messages_in(event: &Event, path: &str) -> Vec<Message> {
+/// What a server sent in an event; nothing where that is something else than messages.
+pub(super) fn messages_in(event: &Event) -> Vec<Received> {
     // An event without data only primes the client for a reconnection.
     if event.data.is_empty() || !matches!(event.name.as_str(), "" | "message") {
         return Vec::new();
     }
-    Message::parse_all(&event.data).unwrap_or_else(|malformed| {
-        // The response may still come.
-        let (why, bytes) = (malformed.to_string(), event.data.len());
-        tracing::warn!(upstream = path, why, bytes, "an event of the server is no message");
-        Vec::new()
-    })
+    receive(&event.data)
 }
 
 /// The JSON-RPC error in the body of an HTTP error: that is the response, whatever the status. Who may ask is between the

@@ -26,7 +26,11 @@ use super::{
 };
 use crate::{
     upstream::{Answer, Carrier, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending},
-    wire::{Kind, Message, Version, sse::Decoder},
+    wire::{
+        Version,
+        received::{Received, last_mistake, receive},
+        sse::Decoder,
+    },
 };
 
 /// How often in a row a broken answer is resumed without anything coming of it.
@@ -158,12 +162,12 @@ impl Shared {
     }
 
     /// Delivers what came with the answer to exchange `carrier`, or with none, and sends back what answers it at once.
-    async fn deliver(self: &Arc<Self>, messages: Vec<Message>, carrier: Option<u64>, headers: &HeaderMap) {
-        for message in messages {
-            if let Some(number) = carrier.filter(|_| message.kind() == Kind::Request) {
-                self.inbound.exchanges.room_for(number, &message).await;
+    async fn deliver(self: &Arc<Self>, all: Vec<Received>, carrier: Option<u64>, headers: &HeaderMap) {
+        for received in all {
+            if let (Some(number), Some(request)) = (carrier, received.request()) {
+                self.inbound.exchanges.room_for(number, request).await;
             }
-            if let Some(reply) = self.inbound.deliver(message, carrier) {
+            if let Some(reply) = self.inbound.take(received, carrier) {
                 let (shared, headers) = (Arc::clone(self), headers.clone());
                 // Whoever asks faster than it takes the answers has to wait.
                 let Ok(turn) = Arc::clone(&self.replies).acquire_owned().await else { return };
@@ -202,9 +206,11 @@ impl Shared {
                         return Ok(());
                     }
                 }
-                let body = read(first, body, max_answer).await?;
-                self.deliver(parse(&body)?, Some(number), &headers).await;
-                Ok(())
+                let all = receive(&read(first, body, max_answer).await?);
+                let mistake = last_mistake(&all);
+                self.deliver(all, Some(number), &headers).await;
+                // Without effect where the response is there too.
+                mistake.map_or(Ok(()), |why| Err(Failure::BadAnswer(why)))
             }
             stream if is_stream(stream) => {
                 self.inbound.exchanges.streams(number);
@@ -223,7 +229,7 @@ impl Shared {
     }
 
     fn finish(&self, number: u64, ended: Result<(), Failure>) {
-        let failure = ended.err().unwrap_or_else(no_response);
+        let failure = ended.err().unwrap_or_else(|| Failure::Incomplete(NO_RESPONSE.to_owned()));
         self.inbound.exchanges.end(number, rpc_error_in(&failure).map(Answer::Whole).ok_or(failure));
     }
 
@@ -335,7 +341,7 @@ impl Shared {
         while let Some(chunk) = next_chunk(&mut body).await? {
             decoder.push(&chunk, &mut events).map_err(|_| Failure::TooLarge(limit))?;
             for event in events.drain(..) {
-                self.deliver(messages_in(&event, &self.server.path), carrier, headers).await;
+                self.deliver(messages_in(&event), carrier, headers).await;
             }
         }
         Ok(())
@@ -392,12 +398,4 @@ impl Shared {
         }
         self.server.refusal(response).await
     }
-}
-
-fn no_response() -> Failure {
-    Failure::Incomplete(NO_RESPONSE.to_owned())
-}
-
-fn parse(document: &Bytes) -> Result<Vec<Message>, Failure> {
-    Message::parse_all(document).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))
 }

@@ -23,6 +23,7 @@ use crate::{
     upstream::{Carrier, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending},
     wire::{
         Version,
+        received::Received,
         sse::{Decoder, Event},
     },
 };
@@ -166,8 +167,11 @@ impl Shared {
         let why = loop {
             match stream.next().await {
                 Ok(Some(event)) => {
-                    let messages = messages_in(&event, &self.server.path).into_iter();
-                    for reply in messages.filter_map(|message| self.inbound.deliver_unaddressed(message)) {
+                    let deliver = |received| match received {
+                        Received::Message(message) => self.inbound.deliver_unaddressed(message),
+                        broken @ Received::Broken(_) => self.inbound.take(broken, None),
+                    };
+                    for reply in messages_in(&event).into_iter().filter_map(deliver) {
                         while replies.try_join_next().is_some() {}
                         // A server that does not take answers goes without.
                         if replies.len() < MAX_REPLIES {

@@ -30,7 +30,11 @@ use super::{
 use crate::{
     observe::{Observer, events},
     upstream::{Failure, MAX_MESSAGE, excerpt},
-    wire::{Message, beginning::response_number},
+    wire::{
+        Message, RpcError,
+        beginning::{Meant, meant},
+        received::{Broken, Received, receive},
+    },
 };
 
 /// How many messages may wait for a child that does not read.
@@ -236,7 +240,12 @@ impl Child {
                         limit = MAX_MESSAGE,
                         "a line of the server is too long and was skipped"
                     );
-                    ears.miss(response_number(&beginning), Failure::TooLarge(MAX_MESSAGE));
+                    let too_large = Failure::TooLarge(MAX_MESSAGE);
+                    match meant(&beginning) {
+                        Meant::Response(number) => ears.miss(number, too_large),
+                        Meant::Request(id) => self.refuse(&id, format!("it is longer than {MAX_MESSAGE} bytes")),
+                        Meant::Unknown => ears.miss(None, too_large),
+                    }
                     continue;
                 }
                 Line::End => return,
@@ -244,16 +253,29 @@ impl Child {
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            match Message::parse_all(&line) {
-                Ok(messages) => messages.into_iter().for_each(|message| ears.hear(message, self)),
-                Err(malformed) => {
-                    // Not the line: it may be a result.
-                    let (upstream, pid) = (&*self.children.path, self.group.pid());
-                    let (why, bytes) = (malformed.to_string(), line.len());
-                    tracing::warn!(upstream, pid, why, bytes, "the server wrote a line that is no message");
+            for received in receive(&line) {
+                match received {
+                    Received::Message(message) => ears.hear(message, self),
+                    Received::Broken(Broken { why, meant }) => {
+                        // Not the line: it may be a result.
+                        let (upstream, pid, bytes) = (&*self.children.path, self.group.pid(), line.len());
+                        tracing::warn!(upstream, pid, why, bytes, "the server wrote a line that is no message");
+                        match meant {
+                            Meant::Response(Some(number)) => ears.miss(Some(number), Failure::BadAnswer(why)),
+                            Meant::Request(id) => self.refuse(&id, why),
+                            Meant::Response(None) | Meant::Unknown => {}
+                        }
+                    }
                 }
             }
         }
+    }
+
+    /// Answers a request that is none.
+    fn refuse(&self, id: &str, why: impl fmt::Display) {
+        let error = RpcError::invalid_request(format!("Invalid request: {why}"));
+        // A child that cannot be told has ended, or does not read.
+        let _ = self.write(error.to_response(Some(id)));
     }
 
     /// Ends what is left of the child and of all that it has started; says how it ended.

@@ -7,6 +7,7 @@ use taskgate::wire::{
     Kind, Malformed, Message, Method, RpcError,
     depth::{MAX_DEPTH, nests_too_deep},
     message::Outcome,
+    received::{Received, receive},
 };
 
 use super::{
@@ -23,35 +24,30 @@ pub fn check(input: &[u8]) {
         Some((_, Err(Problem::TooDeep))) => assert!(nests_too_deep(&bytes), "too deep, and let through"),
         _ => {}
     }
-    let (one, all) = (Message::parse(bytes.clone()), Message::parse_all(&bytes));
+    let (one, all) = (Message::parse(bytes.clone()), receive(&bytes));
     match tree {
         Some((_, Err(Problem::TooDeep))) => {}
         Some((text, Ok(tree))) => {
             agree(text, &tree, &one);
-            match (&tree.inner, &all) {
-                (Inner::Items(items), Ok(all)) => {
-                    assert_eq!(items.len(), all.len());
-                    for (item, message) in items.iter().zip(all) {
-                        assert_eq!(message.text(), item.raw(text));
-                        agree(
-                            message.text(),
-                            &json::parse(message.text(), MAX_DEPTH).expect("JSON"),
-                            &Ok(message.clone()),
-                        );
-                    }
-                }
-                (Inner::Items(items), Err(_)) => {
-                    let message = |item: &Node| Message::parse(bytes.slice(item.span.clone())).is_ok();
-                    assert!(!items.iter().all(message), "a batch of messages was refused");
-                }
-                _ => assert_eq!(one.is_ok(), all.is_ok()),
+            // Each item of a batch is what it would be alone, whatever the others are.
+            let items = if let Inner::Items(items) = &tree.inner { &items[..] } else { std::slice::from_ref(&tree) };
+            assert_eq!(items.len(), all.len());
+            for (item, received) in items.iter().zip(&all) {
+                let raw = if items.len() == 1 && one.is_ok() { text } else { item.raw(text) };
+                let parsed = match received {
+                    Received::Message(message) => Ok(message.clone()),
+                    Received::Broken(broken) => Err(Malformed::NotJson(broken.why.clone())),
+                };
+                assert!(parsed.as_ref().is_ok_and(|message| message.text() == raw) || parsed.is_err());
+                agree(raw, &json::parse(raw, MAX_DEPTH).expect("JSON"), &parsed);
             }
         }
         _ => {
             assert!(matches!(one, Err(Malformed::NotJson(_) | Malformed::Batch)), "no JSON, but {one:?}");
-            assert!(all.is_err());
+            assert!(matches!(all[..], [Received::Broken(_)]), "no JSON, but {all:?}");
         }
     }
+    all.iter().for_each(meaning::broken);
     match one {
         Ok(message) => {
             assert_eq!(message.bytes(), &bytes, "a message is not the bytes that came");
@@ -81,8 +77,9 @@ fn agree(text: &str, tree: &Node, parsed: &Result<Message, Malformed>) {
     assert_eq!(message.id(), raw("id"));
     assert_eq!(message.id_span(), named("id").map(|node| node.span.clone()));
     assert_eq!(message.params(), raw("params"));
-    let outcome = raw("result").map(|raw| (Outcome::Result, raw)).or(raw("error").map(|raw| (Outcome::Error, raw)));
-    assert_eq!(message.outcome(), outcome);
+    let written = |raw: &&str| *raw != "null";
+    let result = raw("result").filter(written).map(|raw| (Outcome::Result, raw));
+    assert_eq!(message.outcome(), result.or(raw("error").filter(written).map(|raw| (Outcome::Error, raw))));
     let method = raw("method").and_then(string).map_or(Method::Other, |name| Method::of(&name));
     assert_eq!(message.method(), method);
 }
@@ -100,16 +97,31 @@ fn kind(text: &str, tree: &Node) -> Option<Kind> {
     }
     let has = |name: &str| envelope.contains_key(name);
     let id = envelope.get("id").map(|raw| raw.starts_with('"') || raw.bytes().all(|b| b == b'-' || b.is_ascii_digit()));
-    let kind = match (has("method"), id, has("result"), has("error")) {
-        (true, Some(true), false, false) => Kind::Request,
-        (true, None, false, false) => Kind::Notification,
-        (false, Some(true), true, false) | (false, _, false, true) => Kind::Response,
+    // Of the two members of a response the other one may be null.
+    let other = |name: &str| envelope.get(name).is_none_or(|raw| *raw == "null");
+    let result = envelope.get("result").is_some_and(|raw| raw.starts_with('{')) && other("error");
+    let error = envelope.get("error").is_some_and(|raw| is_error(raw)) && other("result");
+    let neither = !has("result") && !has("error");
+    let kind = match (has("method"), id) {
+        (true, Some(true)) if neither => Kind::Request,
+        (true, None) if neither => Kind::Notification,
+        (false, Some(true)) if result => Kind::Response,
+        (false, _) if error => Kind::Response,
         _ => return None,
     };
     let params_fit = kind == Kind::Response || envelope.get("params").is_none_or(|raw| raw.starts_with('{'));
     let method_fits = envelope.get("method").is_none_or(|raw| string(raw).is_some());
     let version_fits = string(envelope.get("jsonrpc")?)? == "2.0";
     (version_fits && method_fits && params_fit).then_some(kind)
+}
+
+/// Whether raw JSON is an error: an integer `code`, a string `message`, and nothing twice.
+fn is_error(raw: &str) -> bool {
+    let tree = json::parse(raw, MAX_DEPTH).expect("JSON");
+    let Some(members) = tree.members(raw) else { return false };
+    let member = |name: &str| members.iter().find(|(key, _)| key == name).map(|(_, node)| node.raw(raw));
+    let code = member("code").and_then(|raw| serde_json::from_str::<f64>(raw).ok());
+    code.is_some_and(|code| code.trunc() == code) && member("message").is_some_and(|raw| raw.starts_with('"'))
 }
 
 /// The text of a raw string; `None` for anything else, and for one that no string can hold.

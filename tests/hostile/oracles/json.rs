@@ -171,7 +171,7 @@ impl Reader<'_> {
 }
 
 /// Raw keys that mean something to taskgate, written in more than one way.
-const KEYS: [&str; 22] = [
+const KEYS: [&str; 24] = [
     r#""jsonrpc""#,
     r#""id""#,
     r#""\u0069d""#,
@@ -192,6 +192,8 @@ const KEYS: [&str; 22] = [
     r#""capabilities""#,
     r#""elicitation""#,
     r#""message""#,
+    r#""code""#,
+    r#""isError""#,
     r#""""#,
     r#""\"\\,{:""#,
 ];
@@ -259,6 +261,14 @@ fn write_message(text: &mut String, choices: &mut Unstructured<'_>) -> arbitrary
                 ])?);
             }
             "method" => text.push_str(choices.choose(&SCALARS)?),
+            // Members by chance are seldom an error.
+            "error" if choices.ratio(1, 2)? => text.push_str(choices.choose(&[
+                r#"{"code":-1,"message":"m","data":[1]}"#,
+                r#"{ "message":"\ud800","c\u006fde":1.0}"#,
+                r#"{"code":1,"message":"m","message":"n"}"#,
+                r#"{"code":1.5,"message":"m"}"#,
+                "null",
+            ])?),
             _ => write_members(text, choices, 5)?,
         }
     }

@@ -6,12 +6,14 @@ use serde_json::{Value, json};
 use taskgate::{
     route,
     wire::{
-        ClientCapabilities, Kind, Message,
-        beginning::response_number,
+        ClientCapabilities, Kind, Message, Params,
+        beginning::{Meant, meant},
         depth::MAX_DEPTH,
         legacy::{self, RELATED_TASK, RequestedTtl},
-        message::{Outcome, echoed_number},
+        message::{MAX_ID, Outcome, echoed_number},
         object::{Members, quote, unquote},
+        params::{are_modern, may_matter},
+        received::Received,
     },
 };
 use uuid::Uuid;
@@ -25,21 +27,26 @@ pub fn check(message: &Message) {
     if let Some(raw) = message.params() {
         object(raw);
         read(raw);
+        params(raw);
     }
     if let Some((_, raw)) = message.outcome() {
         read(raw);
     }
     if message.kind() == Kind::Response {
         let number = message.id().and_then(echoed_number);
-        let found = response_number(message.bytes());
-        // A `method`, or an id that no string can hold, hides it.
-        assert!(found == number || found.is_none(), "{found:?} for {number:?}");
-        for end in 0..message.bytes().len().min(64) {
-            let found = response_number(&message.bytes()[..end]);
-            assert!(found.is_none() || found == number, "{found:?} for {number:?} in the first {end} bytes");
+        for end in (0..message.bytes().len().min(64)).chain([message.bytes().len()]) {
+            match meant(&message.bytes()[..end]) {
+                Meant::Response(found) => {
+                    assert!(found.is_none() || found == number, "{found:?} for {number:?} in the first {end} bytes");
+                }
+                // An id that no string can hold hides it.
+                Meant::Unknown => {}
+                Meant::Request(id) => panic!("a request {id} in the first {end} bytes of a response"),
+            }
         }
     }
-    let declared = ClientCapabilities::of(message);
+    let declared = message.params().and_then(|params| Members::parse(params).ok());
+    let declared = declared.and_then(|params| ClientCapabilities::of(&params).ok()).unwrap_or_default();
     assert!(declared.refusal(message).is_none() || message.kind() != Kind::Response);
     // Whoever can be asked everything refuses nothing.
     let all = ClientCapabilities { roots: true, sampling: true, elicitation_form: true, elicitation_url: true };
@@ -50,6 +57,43 @@ pub fn check(message: &Message) {
     }
     if let Some((Outcome::Result, _)) = message.outcome() {
         unrelated(message);
+    }
+}
+
+/// What is no message ends a call that it names, and no other.
+pub fn broken(received: &Received) {
+    let Received::Broken(broken) = received else { return };
+    assert!(!broken.why.is_empty() && broken.why.len() < 500, "{}", broken.why);
+    if let Meant::Request(id) = &broken.meant {
+        assert!(id.len() <= MAX_ID && (id.starts_with('"') || id.parse::<f64>().is_ok()), "{id}");
+    }
+}
+
+/// Nothing is read of `params` that another reader could read differently, and a token is a string or an integer.
+fn params(raw: &str) {
+    let Ok(tree) = json::parse(raw, MAX_DEPTH) else { return };
+    let once = |raw: &str| json::parse(raw, MAX_DEPTH).is_ok_and(|tree| tree.members(raw).is_some());
+    let members = tree.members(raw);
+    let meta = members.as_ref().and_then(|members| members.iter().find(|(key, _)| key == "_meta"));
+    let meta = meta.map(|(_, node)| node.raw(raw)).filter(|meta| meta.starts_with('{'));
+    let token = meta.and_then(|meta| {
+        let tree = json::parse(meta, MAX_DEPTH).ok()?;
+        let token = tree.members(meta)?.into_iter().find(|(key, _)| key == "progressToken")?.1.raw(meta).to_owned();
+        Some(token)
+    });
+    let is_token = |raw: &str| {
+        raw.len() <= MAX_ID && (raw.starts_with('"') || raw.bytes().all(|b| b == b'-' || b.is_ascii_digit()))
+    };
+    match Params::parse(raw) {
+        Ok(params) => {
+            assert!(members.is_some() && meta.is_none_or(once), "a member twice was accepted");
+            assert_eq!(params.progress_token, token.as_deref());
+            assert!(token.as_deref().is_none_or(is_token), "{token:?}");
+            assert!(params.progress_token.is_none() || may_matter(raw), "a token that would be passed over");
+            assert!(!are_modern(raw), "a modern request was accepted");
+        }
+        Err(error) if error.code == -32600 => assert!(may_matter(raw)),
+        Err(_) => assert!(members.is_none() || !meta.is_none_or(once) || !token.as_deref().is_none_or(is_token)),
     }
 }
 
@@ -82,7 +126,10 @@ fn read(raw: &str) {
     let Ok(value) = serde_json::from_str::<Value>(raw) else { return };
     let value = if Members::parse(raw).is_ok() { value } else { Value::Null };
     let message = value["message"].as_str().map(str::to_owned);
-    assert_eq!(found, (value["isError"] == Value::Bool(true), message, value["progress"].as_f64()));
+    let (is_error, of_error, progress) = found;
+    assert_eq!(is_error.is_ok(), value.is_object() && !has_odd_meta(raw), "what is there twice decides nothing");
+    assert!(is_error.is_err() || is_error == Ok(value["isError"] == Value::Bool(true)));
+    assert_eq!((of_error, progress), (message, value["progress"].as_f64()));
     assert_eq!(text.is_some(), value["progress"].is_number());
     if let Ok(RequestedTtl::For(ttl)) = ttl {
         let seconds = value["ttl"].as_f64().expect("a number") / 1000.0;
@@ -91,13 +138,19 @@ fn read(raw: &str) {
     }
 }
 
-/// A message that is tied to a task says so, and is the same otherwise.
+/// A message that is tied to a task says so, and is the same otherwise; one with a member twice is not tied to any.
 fn related(message: &Message) {
-    let Some(mut expected) = comparable(message) else { return };
     let tied = legacy::related(message, TASK);
+    let odd = message.params().is_some_and(|params| Members::parse(params).is_err() || has_odd_meta(params));
+    assert!(!odd || tied.is_none());
+    let Some(mut expected) = comparable(message) else { return };
+    let Some(tied) = tied else {
+        assert!(odd, "{} is not tied", message.text());
+        return;
+    };
     assert_eq!((tied.kind(), tied.id(), tied.method()), (message.kind(), message.id(), message.method()));
     let params = &mut expected["params"];
-    if !params["_meta"].is_object() || message.params().is_some_and(has_odd_meta) {
+    if !params["_meta"].is_object() {
         params["_meta"] = json!({});
     }
     params["_meta"][RELATED_TASK] = json!({ "taskId": TASK.to_string() });
@@ -116,9 +169,11 @@ fn unrelated(message: &Message) {
     assert_eq!(serde_json::from_slice::<Value>(&answer).expect("JSON"), expected);
 }
 
-/// A `_meta` with a key twice is as good as none.
+/// Whether `_meta` is an object with a key twice.
 fn has_odd_meta(raw: &str) -> bool {
-    Members::parse(raw).is_ok_and(|members| members.get("_meta").is_some() && members.object("_meta").is_none())
+    Members::parse(raw).is_ok_and(|members| {
+        members.get("_meta").is_some_and(|meta| meta.starts_with('{')) && members.object("_meta").is_none()
+    })
 }
 
 /// A message as a value. `None` where a value is less than the message: it has a key twice in what is edited, or what no

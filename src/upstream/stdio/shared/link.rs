@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{party::Party, table::Left};
 use crate::{
-    upstream::{Answer, Carrier, Failure, Inbound, Link, Outgoing, Sending, stdio::child::Child},
+    upstream::{Answer, Carrier, Failure, Inbound, Link, Outgoing, Sending, progress_token, stdio::child::Child},
     wire::{
         Edits, Kind, Message, Method, RpcError, Version, message::echoed_number, message::error_response,
         object::Members,
@@ -121,6 +121,14 @@ impl SharedLink {
                 let mut edits = Edits::of(parsed.bytes());
                 edits.replace_raw(id, ours.to_string());
                 self.child.write(edits.apply().into_bytes())
+            }
+            (Kind::Notification, Method::Progress) => {
+                let token = progress_token(&parsed);
+                if token.is_some_and(|token| party.table.lock().expects_progress(*seat, token)) {
+                    return self.child.write(parsed.bytes().clone());
+                }
+                tracing::debug!("progress of no request of the server to this session was dropped");
+                Ok(())
             }
             (Kind::Response, _) => {
                 if party.table.lock().answer(*seat, parsed.id().unwrap_or("null")) {

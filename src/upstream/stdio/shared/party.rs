@@ -16,6 +16,7 @@ use crate::{
         Edits, Kind, Message, Method, RpcError,
         message::{echoed_number, error_response, result_response},
         object::Members,
+        params::unambiguous,
     },
 };
 
@@ -49,11 +50,11 @@ impl Party {
             },
         };
         let mut table = self.table.lock();
-        let Some(response) = table.greeted(number, response) else { return };
+        let Some(ending) = table.greeted(number, Ok(response)) else { return };
         let ended = table.end(number);
         drop(table);
         match ended {
-            Some((inbound, number)) => inbound.exchanges.end(number, Ok(Answer::Whole(response))),
+            Some((inbound, number)) => inbound.exchanges.end(number, ending.map(Answer::Whole)),
             None => self.observer.emit(events::UnknownResponse),
         }
     }
@@ -75,7 +76,9 @@ impl Party {
             drop(table);
             return refuse(&error);
         }
-        if !table.ask(id, seat) {
+        let meta = request.params().and_then(|params| unambiguous(params).ok()).and_then(|(_, meta)| meta);
+        let token = meta.as_ref().and_then(|meta| meta.get("progressToken"));
+        if !table.ask(id, token, seat) {
             drop(table);
             let why = format!("limit reached: {MAX_QUESTIONS} requests of the server wait for an answer");
             return refuse(&RpcError::internal(why));
@@ -147,14 +150,18 @@ impl Ears for Party {
     }
 
     fn miss(&self, number: Option<u64>, failure: Failure) {
+        let mut table = self.table.lock();
+        let Some(Err(failure)) = table.greeted(number, Err(failure)) else { return };
         if number.is_some() {
-            let ended = self.table.lock().end(number);
+            let ended = table.end(number);
+            drop(table);
             if let Some((inbound, number)) = ended {
                 inbound.exchanges.end(number, Err(failure));
             }
             return;
         }
-        let everybody = self.table.lock().everybody();
+        let everybody = table.everybody();
+        drop(table);
         for inbound in everybody {
             inbound.exchanges.abandon_all(&failure);
         }

@@ -6,7 +6,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::{
     upstream::{Failure, Inbound, Purpose},
-    wire::{Message, object},
+    wire::{Message, message::MAX_ID, object},
 };
 
 /// How many requests of the child may wait for an answer at once.
@@ -23,14 +23,23 @@ pub(super) struct Table {
     calls: HashMap<u64, Call>,
     /// The sessions, oldest first.
     seats: BTreeMap<u64, Seat>,
-    /// The sessions that the child's own requests went to and wait for, by their ids as [`key`] has them.
-    questions: HashMap<String, u64>,
+    /// The child's own requests that wait for an answer, by their ids as [`key`] has them.
+    questions: HashMap<String, Asked>,
     /// taskgate's own `initialize`, while it is in flight.
     greeting: Option<(u64, oneshot::Sender<Result<Message, Failure>>)>,
     /// The child ends: no session may come any more.
     closed: bool,
     /// How many sessions there are.
     count: watch::Sender<usize>,
+}
+
+/// A request of the child.
+#[derive(Debug)]
+struct Asked {
+    /// The session that it went to.
+    seat: u64,
+    /// Its progress token, as [`key`] has it.
+    token: Option<String>,
 }
 
 #[derive(Debug)]
@@ -98,7 +107,7 @@ impl Table {
                 left.calls.push(ours);
             }
         }
-        left.questions = self.questions.extract_if(|_, asked| *asked == seat).map(|(id, _)| id).collect();
+        left.questions = self.questions.extract_if(|_, asked| asked.seat == seat).map(|(id, _)| id).collect();
         self.count.send_replace(self.seats.len());
         left
     }
@@ -136,15 +145,19 @@ impl Table {
         (number, answered)
     }
 
-    /// Takes the response to taskgate's own `initialize`; gives back any other.
-    pub(super) fn greeted(&mut self, number: Option<u64>, response: Message) -> Option<Message> {
+    /// Takes what ends taskgate's own `initialize`; gives back any other ending.
+    pub(super) fn greeted(
+        &mut self,
+        number: Option<u64>,
+        ending: Result<Message, Failure>,
+    ) -> Option<Result<Message, Failure>> {
         // An error without an id can only be about the one request that there is.
         match self.greeting.take_if(|(ours, _)| number.is_none_or(|number| number == *ours)) {
             Some((_, answer)) => {
-                let _ = answer.send(Ok(response));
+                let _ = answer.send(ending);
                 None
             }
-            None => Some(response),
+            None => Some(ending),
         }
     }
 
@@ -206,23 +219,31 @@ impl Table {
     }
 
     /// Notes a request of the child to a session. `false` if too many wait.
-    pub(super) fn ask(&mut self, id: &str, seat: u64) -> bool {
+    pub(super) fn ask(&mut self, id: &str, token: Option<&str>, seat: u64) -> bool {
         if self.questions.len() >= MAX_QUESTIONS {
             return false;
         }
-        self.questions.insert(key(id), seat);
+        // Of a token that is longer than any should be, progress does not go back.
+        let token = token.filter(|token| token.len() <= MAX_ID).map(key);
+        self.questions.insert(key(id), Asked { seat, token });
         true
+    }
+
+    /// Whether a request that waits for a session's answer has that raw progress token.
+    pub(super) fn expects_progress(&self, seat: u64, token: &str) -> bool {
+        let token = key(token);
+        self.questions.values().any(|asked| asked.seat == seat && asked.token.as_ref() == Some(&token))
     }
 
     /// Whether a session's answer is the first one to a request that it got.
     pub(super) fn answer(&mut self, seat: u64, id: &str) -> bool {
         let key = key(id);
-        self.questions.get(&key) == Some(&seat) && self.questions.remove(&key).is_some()
+        self.questions.get(&key).is_some_and(|asked| asked.seat == seat) && self.questions.remove(&key).is_some()
     }
 
     /// The session that got a request that the child withdraws.
     pub(super) fn withdraw(&mut self, id: &str) -> Option<Inbound> {
-        let seat = self.questions.remove(&key(id))?;
+        let Asked { seat, .. } = self.questions.remove(&key(id))?;
         Some(self.seats.get(&seat)?.inbound.clone())
     }
 
@@ -314,12 +335,15 @@ mod tests {
     fn a_question_is_answered_once_and_by_whom_it_was_put_to() {
         let mut table = Table::new();
         let (ann, bob) = (table.join(inbound()).unwrap(), table.join(inbound()).unwrap());
-        assert!(table.ask(r#""q""#, bob) && table.ask("7", bob));
+        assert!(table.ask(r#""q""#, None, bob) && table.ask("7", Some(r#""t""#), bob));
+        assert!(table.expects_progress(bob, r#""\u0074""#), "a token may be escaped differently");
+        assert!(!table.expects_progress(ann, r#""t""#) && !table.expects_progress(bob, "7"));
         assert!(!table.answer(ann, r#""q""#));
         assert!(table.answer(bob, r#""\u0071""#), "an id may be escaped differently");
         assert!(!table.answer(bob, r#""q""#));
         assert!(!table.answer(bob, r#""7""#), "a number is no text");
         assert_eq!(table.leave(bob).questions, ["7"]);
+        assert!(!table.expects_progress(bob, r#""t""#), "nobody is asked any more");
         assert!(table.withdraw("7").is_none());
     }
 
@@ -327,8 +351,8 @@ mod tests {
     fn questions_are_bounded() {
         let mut table = Table::new();
         let ann = table.join(inbound()).unwrap();
-        assert!((0..MAX_QUESTIONS).all(|id| table.ask(&id.to_string(), ann)));
-        assert!(!table.ask("one more", ann));
+        assert!((0..MAX_QUESTIONS).all(|id| table.ask(&id.to_string(), None, ann)));
+        assert!(!table.ask("one more", None, ann));
     }
 
     #[test]

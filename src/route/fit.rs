@@ -1,0 +1,92 @@
+//! What no client may send in a session, whatever taskgate would do about it.
+
+use crate::wire::{
+    Kind, Message, Method, RpcError,
+    message::Outcome,
+    params::{may_matter, unambiguous},
+};
+
+/// Refuses what is a request by its name and a notification by its members, or the other way round, and what has a member
+/// twice where taskgate reads. Requests that pass are read when they are sent on.
+///
+/// # Errors
+/// -32600, or -32602 where it is about the params.
+pub(super) fn check(message: &Message) -> Result<(), RpcError> {
+    match message.kind() {
+        Kind::Request if message.method().is_notification() => Err(RpcError::invalid_request(
+            "Invalid request: the method is that of a notification; send it without an id",
+        )),
+        Kind::Notification if message.method().is_request() => {
+            // Nobody would get the answer, and the upstream could run it all the same.
+            Err(RpcError::invalid_request("Invalid request: the method is that of a request; send it with an id"))
+        }
+        Kind::Notification => {
+            let read = |params: &&str| message.method() == Method::Cancelled || may_matter(params);
+            message.params().filter(read).map_or(Ok(()), notification)
+        }
+        Kind::Response => match message.outcome() {
+            Some((Outcome::Result, result)) => unambiguous(result)
+                .map(drop)
+                .map_err(|why| RpcError::invalid_request(format!("Invalid request: {why} in \"result\""))),
+            _ => Ok(()),
+        },
+        Kind::Request => Ok(()),
+    }
+}
+
+fn notification(params: &str) -> Result<(), RpcError> {
+    let invalid = |why: &str| RpcError::invalid_params(format!("Invalid params: {why}"));
+    let (_, meta) = unambiguous(params).map_err(|why| invalid(&why))?;
+    if meta.is_some_and(|meta| meta.get("progressToken").is_some()) {
+        // It would reach the upstream as it is, where it may be another request's.
+        return Err(invalid("only a request has a progress token in _meta"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(members: &str) -> Option<i32> {
+        let text = format!(r#"{{"jsonrpc":"2.0",{members}}}"#);
+        check(&Message::parse(text.into()).expect("valid")).err().map(|error| error.code)
+    }
+
+    #[test]
+    fn a_method_has_an_id_or_none_by_its_name() {
+        for method in ["cancelled", "progress", "initialized", "message", "tasks/status", "anything"] {
+            assert_eq!(code(&format!(r#""id":1,"method":"notifications/{method}""#)), Some(-32600), "{method}");
+            assert_eq!(code(&format!(r#""method":"notifications/{method}""#)), None, "{method}");
+        }
+        for method in ["tools/call", "tools/list", "tasks/get", "tasks/cancel", "initialize", "ping"] {
+            assert_eq!(code(&format!(r#""method":"{method}""#)), Some(-32600), "{method}");
+            assert_eq!(code(&format!(r#""id":1,"method":"{method}""#)), None, "{method}");
+        }
+        // Whatever that is, it is between the client and its server.
+        assert_eq!((code(r#""method":"vendor/x""#), code(r#""id":1,"method":"vendor/x""#)), (None, None));
+    }
+
+    #[test]
+    fn a_notification_is_refused_for_what_is_twice_where_it_is_read() {
+        for (method, params, refused) in [
+            ("notifications/cancelled", r#"{"requestId":1,"requestId":2}"#, true),
+            ("notifications/cancelled", r#"{"requestId":1,"_meta":{"a":1,"a":2}}"#, true),
+            ("notifications/progress", r#"{"progressToken":1,"progressToken":2,"progress":1}"#, true),
+            ("notifications/progress", r#"{"progressToken":1,"progress":1}"#, false),
+            ("notifications/x", r#"{"_meta":{"progressToken":1}}"#, true),
+            ("vendor/x", r#"{"_meta":{"progress\u0054oken":1}}"#, true),
+            ("notifications/x", r#"{"a":1,"a":2}"#, false),
+        ] {
+            let found = code(&format!(r#""method":"{method}","params":{params}"#));
+            assert_eq!(found, refused.then_some(-32602), "{method} {params}");
+        }
+    }
+
+    #[test]
+    fn an_answer_with_a_member_twice_is_refused() {
+        assert_eq!(code(r#""id":1,"result":{"action":"accept","action":"decline"}"#), Some(-32600));
+        assert_eq!(code(r#""id":1,"result":{"_meta":{"a":1,"a":2}}"#), Some(-32600));
+        assert_eq!(code(r#""id":1,"result":{"action":"accept","content":{"a":1,"a":2}}"#), None);
+    }
+}

@@ -1,0 +1,140 @@
+//! What taskgate reads in the `params` of a request, which must not mean two things to two readers.
+
+use super::{
+    RpcError, Version,
+    message::{MAX_ID, is_id},
+    object::Members,
+};
+
+/// The `_meta` key of the revision that each request of the modern generation names.
+const MODERN: &str = "io.modelcontextprotocol/protocolVersion";
+
+/// The members of `params`, and those of its `_meta`, none of them there twice.
+#[derive(Debug)]
+pub struct Params<'a> {
+    /// The members of `params`.
+    pub members: Members<'a>,
+    /// The members of `_meta`, if it is an object.
+    pub meta: Option<Members<'a>>,
+    /// The raw progress token, a string or an integer of bounded length.
+    pub progress_token: Option<&'a str>,
+}
+
+impl<'a> Params<'a> {
+    /// Reads the raw `params` of a request.
+    ///
+    /// # Errors
+    /// -32602 where there is a member twice, or a progress token that is none or too long; -32600 for a request of the
+    /// modern generation.
+    pub fn parse(raw: &'a str) -> Result<Self, RpcError> {
+        let (members, meta) = unambiguous(raw).map_err(invalid)?;
+        let progress_token = meta.as_ref().and_then(|meta| meta.get("progressToken"));
+        progress_token.map_or(Ok(()), check_progress_token)?;
+        if meta.as_ref().is_some_and(names_modern_revision) {
+            return Err(RpcError::invalid_request(
+                "Invalid request: this session has a revision; start with initialize",
+            ));
+        }
+        Ok(Self { members, meta, progress_token })
+    }
+}
+
+/// The members of raw `params` or of a raw `result`, and those of its `_meta`.
+///
+/// # Errors
+/// A sentence saying what is wrong, if one of them is there twice.
+pub fn unambiguous(raw: &str) -> Result<(Members<'_>, Option<Members<'_>>), String> {
+    let members = Members::parse(raw)?;
+    let meta = members.nested("_meta")?;
+    Ok((members, meta))
+}
+
+/// Whether raw `params` may hold what is read of a request that passes: an escape could hide a key. Most have none, and
+/// need not be taken apart.
+#[must_use]
+pub fn may_matter(params: &str) -> bool {
+    let holds = |needle: &str| memchr::memmem::find(params.as_bytes(), needle.as_bytes()).is_some();
+    holds("progressToken") || holds("protocolVersion") || holds("\\u")
+}
+
+/// Whether raw `params` name a revision of the modern generation. What is there twice is refused later.
+#[must_use]
+pub fn are_modern(params: &str) -> bool {
+    memchr::memmem::find(params.as_bytes(), b"protocolVersion").is_some()
+        && unambiguous(params).is_ok_and(|(_, meta)| meta.as_ref().is_some_and(names_modern_revision))
+}
+
+fn names_modern_revision(meta: &Members<'_>) -> bool {
+    meta.text(MODERN).is_some_and(|version| Version::parse(&version).is_none())
+}
+
+fn check_progress_token(token: &str) -> Result<(), RpcError> {
+    if !is_id(token) {
+        return Err(invalid("the progress token must be a string or an integer"));
+    }
+    // It is kept in the same places as the id.
+    if token.len() > MAX_ID {
+        return Err(invalid(format!("the progress token is longer than {MAX_ID} bytes")));
+    }
+    Ok(())
+}
+
+fn invalid(why: impl std::fmt::Display) -> RpcError {
+    RpcError::invalid_params(format!("Invalid params: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(params: &str) -> (i32, String) {
+        let error = Params::parse(params).expect_err(params);
+        (error.code, error.message)
+    }
+
+    #[test]
+    fn a_member_twice_in_params_or_its_meta_is_refused_however_it_is_written() {
+        for (params, why) in [
+            (r#"{"_meta":{},"_meta":{}}"#, r#"duplicate member "_meta""#),
+            (r#"{"_meta":{},"\u005fmeta":{"progressToken":7}}"#, r#"duplicate member "_meta""#),
+            (r#"{"_meta":{"progressToken":1,"progressToken":7}}"#, r#"duplicate member "progressToken" in "_meta""#),
+            (
+                r#"{"_meta":{"progressToken":1,"progress\u0054oken":7}}"#,
+                r#"duplicate member "progressToken" in "_meta""#,
+            ),
+            (r#"{"_meta":{"progressToken":1,"a":2,"a":3}}"#, r#"duplicate member "a" in "_meta""#),
+        ] {
+            assert_eq!(error(params), (-32602, format!("Invalid params: {why}")), "{params}");
+            assert!(may_matter(params) || !params.contains("progress"), "{params}");
+        }
+        let long = format!(r#"{{"{0}":1,"{0}":2}}"#, "x".repeat(1 << 20));
+        assert!(error(&long).1.len() < 200);
+    }
+
+    #[test]
+    fn a_progress_token_is_a_string_or_an_integer() {
+        for token in ["7", "-7", r#""t""#, r#""""#, "123456789012345678901234567890"] {
+            let params = format!(r#"{{"_meta":{{"progressToken":{token}}}}}"#);
+            assert_eq!(Params::parse(&params).expect("valid").progress_token, Some(token));
+        }
+        for token in ["1.5", "1.0", "1e2", "-0.0", "null", "true", "{}", "[7]"] {
+            let (code, message) = error(&format!(r#"{{"_meta":{{"progressToken":{token}}}}}"#));
+            assert_eq!(code, -32602, "{token}");
+            assert!(message.contains("must be a string or an integer"), "{token}: {message}");
+        }
+        // What is no object has no members.
+        assert_eq!(Params::parse(r#"{"_meta":[{"progressToken":7}]}"#).expect("valid").progress_token, None);
+    }
+
+    #[test]
+    fn a_revision_of_the_modern_generation_is_not_hidden_by_its_writing() {
+        let plain = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
+        let slash = plain.replace('/', r"\/");
+        assert!(are_modern(plain) && are_modern(&slash));
+        let escaped = plain.replace("protocol", r"\u0070rotocol");
+        assert!(may_matter(&escaped));
+        assert_eq!(error(&escaped).0, -32600);
+        assert!(!are_modern(r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}"#));
+        assert!(!are_modern(r#"{"protocolVersion":"2026-07-28"}"#));
+    }
+}

@@ -1,0 +1,125 @@
+//! What a server has sent: messages, and what can be told of the rest.
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use super::{
+    Kind, Malformed, Message,
+    beginning::{Meant, meant},
+};
+
+/// One of the things that a server sent together.
+#[derive(Debug)]
+pub enum Received {
+    /// A message.
+    Message(Message),
+    /// Something else.
+    Broken(Broken),
+}
+
+impl Received {
+    /// The request, if it is one.
+    #[must_use]
+    pub fn request(&self) -> Option<&Message> {
+        match self {
+            Self::Message(message) if message.kind() == Kind::Request => Some(message),
+            _ => None,
+        }
+    }
+}
+
+/// What is no message.
+#[derive(Debug)]
+pub struct Broken {
+    /// What is wrong with it, in few words of its own.
+    pub why: String,
+    /// What it may have been meant as.
+    pub meant: Meant,
+}
+
+/// What is wrong with the last one that is no message, if there is any.
+#[must_use]
+pub fn last_mistake(all: &[Received]) -> Option<String> {
+    all.iter().rev().find_map(|received| match received {
+        Received::Broken(broken) => Some(broken.why.clone()),
+        Received::Message(_) => None,
+    })
+}
+
+/// Takes apart what a server sent, where revision 2025-03-26 allows a batch.
+#[must_use]
+pub fn receive(bytes: &Bytes) -> Vec<Received> {
+    match Message::parse(bytes.clone()) {
+        Ok(message) => vec![Received::Message(message)],
+        Err(Malformed::Batch) => match serde_json::from_slice::<Vec<&RawValue>>(bytes) {
+            Ok(items) => items.into_iter().map(|raw| one(bytes.slice(super::splice::span(bytes, raw.get())))).collect(),
+            Err(error) => vec![broken(bytes, Malformed::NotJson(error.to_string()))],
+        },
+        Err(malformed) => vec![broken(bytes, malformed)],
+    }
+}
+
+fn one(bytes: Bytes) -> Received {
+    Message::parse(bytes.clone()).map_or_else(|malformed| broken(&bytes, malformed), Received::Message)
+}
+
+fn broken(bytes: &[u8], malformed: Malformed) -> Received {
+    Received::Broken(Broken { why: malformed.of_server(), meant: meant(bytes) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn received(text: &'static [u8]) -> Vec<Received> {
+        receive(&Bytes::from_static(text))
+    }
+
+    fn meant_by(text: &'static [u8]) -> (Meant, String) {
+        match received(text).pop() {
+            Some(Received::Broken(Broken { why, meant })) => (meant, why),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_batch_is_taken_apart_and_one_bad_message_in_it_leaves_the_others() {
+        let text =
+            br#"[{"jsonrpc":"2.0","method":"a"}, {"jsonrpc":"2.0","id":4}, {"jsonrpc":"2.0","id":1,"result":{}}]"#;
+        let all = received(text);
+        let [Received::Message(first), Received::Broken(second), Received::Message(third)] = &all[..] else {
+            panic!("{all:?}")
+        };
+        assert_eq!((first.kind(), third.kind()), (Kind::Notification, Kind::Response));
+        assert_eq!(&third.bytes()[..], br#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+        assert_eq!(second.meant, Meant::Response(Some(4)));
+    }
+
+    #[test]
+    fn a_response_that_is_none_is_told_by_its_id() {
+        for text in [
+            &br#"{"jsonrpc":"2.0","id":7,"result":{},"error":{"code":1,"message":"m"}}"#[..],
+            br#"{"jsonrpc":"2.0","id":7}"#,
+            br#"{"jsonrpc":"2.0","id":"7","error":null}"#,
+            br#"{"id":7,"result":{}}"#,
+            b"{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":\"\xff\"}}",
+            b"{\"jsonrpc\":\"2.0\",\"result\":{\"a\":\"\xff\"},\"id\":7}",
+            br#"{"jsonrpc":"2.0","id":7,"result":{"cut"#,
+        ] {
+            let (meant, why) = meant_by(text);
+            assert_eq!(meant, Meant::Response(Some(7)), "{why}");
+            assert!(!why.is_empty() && why.len() < 200, "{why}");
+        }
+    }
+
+    #[test]
+    fn what_only_looks_like_a_message_is_not_taken_for_one() {
+        for text in
+            [&br#"{"level":"info","id":7,"msg":"started"}"#[..], br#"{"id":7,"method":"GET"}"#, b"Listening", b"7"]
+        {
+            assert_eq!(meant_by(text).0, Meant::Unknown, "{}", String::from_utf8_lossy(text));
+        }
+        let (meant, _) = meant_by(br#"{"jsonrpc":"2.0","id":"q","method":"roots/list","params":[1]}"#);
+        assert_eq!(meant, Meant::Request(r#""q""#.into()));
+    }
+}

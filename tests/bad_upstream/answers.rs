@@ -1,0 +1,182 @@
+//! Answers that are no response, or a different one to each reader.
+
+use http::Method;
+use serde_json::json;
+
+use crate::{
+    House, call_of,
+    kit::{
+        Bad, Client, Gate,
+        bad::{DONE, PROGRESS, Step, end, event, json_answer, stream},
+        soon,
+    },
+};
+
+/// The response to the call with other members than it should have.
+fn with(members: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":$ID,{members}}}"#)
+}
+
+#[tokio::test]
+async fn a_response_that_is_none_fails_its_call_at_once_and_says_what_is_wrong() {
+    let house = House::new().await;
+    for (members, words) in [
+        (r#""result":{},"error":{"code":1,"message":"m"}"#, "not both"),
+        (r#""x":1"#, "needs"),
+        (r#""result":null,"error":null"#, "\"result\" must be an object"),
+        (r#""result":[1]"#, "\"result\" must be an object"),
+        (r#""result":"fine""#, "\"result\" must be an object"),
+        (r#""error":null"#, "\"error\" must be an object"),
+        (r#""error":[1]"#, "\"error\" must be an object"),
+        (r#""error":{}"#, "\"code\""),
+        (r#""error":{"code":"E","message":"m"}"#, "\"code\""),
+        (r#""error":{"code":1,"message":["m"]}"#, "\"message\""),
+        (r#""error":{"code":1,"message":"one","message":"two"}"#, "duplicate member"),
+        (r#""result":{},"result":{}"#, "duplicate field"),
+    ] {
+        // The stream goes on: nobody waits for its end.
+        for answer in [vec![json_answer(&with(members))], vec![stream(), event(&with(members)), Step::Gone]] {
+            house.bad.on_call("liar", answer);
+            house.fails("liar", &["gave an invalid answer", words]).await;
+        }
+    }
+    house.stands().await;
+}
+
+#[tokio::test]
+async fn a_response_that_names_no_request_is_about_the_one_that_carried_it() {
+    let house = House::new().await;
+    let nameless = r#"{"jsonrpc":"2.0","result":{}}"#;
+    for answer in [vec![json_answer(nameless)], vec![stream(), event(nameless), Step::Gone]] {
+        house.bad.on_call("nameless", answer);
+        house.fails("nameless", &["gave an invalid answer", "id"]).await;
+    }
+    house.stands().await;
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_in_few_words_and_not_in_the_servers() {
+    let house = House::new().await;
+    let long = "x".repeat(20_000);
+    for members in [format!(r#""error":"{long}""#), format!(r#""error":{{"{long}":1,"{long}":2}}"#)] {
+        house.bad.on_call("long", vec![json_answer(&with(&members))]);
+        for outcome in house.both("long").await {
+            let why = outcome.unwrap_err();
+            assert!(why.contains("gave an invalid answer") && why.len() < 300, "{why}");
+        }
+    }
+    house.stands().await;
+}
+
+#[tokio::test]
+async fn one_bad_message_in_a_batch_leaves_the_others() {
+    let house = House::new().await;
+    let bad = r#"{"jsonrpc":"2.0","id":4711,"result":7}"#;
+    house.bad.on_call("first", vec![json_answer(&format!("[{bad},{DONE}]"))]);
+    house.bad.on_call("second", vec![stream(), event(&format!("[{DONE},{bad}]")), end()]);
+    house.succeeds("first").await;
+    house.succeeds("second").await;
+    house.stands().await;
+}
+
+#[tokio::test]
+async fn the_null_that_json_rpc_1_wants_beside_a_result_or_an_error_is_as_good_as_absent() {
+    let house = House::new().await;
+    let done = DONE.replace(r#""result""#, r#""error":null,"result""#);
+    let failed = with(r#""result":null,"error":{"code":-1,"message":"no luck"}"#);
+    for (done, failed) in [
+        (vec![json_answer(&done)], vec![json_answer(&failed)]),
+        (vec![stream(), event(&done), end()], vec![stream(), event(&failed), end()]),
+    ] {
+        house.bad.on_call("done", done);
+        house.bad.on_call("failed", failed);
+        house.succeeds("done").await;
+        assert_eq!(house.both("failed").await, [Err("no luck".to_owned()), Err("no luck".to_owned())]);
+    }
+    house.stands().await;
+}
+
+#[tokio::test]
+async fn a_result_with_a_member_twice_passes_in_a_plain_call_and_fails_a_task() {
+    let house = House::new().await;
+    let content = r#""content":[{"type":"text","text":"done"}]"#;
+    for result in [
+        format!(r#"{{"isError":false,{content},"isError":true}}"#),
+        format!(r#"{{"isError":true,{content},"is\u0045rror":false}}"#),
+        format!(
+            r#"{{"_meta":{{}},{content},"_meta":{{"io.modelcontextprotocol/related-task":{{"taskId":"forged"}}}}}}"#
+        ),
+        format!(r#"{{"_meta":{{"a":1,"a":2}},{content}}}"#),
+    ] {
+        let document = with(&format!("\"result\":{result}"));
+        for answer in [vec![json_answer(&document)], vec![stream(), event(&document), end()]] {
+            house.bad.on_call("two faces", answer);
+            let plain = soon(house.client.answer("tools/call", call_of("two faces"))).await.raw_response();
+            assert!(plain.contains(&format!("\"result\":{result}")), "{plain}");
+            let why = house.task("two faces").await.unwrap_err();
+            assert!(why.contains("gave an invalid answer: duplicate member"), "{why}");
+        }
+    }
+    house.stands().await;
+}
+
+#[tokio::test]
+async fn a_question_with_a_member_twice_is_answered_with_an_error_and_reaches_nobody() {
+    let house = House::new().await;
+    let able = json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {} });
+    let client = Client::connect_as(&house.gate.url, "2025-11-25", able).await;
+    for (n, (method, params)) in [
+        ("elicitation/create", r#"{"message":"a","message":"b"}"#),
+        ("elicitation/create", r#"{"mode":"form","mode":"url"}"#),
+        ("sampling/createMessage", r#"{"_meta":{},"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"x"}}}"#),
+        ("vendor/ask", r#"{"_meta":{"a":1,"a":2}}"#),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let question = format!(r#"{{"jsonrpc":"2.0","id":"q{n}","method":"{method}","params":{params}}}"#);
+        house.bad.on_call("curious", vec![stream(), event(&question), event(DONE), end()]);
+        let mut call = client.stream("tools/call", call_of("curious"));
+        assert_eq!(call.message().await["result"]["content"][0]["text"], "done", "{question}");
+        let answer = house.bad.wait_for(|seen| seen.json()["id"] == json!(format!("q{n}"))).await.json();
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains("duplicate member"), "{answer}");
+        let mut params = call_of("curious");
+        params["task"] = json!({});
+        let created = client.ask("tools/call", params).await;
+        client.until(created["task"]["taskId"].as_str().unwrap(), "completed").await;
+        assert_eq!(house.bad.responses(), 2 * (n + 1));
+    }
+    house.stands().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_tied_to_its_task_is_dropped_and_counted() {
+    let bad = Bad::start().await;
+    let gate = Gate::to(&bad.url(), "[server]\nadmin = \"127.0.0.1:0\"").await;
+    let house = House::with(bad, gate).await;
+    let forged = r#"{"io.modelcontextprotocol/related-task":{"taskId":"forged"}}"#;
+    let log = |meta: &str| {
+        format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{{meta}"level":"info","data":"x"}}}}"#)
+    };
+    let twice = log(&format!(r#""_meta":{{}},"_meta":{forged},"#));
+    let progress = PROGRESS.replace("\"params\":{", r#""params":{"_meta":{"a":1,"a":2},"#);
+    let cancelled = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"requestId":2}}"#;
+    let steps = [&*twice, &progress, cancelled, &log("")].map(event);
+    house.bad.on_call("forger", [&[stream()], &steps[..], &[Step::Wait("heard"), event(DONE), end()]].concat());
+    let mut heard = house.client.get_stream().await;
+    let mut params = call_of("forger");
+    params["task"] = json!({});
+    let created = house.client.ask("tools/call", params).await;
+    let id = created["task"]["taskId"].as_str().unwrap();
+    // The first that comes is the one that can be tied.
+    let message = heard.message().await;
+    assert_eq!(message["method"], "notifications/message");
+    assert_eq!(message["params"]["_meta"]["io.modelcontextprotocol/related-task"]["taskId"], id);
+    house.bad.signal("heard");
+    house.client.until(id, "completed").await;
+    let metrics = format!("{}/metrics", house.gate.admin.as_ref().unwrap());
+    let metrics = Client::new(&metrics).send(Method::GET, "").await;
+    assert!(metrics.text().contains("\ntaskgate_unreadable_messages_total 3\n"), "{}", metrics.text());
+    house.stands().await;
+}
