@@ -263,8 +263,14 @@ impl Channel {
 /// Resolves when a session has ended upstream, and no task in it is left to be asked for.
 async fn over(gate: &Gate, session: Option<&Use>) {
     let Some(session) = session else { return std::future::pending().await };
-    session.get().lost().await;
-    gate.engine.without_tasks(&session.get().owner).await;
+    let session = session.get();
+    session.lost().await;
+    loop {
+        gate.engine.without_tasks(&session.owner).await;
+        if session.refuse_tasks(async { !gate.engine.has_tasks(&session.owner).await }).await {
+            return;
+        }
+    }
 }
 
 async fn done(work: &mut Option<Work>) {

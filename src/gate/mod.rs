@@ -164,7 +164,7 @@ impl Gate {
     /// A session whose upstream has ended is over for the client, which starts anew; but its tasks can still be asked
     /// for until their ttl is over, so it is only ended here if it has none.
     async fn lost(&self, session: &Session) -> Refusal {
-        if !self.engine.has_tasks(&session.owner).await {
+        if session.refuse_tasks(async { !self.engine.has_tasks(&session.owner).await }).await {
             self.end(session, HeaderMap::new(), "upstream lost").await;
         }
         Refusal::unknown_session()
@@ -173,6 +173,7 @@ impl Gate {
     /// Ends a session, and its tasks with it where they belong to nobody else.
     pub async fn end(&self, session: &Session, headers: HeaderMap, reason: &'static str) {
         let Some(session) = self.sessions.take(session.id, reason) else { return };
+        session.refuse_tasks(std::future::ready(true)).await;
         if matches!(session.owner, Owner::Session(_)) {
             // First the calls, so that the upstream is told that they are cancelled.
             self.engine.end_owner(&session.owner).await;
@@ -185,8 +186,11 @@ impl Gate {
     /// an acknowledged task is never lost before its ttl is over.
     pub async fn end_idle(&self, idle: Duration) {
         for session in self.sessions.idle(idle) {
-            let anonymous = matches!(session.owner, Owner::Session(_));
-            if !anonymous || !self.engine.has_tasks(&session.owner).await {
+            let still_idle = async {
+                let anonymous = matches!(session.owner, Owner::Session(_));
+                session.idle() >= idle && !(anonymous && self.engine.has_tasks(&session.owner).await)
+            };
+            if session.refuse_tasks(still_idle).await {
                 self.end(&session, HeaderMap::new(), "idle").await;
             }
         }

@@ -11,6 +11,9 @@ use slab::Slab;
 use super::{Bound, Limited, Totals};
 use crate::identity::Owner;
 
+/// Tells whether the calls of an owner that wait may have turns, whatever else has room.
+pub(super) type MayStart<'a> = &'a dyn Fn(&Owner) -> bool;
+
 /// The upstream's place in the configuration and the tool's name.
 pub(super) type Key = (usize, Arc<str>);
 
@@ -121,19 +124,26 @@ impl<C> Line<C> {
     }
 
     /// Ends a call that ran, and begins those that run in its place: one for the slot of its tool and one for that of its
-    /// owner, or a single one where the process was full. Before it nothing could run that waits, so nothing else can now.
-    pub(super) fn leave(&mut self, ids: Ids) -> [Option<(Ids, C)>; 2] {
+    /// owner, or a single one where the process was full. Before it nothing could run that waits, so nothing else can now;
+    /// an owner that may start again has [`Line::next`] besides.
+    pub(super) fn leave(&mut self, ids: Ids, may_start: MayStart<'_>) -> [Option<(Ids, C)>; 2] {
         let full = self.running >= self.max.running;
         self.running -= 1;
         self.tools[ids.tool].running -= 1;
         self.owners[ids.owner].running -= 1;
         let next = if full {
-            [self.next_of_all().and_then(|next| self.turn(next)), None]
+            [self.next(may_start), None]
         } else {
-            [self.next_after(ids), self.next_after(ids)]
+            [self.next_after(ids, may_start), self.next_after(ids, may_start)]
         };
         self.forget(ids);
         next
+    }
+
+    /// Begins the next call that can run, of any owner, if there is room.
+    pub(super) fn next(&mut self, may_start: MayStart<'_>) -> Option<(Ids, C)> {
+        let next = self.next_of_all(may_start)?;
+        self.turn(next)
     }
 
     /// Takes a call out that does not want to wait any more. Without effect if it has had its turn.
@@ -215,28 +225,36 @@ impl<C> Line<C> {
 
     /// The next call for the slot of a tool or for that of an owner. The tool's order comes first, or its owner would keep
     /// the slot; where it is that owner's turn, the owner's order decides which tool it is.
-    fn next_after(&mut self, ids: Ids) -> Option<(Ids, C)> {
-        let of_tool = self.next_of_tool(ids.tool).filter(|next| next.owner != ids.owner);
-        let next = of_tool.or_else(|| self.next_of_owner(ids.owner))?;
+    fn next_after(&mut self, ids: Ids, may_start: MayStart<'_>) -> Option<(Ids, C)> {
+        let of_tool = self.next_of_tool(ids.tool, may_start).filter(|next| next.owner != ids.owner);
+        let next = of_tool.or_else(|| self.next_of_owner(ids.owner, may_start))?;
         self.turn(next)
     }
 
     /// The first owner with room that waits for a tool, if the tool has room.
-    fn next_of_tool(&self, id: usize) -> Option<Ids> {
+    fn next_of_tool(&self, id: usize, may_start: MayStart<'_>) -> Option<Ids> {
         let tool = self.tools.get(id).filter(|tool| tool.running < tool.max_running)?;
-        let has_room = |owner: &usize| self.owners[*owner].running < self.max.running_per_owner;
+        let has_room = |owner: &usize| self.has_room(&self.owners[*owner], may_start);
         tool.ring.values().copied().find(has_room).map(|owner| Ids { owner, tool: id })
     }
 
     /// The first tool with room that an owner waits for, if the owner has room.
-    fn next_of_owner(&self, id: usize) -> Option<Ids> {
-        let party = self.owners.get(id).filter(|party| party.running < self.max.running_per_owner)?;
+    fn next_of_owner(&self, id: usize, may_start: MayStart<'_>) -> Option<Ids> {
+        let party = self.owners.get(id).filter(|party| self.has_room(party, may_start))?;
         let has_room = |tool: &usize| self.tools[*tool].running < self.tools[*tool].max_running;
         party.ring.values().copied().find(has_room).map(|tool| Ids { owner: id, tool })
     }
 
-    fn next_of_all(&self) -> Option<Ids> {
-        self.ring.values().find_map(|owner| self.next_of_owner(*owner))
+    fn next_of_all(&self, may_start: MayStart<'_>) -> Option<Ids> {
+        if self.running >= self.max.running {
+            return None;
+        }
+        self.ring.values().find_map(|owner| self.next_of_owner(*owner, may_start))
+    }
+
+    /// Whether a call of an owner that waits may run, as far as its owner goes.
+    fn has_room(&self, party: &Party<C>, may_start: MayStart<'_>) -> bool {
+        party.running < self.max.running_per_owner && party.queued > 0 && may_start(&party.owner)
     }
 
     /// Begins the call of a lane that has waited longest.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::{Admission, Bound, Permit, Totals, Turns};
@@ -17,6 +18,8 @@ struct Model {
     totals: Totals,
     max_queued: usize,
     turns: Arc<Turns>,
+    /// The owners that may not start.
+    held: Arc<Mutex<HashSet<Owner>>>,
     running: Vec<(Lane, Permit)>,
     /// In the order of their arrival.
     waiting: Vec<(Lane, Turn)>,
@@ -32,8 +35,31 @@ type Turn = Pin<Box<dyn Future<Output = Option<Permit>>>>;
 
 impl Model {
     fn new(totals: Totals, max_queued: usize) -> Self {
-        let (turns, running, waiting) = (Turns::new(totals), Vec::new(), Vec::new());
-        Self { totals, max_queued, turns, running, waiting, passed: HashMap::new(), skipped: HashMap::new() }
+        let held = Arc::new(Mutex::new(HashSet::new()));
+        let denied = Arc::clone(&held);
+        let turns = Turns::new(totals, move |owner| !denied.lock().contains(owner));
+        let (running, waiting) = (Vec::new(), Vec::new());
+        Self { totals, max_queued, turns, held, running, waiting, passed: HashMap::new(), skipped: HashMap::new() }
+    }
+
+    fn is_held(&self, number: usize) -> bool {
+        self.held.lock().contains(&owner(number))
+    }
+
+    /// Holds an owner, or lets it start again.
+    fn hold(&mut self, number: usize) {
+        let held = self.held.lock().insert(owner(number));
+        if held {
+            // It has been passed for a reason.
+            self.passed.retain(|((passed, _), _), _| *passed != number);
+            self.skipped.retain(|((skipped, _), _), _| *skipped != number);
+            return;
+        }
+        self.held.lock().remove(&owner(number));
+        self.turns.advance();
+        let mut begun = self.take_turns();
+        self.had_turns(&begun.iter().map(|(lane, _)| *lane).collect::<Vec<_>>());
+        self.running.append(&mut begun);
     }
 
     fn runs(&self, fits: impl Fn(Lane) -> bool) -> usize {
@@ -72,7 +98,7 @@ impl Model {
 
     fn enter(&mut self, lane: Lane) {
         let (full, queue_full) = (self.full(lane), self.queue_full(lane));
-        let owner = Owner::Principal { upstream: 0, name: format!("owner {}", lane.0).into() };
+        let owner = owner(lane.0);
         let tool: Arc<str> = format!("tool {}", lane.1).into();
         match self.turns.admit(&owner, (0, &tool), (lane.1 + 1, self.max_queued), 1) {
             Ok(Admission::Now(permit)) => {
@@ -96,6 +122,13 @@ impl Model {
             return;
         }
         drop(self.running.remove(at % self.running.len()));
+        let mut begun = self.take_turns();
+        self.begun(&begun.iter().map(|(lane, _)| *lane).collect::<Vec<_>>());
+        self.running.append(&mut begun);
+    }
+
+    /// The calls that have had their turns meanwhile.
+    fn take_turns(&mut self) -> Vec<(Lane, Permit)> {
         let mut begun = Vec::new();
         for (lane, mut turn) in std::mem::take(&mut self.waiting) {
             match (&mut turn).now_or_never() {
@@ -106,19 +139,17 @@ impl Model {
                 None => self.waiting.push((lane, turn)),
             }
         }
-        self.begun(&begun.iter().map(|(lane, _)| *lane).collect::<Vec<_>>());
-        self.running.append(&mut begun);
+        begun
     }
 
     /// Nobody who could have had one of these turns was passed by the same owner before, nor another tool of an owner by
     /// the same tool.
     fn begun(&mut self, begun: &[Lane]) {
-        self.passed.retain(|((owner, _), _), _| begun.iter().all(|lane| lane.0 != *owner));
-        self.skipped.retain(|(lane, _), _| !begun.contains(lane));
+        self.had_turns(begun);
         let waiting: HashSet<_> = self.waiting.iter().map(|(lane, _)| *lane).collect();
         for (lane, turn) in waiting.iter().flat_map(|lane| begun.iter().map(move |turn| (*lane, *turn))) {
             let had_a_turn = begun.iter().any(|other| other.0 == lane.0);
-            if lane.1 == turn.1 && !had_a_turn && !self.owner_full(lane.0) {
+            if lane.1 == turn.1 && !had_a_turn && !self.owner_full(lane.0) && !self.is_held(lane.0) {
                 let times = self.passed.entry((lane, turn.0)).or_default();
                 *times += 1;
                 assert!(*times <= 1, "{turn:?} had a turn twice before {lane:?}");
@@ -132,9 +163,14 @@ impl Model {
         }
     }
 
+    fn had_turns(&mut self, begun: &[Lane]) {
+        self.passed.retain(|((owner, _), _), _| begun.iter().all(|lane| lane.0 != *owner));
+        self.skipped.retain(|(lane, _), _| !begun.contains(lane));
+    }
+
     fn check(&self) {
         for (lane, _) in &self.waiting {
-            assert!(self.full(*lane).is_some(), "{lane:?} waits and could run");
+            assert!(self.full(*lane).is_some() || self.is_held(lane.0), "{lane:?} waits and could run");
         }
         for (lane, _) in &self.running {
             assert!(self.runs(|other| other.1 == lane.1) <= lane.1 + 1);
@@ -144,12 +180,16 @@ impl Model {
     }
 }
 
+fn owner(number: usize) -> Owner {
+    Owner::Principal { upstream: 0, name: format!("owner {number}").into() }
+}
+
 proptest! {
     #[test]
     fn turns_go_round_within_every_limit_and_nobody_is_forgotten(
         (running_per_owner, running, queued_per_owner, queued) in (1usize..5, 1usize..9, 1usize..9, 1usize..17),
         max_queued in 0usize..6,
-        steps in proptest::collection::vec((0u8..8, 0usize..4, 0usize..3), 1..200),
+        steps in proptest::collection::vec((0u8..9, 0usize..4, 0usize..3), 1..200),
     ) {
         let (queued_bytes_per_owner, queued_bytes) = (queued_per_owner, queued);
         let totals =
@@ -159,10 +199,17 @@ proptest! {
             match kind {
                 0..=4 => model.enter((owner, tool)),
                 5 | 6 => model.leave(4 * tool + owner),
+                7 => model.hold(owner),
                 _ if model.waiting.is_empty() => {}
                 _ => drop(model.waiting.remove((4 * tool + owner) % model.waiting.len())),
             }
             model.check();
+        }
+        for owner in 0..4 {
+            if model.is_held(owner) {
+                model.hold(owner);
+                model.check();
+            }
         }
         while !model.waiting.is_empty() {
             assert!(!model.running.is_empty());

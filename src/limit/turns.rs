@@ -26,9 +26,16 @@ pub struct Totals {
 }
 
 /// The turns of every tool and owner.
-#[derive(Debug)]
 pub struct Turns {
     line: Mutex<Line<oneshot::Sender<Permit>>>,
+    /// Whether the calls of an owner that wait may have turns.
+    may_start: Box<dyn Fn(&Owner) -> bool + Send + Sync>,
+}
+
+impl fmt::Debug for Turns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turns").field("line", &self.line).finish_non_exhaustive()
+    }
 }
 
 /// What a call gets.
@@ -117,10 +124,25 @@ pub struct Waiting {
 }
 
 impl Turns {
-    /// Nothing runs or waits yet.
+    /// Nothing runs or waits yet. The calls of an owner that wait get no turns while `may_start` denies them; when it may
+    /// have changed its mind, [`Turns::advance`] has to be called.
     #[must_use]
-    pub fn new(totals: Totals) -> Arc<Self> {
-        Arc::new(Self { line: Mutex::new(Line::new(totals)) })
+    pub fn new(totals: Totals, may_start: impl Fn(&Owner) -> bool + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { line: Mutex::new(Line::new(totals)), may_start: Box::new(may_start) })
+    }
+
+    /// Gives turns to the calls that wait and can run now.
+    pub fn advance(self: &Arc<Self>) {
+        loop {
+            let next = self.line.lock().next(&self.may_start);
+            let Some((ids, turn)) = next else { return };
+            self.begin(ids, turn);
+        }
+    }
+
+    fn begin(self: &Arc<Self>, ids: Ids, turn: oneshot::Sender<Permit>) {
+        // A call that has just given up its place gives the turn on by dropping it.
+        drop(turn.send(Permit { turns: Arc::clone(self), ids }));
     }
 
     /// Lets a call of `owner` run, or wait: of a tool behind an upstream, of which `max.0` calls run and `max.1`
@@ -175,16 +197,17 @@ impl Drop for Waiting {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let next = self.turns.line.lock().leave(self.ids);
+        let next = self.turns.line.lock().leave(self.ids, &self.turns.may_start);
         for (ids, turn) in next.into_iter().flatten() {
-            // Whoever has just given up its place gives the turn on by dropping it.
-            drop(turn.send(Self { turns: Arc::clone(&self.turns), ids }));
+            self.turns.begin(ids, turn);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use futures_util::FutureExt;
 
     use super::*;
@@ -209,7 +232,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_runs_waits_or_is_refused_in_that_order() {
-        let turns = Turns::new(WIDE);
+        let turns = Turns::new(WIDE, |_| true);
         let Ok(Admission::Now(running)) = admit(&turns, 0) else { panic!("the first runs") };
         let Ok(Admission::Queued(waiting)) = admit(&turns, 0) else { panic!("the second waits") };
         assert_eq!(admit(&turns, 0).err(), Some(Limited { running: Bound::Tool(1), queued: Bound::Tool(1) }));
@@ -222,7 +245,7 @@ mod tests {
 
     #[test]
     fn tools_do_not_share_turns_and_all_is_forgotten_when_idle() {
-        let turns = Turns::new(WIDE);
+        let turns = Turns::new(WIDE, |_| true);
         let first = admit(&turns, 0);
         assert!(matches!(turns.admit(&owner(0), (0, &"other".into()), (1, 0), 0), Ok(Admission::Now(_))));
         assert!(matches!(turns.admit(&owner(0), (1, &"tool".into()), (1, 0), 0), Ok(Admission::Now(_))));
@@ -233,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_place_in_the_queue_that_is_given_up_is_free_again() {
-        let turns = Turns::new(WIDE);
+        let turns = Turns::new(WIDE, |_| true);
         let _running = admit(&turns, 0);
         drop(admit(&turns, 0));
         assert!(matches!(admit(&turns, 0), Ok(Admission::Queued(_))));
@@ -241,7 +264,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_bounded_in_bytes_for_each_owner_and_in_all_and_given_back_however_it_leaves() {
-        let turns = Turns::new(WIDE);
+        let turns = Turns::new(WIDE, |_| true);
         let admit = |n, bytes| turns.admit(&owner(n), (0, &"tool".into()), (1, 9), bytes);
         // What runs does not count.
         let running = admit(0, 1000).expect("it runs");
@@ -261,7 +284,7 @@ mod tests {
 
     #[test]
     fn the_tools_of_an_owner_take_turns_at_what_the_owner_may_run() {
-        let turns = Turns::new(Totals { running_per_owner: 1, ..WIDE });
+        let turns = Turns::new(Totals { running_per_owner: 1, ..WIDE }, |_| true);
         let admit = |tool: &str| turns.admit(&owner(0), (0, &tool.into()), (9, 9), 0).expect("room");
         let Admission::Now(mut permit) = admit("a") else { panic!("the first runs") };
         let mut waiting: Vec<_> = ["a", "a", "b", "b"].map(|tool| (tool, admit(tool))).into();
@@ -278,6 +301,33 @@ mod tests {
             order.push(tool);
         }
         assert_eq!(order, ["a", "b", "a", "b"]);
+    }
+
+    #[test]
+    fn an_owner_that_may_not_start_keeps_its_places_and_holds_up_no_other() {
+        let held = Arc::new(AtomicBool::new(true));
+        let first = Arc::clone(&held);
+        let turns = Turns::new(WIDE, move |who| *who != owner(0) || !first.load(Ordering::Relaxed));
+        let admit = |n| turns.admit(&owner(n), (0, &"tool".into()), (1, 9), 0).expect("room");
+        let queued = |n| match admit(n) {
+            Admission::Queued(waiting) => Box::pin(waiting.turn()),
+            Admission::Now(_) => panic!("it waits"),
+        };
+        let running = admit(1);
+        let (mut first, mut second, mut other) = (queued(0), queued(0), queued(2));
+        drop(running);
+        let other = (&mut other).now_or_never().flatten().expect("the other's turn");
+        drop(other);
+        turns.advance();
+        assert!((&mut first).now_or_never().is_none(), "a turn for one that is held");
+        held.store(false, Ordering::Relaxed);
+        turns.advance();
+        let permit = (&mut first).now_or_never().flatten().expect("its turn");
+        turns.advance();
+        assert!((&mut second).now_or_never().is_none(), "more than one runs");
+        drop(permit);
+        drop((&mut second).now_or_never().flatten().expect("its turn"));
+        assert!(turns.is_idle());
     }
 
     #[test]

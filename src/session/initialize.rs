@@ -9,7 +9,7 @@ use std::{
 };
 
 use http::HeaderMap;
-use tokio::time::Instant;
+use tokio::{sync::RwLock, time::Instant};
 use uuid::Uuid;
 
 use super::{Session, Streams, Tasks, inbound};
@@ -115,6 +115,7 @@ impl Opening<'_> {
             last_used: AtomicU64::new(0),
             uses: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
+            lets_tasks_in: RwLock::new(true),
         };
         Ok(Opened { session: Arc::new(session), answer, streams })
     }

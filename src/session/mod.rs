@@ -7,6 +7,7 @@ mod table;
 mod translate;
 
 use std::{
+    future::Future,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -15,7 +16,10 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderValue};
-use tokio::time::Instant;
+use tokio::{
+    sync::{RwLock, RwLockReadGuard},
+    time::Instant,
+};
 use uuid::Uuid;
 
 pub use initialize::{NotOpened, Opened, Opening};
@@ -74,6 +78,8 @@ pub struct Session {
     /// Streams that are open and tasks that run: while there are any the session is in use.
     uses: AtomicUsize,
     ended: AtomicBool,
+    /// Whether new tasks are let in. Read while one is, so that what is written holds for every task.
+    lets_tasks_in: RwLock<bool>,
 }
 
 /// Keeps a session in use while it lives.
@@ -86,6 +92,19 @@ impl Session {
     pub fn hold(self: &Arc<Self>) -> Use {
         self.uses.fetch_add(1, Ordering::AcqRel);
         Use(Arc::clone(self))
+    }
+
+    /// Returns the right to add a task, which the end of the session waits for; `None` if no more are let in.
+    pub async fn let_task_in(&self) -> Option<RwLockReadGuard<'_, bool>> {
+        Some(self.lets_tasks_in.read().await).filter(|lets_in| **lets_in)
+    }
+
+    /// Lets no more tasks in, if `unneeded` says that the session can end. It is asked while no task is being added.
+    pub async fn refuse_tasks(&self, unneeded: impl Future<Output = bool>) -> bool {
+        let mut lets_in = self.lets_tasks_in.write().await;
+        let refuses = unneeded.await;
+        *lets_in &= !refuses;
+        refuses
     }
 
     /// Marks the session as used now.
@@ -207,12 +226,6 @@ impl Session {
     pub fn push(&self, message: Message) {
         // No request comes here, so nothing has to be answered.
         let _ = self.inbound.listen(message);
-    }
-
-    /// Whether the session has ended.
-    #[must_use]
-    pub fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::SeqCst)
     }
 
     /// Ends the connection of the GET stream, when the process stops: its client is to come back later. `false`, and

@@ -3,13 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use http::HeaderMap;
-use tokio::{
-    sync::{Semaphore, oneshot},
-    time::Instant,
-};
+use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 
-use super::{Engine, State, Task, engine::now, reply::view, runner::Run};
+use super::{Engine, Now, State, Task, reply::view, runner::Run, state::millis};
 use crate::{
     config::Tool,
     identity::Owner,
@@ -20,7 +17,7 @@ use crate::{
     wire::{Message, Parts, RpcError, legacy::RequestedTtl, message::result_response},
 };
 
-/// How many poll intervals a client has to collect the result of a call that used up its timeout.
+/// How many poll intervals a client has to collect a result.
 const POLLS_TO_COLLECT: u32 = 10;
 /// How many questions of one call may be being answered in the client's place at once.
 const MAX_REPLIES: usize = 16;
@@ -61,6 +58,8 @@ impl Engine {
         wanted: Wanted<'_>,
     ) -> Result<Created, RpcError> {
         let Wanted { name, tool, ttl: requested, announced } = wanted;
+        // From here on the session is not idle, and its link stays.
+        let in_use = session.hold();
         let (owner, upstream) = (&session.owner, session.upstream);
         // Names are the client's, and of any length; those with one beginning share their turns.
         let tool_name: Arc<str> = if excerpt(&name) == *name { name } else { excerpt(&name).into() };
@@ -72,72 +71,116 @@ impl Engine {
             RpcError::internal(format!("limit reached for the tool {tool_name:?}: {limited}"))
         })?;
         let queued = matches!(admission, Admission::Queued(_));
-        let (ttl, created) = (ttl(tool, requested), now());
+        let (lifetime, created) = (Lifetime::of(tool, requested, queued), Now::read());
         let task = Task {
             id: Uuid::new_v4(),
             owner: session.owner.clone(),
             tool: Arc::clone(&tool_name),
             state: State::Working,
             status_message: queued.then(|| QUEUED.into()),
-            created_at: created,
-            last_updated_at: created,
-            ttl: millis(ttl),
+            created_at: created.unix,
+            last_updated_at: created.unix,
+            ttl: millis(lifetime.ttl),
+            keep: lifetime.keep,
+            shortens: requested != RequestedTtl::Default,
             poll_interval: millis(tool.poll_interval),
-            expires: Instant::now() + ttl,
+            expires: created.instant + lifetime.ttl,
             version: 0,
         };
         let id = task.id;
         let result = view(&task).to_create_result(tool.immediate_response.as_deref());
         let answer = result_response(request.id().unwrap_or("null"), &result).into();
-        let give_up = task.expires - collect_time(tool);
         // Registered first, so that whoever ends the session finds the call that it has to stop.
         let Some(stopped) = self.register(&task, session, announced) else {
             self.observer.emit(events::TaskRefused { who: &session.who, tool: &tool_name, reason: "stopping" });
             return Err(RpcError::internal("taskgate is stopping and takes no new tasks; try again when it is back"));
+        };
+        // The end of the session waits for the task, and finds it, or is seen here.
+        let Some(letting_in) = session.let_task_in().await else {
+            self.deregister(id);
+            return Err(session_ended());
         };
         if let Err(limit) = self.store.insert(task).await {
             self.deregister(id);
             self.observer.emit(events::TaskRefused { who: &session.who, tool: &tool_name, reason: limit.name() });
             return Err(RpcError::internal(format!("limit reached: {limit}")));
         }
+        drop(letting_in);
         self.observer.emit(events::TaskCreated { who: &session.who, task: id, tool: &tool_name, queued });
-        if session.has_ended() && matches!(session.owner, Owner::Session(_)) {
-            // It ended while this task came about, so its end may not have seen the task.
-            self.end_owner(&session.owner).await;
-            return Err(RpcError::invalid_request("the session has ended; initialize a new one"));
+        if matches!(session.owner, Owner::Session(_)) && session.let_task_in().await.is_none() {
+            // It has ended by now, and takes the task along.
+            return Err(session_ended());
         }
         let (start, started) = oneshot::channel();
         let run = Run {
             engine: Arc::clone(self),
-            session: session.hold(),
+            session: in_use,
             id,
             headers: unpinned(headers),
             timeout: tool.timeout,
             input_timeout: tool.input_timeout,
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),
             max_result: tool.max_result,
-            give_up,
+            created: created.instant,
+            patience: lifetime.patience,
         };
         tokio::spawn(run.run(request, started, admission, stopped));
         Ok(Created { answer, start })
     }
 }
 
-/// What the client asks for, within what the tool needs and the operator allows.
-fn ttl(tool: &Tool, requested: RequestedTtl) -> Duration {
-    let wanted = match requested {
-        RequestedTtl::Default => tool.ttl,
-        RequestedTtl::For(wanted) => wanted.min(tool.max_ttl),
-        RequestedTtl::Unlimited => tool.max_ttl,
-    };
-    wanted.max(tool.timeout.saturating_add(collect_time(tool)))
+/// How long a task lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lifetime {
+    /// From its creation on, while it waits and runs.
+    ttl: Duration,
+    /// From its end on.
+    keep: Duration,
+    /// How long it may wait for its turn: after that its ttl would not cover the call.
+    patience: Duration,
 }
 
-fn collect_time(tool: &Tool) -> Duration {
-    tool.poll_interval * POLLS_TO_COLLECT
+impl Lifetime {
+    /// Returns what the client asks for, within what the operator allows, and at least what the call needs: its timeout
+    /// and the time to collect, and as long as its timeout to wait for its turn if it is `queued`.
+    fn of(tool: &Tool, requested: RequestedTtl, queued: bool) -> Self {
+        let wanted = match requested {
+            RequestedTtl::Default => tool.ttl,
+            RequestedTtl::For(wanted) => wanted.min(tool.max_ttl),
+            RequestedTtl::Unlimited => tool.max_ttl,
+        };
+        let collecting = tool.poll_interval * POLLS_TO_COLLECT;
+        let needed = tool.timeout + collecting;
+        let ttl = wanted.max(if queued { needed + tool.timeout } else { needed });
+        Self { ttl, keep: wanted.max(collecting), patience: ttl - needed }
+    }
 }
 
-/// Whole milliseconds, rounded up.
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
+fn session_ended() -> RpcError {
+    RpcError::invalid_request("the session has ended; initialize a new one")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lifetime(requested: RequestedTtl, queued: bool) -> [u64; 3] {
+        let Lifetime { ttl, keep, patience } = Lifetime::of(&Tool::default(), requested, queued);
+        [ttl, keep, patience].map(|duration| duration.as_secs())
+    }
+
+    #[test]
+    fn a_ttl_covers_the_timeout_while_the_call_waits_and_runs_and_is_what_was_asked_for_afterwards() {
+        let asked = |seconds| RequestedTtl::For(Duration::from_secs(seconds));
+        let (hour, day) = (3600, 24 * 3600);
+        // The default timeout is an hour, and ten polls take 20 s.
+        assert_eq!(lifetime(asked(60), false), [hour + 20, 60, 0]);
+        assert_eq!(lifetime(asked(1), false), [hour + 20, 20, 0]);
+        assert_eq!(lifetime(RequestedTtl::Default, false), [hour + 20, 15 * 60, 0]);
+        assert_eq!(lifetime(asked(2 * hour), false), [2 * hour, 2 * hour, hour - 20]);
+        assert_eq!(lifetime(RequestedTtl::Unlimited, false), [day, day, 23 * hour - 20]);
+        // One that waits may do so for as long as it may run, or for as long as its ttl allows.
+        assert_eq!(lifetime(asked(60), true), [2 * hour + 20, 60, hour]);
+        assert_eq!(lifetime(asked(day + 1), true), [day, day, 23 * hour - 20]);
+    }
 }

@@ -1,10 +1,6 @@
 //! The tasks that run in this process, and how they end.
 
-use std::{
-    hash::RandomState,
-    sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::sync::Arc;
 
 use tokio::{
     sync::{Notify, oneshot},
@@ -12,8 +8,9 @@ use tokio::{
 };
 
 use super::{
-    Change, Illegal, Outcome, Task, TaskId,
+    Change, Illegal, Now, Outcome, Task, TaskId,
     calls::{Calls, Running},
+    cursor::Cursors,
     desk::Desk,
     outcome,
     reply::{NoAnswer, view},
@@ -51,8 +48,8 @@ pub struct Engine {
     pub(super) observer: Arc<Observer>,
     /// Where what belongs to running tasks finds its client.
     pub(super) desk: Desk,
-    /// Makes cursors that nobody can invent.
-    pub(super) cursor_key: RandomState,
+    /// Makes cursors that no client can invent.
+    pub(super) cursors: Cursors,
     pub(super) calls: Calls,
     /// Told when a task has been removed.
     gone: Notify,
@@ -62,13 +59,14 @@ impl Engine {
     /// An engine on `store`, whose expired tasks it removes as long as it lives.
     #[must_use]
     pub fn start(store: Arc<dyn Store>, limits: Limits, observer: Arc<Observer>) -> Arc<Self> {
+        let results = Arc::clone(&store);
         let engine = Arc::new(Self {
             store: Arc::clone(&store),
-            turns: Turns::new(limits.turns),
+            turns: Turns::new(limits.turns, move |owner| results.full(owner).is_none()),
             limits,
             observer,
             desk: Desk::default(),
-            cursor_key: RandomState::new(),
+            cursors: Cursors::new(),
             calls: Calls::default(),
             gone: Notify::new(),
         });
@@ -77,9 +75,8 @@ impl Engine {
             loop {
                 store.next_expiry().await;
                 let Some(engine) = reaper.upgrade() else { return };
-                for id in store.expire(Instant::now()).await {
-                    engine.removed(id, Ended::Expired, "its ttl is over");
-                }
+                let expired = store.expire(Instant::now()).await;
+                engine.removed(&expired, Ended::Expired, "its ttl is over");
             }
         });
         engine
@@ -87,9 +84,8 @@ impl Engine {
 
     /// Ends the tasks of an owner that nobody can ask for any more.
     pub async fn end_owner(&self, owner: &Owner) {
-        for id in self.store.remove_all(owner).await {
-            self.removed(id, Ended::Orphaned, "its session has ended");
-        }
+        let removed = self.store.remove_all(owner).await;
+        self.removed(&removed, Ended::Orphaned, "its session has ended");
     }
 
     /// Whether `owner` has tasks, finished ones included.
@@ -174,7 +170,7 @@ impl Engine {
         loop {
             let Some(task) = self.store.get(owner, id).await else { return Ok(None) };
             let Some(change) = change(&task) else { return Ok(None) };
-            let next = task.after(change, now())?;
+            let next = task.after(change, Now::read())?;
             if self.store.replace(next.clone()).await {
                 if std::mem::discriminant(&next.state) != std::mem::discriminant(&task.state) {
                     self.announce(&next);
@@ -219,11 +215,15 @@ impl Engine {
         }
     }
 
-    fn removed(&self, id: TaskId, status: Ended, why: &'static str) {
-        self.ended(id, status, None, (why, None));
-        self.calls.told(id);
-        self.observer.emit(events::TaskRemoved { task: id });
+    fn removed(&self, ids: &[TaskId], status: Ended, why: &'static str) {
+        for id in ids {
+            self.ended(*id, status, None, (why, None));
+            self.calls.told(*id);
+            self.observer.emit(events::TaskRemoved { task: *id });
+        }
         self.gone.notify_waiters();
+        // Calls may have waited for the bytes of their results.
+        self.turns.advance();
     }
 
     /// Takes a call out of those that run, if it still does, and stops it with the first reason; the log gets the second.
@@ -246,10 +246,4 @@ impl Engine {
         // Where the call has ended by itself nobody listens any more.
         let _ = running.stop.send(stop);
     }
-}
-
-/// Milliseconds since the Unix epoch.
-pub(super) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

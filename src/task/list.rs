@@ -1,8 +1,6 @@
 //! `tasks/list` (section "Listing Tasks"), with cursors that only their owner can use.
 
-use std::{fmt::Write as _, hash::BuildHasher as _};
-
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
+use std::fmt::Write as _;
 
 use super::{
     Engine, Reply,
@@ -44,20 +42,14 @@ impl Engine {
         result.push(']');
         if tasks.len() > PAGE {
             // Writing to a String cannot fail.
-            let _ = write!(result, r#","nextCursor":"{}""#, self.cursor(owner, tasks[PAGE - 1].0));
+            let _ = write!(result, r#","nextCursor":"{}""#, self.cursors.seal(owner, tasks[PAGE - 1].0));
         }
         result.push('}');
         Ok(Reply::result(request, &result))
     }
 
-    fn cursor(&self, owner: &Owner, place: u64) -> String {
-        let seal = self.cursor_key.hash_one((owner, place));
-        BASE64.encode([place.to_le_bytes(), seal.to_le_bytes()].concat())
-    }
-
     fn place(&self, owner: &Owner, cursor: &str) -> Result<u64, RpcError> {
-        let bytes = BASE64.decode(cursor).ok().and_then(|bytes| bytes.first_chunk::<8>().copied());
-        let place = bytes.map(u64::from_le_bytes).filter(|place| self.cursor(owner, *place) == cursor);
+        let place = self.cursors.open(owner, cursor);
         place.ok_or_else(|| RpcError::invalid_params("Invalid cursor: use a nextCursor as it was given, or none"))
     }
 }

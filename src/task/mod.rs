@@ -6,6 +6,7 @@
 mod calls;
 mod cancel;
 mod create;
+mod cursor;
 mod desk;
 mod engine;
 mod feed;
@@ -25,4 +26,4 @@ pub use create::{Created, Wanted};
 pub use engine::{Engine, Limits};
 pub use input::Answered;
 pub use reply::{NoAnswer, Reply, not_found};
-pub use state::{Change, Illegal, Outcome, State, Task, TaskId};
+pub use state::{Change, Illegal, Now, Outcome, State, Task, TaskId};

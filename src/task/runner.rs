@@ -25,6 +25,8 @@ const ENVELOPE: usize = 64 * 1024;
 const ACKNOWLEDGED: Duration = Duration::from_secs(1);
 /// How long a reader may take for what a call told before its end; what is left then is not told any more.
 const LAST_WORDS: Duration = Duration::from_millis(100);
+/// How long the connection of a call that was cancelled may take to go.
+const GONE: Duration = Duration::from_secs(1);
 /// What a call gets before its cancellation is sent after it.
 const HEAD_START: Duration = Duration::from_millis(100);
 
@@ -40,8 +42,9 @@ pub(super) struct Run {
     /// Bounds what is answered in the client's place.
     pub replies: Arc<Semaphore>,
     pub max_result: usize,
-    /// When the call has to be over at the latest, so that there is time to collect.
-    pub give_up: Instant,
+    pub created: Instant,
+    /// How long it may wait for its turn from then on.
+    pub patience: Duration,
 }
 
 impl Run {
@@ -68,8 +71,8 @@ impl Run {
         drop(in_queue);
         // Held until the exchange is over.
         let Some(_permit) = turn else {
-            let why = "the task waited for its turn until it could not have finished within its ttl";
-            return self.finish(outcome::failed(why.to_owned()), Some(why)).await;
+            let why = self.no_turn();
+            return self.finish(outcome::failed(why.clone()), Some(&why)).await;
         };
         let max_answer = self.max_result.saturating_add(ENVELOPE);
         let options = CallOptions { purpose: Purpose::Background, max_answer, relay: false };
@@ -80,14 +83,13 @@ impl Run {
         // Only what goes upstream is kept while the call runs.
         drop(request);
         let since = Instant::now();
-        let limit = self.give_up.min(since + self.timeout);
         tokio::select! {
             ending = self.follow(&mut call) => {
                 let why = outcome::why(&ending, self.max_result);
                 self.finish(outcome::of(ending, self.max_result), why.as_deref()).await;
             }
             why = &mut stopped => self.cancel(&mut call.exchange, since, why.unwrap_or("the process stops")).await,
-            () = tokio::time::sleep_until(limit) => {
+            () = tokio::time::sleep_until(since + self.timeout) => {
                 let timeout = humantime::format_duration(self.timeout);
                 let why = format!("timeout = {timeout} is over and the call was cancelled");
                 self.finish(outcome::failed(why.clone()), Some(&why)).await;
@@ -96,15 +98,28 @@ impl Run {
         }
     }
 
-    /// Waits for the turn, as long as there is a point in it.
+    /// Waits for the turn, as long as the ttl leaves the call its timeout.
     async fn turn(&self, admission: Admission) -> Option<Permit> {
         let waiting = match admission {
             Admission::Now(permit) => return Some(permit),
             Admission::Queued(waiting) => waiting,
         };
-        let permit = tokio::time::timeout_at(self.give_up, waiting.turn()).await.ok().flatten()?;
+        let permit = tokio::time::timeout_at(self.created + self.patience, waiting.turn()).await.ok().flatten()?;
         self.tell("Running.".to_owned()).await;
         Some(permit)
+    }
+
+    /// Why the turn has not come.
+    fn no_turn(&self) -> String {
+        let [patience, timeout] = [self.patience, self.timeout].map(humantime::format_duration);
+        let waited = format!("limit reached: the task waited for its turn for {patience}");
+        match self.engine.store.full(self.owner()) {
+            Some(limit) => format!("{waited}; {limit}"),
+            None => format!(
+                "{waited}, and its ttl leaves the call no more than its timeout = {timeout}; call again later, or ask for \
+                 a longer ttl"
+            ),
+        }
     }
 
     /// Takes in what the upstream sends until the end.
@@ -191,6 +206,8 @@ impl Run {
         // Two requests on two connections can overtake each other, and a server ignores what it does not know yet.
         tokio::time::sleep_until(since + HEAD_START).await;
         self.session.get().cancel_call(exchange.number, why, self.headers.clone()).await;
+        // The turn is given back behind this: the next call must not meet this one.
+        let _ = tokio::time::timeout(GONE, exchange.gone()).await;
     }
 
     fn owner(&self) -> &Owner {

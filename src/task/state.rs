@@ -1,6 +1,10 @@
 //! The state machine of a task, pure (revision 2025-11-25, "Task Status Lifecycle").
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -28,8 +32,12 @@ pub struct Task {
     pub created_at: u64,
     /// Milliseconds since the Unix epoch.
     pub last_updated_at: u64,
-    /// Milliseconds from creation to removal.
+    /// Milliseconds from creation to removal. The end of the task may move it.
     pub ttl: u64,
+    /// How long the task is kept at least once it has ended.
+    pub keep: Duration,
+    /// Whether its end may make the ttl shorter than it was told at creation.
+    pub shortens: bool,
     /// Milliseconds between polls, as a suggestion.
     pub poll_interval: u64,
     /// When it is removed, by this process's clock.
@@ -77,6 +85,24 @@ pub enum Change {
     Fail(Outcome, Arc<str>),
     /// The requestor wants it no more.
     Cancel,
+}
+
+/// One moment, by both clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// Milliseconds since the Unix epoch.
+    pub unix: u64,
+    /// By this process's clock, which nobody sets.
+    pub instant: Instant,
+}
+
+impl Now {
+    /// Reads the clocks.
+    #[must_use]
+    pub fn read() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { unix: u64::try_from(since.as_millis()).unwrap_or(u64::MAX), instant: Instant::now() }
+    }
 }
 
 /// A change that the state does not allow.
@@ -133,11 +159,11 @@ impl State {
 }
 
 impl Task {
-    /// The task after `change`, at the time `now` in milliseconds since the Unix epoch.
+    /// Returns the task after `change`, which happens `now`. One that ends is kept from then on for as long as `keep` says.
     ///
     /// # Errors
     /// [`Illegal`] if the task is in a terminal state: those are never left.
-    pub fn after(&self, change: Change, now: u64) -> Result<Self, Illegal> {
+    pub fn after(&self, change: Change, now: Now) -> Result<Self, Illegal> {
         if self.state.is_terminal() {
             return Err(Illegal { state: self.state.name() });
         }
@@ -149,19 +175,44 @@ impl Task {
             Change::Fail(outcome, message) => (State::Failed(outcome), Some(message)),
             Change::Cancel => (State::Cancelled, Some("The task was cancelled by request.".into())),
         };
+        let (ttl, expires) = if state.is_terminal() { self.kept_from(now.instant) } else { (self.ttl, self.expires) };
         Ok(Self {
             state,
             status_message,
-            last_updated_at: now.max(self.last_updated_at),
+            last_updated_at: now.unix.max(self.last_updated_at),
+            ttl,
+            expires,
             version: self.version.wrapping_add(1),
             ..self.clone()
         })
     }
+
+    /// Returns the ttl and the deadline of the task if it ends at `end`. Whole milliseconds are told, never more than
+    /// it gets.
+    fn kept_from(&self, end: Instant) -> (u64, Instant) {
+        let wanted = end + self.keep;
+        let expires = if self.shortens { wanted } else { wanted.max(self.expires) };
+        let ttl = match expires.checked_duration_since(self.expires) {
+            Some(later) => self.ttl.saturating_add(later.as_millis().try_into().unwrap_or(u64::MAX)),
+            None => self.ttl.saturating_sub(millis(self.expires - expires)),
+        };
+        (ttl, expires)
+    }
+}
+
+/// Whole milliseconds, rounded up.
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+
+    /// The moment `unix` milliseconds after the epoch, on this process's clock right now.
+    pub(in crate::task) fn at(unix: u64) -> Now {
+        Now { unix, instant: Instant::now() }
+    }
 
     pub(in crate::task) fn task(owner: &Owner) -> Task {
         Task {
@@ -173,8 +224,10 @@ pub(super) mod tests {
             created_at: 1000,
             last_updated_at: 1000,
             ttl: 60_000,
+            keep: Duration::from_mins(1),
+            shortens: false,
             poll_interval: 1000,
-            expires: Instant::now() + std::time::Duration::from_mins(1),
+            expires: Instant::now() + Duration::from_mins(1),
             version: 0,
         }
     }
@@ -197,7 +250,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_working_task_may_go_on_ask_complete_fail_or_be_cancelled() {
-        let names = changes().map(|change| task(&owner()).after(change, 2000).map(|task| task.state.name()));
+        let names = changes().map(|change| task(&owner()).after(change, at(2000)).map(|task| task.state.name()));
         let terminal = [Ok("completed"), Ok("failed"), Ok("cancelled")];
         assert_eq!(names[..3], [Ok("working"), Ok("input_required"), Ok("working")]);
         assert_eq!(names[3..], terminal);
@@ -205,8 +258,8 @@ pub(super) mod tests {
 
     #[test]
     fn a_task_that_asks_may_go_on_work_again_complete_fail_or_be_cancelled() {
-        let asking = task(&owner()).after(Change::Ask("what".into()), 2000).expect("legal");
-        let names = changes().map(|change| asking.after(change, 2000).map(|task| task.state.name()));
+        let asking = task(&owner()).after(Change::Ask("what".into()), at(2000)).expect("legal");
+        let names = changes().map(|change| asking.after(change, at(2000)).map(|task| task.state.name()));
         let terminal = [Ok("completed"), Ok("failed"), Ok("cancelled")];
         assert_eq!(names[..3], [Ok("input_required"), Ok("input_required"), Ok("working")]);
         assert_eq!(names[3..], terminal);
@@ -215,18 +268,39 @@ pub(super) mod tests {
     #[test]
     fn a_terminal_state_is_never_left() {
         for last in changes().into_iter().skip(3) {
-            let ended = task(&owner()).after(last, 2000).expect("legal");
+            let ended = task(&owner()).after(last, at(2000)).expect("legal");
             for change in changes() {
                 let state = ended.state.name();
-                assert_eq!(ended.after(change, 3000).err(), Some(Illegal { state }));
+                assert_eq!(ended.after(change, at(3000)).err(), Some(Illegal { state }));
             }
         }
     }
 
     #[test]
     fn a_change_moves_the_time_forward_only_and_the_version_by_one() {
-        let changed = task(&owner()).after(Change::Cancel, 500).expect("legal");
+        let changed = task(&owner()).after(Change::Cancel, at(500)).expect("legal");
         assert_eq!((changed.last_updated_at, changed.created_at, changed.version), (1000, 1000, 1));
+    }
+
+    /// The ttl of a task that was told an hour, in milliseconds, when it has ended after `ran` seconds.
+    fn ttl_after(ran: u64, keep: u64, shortens: bool) -> u64 {
+        let created = Instant::now();
+        let (keep, hour) = (Duration::from_secs(keep), Duration::from_hours(1));
+        let task = Task { ttl: millis(hour), expires: created + hour, keep, shortens, ..task(&owner()) };
+        let end = Now { unix: 0, instant: created + Duration::from_secs(ran) };
+        let ended = task.after(Change::Cancel, end).expect("legal");
+        assert_eq!(ended.expires, created + Duration::from_millis(ended.ttl), "what is told is what holds");
+        ended.ttl
+    }
+
+    #[test]
+    fn a_task_that_has_ended_is_kept_from_its_end_on_and_its_ttl_says_so() {
+        // A client that asked for a minute gets it, whatever the call might have needed.
+        assert_eq!(ttl_after(5, 60, true), 65_000);
+        assert_eq!(ttl_after(3590, 60, true), 3_650_000);
+        // One that asked for nothing gets what it was told at least.
+        assert_eq!(ttl_after(5, 900, false), 3_600_000);
+        assert_eq!(ttl_after(3590, 900, false), 4_490_000);
     }
 
     proptest::proptest! {
@@ -237,15 +311,17 @@ pub(super) mod tests {
             let (mut task, mut ends) = (task(&owner()), 0);
             for (which, now) in steps {
                 let before = task.clone();
-                match before.after(changes()[which].clone(), now) {
+                match before.after(changes()[which].clone(), at(now)) {
                     Err(illegal) => assert!(before.state.is_terminal() && illegal.state == before.state.name()),
                     Ok(after) => task = after,
                 }
                 ends += usize::from(task.state.is_terminal() && !before.state.is_terminal());
                 assert_eq!(task.version - before.version, u32::from(!before.state.is_terminal()));
                 assert!(task.last_updated_at >= before.last_updated_at);
-                let fixed = |task: &Task| (task.id, task.owner.clone(), task.created_at, task.ttl, task.expires);
+                let fixed = |task: &Task| (task.id, task.owner.clone(), task.created_at, task.keep);
                 assert_eq!(fixed(&task), fixed(&before));
+                let deadline = |task: &Task| (task.ttl, task.expires);
+                assert!(deadline(&task) == deadline(&before) || task.state.is_terminal(), "a deadline moves at the end only");
             }
             assert!(ends <= 1);
         }

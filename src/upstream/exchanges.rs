@@ -16,7 +16,10 @@ use std::{
 use bytes::Bytes;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
-use tokio::{runtime::Handle, task::AbortHandle};
+use tokio::{
+    runtime::Handle,
+    task::{AbortHandle, JoinHandle},
+};
 
 use super::{
     Capacity, Failure, MAX_MESSAGE,
@@ -122,6 +125,8 @@ pub struct Exchange {
     shared: Arc<Shared>,
     all: Arc<Exchanges>,
     carrier: Option<Carrier>,
+    /// The task that goes on with the work.
+    detached: Option<JoinHandle<()>>,
 }
 
 /// What both ends of an exchange have in common.
@@ -142,7 +147,18 @@ impl Exchange {
     pub fn detach(&mut self) {
         let Some(carrier) = self.carrier.take() else { return };
         if let (true, Ok(runtime)) = (self.all.is_open(self.number), Handle::try_current()) {
-            self.all.carried_by(self.number, runtime.spawn(carrier).abort_handle());
+            let detached = runtime.spawn(carrier);
+            self.all.carried_by(self.number, detached.abort_handle());
+            self.detached = Some(detached);
+        }
+    }
+
+    /// Waits until nothing carries the exchange any more, after it has ended or was cancelled.
+    pub async fn gone(&mut self) {
+        self.carrier = None;
+        if let Some(detached) = &mut self.detached {
+            // One that was stopped has gone as well.
+            let _ = detached.await;
         }
     }
 
@@ -197,13 +213,15 @@ impl Exchanges {
     /// [`TooMany`]
     pub fn begin(self: &Arc<Self>, client_id: Option<&str>, purpose: Purpose) -> Result<Exchange, TooMany> {
         let mut open = self.open.lock();
-        // Tasks have limits of their own, and were acknowledged under them.
-        if purpose == Purpose::Foreground && open.len() >= MAX_IN_FLIGHT {
+        // Tasks do not count: they have limits of their own, and were acknowledged under them.
+        let plain = || open.values().filter(|open| open.purpose == Purpose::Foreground).count();
+        if purpose == Purpose::Foreground && open.len() >= MAX_IN_FLIGHT && plain() >= MAX_IN_FLIGHT {
             return Err(TooMany);
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::new(Shared { outbox: Outbox::new(&self.outbox), streams: AtomicBool::new(false) });
-        let exchange = Exchange { number, shared: Arc::clone(&shared), all: Arc::clone(self), carrier: None };
+        let exchange =
+            Exchange { number, shared: Arc::clone(&shared), all: Arc::clone(self), carrier: None, detached: None };
         let client_id = client_id.map(Box::from);
         open.insert(number, Open { shared, client_id, purpose, transport: None, asked: Vec::new(), waited: false });
         Ok(exchange)
@@ -358,5 +376,22 @@ mod tests {
         }
         let asked = |id: usize| exchanges.asked(&id.to_string());
         assert_eq!((asked(0), asked(MAX_ASKED - 1), asked(MAX_ASKED)), (None, Some(1), Some(1)));
+    }
+
+    #[test]
+    fn tasks_do_not_count_among_the_requests_in_flight() {
+        let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());
+        let begin = |purpose| exchanges.begin(None, purpose);
+        for purpose in [Purpose::Background, Purpose::Foreground] {
+            for _ in 0..MAX_IN_FLIGHT {
+                begin(purpose).expect("room");
+            }
+        }
+        assert!(begin(Purpose::Foreground).is_err());
+        assert!(begin(Purpose::Background).is_ok());
+        exchanges.cancel(1);
+        assert!(begin(Purpose::Foreground).is_err(), "the end of a task makes no room for a request");
+        exchanges.cancel(2 * MAX_IN_FLIGHT as u64);
+        assert!(begin(Purpose::Foreground).is_ok());
     }
 }

@@ -32,6 +32,9 @@ const WAITERS: MaxWaiters = MaxWaiters { task: MAX_WAITERS, owner: usize::MAX, a
 enum Act {
     Create {
         lives: u64,
+        /// For how long it is kept after its end, in seconds, and whether that may be sooner than it would be otherwise.
+        keep: u64,
+        shortens: bool,
     },
     Complete,
     Fail,
@@ -46,12 +49,15 @@ enum Act {
     Expire {
         after: u64,
     },
+    /// The cache loses a task.
+    Evict,
     EndOwner,
 }
 
 fn acts() -> impl Strategy<Value = (Act, usize)> {
     let act = prop_oneof![
-        6 => (0..4_u64).prop_map(|lives| Act::Create { lives }),
+        6 => (0..4_u64, 58..66_u64, any::<bool>())
+            .prop_map(|(lives, keep, shortens)| Act::Create { lives, keep, shortens }),
         2 => Just(Act::Complete),
         2 => Just(Act::Fail),
         2 => Just(Act::Cancel),
@@ -61,7 +67,8 @@ fn acts() -> impl Strategy<Value = (Act, usize)> {
         3 => Just(Act::Await),
         1 => Just(Act::List),
         1 => Just(Act::Intrude),
-        1 => (0..4_u64).prop_map(|after| Act::Expire { after }),
+        1 => (0..6_u64).prop_map(|after| Act::Expire { after }),
+        1 => Just(Act::Evict),
         1 => Just(Act::EndOwner),
     ];
     (act, 0..MAX)
@@ -113,7 +120,12 @@ impl House {
             number.checked_rem(acknowledged.len()).map(|at| acknowledged[at].clone())
         };
         match (act, task) {
-            (Act::Create { lives }, _) => self.create(&owner(number), lives).await,
+            (Act::Create { lives, keep, shortens }, _) => {
+                let (expires, keep) = (self.at(lives), Duration::from_secs(keep));
+                let created = super::state::tests::task(&owner(number));
+                self.create(Task { expires, keep, shortens, ..created }).await;
+            }
+            (Act::Evict, Some(task)) => self.store.evict(task.id),
             (Act::Expire { after }, _) => drop(self.store.expire(self.at(after)).await),
             (Act::EndOwner, _) => self.engine.end_owner(&owner(number)).await,
             (Act::List, _) => self.list(&owner(number)).await,
@@ -124,8 +136,7 @@ impl House {
         }
     }
 
-    async fn create(&self, owner: &Owner, lives: u64) {
-        let task = Task { expires: self.at(lives), ..task(owner) };
+    async fn create(&self, task: Task) {
         if self.store.insert(task.clone()).await.is_ok() {
             self.acknowledged.lock().push(task);
         }
@@ -173,15 +184,17 @@ impl House {
         self.store.watching(task.id, -1);
     }
 
-    /// Goes through an owner's tasks in pages of two.
+    /// Goes through an owner's tasks in pages of two, as `tasks/list` does: one more tells whether there is a next page.
     async fn list(&self, owner: &Owner) {
         let before = self.store.of(owner);
         let (mut after, mut found) = (None, Vec::new());
         loop {
-            let page = self.store.list(owner, after, 2).await;
-            let Some((place, _)) = page.last() else { break };
-            after = Some(*place);
-            found.extend(page.into_iter().map(|(_, task)| task.id));
+            let page = self.store.list(owner, after, 3).await;
+            found.extend(page.iter().take(2).map(|(_, task)| task.id));
+            if page.len() <= 2 {
+                break;
+            }
+            after = Some(page[1].0);
         }
         let after = self.store.of(owner);
         let found_once: BTreeSet<TaskId> = found.iter().copied().collect();
@@ -219,7 +232,7 @@ proptest! {
         }
         // Every ttl is over.
         let last = Arc::clone(&house);
-        scheduler.add(async move { drop(last.store.expire(last.at(4)).await) });
+        scheduler.add(async move { drop(last.store.expire(last.at(3600)).await) });
         prop_assert_eq!(scheduler.run(), 0, "somebody waits for a task that is gone");
         for owner in [owner(0), owner(1)] {
             let empty = Arc::clone(&house);

@@ -32,6 +32,8 @@ struct Model {
     /// By their place.
     tasks: BTreeMap<u64, Task>,
     next: u64,
+    /// Those that the cache has lost: they cannot be found any more, and hold what they hold until their deadline.
+    evicted: BTreeSet<TaskId>,
     /// How often each task has ended.
     ends: HashMap<TaskId, usize>,
     watchers: HashMap<TaskId, usize>,
@@ -39,7 +41,14 @@ struct Model {
 
 impl Model {
     fn task(&mut self, id: TaskId) -> Option<&mut Task> {
-        self.tasks.values_mut().find(|task| task.id == id)
+        let evicted = &self.evicted;
+        self.tasks.values_mut().find(|task| task.id == id && !evicted.contains(&task.id))
+    }
+
+    /// The tasks of an owner that can be found, each with its place.
+    fn of<'a>(&'a self, owner: &'a Owner) -> impl Iterator<Item = (u64, &'a Task)> {
+        let tasks = self.tasks.iter().map(|(place, task)| (*place, task));
+        tasks.filter(move |(_, task)| task.owner == *owner && !self.evicted.contains(&task.id))
     }
 
     fn remove(&mut self, over: impl Fn(&Task) -> bool) -> BTreeSet<TaskId> {
@@ -71,6 +80,12 @@ impl Checked {
         Self { store, model: Mutex::default(), max_per_owner, max }
     }
 
+    /// Lets the cache lose a task.
+    pub(super) fn evict(&self, id: TaskId) {
+        self.store.evict(id);
+        self.model.lock().evicted.insert(id);
+    }
+
     /// Whether a task is kept.
     pub(super) fn knows(&self, id: TaskId) -> bool {
         self.model.lock().task(id).is_some()
@@ -83,7 +98,7 @@ impl Checked {
 
     /// The tasks of an owner.
     pub(super) fn of(&self, owner: &Owner) -> BTreeSet<TaskId> {
-        self.model.lock().tasks.values().filter(|task| task.owner == *owner).map(|task| task.id).collect()
+        self.model.lock().of(owner).map(|(_, task)| task.id).collect()
     }
 
     /// Counts one who watches a task, or one who does no more, and returns how many there are.
@@ -151,7 +166,9 @@ impl Store for Checked {
                 assert_eq!(answer, before.is_some(), "{next:?}");
                 if let Some(task) = before {
                     assert!(!task.state.is_terminal(), "an end was left");
-                    assert!(task.owner == next.owner && task.expires == next.expires);
+                    assert!(task.owner == next.owner);
+                    assert!(next.state.is_terminal() || (task.ttl, task.expires) == (next.ttl, next.expires));
+                    assert!(task.shortens || task.expires <= next.expires, "kept for less than was told");
                     assert!(task.last_updated_at <= next.last_updated_at);
                     *task = next.clone();
                     *model.ends.entry(next.id).or_default() += usize::from(next.state.is_terminal());
@@ -168,9 +185,8 @@ impl Store for Checked {
             let answer = self.store.list(owner, after, count).await;
             {
                 let model = self.model.lock();
-                let from = after.map_or(0, |place| place + 1);
-                let tasks = model.tasks.range(from..).filter(|(_, task)| task.owner == *owner);
-                let expected: Vec<_> = tasks.take(count).map(|(place, task)| (*place, look(task))).collect();
+                let tasks = model.of(owner).filter(|(place, _)| after.is_none_or(|after| *place > after));
+                let expected: Vec<_> = tasks.take(count).map(|(place, task)| (place, look(task))).collect();
                 assert_eq!(answer.iter().map(|(place, task)| (*place, look(task))).collect::<Vec<_>>(), expected);
             }
             turn().await;
@@ -182,7 +198,7 @@ impl Store for Checked {
         Box::pin(async move {
             turn().await;
             let answer = self.store.has_any(owner).await;
-            assert_eq!(answer, !self.of(owner).is_empty());
+            assert_eq!(answer, self.model.lock().tasks.values().any(|task| task.owner == *owner));
             turn().await;
             answer
         })
@@ -212,6 +228,10 @@ impl Store for Checked {
 
     fn next_expiry(&self) -> Answer<'_, ()> {
         self.store.next_expiry()
+    }
+
+    fn full(&self, owner: &Owner) -> Option<Limit> {
+        self.store.full(owner)
     }
 
     fn watch(&self, owner: &Owner, id: TaskId, max: MaxWaiters) -> Result<Watch, Limit> {

@@ -41,6 +41,12 @@ impl Deadlines {
         over
     }
 
+    /// Whether there are none.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.set.lock().is_empty()
+    }
+
     /// Waits until the first deadline is over.
     pub(super) async fn wait(&self) {
         loop {

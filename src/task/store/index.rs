@@ -1,11 +1,16 @@
-//! The tasks of each owner in the order of their creation, and the counts that admit new ones.
+//! Which tasks there are: those of each owner in the order of their creation, and the counts that admit new ones.
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Limit, MaxKept};
-use crate::{identity::Owner, task::TaskId};
+use tokio::time::Instant;
 
-/// Who has which tasks.
+use super::{Limit, MaxKept};
+use crate::{
+    identity::Owner,
+    task::{Task, TaskId},
+};
+
+/// Who has which tasks. What is not here does not exist, whatever a cache still has.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     owners: HashMap<Owner, Owned>,
@@ -22,69 +27,78 @@ struct Owned {
     bytes: usize,
 }
 
+/// What a task holds.
 #[derive(Debug)]
-struct Entry {
+pub(super) struct Entry {
+    owner: Owner,
     place: u64,
     /// Bytes of its result.
-    bytes: usize,
+    pub bytes: usize,
+    /// When it is removed.
+    pub expires: Instant,
 }
 
 impl Index {
     /// Gives a task its place, if the limits allow.
-    pub(super) fn admit(&mut self, owner: &Owner, id: TaskId, max: &MaxKept) -> Result<(), Limit> {
+    pub(super) fn admit(&mut self, task: &Task, max: &MaxKept) -> Result<(), Limit> {
         if self.tasks.len() >= max.tasks {
             return Err(Limit::Tasks(max.tasks));
         }
-        if self.bytes >= max.bytes {
-            return Err(Limit::ResultBytes(max.bytes));
+        if self.owners.get(&task.owner).is_some_and(|owned| owned.tasks.len() >= max.tasks_per_owner) {
+            return Err(Limit::TasksPerOwner(max.tasks_per_owner));
         }
-        if let Some(owned) = self.owners.get(owner) {
-            if owned.tasks.len() >= max.tasks_per_owner {
-                return Err(Limit::TasksPerOwner(max.tasks_per_owner));
-            }
-            if owned.bytes >= max.bytes_per_owner {
-                return Err(Limit::ResultBytesPerOwner(max.bytes_per_owner));
-            }
-        }
+        self.full(&task.owner, max).map_or(Ok(()), Err)?;
         let place = self.next;
         self.next += 1;
-        self.owners.entry(owner.clone()).or_default().tasks.insert(place, id);
-        self.tasks.insert(id, Entry { place, bytes: 0 });
+        self.owners.entry(task.owner.clone()).or_default().tasks.insert(place, task.id);
+        self.tasks.insert(task.id, Entry { owner: task.owner.clone(), place, bytes: 0, expires: task.expires });
         Ok(())
     }
 
-    /// Counts the result of a task, which has one at most. A task that was removed meanwhile has none: whether it is
-    /// counted.
-    pub(super) fn keep(&mut self, owner: &Owner, id: TaskId, bytes: usize) -> bool {
-        let (Some(entry), Some(owned)) = (self.tasks.get_mut(&id), self.owners.get_mut(owner)) else { return false };
-        entry.bytes += bytes;
-        owned.bytes += bytes;
-        self.bytes += bytes;
-        true
+    /// The limit on bytes of results that `owner` has reached, if any.
+    pub(super) fn full(&self, owner: &Owner, max: &MaxKept) -> Option<Limit> {
+        let own = self.owners.get(owner).map_or(0, |owned| owned.bytes);
+        if self.bytes >= max.bytes {
+            Some(Limit::ResultBytes(max.bytes))
+        } else {
+            (own >= max.bytes_per_owner).then_some(Limit::ResultBytesPerOwner(max.bytes_per_owner))
+        }
     }
 
-    /// Takes a task out, and says how many bytes its result had.
-    pub(super) fn remove(&mut self, owner: &Owner, id: TaskId) -> usize {
-        let Some(Entry { place, bytes }) = self.tasks.remove(&id) else { return 0 };
-        self.bytes -= bytes;
-        if let Some(owned) = self.owners.get_mut(owner) {
-            owned.tasks.remove(&place);
-            owned.bytes -= bytes;
+    /// Notes a task's deadline and the `bytes` of the result that it has got, and returns the deadline before. `None`, and
+    /// nothing is noted, where there is no such task.
+    pub(super) fn change(&mut self, id: TaskId, bytes: usize, expires: Instant) -> Option<Instant> {
+        let entry = self.tasks.get_mut(&id)?;
+        entry.bytes += bytes;
+        self.bytes += bytes;
+        if let Some(owned) = self.owners.get_mut(&entry.owner) {
+            owned.bytes += bytes;
+        }
+        Some(std::mem::replace(&mut entry.expires, expires))
+    }
+
+    /// Takes a task out.
+    pub(super) fn remove(&mut self, id: TaskId) -> Option<Entry> {
+        let entry = self.tasks.remove(&id)?;
+        self.bytes -= entry.bytes;
+        if let Some(owned) = self.owners.get_mut(&entry.owner) {
+            owned.tasks.remove(&entry.place);
+            owned.bytes -= entry.bytes;
             if owned.tasks.is_empty() {
-                self.owners.remove(owner);
+                self.owners.remove(&entry.owner);
             }
         }
         if self.tasks.len() * 4 < self.tasks.capacity() {
             self.tasks.shrink_to_fit();
         }
-        bytes
+        Some(entry)
     }
 
-    /// At most `count` tasks of `owner` after the place `after`.
-    pub(super) fn page(&self, owner: &Owner, after: Option<u64>, count: usize) -> Vec<(u64, TaskId)> {
+    /// The tasks of `owner` after the place `after`, each with its place.
+    pub(super) fn of(&self, owner: &Owner, after: Option<u64>) -> impl Iterator<Item = (u64, TaskId)> {
         let from = after.map_or(0, |place| place.saturating_add(1));
-        let tasks = self.owners.get(owner).into_iter().flat_map(|owned| owned.tasks.range(from..));
-        tasks.take(count).map(|(place, id)| (*place, *id)).collect()
+        let tasks = self.owners.get(owner).into_iter().flat_map(move |owned| owned.tasks.range(from..));
+        tasks.map(|(place, id)| (*place, *id))
     }
 
     /// Bytes of all results.

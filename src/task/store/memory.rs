@@ -1,19 +1,18 @@
 //! The store in this process's memory, on moka.
 //!
 //! moka has no capacity here: with one it would drop acknowledged tasks to make room. Admission is by counting before
-//! the acknowledgement. moka's own expiry is lazy and on its own clock, so that deadlines of our own remove what is over
-//! promptly, and moka's serves as the net under them.
+//! the acknowledgement. moka's own expiry is lazy, so that deadlines of our own remove what is over promptly, and moka's
+//! serves as the net under them.
+//!
+//! The index says which tasks there are. Every change is made under its lock, in the cache too: moka alone does not keep
+//! a removal and a change apart. Whatever moka has let go by itself, the task's deadline releases what it holds.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant as StdInstant},
 };
 
-use moka::{
-    Expiry,
-    ops::compute::{CompResult, Op},
-    sync::Cache,
-};
+use moka::{Expiry, sync::Cache};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -31,6 +30,7 @@ const MOKA_GRACE: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub struct MemoryStore {
     tasks: Cache<TaskId, Arc<Task>>,
+    /// Locked before the deadlines and the watchers.
     index: Mutex<Index>,
     deadlines: Deadlines,
     watchers: Watchers,
@@ -39,21 +39,21 @@ pub struct MemoryStore {
 }
 
 #[derive(Debug)]
-struct FromCreation;
+struct AtDeadline;
 
-impl Expiry<TaskId, Arc<Task>> for FromCreation {
-    fn expire_after_create(&self, _: &TaskId, task: &Arc<Task>, _: StdInstant) -> Option<Duration> {
-        Some(Duration::from_millis(task.ttl) + MOKA_GRACE)
+impl Expiry<TaskId, Arc<Task>> for AtDeadline {
+    fn expire_after_create(&self, _: &TaskId, task: &Arc<Task>, now: StdInstant) -> Option<Duration> {
+        Some((task.expires + MOKA_GRACE).into_std().saturating_duration_since(now))
     }
 
     fn expire_after_update(
         &self,
-        _: &TaskId,
-        _: &Arc<Task>,
-        _: StdInstant,
-        remaining: Option<Duration>,
+        id: &TaskId,
+        task: &Arc<Task>,
+        now: StdInstant,
+        _: Option<Duration>,
     ) -> Option<Duration> {
-        remaining
+        self.expire_after_create(id, task, now)
     }
 }
 
@@ -62,7 +62,7 @@ impl MemoryStore {
     #[must_use]
     pub fn new(max: MaxKept, observer: Arc<Observer>) -> Self {
         Self {
-            tasks: Cache::builder().expire_after(FromCreation).build(),
+            tasks: Cache::builder().expire_after(AtDeadline).build(),
             index: Mutex::default(),
             deadlines: Deadlines::default(),
             watchers: Watchers::default(),
@@ -75,33 +75,52 @@ impl MemoryStore {
         self.tasks.get(&id).filter(|task| task.owner == *owner)
     }
 
-    /// Removes tasks, and returns those that nobody else has removed meanwhile.
-    fn forget_all(&self, mut ids: Vec<TaskId>) -> Vec<TaskId> {
-        ids.retain(|id| self.forget(*id));
-        if !ids.is_empty() {
+    /// Removes those of the tasks that `choose` returns, and returns which these were. What each of them holds is released
+    /// whether the cache still has it or not.
+    fn remove(&self, choose: impl FnOnce(&Index) -> Vec<TaskId>) -> Vec<TaskId> {
+        let mut bytes = 0;
+        let removed = {
+            let mut index = self.index.lock();
+            let mut ids = choose(&index);
+            ids.retain(|id| {
+                let Some(entry) = index.remove(*id) else { return false };
+                self.tasks.invalidate(id);
+                self.deadlines.remove(entry.expires, *id);
+                bytes += entry.bytes;
+                true
+            });
+            ids
+        };
+        if !removed.is_empty() {
+            removed.iter().for_each(|id| self.watchers.wake(*id));
+            self.observer.emit(events::ResultRemoved { bytes });
             // moka frees the memory of what was removed only when it does its housekeeping.
             self.tasks.run_pending_tasks();
         }
-        ids
+        removed
     }
 
-    fn forget(&self, id: TaskId) -> bool {
-        let Some(task) = self.tasks.remove(&id) else { return false };
-        let bytes = self.index.lock().remove(&task.owner, id);
-        self.observer.emit(events::ResultRemoved { bytes });
-        self.deadlines.remove(task.expires, id);
-        self.watchers.wake(id);
-        true
+    /// Whether no task leaves anything behind.
+    #[cfg(test)]
+    pub(super) fn holds_nothing(&self) -> bool {
+        self.tasks.run_pending_tasks();
+        self.index.lock().bytes() == 0 && self.deadlines.is_empty() && self.tasks.entry_count() == 0
+    }
+
+    /// Lets the cache lose a task, as its own expiry would.
+    #[cfg(test)]
+    pub(in crate::task) fn evict(&self, id: TaskId) {
+        self.tasks.invalidate(&id);
     }
 }
 
 impl Store for MemoryStore {
     fn insert(&self, task: Task) -> Answer<'_, Result<(), Limit>> {
-        let admitted = self.index.lock().admit(&task.owner, task.id, &self.max);
+        let mut index = self.index.lock();
+        let admitted = index.admit(&task, &self.max);
         if admitted.is_ok() {
-            let (expires, id) = (task.expires, task.id);
-            self.tasks.insert(id, Arc::new(task));
-            self.deadlines.add(expires, id);
+            self.deadlines.add(task.expires, task.id);
+            self.tasks.insert(task.id, Arc::new(task));
         }
         Box::pin(std::future::ready(admitted))
     }
@@ -111,29 +130,34 @@ impl Store for MemoryStore {
     }
 
     fn replace(&self, next: Task) -> Answer<'_, bool> {
-        let (id, owner) = (next.id, next.owner.clone());
+        let (id, expires) = (next.id, next.expires);
         let bytes = next.state.outcome().map(Outcome::len);
-        let replaced = self.tasks.entry(id).and_compute_with(|current| {
-            let before = next.version.wrapping_sub(1);
-            match current {
-                Some(current) if current.value().version == before => Op::Put(Arc::new(next)),
-                _ => Op::Nop,
+        let mut index = self.index.lock();
+        let is_next = |current: &Arc<Task>| current.version == next.version.wrapping_sub(1);
+        let before = match self.tasks.get(&id).filter(is_next) {
+            Some(_) => index.change(id, bytes.unwrap_or(0), expires),
+            None => None,
+        };
+        if let Some(before) = before {
+            if before != expires {
+                self.deadlines.remove(before, id);
+                self.deadlines.add(expires, id);
             }
-        });
-        let replaced = matches!(replaced, CompResult::ReplacedWith(_));
-        if replaced {
-            if let Some(bytes) = bytes.filter(|bytes| self.index.lock().keep(&owner, id, *bytes)) {
+            self.tasks.insert(id, Arc::new(next));
+            drop(index);
+            if let Some(bytes) = bytes {
                 self.observer.emit(events::ResultKept { bytes });
             }
             self.watchers.wake(id);
         }
-        Box::pin(std::future::ready(replaced))
+        Box::pin(std::future::ready(before.is_some()))
     }
 
     fn list<'a>(&'a self, owner: &'a Owner, after: Option<u64>, count: usize) -> Answer<'a, Vec<(u64, Arc<Task>)>> {
-        let page = self.index.lock().page(owner, after, count);
-        let tasks = page.into_iter().filter_map(|(place, id)| Some((place, self.owned(owner, id)?))).collect();
-        Box::pin(std::future::ready(tasks))
+        let index = self.index.lock();
+        let tasks = index.of(owner, after).filter_map(|(place, id)| Some((place, self.owned(owner, id)?)));
+        let page = tasks.take(count).collect();
+        Box::pin(std::future::ready(page))
     }
 
     fn has_any<'a>(&'a self, owner: &'a Owner) -> Answer<'a, bool> {
@@ -141,18 +165,21 @@ impl Store for MemoryStore {
     }
 
     fn remove_all<'a>(&'a self, owner: &'a Owner) -> Answer<'a, Vec<TaskId>> {
-        let page = self.index.lock().page(owner, None, usize::MAX);
-        let removed = self.forget_all(page.into_iter().map(|(_, id)| id).collect());
+        let removed = self.remove(|index| index.of(owner, None).map(|(_, id)| id).collect());
         Box::pin(std::future::ready(removed))
     }
 
     fn expire(&self, now: Instant) -> Answer<'_, Vec<TaskId>> {
-        let removed = self.forget_all(self.deadlines.take_until(now));
+        let removed = self.remove(|_| self.deadlines.take_until(now));
         Box::pin(std::future::ready(removed))
     }
 
     fn next_expiry(&self) -> Answer<'_, ()> {
         Box::pin(self.deadlines.wait())
+    }
+
+    fn full(&self, owner: &Owner) -> Option<Limit> {
+        self.index.lock().full(owner, &self.max)
     }
 
     fn watch(&self, owner: &Owner, id: TaskId, max: MaxWaiters) -> Result<Watch, Limit> {
@@ -165,7 +192,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::task::{Change, state::tests::task};
+    use crate::task::{
+        Change, Now,
+        state::tests::{at, task},
+    };
 
     fn store(tasks_per_owner: usize, tasks: usize) -> MemoryStore {
         MemoryStore::new(MaxKept::of_tasks(tasks_per_owner, tasks), Arc::default())
@@ -173,7 +203,7 @@ mod tests {
 
     /// The task with a result of so many bytes.
     fn completed(task: &Task, bytes: usize) -> Task {
-        task.after(Change::Complete(Outcome::Result(vec![b' '; bytes].into())), 1).expect("legal")
+        task.after(Change::Complete(Outcome::Result(vec![b' '; bytes].into())), at(1)).expect("legal")
     }
 
     fn owner(name: &str) -> Owner {
@@ -195,7 +225,7 @@ mod tests {
     async fn of_two_changes_to_one_version_the_first_wins() {
         let store = store(10, 10);
         let task = task(&owner("ann"));
-        let (one, two) = (task.after(Change::Cancel, 1), task.after(Change::Message("late".into()), 2));
+        let (one, two) = (task.after(Change::Cancel, at(1)), task.after(Change::Message("late".into()), at(2)));
         store.insert(task).await.expect("room");
         assert!(store.replace(one.expect("legal")).await);
         assert!(!store.replace(two.expect("legal")).await);
@@ -269,17 +299,18 @@ mod tests {
                 let owners = ["ann", "bob", "cid"].map(owner);
                 let mut all: Vec<Task> = Vec::new();
                 for (kind, who, n) in steps {
-                    let at = n.checked_rem(all.len()).unwrap_or(0);
-                    match (kind, all.get(at)) {
+                    let which = n.checked_rem(all.len()).unwrap_or(0);
+                    match (kind, all.get(which)) {
                         (0..=2, _) | (_, None) => {
                             let expires = Instant::now() + Duration::from_secs(n as u64);
-                            let task = Task { expires, ..task(&owners[who]) };
+                            let keep = Duration::from_secs(n as u64 / 2);
+                            let task = Task { expires, keep, shortens: n % 2 == 0, ..task(&owners[who]) };
                             store.insert(task.clone()).await.expect("room");
                             all.push(task);
                         }
                         // Of several changes to one version the first wins, and a task may be gone.
                         (3 | 4, Some(task)) => drop(store.replace(completed(task, n)).await),
-                        (5, Some(task)) => drop(store.replace(task.after(Change::Cancel, 1).expect("legal")).await),
+                        (5, Some(task)) => drop(store.replace(task.after(Change::Cancel, at(1)).expect("legal")).await),
                         (6, _) => drop(store.remove_all(&owners[who]).await),
                         _ => drop(store.expire(Instant::now() + Duration::from_secs(n as u64)).await),
                     }
@@ -297,6 +328,49 @@ mod tests {
                 }
             });
         }
+    }
+
+    #[tokio::test]
+    async fn what_the_cache_has_let_go_by_itself_is_released_at_its_deadline() {
+        let store = store(1, 1);
+        // So long over that moka hides it.
+        let expires = Instant::now() - 2 * MOKA_GRACE;
+        let late = completed(&Task { expires, keep: Duration::ZERO, shortens: true, ..task(&owner("ann")) }, 7);
+        let late = Task { expires, version: 0, ..late };
+        store.insert(late.clone()).await.expect("room");
+        let mut watch = store.watch(&late.owner, late.id, MaxWaiters { task: 1, owner: 1, all: 1 }).expect("room");
+        store.tasks.run_pending_tasks();
+        assert_eq!(store.tasks.entry_count(), 0, "moka has it");
+        assert_eq!(store.insert(task(&owner("ann"))).await, Err(Limit::Tasks(1)));
+        store.next_expiry().await;
+        assert_eq!(store.expire(Instant::now()).await, [late.id]);
+        watch.changed().await;
+        assert!(store.holds_nothing());
+        store.insert(task(&owner("ann"))).await.expect("room again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_that_moves_at_the_end_of_its_task_is_the_one_that_counts() {
+        let store = store(10, 10);
+        let minutes = Duration::from_mins;
+        let ends = async |keep, shortens| {
+            let task = Task { keep, shortens, ..task(&owner("ann")) };
+            store.insert(task.clone()).await.expect("room");
+            assert!(store.replace(task.after(Change::Cancel, Now::read()).expect("legal")).await);
+            task.id
+        };
+        let (later, sooner) = (ends(minutes(3), false).await, ends(Duration::from_secs(5), true).await);
+        let kept = async |id| store.get(&owner("ann"), id).await.is_some();
+        tokio::time::advance(Duration::from_secs(4)).await;
+        assert!(store.expire(Instant::now()).await.is_empty());
+        store.next_expiry().await;
+        assert_eq!(store.expire(Instant::now()).await, [sooner]);
+        assert!(!kept(sooner).await && kept(later).await);
+        tokio::time::advance(minutes(2)).await;
+        assert!(store.expire(Instant::now()).await.is_empty() && kept(later).await);
+        store.next_expiry().await;
+        assert_eq!(store.expire(Instant::now()).await, [later]);
+        assert!(store.holds_nothing());
     }
 
     #[tokio::test(start_paused = true)]

@@ -24,7 +24,8 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// # Contract
 /// - What a method has returned is committed: a later call, from whatever process shares the store, sees it.
 /// - No method assumes that the task it names runs in this process.
-/// - A task is found from the return of [`Store::insert`] until its ttl is over, and never dropped to make room.
+/// - A task is found from the return of [`Store::insert`] until its ttl is over, and never dropped to make room. Once it
+///   was removed it never comes back, whatever change was under way.
 /// - Nothing tells a foreign task from an unknown one.
 pub trait Store: fmt::Debug + Send + Sync {
     /// Adds a task, or refuses it where a limit is reached.
@@ -37,10 +38,11 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// the task is gone. Wakes those who watch it.
     fn replace(&self, next: Task) -> Answer<'_, bool>;
 
-    /// At most `count` tasks of `owner` in the order of their creation, from the first after `after` on, each with its place.
+    /// At most `count` tasks of `owner` in the order of their creation, from the first after `after` on, each with its
+    /// place. Fewer only where there were no more at one moment: a page that is full may have a next one.
     fn list<'a>(&'a self, owner: &'a Owner, after: Option<u64>, count: usize) -> Answer<'a, Vec<(u64, Arc<Task>)>>;
 
-    /// Whether `owner` has any task.
+    /// Whether `owner` has any task that has not been told as removed.
     fn has_any<'a>(&'a self, owner: &'a Owner) -> Answer<'a, bool>;
 
     /// Removes every task of `owner`, waking those who watch them, and returns their ids. Each removed task is told once,
@@ -53,6 +55,9 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Resolves when the first ttl is over; never, while there are no tasks.
     fn next_expiry(&self) -> Answer<'_, ()>;
 
+    /// The limit on bytes of results that `owner` has reached, if any: nothing more should begin that brings one.
+    fn full(&self, owner: &Owner) -> Option<Limit>;
+
     /// Starts to watch a task of `owner`, up to `max` watchers: [`watch::Watch::changed`] resolves at every change and at
     /// the removal from now on.
     ///
@@ -62,7 +67,7 @@ pub trait Store: fmt::Debug + Send + Sync {
 }
 
 /// What is kept before new tasks are refused. What was admitted is always kept, so results may go over their bytes by
-/// those of the tasks that ran or waited already.
+/// those of the tasks that ran already.
 #[derive(Clone, Copy, Debug)]
 pub struct MaxKept {
     /// Tasks of one owner, finished ones included.

@@ -119,6 +119,8 @@ fn task(owner: &Owner) -> Task {
         created_at: 0,
         last_updated_at: 0,
         ttl: 86_400_000,
+        keep: Duration::from_hours(24),
+        shortens: false,
         poll_interval: 1000,
         expires: Instant::now() + Duration::from_hours(24),
         version: 0,

@@ -1,0 +1,85 @@
+//! Cursors of `tasks/list`: a place in the list of one owner, sealed with a key of the process.
+
+use aws_lc_rs::{constant_time::verify_slices_are_equal, hmac};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
+use uuid::Uuid;
+
+use crate::identity::Owner;
+
+/// How many bytes of HMAC-SHA256 seal a cursor.
+const SEAL: usize = 16;
+
+/// Makes cursors, and reads them again.
+#[derive(Debug)]
+pub(super) struct Cursors(hmac::Key);
+
+impl Cursors {
+    /// Cursors under a new key of 244 random bits.
+    pub(super) fn new() -> Self {
+        let key = [Uuid::new_v4(), Uuid::new_v4()].map(Uuid::into_bytes).concat();
+        Self(hmac::Key::new(hmac::HMAC_SHA256, &key))
+    }
+
+    /// Returns the cursor that stands for what comes after `place` in the list of `owner`.
+    pub(super) fn seal(&self, owner: &Owner, place: u64) -> String {
+        let place = place.to_be_bytes();
+        let tag = self.tag(owner, place);
+        BASE64.encode([place.as_slice(), &tag.as_ref()[..SEAL]].concat())
+    }
+
+    /// Returns the place that a cursor stands for; `None` if it was not given to this owner.
+    pub(super) fn open(&self, owner: &Owner, cursor: &str) -> Option<u64> {
+        let bytes: [u8; 8 + SEAL] = BASE64.decode(cursor).ok()?.try_into().ok()?;
+        let (place, seal) = bytes.split_first_chunk()?;
+        let tag = self.tag(owner, *place);
+        verify_slices_are_equal(&tag.as_ref()[..SEAL], seal).ok()?;
+        Some(u64::from_be_bytes(*place))
+    }
+
+    /// The owner is the last thing that goes in, so that no two of them read alike.
+    fn tag(&self, owner: &Owner, place: [u8; 8]) -> hmac::Tag {
+        let mut context = hmac::Context::with_key(&self.0);
+        context.update(&place);
+        match owner {
+            Owner::Session(id) => {
+                context.update(b"session");
+                context.update(id.as_bytes());
+            }
+            Owner::Principal { upstream, name } => {
+                context.update(b"principal");
+                context.update(&upstream.to_be_bytes());
+                context.update(name.as_bytes());
+            }
+        }
+        context.sign()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_good_for_its_owner_its_process_and_as_it_is_only() {
+        let cursors = Cursors::new();
+        let ann = Owner::Principal { upstream: 0, name: "ann".into() };
+        let cursor = cursors.seal(&ann, 7);
+        assert_eq!(cursors.open(&ann, &cursor), Some(7));
+        assert_eq!(Cursors::new().open(&ann, &cursor), None, "another key");
+        for other in [
+            Owner::Principal { upstream: 1, name: "ann".into() },
+            Owner::Principal { upstream: 0, name: "anna".into() },
+            Owner::Session(Uuid::nil()),
+        ] {
+            assert_eq!(cursors.open(&other, &cursor), None);
+        }
+        let bytes = BASE64.decode(&cursor).expect("base64");
+        assert_eq!(bytes.len(), 8 + SEAL);
+        for bit in 0..8 * bytes.len() {
+            let mut forged = bytes.clone();
+            forged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(cursors.open(&ann, &BASE64.encode(forged)), None, "bit {bit}");
+        }
+        assert_eq!(cursors.open(&ann, &cursor[..cursor.len() - 4]), None, "a part of the seal");
+    }
+}
