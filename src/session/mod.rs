@@ -166,6 +166,7 @@ impl Session {
             }
             return Ok(());
         };
+        self.inbound.exchanges.cancelling(number);
         let mut edits = Edits::of(message.bytes());
         edits.replace_raw(id, number.to_string());
         let sent = self.link.send(edits.apply().into_bytes(), headers).await;
@@ -183,6 +184,7 @@ impl Session {
         let message = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{number},"reason":{reason}}}}}"#
         );
+        self.inbound.exchanges.cancelling(number);
         // An upstream that cannot be told will find out when the connection goes.
         let _ = tokio::time::timeout(CANCEL_GRACE, self.link.send(message.into(), headers)).await;
         self.inbound.exchanges.cancel(number);

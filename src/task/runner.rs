@@ -153,6 +153,10 @@ impl Run {
             }
             return;
         }
+        if message.method() == Method::Changed {
+            // It concerns the session, whatever it came with.
+            return session.push(message.clone());
+        }
         if let Some(unheard) = self.engine.desk.tell(self.id, legacy::related(message, self.id), false) {
             session.push(unheard);
         }
