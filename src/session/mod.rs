@@ -2,6 +2,7 @@
 
 mod initialize;
 mod outgoing;
+mod ring;
 mod streams;
 mod table;
 mod translate;
@@ -20,7 +21,7 @@ use uuid::Uuid;
 
 pub use initialize::{NotOpened, Opened, Opening};
 pub use outgoing::{Call, CallOptions};
-pub use streams::{Connection, Next, NotResumed, Source, Streams};
+pub use streams::{Connection, Next, NotResumed, Source, StreamRoom, Streams};
 pub use table::{Full, Room, Sessions};
 pub use translate::{for_client, with_id};
 

@@ -134,7 +134,7 @@ impl Run {
         if self.tell(excerpt(&text).to_owned()).await
             && let Some(theirs) = theirs.and_then(|bytes| Message::parse(bytes).ok())
         {
-            self.engine.desk.tell(self.id, legacy::related(&theirs, self.id), true);
+            self.engine.desk.progress(self.id, legacy::related(&theirs, self.id));
         }
     }
 
@@ -157,7 +157,7 @@ impl Run {
             // It concerns the session, whatever it came with.
             return session.push(message.clone());
         }
-        if let Some(unheard) = self.engine.desk.tell(self.id, legacy::related(message, self.id), false) {
+        if let Some(unheard) = self.engine.desk.tell(self.id, legacy::related(message, self.id)) {
             session.push(unheard);
         }
     }
