@@ -3,6 +3,7 @@
 mod initialize;
 mod outgoing;
 mod ring;
+mod source;
 mod streams;
 mod table;
 mod translate;
@@ -21,7 +22,8 @@ use uuid::Uuid;
 
 pub use initialize::{NotOpened, Opened, Opening};
 pub use outgoing::{Call, CallOptions};
-pub use streams::{Connection, Next, NotResumed, Source, StreamRoom, Streams};
+pub use source::{Next, Source};
+pub use streams::{Connection, NotResumed, StreamRoom, Streams};
 pub use table::{Full, Room, Sessions};
 pub use translate::{for_client, with_id};
 

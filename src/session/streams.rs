@@ -2,7 +2,7 @@
 //! kept, and a GET with `Last-Event-ID` goes on where a connection broke (section "Resumability and Redelivery").
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, VecDeque},
     fmt,
     sync::Arc,
     task::{Context, Poll, Waker},
@@ -14,7 +14,11 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Full, ring::Ring};
+use super::{
+    Full,
+    ring::Ring,
+    source::{Next, Source},
+};
 use crate::wire::sse::{self, EventId};
 
 /// The stream of what belongs to no request.
@@ -25,35 +29,6 @@ const MAX_KEPT: usize = 32;
 const RESUMABLE_FOR: Duration = Duration::from_mins(5);
 /// When a client whose connection has broken comes back.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// What a stream has to send.
-#[derive(Debug)]
-pub enum Next {
-    /// A JSON-RPC message.
-    Document(Bytes),
-    /// A question of a task, which must not be sent again once it has been asked elsewhere.
-    Question(Uuid, Bytes),
-    /// The connection ends and the stream goes on: the client is to come back after so long. Only for clients that
-    /// [`Streams::primes`] says know that.
-    Pause(Duration),
-}
-
-/// Where the messages of a stream come from.
-pub trait Source: Send {
-    /// The next message; `None` at the stream's end.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Next>>;
-
-    /// A connection delivers the stream from now on: where an earlier one broke, or from here.
-    fn attached(&mut self, _resumed: bool) {}
-
-    /// Nobody delivers the stream any more.
-    fn detached(&mut self) {}
-
-    /// The questions that were sent and are not to be answered on this stream any more, since the last call.
-    fn settled(&mut self) -> HashSet<Uuid> {
-        HashSet::new()
-    }
-}
 
 /// The streams of one session.
 #[derive(Debug)]

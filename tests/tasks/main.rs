@@ -5,6 +5,7 @@
 mod kit;
 
 mod asking_again;
+mod belonging;
 mod cancelling;
 mod creating;
 mod getting;

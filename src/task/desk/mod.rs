@@ -6,6 +6,7 @@
 
 mod listeners;
 mod questions;
+mod room;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

@@ -1,9 +1,8 @@
-//! The open questions of tasks: who is asked, who may answer, and how much of them is kept.
+//! The open questions of tasks: who is asked, and who may answer.
 
 use std::{
     cell::RefCell,
     collections::{HashMap, HashSet},
-    fmt,
     sync::Arc,
 };
 
@@ -11,12 +10,14 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::{Desk, Inner, ListenerId};
+use super::{
+    Desk, Inner, ListenerId,
+    room::{NotOpened, Room},
+};
 use crate::{
-    observe::{Observer, events},
     session::Session,
     task::TaskId,
-    upstream::{Pushed, Reserved, excerpt},
+    upstream::{Pushed, excerpt},
     wire::{
         Asks, Edits, Kind, Message, ids,
         legacy::{question_text, related, unrelated},
@@ -24,12 +25,6 @@ use crate::{
     },
 };
 
-/// How many questions of one task may be open at once.
-const MAX_QUESTIONS: usize = 64;
-/// The part of `max_outbox_total` that the open questions of one task may take.
-const SHARE_OF_TASK: usize = 4;
-/// The part that those of one owner may take.
-const SHARE_OF_OWNER: usize = 2;
 /// What a question takes besides its text.
 const OVERHEAD: usize = 1024;
 /// How often a question is asked: a stream may break before it is answered.
@@ -69,70 +64,6 @@ impl Question {
     /// The answer as the upstream expects it.
     pub(in crate::task) fn reply(&self, answer: &Message) -> Bytes {
         unrelated(answer, &self.theirs)
-    }
-}
-
-/// The bytes that a question takes, given back when it is dropped.
-#[derive(Debug)]
-struct Room {
-    bytes: usize,
-    observer: Arc<Observer>,
-    _reserved: Reserved,
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        self.observer.emit(events::QuestionForgotten { bytes: self.bytes });
-    }
-}
-
-/// Why a question is not asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::task) enum NotOpened {
-    /// The task has ended.
-    Ended,
-    /// As many of its questions are open as may be.
-    TooMany,
-    /// Those of the task would take more bytes.
-    BytesOfTask(usize),
-    /// Those of its owner would.
-    BytesOfOwner(usize),
-    /// What waits for readers, and all open questions, would.
-    Bytes(usize),
-}
-
-impl NotOpened {
-    /// The limit in a word, for metrics.
-    pub(in crate::task) const fn name(self) -> &'static str {
-        match self {
-            Self::Ended => "ended",
-            Self::TooMany => "questions_of_task",
-            Self::BytesOfTask(_) => "question_bytes_of_task",
-            Self::BytesOfOwner(_) => "question_bytes_of_owner",
-            Self::Bytes(_) => "max_outbox_total",
-        }
-    }
-}
-
-impl fmt::Display for NotOpened {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ended => f.write_str("the call has ended, and its client is not asked any more"),
-            Self::TooMany => f.write_str("limit reached: the client has too many questions of this call to answer"),
-            Self::BytesOfTask(max) => write!(
-                f,
-                "limit reached: the open questions of this call would take more than {max} bytes, a quarter of \
-                 server.max_outbox_total"
-            ),
-            Self::BytesOfOwner(max) => write!(
-                f,
-                "limit reached: the open questions of the client would take more than {max} bytes, half of \
-                 server.max_outbox_total"
-            ),
-            Self::Bytes(max) => {
-                write!(f, "limit reached: server.max_outbox_total = {max} bytes wait for clients already")
-            }
-        }
     }
 }
 
@@ -228,28 +159,6 @@ impl Desk {
 }
 
 impl Inner {
-    /// Takes room for one more question of a task.
-    fn room(&mut self, desk: &Desk, task: TaskId, bytes: usize) -> Result<Room, NotOpened> {
-        let running = self.running.get_mut(&task).ok_or(NotOpened::Ended)?;
-        if running.questions.len() >= MAX_QUESTIONS {
-            return Err(NotOpened::TooMany);
-        }
-        let all = desk.capacity.all();
-        let (of_task, of_owner) = (all / SHARE_OF_TASK, all / SHARE_OF_OWNER);
-        if running.bytes + bytes > of_task {
-            return Err(NotOpened::BytesOfTask(of_task));
-        }
-        let owned = self.bytes.get(&running.owner).copied().unwrap_or_default();
-        if owned + bytes > of_owner {
-            return Err(NotOpened::BytesOfOwner(of_owner));
-        }
-        let reserved = desk.capacity.reserve(bytes).ok_or(NotOpened::Bytes(all))?;
-        running.bytes += bytes;
-        self.bytes.insert(running.owner.clone(), owned + bytes);
-        desk.observer.emit(events::QuestionKept { bytes });
-        Ok(Room { bytes, observer: Arc::clone(&desk.observer), _reserved: reserved })
-    }
-
     /// Notes that no stream with a connection has a question.
     pub(super) fn is_unheard(&mut self, id: Uuid) {
         let Some(question) = self.questions.get(&id).filter(|question| !question.held) else { return };
