@@ -111,7 +111,7 @@ impl Engine {
             engine: Arc::clone(self),
             session: session.hold(),
             id,
-            headers: unpinned(headers),
+            headers: Arc::new(unpinned(headers)),
             timeout: tool.timeout,
             input_timeout: tool.input_timeout,
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),

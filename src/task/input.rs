@@ -29,7 +29,8 @@ pub enum Answered {
 pub(super) struct Asker<'a> {
     pub task: TaskId,
     pub session: &'a Arc<Session>,
-    pub headers: &'a HeaderMap,
+    /// Shared by all questions of the call.
+    pub headers: &'a Arc<HeaderMap>,
     pub input_timeout: Duration,
     /// How many answers without the client may be under way at once.
     pub replies: &'a Arc<Semaphore>,
@@ -52,7 +53,7 @@ impl Engine {
             Err(reply) => {
                 // Beside the call, which goes on; but a flood of questions is read no faster than it is answered.
                 let Ok(turn) = Arc::clone(replies).acquire_owned().await else { return };
-                let replying = self.reply(Arc::clone(session), reply, headers.clone());
+                let replying = self.reply(Arc::clone(session), reply, HeaderMap::clone(headers));
                 tokio::spawn(async move {
                     replying.await;
                     drop(turn);
@@ -64,7 +65,7 @@ impl Engine {
         self.settle(&session.owner, task).await;
         self.desk.ask(question);
         self.observer.emit(events::QuestionAsked { task });
-        let (engine, headers) = (Arc::clone(self), headers.clone());
+        let (engine, headers) = (Arc::clone(self), Arc::clone(headers));
         tokio::spawn(async move {
             tokio::select! {
                 _ = closed => {}

@@ -1,8 +1,8 @@
 //! Which of an owner's streams gets what belongs to a running task, and never two of them (section "Input Required
 //! Status"): those of the session that created it come first, its GET stream before one that waits for the result.
 //!
-//! Nothing here calls out while it holds the lock but outboxes, which call nobody. What a question holds is dropped
-//! outside the lock: with the last of a session go its streams, which come back here.
+//! Locks are taken in this order: those of a session's streams, of one stream, of the desk, of an outbox. What a question
+//! holds is dropped outside the lock: with the last of a session go its streams, which come back here.
 
 mod listeners;
 mod questions;
