@@ -87,7 +87,9 @@ impl Gate {
                     present_whole(self.failed(session.upstream, Some(&session.who), id, failure))
                 }
             },
-            Answer::Stream(source) => sse::response(session.streams().open(id, source), session.hold(), pass),
+            Answer::Stream(source, room) => {
+                sse::response(session.streams().open(id, source, room), session.hold(), pass)
+            }
         }
     }
 }

@@ -2,6 +2,8 @@
 
 mod initialize;
 mod outgoing;
+mod ring;
+mod source;
 mod streams;
 mod table;
 mod translate;
@@ -24,7 +26,8 @@ use uuid::Uuid;
 
 pub use initialize::{NotOpened, Opened, Opening};
 pub use outgoing::{Call, CallOptions};
-pub use streams::{Connection, Next, NotResumed, Source, Streams};
+pub use source::{Next, Source};
+pub use streams::{Connection, NotResumed, StreamRoom, Streams};
 pub use table::{Full, Room, Sessions};
 pub use translate::{for_client, with_id};
 
@@ -185,6 +188,7 @@ impl Session {
             }
             return Ok(());
         };
+        self.inbound.exchanges.cancelling(number);
         let mut edits = Edits::of(message.bytes());
         edits.replace_raw(id, number.to_string());
         let sent = self.link.send(edits.apply().into_bytes(), headers).await;
@@ -202,6 +206,7 @@ impl Session {
         let message = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{number},"reason":{reason}}}}}"#
         );
+        self.inbound.exchanges.cancelling(number);
         // An upstream that cannot be told will find out when the connection goes.
         let _ = tokio::time::timeout(CANCEL_GRACE, self.link.send(message.into(), headers)).await;
         self.inbound.exchanges.cancel(number);
@@ -226,6 +231,12 @@ impl Session {
     pub fn push(&self, message: Message) {
         // No request comes here, so nothing has to be answered.
         let _ = self.inbound.listen(message);
+    }
+
+    /// Whether the session has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
     }
 
     /// Ends the connection of the GET stream, when the process stops: its client is to come back later. `false`, and

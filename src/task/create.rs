@@ -116,7 +116,7 @@ impl Engine {
             engine: Arc::clone(self),
             session: in_use,
             id,
-            headers: unpinned(headers),
+            headers: Arc::new(unpinned(headers)),
             timeout: tool.timeout,
             input_timeout: tool.input_timeout,
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),

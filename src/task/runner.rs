@@ -36,7 +36,7 @@ pub(super) struct Run {
     pub engine: Arc<Engine>,
     pub session: Use,
     pub id: TaskId,
-    pub headers: HeaderMap,
+    pub headers: Arc<HeaderMap>,
     pub timeout: Duration,
     pub input_timeout: Duration,
     /// Bounds what is answered in the client's place.
@@ -76,7 +76,7 @@ impl Run {
         };
         let max_answer = self.max_result.saturating_add(ENVELOPE);
         let options = CallOptions { purpose: Purpose::Background, max_answer, relay: false };
-        let mut call = match self.session.get().call(&request, self.headers.clone(), options) {
+        let mut call = match self.session.get().call(&request, HeaderMap::clone(&self.headers), options) {
             Ok(call) => call,
             Err(error) => return self.finish(outcome::failed(error.message.clone()), Some(&error.message)).await,
         };
@@ -152,7 +152,9 @@ impl Run {
         if self.tell(excerpt(&text).into_owned()).await
             && let Some(theirs) = theirs.and_then(|bytes| Message::parse(bytes).ok())
         {
-            self.tied(&theirs, true);
+            if let Some(related) = self.tied(&theirs) {
+                self.engine.desk.progress(self.id, related);
+            }
         }
     }
 
@@ -171,18 +173,22 @@ impl Run {
             }
             return;
         }
-        if let Some(unheard) = self.tied(message, false) {
+        if message.method() == Method::Changed {
+            // It concerns the session, whatever it came with.
+            return session.push(message.clone());
+        }
+        if let Some(unheard) = self.tied(message).and_then(|message| self.engine.desk.tell(self.id, message)) {
             session.push(unheard);
         }
     }
 
-    /// Tells the client what belongs to the task. What cannot be tied to it is not told as if it belonged to none.
-    fn tied(&self, message: &Message, droppable: bool) -> Option<Message> {
-        let Some(related) = legacy::related(message, self.id) else {
+    /// Ties a message to the task. What cannot be tied to it is not told as if it belonged to none.
+    fn tied(&self, message: &Message) -> Option<Message> {
+        let related = legacy::related(message, self.id);
+        if related.is_none() {
             self.engine.observer.emit(events::MessageUnreadable);
-            return None;
-        };
-        self.engine.desk.tell(self.id, related, droppable)
+        }
+        related
     }
 
     /// Whether the task still runs.
@@ -205,7 +211,7 @@ impl Run {
         exchange.detach();
         // Two requests on two connections can overtake each other, and a server ignores what it does not know yet.
         tokio::time::sleep_until(since + HEAD_START).await;
-        self.session.get().cancel_call(exchange.number, why, self.headers.clone()).await;
+        self.session.get().cancel_call(exchange.number, why, HeaderMap::clone(&self.headers)).await;
         // The turn is given back behind this: the next call must not meet this one.
         let _ = tokio::time::timeout(GONE, exchange.gone()).await;
     }

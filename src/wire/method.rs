@@ -27,6 +27,8 @@ pub enum Method {
     LogMessage,
     /// `notifications/tasks/status`
     TaskStatus,
+    /// `notifications/tools/list_changed` and the like: what a server offers has changed, for the whole session
+    Changed,
     /// Any other `notifications/…`
     OtherNotification,
     /// `elicitation/create`, of a server
@@ -60,6 +62,10 @@ impl Method {
             "notifications/progress" => Self::Progress,
             "notifications/message" => Self::LogMessage,
             "notifications/tasks/status" => Self::TaskStatus,
+            "notifications/tools/list_changed"
+            | "notifications/prompts/list_changed"
+            | "notifications/resources/list_changed"
+            | "notifications/resources/updated" => Self::Changed,
             "elicitation/create" => Self::Elicit,
             "sampling/createMessage" => Self::CreateMessage,
             "roots/list" => Self::ListRoots,
@@ -79,7 +85,7 @@ impl Method {
     /// Whether this names a notification, which has no id.
     #[must_use]
     pub fn is_notification(self) -> bool {
-        use Method::{Cancelled, Initialized, LogMessage, OtherNotification, Progress, TaskStatus};
-        matches!(self, Initialized | Cancelled | Progress | LogMessage | TaskStatus | OtherNotification)
+        use Method::{Cancelled, Changed, Initialized, LogMessage, OtherNotification, Progress, TaskStatus};
+        matches!(self, Initialized | Cancelled | Progress | LogMessage | TaskStatus | Changed | OtherNotification)
     }
 }
