@@ -199,7 +199,7 @@ impl House {
         let server = config.server;
         let gate = Gate {
             scheme: server.scheme(),
-            hosts: Hosts::new(address, server.allowed_hosts, server.allowed_origins),
+            hosts: Hosts::new(address, server.tls.is_some(), server.allowed_hosts, server.allowed_origins),
             identity,
             sessions: Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer)),
             accounts: Accounts::new(config.rate),

@@ -84,7 +84,7 @@ pub(crate) struct Serve {
     #[arg(long = "allowed-host", env = "TASKGATE_ALLOWED_HOSTS", value_name = "HOST", value_delimiter = ',',
           value_parser = config::allowed_host)]
     allowed_hosts: Option<Vec<String>>,
-    /// Origin of browser pages to accept besides those of the same host; may be given more than once
+    /// Origin of browser pages to accept besides those of the same host and port; may be given more than once
     #[arg(long = "allowed-origin", env = "TASKGATE_ALLOWED_ORIGINS", value_name = "ORIGIN", value_delimiter = ',',
           value_parser = config::allowed_origin)]
     allowed_origins: Option<Vec<String>>,

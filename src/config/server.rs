@@ -24,7 +24,7 @@ pub struct Server {
     pub admin: Option<SocketAddr>,
     /// `Host` values accepted besides localhost names and the listen address: `host` or `host:port`, in lower case.
     pub allowed_hosts: Vec<String>,
-    /// `Origin` values accepted besides same-host ones, as browsers write them: lower case, without a default port.
+    /// `Origin` values accepted besides that of the host and port that are asked, as browsers write them: lower case, without a default port.
     pub allowed_origins: Vec<String>,
     /// TLS towards clients; without it they are served in plain text.
     pub tls: Option<Tls>,
