@@ -2,6 +2,7 @@
 
 mod cli;
 mod demo;
+mod environment;
 mod log;
 
 use std::{
@@ -36,6 +37,9 @@ fn main() -> ExitCode {
     if let Err(error) = log(&cli) {
         eprintln!("taskgate: --log {:?}: {error}", cli.log);
         return ExitCode::from(USAGE);
+    }
+    for warning in Cli::unknown_variables() {
+        tracing::warn!("{warning}");
     }
     match cli.command {
         Command::Serve(arguments) => in_runtime(serve(arguments)),

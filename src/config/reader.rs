@@ -1,9 +1,12 @@
 //! Walks the TOML tree by hand, so that every value is known with its place and every mistake is reported.
 
+use std::path::PathBuf;
+
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::mistakes::Report;
+use super::nearest::did_you_mean;
 
 /// A table whose keys are taken one by one. What nobody took is reported as unknown by [`Section::finish`].
 pub(super) struct Section<'t> {
@@ -100,7 +103,11 @@ impl<'t> Section<'t> {
             }
             let message = match elsewhere.iter().find(|(other, _)| *other == name) {
                 Some((_, message)) => (*message).to_owned(),
-                None => format!("unknown key; the keys here are {}", self.known.join(", ")),
+                None => {
+                    let (meant, known) = (did_you_mean(name, self.known.iter().copied()), self.known.join(", "));
+                    let the = if meant.is_empty() { "; the" } else { " The" };
+                    format!("unknown key{meant}{the} keys here are {known}")
+                }
             };
             self.report.add(at, &self.key(name), message);
         }
@@ -141,6 +148,11 @@ impl<'t> Entry<'t> {
         };
         let item = |(i, value)| Self::new(self.report, value, format!("{}[{i}]", self.key));
         Some(array.iter().enumerate().map(item).collect())
+    }
+
+    /// Returns a path in this value, which is relative to the folder of the file.
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        self.report.folder.join(path)
     }
 
     /// Reports a mistake in this value.
