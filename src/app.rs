@@ -344,5 +344,6 @@ fn upstream(
         }
         Target::Command { program, args } => Server::Stdio(stdio::Server::new(program, args, process, grace)),
     };
-    Ok(gate::Upstream { path, sse_path, server, forward_authorization, native, status_notifications, policy })
+    let hints = gate::Hints::new(&policy);
+    Ok(gate::Upstream { path, sse_path, server, forward_authorization, native, status_notifications, policy, hints })
 }
