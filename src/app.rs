@@ -199,7 +199,7 @@ impl House {
         let server = config.server;
         let gate = Gate {
             scheme: server.scheme(),
-            hosts: Hosts::new(address, server.allowed_hosts, server.allowed_origins),
+            hosts: Hosts::new(address, server.tls.is_some(), server.allowed_hosts, server.allowed_origins),
             identity,
             sessions: Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer)),
             accounts: Accounts::new(config.rate),
@@ -329,5 +329,6 @@ fn upstream(
             Server::Stdio(stdio::Server::new(path.clone(), program, args, process, grace))
         }
     };
-    Ok(gate::Upstream { path, sse_path, server, forward_authorization, native, status_notifications, policy })
+    let hints = gate::Hints::new(&policy);
+    Ok(gate::Upstream { path, sse_path, server, forward_authorization, native, status_notifications, policy, hints })
 }

@@ -2,15 +2,59 @@
 
 use std::{fmt, net::SocketAddr, path::PathBuf};
 
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, parser::ValueSource};
+use clap::{
+    ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, error::ErrorKind,
+    parser::ValueSource,
+};
 use taskgate::config::{self, Config, Mistakes, Overrides, Target};
+
+use crate::environment;
+
+const EXAMPLES: &str = "\
+Examples:
+  taskgate demo
+  taskgate serve --upstream http://127.0.0.1:3000/mcp
+  taskgate serve -- npx -y @modelcontextprotocol/server-filesystem .
+  taskgate stdio -- npx -y @modelcontextprotocol/server-filesystem .
+  taskgate check --config config.toml
+
+Every key of the configuration file: docs/configuration.md";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  In front of an HTTP server; clients connect to http://127.0.0.1:8808/mcp
+    taskgate serve --upstream http://127.0.0.1:3000/mcp
+
+  In front of a stdio server, with a process for each session
+    taskgate serve -- npx -y @modelcontextprotocol/server-filesystem .
+
+  On every interface, under a name, with health checks and metrics
+    taskgate serve --upstream http://127.0.0.1:3000/mcp --listen 0.0.0.0:8808 --allowed-host mcp.example.com \\
+      --admin 127.0.0.1:9808
+
+  With a file, or with its text in the environment
+    taskgate serve --config config.toml
+    TASKGATE_CONFIG_TOML='[[upstream]]
+    url = \"http://127.0.0.1:3000/mcp\"' taskgate serve";
+
+const STDIO_EXAMPLES: &str = "\
+Examples:
+  The command of a server in a desktop client's configuration
+    taskgate stdio -- npx -y @modelcontextprotocol/server-filesystem /srv/documents
+
+  An HTTP server for a client that only knows stdio
+    taskgate stdio --upstream http://127.0.0.1:3000/mcp
+
+  With a file that has one [[upstream]] block
+    taskgate stdio --config desktop.toml";
+
+const CHECK_EXAMPLES: &str = "\
+Example:
+  taskgate check --config config.toml";
 
 /// A reverse proxy that gives tasks to MCP servers that have none.
 #[derive(Debug, Parser)]
-#[command(
-    version,
-    after_help = "Try `taskgate demo` first. Every key of the configuration file: docs/configuration.md"
-)]
+#[command(version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -36,10 +80,13 @@ pub(crate) enum LogFormat {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Stand in front of MCP servers and give them tasks
+    #[command(after_help = SERVE_EXAMPLES)]
     Serve(Serve),
     /// Wrap one MCP server for one client on stdin and stdout, as in a desktop client's configuration
+    #[command(after_help = STDIO_EXAMPLES)]
     Stdio(Stdio),
     /// Say everything that is wrong with a configuration file, with line and column
+    #[command(after_help = CHECK_EXAMPLES)]
     Check(Check),
     /// Show one task from call to result, with a built-in slow server behind taskgate
     Demo,
@@ -54,12 +101,24 @@ struct Behind {
     /// URL of the MCP server to stand in front of (Streamable HTTP or HTTP+SSE)
     #[arg(long, env = "TASKGATE_UPSTREAM", value_name = "URL", value_parser = config::target_from_url)]
     upstream: Option<Target>,
-    /// Configuration file
-    #[arg(long, env = "TASKGATE_CONFIG", value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    file: File,
     /// Command of a stdio MCP server to stand in front of
     #[arg(last = true, value_name = "COMMAND")]
     child: Vec<String>,
+}
+
+const CONFIG_HELP: &str = "Configuration file; TASKGATE_CONFIG_TOML may have its text instead";
+
+/// Where the configuration stands.
+#[derive(Debug, Args)]
+struct File {
+    /// The name of a configuration file.
+    #[arg(long, env = "TASKGATE_CONFIG", value_name = "FILE", help = CONFIG_HELP)]
+    config: Option<PathBuf>,
+    /// Whether the file is named by the environment.
+    #[arg(skip)]
+    by_environment: bool,
 }
 
 /// The arguments of `stdio`.
@@ -74,17 +133,17 @@ pub(crate) struct Stdio {
 pub(crate) struct Serve {
     #[command(flatten)]
     behind: Behind,
-    /// Address to listen on; port 0 picks a free one [default: 127.0.0.1:8808]
-    #[arg(long, env = "TASKGATE_LISTEN", value_name = "ADDRESS")]
+    /// Address to listen on, such as 127.0.0.1:8808, or a port of 127.0.0.1; port 0 picks a free one [default: 8808]
+    #[arg(long, env = "TASKGATE_LISTEN", value_name = "ADDRESS", value_parser = config::listen_address)]
     listen: Option<SocketAddr>,
     /// Address for /livez, /readyz and /metrics; without it there is no such port
-    #[arg(long, env = "TASKGATE_ADMIN", value_name = "ADDRESS")]
+    #[arg(long, env = "TASKGATE_ADMIN", value_name = "ADDRESS", value_parser = config::listen_address)]
     admin: Option<SocketAddr>,
     /// Host header to accept besides local names and the listen address; may be given more than once
     #[arg(long = "allowed-host", env = "TASKGATE_ALLOWED_HOSTS", value_name = "HOST", value_delimiter = ',',
           value_parser = config::allowed_host)]
     allowed_hosts: Option<Vec<String>>,
-    /// Origin of browser pages to accept besides those of the same host; may be given more than once
+    /// Origin of browser pages to accept besides those of the same host and port; may be given more than once
     #[arg(long = "allowed-origin", env = "TASKGATE_ALLOWED_ORIGINS", value_name = "ORIGIN", value_delimiter = ',',
           value_parser = config::allowed_origin)]
     allowed_origins: Option<Vec<String>>,
@@ -93,9 +152,8 @@ pub(crate) struct Serve {
 /// The arguments of `check`.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// Configuration file
-    #[arg(long, env = "TASKGATE_CONFIG", value_name = "FILE")]
-    config: PathBuf,
+    #[command(flatten)]
+    file: File,
 }
 
 /// Why there is no configuration.
@@ -103,8 +161,8 @@ pub(crate) struct Check {
 pub(crate) enum Wrong {
     /// The file has mistakes.
     File(Mistakes),
-    /// The arguments do not fit together.
-    Arguments(&'static str),
+    /// The arguments and the environment do not fit together.
+    Arguments(String),
 }
 
 impl fmt::Display for Wrong {
@@ -119,17 +177,32 @@ impl fmt::Display for Wrong {
 impl Cli {
     /// Reads the arguments; prints help or a usage error and ends the process where that is all there is to do.
     pub(crate) fn read() -> Self {
-        let matches = Self::command().try_get_matches().unwrap_or_else(|error| end(&error));
+        let mut command = Self::command();
+        let matches = command.try_get_matches_from_mut(std::env::args_os()).unwrap_or_else(|error| {
+            match environment::empty_in_error(&command, &error) {
+                Some(empty) => end(&command.error(ErrorKind::InvalidValue, empty)),
+                None => end(&error),
+            }
+        });
+        if let Some(empty) = environment::empty_in_matches(&command, &matches) {
+            end(&command.error(ErrorKind::InvalidValue, empty));
+        }
         let mut cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| end(&error));
-        let behind = match &mut cli.command {
-            Command::Serve(serve) => Some(&mut serve.behind),
-            Command::Stdio(stdio) => Some(&mut stdio.behind),
-            Command::Check(_) | Command::Demo | Command::DemoServer => None,
-        };
-        if let (Some(behind), Some((_, matches))) = (behind, matches.subcommand()) {
-            behind.prefer_the_command_line(matches);
+        let Some((_, matches)) = matches.subcommand() else { return cli };
+        match &mut cli.command {
+            Command::Serve(Serve { behind, .. }) | Command::Stdio(Stdio { behind }) => {
+                behind.prefer_the_command_line(matches);
+                behind.file.look_where_it_is_named(matches);
+            }
+            Command::Check(check) => check.file.look_where_it_is_named(matches),
+            Command::Demo | Command::DemoServer => {}
         }
         cli
+    }
+
+    /// Returns a warning for every variable of the environment that means nothing.
+    pub(crate) fn unknown_variables() -> Vec<String> {
+        environment::unknown(&Self::command())
     }
 }
 
@@ -139,6 +212,32 @@ fn end(error: &clap::Error) -> ! {
     // Nobody to tell is no reason to end otherwise.
     let _ = error.print();
     std::process::exit(if error.use_stderr() { i32::from(crate::USAGE) } else { 0 })
+}
+
+impl File {
+    fn look_where_it_is_named(&mut self, matches: &ArgMatches) {
+        self.by_environment = matches.value_source("config") == Some(ValueSource::EnvVariable);
+    }
+
+    /// Reads the configuration, with what wins over it; `nothing` says what to give besides a file where there is nothing.
+    fn load(&self, overrides: Overrides, nothing: &str) -> Result<(String, Config), Wrong> {
+        let text = match &self.config {
+            // The command line wins over the environment.
+            Some(_) if !self.by_environment => None,
+            _ => environment::config_toml().map_err(Wrong::Arguments)?,
+        };
+        let name = environment::CONFIG_TOML;
+        match (&self.config, text) {
+            (Some(_), Some(_)) => Err(Wrong::Arguments(format!("TASKGATE_CONFIG and {name} are both set; unset one"))),
+            (Some(path), None) => Ok((path.display().to_string(), config::load(path, overrides).map_err(Wrong::File)?)),
+            (None, Some(text)) => Ok((name.to_owned(), config::parse(name, &text, overrides).map_err(Wrong::File)?)),
+            (None, None) if overrides.target.is_some() => {
+                let name = "command line";
+                Ok((name.to_owned(), config::parse(name, "", overrides).map_err(Wrong::File)?))
+            }
+            (None, None) => Err(Wrong::Arguments(format!("{nothing}--config FILE, or its text in {name}"))),
+        }
+    }
 }
 
 impl Behind {
@@ -153,22 +252,15 @@ impl Behind {
     fn config(self, overrides: Overrides) -> Result<Config, Wrong> {
         let mut child = self.child.into_iter();
         let target = match (self.upstream, child.next()) {
-            (Some(_), Some(_)) => return Err(Wrong::Arguments("give either --upstream URL or -- COMMAND, not both")),
+            (Some(_), Some(_)) => {
+                return Err(Wrong::Arguments("give either --upstream URL or -- COMMAND, not both".to_owned()));
+            }
             (Some(url), None) => Some(url),
             (None, Some(program)) => Some(Target::Command { program, args: child.collect() }),
             (None, None) => None,
         };
-        if target.is_none() && self.config.is_none() {
-            return Err(Wrong::Arguments(
-                "nothing to stand in front of: give --upstream URL, -- COMMAND ARGS…, or --config FILE",
-            ));
-        }
-        let overrides = Overrides { target, ..overrides };
-        match self.config {
-            Some(path) => config::load(&path, overrides),
-            None => config::parse("command line", "", overrides),
-        }
-        .map_err(Wrong::File)
+        let nothing = "nothing to stand in front of: give --upstream URL, -- COMMAND ARGS…, ";
+        self.file.load(Overrides { target, ..overrides }, nothing).map(|(_, config)| config)
     }
 }
 
@@ -180,7 +272,7 @@ impl Serve {
             admin: self.admin,
             allowed_hosts: self.allowed_hosts,
             allowed_origins: self.allowed_origins,
-            target: None,
+            ..Overrides::default()
         })
     }
 }
@@ -188,14 +280,14 @@ impl Serve {
 impl Stdio {
     /// The configuration that the arguments, the environment and the file make together.
     pub(crate) fn config(self) -> Result<Config, Wrong> {
-        self.behind.config(Overrides::default())
+        self.behind.config(Overrides { stdio: true, ..Overrides::default() })
     }
 }
 
 impl Check {
     /// Checks the file, and says what it configures.
-    pub(crate) fn run(&self) -> Result<String, Mistakes> {
-        let config = config::load(&self.config, Overrides::default())?;
+    pub(crate) fn run(&self) -> Result<String, Wrong> {
+        let (name, config) = self.file.load(Overrides::default(), "nothing to check: give ")?;
         let endpoints = config.upstreams.iter().map(|upstream| {
             let target = match &upstream.target {
                 Target::Url(uri) => uri.to_string(),
@@ -203,6 +295,6 @@ impl Check {
             };
             format!("  {}://{}{} -> {target}\n", config.server.scheme(), config.server.listen, upstream.path)
         });
-        Ok(format!("{}: no mistakes\n{}", self.config.display(), endpoints.collect::<String>().trim_end()))
+        Ok(format!("{name}: no mistakes\n{}", endpoints.collect::<String>().trim_end()))
     }
 }

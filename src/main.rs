@@ -2,6 +2,7 @@
 
 mod cli;
 mod demo;
+mod environment;
 mod log;
 
 use std::{
@@ -52,6 +53,9 @@ fn act(cli: Cli, log: &Log) -> ExitCode {
     if let Err(error) = log.listen(directives, cli.log_format) {
         log.say(&format!("taskgate: --log {directives:?}: {error}"));
         return ExitCode::from(USAGE);
+    }
+    for warning in Cli::unknown_variables() {
+        tracing::warn!("{warning}");
     }
     match cli.command {
         Command::Serve(arguments) => in_runtime(log, serve(log, arguments)),

@@ -7,6 +7,8 @@
 mod auth;
 #[path = "config/overrides.rs"]
 mod overrides;
+#[path = "config/paths.rs"]
+mod paths;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -83,7 +85,7 @@ fn every_valid_file_and_every_example_loads() {
 
 #[test]
 fn every_toml_block_in_the_documentation_is_valid() {
-    for page in ["README.md", "docs/configuration.md"] {
+    for page in ["README.md", "docs/configuration.md", "docs/clients.md", "docs/servers.md"] {
         let text = fs::read_to_string(root().join(page)).unwrap();
         let blocks: Vec<_> = text.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
         assert!(!blocks.is_empty(), "{page} has no toml blocks");
@@ -257,7 +259,7 @@ fn every_key_takes_effect() {
         max_result_bytes_per_owner: 11 << 10,
     };
     assert_eq!(tasks, expected);
-    assert_eq!((audit.to, audit.owner), (AuditTo::File("audit.jsonl".into()), AuditOwner::Principal));
+    assert_eq!((audit.to, audit.owner), (AuditTo::File(path.with_file_name("audit.jsonl")), AuditOwner::Principal));
     assert_eq!(rates(rate), [(1, 1), (20, 60), (1_000_000, 3600)]);
     let [http, stdio] = &upstreams[..] else { panic!("{upstreams:?}") };
     assert_eq!((&*http.path, http.sse_path.as_deref(), http.native), ("/", Some("/sse"), Native::Keep));

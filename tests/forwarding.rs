@@ -87,7 +87,7 @@ async fn a_token_that_is_not_for_the_server_is_on_no_request() {
 #[test]
 fn a_token_that_taskgate_checks_is_not_for_the_server_unless_the_operator_says_so() {
     let jwt = "mode = \"jwt\"\nissuer = \"https://a.example\"\naudience = [\"b\"]\njwks = \"https://a.example/keys\"";
-    let introspect = "mode = \"introspect\"\nissuer = \"https://a.example\"\nclient_id = \"c\"\n\
+    let introspect = "mode = \"introspect\"\nissuer = \"https://a.example\"\nclient_id = \"c\"\naudience = \"any\"\n\
                       introspection_endpoint = \"https://a.example/i\"\nclient_secret = { env = \"CARGO_PKG_NAME\" }";
     for (auth, by_default) in [("", true), ("mode = \"bearer\"", true), (jwt, false), (introspect, false)] {
         for (key, forwarded) in [("", by_default), ("forward_authorization = true", true)] {

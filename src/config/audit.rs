@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::reader::Section;
-use super::values::{one_of, text_as};
+use super::values::{one_of, text};
 
 /// The `[audit]` section: which lines are written about who does what.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,7 +57,9 @@ pub(super) fn read(mut section: Section<'_>) -> Audit {
     let file_entry = section.entry("file");
     let owner = section.get("owner", one_of(&OWNERS)).unwrap_or(default.owner);
     let to = match (place, file_entry) {
-        (Some(Place::File), Some(entry)) => entry.convert(text_as(path)).map(AuditTo::File),
+        (Some(Place::File), Some(entry)) => {
+            entry.convert(|value| Ok(entry.path(&not_empty(text(value)?)?))).map(AuditTo::File)
+        }
         (Some(Place::File), None) => {
             section.missing("file", "missing; to = \"file\" needs a path such as \"/var/log/taskgate/audit.jsonl\"");
             None
@@ -73,6 +75,6 @@ pub(super) fn read(mut section: Section<'_>) -> Audit {
     Audit { to: to.unwrap_or(default.to), owner }
 }
 
-fn path(text: &str) -> Result<PathBuf, String> {
-    if text.is_empty() { Err("expected a path, found \"\"".to_owned()) } else { Ok(text.into()) }
+fn not_empty(path: String) -> Result<String, String> {
+    if path.is_empty() { Err("expected a path, found \"\"".to_owned()) } else { Ok(path) }
 }

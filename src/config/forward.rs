@@ -96,7 +96,7 @@ fn values(entry: Entry<'_>) -> Vec<(HeaderName, Secret)> {
             entry.fail("there twice; the case of a header's name means nothing");
         }
         let value = entry.convert(|value| {
-            let secret = literal_or_found(value)?;
+            let secret = literal_or_found(&entry, value)?;
             match header_value(&secret) {
                 Some(_) => Ok(secret),
                 None => Err("its value has characters that a header cannot have".to_owned()),

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::str::Utf8Error;
 
 /// Everything that is wrong with a file, in the order of the text. Never empty.
@@ -74,14 +75,16 @@ impl Mistakes {
 pub(super) struct Report<'t> {
     file: &'t str,
     text: &'t str,
+    /// What relative paths in the text are relative to.
+    pub(super) folder: &'t Path,
     /// Lines that are not TOML. What was recovered from them is a guess, and not worth a second complaint.
     broken_lines: Vec<usize>,
     found: RefCell<Vec<Mistake>>,
 }
 
 impl<'t> Report<'t> {
-    pub(super) fn new(file: &'t str, text: &'t str, syntax: &[toml::de::Error]) -> Self {
-        let report = Self { file, text, broken_lines: Vec::new(), found: RefCell::default() };
+    pub(super) fn new(file: &'t str, text: &'t str, folder: &'t Path, syntax: &[toml::de::Error]) -> Self {
+        let report = Self { file, text, folder, broken_lines: Vec::new(), found: RefCell::default() };
         for error in syntax {
             let at = error.span().map_or(text.len(), |span| span.start);
             report.add(at, "", format!("not valid TOML: {}", error.message()));

@@ -8,6 +8,7 @@ mod audit;
 mod auth;
 mod forward;
 mod mistakes;
+mod nearest;
 mod policy;
 mod process;
 mod rate;
@@ -26,6 +27,7 @@ pub use audit::{Audit, AuditOwner, AuditTo};
 pub use auth::{Auth, Introspect, Jwt, KeySource, Protected, TokenRules};
 pub use forward::{Forward, OWN_HEADERS, header_value};
 pub use mistakes::{Mistake, Mistakes};
+pub use nearest::nearest;
 pub use policy::Policy;
 pub use process::Process;
 pub use rate::{Rate, Rates};
@@ -34,6 +36,7 @@ pub use server::{Server, allowed_host, allowed_origin};
 pub use tasks::{Native, Support, Tasks, Tool};
 pub use tls::Tls;
 pub use upstream::{SSE_MESSAGES, Target, Transport, Upstream, target_from_url};
+pub use values::listen_address;
 
 use mistakes::Report;
 use reader::Section;
@@ -69,6 +72,8 @@ pub struct Overrides {
     pub allowed_origins: Option<Vec<String>>,
     /// Replaces the target of the only upstream, or is the target where the file has no upstream.
     pub target: Option<Target>,
+    /// The one client is on stdin and stdout. No address is listened on, so that any URL may be behind.
+    pub stdio: bool,
 }
 
 impl Config {
@@ -87,7 +92,7 @@ impl Config {
     }
 }
 
-/// Reads and checks the file at `path`.
+/// Reads and checks the file at `path`. Relative paths in it are relative to the folder that it is in.
 ///
 /// # Errors
 /// Every mistake in it, or the one reason why it cannot be read.
@@ -95,35 +100,35 @@ pub fn load(path: &Path, overrides: Overrides) -> Result<Config, Mistakes> {
     let name = path.display().to_string();
     match std::fs::read(path) {
         Ok(bytes) => match std::str::from_utf8(&bytes) {
-            Ok(text) => parse(&name, text, overrides),
+            Ok(text) => parse_in(path.parent().unwrap_or(Path::new("")), &name, text, overrides),
             Err(error) => Err(Mistakes::not_utf8(&name, &bytes, error)),
         },
         Err(error) => Err(Mistakes::unreadable(&name, &error)),
     }
 }
 
-/// Checks the text of a configuration file; `file_name` is only for messages.
+/// Checks the text of a configuration file; `file_name` is only for messages. Relative paths in it are relative to the
+/// working directory.
 ///
 /// # Errors
 /// Every mistake in it, in the order of the text.
 pub fn parse(file_name: &str, text: &str, overrides: Overrides) -> Result<Config, Mistakes> {
+    parse_in(Path::new(""), file_name, text, overrides)
+}
+
+fn parse_in(folder: &Path, file_name: &str, text: &str, mut overrides: Overrides) -> Result<Config, Mistakes> {
     let (tree, syntax) = DeTable::parse_recoverable(text);
-    let report = Report::new(file_name, text, &syntax);
+    let report = Report::new(file_name, text, folder, &syntax);
     let mut root = Section::root(&report, tree.get_ref());
-    let (server, certificates) = server::read(root.table("server"));
+    let target = overrides.target.take();
+    let listens = !overrides.stdio;
+    let (server, certificates) = server::read(root.table("server"), overrides);
     let auth = auth::read(root.table("auth"), certificates);
     let audit = audit::read(root.table("audit"));
     let rate = rate::read(root.table("rate"));
     let tasks = tasks::read(root.table("tasks"));
-    let upstreams = upstream::read(&mut root, &tasks, &auth, overrides.target);
+    let upstreams = upstream::read(&mut root, &tasks, &auth, Some(&server).filter(|_| listens), target);
     root.finish();
     report.into_result()?;
-    let server = Server {
-        listen: overrides.listen.unwrap_or(server.listen),
-        admin: overrides.admin.or(server.admin),
-        allowed_hosts: overrides.allowed_hosts.unwrap_or(server.allowed_hosts),
-        allowed_origins: overrides.allowed_origins.unwrap_or(server.allowed_origins),
-        ..server
-    };
     Ok(Config { server, auth, audit, rate, tasks: tasks.limits, upstreams })
 }

@@ -34,6 +34,17 @@ impl Policy {
         found.map_or(&self.default, |(_, tool)| tool)
     }
 
+    /// Returns the patterns as they are written.
+    pub fn patterns(&self) -> impl Iterator<Item = &str> {
+        self.patterns.iter().map(|(_, tool)| &*tool.key)
+    }
+
+    /// Returns the patterns that match the tool `name`, whether another one wins or not.
+    pub fn matching(&self, name: &str) -> impl Iterator<Item = &str> {
+        let matching = move |(pattern, tool): &&(Pattern, Tool)| *tool.key == *name || pattern.matches(name);
+        self.patterns.iter().filter(matching).map(|(_, tool)| &*tool.key)
+    }
+
     /// Every pattern with its settings, in the order in which they are tried; the last one is `*`
     /// with the settings of `[tasks]`.
     pub fn tools(&self) -> impl Iterator<Item = (&str, &Tool)> {

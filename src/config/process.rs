@@ -1,11 +1,11 @@
 //! The keys of `[[upstream]]` that say how the processes of a stdio server are started.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use toml::de::DeValue;
 
 use super::reader::{Entry, Section};
-use super::values::{count, flag, text, text_as};
+use super::values::{count, flag, text};
 
 /// How the processes of a stdio server are started.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +39,7 @@ pub(super) fn read(section: &mut Section<'_>, http: bool) -> Process {
     }
     Process {
         env: env.map(variables).unwrap_or_default(),
-        cwd: cwd.and_then(|entry| entry.convert(text_as(folder))),
+        cwd: cwd.and_then(|entry| entry.convert(|value| folder(&entry.path(&text(value)?)))),
         shared: shared.and_then(|entry| entry.convert(flag)).unwrap_or(default.shared),
         max_children: max_children.and_then(|entry| entry.convert(count(1))).unwrap_or(default.max_children),
     }
@@ -61,11 +61,11 @@ fn value(value: &DeValue<'_>) -> Result<String, String> {
     if text.contains('\0') { Err("expected text without NUL".to_owned()) } else { Ok(text) }
 }
 
-fn folder(name: &str) -> Result<PathBuf, String> {
-    let problem = match std::fs::metadata(name) {
-        Ok(found) if found.is_dir() => return Ok(name.into()),
+fn folder(path: &Path) -> Result<PathBuf, String> {
+    let problem = match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => return Ok(path.to_owned()),
         Ok(_) => "is no directory".to_owned(),
         Err(error) => format!("cannot be used: {error}"),
     };
-    Err(format!("expected an existing directory, but {name:?} {problem}"))
+    Err(format!("expected an existing directory, but \"{}\" {problem}", path.display()))
 }

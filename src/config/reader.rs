@@ -1,9 +1,12 @@
 //! Walks the TOML tree by hand, so that every value is known with its place and every mistake is reported.
 
+use std::path::PathBuf;
+
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::mistakes::Report;
+use super::nearest::did_you_mean;
 
 /// A table whose keys are taken one by one. What nobody took is reported as unknown by [`Section::finish`].
 pub(super) struct Section<'t> {
@@ -100,10 +103,17 @@ impl<'t> Section<'t> {
             }
             let message = match elsewhere.iter().find(|(other, _)| *other == name) {
                 Some((_, message)) => (*message).to_owned(),
-                None => format!("unknown key; the keys here are {}", self.known.join(", ")),
+                None => self.unknown(name),
             };
             self.report.add(at, &self.key(name), message);
         }
+    }
+
+    /// Returns what is said about an unknown key.
+    fn unknown(&self, name: &str) -> String {
+        let (meant, known) = (did_you_mean(name, self.known.iter().copied()), self.known.join(", "));
+        let the = if meant.is_empty() { "; the" } else { " The" };
+        format!("unknown key{meant}{the} keys here are {known}")
     }
 
     /// The dotted name of a key in this table, quoted where TOML wants quotes.
@@ -141,6 +151,11 @@ impl<'t> Entry<'t> {
         };
         let item = |(i, value)| Self::new(self.report, value, format!("{}[{i}]", self.key));
         Some(array.iter().enumerate().map(item).collect())
+    }
+
+    /// Returns a path in this value, which is relative to the folder of the file.
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        self.report.folder.join(path)
     }
 
     /// Reports a mistake in this value.

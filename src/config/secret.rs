@@ -7,6 +7,8 @@ use std::{
 
 use toml::de::DeValue;
 
+use super::reader::Entry;
+
 /// Far beyond any password or token, so that a wrong file is not read for long.
 const LONGEST_FILE: u64 = 64 << 10;
 
@@ -47,27 +49,27 @@ impl fmt::Debug for Secret {
 }
 
 /// A string, or where one is found: `{ env = "NAME" }` or `{ file = "path" }`.
-pub(super) fn literal_or_found(value: &DeValue<'_>) -> Result<Secret, String> {
+pub(super) fn literal_or_found(entry: &Entry<'_>, value: &DeValue<'_>) -> Result<Secret, String> {
     let literal = value.as_str().map(|text| Ok(Secret { value: text.to_owned(), file: None }));
     let expected = || Err("expected a string, { env = \"NAME\" } or { file = \"path\" }".to_owned());
-    literal.or_else(|| at_its_place(value)).unwrap_or_else(expected)
+    literal.or_else(|| at_its_place(entry, value)).unwrap_or_else(expected)
 }
 
 /// Where a secret is found; a string is a mistake, because configuration files are shown around.
-pub(super) fn found(value: &DeValue<'_>) -> Result<Secret, String> {
+pub(super) fn found(entry: &Entry<'_>, value: &DeValue<'_>) -> Result<Secret, String> {
     let expected =
         || Err("expected { env = \"NAME\" } or { file = \"path\" }, so that it is not in this file".to_owned());
-    at_its_place(value).unwrap_or_else(expected)
+    at_its_place(entry, value).unwrap_or_else(expected)
 }
 
 /// The secret that a table names; `None` for anything that is no such table.
-fn at_its_place(value: &DeValue<'_>) -> Option<Result<Secret, String>> {
+fn at_its_place(entry: &Entry<'_>, value: &DeValue<'_>) -> Option<Result<Secret, String>> {
     let table = value.as_table().filter(|table| table.len() == 1)?;
     let (key, place) = table.iter().next()?;
     let place = place.get_ref().as_str()?;
     match &**key.get_ref() {
         "env" => Some(in_variable(place)),
-        "file" => Some(in_file(Path::new(place))),
+        "file" => Some(in_file(&entry.path(place))),
         _ => None,
     }
 }
@@ -108,14 +110,18 @@ mod tests {
 
     use toml::de::DeTable;
 
+    use super::super::{mistakes::Report, reader::Section};
     use super::*;
 
     fn read(toml: &str) -> Result<String, String> {
         let (table, errors) = DeTable::parse_recoverable(toml);
         assert!(errors.is_empty(), "{toml}");
+        let report = Report::new("file", toml, Path::new(""), &[]);
+        let entry = Section::root(&report, table.get_ref()).entry("secret").expect("a key");
         let value = table.get_ref().get("secret").expect("a key").get_ref();
-        assert_eq!(found(value).ok(), literal_or_found(value).ok().filter(|_| value.as_str().is_none()));
-        literal_or_found(value).map(|secret| secret.expose().to_owned())
+        let secret = literal_or_found(&entry, value);
+        assert_eq!(found(&entry, value).ok(), secret.clone().ok().filter(|_| value.as_str().is_none()));
+        secret.map(|secret| secret.expose().to_owned())
     }
 
     #[test]

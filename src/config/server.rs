@@ -8,7 +8,7 @@ use toml::de::DeValue;
 
 use super::reader::{Entry, Section};
 use super::values::{address, count, duration, size, text_as};
-use super::{Tls, tls};
+use super::{Overrides, Tls, tls};
 
 /// Any request with a session and a token takes a good part of this.
 const LEAST_HEAD: usize = 1 << 10;
@@ -24,7 +24,7 @@ pub struct Server {
     pub admin: Option<SocketAddr>,
     /// `Host` values accepted besides localhost names and the listen address: `host` or `host:port`, in lower case.
     pub allowed_hosts: Vec<String>,
-    /// `Origin` values accepted besides same-host ones, as browsers write them: lower case, without a default port.
+    /// `Origin` values accepted besides that of the host and port that are asked, as browsers write them: lower case, without a default port.
     pub allowed_origins: Vec<String>,
     /// TLS towards clients; without it they are served in plain text.
     pub tls: Option<Tls>,
@@ -89,15 +89,20 @@ impl Default for Server {
     }
 }
 
-/// Reads it, and whether every client needs a certificate.
-pub(super) fn read(mut section: Section<'_>) -> (Server, bool) {
+/// Reads it, with what wins over it, and whether every client needs a certificate.
+pub(super) fn read(mut section: Section<'_>, overrides: Overrides) -> (Server, bool) {
     let default = Server::default();
     let mut certificates = false;
+    let listen = section.get("listen", address);
+    let admin_entry = section.entry("admin");
+    let admin = admin_entry.as_ref().and_then(|entry| entry.convert(address));
+    let allowed_hosts = section.list("allowed_hosts", text_as(allowed_host));
+    let allowed_origins = section.list("allowed_origins", text_as(allowed_origin));
     let server = Server {
-        listen: section.get("listen", address).unwrap_or(default.listen),
-        admin: section.get("admin", address),
-        allowed_hosts: section.list("allowed_hosts", text_as(allowed_host)).unwrap_or_default(),
-        allowed_origins: section.list("allowed_origins", text_as(allowed_origin)).unwrap_or_default(),
+        listen: overrides.listen.or(listen).unwrap_or(default.listen),
+        admin: overrides.admin.or(admin),
+        allowed_hosts: overrides.allowed_hosts.or(allowed_hosts).unwrap_or_default(),
+        allowed_origins: overrides.allowed_origins.or(allowed_origins).unwrap_or_default(),
         tls: section.entry("tls").and_then(Entry::section).and_then(|section| {
             let (tls, needed) = tls::read(section);
             certificates = needed;
@@ -119,8 +124,21 @@ pub(super) fn read(mut section: Section<'_>) -> (Server, bool) {
         session_idle: section.get("session_idle", duration).unwrap_or(default.session_idle),
         drain_timeout: section.get("drain_timeout", duration).unwrap_or(default.drain_timeout),
     };
+    if let Some(admin) = server.admin.filter(|admin| !overrides.stdio && is_taken(*admin, server.listen)) {
+        let message = format!("{admin} is the address for MCP clients too ({}); set another port", server.listen);
+        match admin_entry {
+            Some(entry) if overrides.admin.is_none() => entry.fail(message),
+            _ => section.fail(format!("the admin address {message}")),
+        }
+    }
     section.finish();
     (server, certificates)
+}
+
+/// Returns whether an address cannot be listened on beside another one.
+fn is_taken(address: SocketAddr, other: SocketAddr) -> bool {
+    let same_ip = address.ip() == other.ip() || address.ip().is_unspecified() || other.ip().is_unspecified();
+    address.port() == other.port() && address.port() != 0 && same_ip
 }
 
 /// A size that the heads of usual clients fit into, and that HTTP/2 can tell them.

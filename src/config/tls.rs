@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
-use super::reader::Section;
+use super::reader::{Entry, Section};
 use super::values::text;
 
 /// The `[server.tls]` section: the files that TLS towards clients is made of, in PEM.
@@ -63,9 +63,9 @@ pub(super) fn read(mut section: Section<'_>) -> (Option<Tls>, bool) {
             section.missing(name, format!("missing; TLS needs the {name} as a file in PEM"));
         }
     }
-    let client_ca = section.entry("client_ca").map(|entry| entry.convert(|value| usable(text(value)?, authorities)));
-    let cert = cert.and_then(|entry| entry.convert(|value| usable(text(value)?, chain)));
-    let key_file = key_entry.as_ref().and_then(|entry| entry.convert(|value| usable(text(value)?, key)));
+    let client_ca = section.entry("client_ca").map(|entry| usable(&entry, authorities));
+    let cert = cert.and_then(|entry| usable(&entry, chain));
+    let key_file = key_entry.as_ref().and_then(|entry| usable(entry, key));
     section.finish();
     let certificates = client_ca.is_some();
     let client_ca = client_ca.map_or(Some(None), |path| path.map(Some));
@@ -77,13 +77,15 @@ pub(super) fn read(mut section: Section<'_>) -> (Option<Tls>, bool) {
     (Some(tls), certificates)
 }
 
-/// The path of a file that `read` can make something of.
-fn usable<T>(path: String, read: impl FnOnce(&Path) -> Result<T, String>) -> Result<PathBuf, String> {
-    let path = PathBuf::from(path);
-    match read(&path) {
-        Ok(_) => Ok(path),
-        Err(why) => Err(format!("the file \"{}\" cannot be used: {why}", path.display())),
-    }
+/// Returns the path of a file that `read` can make something of.
+fn usable<T>(entry: &Entry<'_>, read: impl FnOnce(&Path) -> Result<T, String>) -> Option<PathBuf> {
+    entry.convert(|value| {
+        let path = entry.path(&text(value)?);
+        match read(&path) {
+            Ok(_) => Ok(path),
+            Err(why) => Err(format!("the file \"{}\" cannot be used: {why}", path.display())),
+        }
+    })
 }
 
 fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {

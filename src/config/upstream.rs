@@ -1,6 +1,7 @@
 //! The `[[upstream]]` blocks.
 
 use std::collections::{HashMap, hash_map};
+use std::net::IpAddr;
 
 use http::Uri;
 use http::uri::PathAndQuery;
@@ -8,7 +9,7 @@ use http::uri::PathAndQuery;
 use super::reader::{Entry, Section};
 use super::tasks::{self, Defaults};
 use super::values::{flag, one_of, text, text_as};
-use super::{Auth, Forward, Native, Policy, Process, forward, process};
+use super::{Auth, Forward, Native, Policy, Process, Server, forward, process};
 
 const DEFAULT_PATH: &str = "/mcp";
 const TRANSPORTS: [(&str, Transport); 3] =
@@ -73,13 +74,20 @@ impl Upstream {
     }
 }
 
-/// Reads every block. `target` comes from the command line and is meant for the only one.
+/// Reads every block. `target` comes from the command line and is meant for the only one; `here` is where taskgate listens,
+/// if it does.
 pub(super) fn read(
     root: &mut Section<'_>,
     defaults: &Defaults,
     auth: &Auth,
+    here: Option<&Server>,
     mut target: Option<Target>,
 ) -> Vec<Upstream> {
+    if let (Some(Target::Url(url)), Some(here)) = (&target, here)
+        && let Err(why) = not_own(url, here)
+    {
+        root.fail(why);
+    }
     let mut blocks = Vec::new();
     if let Some(entry) = root.entry("upstream") {
         match entry.items("blocks headed [[upstream]]") {
@@ -101,14 +109,14 @@ pub(super) fn read(
     let mut paths = HashMap::new();
     for (i, block) in blocks.into_iter().enumerate() {
         let Some(section) = block.section() else { continue };
-        upstreams.extend(read_block(section, (defaults, auth), target.take(), &mut paths, i));
+        upstreams.extend(read_block(section, (defaults, auth, here), target.take(), &mut paths, i));
     }
     upstreams
 }
 
 fn read_block(
     mut section: Section<'_>,
-    (defaults, auth): (&Defaults, &Auth),
+    (defaults, auth, here): (&Defaults, &Auth, Option<&Server>),
     replacement: Option<Target>,
     paths: &mut HashMap<String, usize>,
     index: usize,
@@ -159,8 +167,14 @@ fn read_block(
         entry.fail("set beside command; it is about a url");
     }
     let target = match (url, command) {
-        (Some(url), _) => url.convert(text_as(target_from_url)),
-        (None, Some(command)) => target_from_command(&command),
+        (Some(entry), _) => entry.convert(text_as(|text| {
+            let target = target_from_url(text)?;
+            match (&target, here) {
+                (Target::Url(url), Some(here)) => not_own(url, here).map(|()| target),
+                _ => Ok(target),
+            }
+        })),
+        (None, Some(command)) => target_from_command(&command, process.cwd.is_some()),
         (None, None) => {
             if replacement.is_none() {
                 section.missing("url", "missing; an upstream needs a url or a command");
@@ -230,7 +244,24 @@ pub(super) fn url(text: &str, example: &str) -> Result<Uri, String> {
     Ok(url)
 }
 
-fn target_from_command(entry: &Entry<'_>) -> Option<Target> {
+/// Refuses the URL of taskgate itself, which would call itself until it has no descriptors left.
+fn not_own(url: &Uri, here: &Server) -> Result<(), String> {
+    let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("https") { 443 } else { 80 });
+    let (listen, host) = (here.listen.ip(), url.host().unwrap_or_default().to_ascii_lowercase());
+    let is_here = match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(ip) => ip == listen || ip.is_unspecified() || (ip.is_loopback() && listen.is_unspecified()),
+        Err(_) if host == "localhost" => listen.is_loopback() || listen.is_unspecified(),
+        Err(_) => here.allowed_hosts.iter().any(|allowed| *allowed == host || *allowed == format!("{host}:{port}")),
+    };
+    if port != here.listen.port() || !is_here {
+        return Ok(());
+    }
+    Err(format!("{url} is where taskgate itself listens ({}), so that it would call itself without end", here.listen))
+}
+
+/// Reads a command. A program that is a relative path is relative to the folder of the file, unless it is to start in a
+/// folder of its own, from which it is then looked up.
+fn target_from_command(entry: &Entry<'_>, has_folder: bool) -> Option<Target> {
     const EXPECTED: &str = "an array of the program and its arguments, such as [\"npx\", \"-y\", \"some-server\"]";
     let items = entry.items(EXPECTED)?;
     if items.is_empty() {
@@ -243,5 +274,13 @@ fn target_from_command(entry: &Entry<'_>) -> Option<Target> {
         item.fail("the program is an empty string");
     }
     let mut words = words.into_iter().collect::<Option<Vec<_>>>()?.into_iter();
-    Some(Target::Command { program: words.next()?, args: words.collect() })
+    let mut program = words.next()?;
+    if program.contains('/') && !has_folder {
+        let Some(path) = entry.path(&program).to_str().map(str::to_owned) else {
+            entry.fail("the program is a relative path, and the folder of this file has no name in UTF-8");
+            return None;
+        };
+        program = path;
+    }
+    Some(Target::Command { program, args: words.collect() })
 }

@@ -1,11 +1,12 @@
 //! Single values: each function turns one TOML value into a typed one, or says what it expected.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use toml::de::DeValue;
 
+use super::nearest::did_you_mean;
 use super::reader::describe;
 
 /// Far beyond any need, and within what every timer and cache takes.
@@ -37,14 +38,43 @@ pub(super) fn one_of<T: Copy>(words: &[(&str, T)]) -> impl Fn(&DeValue<'_>) -> R
     move |value| {
         let found = words.iter().find(|(word, _)| value.as_str() == Some(word));
         let quoted = || words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>().join(", ");
-        found.map_or_else(|| expected(&format!("one of {}", quoted()), value), |(_, meaning)| Ok(*meaning))
+        found.map(|(_, meaning)| *meaning).ok_or_else(|| {
+            let meant = did_you_mean(value.as_str().unwrap_or(""), words.iter().map(|(word, _)| *word));
+            format!("expected one of {}, found {}{meant}", quoted(), describe(value))
+        })
     }
 }
 
-/// An address and a port.
+/// An address to listen on.
 pub(super) fn address(value: &DeValue<'_>) -> Result<SocketAddr, String> {
-    let parsed = value.as_str().and_then(|text| text.parse().ok());
-    parsed.map_or_else(|| expected("an address such as \"127.0.0.1:8808\"", value), Ok)
+    match value.as_str() {
+        Some(text) => listen_address(text),
+        None => expected("an address such as \"127.0.0.1:8808\"", value),
+    }
+}
+
+/// Checks an address to listen on: an IP address and a port, or a port alone or of `localhost`, which is one of 127.0.0.1.
+///
+/// # Errors
+/// Says what is wrong with it, and what would be right.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let (host, port) = text.rsplit_once(':').unwrap_or(("localhost", text));
+    let port = Some(port).filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()));
+    let port = port.and_then(|port| port.parse::<u16>().ok());
+    let hint = match (host, port) {
+        ("localhost", Some(port)) => return Ok((Ipv4Addr::LOCALHOST, port).into()),
+        // Other programs listen on every interface then, which nobody should do unasked.
+        ("", Some(port)) => {
+            format!("; write \"127.0.0.1:{port}\" for this machine alone, \"0.0.0.0:{port}\" for every interface")
+        }
+        _ if text.parse::<IpAddr>().is_ok() => "; it has no port".to_owned(),
+        (_, Some(_)) => "; a name is not looked up, so give the IP address of an interface".to_owned(),
+        _ => String::new(),
+    };
+    Err(format!("expected an address such as \"127.0.0.1:8808\", found {text:?}{hint}"))
 }
 
 /// A duration of at least a millisecond, as the protocol counts in those.

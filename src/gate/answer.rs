@@ -14,7 +14,6 @@ use tokio::sync::oneshot;
 
 use super::{Gate, Upstream, refuse::Refusal};
 use crate::{
-    config::Policy,
     observe::{Who, events},
     route::{Route, route, with_task_support},
     session::{Call, CallOptions, Full, Next, Session, Source, StreamRoom, for_client, with_id},
@@ -222,7 +221,8 @@ impl Passing {
     fn finish(&self, response: &Message) -> Document {
         match response.id_span() {
             Some(span) if self.lists_tools => {
-                let policy: &Policy = &self.gate.upstreams[self.upstream].policy;
+                let Upstream { path, policy, hints, .. } = &self.gate.upstreams[self.upstream];
+                hints.tools(path, policy, response, &self.gate.observer);
                 let mut edits = with_task_support(response, policy);
                 edits.replace(span, &*self.id);
                 edits.apply()

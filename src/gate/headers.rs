@@ -26,6 +26,20 @@ pub(super) fn end_to_end(mut headers: HeaderMap, authorization: bool) -> HeaderM
     headers
 }
 
+/// The headers with one value that decide something here. `Host` and `Origin` have been checked before.
+const SINGLE: [HeaderName; 5] =
+    [header::AUTHORIZATION, header::CONTENT_TYPE, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID];
+
+/// Refuses several values of a header that has one.
+pub(super) fn said_once(headers: &HeaderMap) -> Result<(), Refusal> {
+    // Usually no header is there twice.
+    if headers.len() == headers.keys_len() {
+        return Ok(());
+    }
+    let twice = |name: &&HeaderName| headers.get_all(*name).iter().nth(1).is_some();
+    SINGLE.iter().find(twice).map_or(Ok(()), |name| Err(Refusal::said_twice(name)))
+}
+
 /// Section "Sending Messages to the Server" 2: both kinds of answer must be acceptable.
 pub(super) fn accepts_answers(headers: &HeaderMap) -> Result<(), Refusal> {
     if accepts(headers, "application", "json") && accepts(headers, "text", "event-stream") {
@@ -39,13 +53,35 @@ pub(super) fn accepts_stream(headers: &HeaderMap) -> Result<(), Refusal> {
     if accepts(headers, "text", "event-stream") { Ok(()) } else { Err(Refusal::not_acceptable("text/event-stream")) }
 }
 
+/// Returns whether `Accept` takes a type: of the ranges that it is in, the narrowest decides (RFC 9110, section 12.5.1).
 fn accepts(headers: &HeaderMap, kind: &str, subtype: &str) -> bool {
-    let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|range| {
-        let essence = range.split(';').next().unwrap_or("").trim();
-        let Some((k, s)) = essence.split_once('/') else { return false };
-        (k == "*" || k.eq_ignore_ascii_case(kind)) && (s == "*" || s.eq_ignore_ascii_case(subtype))
-    })
+    let (mut narrowest, mut accepted) = (0, false);
+    for value in headers.get_all(header::ACCEPT) {
+        // What is no text takes nothing.
+        let Ok(value) = value.to_str() else { return false };
+        for range in value.split(',') {
+            let (essence, parameters) = range.split_once(';').unwrap_or((range, ""));
+            let Some((k, s)) = essence.trim().split_once('/') else { continue };
+            let width = match (k, s) {
+                ("*", "*") => 1,
+                (_, "*") if k.eq_ignore_ascii_case(kind) => 2,
+                _ if k.eq_ignore_ascii_case(kind) && s.eq_ignore_ascii_case(subtype) => 3,
+                _ => continue,
+            };
+            if width > narrowest {
+                (narrowest, accepted) = (width, false);
+            }
+            accepted |= width == narrowest && is_wanted(parameters);
+        }
+    }
+    accepted
+}
+
+/// Returns whether the parameters of a range have no weight, or one above zero.
+fn is_wanted(parameters: &str) -> bool {
+    let mut named = parameters.split(';').filter_map(|parameter| parameter.split_once('='));
+    let weight = named.find(|(name, _)| name.trim().eq_ignore_ascii_case("q"));
+    weight.is_none_or(|(_, weight)| weight.trim().parse::<f32>().is_ok_and(|weight| weight > 0.0))
 }
 
 /// The body must be declared as JSON.
@@ -87,6 +123,43 @@ mod tests {
             assert!(accepts_answers(&with(header::ACCEPT, accept)).is_err(), "{accept}");
         }
         assert!(accepts_answers(&HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn a_weight_of_zero_excludes_and_the_narrowest_range_decides() {
+        for accept in [
+            "application/json;q=0.1, text/event-stream;Q=1.000",
+            "*/*;q=0, application/json, text/event-stream",
+            "text/*;q=0, text/event-stream, application/*;q=0.5",
+            "application/json;profile=x;q=0, application/json, text/event-stream",
+        ] {
+            assert!(accepts_answers(&with(header::ACCEPT, accept)).is_ok(), "{accept}");
+        }
+        for accept in [
+            "application/json, text/event-stream;q=0",
+            "application/json; q=0.000, text/event-stream",
+            "*/*, text/event-stream;q=0",
+            "*/*;q=0",
+            "text/event-stream;q=0, */*",
+            "*/*, text/*;charset=utf-8;q=0",
+            "*/*;q=much",
+        ] {
+            assert!(accepts_answers(&with(header::ACCEPT, accept)).is_err(), "{accept}");
+        }
+    }
+
+    #[test]
+    fn a_header_with_one_value_may_be_there_once() {
+        let mut headers = with(header::ACCEPT, "application/json");
+        headers.append(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+        headers.insert(SESSION_ID, HeaderValue::from_static("a"));
+        assert!(said_once(&headers).is_ok());
+        for name in SINGLE {
+            let mut headers = headers.clone();
+            headers.append(&name, HeaderValue::from_static("a"));
+            headers.append(&name, HeaderValue::from_static("a"));
+            assert!(said_once(&headers).is_err(), "{name}");
+        }
     }
 
     #[test]

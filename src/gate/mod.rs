@@ -8,6 +8,7 @@ mod connections;
 mod delete;
 mod get;
 mod headers;
+mod hints;
 mod inline;
 mod intake;
 mod listener;
@@ -31,6 +32,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use http::HeaderMap;
 
 pub use body::Body;
+pub use hints::Hints;
 pub use intake::Bodies;
 pub use listener::{Limits, Listener, serve};
 pub use old_sse::Channels;
@@ -118,6 +120,8 @@ pub struct Upstream {
     pub status_notifications: bool,
     /// The policy of its tools.
     pub policy: Policy,
+    /// What has not been told yet of what it turned out to be.
+    pub hints: Hints,
 }
 
 /// What is behind each path. `protected`: clients are told whose tokens are accepted.

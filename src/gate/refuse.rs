@@ -58,6 +58,7 @@ impl Refusal {
             Refused::HowManyHosts => {
                 Self::new(StatusCode::BAD_REQUEST, "host", "Bad request: it must have exactly one Host header")
             }
+            Refused::SeveralOrigins => Self::said_twice(&header::ORIGIN),
         }
     }
 
@@ -103,6 +104,12 @@ impl Refusal {
         };
         let header = Some((header::ALLOW, HeaderValue::from_static(allowed)));
         Self { header, ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method", message) }
+    }
+
+    /// 400 for several values of a header that has one: another program on the way may go by another one of them.
+    pub(super) fn said_twice(header: &HeaderName) -> Self {
+        let message = format!("Bad request: it must have at most one {header} header");
+        Self::new(StatusCode::BAD_REQUEST, "said_twice", message)
     }
 
     /// 406

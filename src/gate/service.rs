@@ -13,7 +13,9 @@ use http::{Method, Request, request::Parts};
 use hyper::body::Incoming;
 use tower::Service;
 
-use super::{Door, Gate, Response, Upstream, connections::Connection, intake::Intake, refuse::Refusal};
+use super::{
+    Door, Gate, Response, Upstream, connections::Connection, headers::said_once, intake::Intake, refuse::Refusal,
+};
 use crate::identity::{Caller, Certificate, Identified, Principal};
 
 type Answered = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
@@ -77,6 +79,9 @@ impl Endpoint {
     /// Hands a request to the file of its method.
     fn serve(&self, upstream: usize, door: Door, principal: Option<Principal>, request: Request<Incoming>) -> Answered {
         let gate = Arc::clone(&self.gate);
+        if let Err(refusal) = said_once(request.headers()) {
+            return refused(&gate, refusal);
+        }
         let (Parts { method, uri, headers, .. }, body) = request.into_parts();
         let intake = |body| Intake::new(body, &self.connection);
         // One box with the future of one method: this is allocated for every request.

@@ -74,6 +74,7 @@ impl Gate {
             session.end(HeaderMap::new());
             return Err(full(stopping));
         }
+        configured.hints.session(&configured.path, configured.native, session.tasks, &self.observer);
         self.observer.emit(events::SessionOpened {
             who: &session.who,
             version: session.version.as_str(),

@@ -12,7 +12,7 @@ use super::{Denied, Pass, Principal};
 /// What a verified certificate says about its client.
 #[derive(Clone, Debug)]
 pub struct Certificate {
-    /// The subject alternative name; `None` if there is none that names a client.
+    /// The subject alternative name with its kind in front; `None` if there is none that names a client.
     name: Option<Arc<str>>,
     /// The end of its validity.
     ends: SystemTime,
@@ -27,11 +27,16 @@ impl Certificate {
         let names = certificate.subject_alternative_name().ok()?;
         let names = names.map_or(&[][..], |extension| &extension.value.general_names);
         // Of several names the kind decides, then the order.
-        let name =
-            [uri, dns, email].iter().find_map(|kind| names.iter().find_map(kind)).filter(|name| !name.is_empty());
-        Some(Self { name: name.map(Arc::from), ends: SystemTime::UNIX_EPOCH + Duration::from_secs(ends) })
+        let kinds: [(&str, Named); 3] = [("uri", uri), ("dns", dns), ("email", email)];
+        let found = kinds.iter().find_map(|(kind, named)| Some((*kind, names.iter().find_map(named)?)));
+        // With its kind, so that one certificate's email address is never another one's URI.
+        let name = found.filter(|(_, name)| !name.is_empty()).map(|(kind, name)| format!("{kind}:{name}").into());
+        Some(Self { name, ends: SystemTime::UNIX_EPOCH + Duration::from_secs(ends) })
     }
 }
+
+/// Returns the name in a general name of one kind.
+type Named = for<'a> fn(&GeneralName<'a>) -> Option<&'a str>;
 
 fn uri<'a>(name: &GeneralName<'a>) -> Option<&'a str> {
     if let GeneralName::URI(uri) = name { Some(uri) } else { None }
@@ -81,11 +86,23 @@ mod tests {
         let dns = SanType::DnsName(text("ann.example"));
         let email = SanType::Rfc822Name(text("ann@example"));
         let address = SanType::IpAddress([127, 0, 0, 1].into());
-        assert_eq!(name(&[address.clone(), email.clone(), dns.clone(), uri, other]).as_deref(), Ok("spiffe://a/ann"));
-        assert_eq!(name(&[email.clone(), dns]).as_deref(), Ok("ann.example"));
-        assert_eq!(name(&[address.clone(), email]).as_deref(), Ok("ann@example"));
+        assert_eq!(
+            name(&[address.clone(), email.clone(), dns.clone(), uri, other]).as_deref(),
+            Ok("uri:spiffe://a/ann")
+        );
+        assert_eq!(name(&[email.clone(), dns]).as_deref(), Ok("dns:ann.example"));
+        assert_eq!(name(&[address.clone(), email]).as_deref(), Ok("email:ann@example"));
         assert_eq!(name(&[address]), Err(Denied::NoName));
         assert_eq!(name(&[]), Err(Denied::NoName));
+    }
+
+    #[test]
+    fn a_name_of_one_kind_is_never_that_of_another_kind() {
+        let text = |text: &str| text.try_into().expect("ASCII");
+        let [uri, dns, email] =
+            [SanType::URI(text("ann")), SanType::DnsName(text("ann")), SanType::Rfc822Name(text("ann"))]
+                .map(|san| name(&[san]).expect("a name"));
+        assert!(uri != dns && dns != email && email != uri, "{uri} {dns} {email}");
     }
 
     #[test]

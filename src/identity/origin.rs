@@ -9,6 +9,8 @@ use http::{HeaderMap, Uri, header, uri::Authority};
 #[derive(Debug)]
 pub struct Hosts {
     listen: SocketAddr,
+    /// Whether taskgate itself serves TLS. Otherwise a proxy in front may, so that the scheme of a request is unknown.
+    tls: bool,
     allowed: Vec<String>,
     origins: Vec<String>,
 }
@@ -22,19 +24,21 @@ pub enum Refused {
     Origin(String),
     /// None, or several of `Host`: who reads another one than we do serves somebody else (RFC 9112, section 3.2).
     HowManyHosts,
+    /// Several of `Origin`, of which only one can be checked.
+    SeveralOrigins,
 }
 
 impl Hosts {
-    /// Accepts local names, the address of the listener and what the operator allows.
+    /// Accepts local names, the address of the listener and what the operator allows; `tls` says that it serves TLS.
     #[must_use]
-    pub fn new(listen: SocketAddr, allowed_hosts: Vec<String>, allowed_origins: Vec<String>) -> Self {
-        Self { listen, allowed: allowed_hosts, origins: allowed_origins }
+    pub fn new(listen: SocketAddr, tls: bool, allowed_hosts: Vec<String>, allowed_origins: Vec<String>) -> Self {
+        Self { listen, tls, allowed: allowed_hosts, origins: allowed_origins }
     }
 
     /// Checks a request.
     ///
     /// # Errors
-    /// [`Refused`], to be answered with 403, or with 400 for [`Refused::HowManyHosts`].
+    /// [`Refused`], to be answered with 403, or with 400 for a number of headers that there cannot be.
     pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refused> {
         let mut hosts = headers.get_all(header::HOST).iter();
         let named = hosts.next().map(|host| host.to_str().unwrap_or("?"));
@@ -44,13 +48,31 @@ impl Hosts {
         if let Some(foreign) = [Some(host), named].into_iter().flatten().find(|host| !self.is_own(host)) {
             return Err(Refused::Host(foreign.to_owned()));
         }
-        let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+        let mut origins = headers.get_all(header::ORIGIN).iter();
+        let Some(origin) = origins.next() else { return Ok(()) };
+        if origins.next().is_some() {
+            return Err(Refused::SeveralOrigins);
+        }
         let origin = origin.to_str().unwrap_or("?");
-        let same_host = origin_host(origin).is_some_and(|from| from.eq_ignore_ascii_case(name_of(host)));
-        if same_host || self.origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin)) {
+        if self.is_same_origin(origin, host) || self.origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin))
+        {
             return Ok(());
         }
         Err(Refused::Origin(origin.to_owned()))
+    }
+
+    /// Returns whether a page of `origin` comes from the host and port that it asks. Another port of the same host is
+    /// another server, and often another program of the same machine.
+    fn is_same_origin(&self, origin: &str, host: &str) -> bool {
+        let (page, usual) = match origin.split_once("://") {
+            Some(("https", page)) => (page, "443"),
+            Some(("http", page)) if !self.tls => (page, "80"),
+            _ => return false,
+        };
+        let (page, host) = (split(page), split(host));
+        let port = page.1.unwrap_or(usual);
+        // A host without a port has the usual one of its scheme, which is that of the page or unknown.
+        page.0.eq_ignore_ascii_case(host.0) && port == host.1.unwrap_or(usual)
     }
 
     fn is_own(&self, host: &str) -> bool {
@@ -64,18 +86,20 @@ impl Hosts {
     }
 }
 
-/// A host without its port.
+/// Returns a host without its port.
 fn name_of(host: &str) -> &str {
-    match host.rsplit_once(':') {
-        // What is no port belongs to the name, and makes it a foreign one.
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    }
+    split(host).0
 }
 
-fn origin_host(origin: &str) -> Option<&str> {
-    let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"))?;
-    Some(name_of(host))
+/// Splits a host into its name and its port; an empty port is none (RFC 3986, section 3.2.3).
+fn split(host: &str) -> (&str, Option<&str>) {
+    match host.rsplit_once(':') {
+        // What is no port belongs to the name, and makes it a foreign one.
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
+            (name, Some(port).filter(|port| !port.is_empty()))
+        }
+        _ => (host, None),
+    }
 }
 
 #[cfg(test)]
@@ -86,8 +110,13 @@ mod tests {
     use super::*;
 
     fn check(listen: &str, host: &str, origin: Option<&str>) -> Result<(), Refused> {
+        check_over(false, listen, host, origin)
+    }
+
+    fn check_over(tls: bool, listen: &str, host: &str, origin: Option<&str>) -> Result<(), Refused> {
         let hosts = Hosts::new(
             listen.parse().expect("an address"),
+            tls,
             vec!["gate.example".into()],
             vec!["https://app.example".into()],
         );
@@ -122,7 +151,7 @@ mod tests {
 
     #[test]
     fn there_is_one_host_header_and_whatever_the_uri_names_is_own_too() {
-        let hosts = Hosts::new("127.0.0.1:8808".parse().expect("an address"), Vec::new(), Vec::new());
+        let hosts = Hosts::new("127.0.0.1:8808".parse().expect("an address"), false, Vec::new(), Vec::new());
         let check = |uri, names: &[&'static str]| {
             let mut headers = HeaderMap::new();
             for name in names {
@@ -140,15 +169,66 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_is_the_same_host_or_an_allowed_one() {
+    fn an_origin_has_the_host_and_the_port_that_were_asked_or_is_an_allowed_one() {
         let listen = "127.0.0.1:8808";
-        for origin in ["http://localhost:5173", "https://app.example"] {
-            assert_eq!(check(listen, "localhost:8808", Some(origin)), Ok(()), "{origin}");
+        for (host, origin) in [
+            ("localhost:8808", "http://localhost:8808"),
+            ("LOCALHOST:8808", "http://localhost:8808"),
+            ("[::1]:8808", "http://[::1]:8808"),
+            ("localhost:8808", "https://app.example"),
+            // The usual ports are left out by either side.
+            ("localhost", "http://localhost"),
+            ("localhost:", "http://localhost"),
+            ("localhost:80", "http://localhost"),
+            ("localhost", "http://localhost:80"),
+            ("[::1]:80", "http://[::1]"),
+            // A proxy in front may serve TLS, and says nothing about it.
+            ("gate.example", "https://gate.example"),
+            ("gate.example:443", "https://gate.example"),
+            ("gate.example:8443", "https://gate.example:8443"),
+        ] {
+            assert_eq!(check(listen, host, Some(origin)), Ok(()), "{origin} asks {host}");
         }
-        for origin in ["http://evil.example", "null", "https://app.example.evil", "http://127.0.0.1:1"] {
+        for (host, origin) in [
+            ("localhost:8808", "http://localhost:6666"),
+            ("localhost:8808", "http://localhost"),
+            ("localhost", "http://localhost:8808"),
+            ("localhost:443", "http://localhost"),
+            ("localhost:80", "https://localhost"),
+            ("localhost:8808", "http://127.0.0.1:8808"),
+            ("[::1]:8808", "http://[::1]:1"),
+            ("[::1]:8808", "http://[::1]"),
+            ("localhost:8808", "http://evil.example"),
+            ("localhost:8808", "null"),
+            ("localhost:8808", "https://app.example.evil"),
+            ("localhost:8808", "ftp://localhost:8808"),
+            ("localhost:8808", "http://localhost:8808/"),
+            ("localhost:8808", "http://me@localhost:8808"),
+        ] {
             let refused = Err(Refused::Origin(origin.into()));
-            assert_eq!(check(listen, "localhost:8808", Some(origin)), refused, "{origin}");
+            assert_eq!(check(listen, host, Some(origin)), refused, "{origin} asks {host}");
         }
+    }
+
+    #[test]
+    fn where_taskgate_serves_tls_a_page_in_plain_text_is_foreign() {
+        let listen = "127.0.0.1:8808";
+        for origin in ["https://localhost:8808", "https://app.example"] {
+            assert_eq!(check_over(true, listen, "localhost:8808", Some(origin)), Ok(()), "{origin}");
+        }
+        let plain = "http://localhost:8808";
+        assert_eq!(check_over(true, listen, "localhost:8808", Some(plain)), Err(Refused::Origin(plain.into())));
+    }
+
+    #[test]
+    fn several_origins_are_one_too_many() {
+        let hosts = Hosts::new("127.0.0.1:8808".parse().expect("an address"), false, Vec::new(), Vec::new());
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, HeaderValue::from_static("localhost"));
+        for origin in ["http://localhost", "http://evil.example"] {
+            headers.append(header::ORIGIN, HeaderValue::from_static(origin));
+        }
+        assert_eq!(hosts.check(&Uri::from_static("/mcp"), &headers), Err(Refused::SeveralOrigins));
     }
 
     /// A name, mine or foreign, in any case, with and without a port.
@@ -174,7 +254,8 @@ mod tests {
 
         #[test]
         fn a_page_of_a_foreign_host_may_call_no_host((page, _) in host(), (host, own) in host()) {
-            let same = name_of(&page).eq_ignore_ascii_case(name_of(&host));
+            let port = |host| split(host).1.unwrap_or("80").to_owned();
+            let same = name_of(&page).eq_ignore_ascii_case(name_of(&host)) && port(&page) == port(&host);
             let answer = check("192.0.2.1:8808", &host, Some(&format!("http://{page}")));
             prop_assert_eq!(answer.is_ok(), own && same, "{} for {}", host, page);
         }

@@ -1,5 +1,7 @@
 //! The answer to `tools/list` with `execution.taskSupport` set from the policy (section "Tool-Level Negotiation").
 
+use std::borrow::Cow;
+
 use serde_json::value::RawValue;
 
 use crate::{
@@ -30,9 +32,40 @@ pub fn with_task_support<'a>(answer: &'a Message, policy: &Policy) -> Edits<'a> 
     edits
 }
 
+/// A page of a server's tools.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Listed<'a> {
+    /// The names of the tools.
+    pub names: Vec<Cow<'a, str>>,
+    /// Whether no page comes after it.
+    pub is_last: bool,
+}
+
+/// Returns the tools in an answer to `tools/list`; `None` for an answer that is no list of tools.
+#[must_use]
+pub fn tool_names(answer: &Message) -> Option<Listed<'_>> {
+    let Some((Outcome::Result, result)) = answer.outcome() else { return None };
+    let result = Members::parse(result).ok()?;
+    let tools: Vec<&RawValue> = serde_json::from_str(result.get("tools")?).ok()?;
+    let names = tools.into_iter().filter_map(|tool| Members::parse(tool.get()).ok()?.text("name"));
+    Some(Listed { names: names.collect(), is_last: result.get("nextCursor").is_none() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_has_names_and_is_the_last_one_without_a_cursor() {
+        let listed = |result: &str| {
+            let answer = Message::parse(format!(r#"{{"jsonrpc":"2.0","id":1,{result}}}"#).into()).expect("valid");
+            tool_names(&answer).map(|listed| (listed.names.join(","), listed.is_last))
+        };
+        assert_eq!(listed(r#""result":{"tools":[{"name":"a"},{"name":"b\n"},7]}"#), Some(("a,b\n".to_owned(), true)));
+        assert_eq!(listed(r#""result":{"tools":[],"nextCursor":"c"}"#), Some((String::new(), false)));
+        assert_eq!(listed(r#""result":{"prompts":[]}"#), None);
+        assert_eq!(listed(r#""error":{"code":1,"message":"no"}"#), None);
+    }
 
     #[test]
     fn task_support_is_overwritten_or_added_and_nothing_else_changes() {

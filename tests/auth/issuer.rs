@@ -254,7 +254,7 @@ impl Issuer {
         let url = &self.url;
         format!(
             "[auth]\nmode = \"introspect\"\nissuer = \"{url}\"\nintrospection_endpoint = \"{url}/introspect\"\n\
-             client_id = \"task:gate\"\nclient_secret = {{ file = \"{secret}\" }}\n"
+             audience = [\"{AUDIENCE}\"]\nclient_id = \"task:gate\"\nclient_secret = {{ file = \"{secret}\" }}\n"
         )
     }
 }

@@ -92,7 +92,9 @@ async fn an_unknown_path_is_404_and_names_the_endpoints() {
 async fn a_wrong_accept_is_406_and_a_wrong_content_type_415() {
     let house = House::new("").await;
     let client = house.client().await;
-    for accept in ["application/json", "text/event-stream", "text/html", ""] {
+    for accept in
+        ["application/json", "text/event-stream", "text/html", "", "application/json, text/event-stream;q=0", "*/*;q=0"]
+    {
         let (status, code, message) = client.with("accept", accept).post(PING).await.refusal();
         assert_eq!((status, code), (406, -32600), "{accept:?}");
         assert!(message.contains("application/json") && message.contains("text/event-stream"), "{message}");
@@ -170,4 +172,30 @@ async fn a_client_that_breaks_off_in_the_middle_does_no_harm() {
     garbage.write_all(b"\x16\x03\x01\x00garbage\r\n\r\n").await.unwrap();
     house.stands(2).await;
     eventually(async || Some(house.upstream.seen().len()).filter(|seen| *seen == 3)).await;
+}
+
+#[tokio::test]
+async fn a_header_with_one_value_that_is_there_twice_is_400_and_nothing_is_taken_from_it() {
+    let house = House::new("").await;
+    let client = house.client().await;
+    for (name, value) in [
+        ("mcp-protocol-version", "2025-06-18"),
+        ("mcp-session-id", house.witness.session()),
+        ("last-event-id", "x"),
+        ("authorization", "Bearer b"),
+        ("content-type", "application/json"),
+        ("host", "localhost"),
+        ("origin", "http://evil.example"),
+    ] {
+        let mut client = client.clone();
+        let first = format!("http://{}", house.gate.authority());
+        let first = if name == "origin" { &first } else { value };
+        client.headers.append(name.parse::<::http::HeaderName>().unwrap(), first.parse().unwrap());
+        client.headers.append(name.parse::<::http::HeaderName>().unwrap(), value.parse().unwrap());
+        let (status, code, message) = client.post(PING).await.refusal();
+        assert_eq!((status, code), (400, -32600), "{name}");
+        assert!(message.to_lowercase().contains(name) && message.contains("one"), "{message}");
+    }
+    // The initialize of the client and of the witness, and no ping.
+    house.stands(4).await;
 }

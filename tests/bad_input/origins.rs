@@ -16,6 +16,8 @@ async fn a_foreign_host_or_origin_is_403() {
         ("origin", "http://evil.example"),
         ("origin", "null"),
         ("origin", "http://127.0.0.1.evil.example"),
+        // Another program of the same machine.
+        ("origin", "http://127.0.0.1:6666"),
         ("origin", "file://"),
     ] {
         let client = client.with(name, value);
@@ -37,13 +39,16 @@ async fn own_and_allowed_hosts_and_origins_are_served() {
     let house = House::new(toml).await;
     let client = house.client().await;
     let own = house.gate.authority().to_owned();
+    // As a browser has it of a page that the same address serves.
+    let page = format!("http://{own}");
     for (host, origin) in [
         (own.as_str(), None),
-        ("localhost", Some("http://localhost:5173")),
+        ("localhost:5173", Some("http://localhost:5173")),
         ("[::1]:80", None),
-        (own.as_str(), Some("http://127.0.0.1:5173")),
+        (own.as_str(), Some(page.as_str())),
         ("gate.example", Some("https://app.example")),
-        ("GATE.example:8443", Some("https://gate.example")),
+        ("GATE.example", Some("https://gate.example")),
+        ("GATE.example:8443", Some("https://gate.example:8443")),
     ] {
         let mut client = client.with("host", host);
         if let Some(origin) = origin {

@@ -6,6 +6,7 @@ mod kit;
 
 mod check;
 mod demo;
+mod environment;
 mod logging;
 mod precedence;
 mod secrets;

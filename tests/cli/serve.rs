@@ -2,9 +2,11 @@
 
 use std::net::TcpListener;
 
+use serde_json::json;
+
 use crate::{
-    USAGE,
-    kit::{Binary, Client, Upstream},
+    USAGE, file,
+    kit::{Binary, Client, Options, Upstream},
 };
 
 const UPSTREAM: &str = "http://127.0.0.1:9/mcp";
@@ -106,4 +108,35 @@ async fn help_names_every_subcommand_and_each_explains_itself() {
     assert!(!help.stdout.contains("demo-server"), "{}", help.stdout);
     let version = Binary::run(&["--version"], &[]).await;
     assert_eq!(version.stdout, concat!("taskgate ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[tokio::test]
+async fn patterns_that_match_no_tool_and_limits_that_the_servers_own_tasks_make_void_are_told_once() {
+    let upstream = Upstream::json().await;
+    let tables = ["ech*", "export_*", "fetch"].map(|pattern| format!("[upstream.tools.\"{pattern}\"]\n")).concat();
+    let (_dir, path) = file(&format!("[[upstream]]\nurl = {:?}\n{tables}", upstream.url()));
+    let args = ["serve", "--listen", "127.0.0.1:0", "--config", &path];
+    let taskgate = Binary::start(&args, &[]);
+    let url = taskgate.url().await;
+    for _ in 0..2 {
+        Client::connect(&url).await.ask("tools/list", json!({})).await;
+    }
+    let capabilities = json!({ "tools": {}, "tasks": { "requests": { "tools": { "call": {} } } } });
+    let native = Upstream::start(Options { capabilities, ..Options::default() }).await;
+    let (_dir, path) = file(&format!("[[upstream]]\nurl = {:?}\nnative = \"keep\"\n", native.url()));
+    let keeps = Binary::start(&["serve", "--listen", "127.0.0.1:0", "--config", &path], &[]);
+    let url = keeps.url().await;
+    for _ in 0..2 {
+        Client::connect(&url).await;
+    }
+    for (taskgate, said) in [(taskgate, "match none of the tools"), (keeps, "has tasks of its own")] {
+        taskgate.signal(rustix::process::Signal::TERM);
+        let log = taskgate.end().await.stderr;
+        let lines: Vec<_> = log.lines().filter(|line| line.contains(said)).collect();
+        assert_eq!(lines.len(), 1, "{log}");
+        assert!(lines[0].contains("WARN") && lines[0].contains("/mcp"), "{log}");
+        if said.starts_with("match") {
+            assert!(lines[0].contains("export_*, fetch") && !lines[0].contains("ech*"), "{log}");
+        }
+    }
 }

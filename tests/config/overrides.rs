@@ -12,7 +12,7 @@ fn flags_win_over_the_file() {
         admin: Some("127.0.0.1:4".parse().unwrap()),
         allowed_hosts: Some(vec!["b".to_owned()]),
         allowed_origins: Some(vec!["https://b".to_owned()]),
-        target: None,
+        ..Overrides::default()
     };
     let server = parse("config.toml", &text, overrides).unwrap().server;
     assert_eq!((server.listen.port(), server.admin.unwrap().port()), (3, 4));

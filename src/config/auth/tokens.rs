@@ -6,10 +6,10 @@ use std::time::Duration;
 use http::Uri;
 use jsonwebtoken::Algorithm;
 
-use super::super::reader::Section;
+use super::super::reader::{Entry, Section};
 use super::super::secret::{self, Secret};
 use super::super::upstream::url;
-use super::super::values::{duration, text_as};
+use super::super::values::{duration, text, text_as};
 use super::protected::{self, Protected, url_text};
 use super::{required, some_of};
 
@@ -18,7 +18,8 @@ use super::{required, some_of};
 pub struct TokenRules {
     /// Who has issued it; compared byte for byte.
     pub issuer: String,
-    /// For whom it is: one of these. Only with [`Introspect`] it may be empty, and then nothing is asked for.
+    /// For whom it is: one of these. Only with [`Introspect`] it may be empty, where the operator wants it
+    /// so: then nothing is asked for.
     pub audience: Vec<String>,
     /// Every scope that it has to have.
     pub required_scopes: Vec<String>,
@@ -78,6 +79,9 @@ const ALGORITHMS: [(&str, Algorithm); 9] = [
     ("EdDSA", Algorithm::EdDSA),
 ];
 
+/// What `audience` says where the issuer tells no audiences, or any will do.
+const ANY_AUDIENCE: &str = "any";
+
 pub(super) fn jwt(section: &mut Section<'_>) -> Option<Jwt> {
     const NO_AUDIENCE: &str = "missing; mode \"jwt\" needs the audience that tokens for this server have, such as \
                                [\"https://mcp.example.com/mcp\"], so that those for other servers are refused";
@@ -86,7 +90,8 @@ pub(super) fn jwt(section: &mut Section<'_>) -> Option<Jwt> {
     let issuer = issuer(section);
     let audience = required(section, "audience", NO_AUDIENCE);
     let audience = audience.and_then(|entry| some_of(&entry, "the audience that tokens have", text_as(not_empty)));
-    let keys = required(section, "jwks", NO_KEYS).and_then(|entry| entry.convert(text_as(key_source)));
+    let keys = required(section, "jwks", NO_KEYS);
+    let keys = keys.and_then(|entry| entry.convert(|value| key_source(&entry, &text(value)?)));
     let algorithms = match section.entry("algorithms") {
         Some(entry) => some_of(&entry, "the algorithms of the issuer's keys", text_as(algorithm)),
         None => Some(vec![Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA]),
@@ -98,22 +103,26 @@ pub(super) fn jwt(section: &mut Section<'_>) -> Option<Jwt> {
 }
 
 pub(super) fn introspect(section: &mut Section<'_>) -> Option<Introspect> {
+    const NO_AUDIENCE: &str = "missing; mode \"introspect\" needs the audience that tokens for this server have, such as \
+                               [\"https://mcp.example.com/mcp\"], or audience = \"any\" to accept those for other \
+                               servers of the issuer too";
     const NO_ENDPOINT: &str =
         "missing; mode \"introspect\" needs the URL that is asked, such as \"https://auth.example.com/introspect\"";
     const NO_ID: &str = "missing; mode \"introspect\" asks as a client of the issuer";
     const NO_SECRET: &str =
         "missing; mode \"introspect\" needs the client's secret, as { env = \"NAME\" } or { file = \"path\" }";
     let issuer = issuer(section);
-    let audience = section.entry("audience");
-    let audience = match &audience {
-        Some(entry) => some_of(entry, "the audience that tokens have", text_as(not_empty)),
-        None => Some(Vec::new()),
-    };
+    let audience = required(section, "audience", NO_AUDIENCE);
+    let audience = audience.and_then(|entry| match entry.convert(|value| Ok(value.as_str() == Some(ANY_AUDIENCE))) {
+        Some(true) => Some(Vec::new()),
+        _ => some_of(&entry, "the audience that tokens have", text_as(not_empty)),
+    });
     let endpoint = required(section, "introspection_endpoint", NO_ENDPOINT);
     let endpoint =
         endpoint.and_then(|entry| entry.convert(text_as(|text| url(text, "https://auth.example.com/introspect"))));
     let client_id = required(section, "client_id", NO_ID).and_then(|entry| entry.convert(text_as(not_empty)));
-    let client_secret = required(section, "client_secret", NO_SECRET).and_then(|entry| entry.convert(secret::found));
+    let client_secret = required(section, "client_secret", NO_SECRET);
+    let client_secret = client_secret.and_then(|entry| entry.convert(|value| secret::found(&entry, value)));
     let cache = section.get("cache", duration).unwrap_or(Duration::from_mins(1));
     let (required_scopes, protected) = scopes(section, issuer.as_ref());
     let rules = TokenRules { issuer: issuer?, audience: audience?, required_scopes };
@@ -145,12 +154,13 @@ fn scope(text: &str) -> Result<String, String> {
     Err(format!("expected one scope such as \"mcp:tools\", without spaces, quotes and backslashes, found {text:?}"))
 }
 
-fn key_source(text: &str) -> Result<KeySource, String> {
+fn key_source(entry: &Entry<'_>, text: &str) -> Result<KeySource, String> {
     if text.starts_with("http://") || text.starts_with("https://") {
         return url(text, "https://auth.example.com/jwks.json").map(KeySource::Url);
     }
-    let problem = match std::fs::metadata(text) {
-        Ok(found) if found.is_file() => return Ok(KeySource::File(text.into())),
+    let path = entry.path(text);
+    let problem = match std::fs::metadata(&path) {
+        Ok(found) if found.is_file() => return Ok(KeySource::File(path)),
         Ok(_) => "is no file".to_owned(),
         Err(error) => format!("cannot be used: {error}"),
     };

@@ -16,8 +16,8 @@ pub use tasks::{
     TaskRemoved,
 };
 pub use upstreams::{
-    Cause, ChildEnded, ChildStarted, ExchangeFailed, MessageUnreadable, MessagesDropped, UnknownProgress,
-    UnknownResponse,
+    Cause, ChildEnded, ChildStarted, ExchangeFailed, LimitsVoid, MessageUnreadable, MessagesDropped, PatternsUnmatched,
+    UnknownProgress, UnknownResponse,
 };
 
 pub use super::metrics::Ended;

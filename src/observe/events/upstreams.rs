@@ -89,6 +89,39 @@ impl Event for MessagesDropped {
     }
 }
 
+/// An upstream has listed all of its tools, and some patterns match none of them.
+#[derive(Debug)]
+pub struct PatternsUnmatched<'a> {
+    /// The upstream's path.
+    pub path: &'a str,
+    /// The patterns.
+    pub patterns: &'a str,
+}
+
+impl Event for PatternsUnmatched<'_> {
+    fn tell(&self, _: &Metrics) {
+        let Self { path, patterns } = self;
+        tracing::warn!(path, patterns, "patterns of [upstream.tools] match none of the tools that the server lists");
+    }
+}
+
+/// An upstream turned out to have tasks of its own, which it is left with.
+#[derive(Debug)]
+pub struct LimitsVoid<'a> {
+    /// The upstream's path.
+    pub path: &'a str,
+}
+
+impl Event for LimitsVoid<'_> {
+    fn tell(&self, _: &Metrics) {
+        tracing::warn!(
+            path = self.path,
+            "the server has tasks of its own, which native = \"keep\" leaves to it: [tasks] and [upstream.tools] do not \
+             hold for them; with native = \"replace\" they do"
+        );
+    }
+}
+
 /// A stdio child was started.
 #[derive(Debug)]
 pub struct ChildStarted<'a> {

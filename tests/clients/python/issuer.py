@@ -51,6 +51,7 @@ class Issuer:
 mode = "introspect"
 issuer = "{self.url}"
 introspection_endpoint = "{self.url}/introspect"
+audience = "any"
 client_id = "taskgate"
 client_secret = {{ file = "{secret_file}" }}
 cache = "1ms"
