@@ -4,6 +4,8 @@ mod initialize;
 mod outgoing;
 mod streams;
 mod table;
+#[cfg(test)]
+mod testing;
 mod translate;
 
 use std::{
@@ -26,6 +28,8 @@ pub use initialize::{NotOpened, Opened, Opening};
 pub use outgoing::{Call, CallOptions};
 pub use streams::{Connection, Next, NotResumed, Source, Streams};
 pub use table::{Full, Room, Sessions};
+#[cfg(test)]
+pub(crate) use testing::alone;
 pub use translate::{for_client, with_id};
 
 use crate::{

@@ -3,6 +3,7 @@
 
 mod model;
 mod scheduler;
+mod sessions;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
