@@ -378,6 +378,24 @@ mod tests {
         assert_eq!((asked(0), asked(MAX_ASKED - 1), asked(MAX_ASKED)), (None, Some(1), Some(1)));
     }
 
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn an_exchange_that_was_cancelled_is_gone_when_nothing_carries_it_any_more() {
+        let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());
+        for _ in 0..100 {
+            let mut exchange = exchanges.begin(None, Purpose::Background).expect("room");
+            let connection = Arc::new(());
+            let carried = Arc::clone(&connection);
+            exchange.carry(Some(Box::pin(async move {
+                let _carried = carried;
+                std::future::pending().await
+            })));
+            exchange.detach();
+            exchanges.cancel(exchange.number);
+            exchange.gone().await;
+            assert_eq!(Arc::strong_count(&connection), 1);
+        }
+    }
+
     #[test]
     fn tasks_do_not_count_among_the_requests_in_flight() {
         let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());

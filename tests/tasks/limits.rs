@@ -190,21 +190,19 @@ async fn a_call_over_its_timeout_makes_room_for_the_next() {
     hung.abandoned().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_begins_only_when_the_one_before_it_has_left_the_server() {
-    let (upstream, _gate, client) = start("[tasks]\ntimeout = \"150ms\"\nmax_running = 1").await;
-    let mut ids = Vec::new();
-    for n in 0..12 {
-        ids.push(client.create("slow", json!({ "ttl": 600_000 + n })).await["taskId"].as_str().unwrap().to_owned());
-    }
-    let mut before = upstream.held("slow").await;
-    // Some run into their timeout, the others are cancelled.
-    for (at, id) in ids.iter().enumerate().take(11) {
-        if at % 2 == 0 {
-            client.cancel(id).await;
-        }
-        let next = upstream.held("slow").await;
-        assert!(!before.is_open(), "call {at} is still there when the next one comes");
-        before = next;
-    }
+#[tokio::test]
+async fn a_call_that_is_cancelled_keeps_its_turn_until_the_server_has_been_told() {
+    let (upstream, _gate, client) = start("[tasks]\nmax_running = 1").await;
+    upstream.hold("notifications/cancelled");
+    let first = client.create_id("slow").await;
+    let second = client.create_id("slow").await;
+    let slow = upstream.held("slow").await;
+    client.cancel(&first).await;
+    let told = upstream.held("notifications/cancelled").await;
+    assert!(client.get(&second).await["statusMessage"].as_str().unwrap().starts_with("Queued"));
+    assert!(slow.is_open() && upstream.count("slow") == 1);
+    told.status(202, &[], "");
+    slow.abandoned().await;
+    upstream.held("slow").await.result(r#"{"content":[]}"#);
+    client.until(&second, "completed").await;
 }
