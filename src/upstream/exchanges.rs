@@ -386,8 +386,8 @@ mod tests {
             let connection = Arc::new(());
             let carried = Arc::clone(&connection);
             exchange.carry(Some(Box::pin(async move {
-                let _carried = carried;
-                std::future::pending().await
+                std::future::pending::<()>().await;
+                drop(carried);
             })));
             exchange.detach();
             exchanges.cancel(exchange.number);

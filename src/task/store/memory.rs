@@ -92,7 +92,9 @@ impl MemoryStore {
             ids
         };
         if !removed.is_empty() {
-            removed.iter().for_each(|id| self.watchers.wake(*id));
+            for id in &removed {
+                self.watchers.wake(*id);
+            }
             self.observer.emit(events::ResultRemoved { bytes });
             // moka frees the memory of what was removed only when it does its housekeeping.
             self.tasks.run_pending_tasks();
@@ -304,7 +306,7 @@ mod tests {
                         (0..=2, _) | (_, None) => {
                             let expires = Instant::now() + Duration::from_secs(n as u64);
                             let keep = Duration::from_secs(n as u64 / 2);
-                            let task = Task { expires, keep, shortens: n % 2 == 0, ..task(&owners[who]) };
+                            let task = Task { expires, keep, shortens: n.is_multiple_of(2), ..task(&owners[who]) };
                             store.insert(task.clone()).await.expect("room");
                             all.push(task);
                         }
