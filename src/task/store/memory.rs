@@ -30,7 +30,7 @@ const MOKA_GRACE: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub struct MemoryStore {
     tasks: Cache<TaskId, Arc<Task>>,
-    /// Locked before the deadlines and the watchers.
+    /// Locked before the deadlines, and while the cache changes.
     index: Mutex<Index>,
     deadlines: Deadlines,
     watchers: Watchers,
@@ -195,7 +195,7 @@ mod tests {
 
     use super::*;
     use crate::task::{
-        Change, Now,
+        Change,
         state::tests::{at, task},
     };
 
@@ -330,48 +330,6 @@ mod tests {
                 }
             });
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_the_cache_has_let_go_by_itself_is_released_at_its_deadline() {
-        let store = store(1, 1);
-        let lost = task(&owner("ann"));
-        store.insert(lost.clone()).await.expect("room");
-        let ended = completed(&lost, 7);
-        assert!(store.replace(ended).await);
-        let mut watch = store.watch(&lost.owner, lost.id, MaxWaiters { task: 1, owner: 1, all: 1 }).expect("room");
-        store.evict(lost.id);
-        assert!(store.get(&lost.owner, lost.id).await.is_none());
-        assert_eq!(store.insert(task(&owner("ann"))).await, Err(Limit::Tasks(1)));
-        store.next_expiry().await;
-        assert_eq!(store.expire(Instant::now()).await, [lost.id]);
-        watch.changed().await;
-        assert!(store.holds_nothing());
-        store.insert(task(&owner("ann"))).await.expect("room again");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_deadline_that_moves_at_the_end_of_its_task_is_the_one_that_counts() {
-        let store = store(10, 10);
-        let minutes = Duration::from_mins;
-        let ends = async |keep, shortens| {
-            let task = Task { keep, shortens, ..task(&owner("ann")) };
-            store.insert(task.clone()).await.expect("room");
-            assert!(store.replace(task.after(Change::Cancel, Now::read()).expect("legal")).await);
-            task.id
-        };
-        let (later, sooner) = (ends(minutes(3), false).await, ends(Duration::from_secs(5), true).await);
-        let kept = async |id| store.get(&owner("ann"), id).await.is_some();
-        tokio::time::advance(Duration::from_secs(4)).await;
-        assert!(store.expire(Instant::now()).await.is_empty());
-        store.next_expiry().await;
-        assert_eq!(store.expire(Instant::now()).await, [sooner]);
-        assert!(!kept(sooner).await && kept(later).await);
-        tokio::time::advance(minutes(2)).await;
-        assert!(store.expire(Instant::now()).await.is_empty() && kept(later).await);
-        store.next_expiry().await;
-        assert_eq!(store.expire(Instant::now()).await, [later]);
-        assert!(store.holds_nothing());
     }
 
     #[tokio::test(start_paused = true)]
