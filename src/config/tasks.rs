@@ -32,7 +32,7 @@ pub struct Tasks {
     pub max_waiters_per_owner: usize,
     /// Most requests of the process that wait for results at once.
     pub max_waiters_total: usize,
-    /// How many bytes of results are kept before no new tasks are taken.
+    /// How many bytes of results are kept before no new tasks are taken and none that waits begins.
     pub max_result_bytes: usize,
     /// The same for the results of one owner.
     pub max_result_bytes_per_owner: usize,
@@ -55,13 +55,13 @@ pub struct Tool {
     pub key: Arc<str>,
     /// Whether a call may, must or must not be a task.
     pub support: Support,
-    /// How long a task is kept from its creation when the client asks for nothing.
+    /// How long a task is kept after its end when the client asks for nothing.
     pub ttl: Duration,
     /// The longest ttl that a client gets by asking. At least `ttl`.
     pub max_ttl: Duration,
     /// How often clients are told to poll.
     pub poll_interval: Duration,
-    /// How long one call may run.
+    /// How long one call may run, from its turn on.
     pub timeout: Duration,
     /// How long a question of the server to the client may stay without an answer.
     pub input_timeout: Duration,

@@ -267,7 +267,7 @@ async fn over(gate: &Gate, session: Option<&Use>) {
     session.lost().await;
     loop {
         gate.engine.without_tasks(&session.owner).await;
-        if session.refuse_tasks(async { !gate.engine.has_tasks(&session.owner).await }).await {
+        if gate.engine.release(session, || true).await {
             return;
         }
     }

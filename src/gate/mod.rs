@@ -168,7 +168,7 @@ impl Gate {
     /// A session whose upstream has ended is over for the client, which starts anew; but its tasks can still be asked
     /// for until their ttl is over, so it is only ended here if it has none.
     async fn lost(&self, session: &Session) -> Refusal {
-        if session.refuse_tasks(async { !self.engine.has_tasks(&session.owner).await }).await {
+        if self.engine.release(session, || true).await {
             self.end(session, HeaderMap::new(), "upstream lost").await;
         }
         Refusal::unknown_session()
@@ -177,11 +177,8 @@ impl Gate {
     /// Ends a session, and its tasks with it where they belong to nobody else.
     pub async fn end(&self, session: &Session, headers: HeaderMap, reason: &'static str) {
         let Some(session) = self.sessions.take(session.id, reason) else { return };
-        session.refuse_tasks(std::future::ready(true)).await;
-        if matches!(session.owner, Owner::Session(_)) {
-            // First the calls, so that the upstream is told that they are cancelled.
-            self.engine.end_owner(&session.owner).await;
-        }
+        // First the calls, so that the upstream is told that they are cancelled.
+        self.engine.end_session(&session).await;
         session.end(headers);
         self.engine.session_ended(&session);
     }
@@ -190,11 +187,13 @@ impl Gate {
     /// an acknowledged task is never lost before its ttl is over.
     pub async fn end_idle(&self, idle: Duration) {
         for session in self.sessions.idle(idle) {
-            let still_idle = async {
-                let anonymous = matches!(session.owner, Owner::Session(_));
-                session.idle() >= idle && !(anonymous && self.engine.has_tasks(&session.owner).await)
+            let still_idle = || session.idle() >= idle;
+            let released = match session.owner {
+                Owner::Session(_) => self.engine.release(&session, still_idle).await,
+                // Its tasks do not need it.
+                Owner::Principal { .. } => session.refuse_tasks(async { still_idle() }).await,
             };
-            if session.refuse_tasks(still_idle).await {
+            if released {
                 self.end(&session, HeaderMap::new(), "idle").await;
             }
         }

@@ -6,6 +6,8 @@ mod ring;
 mod source;
 mod streams;
 mod table;
+#[cfg(test)]
+mod testing;
 mod translate;
 
 use std::{
@@ -29,6 +31,8 @@ pub use outgoing::{Call, CallOptions};
 pub use source::{Next, Source};
 pub use streams::{Connection, NotResumed, StreamRoom, Streams};
 pub use table::{Full, Room, Sessions};
+#[cfg(test)]
+pub(crate) use testing::alone;
 pub use translate::{for_client, with_id};
 
 use crate::{

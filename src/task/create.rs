@@ -152,7 +152,7 @@ impl Lifetime {
         let collecting = tool.poll_interval * POLLS_TO_COLLECT;
         let needed = tool.timeout + collecting;
         let ttl = wanted.max(if queued { needed + tool.timeout } else { needed });
-        Self { ttl, keep: wanted.max(collecting), patience: ttl - needed }
+        Self { ttl, keep: wanted.max(collecting), patience: ttl.saturating_sub(needed) }
     }
 }
 

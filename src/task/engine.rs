@@ -82,8 +82,22 @@ impl Engine {
         engine
     }
 
-    /// Ends the tasks of an owner that nobody can ask for any more.
-    pub async fn end_owner(&self, owner: &Owner) {
+    /// Lets no more tasks into a session that ends, and ends those that belong to nobody else.
+    pub async fn end_session(&self, session: &Session) {
+        // First this, or a task that comes about meanwhile would outlive the session.
+        session.refuse_tasks(std::future::ready(true)).await;
+        if matches!(session.owner, Owner::Session(_)) {
+            self.end_owner(&session.owner).await;
+        }
+    }
+
+    /// Lets no more tasks into a session, if its owner has none and `unneeded` says so at that moment: it can end then
+    /// without losing one. Returns whether it can.
+    pub async fn release(&self, session: &Session, unneeded: impl FnOnce() -> bool) -> bool {
+        session.refuse_tasks(async { unneeded() && !self.has_tasks(&session.owner).await }).await
+    }
+
+    pub(super) async fn end_owner(&self, owner: &Owner) {
         let removed = self.store.remove_all(owner).await;
         self.removed(&removed, Ended::Orphaned, "its session has ended");
     }

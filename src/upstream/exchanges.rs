@@ -396,21 +396,4 @@ mod tests {
         let asked = |id: usize| exchanges.asked(&id.to_string());
         assert_eq!((asked(0), asked(MAX_ASKED - 1), asked(MAX_ASKED)), (None, Some(1), Some(1)));
     }
-
-    #[test]
-    fn tasks_do_not_count_among_the_requests_in_flight() {
-        let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());
-        let begin = |purpose| exchanges.begin(None, purpose);
-        for purpose in [Purpose::Background, Purpose::Foreground] {
-            for _ in 0..MAX_IN_FLIGHT {
-                begin(purpose).expect("room");
-            }
-        }
-        assert!(begin(Purpose::Foreground).is_err());
-        assert!(begin(Purpose::Background).is_ok());
-        exchanges.cancel(1);
-        assert!(begin(Purpose::Foreground).is_err(), "the end of a task makes no room for a request");
-        exchanges.cancel(2 * MAX_IN_FLIGHT as u64);
-        assert!(begin(Purpose::Foreground).is_ok());
-    }
 }

@@ -4,6 +4,8 @@ mod capacity;
 mod exchanges;
 mod failure;
 pub mod http;
+#[cfg(test)]
+mod in_flight;
 mod inbound;
 mod outbox;
 pub mod stdio;

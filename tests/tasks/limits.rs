@@ -189,3 +189,20 @@ async fn a_call_over_its_timeout_makes_room_for_the_next() {
     client.until(&third, "completed").await;
     hung.abandoned().await;
 }
+
+#[tokio::test]
+async fn a_call_that_is_cancelled_keeps_its_turn_until_the_server_has_been_told() {
+    let (upstream, _gate, client) = start("[tasks]\nmax_running = 1").await;
+    upstream.hold("notifications/cancelled");
+    let first = client.create_id("slow").await;
+    let second = client.create_id("slow").await;
+    let slow = upstream.held("slow").await;
+    client.cancel(&first).await;
+    let told = upstream.held("notifications/cancelled").await;
+    assert!(client.get(&second).await["statusMessage"].as_str().unwrap().starts_with("Queued"));
+    assert!(slow.is_open() && upstream.count("slow") == 1);
+    told.status(202, &[], "");
+    slow.abandoned().await;
+    upstream.held("slow").await.result(r#"{"content":[]}"#);
+    client.until(&second, "completed").await;
+}

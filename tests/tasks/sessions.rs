@@ -1,8 +1,9 @@
 //! Idle sessions end, but not while something of theirs is wanted.
 
+use http::Method;
 use serde_json::json;
 
-use crate::kit::{Client, Gate, Upstream, eventually};
+use crate::kit::{Client, Gate, Upstream, eventually, soon};
 
 const IDLE: &str = "[server]\nsession_idle = \"500ms\"";
 
@@ -52,4 +53,33 @@ async fn a_session_with_a_task_stays_as_long_as_the_task_is_kept() {
     upstream.wait_for(|seen| seen.method == "DELETE" && seen.header("mcp-session-id") == "upstream-1").await;
     let gone = eventually(async || Some(client.answer("ping", json!({})).await.status)).await;
     assert_eq!(gone, 404);
+}
+
+/// How many tasks are kept.
+async fn kept(gate: &Gate) -> String {
+    let metrics = Client::new(&format!("{}/metrics", gate.admin.as_ref().unwrap())).send(Method::GET, "").await;
+    let kept = metrics.text().lines().find(|line| line.starts_with("taskgate_tasks_kept ")).unwrap();
+    kept.split(' ').next_back().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_comes_about_while_its_session_ends_does_not_outlive_it() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::with(&upstream, "[server]\nadmin = \"127.0.0.1:0\"").await;
+    for _ in 0..300 {
+        let client = Client::connect(&gate.url).await;
+        let creating: Vec<_> = (0..4)
+            .map(|_| {
+                let client = client.clone();
+                tokio::spawn(async move { client.answer("tools/call", json!({ "name": "echo", "task": {} })).await })
+            })
+            .collect();
+        assert_eq!(client.delete().await.status, 200);
+        for created in creating {
+            // Acknowledged before the end, or told of it.
+            let answer = soon(created).await.unwrap();
+            assert!([200, 404].contains(&answer.status.as_u16()), "{answer:?}");
+        }
+    }
+    eventually(async || (kept(&gate).await == "0").then_some(())).await;
 }

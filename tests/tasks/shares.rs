@@ -164,3 +164,37 @@ async fn requests_of_one_owner_over_max_waiters_per_owner_or_in_all_do_not_wait(
         assert!(answered.message().await["result"].is_object());
     }
 }
+
+#[tokio::test]
+async fn a_call_that_waits_gets_no_turn_while_the_results_of_its_owner_use_up_their_bytes() {
+    let limits = "[tasks]\nmax_running = 1\nmax_result_bytes_per_owner = 1000\npoll_interval = \"50ms\"";
+    let (upstream, _gate, [ann, bob]) = two(limits).await;
+    let first = ann.create("slow", json!({ "ttl": 1 })).await["taskId"].as_str().unwrap().to_owned();
+    let second = ann.create_id("slow").await;
+    let bobs = bob.create_id("slow").await;
+    let result = format!(r#"{{"x":"{}"}}"#, "x".repeat(1000 - 8));
+    upstream.held("slow").await.result(&result);
+    // Another owner's turn comes before it, and the first result is gone before its own.
+    upstream.held("slow").await.result(r#"{"content":[]}"#);
+    let third = upstream.held("slow").await;
+    assert_eq!(ann.list().await, [second.as_str()], "{first} is still kept");
+    third.result(r#"{"content":[]}"#);
+    bob.until(&bobs, "completed").await;
+    ann.until(&second, "completed").await;
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_room_for_results_until_its_time_is_over_fails_and_names_the_limit() {
+    let limits = "[tasks]\nmax_running = 1\nmax_result_bytes = 1000\ntimeout = \"300ms\"\nttl = \"1h\"";
+    let (upstream, _gate, [ann, bob]) = two(limits).await;
+    ann.create_id("slow").await;
+    let waiting = bob.create("slow", json!({ "ttl": 1 })).await["taskId"].as_str().unwrap().to_owned();
+    let result = format!(r#"{{"x":"{}"}}"#, "x".repeat(1000 - 8));
+    upstream.held("slow").await.result(&result);
+    let failed = bob.until(&waiting, "failed").await;
+    let message = failed["statusMessage"].as_str().unwrap();
+    for part in ["limit reached: the task waited for its turn for 300ms; ", "tasks.max_result_bytes = 1000 bytes"] {
+        assert!(message.contains(part), "no {part} in {message}");
+    }
+    assert_eq!(upstream.count("slow"), 1);
+}

@@ -15,8 +15,9 @@ async fn start(toml: &str) -> (Upstream, Gate, Client) {
     (upstream, gate, client)
 }
 
-async fn ttl_for(client: &Client, task: Value) -> Value {
-    let created = client.create("echo", task).await;
+/// The ttl of a task that runs.
+async fn ttl_for(client: &Client, tool: &str, task: Value) -> Value {
+    let created = client.create(tool, task).await;
     let id = created["taskId"].as_str().unwrap();
     assert_eq!(client.get(id).await["ttl"], created["ttl"]);
     created["ttl"].clone()
@@ -39,7 +40,7 @@ async fn a_ttl_is_honoured_up_to_the_maximum_and_reported_as_it_is() {
         // An integer, whatever was asked for.
         (json!({ "ttl": 600_000.4 }), 600_001),
     ] {
-        assert_eq!(ttl_for(&client, asked.clone()).await, json!(given), "{asked}");
+        assert_eq!(ttl_for(&client, "slow", asked.clone()).await, json!(given), "{asked}");
     }
 }
 
@@ -47,16 +48,16 @@ async fn a_ttl_is_honoured_up_to_the_maximum_and_reported_as_it_is() {
 async fn the_defaults_keep_a_task_longer_than_its_call_may_run() {
     let (_upstream, _gate, client) = start("").await;
     let hour = 3_600_000;
-    assert!(ttl_for(&client, json!({ "ttl": 60_000 })).await.as_u64().unwrap() > hour);
-    assert_eq!(ttl_for(&client, json!({ "ttl": 1e12 })).await, json!(24 * hour));
+    assert!(ttl_for(&client, "slow", json!({ "ttl": 60_000 })).await.as_u64().unwrap() > hour);
+    assert_eq!(ttl_for(&client, "slow", json!({ "ttl": 1e12 })).await, json!(24 * hour));
 }
 
 #[tokio::test]
 async fn each_tool_has_the_ttl_of_its_pattern() {
-    let toml = "[tasks]\ntimeout = \"1s\"\npoll_interval = \"1s\"\n[[upstream]]\n[upstream.tools.\"e*\"]\nttl = \"30m\"\nmax_ttl = \"40m\"";
+    let toml = "[tasks]\ntimeout = \"1s\"\npoll_interval = \"1s\"\n[[upstream]]\n[upstream.tools.\"slow_*\"]\nttl = \"30m\"\nmax_ttl = \"40m\"";
     let (_upstream, _gate, client) = start(toml).await;
-    assert_eq!(ttl_for(&client, json!({})).await, 1_800_000);
-    assert_eq!(ttl_for(&client, json!({ "ttl": 1e9 })).await, 2_400_000);
+    assert_eq!(ttl_for(&client, "slow_one", json!({})).await, 1_800_000);
+    assert_eq!(ttl_for(&client, "slow_one", json!({ "ttl": 1e9 })).await, 2_400_000);
     assert_eq!(client.create("slow", json!({})).await["ttl"], 900_000);
 }
 
@@ -106,17 +107,98 @@ async fn no_task_is_lost_before_its_ttl_is_over_however_many_there_are() {
 }
 
 #[tokio::test]
+async fn once_it_has_ended_a_task_is_kept_for_what_its_client_asked_and_says_so() {
+    let (upstream, _gate, client) = start("[tasks]\npoll_interval = \"100ms\"").await;
+    let hour = 3_600_000;
+    let mut stream = client.get_stream().await;
+    for (asked, kept) in [(json!({ "ttl": 60_000 }), 60_000), (json!({ "ttl": 1 }), 1000), (json!({ "ttl": 0 }), 1000)]
+    {
+        let before = Instant::now();
+        let task = client.create("slow", asked).await;
+        assert_eq!(task["ttl"], hour + 1000, "while it runs it has time for its call and for the client");
+        let id = task["taskId"].as_str().unwrap();
+        if kept == 60_000 {
+            upstream.held("slow").await.result(r#"{"content":[]}"#);
+        } else {
+            assert_ne!(client.cancel(id).await["ttl"], task["ttl"], "the answer tells what holds from now on");
+        }
+        // Told, asked for and listed it is the same.
+        let told = stream.message().await["params"].take();
+        let ttl = told["ttl"].as_u64().unwrap();
+        let ran = u64::try_from(before.elapsed().as_millis()).unwrap();
+        assert!((kept..=kept + ran).contains(&ttl), "{ttl} after {ran} ms");
+        assert_eq!(client.get(id).await, told);
+        assert!(client.ask("tasks/list", json!({})).await["tasks"].as_array().unwrap().contains(&told));
+    }
+}
+
+#[tokio::test]
+async fn a_task_whose_client_asked_for_no_ttl_is_kept_for_what_it_was_told_at_creation() {
+    let (_upstream, _gate, client) = start("").await;
+    let task = client.create("echo", json!({})).await;
+    let ended = client.until(task["taskId"].as_str().unwrap(), "completed").await;
+    assert_eq!(ended["ttl"], task["ttl"]);
+    // Where the ttl of the configuration is more than what is left of that, it counts from the end.
+    let (upstream, _gate, client) = start("[tasks]\nttl = \"1m\"\ntimeout = \"50s\"\npoll_interval = \"1s\"").await;
+    let before = Instant::now();
+    let task = client.create("slow", json!({})).await;
+    assert_eq!(task["ttl"], 60_000);
+    upstream.held("slow").await.result(r#"{"content":[]}"#);
+    let ended = client.until(task["taskId"].as_str().unwrap(), "completed").await;
+    let ran = u64::try_from(before.elapsed().as_millis()).unwrap();
+    assert!((60_000..=60_000 + ran).contains(&ended["ttl"].as_u64().unwrap()), "{ended} after {ran} ms");
+}
+
+#[tokio::test]
+async fn a_client_of_many_quick_tasks_with_a_short_ttl_is_not_locked_out() {
+    // The defaults but for the number of tasks, and ten polls take two seconds and not twenty.
+    let (_upstream, _gate, client) = start("[tasks]\nmax_tasks_per_owner = 100\npoll_interval = \"200ms\"").await;
+    let call = json!({ "name": "echo", "task": { "ttl": 1000 } });
+    for _ in 0..100 {
+        let task = client.ask("tools/call", call.clone()).await["task"].take();
+        assert!(client.collect(task["taskId"].as_str().unwrap()).await["result"].is_object());
+    }
+    let (_, message) = client.error("tools/call", call.clone()).await;
+    assert!(message.contains("max_tasks_per_owner = 100"), "{message}");
+    eventually(async || client.request("tools/call", call.clone()).await.get("result").cloned()).await;
+}
+
+/// One call of each owner at a time, of tools with timeouts of their own.
+const ONE: &str = "[tasks]\nmax_running_per_owner = 1\npoll_interval = \"300ms\"\n[[upstream]]\n\
+    [upstream.tools.first]\ntimeout = \"500ms\"\n[upstream.tools.brief]\ntimeout = \"100ms\"\n\
+    [upstream.tools.second]\ntimeout = \"1s\"\n";
+
+#[tokio::test]
+async fn the_timeout_of_a_call_that_waited_counts_from_its_turn() {
+    let (upstream, _gate, client) = start(ONE).await;
+    client.create_id("first").await;
+    let task = client.create("second", json!({ "ttl": 1 })).await;
+    assert_eq!(task["ttl"], 2 * 1000 + 3000, "it may wait for as long as it may run");
+    let id = task["taskId"].as_str().unwrap();
+    // Half of it is over when the first one has run into its own.
+    let _first = upstream.held("first").await;
+    let _second = upstream.held("second").await;
+    let begun = Instant::now();
+    let failed = client.until(id, "failed").await;
+    let ran = begun.elapsed();
+    assert!(ran > Duration::from_millis(900), "{ran:?}");
+    assert_eq!(failed["statusMessage"], "timeout = 1s is over and the call was cancelled");
+}
+
+#[tokio::test]
 async fn a_task_that_is_queued_until_it_cannot_finish_any_more_fails_and_says_why() {
-    let toml = "[tasks]\nttl = \"1s\"\ntimeout = \"800ms\"\npoll_interval = \"300ms\"\nmax_running = 1";
-    let (upstream, _gate, client) = start(toml).await;
-    client.create_id("slow").await;
-    let queued = client.create_id("slow").await;
-    let mut waiting = client.stream("tasks/result", json!({ "taskId": queued }));
-    // The first runs into its timeout; the second gets what is left of its own time.
-    let _first = upstream.held("slow").await;
-    let response = waiting.message().await;
-    assert!(response["error"]["message"].is_string(), "{response}");
-    let task = client.get(&queued).await;
-    assert_eq!(status_of(&task), "failed");
-    assert_eq!(task["statusMessage"], response["error"]["message"]);
+    let (upstream, _gate, client) = start(&format!("{ONE}[upstream.tools.slow]\ntimeout = \"1h\"")).await;
+    let running = client.create_id("slow").await;
+    let _running = upstream.held("slow").await;
+    let queued = client.create("brief", json!({ "ttl": 1 })).await;
+    let id = queued["taskId"].as_str().unwrap();
+    let response = client.stream("tasks/result", json!({ "taskId": id })).message().await;
+    let message = response["error"]["message"].as_str().unwrap();
+    for part in ["limit reached: ", "waited for its turn for 100ms", "timeout = 100ms", "longer ttl"] {
+        assert!(message.contains(part), "no {part} in {message}");
+    }
+    let task = client.get(id).await;
+    assert_eq!((status_of(&task), task["statusMessage"].as_str()), ("failed", Some(message)));
+    assert_eq!(upstream.count("brief"), 0);
+    assert_eq!(status_of(&client.get(&running).await), "working");
 }

@@ -3,6 +3,7 @@
 
 mod model;
 mod scheduler;
+mod sessions;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -123,7 +124,7 @@ impl House {
             (Act::Create { lives, keep, shortens }, _) => {
                 let (expires, keep) = (self.at(lives), Duration::from_secs(keep));
                 let created = super::state::tests::task(&owner(number));
-                self.create(Task { expires, keep, shortens, ..created }).await;
+                self.create(Task { keep, shortens, expires, ..created }).await;
             }
             (Act::Evict, Some(task)) => self.store.evict(task.id),
             (Act::Expire { after }, _) => drop(self.store.expire(self.at(after)).await),

@@ -64,3 +64,63 @@ impl Deadlines {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use super::*;
+    use crate::{
+        identity::Owner,
+        task::{
+            Change, Now, Outcome, Task,
+            state::tests::task,
+            store::{Limit, MaxKept, MaxWaiters, MemoryStore, Store as _},
+        },
+    };
+
+    const OWNER: Owner = Owner::Session(TaskId::nil());
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_cache_has_let_go_by_itself_is_released_at_its_deadline() {
+        let store = MemoryStore::new(MaxKept::of_tasks(1, 1), Arc::default());
+        let lost = task(&OWNER);
+        store.insert(lost.clone()).await.expect("room");
+        let result = Outcome::Result("{}".into());
+        let ended = lost.after(Change::Complete(result), Now::read()).expect("legal");
+        assert!(store.replace(ended).await);
+        let mut watch = store.watch(&lost.owner, lost.id, MaxWaiters { task: 1, owner: 1, all: 1 }).expect("room");
+        store.evict(lost.id);
+        assert!(store.get(&lost.owner, lost.id).await.is_none());
+        assert_eq!(store.insert(task(&OWNER)).await, Err(Limit::Tasks(1)));
+        store.next_expiry().await;
+        assert_eq!(store.expire(Instant::now()).await, [lost.id]);
+        watch.changed().await;
+        assert!(store.holds_nothing());
+        store.insert(task(&OWNER)).await.expect("room again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_that_moves_at_the_end_of_its_task_is_the_one_that_counts() {
+        let store = MemoryStore::new(MaxKept::of_tasks(10, 10), Arc::default());
+        let minutes = Duration::from_mins;
+        let ends = async |keep, shortens| {
+            let task = Task { keep, shortens, ..task(&OWNER) };
+            store.insert(task.clone()).await.expect("room");
+            assert!(store.replace(task.after(Change::Cancel, Now::read()).expect("legal")).await);
+            task.id
+        };
+        let (later, sooner) = (ends(minutes(3), false).await, ends(Duration::from_secs(5), true).await);
+        let kept = async |id| store.get(&OWNER, id).await.is_some();
+        tokio::time::advance(Duration::from_secs(4)).await;
+        assert!(store.expire(Instant::now()).await.is_empty());
+        store.next_expiry().await;
+        assert_eq!(store.expire(Instant::now()).await, [sooner]);
+        assert!(!kept(sooner).await && kept(later).await);
+        tokio::time::advance(minutes(2)).await;
+        assert!(store.expire(Instant::now()).await.is_empty() && kept(later).await);
+        store.next_expiry().await;
+        assert_eq!(store.expire(Instant::now()).await, [later]);
+        assert!(store.holds_nothing());
+    }
+}

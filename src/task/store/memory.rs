@@ -30,7 +30,7 @@ const MOKA_GRACE: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub struct MemoryStore {
     tasks: Cache<TaskId, Arc<Task>>,
-    /// Locked before the deadlines and the watchers.
+    /// Locked before the deadlines, and while the cache changes.
     index: Mutex<Index>,
     deadlines: Deadlines,
     watchers: Watchers,
@@ -92,7 +92,9 @@ impl MemoryStore {
             ids
         };
         if !removed.is_empty() {
-            removed.iter().for_each(|id| self.watchers.wake(*id));
+            for id in &removed {
+                self.watchers.wake(*id);
+            }
             self.observer.emit(events::ResultRemoved { bytes });
             // moka frees the memory of what was removed only when it does its housekeeping.
             self.tasks.run_pending_tasks();
@@ -193,7 +195,7 @@ mod tests {
 
     use super::*;
     use crate::task::{
-        Change, Now,
+        Change,
         state::tests::{at, task},
     };
 
@@ -304,7 +306,7 @@ mod tests {
                         (0..=2, _) | (_, None) => {
                             let expires = Instant::now() + Duration::from_secs(n as u64);
                             let keep = Duration::from_secs(n as u64 / 2);
-                            let task = Task { expires, keep, shortens: n % 2 == 0, ..task(&owners[who]) };
+                            let task = Task { expires, keep, shortens: n.is_multiple_of(2), ..task(&owners[who]) };
                             store.insert(task.clone()).await.expect("room");
                             all.push(task);
                         }
@@ -328,49 +330,6 @@ mod tests {
                 }
             });
         }
-    }
-
-    #[tokio::test]
-    async fn what_the_cache_has_let_go_by_itself_is_released_at_its_deadline() {
-        let store = store(1, 1);
-        // So long over that moka hides it.
-        let expires = Instant::now() - 2 * MOKA_GRACE;
-        let late = completed(&Task { expires, keep: Duration::ZERO, shortens: true, ..task(&owner("ann")) }, 7);
-        let late = Task { expires, version: 0, ..late };
-        store.insert(late.clone()).await.expect("room");
-        let mut watch = store.watch(&late.owner, late.id, MaxWaiters { task: 1, owner: 1, all: 1 }).expect("room");
-        store.tasks.run_pending_tasks();
-        assert_eq!(store.tasks.entry_count(), 0, "moka has it");
-        assert_eq!(store.insert(task(&owner("ann"))).await, Err(Limit::Tasks(1)));
-        store.next_expiry().await;
-        assert_eq!(store.expire(Instant::now()).await, [late.id]);
-        watch.changed().await;
-        assert!(store.holds_nothing());
-        store.insert(task(&owner("ann"))).await.expect("room again");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_deadline_that_moves_at_the_end_of_its_task_is_the_one_that_counts() {
-        let store = store(10, 10);
-        let minutes = Duration::from_mins;
-        let ends = async |keep, shortens| {
-            let task = Task { keep, shortens, ..task(&owner("ann")) };
-            store.insert(task.clone()).await.expect("room");
-            assert!(store.replace(task.after(Change::Cancel, Now::read()).expect("legal")).await);
-            task.id
-        };
-        let (later, sooner) = (ends(minutes(3), false).await, ends(Duration::from_secs(5), true).await);
-        let kept = async |id| store.get(&owner("ann"), id).await.is_some();
-        tokio::time::advance(Duration::from_secs(4)).await;
-        assert!(store.expire(Instant::now()).await.is_empty());
-        store.next_expiry().await;
-        assert_eq!(store.expire(Instant::now()).await, [sooner]);
-        assert!(!kept(sooner).await && kept(later).await);
-        tokio::time::advance(minutes(2)).await;
-        assert!(store.expire(Instant::now()).await.is_empty() && kept(later).await);
-        store.next_expiry().await;
-        assert_eq!(store.expire(Instant::now()).await, [later]);
-        assert!(store.holds_nothing());
     }
 
     #[tokio::test(start_paused = true)]

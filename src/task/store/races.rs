@@ -164,7 +164,8 @@ fn pages_neither_lose_nor_repeat_a_task_that_lives_all_the_while() {
         let store = MemoryStore::new(MaxKept::of_tasks(usize::MAX, usize::MAX), Arc::default());
         let beginning = Instant::now();
         // Of three tasks one stays, and the others expire one after the other.
-        let expires = |at: u32| beginning + Duration::from_secs(if at % 3 == 0 { 9 * 3600 } else { at.into() });
+        let expires =
+            |at: u32| beginning + Duration::from_secs(if at.is_multiple_of(3) { 9 * 3600 } else { at.into() });
         let tasks: Vec<Task> = (0..TASKS).map(|at| Task { expires: expires(at), ..task(&owner()) }).collect();
         for task in &tasks {
             now(store.insert(task.clone())).expect("room");
@@ -174,7 +175,7 @@ fn pages_neither_lose_nor_repeat_a_task_that_lives_all_the_while() {
             meet.wait();
             for at in 0..TASKS {
                 now(store.expire(beginning + Duration::from_secs(at.into())));
-                if at % 10 == 0 {
+                if at.is_multiple_of(10) {
                     now(store.insert(task(&owner()))).expect("room");
                 }
             }

@@ -62,7 +62,7 @@ async def test_result_is_awaited_and_can_be_collected_again(gate):
 async def test_ttl_is_never_shorter_than_the_call_may_take(gate):
     quick = gate.tools.quick
     async with connect(gate.url) as client:
-        task = await client.create(quick.name, ttl=1, **quick.arguments)
+        task = await client.create(quick.name, ttl=30_000, **quick.arguments)
         # The configured timeout is one minute; some time to collect comes on top.
         assert task.ttl >= 60_000
         assert text(await client.collect(task.taskId)) == quick.text

@@ -1,0 +1,40 @@
+//! A test: how many requests may be in flight, and when one that was cancelled is gone.
+
+use std::sync::Arc;
+
+use super::{Capacity, Exchanges, MAX_IN_FLIGHT, Purpose};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_exchange_that_was_cancelled_is_gone_when_nothing_carries_it_any_more() {
+    let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());
+    for _ in 0..100 {
+        let mut exchange = exchanges.begin(None, Purpose::Background).expect("room");
+        let connection = Arc::new(());
+        let carried = Arc::clone(&connection);
+        exchange.carry(Some(Box::pin(async move {
+            std::future::pending::<()>().await;
+            drop(carried);
+        })));
+        exchange.detach();
+        exchanges.cancel(exchange.number);
+        exchange.gone().await;
+        assert_eq!(Arc::strong_count(&connection), 1);
+    }
+}
+
+#[test]
+fn tasks_do_not_count_among_the_requests_in_flight() {
+    let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());
+    let begin = |purpose| exchanges.begin(None, purpose);
+    for purpose in [Purpose::Background, Purpose::Foreground] {
+        for _ in 0..MAX_IN_FLIGHT {
+            begin(purpose).expect("room");
+        }
+    }
+    assert!(begin(Purpose::Foreground).is_err());
+    assert!(begin(Purpose::Background).is_ok());
+    exchanges.cancel(1);
+    assert!(begin(Purpose::Foreground).is_err(), "the end of a task makes no room for a request");
+    exchanges.cancel(2 * MAX_IN_FLIGHT as u64);
+    assert!(begin(Purpose::Foreground).is_ok());
+}
