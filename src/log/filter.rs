@@ -16,12 +16,13 @@ const SYNONYMS: [(&str, &str); 6] = [
 /// What begins the targets of taskgate itself.
 const OWN: &str = "taskgate";
 
-/// Checks the value of `--log` or `TASKGATE_LOG`.
+/// Checks the value of `--log` or `TASKGATE_LOG`; returns it without spaces.
 ///
 /// # Errors
 /// A sentence that names what is wrong and what may stand there.
 pub(crate) fn filter(directives: &str) -> Result<String, String> {
-    for directive in directives.split(',').map(str::trim) {
+    let directives: Vec<_> = directives.split(',').map(str::trim).collect();
+    for directive in &directives {
         check(directive).map_err(|why| {
             format!(
                 "{why}; --log (TASKGATE_LOG) takes {}, or directives like taskgate=debug,hyper=info",
@@ -29,8 +30,9 @@ pub(crate) fn filter(directives: &str) -> Result<String, String> {
             )
         })?;
     }
-    EnvFilter::try_new(directives).map_err(|error| error.to_string())?;
-    Ok(directives.to_owned())
+    let directives = directives.join(",");
+    EnvFilter::try_new(&directives).map_err(|error| error.to_string())?;
+    Ok(directives)
 }
 
 fn check(directive: &str) -> Result<(), String> {
@@ -83,7 +85,7 @@ mod tests {
         for directives in
             ["error", "WARN", "off", "taskgate=debug", "taskgate=warn,taskgate::audit=info", "info, h2=warn"]
         {
-            assert_eq!(filter(directives).as_deref(), Ok(directives));
+            assert_eq!(filter(directives), Ok(directives.replace(' ', "")));
         }
     }
 

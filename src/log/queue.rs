@@ -166,8 +166,9 @@ mod tests {
         for _ in 0..6 {
             queue.push(&line);
         }
-        let (waiting, lost) = (queue.waiting.lock().lines.len(), queue.waiting.lock().lost);
-        assert_eq!((waiting, lost), (MAX_WAITING, 2));
+        let waiting = queue.waiting.lock();
+        assert_eq!((waiting.lines.len(), waiting.lost), (MAX_WAITING, 2));
+        drop(waiting);
         // Nobody writes.
         queue.flush(Duration::from_millis(1));
     }

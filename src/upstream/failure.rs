@@ -186,3 +186,49 @@ impl From<&Failure> for RpcError {
         Self::internal(failure.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_a_server_are_cut_and_escaped_in_every_failure() {
+        let words = format!("\u{1b}[2J{}", "x".repeat(1 << 20));
+        let mut headers = HeaderMap::new();
+        let location = format!("http://host/{}?key=secret", "x".repeat(10_000));
+        headers.insert(LOCATION, location.parse().expect("a header"));
+        let http = |status, headers: &HeaderMap| {
+            let error = HttpError { status, headers: headers.clone(), body: words.clone().into() };
+            Failure::Http(Box::new(error))
+        };
+        let failures = [
+            Failure::Unreachable(words.clone()),
+            Failure::BadAnswer(words.clone()),
+            Failure::Incomplete(words.clone()),
+            http(StatusCode::BAD_GATEWAY, &headers),
+            http(StatusCode::FOUND, &headers),
+            Failure::NoTransport {
+                post: Box::new(http(StatusCode::BAD_GATEWAY, &headers)),
+                get: Box::new(Failure::BadAnswer(words.clone())),
+            },
+        ];
+        for failure in failures {
+            for text in [failure.to_string(), failure.cause().text] {
+                assert!(text.len() < 2000, "{} bytes", text.len());
+                assert!(!text.contains('\u{1b}'), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_log_has_the_status_and_size_of_an_http_error_and_where_a_redirect_leads_without_its_query() {
+        let mut headers = HeaderMap::new();
+        headers.insert(LOCATION, "https://ann:secret@host/a?key=secret".parse().expect("a header"));
+        let said = |status| {
+            let error = HttpError { status, headers: headers.clone(), body: Bytes::from_static(b"secret") };
+            Failure::Http(Box::new(error)).cause().text
+        };
+        assert_eq!(said(StatusCode::BAD_GATEWAY), "HTTP 502 Bad Gateway with a body of 6 bytes");
+        assert_eq!(said(StatusCode::FOUND), "HTTP 302 Found to https://host/a");
+    }
+}

@@ -37,7 +37,13 @@ impl Event for ExchangeFailed<'_> {
             // The text is quoted: words of the upstream are in it.
             tracing::warn!(session, upstream, task, kind, failure = text, "request failed upstream");
         } else {
-            tracing::debug!(session, upstream, task, kind, "the client left before its request was answered");
+            tracing::debug!(
+                session,
+                upstream,
+                task,
+                kind,
+                "the client left, or its session ended, before the request was answered"
+            );
         }
     }
 }

@@ -366,11 +366,7 @@ impl Shared {
                     fruitless = 0;
                     let read = self.events(response.into_body(), MAX_MESSAGE, (None, &headers), &mut decoder).await;
                     if let Err(failure) = read {
-                        tracing::debug!(
-                            upstream = &*self.server.path,
-                            failure = failure.cause().text,
-                            "the upstream's GET stream broke"
-                        );
+                        tracing::debug!(upstream = &*self.server.path, %failure, "the GET stream broke");
                     }
                     decoder.restart();
                 }
