@@ -108,11 +108,13 @@ struct Behind {
     child: Vec<String>,
 }
 
+const CONFIG_HELP: &str = "Configuration file; TASKGATE_CONFIG_TOML may have its text instead";
+
 /// Where the configuration stands.
 #[derive(Debug, Args)]
 struct File {
-    /// Configuration file; TASKGATE_CONFIG_TOML may have its text instead
-    #[arg(long, env = "TASKGATE_CONFIG", value_name = "FILE")]
+    /// The name of a configuration file.
+    #[arg(long, env = "TASKGATE_CONFIG", value_name = "FILE", help = CONFIG_HELP)]
     config: Option<PathBuf>,
     /// Whether the file is named by the environment.
     #[arg(skip)]

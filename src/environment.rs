@@ -61,16 +61,12 @@ pub(crate) fn unknown(command: &Command) -> Vec<String> {
     let unknown = set.filter(|(name, value)| !is_of_kubernetes(name, value));
     // The prefix, which all have, would make any two look alike.
     let own = |name: &str| nearest(&name[PREFIX.len()..], known().map(|known| &known[PREFIX.len()..]));
-    let warnings = unknown.map(|(name, _)| match own(&name) {
-        Some(known) => {
-            format!("the environment variable {name} means nothing to taskgate; did you mean {PREFIX}{known}?")
-        }
-        None => {
-            let known = known().collect::<Vec<_>>().join(", ");
-            format!("the environment variable {name} means nothing to taskgate; it knows {known}")
-        }
-    });
-    warnings.collect()
+    let hint = |name: &str| match own(name) {
+        Some(known) => format!("did you mean {PREFIX}{known}?"),
+        None => format!("it knows {}", known().collect::<Vec<_>>().join(", ")),
+    };
+    let warning = |name: String| format!("the environment variable {name} means nothing to taskgate; {}", hint(&name));
+    unknown.map(|(name, _)| warning(name)).collect()
 }
 
 fn is_empty(variable: &OsStr) -> String {

@@ -67,5 +67,5 @@ fn folder(path: &Path) -> Result<PathBuf, String> {
         Ok(_) => "is no directory".to_owned(),
         Err(error) => format!("cannot be used: {error}"),
     };
-    Err(format!("expected an existing directory, but {path:?} {problem}"))
+    Err(format!("expected an existing directory, but \"{}\" {problem}", path.display()))
 }

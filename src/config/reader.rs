@@ -103,14 +103,17 @@ impl<'t> Section<'t> {
             }
             let message = match elsewhere.iter().find(|(other, _)| *other == name) {
                 Some((_, message)) => (*message).to_owned(),
-                None => {
-                    let (meant, known) = (did_you_mean(name, self.known.iter().copied()), self.known.join(", "));
-                    let the = if meant.is_empty() { "; the" } else { " The" };
-                    format!("unknown key{meant}{the} keys here are {known}")
-                }
+                None => self.unknown(name),
             };
             self.report.add(at, &self.key(name), message);
         }
+    }
+
+    /// Returns what is said about an unknown key.
+    fn unknown(&self, name: &str) -> String {
+        let (meant, known) = (did_you_mean(name, self.known.iter().copied()), self.known.join(", "));
+        let the = if meant.is_empty() { "; the" } else { " The" };
+        format!("unknown key{meant}{the} keys here are {known}")
     }
 
     /// The dotted name of a key in this table, quoted where TOML wants quotes.
