@@ -66,7 +66,7 @@ pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let port = port.and_then(|port| port.parse::<u16>().ok());
     let hint = match (host, port) {
         ("localhost", Some(port)) => return Ok((Ipv4Addr::LOCALHOST, port).into()),
-        // Other programs listen on every interface then, which nobody should do unasked.
+        // Other programs take this for every interface, which an operator has to ask for in as many words.
         ("", Some(port)) => {
             format!("; write \"127.0.0.1:{port}\" for this machine alone, \"0.0.0.0:{port}\" for every interface")
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jsonwebtoken::Algorithm;
-use taskgate::config::{Auth, KeySource, Overrides, load};
+use taskgate::config::{Auth, Config, KeySource, Overrides, load, parse};
 
 use super::{ONE, root, valid};
 
@@ -54,4 +54,27 @@ fn with_bearer_only_named_authorization_servers_are_told() {
     assert_eq!(auth("resource = \"https://a\"\n").protected(), None);
     let told = auth("authorization_servers = [\"https://i\"]\n").protected().unwrap();
     assert_eq!(told.authorization_servers, ["https://i"]);
+}
+
+#[test]
+fn introspect_needs_an_audience_or_says_that_any_will_do() {
+    let audience = |line: &str| {
+        let text = format!(
+            "[auth]\nmode = \"introspect\"\nissuer = \"https://i\"\nintrospection_endpoint = \"https://i/i\"\n{line}\n\
+             client_id = \"c\"\nclient_secret = {{ env = \"PATH\" }}\n{ONE}"
+        );
+        match parse("config.toml", &text, Overrides::default()) {
+            Ok(Config { auth: Auth::Introspect(asks), .. }) => Ok(asks.rules.audience),
+            Ok(other) => panic!("{other:?}"),
+            Err(mistakes) => Err(mistakes.to_string()),
+        }
+    };
+    assert_eq!(audience("audience = [\"a\"]"), Ok(vec!["a".to_owned()]));
+    assert_eq!(audience("audience = \"any\""), Ok(Vec::new()));
+    for (line, said) in
+        [("", "or audience = \"any\""), ("audience = []", "empty"), ("audience = \"all\"", "expected an array")]
+    {
+        let why = audience(line).unwrap_err();
+        assert!(why.contains("auth.audience: ") && why.contains(said), "{why}");
+    }
 }
