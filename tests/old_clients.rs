@@ -65,6 +65,25 @@ async fn house() -> (Upstream, Gate) {
 }
 
 #[tokio::test]
+async fn what_expects_no_answer_and_is_not_as_it_has_to_be_goes_nowhere() {
+    let (upstream, gate) = house().await;
+    let mut old = Old::connect(&gate, "2024-11-05").await;
+    for body in [
+        r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"echo"}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/x","params":{"_meta":{},"_meta":{"progressToken":1}}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"requestId":2}}"#,
+    ] {
+        assert_eq!(old.messages.post(body).await.status, 202, "{body}");
+    }
+    // Nothing was answered, and nothing was passed on before this.
+    let id = old.ask("ping", json!({})).await;
+    assert_eq!(old.stream.message().await["id"], id);
+    for method in ["tools/call", "notifications/x", "notifications/cancelled"] {
+        assert_eq!(upstream.count(method), 0, "{method}");
+    }
+}
+
+#[tokio::test]
 async fn everything_that_the_client_is_sent_comes_on_its_stream() {
     let (upstream, gate) = house().await;
     let mut old = Old::connect(&gate, "2024-11-05").await;

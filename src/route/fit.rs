@@ -25,7 +25,8 @@ pub(super) fn check(message: &Message) -> Result<(), RpcError> {
             message.params().filter(read).map_or(Ok(()), notification)
         }
         Kind::Response => match message.outcome() {
-            Some((Outcome::Result, result)) => unambiguous(result)
+            // What is no object is between the client and its server.
+            Some((Outcome::Result, result)) if result.starts_with('{') => unambiguous(result)
                 .map(drop)
                 .map_err(|why| RpcError::invalid_request(format!("Invalid request: {why} in \"result\""))),
             _ => Ok(()),
@@ -88,5 +89,6 @@ mod tests {
         assert_eq!(code(r#""id":1,"result":{"action":"accept","action":"decline"}"#), Some(-32600));
         assert_eq!(code(r#""id":1,"result":{"_meta":{"a":1,"a":2}}"#), Some(-32600));
         assert_eq!(code(r#""id":1,"result":{"action":"accept","content":{"a":1,"a":2}}"#), None);
+        assert_eq!((code(r#""id":1,"result":7.50"#), code(r#""id":1,"error":null"#)), (None, None));
     }
 }

@@ -67,7 +67,7 @@ impl Answer {
             Self::Whole(message) => Ok(message),
             Self::Large { first, rest } => {
                 let document = read(first, rest, MAX_MESSAGE).await?;
-                Message::parse(document).map_err(|malformed| Failure::BadAnswer(malformed.of_server()))
+                Message::of_server(document).map_err(|malformed| Failure::BadAnswer(malformed.of_server()))
             }
         }
     }

@@ -131,11 +131,6 @@ impl Message {
         if envelope.params.is_some_and(|raw| !raw.get().starts_with('{') && kind != Kind::Response) {
             return Err(invalid("\"params\" must be an object"));
         }
-        if kind == Kind::Response
-            && let Some((outcome, span)) = &outcome
-        {
-            check_outcome(*outcome, &text[span.clone()]).map_err(|why| invalid(&why))?;
-        }
         let (id, params) = (envelope.id.map(span), envelope.params.map(span));
         Ok(Self { bytes, kind, id, method, params, outcome })
     }
@@ -149,6 +144,17 @@ impl Message {
         if message.id().is_some_and(|id| id.len() > MAX_ID) {
             return Err(Malformed::Invalid { reason: format!("the id is longer than {MAX_ID} bytes"), id: None });
         }
+        Ok(message)
+    }
+
+    /// Reads one message of a server.
+    ///
+    /// # Errors
+    /// As for [`Message::parse`], and for a response whose outcome is none.
+    pub fn of_server(bytes: Bytes) -> Result<Self, Malformed> {
+        let message = Self::parse(bytes)?;
+        let outcome = message.outcome().map_or(Ok(()), |(outcome, raw)| check_outcome(outcome, raw));
+        outcome.map_err(|reason| Malformed::Invalid { reason, id: None })?;
         Ok(message)
     }
 

@@ -49,7 +49,7 @@ pub fn last_mistake(all: &[Received]) -> Option<String> {
 /// Takes apart what a server sent, where revision 2025-03-26 allows a batch.
 #[must_use]
 pub fn receive(bytes: &Bytes) -> Vec<Received> {
-    match Message::parse(bytes.clone()) {
+    match Message::of_server(bytes.clone()) {
         Ok(message) => vec![Received::Message(message)],
         Err(Malformed::Batch) => match serde_json::from_slice::<Vec<&RawValue>>(bytes) {
             Ok(items) => items.into_iter().map(|raw| one(bytes.slice(super::splice::span(bytes, raw.get())))).collect(),
@@ -60,7 +60,7 @@ pub fn receive(bytes: &Bytes) -> Vec<Received> {
 }
 
 fn one(bytes: Bytes) -> Received {
-    Message::parse(bytes.clone()).map_or_else(|malformed| broken(&bytes, malformed), Received::Message)
+    Message::of_server(bytes.clone()).map_or_else(|malformed| broken(&bytes, malformed), Received::Message)
 }
 
 fn broken(bytes: &[u8], malformed: Malformed) -> Received {

@@ -30,7 +30,7 @@ mod tests {
     use crate::wire::{Malformed, Message, message::Outcome};
 
     fn parse(text: &str) -> Result<Message, Malformed> {
-        Message::parse(text.to_owned().into())
+        Message::of_server(text.to_owned().into())
     }
 
     fn reason(text: &str) -> String {

@@ -41,8 +41,10 @@ async fn an_answer_reaches_the_client_byte_for_byte_but_for_its_id() {
         for member in ["result", "error"] {
             let upstream = Upstream::start(Options { answers, ..Options::default() }).await;
             let (_gate, client) = connected(&upstream).await;
+            // What an error has to have; a result may have it too.
+            let odd = ODD.replacen('{', "{\"code\": -1,\"message\" :\"m\",", 1);
             let document =
-                |id: &str| format!("{{ \"extra\":[1.0],\"{member}\":{ODD}, \"id\": {id} ,\"jsonrpc\" :\"2.0\" }}");
+                |id: &str| format!("{{ \"extra\":[1.0],\"{member}\":{odd}, \"id\": {id} ,\"jsonrpc\" :\"2.0\" }}");
             let posted = tokio::spawn(async move {
                 client.post(r#"{"jsonrpc":"2.0","id":"mine","method":"resources/read","params":{}}"#).await
             });

@@ -57,6 +57,27 @@ async fn a_task_asks_and_tells_its_client_without_being_asked() {
 }
 
 #[tokio::test]
+async fn what_expects_no_answer_and_is_not_as_it_has_to_be_goes_nowhere() {
+    let children = Children::new(ASKING);
+    let mut client = Wrapped::connect(&args(&children)).await;
+    for line in [
+        r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"die","task":{}}}"#,
+        r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"die"}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/x","params":{"_meta":{},"_meta":{"progressToken":1}}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"requestId":2}}"#,
+        r#"{"jsonrpc":"2.0","id":"q-1","result":{"action":"accept","action":"decline"}}"#,
+    ] {
+        client.write(line).await;
+    }
+    // Nothing was answered: this is the first thing that comes.
+    let id = client.ask("tools/call", json!({ "name": "pid" })).await;
+    let (answer, child) = (client.message().await, children.only().await);
+    assert_eq!((&answer["id"], text(&answer["result"])), (&json!(id), &*child.pid));
+    let lines = child.lines();
+    assert!(!lines.iter().any(|line| ["die", "_meta", "requestId", "q-1"].iter().any(|part| line.contains(part))));
+}
+
+#[tokio::test]
 async fn an_http_server_is_reached_from_stdin_too() {
     let upstream = Upstream::sse().await;
     let mut client = Wrapped::connect(&["--upstream", &upstream.url()]).await;

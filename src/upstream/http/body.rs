@@ -87,5 +87,5 @@ pub(super) fn rpc_error_in(failure: &Failure) -> Option<Message> {
     if error.is_authorization() {
         return None;
     }
-    Message::parse(error.body.clone()).ok().filter(|message| matches!(message.outcome(), Some((Outcome::Error, _))))
+    Message::of_server(error.body.clone()).ok().filter(|message| matches!(message.outcome(), Some((Outcome::Error, _))))
 }

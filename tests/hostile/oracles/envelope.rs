@@ -28,7 +28,7 @@ pub fn check(input: &[u8]) {
     match tree {
         Some((_, Err(Problem::TooDeep))) => {}
         Some((text, Ok(tree))) => {
-            agree(text, &tree, &one);
+            agree(text, kind(text, &tree, false), &tree, &one);
             // Each item of a batch is what it would be alone, whatever the others are.
             let items = if let Inner::Items(items) = &tree.inner { &items[..] } else { std::slice::from_ref(&tree) };
             assert_eq!(items.len(), all.len());
@@ -39,7 +39,8 @@ pub fn check(input: &[u8]) {
                     Received::Broken(broken) => Err(Malformed::NotJson(broken.why.clone())),
                 };
                 assert!(parsed.as_ref().is_ok_and(|message| message.text() == raw) || parsed.is_err());
-                agree(raw, &json::parse(raw, MAX_DEPTH).expect("JSON"), &parsed);
+                let tree = json::parse(raw, MAX_DEPTH).expect("JSON");
+                agree(raw, kind(raw, &tree, true), &tree, &parsed);
             }
         }
         _ => {
@@ -58,8 +59,7 @@ pub fn check(input: &[u8]) {
 }
 
 /// The envelope is what the members of the object say.
-fn agree(text: &str, tree: &Node, parsed: &Result<Message, Malformed>) {
-    let expected = kind(text, tree);
+fn agree(text: &str, expected: Option<Kind>, tree: &Node, parsed: &Result<Message, Malformed>) {
     let Ok(message) = parsed else {
         assert_eq!(expected, None, "refused: {parsed:?}");
         return;
@@ -77,15 +77,18 @@ fn agree(text: &str, tree: &Node, parsed: &Result<Message, Malformed>) {
     assert_eq!(message.id(), raw("id"));
     assert_eq!(message.id_span(), named("id").map(|node| node.span.clone()));
     assert_eq!(message.params(), raw("params"));
-    let written = |raw: &&str| *raw != "null";
-    let result = raw("result").filter(written).map(|raw| (Outcome::Result, raw));
-    assert_eq!(message.outcome(), result.or(raw("error").filter(written).map(|raw| (Outcome::Error, raw))));
+    let outcome = match (raw("result"), raw("error")) {
+        (Some(result), None | Some("null")) => Some((Outcome::Result, result)),
+        (_, error) => error.map(|error| (Outcome::Error, error)),
+    };
+    assert_eq!(message.outcome(), outcome);
     let method = raw("method").and_then(string).map_or(Method::Other, |name| Method::of(&name));
     assert_eq!(message.method(), method);
 }
 
-/// What a JSON text is as a message, by the members of the envelope (JSON-RPC 2.0, sections 4 and 5, and MCP's own rules).
-fn kind(text: &str, tree: &Node) -> Option<Kind> {
+/// What a JSON text is as a message, by the members of the envelope (JSON-RPC 2.0, sections 4 and 5, and MCP's own rules);
+/// of a server's response also what the outcome is.
+fn kind(text: &str, tree: &Node, of_server: bool) -> Option<Kind> {
     let Inner::Members(members) = &tree.inner else { return None };
     let mut envelope = HashMap::new();
     for (key, node) in members {
@@ -99,8 +102,8 @@ fn kind(text: &str, tree: &Node) -> Option<Kind> {
     let id = envelope.get("id").map(|raw| raw.starts_with('"') || raw.bytes().all(|b| b == b'-' || b.is_ascii_digit()));
     // Of the two members of a response the other one may be null.
     let other = |name: &str| envelope.get(name).is_none_or(|raw| *raw == "null");
-    let result = envelope.get("result").is_some_and(|raw| raw.starts_with('{')) && other("error");
-    let error = envelope.get("error").is_some_and(|raw| is_error(raw)) && other("result");
+    let result = envelope.get("result").is_some_and(|raw| !of_server || raw.starts_with('{')) && other("error");
+    let error = envelope.get("error").is_some_and(|raw| !of_server || is_error(raw)) && other("result") && !result;
     let neither = !has("result") && !has("error");
     let kind = match (has("method"), id) {
         (true, Some(true)) if neither => Kind::Request,

@@ -349,6 +349,15 @@ mod tests {
     }
 
     #[test]
+    fn of_a_progress_token_that_is_too_long_nothing_is_remembered() {
+        let mut table = Table::new();
+        let ann = table.join(inbound()).unwrap();
+        let token = |length: usize| format!("\"{}\"", "t".repeat(length - 2));
+        assert!(table.ask("1", Some(&token(MAX_ID)), ann) && table.ask("2", Some(&token(MAX_ID + 1)), ann));
+        assert!(table.expects_progress(ann, &token(MAX_ID)) && !table.expects_progress(ann, &token(MAX_ID + 1)));
+    }
+
+    #[test]
     fn questions_are_bounded() {
         let mut table = Table::new();
         let ann = table.join(inbound()).unwrap();
