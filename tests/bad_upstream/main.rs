@@ -5,6 +5,7 @@
 #[path = "../kit/mod.rs"]
 mod kit;
 
+mod closing;
 mod cuts;
 mod floods;
 mod framing;
