@@ -9,7 +9,7 @@ use std::{
 };
 
 use http::HeaderMap;
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
 use uuid::Uuid;
 
 use super::{Session, Streams, Tasks, inbound};
@@ -108,6 +108,7 @@ impl Opening<'_> {
             inbound,
             link,
             // What was sent last is kept beside what waits.
+            late: Arc::new(Semaphore::new(super::MAX_LATE)),
             streams: Streams::new(self.outbox.each() / 4, self.max_streams, version.interrupts_streams()),
             opened: Instant::now(),
             last_used: AtomicU64::new(0),

@@ -15,7 +15,7 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderValue};
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
 use uuid::Uuid;
 
 pub use initialize::{NotOpened, Opened, Opening};
@@ -38,6 +38,9 @@ const COME_BACK: Duration = Duration::from_secs(5);
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 /// Who serves tasks in a session.
+/// How many messages that expect no answer may still be on their way upstream when their client has been answered.
+const MAX_LATE: usize = 64;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tasks {
     /// Nobody: the revision that was agreed has none.
@@ -68,6 +71,8 @@ pub struct Session {
     inbound: Inbound,
     link: Arc<dyn Link>,
     streams: Arc<Streams>,
+    /// One for each message that may still be on its way upstream when its client has been answered.
+    pub late: Arc<Semaphore>,
     opened: Instant,
     /// Milliseconds from `opened` to the last request or the end of the last stream.
     last_used: AtomicU64,
