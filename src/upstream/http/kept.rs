@@ -61,7 +61,7 @@ pub(super) fn nothing_written(failed: &(dyn Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(failed), |&error| error.source());
     causes.any(|cause| {
         let cause = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        cause.is_some_and(|cause| cause.is::<NothingWritten>())
+        cause.and_then(|cause| cause.downcast_ref::<NothingWritten>()).is_some()
     })
 }
 
@@ -281,7 +281,9 @@ mod tests {
     fn a_request_ends_where_its_head_says() {
         let after = |parts: &[&[u8]]| {
             let mut framing = Framing::default();
-            parts.iter().for_each(|part| framing.wrote(part, part.len()));
+            for part in parts {
+                framing.wrote(part, part.len());
+            }
             framing.begins_again()
         };
         assert!(after(&[REQUEST]) && after(&[REQUEST, REQUEST]) && after(&[&REQUEST[..REQUEST.len() - 4], b"body"]));
