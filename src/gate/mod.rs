@@ -11,6 +11,7 @@ mod headers;
 mod inline;
 mod intake;
 mod listener;
+mod native;
 mod old_sse;
 mod origin;
 mod post;

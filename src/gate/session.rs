@@ -81,7 +81,7 @@ impl Gate {
         self.observer.emit(events::SessionOpened {
             path: &configured.path,
             version: session.version.as_str(),
-            tasks: session.tasks == session::Tasks::Served,
+            tasks: matches!(session.tasks, session::Tasks::Served | session::Tasks::Both),
         });
         let answer = if opened.streams {
             Answer::Stream(Box::new(Single(Some(opened.answer.into_bytes()))))

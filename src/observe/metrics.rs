@@ -77,6 +77,7 @@ pub struct Metrics {
     pub unknown_answers: Counter,
     pub unknown_responses: Counter,
     pub unknown_progress: Counter,
+    pub hidden_statuses: Counter,
     pub messages_dropped: Counter,
     pub failed_lookups: Counter,
     pub audit_lines_lost: Counter,
@@ -112,6 +113,10 @@ impl Default for Metrics {
         let unknown_answers = counter("unknown_answers", "Answers to no open question of a task, dropped");
         let unknown_responses = counter("unknown_responses", "Late or unknown responses of an upstream, dropped");
         let unknown_progress = counter("unknown_progress", "Progress of an upstream under an unknown token, dropped");
+        let hidden_statuses = counter(
+            "hidden_statuses",
+            "Status notifications of tasks that an upstream has itself and that are hidden, dropped",
+        );
         let messages_dropped = counter("messages_dropped", "Messages dropped because their reader was too slow");
         let failed_lookups = counter("failed_lookups", "Ids of tasks that were asked for and not found");
         let audit_lines_lost =
@@ -152,6 +157,7 @@ impl Default for Metrics {
             unknown_answers,
             unknown_responses,
             unknown_progress,
+            hidden_statuses,
             messages_dropped,
             failed_lookups,
             audit_lines_lost,

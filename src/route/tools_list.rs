@@ -1,30 +1,25 @@
 //! The answer to `tools/list` with `execution.taskSupport` set from the policy (section "Tool-Level Negotiation").
 
-use serde_json::value::RawValue;
-
 use crate::{
-    config::Policy,
-    wire::{
-        Edits, Message,
-        message::Outcome,
-        object::{Members, quote},
-    },
+    config::{Policy, Support},
+    wire::{Edits, Message, message::Outcome, object::quote, tools::listed},
 };
 
-/// The edits that set every tool's task support; none for an answer that is no list of tools.
+/// The edits that set every tool's task support; none for an answer that is no list of tools. Where the server has tasks
+/// of its own (`native`), a tool that it lists with them stays as it is, unless the policy forbids or requires tasks.
 #[must_use]
-pub fn with_task_support<'a>(answer: &'a Message, policy: &Policy) -> Edits<'a> {
+pub fn with_task_support<'a>(answer: &'a Message, policy: &Policy, native: bool) -> Edits<'a> {
     let mut edits = Edits::of(answer.bytes());
     let Some((Outcome::Result, result)) = answer.outcome() else { return edits };
-    let tools = Members::parse(result).ok().and_then(|result| result.get("tools"));
-    let tools: Vec<&RawValue> = tools.and_then(|tools| serde_json::from_str(tools).ok()).unwrap_or_default();
-    for tool in tools {
-        let Ok(tool) = Members::parse(tool.get()) else { continue };
-        let Some(name) = tool.text("name") else { continue };
-        let support = quote(policy.tool(&name).support.as_str());
-        match tool.object("execution") {
+    for tool in listed(result).unwrap_or_default() {
+        let support = policy.tool(&tool.name).support;
+        if native && tool.native && support == Support::Optional {
+            continue;
+        }
+        let support = quote(support.as_str());
+        match tool.members.object("execution") {
             Some(execution) => edits.set(&execution, "taskSupport", &support),
-            None => edits.set(&tool, "execution", &format!(r#"{{"taskSupport":{support}}}"#)),
+            None => edits.set(&tool.members, "execution", &format!(r#"{{"taskSupport":{support}}}"#)),
         }
     }
     edits
@@ -45,7 +40,7 @@ mod tests {
             args: Vec::new(),
         });
         let answer = Message::parse(text.into()).expect("valid");
-        let edited = with_task_support(&answer, &config.upstreams[0].policy).apply().into_bytes();
+        let edited = with_task_support(&answer, &config.upstreams[0].policy, false).apply().into_bytes();
         let expected = concat!(
             r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[{"execution":{"taskSupport":"optional"},"name":"a", "x": 1.50},"#,
             r#"{"execution":{"taskSupport":"optional","y":2},"name":"b"},{"noname":1},7],"nextCursor":"c"}}"#

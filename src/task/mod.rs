@@ -14,6 +14,7 @@ mod input;
 #[cfg(test)]
 mod interleavings;
 mod list;
+mod native;
 mod outcome;
 mod reply;
 mod result;

@@ -5,6 +5,7 @@ mod exchanges;
 mod failure;
 pub mod http;
 mod inbound;
+mod native;
 mod outbox;
 pub mod stdio;
 
@@ -18,6 +19,7 @@ pub use capacity::Capacity;
 pub use exchanges::{Answer, Carrier, Ending, Exchange, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
 pub use failure::{Failure, HttpError, excerpt};
 pub use inbound::{Inbound, progress_token};
+pub use native::{MAX_WAITING, Names, NativeTasks, NativeTools};
 pub use outbox::{Attached, Item, Outbox, Pushed};
 
 use crate::wire::Version;

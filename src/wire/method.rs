@@ -11,6 +11,8 @@ pub enum Method {
     ToolsList,
     /// `tools/call`
     ToolsCall,
+    /// `notifications/tools/list_changed`, of a server
+    ToolsListChanged,
     /// `tasks/get`
     TasksGet,
     /// `tasks/result`
@@ -50,6 +52,7 @@ impl Method {
             "notifications/initialized" => Self::Initialized,
             "tools/list" => Self::ToolsList,
             "tools/call" => Self::ToolsCall,
+            "notifications/tools/list_changed" => Self::ToolsListChanged,
             "tasks/get" => Self::TasksGet,
             "tasks/result" => Self::TasksResult,
             "tasks/list" => Self::TasksList,

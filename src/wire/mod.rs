@@ -15,6 +15,7 @@ pub mod object;
 pub mod relay;
 pub mod splice;
 pub mod sse;
+pub mod tools;
 pub mod version;
 
 pub use capabilities::ClientCapabilities;

@@ -11,6 +11,7 @@ mod getting;
 mod input;
 mod limits;
 mod listing;
+mod native;
 mod negotiation;
 mod owners;
 mod results;

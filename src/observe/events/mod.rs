@@ -14,6 +14,8 @@ pub use tasks::{
     Drained, Draining, ExcessivePolling, LookupFailed, QuestionAsked, ResultKept, ResultRemoved, ResultRetrieved,
     TaskCancelled, TaskCreated, TaskEnded, TaskLeftQueue, TaskRefused, TaskRemoved,
 };
-pub use upstreams::{ChildEnded, ChildStarted, ExchangeFailed, MessagesDropped, UnknownProgress, UnknownResponse};
+pub use upstreams::{
+    ChildEnded, ChildStarted, ExchangeFailed, MessagesDropped, StatusHidden, UnknownProgress, UnknownResponse,
+};
 
 pub use super::metrics::Ended;
