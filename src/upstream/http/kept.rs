@@ -187,11 +187,12 @@ mod tests {
         future::poll_fn,
         io::{Read as _, Write as _},
         net::TcpListener,
+        sync::mpsc::{Receiver, Sender, channel},
     };
 
     use bytes::Bytes;
     use http::Request;
-    use http_body_util::Full;
+    use http_body_util::{BodyExt, Full};
 
     use super::*;
     use crate::{
@@ -239,29 +240,29 @@ mod tests {
         assert!(!refused(write(&mut kept, b"body").await));
     }
 
-    /// Answers one request on each connection, closes it without a word, and says so. The requests that it has read.
-    fn closes_each(listener: &TcpListener, closed: &std::sync::mpsc::Sender<()>) -> usize {
+    /// Answers one request on each connection, closes it without a word when it is told to, and says so. Returns how many
+    /// requests it has read.
+    fn closes_each(listener: &TcpListener, close: &Receiver<()>, closed: &Sender<()>) -> usize {
         let mut count = 0;
-        for connection in listener.incoming() {
-            let mut connection = connection.expect("a client");
-            let read = connection.read(&mut [0; 1024]).expect("open");
-            if read == 0 {
+        loop {
+            let mut connection = listener.accept().expect("a client").0;
+            if connection.read(&mut [0; 1024]).expect("open") == 0 {
                 return count;
             }
             count += 1;
             connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").expect("open");
+            close.recv().expect("the test says when");
             drop(connection);
             closed.send(()).expect("the test waits");
         }
-        count
     }
 
     #[tokio::test]
     async fn a_request_that_finds_its_connection_closed_goes_over_a_fresh_one_and_only_there() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let (closed, wait) = std::sync::mpsc::channel();
-        let serving = std::thread::spawn(move || closes_each(&listener, &closed));
+        let ((close, told), (closed, wait)) = (channel(), channel());
+        let serving = std::thread::spawn(move || closes_each(&listener, &told, &closed));
         let uri: Uri = format!("http://{address}/mcp").parse().expect("a URL");
         let forward = Config::for_upstream(Target::Url(uri.clone())).upstreams.remove(0).forward;
         let server = Server::new(uri, Transport::StreamableHttp, forward, None).expect("no TLS");
@@ -269,9 +270,15 @@ mod tests {
             let mut request = Request::new(Full::new(Bytes::from_static(b"body")));
             *request.method_mut() = http::Method::POST;
             *request.uri_mut() = server.uri.clone();
-            assert!(server.request(request).await.expect("an answer").status().is_success());
+            let answer = server.request(request).await.expect("an answer");
+            answer.into_body().collect().await.expect("a body");
+            // Until the connection is among those that are kept.
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
             // The runtime stands still meanwhile, so that nothing has told it when the next request is sent.
-            wait.recv().expect("the server closes");
+            close.send(()).expect("it waits");
+            wait.recv().expect("it closes");
         }
         drop(std::net::TcpStream::connect(address).expect("it listens"));
         assert_eq!(serving.join().expect("it ends"), 20);
