@@ -202,7 +202,7 @@ fn an_unset_key_has_its_default() {
     assert_eq!((audit.to, audit.owner), (AuditTo::Off, AuditOwner::Hash));
     assert_eq!(rates(rate), [(300_000, 60), (60_000, 60), (60, 60)]);
     let [upstream] = &upstreams[..] else { panic!("{upstreams:?}") };
-    assert_eq!((&*upstream.path, upstream.native), ("/mcp", Native::Keep));
+    assert_eq!((&*upstream.path, upstream.native), ("/mcp", Native::Auto));
     assert_eq!(upstream.transport, Transport::Auto);
     assert_eq!(upstream.process, Process { env: Vec::new(), cwd: None, shared: false, max_children: 100 });
     let tool = upstream.policy.tool("any");

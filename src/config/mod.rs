@@ -80,7 +80,7 @@ impl Config {
     /// The defaults, with one upstream at `/mcp`.
     #[must_use]
     pub fn for_upstream(target: Target) -> Self {
-        let upstream = Upstream::new(target, &Auth::None, Native::Keep, Policy::default());
+        let upstream = Upstream::new(target, &Auth::None, Native::Auto, Policy::default());
         Self {
             server: Server::default(),
             auth: Auth::None,

@@ -41,6 +41,8 @@ pub struct Tasks {
 /// What happens to tasks that an upstream offers itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Native {
+    /// They are for the tools that the upstream lists with them; taskgate's are for all others.
+    Auto,
     /// They are left to the upstream; taskgate adds none there.
     Keep,
     /// They are hidden; taskgate offers its own.
@@ -138,7 +140,7 @@ impl Support {
 
 const SUPPORT: &[(&str, Support)] =
     &[("forbidden", Support::Forbidden), ("optional", Support::Optional), ("required", Support::Required)];
-const NATIVE: &[(&str, Native)] = &[("keep", Native::Keep), ("replace", Native::Replace)];
+const NATIVE: &[(&str, Native)] = &[("auto", Native::Auto), ("keep", Native::Keep), ("replace", Native::Replace)];
 
 const PROCESS: &str = "holds for the whole process, not for a tool; set it in [tasks]";
 /// Keys of `[tasks]` that a pattern cannot have.
@@ -169,7 +171,7 @@ pub(super) struct Defaults {
 
 pub(super) fn read(mut section: Section<'_>) -> Defaults {
     let tool = tool(&mut section, &Tool::default(), "the default");
-    let native = native(&mut section, Native::Keep);
+    let native = native(&mut section, Native::Auto);
     let limits = limits(&mut section);
     section.finish();
     Defaults { limits, native, tool }

@@ -18,6 +18,9 @@ const TRANSPORTS: [(&str, Transport); 3] =
 /// What follows an upstream's [`sse_path`](Upstream::sse_path) in the path for that stream's messages.
 pub const SSE_MESSAGES: &str = "/messages";
 
+const SHARED_KEEPS: &str = "shared = true beside native = \"keep\": a shared server's own tasks would be those of every \
+     client; set native = \"replace\", or shared = false";
+
 /// One `[[upstream]]` block: a server behind, and the path that leads to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Upstream {
@@ -130,7 +133,14 @@ fn read_block(
     let process = process::read(&mut section, http && (url.is_some() || replacement.is_some()));
     let stdio = matches!(replacement, Some(Target::Command { .. })) || (command.is_some() && url.is_none());
     let forward = forward::read(&mut section, auth, stdio);
-    let native = tasks::native(&mut section, defaults.native);
+    let mut native = tasks::native(&mut section, defaults.native);
+    if process.shared {
+        if native == Native::Keep {
+            section.fail(SHARED_KEEPS);
+        }
+        // The server sees one client, so that its own tasks would be everyone's.
+        native = Native::Replace;
+    }
     let status_notifications = section.get("status_notifications", flag).unwrap_or(true);
     let tools = section.table("tools");
     let policy = tasks::policy(&tools, &defaults.tool);

@@ -12,13 +12,17 @@ use http::HeaderMap;
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
 
-use super::{Gate, Upstream, refuse::Refusal};
+use super::{
+    Gate, Upstream,
+    native::{Edit, Tasklist},
+    refuse::Refusal,
+};
 use crate::{
     observe::{Who, events},
-    route::{Route, route, with_task_support},
-    session::{Call, CallOptions, Full, Next, Session, Source, StreamRoom, for_client, with_id},
+    route::{Route, route},
+    session::{Call, CallOptions, Full, Next, Session, Source, StreamRoom, Tasks, for_client},
     task::{NoAnswer, Reply, Wanted},
-    upstream::{self, Ending, Failure, HttpError, Item, MAX_MESSAGE, Purpose},
+    upstream::{self, Ending, Failure, HttpError, Item, MAX_MESSAGE, NativeTasks, Purpose},
     wire::{Message, Parts as Document, RpcError, relay::Relay},
 };
 
@@ -67,10 +71,23 @@ impl Gate {
     ) -> Result<Answer, Refusal> {
         let Upstream { policy, status_notifications, .. } = &self.upstreams[session.upstream];
         let route = route(&message, session.tasks, policy);
+        if session.tasks == Tasks::Both {
+            match Box::pin(self.native(session, &message, &headers, &route)).await {
+                Ok(None) => {}
+                Ok(Some((message, edit))) => return self.pass(session, message, headers, (apart, edit)).await,
+                Err(Failure::SessionLost) => return Err(Box::pin(self.lost(session)).await.answering(message.id())),
+                Err(failure) => {
+                    let id = message.id().unwrap_or("null");
+                    return Ok(self.failed(session.upstream, Some(&session.who), id, failure).into());
+                }
+            }
+        }
         Self::count(session, &route).map_err(|refusal| refusal.answering(message.id()))?;
         let replied = match route {
-            Route::Pass | Route::Cancelled => return self.pass(session, message, headers, (apart, false)).await,
-            Route::ToolsList => return self.pass(session, message, headers, (apart, true)).await,
+            Route::Pass | Route::ToolsList | Route::Cancelled => {
+                let edit = Edit::of(session, &message);
+                return self.pass(session, message, headers, (apart, edit)).await;
+            }
             Route::RunAsTask { name, tool, ttl } => {
                 let id = message.id().unwrap_or("null").to_owned();
                 if session.is_lost() {
@@ -85,6 +102,11 @@ impl Gate {
             }
             Route::Get => self.engine.get(session, &message).await,
             Route::Result => self.engine.result(session, message.clone()).await,
+            Route::List if session.tasks == Tasks::Both => match Box::pin(self.tasklist(session, &message)).await {
+                Ok(Tasklist::Joint(message, edit)) => return self.pass(session, message, headers, (false, edit)).await,
+                Ok(Tasklist::Own(reply)) => Ok(reply),
+                Err(none) => Err(none),
+            },
             Route::List => self.engine.list(&session.owner, &message).await,
             Route::Cancel => self.engine.cancel(session, &message).await,
             Route::Refuse(error) => Err(error.into()),
@@ -95,6 +117,11 @@ impl Gate {
                 Ok(room) => Answer::Stream(waiter, room),
                 Err(full) => Whole::error(message.id().unwrap_or("null"), &RpcError::internal(full.to_string())).into(),
             },
+            // It has expired since it was looked for.
+            Err(NoAnswer::NotFound(_)) if session.tasks == Tasks::Both && !session.is_lost() => {
+                let edit = Edit::of(session, &message);
+                return self.pass(session, message, headers, (apart, edit)).await;
+            }
             Err(NoAnswer::NotFound(task)) => {
                 let answered = Box::pin(self.not_found(session, message.id().unwrap_or("null"), task)).await;
                 answered.map_err(|refusal| refusal.answering(message.id()))?.into()
@@ -109,7 +136,7 @@ impl Gate {
         session: &Arc<Session>,
         message: Message,
         headers: HeaderMap,
-        (apart, lists_tools): (bool, bool),
+        (apart, edit): (bool, Edit),
     ) -> Result<Answer, Refusal> {
         let id: Box<str> = message.id().unwrap_or("null").into();
         if session.is_lost() {
@@ -119,7 +146,7 @@ impl Gate {
             Ok(room) => room,
             Err(full) => return Ok(Whole::error(&id, &RpcError::internal(full.to_string())).into()),
         };
-        let relay = apart && !lists_tools;
+        let relay = apart && edit.relays();
         let options = CallOptions { purpose: Purpose::Foreground, max_answer: MAX_MESSAGE, relay };
         let call = match session.call(&message, headers, options) {
             Ok(call) => call,
@@ -130,10 +157,10 @@ impl Gate {
         let in_use = session.hold();
         let gate = Arc::clone(self);
         let pauses = session.streams().primes();
-        let upstream = session.upstream;
+        let (upstream, native) = (session.upstream, Arc::clone(session.native()));
         let who = Arc::clone(&session.who);
-        let mut passing =
-            Passing { gate, upstream, who, call, id, lists_tools, pauses, first: None, last: Last::NotYet };
+        let (first, last) = (None, Last::NotYet);
+        let mut passing = Passing { gate, upstream, who, call, native, id, edit, pauses, first, last };
         let first = passing.call.exchange.next().await;
         match first {
             Some(Item::End(ending)) if !passing.call.exchange.streams() => {
@@ -171,8 +198,10 @@ struct Passing {
     upstream: usize,
     who: Arc<Who>,
     call: Call,
+    /// The tasks that the upstream has itself.
+    native: Arc<NativeTasks>,
     id: Box<str>,
-    lists_tools: bool,
+    edit: Edit,
     /// Whether the client may be told to come back later.
     pauses: bool,
     /// What came before it was known that the answer is a stream.
@@ -193,9 +222,11 @@ impl Passing {
         match ending {
             Ok(upstream::Answer::Whole(response)) => Ok(Whole::Document(self.finish(&response)).into()),
             Ok(upstream::Answer::Large { first, rest }) => {
+                self.edit.relayed(&self.native);
                 let relay = Relay::new(self.call.exchange.number, Bytes::copy_from_slice(self.id.as_bytes()));
                 Ok(Answer::Large(relay, first, rest))
             }
+            Err(failure) if let Some(own) = self.instead(&failure) => Ok(Whole::Document(own).into()),
             Err(Failure::SessionLost) => Err(Box::pin(self.gate.lost(session)).await.answering(Some(&self.id))),
             // No response to a request that was cancelled; the stream that could have carried it just ends.
             Err(Failure::Cancelled) => Ok(Answer::Stream(Box::new(Self { last: Last::Sent, ..self }), room)),
@@ -208,6 +239,7 @@ impl Passing {
         match response {
             Ok(response) => Some(self.finish(&response).into_bytes()),
             Err(Failure::Cancelled) => None,
+            Err(failure) if let Some(own) = self.instead(&failure) => Some(own.into_bytes()),
             Err(failure) => {
                 let (upstream, cause) = (&self.gate.upstreams[self.upstream].path, failure.cause());
                 let who = Some(&*self.who);
@@ -219,15 +251,21 @@ impl Passing {
 
     /// The response with the client's id and what taskgate has to say in it.
     fn finish(&self, response: &Message) -> Document {
-        match response.id_span() {
-            Some(span) if self.lists_tools => {
-                let Upstream { path, policy, hints, .. } = &self.gate.upstreams[self.upstream];
-                hints.tools(path, policy, response, &self.gate.observer);
-                let mut edits = with_task_support(response, policy);
-                edits.replace(span, &*self.id);
-                edits.apply()
-            }
-            _ => with_id(response, &self.id),
+        let Upstream { path, policy, hints, .. } = &self.gate.upstreams[self.upstream];
+        if matches!(self.edit, Edit::Tools(_)) {
+            hints.tools(path, policy, response, &self.gate.observer);
+        }
+        self.edit.finish(response, &self.id, policy, &self.native)
+    }
+
+    /// What taskgate can answer by itself.
+    fn instead(&self, failure: &Failure) -> Option<Document> {
+        match failure {
+            Failure::Cancelled => None,
+            // Who asks may not ask any more.
+            Failure::Http(error) if error.is_authorization() => None,
+            Failure::SessionLost | Failure::ProcessEnded(_) => self.edit.instead(&self.native, false),
+            _ => self.edit.instead(&self.native, true),
         }
     }
 }

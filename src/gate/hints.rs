@@ -8,9 +8,12 @@ use parking_lot::Mutex;
 use crate::{
     config::{Native, Policy},
     observe::{Observer, events},
-    route::tool_names,
     session::Tasks,
-    wire::Message,
+    wire::{
+        Message,
+        message::Outcome,
+        tools::{listed, next_cursor},
+    },
 };
 
 /// What has not been told yet of one upstream.
@@ -33,12 +36,13 @@ impl Hints {
     pub(super) fn tools(&self, path: &str, policy: &Policy, answer: &Message, observer: &Observer) {
         let mut unmatched = self.unmatched.lock();
         let Some(patterns) = &mut *unmatched else { return };
-        let Some(listed) = tool_names(answer) else { return };
-        for name in &listed.names {
-            let matching: Vec<&str> = policy.matching(name).collect();
+        let Some((Outcome::Result, page)) = answer.outcome() else { return };
+        let Ok(tools) = listed(page) else { return };
+        for tool in &tools {
+            let matching: Vec<&str> = policy.matching(&tool.name).collect();
             patterns.retain(|pattern| !matching.contains(&&**pattern));
         }
-        if !listed.is_last {
+        if next_cursor(page).is_some() {
             return;
         }
         let patterns = unmatched.take().unwrap_or_default();

@@ -12,6 +12,7 @@ mod hints;
 mod inline;
 mod intake;
 mod listener;
+mod native;
 mod old_sse;
 mod origin;
 mod post;

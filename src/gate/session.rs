@@ -3,6 +3,7 @@
 use std::{
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -22,6 +23,10 @@ use crate::{
     wire::{Message, RpcError},
 };
 
+/// How long a client waits for what the server says to a message that expects no answer. What is refused is refused at once;
+/// a server that takes its time must not hold the client up.
+const PROMPTLY: Duration = Duration::from_secs(1);
+
 /// A message of the server that is the only one of its stream.
 struct Single(Option<Bytes>);
 
@@ -33,7 +38,7 @@ impl Source for Single {
 
 /// What became of a message that expects no answer.
 pub(super) enum Accepted {
-    /// The upstream has it, or nobody can do anything about it.
+    /// The upstream has it, or gets it, or nobody can do anything about it.
     Yes,
     /// The upstream's refusal of who sends it.
     Unauthorized(Box<HttpError>),
@@ -78,7 +83,7 @@ impl Gate {
         self.observer.emit(events::SessionOpened {
             who: &session.who,
             version: session.version.as_str(),
-            tasks: session.tasks == session::Tasks::Served,
+            tasks: matches!(session.tasks, session::Tasks::Served | session::Tasks::Both),
         });
         let answer = match session.streams().reserve() {
             Ok(room) if opened.streams => {
@@ -109,10 +114,28 @@ impl Gate {
         }
         let sender = Arc::clone(session);
         // A client that disconnects now has sent its message all the same.
-        let sent = tokio::spawn(async move {
+        let mut sent = tokio::spawn(async move {
             if cancelled { sender.cancel(&message, headers).await } else { sender.forward(&message, headers).await }
         });
-        match sent.await.unwrap_or(Err(Failure::Abandoned)) {
+        let promptly = tokio::time::timeout(PROMPTLY, &mut sent).await;
+        let sent = match (promptly, Arc::clone(&session.late).try_acquire_owned()) {
+            (Ok(sent), _) => sent,
+            (Err(_), Ok(late)) => {
+                let observer = Arc::clone(&self.observer);
+                let (who, upstream) = (Arc::clone(&session.who), self.upstreams[session.upstream].path.clone());
+                tokio::spawn(async move {
+                    if let Err(failure) = sent.await.unwrap_or(Err(Failure::Abandoned)) {
+                        let (upstream, who, cause) = (&upstream, Some(&*who), failure.cause());
+                        observer.emit(events::ExchangeFailed { upstream, who, task: None, cause });
+                    }
+                    drop(late);
+                });
+                return Ok(Accepted::Yes);
+            }
+            // So many are late already that this one is waited for.
+            (Err(_), Err(_)) => sent.await,
+        };
+        match sent.unwrap_or(Err(Failure::Abandoned)) {
             Err(Failure::SessionLost | Failure::ProcessEnded(_)) => return Err(self.lost(session).await),
             Err(Failure::Http(error)) if error.is_authorization() => return Ok(Accepted::Unauthorized(error)),
             // Clients give up the whole session over an error for a message that expects no answer.

@@ -90,6 +90,7 @@ pub struct Metrics {
     pub unknown_responses: Counter,
     pub unknown_progress: Counter,
     pub unreadable_messages: Counter,
+    pub hidden_statuses: Counter,
     pub messages_dropped: Counter,
     pub failed_lookups: Counter,
     pub audit_lines_lost: Counter,
@@ -129,6 +130,10 @@ impl Default for Metrics {
         let unreadable_messages = counter(
             "unreadable_messages",
             "Notifications of an upstream with a member twice where it is read, dropped",
+        );
+        let hidden_statuses = counter(
+            "hidden_statuses",
+            "Status notifications of tasks that an upstream has itself and that are hidden, dropped",
         );
         let messages_dropped = counter("messages_dropped", "Messages dropped because their reader was too slow");
         let failed_lookups = counter("failed_lookups", "Ids of tasks that were asked for and not found");
@@ -181,6 +186,7 @@ impl Default for Metrics {
             unknown_responses,
             unknown_progress,
             unreadable_messages,
+            hidden_statuses,
             messages_dropped,
             failed_lookups,
             audit_lines_lost,

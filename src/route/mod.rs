@@ -5,7 +5,7 @@ mod tools_list;
 
 use std::sync::Arc;
 
-pub use tools_list::{tool_names, with_task_support};
+pub use tools_list::with_task_support;
 
 use crate::{
     config::{Policy, Support, Tool},
@@ -58,7 +58,8 @@ pub fn route<'a>(message: &Message, tasks: Tasks, policy: &'a Policy) -> Route<'
         (Kind::Request, Method::Initialize, _) => Route::Refuse(RpcError::invalid_request(
             "Invalid request: the session is initialized already; initialize a new one without Mcp-Session-Id",
         )),
-        (Kind::Request, method, Tasks::Served) => match method {
+        // Whose task it is in a session with both is for who knows more.
+        (Kind::Request, method, Tasks::Served | Tasks::Both) => match method {
             Method::ToolsCall => tool_call(message, policy),
             Method::ToolsList => Route::ToolsList,
             Method::TasksGet => Route::Get,
@@ -142,6 +143,7 @@ mod tests {
             [("tasks/get", "Get"), ("tasks/result", "Result"), ("tasks/list", "List"), ("tasks/cancel", "Cancel")]
         {
             assert_eq!(decide(method, "{}", Tasks::Served), served);
+            assert_eq!(decide(method, "{}", Tasks::Both), served);
             assert_eq!(decide(method, "{}", Tasks::Native), "Pass");
             assert_eq!(decide(method, "{}", Tasks::Off), "Pass");
         }

@@ -9,7 +9,10 @@ use std::{
 };
 
 use http::HeaderMap;
-use tokio::{sync::RwLock, time::Instant};
+use tokio::{
+    sync::{RwLock, Semaphore},
+    time::Instant,
+};
 use uuid::Uuid;
 
 use super::{Session, Streams, Tasks, inbound};
@@ -90,10 +93,13 @@ impl Opening<'_> {
         let done = self.handshake(request, version, &inbound, &link, &headers).await;
         let (answer, upstream_version, streams) = done?;
         let id = Uuid::new_v4();
-        let edited = self.edit(&answer, request, version);
-        let (answer, tasks) = edited.map_err(|why| NotOpened::Failed(Failure::BadAnswer(why)))?;
+        let edited = self.edit(&answer, request, (version, upstream_version));
+        let (answer, tasks, lists) = edited.map_err(|why| NotOpened::Failed(Failure::BadAnswer(why)))?;
         link.agreed(upstream_version);
         handshake.finished = true;
+        if tasks != Tasks::Served {
+            inbound.native.show(lists);
+        }
         let who = self.observer.who(self.principal.as_deref(), id, self.path);
         let owner = match self.principal {
             Some(name) => Owner::Principal { upstream: self.upstream, name },
@@ -107,6 +113,7 @@ impl Opening<'_> {
             upstream: self.upstream,
             version,
             tasks,
+            late: Arc::new(Semaphore::new(super::MAX_LATE)),
             inbound,
             link,
             // What was sent last is kept beside what waits.
@@ -161,29 +168,45 @@ impl Opening<'_> {
         }
     }
 
-    /// Puts in the client's id and revision and, where taskgate serves tasks, the capability.
-    fn edit(&self, answer: &Message, request: &Message, version: Version) -> Result<(Parts, Tasks), String> {
+    /// Puts in the client's id and revision and, where taskgate serves tasks, the capability. Returns besides who serves tasks,
+    /// and whether the server lists its own.
+    fn edit(
+        &self,
+        answer: &Message,
+        request: &Message,
+        (version, theirs): (Version, Version),
+    ) -> Result<(Parts, Tasks, bool), String> {
         let Some((_, raw)) = answer.outcome() else { return Err("it is no response".to_owned()) };
         let result = Members::parse(raw)?;
         let capabilities = result.nested("capabilities")?;
-        let native = capabilities.as_ref().is_some_and(declares_tool_tasks) && self.native == Native::Keep;
-        let tasks = match (version.has_tasks(), native) {
+        // A server of an older revision cannot have tasks, whatever it declares.
+        let native = theirs.has_tasks() && capabilities.as_ref().is_some_and(declares_tool_tasks);
+        let tasks = match (version.has_tasks(), self.native) {
             (false, _) => Tasks::Off,
-            (true, true) => Tasks::Native,
-            (true, false) => Tasks::Served,
+            (true, Native::Keep) if native => Tasks::Native,
+            (true, Native::Auto) if native => Tasks::Both,
+            (true, _) => Tasks::Served,
         };
         let mut edits = Edits::of(answer.bytes());
         if let (Some(span), Some(id)) = (answer.id_span(), request.id()) {
             edits.replace(span, id);
         }
         edits.set(&result, "protocolVersion", &quote(version.as_str()));
-        if tasks == Tasks::Served {
-            match &capabilities {
-                Some(capabilities) => edits.set(capabilities, "tasks", SERVER_CAPABILITY),
-                None => edits.set(&result, "capabilities", &format!(r#"{{"tasks":{SERVER_CAPABILITY}}}"#)),
+        let own = capabilities.as_ref().and_then(|capabilities| capabilities.object("tasks"));
+        let lists = own.as_ref().is_some_and(|own| own.get("list").is_some());
+        match (tasks, &capabilities, own) {
+            (Tasks::Off | Tasks::Native, ..) => {}
+            (Tasks::Both, _, Some(own)) => {
+                for method in ["list", "cancel"].into_iter().filter(|method| own.get(method).is_none()) {
+                    edits.set(&own, method, "{}");
+                }
+            }
+            (_, Some(capabilities), _) => edits.set(capabilities, "tasks", SERVER_CAPABILITY),
+            (_, None, _) => {
+                edits.set(&result, "capabilities", &format!(r#"{{"tasks":{SERVER_CAPABILITY}}}"#));
             }
         }
-        Ok((edits.apply(), tasks))
+        Ok((edits.apply(), tasks, lists))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What was agreed with one client, on both sides, and the link to its upstream.
 
 mod initialize;
+mod listing;
 mod outgoing;
 mod ring;
 mod source;
@@ -21,7 +22,7 @@ use std::{
 
 use http::{HeaderMap, HeaderValue};
 use tokio::{
-    sync::{RwLock, RwLockReadGuard},
+    sync::{RwLock, RwLockReadGuard, Semaphore},
     time::Instant,
 };
 use uuid::Uuid;
@@ -39,7 +40,7 @@ use crate::{
     identity::Owner,
     limit::Account,
     observe::{Observer, Who, events},
-    upstream::{Capacity, Exchanges, Failure, Inbound, Link, Outbox},
+    upstream::{Capacity, Exchanges, Failure, Inbound, Link, NativeTasks, Outbox},
     wire::{ClientCapabilities, Edits, Message, Method, Version, object::Members},
 };
 
@@ -47,6 +48,9 @@ use crate::{
 const COME_BACK: Duration = Duration::from_secs(5);
 /// How long an upstream may still answer a request that was cancelled before its connection is dropped.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
+
+/// How many messages that expect no answer may still be on their way upstream when their client has been answered.
+const MAX_LATE: usize = 64;
 
 /// Who serves tasks in a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +61,8 @@ pub enum Tasks {
     Native,
     /// taskgate.
     Served,
+    /// The upstream for the tools that it lists with tasks of its own, taskgate for all others.
+    Both,
 }
 
 /// A client's session and its link upstream.
@@ -76,6 +82,8 @@ pub struct Session {
     pub version: Version,
     /// Who serves tasks.
     pub tasks: Tasks,
+    /// One for each message that may still be on its way upstream when its client has been answered.
+    pub late: Arc<Semaphore>,
     inbound: Inbound,
     link: Arc<dyn Link>,
     streams: Arc<Streams>,
@@ -150,6 +158,12 @@ impl Session {
     #[must_use]
     pub fn streams(&self) -> &Arc<Streams> {
         &self.streams
+    }
+
+    /// The upstream's own tasks.
+    #[must_use]
+    pub fn native(&self) -> &Arc<NativeTasks> {
+        &self.inbound.native
     }
 
     /// What the client can be asked.
@@ -309,6 +323,7 @@ fn inbound(client: ClientCapabilities, outbox: &Arc<Capacity>, observer: &Arc<Ob
         exchanges: Exchanges::new(Arc::clone(outbox), Arc::clone(observer)),
         listener: Arc::new(Outbox::new(outbox)),
         client,
+        native: Arc::default(),
         observer: Arc::clone(observer),
     }
 }

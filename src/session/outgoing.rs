@@ -2,10 +2,10 @@
 
 use http::HeaderMap;
 
-use super::Session;
+use super::{Session, Tasks};
 use crate::{
     upstream::{Exchange, Outgoing, Purpose},
-    wire::{Edits, Message, Params, RpcError, params::may_matter},
+    wire::{Edits, Message, Method, Params, RpcError, params::may_matter},
 };
 
 /// A request in flight on behalf of a client.
@@ -48,6 +48,14 @@ impl Session {
         if let Some(id) = message.id_span() {
             edits.replace(id, number.to_string());
         }
+        let CallOptions { max_answer, mut relay, .. } = options;
+        if let (Some(token), Purpose::Foreground) = (token, options.purpose)
+            && self.creates_native_task(message, params.as_ref())
+        {
+            self.inbound.native.expect(number, token, |number| self.inbound.exchanges.is_open(number));
+            // Its answer is read for the task's id.
+            relay = false;
+        }
         if let Some(Params { members, meta, .. }) = &params {
             if let Some(token) = token {
                 edits.replace_raw(token, number.to_string());
@@ -63,8 +71,16 @@ impl Session {
             }
         }
         let message = edits.apply().into_bytes();
-        let CallOptions { max_answer, relay, .. } = options;
         exchange.carry(self.link.request(Outgoing { number, message, headers, max_answer, relay }));
         Ok(Call { exchange, progress_token: token.map(Into::into) })
+    }
+}
+
+impl Session {
+    /// Returns whether a request that passes may create a task of the server.
+    fn creates_native_task(&self, message: &Message, params: Option<&Params<'_>>) -> bool {
+        matches!(self.tasks, Tasks::Native | Tasks::Both)
+            && message.method() == Method::ToolsCall
+            && params.is_some_and(|params| params.members.get("task").is_some())
     }
 }

@@ -10,7 +10,10 @@ use std::{
 
 use bytes::Bytes;
 use http::HeaderMap;
-use tokio::{sync::RwLock, time::Instant};
+use tokio::{
+    sync::{RwLock, Semaphore},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -55,7 +58,7 @@ pub(crate) fn alone() -> Arc<Session> {
     Arc::new(Session {
         id,
         account: Accounts::new(Rates::default()).of(&owner),
-        who: observer.who(None, id),
+        who: observer.who(None, id, "/mcp"),
         owner,
         upstream: 0,
         version: Version::LATEST,
@@ -67,6 +70,7 @@ pub(crate) fn alone() -> Arc<Session> {
         last_used: AtomicU64::new(0),
         uses: AtomicUsize::new(0),
         ended: AtomicBool::new(false),
+        late: Arc::new(Semaphore::new(super::MAX_LATE)),
         lets_tasks_in: RwLock::new(true),
     })
 }

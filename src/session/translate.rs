@@ -8,14 +8,17 @@ use crate::{
     wire::{Edits, Kind, Message, Method, Parts, message::echoed_number, object::Members},
 };
 
-/// The message for the client: progress under the client's own token, everything else as it is. `None` where the
-/// client asked for no progress.
+/// The message for the client: progress of the call under the client's own token, everything else as it is, which may be
+/// progress of a task of the server. `None` where the client asked for no progress.
 #[must_use]
 pub fn for_client(message: &Message, call: &Call) -> Option<Bytes> {
     if message.kind() != Kind::Notification || message.method() != Method::Progress {
         return Some(message.bytes().clone());
     }
-    let ours = progress_token(message).filter(|token| echoed_number(token) == Some(call.exchange.number))?;
+    let ours = progress_token(message)?;
+    if echoed_number(ours) != Some(call.exchange.number) {
+        return Some(message.bytes().clone());
+    }
     let mut edits = Edits::of(message.bytes());
     edits.replace_raw(ours, call.progress_token.as_deref()?);
     Some(edits.apply().into_bytes())

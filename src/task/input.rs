@@ -16,6 +16,9 @@ use crate::{
     wire::{Asks, Kind, Message, Method, RpcError},
 };
 
+/// How long a client waits until its answer has been passed on.
+const PROMPTLY: Duration = Duration::from_secs(1);
+
 /// Whether a message of a client was the answer to a question of a task.
 #[derive(Debug)]
 pub enum Answered {
@@ -111,7 +114,8 @@ impl Engine {
                 let _ = engine.change(owner, question.task, |_| Some(Change::Message(excerpt(&text).into()))).await;
             }
         });
-        let _ = passing.await;
+        // A server that takes its time must not hold the client up.
+        let _ = tokio::time::timeout(PROMPTLY, passing).await;
         Answered::Taken
     }
 

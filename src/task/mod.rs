@@ -15,6 +15,7 @@ mod input;
 #[cfg(test)]
 mod interleavings;
 mod list;
+mod native;
 mod outcome;
 mod reply;
 mod result;

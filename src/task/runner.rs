@@ -173,7 +173,7 @@ impl Run {
             }
             return;
         }
-        if message.method() == Method::Changed {
+        if message.method().is_change() {
             // It concerns the session, whatever it came with.
             return session.push(message.clone());
         }

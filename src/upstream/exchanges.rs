@@ -374,6 +374,12 @@ impl Exchanges {
         self.open.lock().get(&number).is_some_and(|open| !open.cancelled)
     }
 
+    /// Whether an exchange has not ended that a client's request waits for.
+    #[must_use]
+    pub fn is_foreground(&self, number: u64) -> bool {
+        self.open.lock().get(&number).is_some_and(|open| open.purpose == Purpose::Foreground)
+    }
+
     /// Whether an exchange has not ended.
     #[must_use]
     pub fn is_open(&self, number: u64) -> bool {

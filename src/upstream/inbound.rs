@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Answer, Exchanges, Failure, Outbox, Purpose, outbox::Pushed};
+use super::{Answer, Exchanges, Failure, NativeTasks, Outbox, Purpose, outbox::Pushed};
 use crate::{
     observe::{Observer, events},
     wire::{
@@ -26,6 +26,8 @@ pub struct Inbound {
     pub listener: Arc<Outbox<()>>,
     /// What the client can be asked.
     pub client: ClientCapabilities,
+    /// The upstream's own tasks.
+    pub native: Arc<NativeTasks>,
     /// Where to report.
     pub observer: Arc<Observer>,
 }
@@ -38,6 +40,7 @@ impl Inbound {
         if let Err(why) = readable(&message) {
             return self.unreadable(&message, &why);
         }
+        let message = self.admit(message)?;
         match (message.kind(), message.method()) {
             (Kind::Response, _) => {
                 // An error whose id the upstream could not read answers the request that carried it.
@@ -46,19 +49,30 @@ impl Inbound {
                     Some(id) => echoed_number(id),
                 };
                 match number {
-                    Some(number) => self.exchanges.end(number, Ok(Answer::Whole(message))),
+                    Some(number) => {
+                        // Before the end, so that progress is known by one or the other.
+                        self.native.answered(number, &message);
+                        self.exchanges.end(number, Ok(Answer::Whole(message)));
+                    }
                     None => self.observer.emit(events::UnknownResponse),
                 }
             }
             (Kind::Notification, Method::Progress) => {
-                let known = progress_token(&message).and_then(echoed_number);
-                let delivered = known.is_some_and(|number| self.exchanges.push(number, message).is_none());
-                if !delivered {
-                    self.observer.emit(events::UnknownProgress);
+                let unclaimed = match progress_token(&message).and_then(echoed_number) {
+                    Some(number) => self.exchanges.push(number, message),
+                    None => Some(message),
+                };
+                if let Some(message) = unclaimed {
+                    self.progress(&message, carrier);
                 }
             }
             _ => {
-                let carrier = carrier.or_else(|| self.claimant(&message));
+                let carrier = if self.native.owns(&message) {
+                    // A task of taskgate's is not the one that it is about.
+                    carrier.filter(|number| self.exchanges.is_foreground(*number))
+                } else {
+                    carrier.or_else(|| self.claimant(&message))
+                };
                 let unclaimed = match carrier {
                     Some(number) => self.exchanges.push(number, message),
                     None => Some(message),
@@ -106,15 +120,43 @@ impl Inbound {
     #[must_use]
     pub fn deliver_unaddressed(&self, message: Message) -> Option<Bytes> {
         let carrier = match message.kind() {
+            Kind::Request | Kind::Notification if self.native.owns(&message) => self.unheard(Some(Purpose::Foreground)),
+            // That of a call is found by its number.
+            Kind::Notification if message.method() == Method::Progress => self.unheard(Some(Purpose::Foreground)),
             Kind::Request => self.exchanges.only(None).or_else(|| self.unheard(None)),
             Kind::Notification if message.method() == Method::Cancelled => self.asker(&message),
             // What the server offers is no request's business, and is only told with one where it would not be heard.
-            Kind::Notification if message.method() == Method::Changed => self.unheard(Some(Purpose::Foreground)),
+            Kind::Notification if message.method().is_change() => self.unheard(Some(Purpose::Foreground)),
             // A task must not be given what may belong to another one.
             Kind::Notification => self.exchanges.only(None).or_else(|| self.unheard(Some(Purpose::Foreground))),
             Kind::Response => None,
         };
         self.deliver(message, carrier)
+    }
+
+    /// Delivers the progress of a task of the upstream, whose call has been answered: where it came, or to whoever can hear it.
+    fn progress(&self, message: &Message, carrier: Option<u64>) {
+        let Some((message, token)) = self.native.progress(message) else {
+            return self.observer.emit(events::UnknownProgress);
+        };
+        // There the client's token would be taken for the number of the call.
+        let carrier =
+            carrier.filter(|number| self.exchanges.is_foreground(*number) && echoed_number(&token) != Some(*number));
+        let unclaimed = match carrier {
+            Some(number) => self.exchanges.push(number, message),
+            None => Some(message),
+        };
+        // No notification is answered.
+        drop(unclaimed.and_then(|message| self.listen(message)));
+    }
+
+    /// What the client may know of a message.
+    fn admit(&self, message: Message) -> Option<Message> {
+        let admitted = self.native.admit(message);
+        if admitted.is_none() {
+            self.observer.emit(events::StatusHidden);
+        }
+        admitted
     }
 
     /// The exchange to which a message belongs that came on the GET stream: many servers send there what they ask in the
@@ -142,6 +184,7 @@ impl Inbound {
     /// Queues a message for the client's GET stream. What is returned answers it in the place of a client that does not
     /// listen.
     pub fn listen(&self, message: Message) -> Option<Bytes> {
+        let message = self.admit(message)?;
         let request = message.id().filter(|_| message.kind() == Kind::Request).map(str::to_owned);
         if let (Some(id), Method::Ping, false) = (&request, message.method(), self.listener.has_reader()) {
             return Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#).into());

@@ -7,6 +7,7 @@ pub mod http;
 #[cfg(test)]
 mod in_flight;
 mod inbound;
+mod native;
 mod outbox;
 pub mod stdio;
 
@@ -20,6 +21,7 @@ pub use capacity::{Capacity, Reserved};
 pub use exchanges::{Answer, Carrier, Ending, Exchange, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
 pub use failure::{Failure, HttpError};
 pub use inbound::{Inbound, progress_token};
+pub use native::{MAX_WAITING, Names, NativeTasks, NativeTools};
 pub use outbox::{Attached, Item, Outbox, Pushed};
 
 use crate::wire::Version;

@@ -152,6 +152,33 @@ pub fn related(message: &Message, id: uuid::Uuid) -> Option<Message> {
     Message::parse(edits.apply().into_bytes()).ok()
 }
 
+/// A server's request or notification without what ties it to a task of the server.
+#[must_use]
+pub fn untied(message: &Message) -> Message {
+    let mut edits = Edits::of(message.bytes());
+    if let Some(meta) = message.params().and_then(meta) {
+        edits.remove(&meta, RELATED_TASK);
+    }
+    Message::parse(edits.apply().into_bytes()).unwrap_or_else(|_| message.clone())
+}
+
+/// Returns whether a request or a notification of a server is tied to a task.
+#[must_use]
+pub fn is_related(message: &Message) -> bool {
+    message.params().and_then(meta).is_some_and(|meta| meta.get(RELATED_TASK).is_some())
+}
+
+fn meta(params: &str) -> Option<Members<'_>> {
+    Members::parse(params).ok()?.object("_meta")
+}
+
+/// Returns whether a `Task` as a server writes it has ended.
+#[must_use]
+pub fn has_ended(task: &Members<'_>) -> bool {
+    let ends = [Status::Completed, Status::Failed, Status::Cancelled].map(Status::as_str);
+    task.text("status").is_some_and(|status| ends.contains(&&*status))
+}
+
 /// A client's answer as the upstream may see it, which knows nothing of tasks: under the id `id`, and without what ties it
 /// to a task.
 #[must_use]

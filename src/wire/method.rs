@@ -11,6 +11,8 @@ pub enum Method {
     ToolsList,
     /// `tools/call`
     ToolsCall,
+    /// `notifications/tools/list_changed`, of a server
+    ToolsListChanged,
     /// `tasks/get`
     TasksGet,
     /// `tasks/result`
@@ -27,7 +29,7 @@ pub enum Method {
     LogMessage,
     /// `notifications/tasks/status`
     TaskStatus,
-    /// `notifications/tools/list_changed` and the like: what a server offers has changed, for the whole session
+    /// What else a server offers has changed, for the whole session: `notifications/prompts/list_changed` and the like
     Changed,
     /// Any other `notifications/…`
     OtherNotification,
@@ -54,6 +56,7 @@ impl Method {
             "notifications/initialized" => Self::Initialized,
             "tools/list" => Self::ToolsList,
             "tools/call" => Self::ToolsCall,
+            "notifications/tools/list_changed" => Self::ToolsListChanged,
             "tasks/get" => Self::TasksGet,
             "tasks/result" => Self::TasksResult,
             "tasks/list" => Self::TasksList,
@@ -62,8 +65,7 @@ impl Method {
             "notifications/progress" => Self::Progress,
             "notifications/message" => Self::LogMessage,
             "notifications/tasks/status" => Self::TaskStatus,
-            "notifications/tools/list_changed"
-            | "notifications/prompts/list_changed"
+            "notifications/prompts/list_changed"
             | "notifications/resources/list_changed"
             | "notifications/resources/updated" => Self::Changed,
             "elicitation/create" => Self::Elicit,
@@ -85,7 +87,14 @@ impl Method {
     /// Whether this names a notification, which has no id.
     #[must_use]
     pub fn is_notification(self) -> bool {
-        use Method::{Cancelled, Changed, Initialized, LogMessage, OtherNotification, Progress, TaskStatus};
-        matches!(self, Initialized | Cancelled | Progress | LogMessage | TaskStatus | Changed | OtherNotification)
+        use Method::{Cancelled, Initialized, LogMessage, OtherNotification, Progress, TaskStatus};
+        self.is_change()
+            || matches!(self, Initialized | Cancelled | Progress | LogMessage | TaskStatus | OtherNotification)
+    }
+
+    /// Whether this tells that what a server offers has changed, which is the whole session's business.
+    #[must_use]
+    pub fn is_change(self) -> bool {
+        matches!(self, Self::ToolsListChanged | Self::Changed)
     }
 }

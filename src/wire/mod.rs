@@ -19,6 +19,7 @@ pub mod relay;
 mod response;
 pub mod splice;
 pub mod sse;
+pub mod tools;
 pub mod version;
 
 pub use capabilities::{Asks, ClientCapabilities};

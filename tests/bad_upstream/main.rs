@@ -6,6 +6,7 @@
 mod kit;
 
 mod answers;
+mod closing;
 mod cuts;
 mod floods;
 mod framing;

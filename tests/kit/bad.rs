@@ -262,6 +262,7 @@ impl Shared {
                     }
                 }
                 Step::Wait(name) => self.until(|shared| shared.signals.lock().contains(name).then_some(())).await,
+                Step::Idle(pause) => tokio::time::sleep(pause).await,
                 Step::Gone => {
                     // Nothing comes on this connection before its answer has ended.
                     let _ = connection.read(&mut [0]).await;

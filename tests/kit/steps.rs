@@ -24,6 +24,8 @@ pub(crate) enum Step {
     Wait(&'static str),
     /// Waits until the other side has closed the connection.
     Gone,
+    /// Lets time pass.
+    Idle(std::time::Duration),
     /// Counts as an end under this name; see [`Bad::ended`].
     Note(&'static str),
     /// Ends the connection in order.

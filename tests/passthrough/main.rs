@@ -9,6 +9,7 @@ mod bytes;
 mod cancelling;
 mod headers;
 mod ids;
+mod notifications;
 mod progress;
 mod resuming;
 mod server_requests;

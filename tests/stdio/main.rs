@@ -10,6 +10,7 @@ mod dying;
 mod ending;
 mod moments;
 mod nasty;
+mod native;
 mod shared;
 mod starting;
 mod stopping;

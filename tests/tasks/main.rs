@@ -12,6 +12,7 @@ mod getting;
 mod input;
 mod limits;
 mod listing;
+mod native;
 mod negotiation;
 mod open_questions;
 mod owners;

@@ -103,9 +103,9 @@ async fn an_optional_tool_can_be_called_either_way() {
 }
 
 #[tokio::test]
-async fn an_upstream_with_tasks_of_its_own_is_left_alone() {
+async fn an_upstream_with_tasks_of_its_own_can_be_left_alone() {
     let upstream = Upstream::start(native()).await;
-    let gate = Gate::with(&upstream, POLICY).await;
+    let gate = Gate::with(&upstream, &format!("[tasks]\nnative = \"keep\"\n{POLICY}")).await;
     let client = Client::connect(&gate.url).await;
     assert_eq!(client.initialized["capabilities"], native().capabilities);
     let tools = client.ask("tools/list", json!({})).await;

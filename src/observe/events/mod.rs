@@ -17,7 +17,7 @@ pub use tasks::{
 };
 pub use upstreams::{
     Cause, ChildEnded, ChildStarted, ExchangeFailed, LimitsVoid, MessageUnreadable, MessagesDropped, PatternsUnmatched,
-    UnknownProgress, UnknownResponse,
+    StatusHidden, UnknownProgress, UnknownResponse,
 };
 
 pub use super::metrics::Ended;

@@ -81,6 +81,17 @@ impl Event for MessageUnreadable {
     }
 }
 
+/// An upstream told the status of a task of its own where its tasks are hidden.
+#[derive(Debug)]
+pub struct StatusHidden;
+
+impl Event for StatusHidden {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.hidden_statuses.inc();
+        tracing::debug!("the status of a task that the server has itself was dropped");
+    }
+}
+
 /// A reader was too slow, and the least important of its messages were dropped.
 #[derive(Debug)]
 pub struct MessagesDropped {

@@ -5,6 +5,7 @@ mod auto;
 mod body;
 mod endpoint;
 mod forward;
+mod kept;
 mod link;
 mod reopen;
 mod sse;
@@ -22,13 +23,20 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::{
-    client::legacy::{Client, ResponseFuture, connect::HttpConnector},
+    client::legacy::{Client, Error, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(super) use self::body::read;
-use self::{auto::AutoLink, body::http_error, forward::Added, link::HttpLink, sse::SseLink};
+use self::{
+    auto::AutoLink,
+    body::http_error,
+    forward::Added,
+    kept::{Connector, nothing_written},
+    link::HttpLink,
+    sse::SseLink,
+};
 use super::{Failure, Inbound, Link};
 use crate::{
     config::{Forward, Transport},
@@ -49,7 +57,7 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Shorter than the keep-alive of the usual servers (5 s), so that no request meets a connection that is being closed.
 const POOL_IDLE: Duration = Duration::from_secs(4);
 
-type Connection = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+type Connection = Client<Connector, Full<Bytes>>;
 
 /// One configured HTTP upstream and its connections.
 #[derive(Clone)]
@@ -98,10 +106,10 @@ impl Server {
         let client = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(POOL_IDLE)
             .pool_timer(TokioTimer::new())
-            .build(HttpsConnector::from((connector, tls)));
+            .build(Connector(HttpsConnector::from((connector, tls))));
         let (path, added) = (path.into(), Arc::new(Added::new(forward)));
         let (last_over_sse, closings) = (Arc::default(), TaskTracker::new());
-        Ok(Self { path, uri, transport, last_over_sse, client, refused, added, closings })
+        Ok(Self { path, uri, transport, last_over_sse, client, added, refused, closings })
     }
 
     pub(super) fn reads_files(&self) -> bool {
@@ -113,9 +121,15 @@ impl Server {
         self.added.refresh();
     }
 
-    fn request(&self, mut request: Request<Full<Bytes>>) -> ResponseFuture {
+    async fn request(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
         self.added.put(request.headers_mut());
-        self.client.request(request)
+        loop {
+            match self.client.request(request.clone()).await {
+                // The pool has one connection less, and a fresh one is never refused.
+                Err(error) if nothing_written(&error) => {}
+                answered => return answered,
+            }
+        }
     }
 
     /// Sends a request. Where there is no answer the request may have been read, and even acted upon, unless no

@@ -1,5 +1,5 @@
 // The SDK client through taskgate in front of the official server-everything over stdio, which has
-// tasks of its own: left alone at first, then with taskgate's tasks in their place.
+// tasks of its own: left alone at first, then with taskgate's tasks beside them, then in their place.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { CallToolResultSchema } from '@modelcontextprotocol/sdk/types.js';
@@ -29,7 +29,13 @@ const LONG = 'trigger-long-running-operation';
 
 describe('in front of server-everything, left alone', () => {
   let gate;
-  before(async () => (gate = await startTaskgate('--', ...COMMAND)));
+  before(async () => {
+    gate = await startTaskgateWith(`
+      [[upstream]]
+      command = ${JSON.stringify(COMMAND)}
+      native = "keep"
+    `);
+  });
   after(async () => assert.equal(await gate?.stop(), 0, 'taskgate ends cleanly'));
 
   test('what the server says of itself and of its tools is unchanged', async (t) => {
@@ -119,6 +125,33 @@ describe('in front of server-everything, left alone', () => {
     const [elicitation, sampling] = asked;
     assert.equal(elicitation.requestedSchema.properties.number.default, 3.14);
     assert.match(sampling.messages[0].content.text, /Hello\?/);
+  });
+});
+
+describe('in front of server-everything, with the command line alone', () => {
+  let gate;
+  before(async () => (gate = await startTaskgate('--', ...COMMAND)));
+  after(async () => assert.equal(await gate?.stop(), 0, 'taskgate ends cleanly'));
+
+  test('its own tasks stay, and every other tool gets taskgate\'s', async (t) => {
+    const [before, client] = [await direct(t), await connect(t, gate.url)];
+    const { tools } = await before.listTools();
+    const native = ({ execution }) => ['optional', 'required'].includes(execution?.taskSupport);
+    assert.deepEqual(await client.listTools(), {
+      tools: tools.map((tool) => (native(tool) ? tool : { ...tool, execution: { taskSupport: 'optional' } })),
+    });
+
+    const theirs = await createTask(client, RESEARCH, { topic: 'tides' });
+    const ours = await createTask(client, LONG, { duration: 0.2, steps: 2 });
+    assert.equal(theirs.ttl, 300_000);
+    for (const { taskId } of [ours, theirs]) {
+      assert.equal((await ended(client, taskId)).status, 'completed');
+      assert.deepEqual((await getResult(client, taskId))._meta, related({}, taskId)._meta);
+    }
+    assert.deepEqual(
+      (await listAll(client)).map(({ taskId }) => taskId),
+      [ours.taskId, theirs.taskId],
+    );
   });
 });
 

@@ -1,4 +1,4 @@
-"""server-everything has tasks of its own: left alone, they pass, errors and all."""
+"""server-everything has tasks of its own: left alone, they pass; by default taskgate adds its own beside them."""
 
 import pytest
 from mcp import McpError
@@ -16,7 +16,12 @@ async def answer_elicitation(context, params):
 
 @pytest.fixture(scope="module")
 def url():
-    # The command line alone leaves a server's own tasks alone.
+    with kit.taskgate_with(kit.everything_command(), upstream='native = "keep"') as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def both():
     with kit.taskgate("--", *kit.everything_command()) as url:
         yield url
 
@@ -92,3 +97,27 @@ async def test_plain_call_of_a_tool_that_requires_a_task_is_refused_by_the_serve
         result = await client.call(RESEARCH, topic="bees")
         assert result.isError
         assert "requires task augmentation" in text(result)
+
+
+async def test_tools_without_native_tasks_get_taskgates_beside_them(both):
+    async with connect(both) as client:
+        assert client.hello.capabilities.tasks.requests.tools.call is not None
+        listed = dump(await client.session.list_tools())
+        support = {tool["name"]: tool["execution"]["taskSupport"] for tool in listed["tools"]}
+        assert support[RESEARCH] == "required"
+        assert support["echo"] == "optional"
+
+        theirs = await client.create(RESEARCH, topic="bees")
+        ours = await client.create("echo", message="grüße")
+        assert theirs.ttl == 300_000
+        assert [task.taskId for task in await client.list_all()] == [ours.taskId, theirs.taskId]
+        assert (await client.poll(ours.taskId))[-1].status == "completed"
+        assert text(await client.collect(ours.taskId)) == "Echo: grüße"
+        assert (await client.poll(theirs.taskId))[-1].status == "completed"
+        assert text(await client.collect(theirs.taskId)).startswith("# Research Report: bees\n")
+
+
+async def test_call_before_any_list_is_a_task_of_the_right_side(both):
+    async with connect(both) as client:
+        assert (await client.create(RESEARCH, topic="bees")).ttl == 300_000
+        assert (await client.create("echo", message="hello")).ttl != 300_000

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 mod calls;
 mod life;
+mod native;
 mod questions;
 mod tokens;
 

@@ -89,6 +89,14 @@ impl SharedLink {
             self.place.inbound.exchanges.end(number, Ok(Answer::Whole(self.greeting.clone())));
             return Ok(());
         }
+        if let Method::TasksGet | Method::TasksResult | Method::TasksList | Method::TasksCancel = request.method() {
+            // The child's tasks would be everyone's.
+            let why = "there are no tasks in a session of this revision on a shared server";
+            let refusal = RpcError::method_not_found(why).to_response(Some(&number.to_string()));
+            let refusal = Message::parse(refusal).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
+            self.place.inbound.exchanges.end(number, Ok(Answer::Whole(refusal)));
+            return Ok(());
+        }
         let Some(ours) = self.place.party.table.lock().call(self.place.seat, number) else {
             return Err(Failure::Abandoned);
         };
@@ -98,6 +106,9 @@ impl SharedLink {
         }
         if let Some(token) = request.params().and_then(own_progress_token) {
             edits.replace_raw(token, ours.to_string());
+        }
+        if let (Method::ToolsCall, Some(Ok(params))) = (request.method(), request.params().map(Members::parse)) {
+            edits.remove(&params, "task");
         }
         let written = self.child.write(edits.apply().into_bytes());
         if written.is_err() {

@@ -95,6 +95,7 @@ impl Party {
         let deliver = |inbound: &Inbound, message| drop(inbound.deliver_unaddressed(message));
         match message.method() {
             Method::Progress => self.progress(&message),
+            Method::TaskStatus => self.observer.emit(events::StatusHidden),
             Method::Cancelled => {
                 let params = message.params().and_then(|params| Members::parse(params).ok());
                 let id = params.and_then(|params| params.get("requestId"));

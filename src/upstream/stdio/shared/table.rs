@@ -278,7 +278,8 @@ mod tests {
         let capacity = Capacity::new(1 << 20, 1 << 20);
         let listener = Arc::new(Outbox::new(&capacity));
         let exchanges = Exchanges::new(capacity, Arc::default());
-        Inbound { exchanges, listener, client: ClientCapabilities::default(), observer: Arc::default() }
+        let (client, native) = (ClientCapabilities::default(), Arc::default());
+        Inbound { exchanges, listener, client, native, observer: Arc::default() }
     }
 
     /// A call of a session, as long as its exchange lives.

@@ -1,0 +1,115 @@
+//! Which tools the server runs as tasks itself: where no `tools/list` of the client has told, taskgate asks.
+
+use std::{sync::Arc, time::Duration};
+
+use http::HeaderMap;
+
+use super::Session;
+use crate::{
+    upstream::{Exchanges, Failure, Item, MAX_MESSAGE, MAX_WAITING, Names, Outgoing, Purpose, excerpt},
+    wire::{
+        Message, legacy,
+        message::Outcome,
+        tools::{listed, next_cursor},
+    },
+};
+
+/// How long a call may wait for the server's list.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How many pages of the list are read.
+const MAX_PAGES: usize = 100;
+
+impl Session {
+    /// Returns whether the server lists the tool as one that it runs as a task itself.
+    ///
+    /// # Errors
+    /// [`Failure`] where that is not known and the server does not tell.
+    pub async fn has_native_tasks_for(&self, tool: &str, headers: &HeaderMap) -> Result<bool, Failure> {
+        let tools = &self.inbound.native.tools;
+        if let Some(known) = tools.has(tool) {
+            return Ok(known);
+        }
+        let _waits = tools.waiting.try_acquire().map_err(|_| {
+            let why = "calls of the session wait for the server's list of tools already; try again";
+            Failure::Limit(format!("limit reached: {MAX_WAITING} {why}"))
+        })?;
+        let asking = async {
+            let _alone = tools.asking.lock().await;
+            match tools.has(tool) {
+                Some(known) => Ok(known),
+                None => self.list_tools(tool, headers).await,
+            }
+        };
+        tokio::time::timeout(LIST_TIMEOUT, asking).await.unwrap_or(Err(Failure::TimedOut(LIST_TIMEOUT)))
+    }
+
+    /// Reads the whole list. Its answer is true even where the tools change meanwhile: it was so after the call had come.
+    async fn list_tools(&self, wanted: &str, headers: &HeaderMap) -> Result<bool, Failure> {
+        let tools = &self.inbound.native.tools;
+        let asked_at = tools.changes();
+        let (mut names, mut cursor, mut native) = (Names::default(), None, false);
+        for page in 1.. {
+            let answer = self.tools_page(cursor.as_deref(), headers.clone()).await?;
+            let result = match answer.outcome() {
+                Some((Outcome::Result, result)) => result,
+                Some((Outcome::Error, error)) => return Err(untold(&legacy::error_message(error).unwrap_or_default())),
+                None => return Err(untold("it is no response")),
+            };
+            let listed = listed(result).map_err(|why| untold(&why))?;
+            native |= listed.iter().any(|tool| tool.native && tool.name == wanted);
+            names.add_native(&listed);
+            cursor = next_cursor(result).map(str::to_owned);
+            if cursor.is_none() {
+                break;
+            }
+            if page == MAX_PAGES {
+                let why = format!("limit reached: the server's list of tools has more than {MAX_PAGES} pages");
+                return if native { Ok(true) } else { Err(Failure::Limit(why)) };
+            }
+        }
+        tools.learn_all(asked_at, names);
+        Ok(native)
+    }
+
+    async fn tools_page(&self, cursor: Option<&str>, headers: HeaderMap) -> Result<Message, Failure> {
+        let exchanges = &self.inbound.exchanges;
+        let begun = exchanges.begin(None, Purpose::Foreground);
+        let mut exchange = begun.map_err(|too_many| Failure::Limit(too_many.to_string()))?;
+        let number = exchange.number;
+        // A list that nobody waits for any more is given up.
+        let _open = Open { exchanges: Arc::clone(exchanges), number };
+        let params = cursor.map_or_else(String::new, |cursor| format!(r#","params":{{"cursor":{cursor}}}"#));
+        let message = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"tools/list"{params}}}"#).into();
+        let outgoing = Outgoing { number, message, headers: headers.clone(), max_answer: MAX_MESSAGE, relay: false };
+        exchange.carry(self.link.request(outgoing));
+        loop {
+            match exchange.next().await {
+                // Nothing else was in flight to which it could belong.
+                Some(Item::Message(message)) => {
+                    if let Some(reply) = self.inbound.listen(message) {
+                        self.link.send(reply, headers.clone()).await?;
+                    }
+                }
+                Some(Item::Silence | Item::Pause(_)) => {}
+                Some(Item::End(ending)) => return ending?.whole().await,
+                None => return Err(Failure::Abandoned),
+            }
+        }
+    }
+}
+
+/// Gives an exchange up when it is dropped, if it has not ended.
+struct Open {
+    exchanges: Arc<Exchanges>,
+    number: u64,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.exchanges.cancel(self.number);
+    }
+}
+
+fn untold(why: &str) -> Failure {
+    Failure::BadAnswer(format!("its tools/list does not tell which tools are tasks of its own: {}", excerpt(why)))
+}

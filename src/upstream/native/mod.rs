@@ -1,0 +1,117 @@
+//! What taskgate knows of the tasks that a server has itself, in one session: whether the client sees them, which tools they
+//! are for, whose progress goes on after their creation, and where their list goes on.
+
+mod cursor;
+mod tokens;
+mod tools;
+
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicBool, Ordering},
+};
+
+use aws_lc_rs::hmac;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use self::tokens::Tokens;
+pub use self::tools::{MAX_WAITING, Names, NativeTools};
+use crate::wire::{Edits, Kind, Message, Method, legacy, message::echoed_number, object::Members};
+
+/// The server's own tasks in one session.
+#[derive(Debug, Default)]
+pub struct NativeTasks {
+    /// The client sees them. Until the handshake is over it does not.
+    shown: AtomicBool,
+    /// The server lists them.
+    lists: AtomicBool,
+    /// Which tools they are for.
+    pub tools: NativeTools,
+    tokens: Mutex<Tokens>,
+    /// Seals the cursors of their list.
+    cursor_key: OnceLock<hmac::Key>,
+}
+
+impl NativeTasks {
+    /// Lets through from now on what the server says of them. `lists`: it has `tasks/list`.
+    pub fn show(&self, lists: bool) {
+        self.lists.store(lists, Ordering::Relaxed);
+        self.shown.store(true, Ordering::Release);
+    }
+
+    /// Returns whether the server lists its tasks.
+    #[must_use]
+    pub fn lists(&self) -> bool {
+        self.lists.load(Ordering::Relaxed)
+    }
+
+    fn shown(&self) -> bool {
+        self.shown.load(Ordering::Acquire)
+    }
+
+    /// Takes note of a message of the server. Returns what of it the client may see: where the server's tasks are hidden,
+    /// no status of them, and no message that is tied to one.
+    pub(super) fn admit(&self, message: Message) -> Option<Message> {
+        if message.method() == Method::ToolsListChanged {
+            self.tools.forget();
+        }
+        if self.shown() {
+            if let (Method::TaskStatus, Some(status)) = (message.method(), message.params()) {
+                self.told(status);
+            }
+            return Some(message);
+        }
+        match message.method() {
+            Method::TaskStatus => None,
+            _ if message.kind() != Kind::Response && may_be_related(&message) => Some(legacy::untied(&message)),
+            _ => Some(message),
+        }
+    }
+
+    /// Whether a message belongs to a task of the server that the client sees.
+    pub(super) fn owns(&self, message: &Message) -> bool {
+        self.shown()
+            && (message.method() == Method::TaskStatus || may_be_related(message) && legacy::is_related(message))
+    }
+
+    /// Keeps the progress token of a call that is to become a task of the server, until it is clear what it became.
+    /// `in_flight` tells whether a call has not been answered.
+    pub fn expect(&self, number: u64, token: &str, in_flight: impl Fn(u64) -> bool) {
+        self.tokens.lock().expect(number, token, in_flight, Instant::now());
+    }
+
+    /// Takes note of the response to call `number`, which may have created a task.
+    pub(super) fn answered(&self, number: u64, response: &Message) {
+        if self.shown() {
+            self.tokens.lock().answered(number, response, Instant::now());
+        }
+    }
+
+    /// The progress of a task of the server under the client's token, with that token; `None` if there is no such task.
+    pub(super) fn progress(&self, message: &Message) -> Option<(Message, Box<str>)> {
+        let ours = super::progress_token(message)?;
+        let token = self.tokens.lock().get(echoed_number(ours)?, Instant::now())?;
+        let mut edits = Edits::of(message.bytes());
+        edits.replace_raw(ours, token.to_string());
+        Some((Message::parse(edits.apply().into_bytes()).ok()?, token))
+    }
+
+    /// Takes note of the raw state of a task, as a status notification, `tasks/get` and `tasks/cancel` tell it.
+    pub fn told(&self, task: &str) {
+        let Ok(task) = Members::parse(task) else { return };
+        if let (Some(id), true) = (task.text("taskId"), legacy::has_ended(&task)) {
+            self.ended(&id);
+        }
+    }
+
+    /// Takes note that a task of the server has ended.
+    pub fn ended(&self, task: &str) {
+        self.tokens.lock().release(task);
+    }
+}
+
+/// Whether a message may name a task that it belongs to; an escape could hide the key.
+fn may_be_related(message: &Message) -> bool {
+    let holds = |params: &str, needle: &str| memchr::memmem::find(params.as_bytes(), needle.as_bytes()).is_some();
+    message.params().is_some_and(|params| holds(params, "related-task") || holds(params, "\\u"))
+}

@@ -1,0 +1,42 @@
+//! The tools in the result of `tools/list`, as far as tasks are about them.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use super::object::Members;
+
+/// One tool of a list.
+#[derive(Debug)]
+pub struct Listed<'a> {
+    /// Its members.
+    pub members: Members<'a>,
+    /// Its name.
+    pub name: Cow<'a, str>,
+    /// Whether the server says that it can, or must, be called as a task.
+    pub native: bool,
+}
+
+/// Reads the tools in a raw `result`. What has no name is no tool.
+///
+/// # Errors
+/// What is wrong with the result, as a sentence.
+pub fn listed(result: &str) -> Result<Vec<Listed<'_>>, String> {
+    let tools = Members::parse(result)?.get("tools").ok_or("it has no tools")?;
+    let tools: Vec<&RawValue> = serde_json::from_str(tools).map_err(|_| "its tools are no list")?;
+    Ok(tools.into_iter().filter_map(|tool| tool_of(tool.get())).collect())
+}
+
+fn tool_of(raw: &str) -> Option<Listed<'_>> {
+    let members = Members::parse(raw).ok()?;
+    let name = members.text("name")?;
+    let support = members.object("execution").and_then(|execution| execution.text("taskSupport"));
+    let native = matches!(support.as_deref(), Some("optional" | "required"));
+    Some(Listed { members, name, native })
+}
+
+/// Returns the raw cursor of the next page in a raw `result`, if there is one.
+#[must_use]
+pub fn next_cursor(result: &str) -> Option<&str> {
+    Members::parse(result).ok()?.get("nextCursor").filter(|cursor| *cursor != "null")
+}

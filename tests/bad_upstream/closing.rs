@@ -1,0 +1,28 @@
+//! Connections that the server keeps for a while, and closes without a word.
+
+use std::time::Duration;
+
+use crate::{
+    House,
+    kit::bad::{DONE, Step, json_answer},
+};
+
+/// What is lost here, if anything, is a call that was on its way when the server closed: nobody knows whether it was run, and
+/// so it is not sent again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_closes_kept_connections_at_any_moment_runs_no_call_twice() {
+    let house = House::new().await;
+    for n in 0..200u64 {
+        let tool = format!("tool {n}");
+        house
+            .bad
+            .on_call(&tool, vec![json_answer(DONE), Step::Idle(Duration::from_micros(37 * (n % 20))), Step::Close]);
+        if let Err(why) = house.call(&tool).await {
+            assert!(why.contains("ended its answer before the response"), "{why}");
+            assert!(house.bad.runs(&tool) <= 1);
+        } else {
+            assert_eq!(house.bad.runs(&tool), 1);
+        }
+    }
+    house.stands().await;
+}

@@ -1,0 +1,75 @@
+//! What expects no answer is accepted without waiting for a server that takes its time.
+
+use serde_json::json;
+
+use crate::kit::{Client, Gate, Upstream, house, soon};
+
+#[tokio::test(start_paused = true)]
+async fn a_notification_that_the_server_does_not_take_is_accepted_after_a_second() {
+    let (upstream, _gate, client) = house(Upstream::json()).await;
+    upstream.hold("notifications/x");
+    let before = tokio::time::Instant::now();
+    let notify = tokio::spawn({
+        let client = client.clone();
+        async move { client.notify("notifications/x", json!({})).await }
+    });
+    let held = upstream.held("notifications/x").await;
+    assert_eq!(notify.await.unwrap(), 202);
+    assert!((1000..1500).contains(&before.elapsed().as_millis()), "{:?}", before.elapsed());
+    assert!(held.is_open(), "the server may still take it");
+    held.status(202, &[], "");
+    assert_eq!(client.ask("ping", json!({})).await, json!({}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_does_a_response_to_a_request_of_the_server() {
+    let upstream = Upstream::sse().await;
+    upstream.hold("notifications/initialized");
+    let gate = Gate::before(&upstream).await;
+    let client = soon(Client::connect(&gate.url)).await;
+    let mut call = client.stream("tools/call", json!({ "name": "slow" }));
+    let slow = upstream.held("slow").await.sse();
+    slow.event(r#"{"jsonrpc":"2.0","id":"r","method":"roots/list"}"#).await;
+    let asked = call.message().await;
+    assert_eq!(client.respond(&asked["id"], json!({ "roots": [] })).await, 202);
+    slow.result("{}").await;
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_at_once_is_refused() {
+    let (upstream, _gate, client) = house(Upstream::json()).await;
+    upstream.hold("notifications/x");
+    for status in [401, 403] {
+        let notify = tokio::spawn({
+            let client = client.clone();
+            async move { client.notify("notifications/x", json!({})).await }
+        });
+        upstream.held("notifications/x").await.status(status, &[], "");
+        assert_eq!(notify.await.unwrap(), status);
+    }
+    upstream.forget_sessions();
+    assert_eq!(client.notify("notifications/y", json!({})).await, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_many_may_be_late_and_the_next_one_waits() {
+    let (upstream, _gate, client) = house(Upstream::json()).await;
+    upstream.hold("notifications/x");
+    let notify = || {
+        let client = client.clone();
+        tokio::spawn(async move { client.notify("notifications/x", json!({})).await })
+    };
+    let late: Vec<_> = (0..64).map(|_| notify()).collect();
+    for one in late {
+        assert_eq!(one.await.unwrap(), 202);
+    }
+    let mut one_more = notify();
+    let waiting = tokio::time::timeout(std::time::Duration::from_secs(5), &mut one_more).await;
+    assert!(waiting.is_err(), "{waiting:?}");
+    let mut held = Vec::new();
+    for _ in 0..65 {
+        held.push(upstream.held("notifications/x").await);
+    }
+    held.pop().unwrap().status(202, &[], "");
+    assert_eq!(one_more.await.unwrap(), 202);
+}

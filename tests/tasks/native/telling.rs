@@ -1,0 +1,115 @@
+//! What a server tells of its own tasks: status, progress, and what its messages are tied to.
+
+use serde_json::json;
+
+use super::{RELATED, house, options, passed, research, task};
+use crate::kit::{Answers, Client, Options, Stream, status_of};
+
+#[tokio::test]
+async fn the_status_of_a_task_is_told_where_the_client_sees_it_and_dropped_where_not() {
+    for (native, told) in [("auto", true), ("keep", true), ("replace", false)] {
+        let toml = format!("[server]\nadmin = \"127.0.0.1:0\"\n[[upstream]]\nnative = \"{native}\"");
+        let (upstream, gate, client) = house(options(), &toml).await;
+        let theirs = upstream.get_stream().await;
+        let mut stream = client.get_stream().await;
+        theirs.notify("notifications/tasks/status", task("theirs", "working")).await;
+        theirs.notify("notifications/x", json!({ "_meta": { RELATED: { "taskId": "theirs" }, "y": 1 } })).await;
+        if told {
+            assert_eq!(stream.message().await["params"], task("theirs", "working"));
+        }
+        let meta = if told { json!({ RELATED: { "taskId": "theirs" }, "y": 1 }) } else { json!({ "y": 1 }) };
+        assert_eq!(stream.message().await["params"]["_meta"], meta, "{native}");
+        let metrics = Client::new(&format!("{}/metrics", gate.admin.unwrap()));
+        let metrics = metrics.send(http::Method::GET, "").await;
+        let dropped = format!("taskgate_hidden_statuses_total {}", i32::from(!told));
+        assert!(metrics.text().contains(&dropped), "{}", metrics.text());
+    }
+}
+
+#[tokio::test]
+async fn a_task_of_taskgates_has_no_relation_but_its_own() {
+    for native in ["auto", "replace"] {
+        let toml = format!("[[upstream]]\nnative = \"{native}\"");
+        let (upstream, _gate, client) = house(Options { answers: Answers::Sse, ..options() }, &toml).await;
+        let mut stream = client.get_stream().await;
+        let id = client.create_id("slow").await;
+        let slow = upstream.held("slow").await.sse();
+        let theirs = upstream.get_stream().await;
+        if native == "replace" {
+            slow.notify("notifications/tasks/status", task("theirs", "working")).await;
+        }
+        slow.notify("notifications/x", json!({ "n": 1 })).await;
+        let related = async |stream: &mut Stream| {
+            let message = stream.message().await;
+            (message["method"].clone(), message["params"]["_meta"][RELATED]["taskId"].clone())
+        };
+        assert_eq!(related(&mut stream).await, (json!("notifications/x"), json!(id)));
+        if native == "auto" {
+            // What is about a task of the server is not about the only one that runs here.
+            let params = json!({ "message": "?", "_meta": { RELATED: { "taskId": "theirs" } } });
+            let question = json!({ "jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": params });
+            theirs.event(&question.to_string()).await;
+            assert_eq!(related(&mut stream).await, (json!("elicitation/create"), json!("theirs")));
+            slow.notify("notifications/tasks/status", task("theirs", "working")).await;
+            assert_eq!(stream.message().await["params"], task("theirs", "working"));
+            assert_eq!(status_of(&client.get(&id).await), "working");
+        }
+        slow.result(&json!({ "_meta": { RELATED: { "taskId": "theirs" } } }).to_string()).await;
+        assert_eq!(
+            client.response("tasks/result", json!({ "taskId": id })).await["result"]["_meta"][RELATED]["taskId"],
+            *id
+        );
+    }
+}
+
+#[tokio::test]
+async fn progress_of_a_task_of_the_server_goes_on_after_its_creation_until_its_end() {
+    for native in ["auto", "keep"] {
+        let toml = format!("[[upstream]]\nnative = \"{native}\"");
+        let (upstream, gate, client) = house(options(), &toml).await;
+        client.ask("tools/list", json!({})).await;
+        let theirs = upstream.get_stream().await;
+        let mut stream = client.get_stream().await;
+        let mut others = Client::connect(&gate.url).await.get_stream().await;
+        let to_others = upstream.get_stream().await;
+        let ours = research(&upstream, &client, json!({ "progressToken": "mine" })).await;
+        let progress = async |n: u32| {
+            theirs.notify("notifications/progress", json!({ "progressToken": ours, "progress": n })).await;
+        };
+        progress(1).await;
+        assert_eq!(stream.message().await["params"], json!({ "progressToken": "mine", "progress": 1 }));
+        // On the stream where the server sends it.
+        upstream.hold("tasks/result");
+        let mut waiting = client.stream("tasks/result", json!({ "taskId": "theirs" }));
+        let result = upstream.held("tasks/result").await.sse();
+        result.notify("notifications/progress", json!({ "progressToken": ours, "progress": 2 })).await;
+        assert_eq!(waiting.message().await["params"], json!({ "progressToken": "mine", "progress": 2 }));
+        theirs.notify("notifications/tasks/status", task("theirs", "completed")).await;
+        progress(3).await;
+        theirs.notify("notifications/x", json!({})).await;
+        assert_eq!(stream.message().await["method"], "notifications/tasks/status");
+        assert_eq!(stream.message().await["method"], "notifications/x", "no progress after the end");
+        to_others.notify("notifications/y", json!({})).await;
+        assert_eq!(others.message().await["method"], "notifications/y", "nothing of it is for others");
+    }
+}
+
+#[tokio::test]
+async fn the_answers_of_the_task_methods_tell_that_a_task_of_the_server_has_ended() {
+    for (method, ended, answer) in [
+        ("tasks/get", false, task("theirs", "working")),
+        ("tasks/get", true, task("theirs", "failed")),
+        ("tasks/cancel", true, task("theirs", "cancelled")),
+        ("tasks/result", true, json!({ "content": [] })),
+    ] {
+        let (upstream, _gate, client) = house(options(), "").await;
+        let theirs = upstream.get_stream().await;
+        let mut stream = client.get_stream().await;
+        let ours = research(&upstream, &client, json!({ "progressToken": 7 })).await;
+        passed(&upstream, &client, method, json!({ "taskId": "theirs" }), answer).await;
+        theirs.notify("notifications/progress", json!({ "progressToken": ours, "progress": 1 })).await;
+        theirs.notify("notifications/x", json!({})).await;
+        let next = stream.message().await["method"].clone();
+        assert_eq!(next == "notifications/x", ended, "{method}");
+    }
+}
