@@ -8,7 +8,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{party::Party, table::Left};
 use crate::{
-    upstream::{Answer, Carrier, Failure, Inbound, Link, Outgoing, Sending, stdio::child::Child},
+    upstream::{
+        Answer, Carrier, Failure, Inbound, Link, Outgoing, Sending,
+        stdio::{
+            child::Child,
+            queue::{TASKGATE, What},
+        },
+    },
     wire::{
         Edits, Kind, Message, Method, RpcError, Version, message::echoed_number, message::error_response,
         object::Members,
@@ -47,10 +53,11 @@ impl Drop for Place {
 impl Link for SharedLink {
     fn request(&self, outgoing: Outgoing) -> Option<Carrier> {
         let Outgoing { number, message, .. } = outgoing;
-        if let Err(failure) = self.call(number, message) {
+        let called = self.call(number, message);
+        called.unwrap_or_else(|failure| {
             self.place.inbound.exchanges.end(number, Err(failure));
-        }
-        None
+            None
+        })
     }
 
     fn send(&self, message: Bytes, _headers: HeaderMap) -> Sending<'_> {
@@ -67,27 +74,28 @@ impl Link for SharedLink {
 
     fn close(&self, _headers: HeaderMap) {
         let Left { calls, questions } = self.place.leave();
+        let unheard = self.child.forget(self.place.seat);
         self.place.inbound.exchanges.abandon_all(&Failure::Abandoned);
-        for ours in calls {
+        for ours in calls.into_iter().filter(|ours| !unheard.contains(ours)) {
             let params = format!(r#"{{"requestId":{ours},"reason":"the session of the call has ended"}}"#);
             let message = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
             // A child that cannot be told has ended, or does not read.
-            let _ = self.child.write(message.into());
+            let _ = self.child.tell(TASKGATE, What::Notice, message.into());
         }
         let error = RpcError::internal("the session that was asked has ended").to_raw();
         for id in questions {
-            let _ = self.child.write(error_response(&id, &error));
+            let _ = self.child.tell(TASKGATE, What::Answer, error_response(&id, &error));
         }
     }
 }
 
 impl SharedLink {
     /// A session's request under the child's own number.
-    fn call(&self, number: u64, message: Bytes) -> Result<(), Failure> {
+    fn call(&self, number: u64, message: Bytes) -> Result<Option<Carrier>, Failure> {
         let request = Message::parse(message).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
         if request.method() == Method::Initialize {
             self.place.inbound.exchanges.end(number, Ok(Answer::Whole(self.greeting.clone())));
-            return Ok(());
+            return Ok(None);
         }
         let Some(ours) = self.place.party.table.lock().call(self.place.seat, number) else {
             return Err(Failure::Abandoned);
@@ -99,11 +107,13 @@ impl SharedLink {
         if let Some(token) = request.params().and_then(own_progress_token) {
             edits.replace_raw(token, ours.to_string());
         }
-        let written = self.child.write(edits.apply().into_bytes());
-        if written.is_err() {
+        let inbound = &self.place.inbound;
+        let what = if inbound.exchanges.is_task(number) { What::Task(ours) } else { What::Call(ours) };
+        let queued = self.child.call(self.place.seat, what, edits.apply().into_bytes(), (inbound, number));
+        if queued.is_err() {
             self.place.party.table.lock().end(Some(ours));
         }
-        written
+        queued.map(Some)
     }
 
     /// A session's notification, or its answer to a request of the child.
@@ -120,16 +130,16 @@ impl SharedLink {
                 let Some(ours) = ours else { return Ok(()) };
                 let mut edits = Edits::of(parsed.bytes());
                 edits.replace_raw(id, ours.to_string());
-                self.child.write(edits.apply().into_bytes())
+                self.child.tell(*seat, What::Notice, edits.apply().into_bytes())
             }
             (Kind::Response, _) => {
                 if party.table.lock().answer(*seat, parsed.id().unwrap_or("null")) {
-                    return self.child.write(parsed.bytes().clone());
+                    return self.child.tell(*seat, What::Answer, parsed.bytes().clone());
                 }
                 tracing::debug!("an answer to no request of the server to this session was dropped");
                 Ok(())
             }
-            _ => self.child.write(parsed.bytes().clone()),
+            _ => self.child.tell(*seat, What::Notice, parsed.bytes().clone()),
         }
     }
 }

@@ -10,7 +10,10 @@ use crate::{
     observe::{Observer, events},
     upstream::{
         Answer, Failure, Inbound, progress_token,
-        stdio::child::{Child, Ears},
+        stdio::{
+            child::{Child, Ears},
+            queue::{TASKGATE, What},
+        },
     },
     wire::{
         Edits, Kind, Message, Method, RpcError,
@@ -134,7 +137,7 @@ impl Party {
 
 /// Answers the child. One that cannot be told has ended, or does not read.
 fn tell(child: &Child, answer: Bytes) {
-    let _ = child.write(answer);
+    let _ = child.tell(TASKGATE, What::Answer, answer);
 }
 
 impl Ears for Party {

@@ -1,0 +1,49 @@
+//! What passes between taskgate and stdio children.
+
+use crate::observe::{Event, Metrics};
+
+/// Messages came to wait for a stdio child to read them, or do not any more.
+#[derive(Debug)]
+pub struct WaitsForChild {
+    /// By how many bytes more wait, or fewer.
+    bytes: i64,
+}
+
+impl WaitsForChild {
+    /// So many bytes more.
+    #[must_use]
+    pub fn more(bytes: usize) -> Self {
+        Self { bytes: i64::try_from(bytes).unwrap_or(i64::MAX) }
+    }
+
+    /// So many bytes fewer.
+    #[must_use]
+    pub fn less(bytes: usize) -> Self {
+        Self { bytes: -Self::more(bytes).bytes }
+    }
+}
+
+impl Event for WaitsForChild {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.child_stdin_bytes.inc_by(self.bytes);
+    }
+}
+
+/// A stdio child wrote a line to its stdout that is no message.
+#[derive(Debug)]
+pub struct NotAMessage {
+    /// Its length, which is all that the log says of it.
+    pub bytes: usize,
+    /// Whether it is the first one of this child.
+    pub first: bool,
+}
+
+impl Event for NotAMessage {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.child_junk_lines.inc();
+        if self.first {
+            let bytes = self.bytes;
+            tracing::warn!(bytes, "the server wrote a line to its stdout that is no message; others are only counted");
+        }
+    }
+}
