@@ -84,6 +84,7 @@ pub struct Metrics {
     pub children: Gauge,
     pub child_stdin_bytes: Gauge,
     pub child_junk_lines: Counter,
+    pub nobodys_notifications: Counter,
 }
 
 impl Default for Metrics {
@@ -120,6 +121,10 @@ impl Default for Metrics {
         let failed_lookups = counter("failed_lookups", "Ids of tasks that were asked for and not found");
         let audit_lines_lost =
             counter("audit_lines_lost", "Lines for the audit log that were lost, as the disk took none");
+        let nobodys_notifications = counter(
+            "nobodys_notifications",
+            "Notifications of shared child processes that may be any session's, dropped",
+        );
         let child_junk_lines =
             counter("child_junk_lines", "Lines on the stdout of child processes that were no messages, dropped");
         let connections_cut = Family::default();
@@ -168,6 +173,7 @@ impl Default for Metrics {
             children,
             child_stdin_bytes,
             child_junk_lines,
+            nobodys_notifications,
         }
     }
 }

@@ -33,6 +33,16 @@ pub enum Method {
     CreateMessage,
     /// `roots/list`, of a server
     ListRoots,
+    /// `notifications/elicitation/complete`, of a server
+    ElicitationComplete,
+    /// `resources/subscribe`
+    Subscribe,
+    /// `resources/unsubscribe`
+    Unsubscribe,
+    /// `notifications/resources/updated`, of a server
+    ResourceUpdated,
+    /// `notifications/tools/list_changed` and those of prompts and resources, of a server
+    ListChanged,
     /// `ping`
     Ping,
     /// `server/discover`, which only the modern revisions have
@@ -61,6 +71,13 @@ impl Method {
             "elicitation/create" => Self::Elicit,
             "sampling/createMessage" => Self::CreateMessage,
             "roots/list" => Self::ListRoots,
+            "notifications/elicitation/complete" => Self::ElicitationComplete,
+            "resources/subscribe" => Self::Subscribe,
+            "resources/unsubscribe" => Self::Unsubscribe,
+            "notifications/resources/updated" => Self::ResourceUpdated,
+            "notifications/tools/list_changed"
+            | "notifications/prompts/list_changed"
+            | "notifications/resources/list_changed" => Self::ListChanged,
             "ping" => Self::Ping,
             "server/discover" => Self::Discover,
             _ => Self::Other,

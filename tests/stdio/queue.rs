@@ -75,7 +75,7 @@ async fn a_child_that_does_not_read_stalls_no_other_session_and_is_bounded() {
     }
     let message = refused(&dozing).await;
     assert!(
-        message.contains("256 messages of this session wait") && message.contains("does not read its stdin"),
+        message.contains("256 messages of this session wait") && message.contains("to read its stdin"),
         "{message}"
     );
     assert!(!text_of(&awake, "pid").await.is_empty());

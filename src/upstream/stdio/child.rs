@@ -24,7 +24,8 @@ use super::{
     backoff::SETTLED,
     children::{Children, Slot, TIME_TO_END},
     lines::{self, Line},
-    queue::{NotTaken, Queue, Source, What},
+    queue::Queue,
+    share::{NotTaken, Source, What},
     strays,
     words::Words,
 };

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     child::{Child, Ears},
-    queue::{Source, TASKGATE, What},
+    share::{Source, TASKGATE, What},
 };
 use crate::{
     upstream::{Carrier, Failure, Inbound, Link, Outgoing, Sending},

@@ -6,6 +6,7 @@ mod children;
 pub(crate) mod lines;
 mod link;
 mod queue;
+mod share;
 mod shared;
 #[cfg(target_os = "linux")]
 mod strays;

@@ -7,48 +7,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use bytesize::ByteSize;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use super::lines::one_line;
+use super::{
+    lines::one_line,
+    share::{Entry, Lane, MAX_BYTES, NotTaken, Source, What},
+};
 use crate::observe::{Observer, events};
-
-/// How many messages of one source may wait, calls of tasks not counted.
-pub(super) const MAX_MESSAGES: usize = 256;
-/// How many bytes may wait, divided by the sources of which something waits; calls of tasks are not counted.
-pub(super) const MAX_BYTES: usize = 16 * 1024 * 1024;
-/// What a message takes besides its bytes.
-const OVERHEAD: usize = 128;
-
-/// Who sends: taskgate itself, or a session by a number of its own.
-pub(super) type Source = u64;
-/// taskgate, which answers the child in the place of clients.
-pub(super) const TASKGATE: Source = 0;
-
-/// What a message is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
-    /// A plain call, by its number.
-    Call(u64),
-    /// The call of a task that was acknowledged: it always finds a place, because the limits of tasks bound it.
-    Task(u64),
-    /// An answer to a request of the child.
-    Answer,
-    /// A notification.
-    Notice,
-}
-
-/// Why a message was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NotTaken {
-    /// The child reads no more, or is to end.
-    Closed,
-    /// So many messages of the source wait.
-    Messages,
-    /// With it more than these bytes of the source would wait.
-    Bytes(usize),
-}
 
 /// The messages that wait for one child.
 pub(super) struct Queue {
@@ -69,23 +35,6 @@ struct Inner {
     closed: bool,
 }
 
-/// What waits of one source, with what is being written.
-#[derive(Default)]
-struct Lane {
-    entries: VecDeque<Entry>,
-    /// Of those that are limited.
-    messages: usize,
-    bytes: usize,
-}
-
-struct Entry {
-    ticket: u64,
-    message: Bytes,
-    what: What,
-    /// Told when the message was written.
-    written: Option<oneshot::Sender<()>>,
-}
-
 /// The place of a call, which is given up where this is dropped before the call was written.
 pub(super) struct Place {
     queue: Arc<Queue>,
@@ -94,61 +43,13 @@ pub(super) struct Place {
     written: oneshot::Receiver<()>,
 }
 
-impl fmt::Display for NotTaken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed => f.write_str("it has closed its stdin"),
-            Self::Messages => write!(
-                f,
-                "limit reached: {MAX_MESSAGES} messages of this session wait for the MCP server process behind taskgate, \
-                 which does not read its stdin; try again later"
-            ),
-            Self::Bytes(share) => write!(
-                f,
-                "limit reached: more than {} of this session would wait for the MCP server process behind taskgate, \
-                 which does not read its stdin; a larger message is taken when nothing waits; try again later",
-                ByteSize(*share as u64)
-            ),
-        }
-    }
-}
-
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queue").finish_non_exhaustive()
     }
 }
 
-impl Entry {
-    fn is_limited(&self) -> bool {
-        !matches!(self.what, What::Task(_))
-    }
-
-    fn size(&self) -> usize {
-        self.message.len() + OVERHEAD
-    }
-}
-
-impl Lane {
-    fn let_go(&mut self, entry: &Entry) {
-        if entry.is_limited() {
-            self.messages -= 1;
-            self.bytes -= entry.size();
-        }
-    }
-}
-
 impl Inner {
-    /// Whether another limited message of a source has room. The first one has, whatever its size.
-    fn room(&self, source: Source, size: usize) -> Result<(), NotTaken> {
-        let Some(lane) = self.lanes.get(&source).filter(|lane| lane.messages > 0) else { return Ok(()) };
-        let share = MAX_BYTES / self.lanes.len();
-        if lane.messages >= MAX_MESSAGES {
-            return Err(NotTaken::Messages);
-        }
-        if lane.bytes + size > share { Err(NotTaken::Bytes(share)) } else { Ok(()) }
-    }
-
     /// Forgets a source of which nothing waits and nothing is being written.
     fn tidy(&mut self, source: Source) {
         if self.lanes.get(&source).is_some_and(|lane| lane.entries.is_empty()) {
@@ -199,19 +100,15 @@ impl Queue {
         let ticket = inner.next_ticket;
         let entry = Entry { ticket, message, what, written };
         let size = entry.size();
-        if entry.is_limited() {
-            inner.room(source, size)?;
-        }
         inner.next_ticket += 1;
+        let sources = inner.lanes.len() + usize::from(!inner.lanes.contains_key(&source));
         let lane = inner.lanes.entry(source).or_default();
-        if entry.is_limited() {
-            lane.messages += 1;
-            lane.bytes += size;
-        }
-        lane.entries.push_back(entry);
-        if lane.entries.len() == 1 {
+        let taken = lane.take(entry, sources);
+        let is_first = lane.entries.len() == 1;
+        if taken.is_ok() && is_first {
             inner.turns.push_back(source);
         }
+        taken?;
         drop(inner);
         self.observer.emit(events::WaitsForChild::more(size));
         self.changed.notify_one();
@@ -329,6 +226,7 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::stdio::share::MAX_MESSAGES;
 
     const ANN: Source = 1;
     const BOB: Source = 2;

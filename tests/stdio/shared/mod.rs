@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 mod calls;
 mod life;
 mod questions;
+mod telling;
 
 use crate::kit::{Children, Client, Gate, Process, Script};
 

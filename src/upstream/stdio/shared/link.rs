@@ -6,17 +6,22 @@ use bytes::Bytes;
 use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
 
-use super::{party::Party, table::Left};
+use super::{
+    belongings::{MAX_SUBSCRIBED, named},
+    party::Party,
+    table::Left,
+};
 use crate::{
     upstream::{
         Answer, Carrier, Failure, Inbound, Link, Outgoing, Sending,
         stdio::{
             child::Child,
-            queue::{TASKGATE, What},
+            share::{TASKGATE, What},
         },
     },
     wire::{
-        Edits, Kind, Message, Method, RpcError, Version, message::echoed_number, message::error_response,
+        Edits, Kind, Message, Method, RpcError, Version,
+        message::{echoed_number, error_response, result_response},
         object::Members,
     },
 };
@@ -97,9 +102,25 @@ impl SharedLink {
             self.place.inbound.exchanges.end(number, Ok(Answer::Whole(self.greeting.clone())));
             return Ok(None);
         }
-        let Some(ours) = self.place.party.table.lock().call(self.place.seat, number) else {
-            return Err(Failure::Abandoned);
-        };
+        let Place { party, seat, inbound } = &self.place;
+        let uri = |of| named(&request, "uri").filter(|_| request.method() == of);
+        if let Some(uri) = uri(Method::Unsubscribe)
+            && !party.table.lock().belongings.unsubscribe(*seat, &uri)
+        {
+            // For the child the others are subscribed still.
+            let answer = Message::parse(result_response(&number.to_string(), "{}"));
+            let answer = answer.map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
+            inbound.exchanges.end(number, Ok(Answer::Whole(answer)));
+            return Ok(None);
+        }
+        let Some(ours) = party.table.lock().call(*seat, number) else { return Err(Failure::Abandoned) };
+        if let Some(uri) = uri(Method::Subscribe)
+            && !party.table.lock().belongings.subscribe(*seat, ours, &uri)
+        {
+            party.table.lock().end(Some(ours));
+            let why = "bytes of URIs may be subscribed to in one session; unsubscribe from some";
+            return Err(Failure::Limit(format!("limit reached: {MAX_SUBSCRIBED} {why}")));
+        }
         let mut edits = Edits::of(request.bytes());
         if let Some(id) = request.id_span() {
             edits.replace(id, ours.to_string());
@@ -107,11 +128,12 @@ impl SharedLink {
         if let Some(token) = request.params().and_then(own_progress_token) {
             edits.replace_raw(token, ours.to_string());
         }
-        let inbound = &self.place.inbound;
         let what = if inbound.exchanges.is_task(number) { What::Task(ours) } else { What::Call(ours) };
-        let queued = self.child.call(self.place.seat, what, edits.apply().into_bytes(), (inbound, number));
+        let queued = self.child.call(*seat, what, edits.apply().into_bytes(), (inbound, number));
         if queued.is_err() {
-            self.place.party.table.lock().end(Some(ours));
+            let mut table = party.table.lock();
+            table.belongings.refused(*seat, ours);
+            table.end(Some(ours));
         }
         queued.map(Some)
     }

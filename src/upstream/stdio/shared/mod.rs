@@ -1,5 +1,6 @@
 //! One child for all sessions. taskgate initialises it itself, and keeps the sessions on it apart.
 
+mod belongings;
 mod link;
 mod party;
 mod table;
@@ -17,7 +18,7 @@ use self::{link::Place, party::Party, table::Table};
 use super::{
     child::Child,
     children::Children,
-    queue::{TASKGATE, What},
+    share::{TASKGATE, What},
 };
 use crate::{
     upstream::{Failure, Inbound},

@@ -5,14 +5,17 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::table::{MAX_QUESTIONS, Table};
+use super::{
+    belongings::{elicitation, named},
+    table::{MAX_QUESTIONS, Table},
+};
 use crate::{
     observe::{Observer, events},
     upstream::{
         Answer, Failure, Inbound, progress_token,
         stdio::{
             child::{Child, Ears},
-            queue::{TASKGATE, What},
+            share::{TASKGATE, What},
         },
     },
     wire::{
@@ -53,6 +56,9 @@ impl Party {
         };
         let mut table = self.table.lock();
         let Some(response) = table.greeted(number, response) else { return };
+        if let Some(number) = number {
+            table.answered(number, &response);
+        }
         let ended = table.end(number);
         drop(table);
         match ended {
@@ -83,6 +89,9 @@ impl Party {
             let why = format!("limit reached: {MAX_QUESTIONS} requests of the server wait for an answer");
             return refuse(&RpcError::internal(why));
         }
+        if let Some(id) = elicitation(request) {
+            table.belongings.elicited(seat, &id);
+        }
         drop(table);
         if let Some(reply) = inbound.deliver_unaddressed(request.clone()) {
             self.table.lock().withdraw(id);
@@ -103,14 +112,27 @@ impl Party {
                     deliver(&inbound, message);
                 }
             }
-            Method::LogMessage => {
-                let caller = self.table.lock().only_caller();
-                match caller {
-                    Some(inbound) => deliver(&inbound, message),
-                    None => self.everybody(&message),
+            Method::ListChanged => {
+                let everybody = self.table.lock().everybody();
+                everybody.iter().for_each(|inbound| drop(inbound.listen(message.clone())));
+            }
+            Method::ResourceUpdated => {
+                let subscribers = named(&message, "uri").map(|uri| self.table.lock().subscribers(&uri));
+                for inbound in subscribers.into_iter().flatten() {
+                    let _ = inbound.listen(message.clone());
                 }
             }
-            _ => self.everybody(&message),
+            method => {
+                let concerned = if method == Method::ElicitationComplete {
+                    named(&message, "elicitationId").map(|id| self.table.lock().elicited(&id))
+                } else {
+                    self.table.lock().concerned()
+                };
+                match concerned.filter(|concerned| !concerned.is_empty()) {
+                    Some(concerned) => concerned.iter().for_each(|inbound| deliver(inbound, message.clone())),
+                    None => self.observer.emit(events::NobodysNotification),
+                }
+            }
         }
     }
 
@@ -124,13 +146,6 @@ impl Party {
         edits.replace_raw(token, number.to_string());
         if let Ok(message) = Message::parse(edits.apply().into_bytes()) {
             let _ = inbound.deliver(message, None);
-        }
-    }
-
-    fn everybody(&self, message: &Message) {
-        let everybody = self.table.lock().everybody();
-        for inbound in everybody {
-            let _ = inbound.listen(message.clone());
         }
     }
 }
