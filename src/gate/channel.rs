@@ -77,19 +77,19 @@ struct Channel {
     listening: Option<Work>,
     /// No session has come about, though the client wanted one.
     refused: bool,
-    /// How the channel ends where the client does not end it.
+    /// When the channel ends if the client does not end it.
     lasts: Lasts,
 }
 
-/// How long a channel lasts whose client stays.
+/// As long as what a channel lasts whose client stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lasts {
-    /// As long as the session, or its tasks.
-    AsItsSession,
-    /// As long as the process of the server, which has the one session, or its tasks.
-    AsTheServer,
-    /// For ever: where the session is lost, the client may open another one.
-    AsTheClient,
+    /// The session, or its tasks.
+    Session,
+    /// The process of the server, which has the one session, or its tasks.
+    Server,
+    /// The client: where the session is lost, it may open another one.
+    Client,
 }
 
 /// What cancels each request under way, by its raw id.
@@ -292,7 +292,7 @@ impl Channel {
     /// Whether the server's process has ended without having given the client a session.
     fn has_no_server(&self) -> bool {
         let exit_status = || self.gate.upstreams[self.upstream].server.exit_status();
-        self.lasts == Lasts::AsTheServer && self.refused && self.session.is_none() && exit_status().is_some()
+        self.lasts == Lasts::Server && self.refused && self.session.is_none() && exit_status().is_some()
     }
 
     fn say(&mut self, document: impl Into<Bytes>) {
@@ -303,7 +303,7 @@ impl Channel {
 
 /// Resolves when a session has ended upstream, and no task in it is left to be asked for.
 async fn over(gate: &Gate, session: Option<&Use>, lasts: Lasts) {
-    let Some(session) = session.filter(|_| lasts != Lasts::AsTheClient) else { return std::future::pending().await };
+    let Some(session) = session.filter(|_| lasts != Lasts::Client) else { return std::future::pending().await };
     session.get().lost().await;
     gate.engine.without_tasks(&session.get().owner).await;
 }

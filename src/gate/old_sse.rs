@@ -107,7 +107,7 @@ impl Gate {
         self.sessions.check(open.len(), own).map_err(|full| Refusal::full(&full))?;
         let id = Uuid::new_v4();
         let pass = Arc::new(Mutex::new(pass));
-        let (ends, serving) = self.channel(upstream, principal.clone(), Lasts::AsItsSession);
+        let (ends, serving) = self.channel(upstream, principal.clone(), Lasts::Session);
         open.insert(id, Open { upstream, principal, pass: Arc::clone(&pass), input: ends.input });
         drop(open);
         tokio::spawn(serving);

@@ -35,7 +35,7 @@ impl Gate {
         output: impl AsyncWrite + Unpin,
         stop: impl Future<Output = ()>,
     ) -> bool {
-        let lasts = if self.upstreams[upstream].server.is_process() { Lasts::AsTheServer } else { Lasts::AsTheClient };
+        let lasts = if self.upstreams[upstream].server.is_process() { Lasts::Server } else { Lasts::Client };
         let (ends, serving) = self.channel(upstream, None, lasts);
         let ending = CancellationToken::new();
         let (max, at_the_end) = (self.bodies.max, ending.clone().drop_guard());

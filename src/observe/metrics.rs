@@ -84,7 +84,7 @@ pub struct Metrics {
     pub children: Gauge,
     pub child_stdin_bytes: Gauge,
     pub child_junk_lines: Counter,
-    pub nobodys_notifications: Counter,
+    pub unattributed_notifications: Counter,
 }
 
 impl Default for Metrics {
@@ -121,8 +121,8 @@ impl Default for Metrics {
         let failed_lookups = counter("failed_lookups", "Ids of tasks that were asked for and not found");
         let audit_lines_lost =
             counter("audit_lines_lost", "Lines for the audit log that were lost, as the disk took none");
-        let nobodys_notifications = counter(
-            "nobodys_notifications",
+        let unattributed_notifications = counter(
+            "unattributed_notifications",
             "Notifications of shared child processes that may be any session's, dropped",
         );
         let child_junk_lines =
@@ -173,7 +173,7 @@ impl Default for Metrics {
             children,
             child_stdin_bytes,
             child_junk_lines,
-            nobodys_notifications,
+            unattributed_notifications,
         }
     }
 }

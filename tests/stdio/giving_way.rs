@@ -1,4 +1,4 @@
-//! Where as many children run as may, the session gives way that nothing has been heard of for longest.
+//! Where as many children run as may, the session gives way that has been silent longest.
 
 use serde_json::json;
 
@@ -73,7 +73,7 @@ async fn a_call_whose_client_has_left_keeps_its_session_too() {
 }
 
 #[tokio::test]
-async fn clients_that_leave_without_a_word_lock_nobody_out_and_each_newcomer_ends_one_session() {
+async fn clients_that_leave_without_a_word_lock_no_other_out_and_each_newcomer_ends_one_session() {
     let children = Children::new(Script::default());
     let gate = children.gate("[server]\nadmin = \"127.0.0.1:0\"\n[[upstream]]\nmax_children = 5").await;
     for _ in 0..5 {

@@ -50,11 +50,11 @@ impl Event for NotAMessage {
 
 /// A shared stdio child sent a notification that may be the business of one session, and does not say of which.
 #[derive(Debug)]
-pub struct NobodysNotification;
+pub struct UnattributedNotification;
 
-impl Event for NobodysNotification {
+impl Event for UnattributedNotification {
     fn tell(&self, metrics: &Metrics) {
-        metrics.nobodys_notifications.inc();
+        metrics.unattributed_notifications.inc();
         tracing::debug!("a notification of a shared child process that may be any session's was dropped");
     }
 }

@@ -6,7 +6,7 @@ mod issuer;
 mod tasks;
 mod upstreams;
 
-pub use children::{NobodysNotification, NotAMessage, WaitsForChild};
+pub use children::{NotAMessage, UnattributedNotification, WaitsForChild};
 pub use clients::{
     CancellationIgnored, ConnectionEnded, ConnectionOpened, ConnectionsCut, RequestRefused, SessionEnded,
     SessionGaveWay, SessionOpened, UnknownAnswer,

@@ -164,7 +164,7 @@ impl Child {
     fn failure(&self, why: NotTaken) -> Failure {
         match (why, self.fate.get()) {
             (NotTaken::Closed, Some(fate)) => Failure::ProcessEnded(fate.clone()),
-            (NotTaken::Closed, None) => Failure::ProcessEnded(why.to_string()),
+            (NotTaken::Closed, None) => Failure::ProcessEnded(self.with_last_words(why)),
             _ => Failure::Limit(why.to_string()),
         }
     }
@@ -252,12 +252,13 @@ impl Child {
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            match Message::parse_all(&line) {
-                Ok(messages) => messages.into_iter().for_each(|message| ears.hear(message, self)),
-                Err(_) => {
-                    self.observer.emit(events::NotAMessage { bytes: line.len(), first });
-                    first = false;
+            if let Ok(messages) = Message::parse_all(&line) {
+                for message in messages {
+                    ears.hear(message, self);
                 }
+            } else {
+                self.observer.emit(events::NotAMessage { bytes: line.len(), first });
+                first = false;
             }
         }
     }
@@ -287,9 +288,12 @@ impl Child {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no end even after SIGKILL".to_owned(),
         };
+        self.fate.get_or_init(|| self.with_last_words(status)).clone()
+    }
+
+    fn with_last_words(&self, end: impl fmt::Display) -> String {
         let words = self.words.lock().telling();
-        let fate = words.map_or_else(|| status.clone(), |words| format!("{status}; its last words: {words}"));
-        self.fate.get_or_init(|| fate).clone()
+        words.map_or_else(|| end.to_string(), |words| format!("{end}; its last words: {words}"))
     }
 
     /// A child that was initialised and has lived for long shows that the command works.

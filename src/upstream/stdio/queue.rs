@@ -150,7 +150,7 @@ impl Queue {
         drop(inner);
         self.observer.emit(events::WaitsForChild::less(entry.size()));
         if let Some(written) = entry.written.take() {
-            // Nobody may wait for it any more.
+            // The call may have been given up.
             let _ = written.send(());
         }
     }
@@ -161,7 +161,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Takes nothing more, and gives up what waits: nobody reads it.
+    /// Takes nothing more, and gives up what waits: the child reads no more.
     pub(super) fn clear(&self) {
         let mut inner = self.inner.lock();
         let lanes = std::mem::take(&mut inner.lanes);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_fills_a_share_is_refused_alone_and_the_call_of_a_task_finds_a_place_all_the_same() {
+    async fn a_source_that_fills_its_share_is_refused_alone_and_the_call_of_a_task_finds_a_place_all_the_same() {
         let queue = queue();
         let calls: Vec<_> = (0..MAX_MESSAGES as u64)
             .map(|number| queue.call(ANN, What::Call(number), text("ping")).expect("room"))
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_is_written_after_closing_and_given_up_when_nobody_reads() {
+    async fn what_waits_is_written_after_closing_and_given_up_when_the_child_reads_no_more() {
         let queue = queue();
         let (first, second) = (queue.call(ANN, What::Call(1), text("1")), queue.call(ANN, What::Call(2), text("2")));
         queue.close();

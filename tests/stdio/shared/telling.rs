@@ -1,4 +1,4 @@
-//! What a shared child tells of itself, and which of its sessions hears it: the one whose business it is, or nobody.
+//! What a shared child tells of itself, and which of its sessions hears it: the one whose business it is, or none.
 
 use serde_json::json;
 
@@ -61,7 +61,7 @@ async fn that_an_elicitation_at_a_url_is_complete_is_told_to_the_session_that_wa
             (&json!("notifications/elicitation/complete"), &json!(id))
         );
     }
-    // One that nobody was sent to, or that has been told of, is nobody's.
+    // One that no client was sent to, or that has been told of, goes to no session.
     text_of(&teller, "complete e-1").await;
     text_of(&teller, "complete e-3").await;
     hears_nothing_before_the_change(&teller, &mut of_ann).await;
@@ -105,7 +105,7 @@ async fn subscriptions_beyond_what_one_session_may_have_are_refused() {
 }
 
 #[tokio::test]
-async fn a_log_message_reaches_the_one_session_that_has_calls_in_flight_and_with_several_nobody() {
+async fn a_log_message_reaches_the_one_session_that_has_calls_in_flight_and_with_several_none() {
     let (children, gate) = shared(SERVER).await;
     let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
     let child = children.only().await;

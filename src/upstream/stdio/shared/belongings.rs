@@ -82,7 +82,9 @@ impl Belongings {
             }
             Some((Outcome::Error, error)) => {
                 self.refused(session, ours);
-                required(error).iter().for_each(|id| self.elicited(session, id));
+                for id in required(error) {
+                    self.elicited(session, &id);
+                }
             }
             None => {}
         }
@@ -105,8 +107,8 @@ impl Belongings {
 
     /// The sessions that have subscribed to a resource, or to one that it is a part of.
     pub(super) fn subscribers(&self, uri: &str) -> Vec<u64> {
-        let covers = |(of, asked): (&Box<str>, &Option<u64>)| asked.is_none() && is_part_of(uri, of);
-        self.0.iter().filter(|(_, own)| own.subscriptions.iter().any(covers)).map(|(session, _)| *session).collect()
+        let hears = |own: &Own| own.subscriptions.iter().any(|(of, asked)| asked.is_none() && is_part_of(uri, of));
+        self.0.iter().filter(|(_, own)| hears(own)).map(|(session, _)| *session).collect()
     }
 
     /// Forgets a session that has gone.
@@ -181,7 +183,7 @@ mod tests {
         assert!(belongings.subscribe(ANN, 7, "file:///a"));
         belongings.answered(ANN, 7, &message(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32002,"message":"no"}}"#));
         assert!(belongings.subscribers("file:///a").is_empty());
-        assert!(belongings.unsubscribe(BOB, "file:///a"), "nobody has it");
+        assert!(belongings.unsubscribe(BOB, "file:///a"), "no session has it");
     }
 
     #[test]

@@ -114,7 +114,9 @@ impl Party {
             }
             Method::ListChanged => {
                 let everybody = self.table.lock().everybody();
-                everybody.iter().for_each(|inbound| drop(inbound.listen(message.clone())));
+                for inbound in everybody {
+                    let _ = inbound.listen(message.clone());
+                }
             }
             Method::ResourceUpdated => {
                 let subscribers = named(&message, "uri").map(|uri| self.table.lock().subscribers(&uri));
@@ -130,7 +132,7 @@ impl Party {
                 };
                 match concerned.filter(|concerned| !concerned.is_empty()) {
                     Some(concerned) => concerned.iter().for_each(|inbound| deliver(inbound, message.clone())),
-                    None => self.observer.emit(events::NobodysNotification),
+                    None => self.observer.emit(events::UnattributedNotification),
                 }
             }
         }
