@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Gate {
-    /// Room for a session of a principal, or of nobody, taken from an unused session if there is no other.
+    /// Room for a session of a principal, or of an anonymous client, taken from an unused session if there is no other.
     ///
     /// # Errors
     /// [`Full`]
