@@ -32,11 +32,6 @@ use crate::{
     upstream::{Capacity, Server, http, stdio},
 };
 
-/// How long a child may take to end after its stdin was closed, and again after SIGTERM.
-const GRACE: Duration = Duration::from_secs(2);
-/// The same for `taskgate stdio`. Its client is likely to kill it 4 s after it has closed stdin, as the SDKs do.
-const WRAPPED_GRACE: Duration = Duration::from_millis(500);
-
 /// taskgate in front of HTTP clients, with its ports open, not yet serving.
 #[derive(Debug)]
 pub struct App {
@@ -105,7 +100,7 @@ impl App {
         let config::Server { max_connections, head_timeout, max_head, .. } = config.server;
         let limits = gate::Limits { max_connections, head_timeout, max_head };
         let listener = gate::Listener { tcp, tls: tls.map(Arc::new), limits };
-        Ok(Self { house: House::build(config, address, GRACE).await?, listener })
+        Ok(Self { house: House::build(config, address).await?, listener })
     }
 
     /// The URLs of the endpoints, with the ports that were really opened.
@@ -152,7 +147,7 @@ impl Wrapper {
             return Err(StartError::SeveralUpstreams(config.upstreams.len()));
         }
         let address = config.server.listen;
-        Ok(Self(House::build(config, address, WRAPPED_GRACE).await?))
+        Ok(Self(House::build(config, address).await?))
     }
 
     /// What kills every child process and writes the last audit lines, for an end of the process that waits for nothing.
@@ -178,7 +173,7 @@ impl Wrapper {
 }
 
 impl House {
-    async fn build(config: Config, address: SocketAddr, grace: Duration) -> Result<Self, StartError> {
+    async fn build(config: Config, address: SocketAddr) -> Result<Self, StartError> {
         let observer = Arc::new(Observer::new(config.audit).map_err(StartError::Audit)?);
         let ready = Arc::new(AtomicBool::new(true));
         let admin = match config.server.admin {
@@ -194,7 +189,7 @@ impl House {
         let protected = config.auth.protected();
         let identity = Identity::start(config.auth, config.upstreams.len(), &observer).map_err(StartError::Identity)?;
         let upstreams = config.upstreams.into_iter().enumerate();
-        let upstreams = upstreams.map(|(at, configured)| upstream(configured, identity.refused_tokens(at), grace));
+        let upstreams = upstreams.map(|(at, configured)| upstream(configured, identity.refused_tokens(at)));
         let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
         let server = config.server;
         let gate = Gate {
@@ -312,11 +307,7 @@ fn url(scheme: &str, listener: &TcpListener) -> String {
     listener.local_addr().map_or_else(|error| error.to_string(), |address| format!("{scheme}://{address}"))
 }
 
-fn upstream(
-    configured: config::Upstream,
-    refused: Option<Arc<RefusedTokens>>,
-    grace: Duration,
-) -> Result<gate::Upstream, StartError> {
+fn upstream(configured: config::Upstream, refused: Option<Arc<RefusedTokens>>) -> Result<gate::Upstream, StartError> {
     let config::Upstream { path, sse_path, target, transport, process, forward, native, status_notifications, policy } =
         configured;
     let forward_authorization = forward.authorization;
@@ -325,9 +316,7 @@ fn upstream(
             let server = http::Server::new(&path, uri, transport, forward, refused);
             Server::Http(Box::new(server.map_err(StartError::Upstream)?))
         }
-        Target::Command { program, args } => {
-            Server::Stdio(stdio::Server::new(path.clone(), program, args, process, grace))
-        }
+        Target::Command { program, args } => Server::Stdio(stdio::Server::new(path.clone(), program, args, process)),
     };
     let hints = gate::Hints::new(&policy);
     Ok(gate::Upstream { path, sse_path, server, forward_authorization, native, status_notifications, policy, hints })

@@ -24,18 +24,20 @@ use super::{
 use crate::{
     route::is_modern,
     session::{Next, Session, Source, Use},
-    upstream::{MAX_IN_FLIGHT, TooMany},
+    upstream::{MAX_IN_FLIGHT, TooMany, stdio::TIME_TO_END},
     wire::{Kind, Message, Method, RpcError, object::Members},
 };
 
 /// How many messages may wait in either direction; the outboxes behind are bounded in bytes.
 const QUEUE: usize = 16;
 /// How long requests that are under way may still be answered once the client has closed its end.
-const LAST_ANSWERS: Duration = Duration::from_secs(1);
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
+/// Clients give `taskgate stdio` 2 s after they have closed its stdin, and 2 s more after SIGTERM. Its server is gone before.
+const _: () = assert!(LAST_ANSWERS.as_millis() + 2 * TIME_TO_END.as_millis() < 4000);
 
 /// What a client sends.
 #[derive(Debug)]
-pub struct Incoming {
+pub(super) struct Incoming {
     /// The message, or why it is none.
     pub message: Result<Message, RpcError>,
     /// The end-to-end headers that came with it.
@@ -44,7 +46,7 @@ pub struct Incoming {
 
 /// The client's end of a channel.
 #[derive(Debug)]
-pub struct Ends {
+pub(super) struct Ends {
     /// What the client sends. Closing it ends the channel.
     pub input: mpsc::Sender<Incoming>,
     /// What the client gets; it ends when the channel has ended.
@@ -67,19 +69,34 @@ struct Channel {
     now: Option<Work>,
     /// Answers under way.
     answers: FuturesUnordered<Work>,
-    /// What ends each wait for the result of a task, by the raw id of the request.
-    waits: Waits,
+    /// What the client has asked and not cancelled.
+    asked: Asked,
+    /// Cancelled when the client has closed its end, and nothing is waited for that it does not want.
+    closing: CancellationToken,
     /// What the server sends of itself.
     listening: Option<Work>,
     /// No session has come about, though the client wanted one.
     refused: bool,
+    /// When the channel ends if the client does not end it.
+    lasts: Lasts,
 }
 
-/// Requests that wait for a task, which the client may cancel; calls are cancelled by their exchanges.
-#[derive(Clone, Default)]
-struct Waits(Arc<Mutex<HashMap<Box<str>, CancellationToken>>>);
+/// As long as what a channel lasts whose client stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lasts {
+    /// The session, or its tasks.
+    Session,
+    /// The process of the server, which has the one session, or its tasks.
+    Server,
+    /// The client: where the session is lost, it may open another one.
+    Client,
+}
 
-impl Waits {
+/// What cancels each request under way, by its raw id.
+#[derive(Clone, Default)]
+struct Asked(Arc<Mutex<HashMap<Box<str>, CancellationToken>>>);
+
+impl Asked {
     fn begin(&self, id: &str) -> CancellationToken {
         let token = CancellationToken::new();
         self.0.lock().insert(id.into(), token.clone());
@@ -90,7 +107,7 @@ impl Waits {
         self.0.lock().remove(id);
     }
 
-    /// Ends the wait that a `notifications/cancelled` names.
+    /// Cancels the request that a `notifications/cancelled` names.
     fn cancel(&self, cancelled: &Message) {
         let params = cancelled.params().and_then(|params| Members::parse(params).ok());
         if let Some(token) = params.and_then(|params| self.0.lock().remove(params.get("requestId")?)) {
@@ -103,10 +120,11 @@ impl Gate {
     /// Opens a channel to an upstream, and the work that serves it until the client closes it, or does not read any more,
     /// or the session has ended and no task is left in it to be asked for. The work tells whether the client got the
     /// session that it wanted, if it wanted one.
-    pub fn channel(
+    pub(super) fn channel(
         self: &Arc<Self>,
         upstream: usize,
         principal: Option<Arc<str>>,
+        lasts: Lasts,
     ) -> (Ends, impl Future<Output = bool> + Send + use<>) {
         let (input, incoming) = mpsc::channel(QUEUE);
         let (output, outgoing) = mpsc::channel(QUEUE);
@@ -119,9 +137,11 @@ impl Gate {
             opening: None,
             now: None,
             answers: FuturesUnordered::new(),
-            waits: Waits::default(),
+            asked: Asked::default(),
+            closing: CancellationToken::new(),
             listening: None,
             refused: false,
+            lasts,
         };
         (Ends { input, output: outgoing }, channel.serve(incoming))
     }
@@ -140,6 +160,10 @@ impl Channel {
                         continue;
                     }
                     None if !open => break,
+                    None if self.has_no_server() => {
+                        tracing::error!("the server ended before it had answered initialize; taskgate ends with it");
+                        break;
+                    }
                     None => {}
                 }
             }
@@ -150,13 +174,14 @@ impl Channel {
                 (id, opened) = handshake(&mut self.opening) => self.opened(&id, opened),
                 () = self.output.closed() => break,
                 () = self.gate.sessions.closing() => break,
-                () = over(&self.gate, self.session.as_ref()) => break,
+                () = over(&self.gate, self.session.as_ref(), self.lasts) => break,
                 next = incoming.recv(), if open && waiting.len() < QUEUE => match next {
                     Some(next) => waiting.push_back(next),
                     None => open = false,
                 },
             }
         }
+        self.closing.cancel();
         let answered = async { while self.answers.next().await.is_some() {} };
         let _ = tokio::time::timeout(LAST_ANSWERS, answered).await;
         if let Some(session) = self.session.take() {
@@ -175,7 +200,9 @@ impl Channel {
         if is_modern(&message) {
             return self.say(Refusal::modern().answering(Some(&id)).into_document(&self.gate.observer));
         }
-        let Some(session) = self.session.as_ref().map(|session| Arc::clone(session.get())) else {
+        let session = self.session.as_ref().map(|session| Arc::clone(session.get()));
+        let anew = message.kind() == Kind::Request && message.method() == Method::Initialize;
+        let Some(session) = session.filter(|session| !(anew && session.is_lost())) else {
             return match (message.kind(), message.method()) {
                 (Kind::Request, Method::Initialize) => self.open(id, message, headers),
                 (Kind::Request, Method::Ping) => self.say(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)),
@@ -196,8 +223,8 @@ impl Channel {
                 let output = output.clone();
                 self.now = Some(Box::pin(async move { drop(output.reserve().await) }));
             }
-            let wait = (message.method() == Method::TasksResult).then(|| self.waits.begin(&id));
-            let waits = self.waits.clone();
+            let waits_for_task = message.method() == Method::TasksResult;
+            let (asked, cancelled, closing) = (self.asked.clone(), self.asked.begin(&id), self.closing.clone());
             self.answers.push(Box::pin(async move {
                 let answering = async {
                     match gate.request(&session, message, headers, false).await {
@@ -208,15 +235,22 @@ impl Channel {
                         }
                     }
                 };
-                match wait {
-                    Some(token) => drop(token.run_until_cancelled(answering).await),
-                    None => answering.await,
+                let unwanted = async {
+                    cancelled.cancelled().await;
+                    // The server may answer a call all the same, and then the client gets that.
+                    if !waits_for_task {
+                        closing.cancelled().await;
+                    }
+                };
+                tokio::select! {
+                    () = answering => {}
+                    () = unwanted => {}
                 }
-                waits.end(&id);
+                asked.end(&id);
             }));
         } else {
             if message.method() == Method::Cancelled {
-                self.waits.cancel(&message);
+                self.asked.cancel(&message);
             }
             self.now = Some(Box::pin(async move {
                 // What expects no answer gets none, but it is counted.
@@ -229,8 +263,10 @@ impl Channel {
 
     fn open(&mut self, id: Box<str>, initialize: Message, headers: HeaderMap) {
         let (gate, upstream, principal) = (Arc::clone(&self.gate), self.upstream, self.principal.clone());
+        // The tasks of a session that is lost stay the client's.
+        let previous = self.session.as_ref().map(|session| session.get().owner.clone());
         self.opening = Some(Box::pin(async move {
-            let opened = gate.open(upstream, principal, &initialize, headers).await;
+            let opened = gate.open_again(upstream, (principal, previous), &initialize, headers).await;
             (id, opened)
         }));
     }
@@ -242,7 +278,12 @@ impl Channel {
         let answer = match opened {
             Ok((session, answer)) => {
                 self.listening = Some(Box::pin(pump(self.gate.engine.listener(&session), output.clone())));
-                self.session = Some(session.hold());
+                if let Some(lost) = self.session.replace(session.hold()) {
+                    self.gate.sessions.take(lost.get().id, "replaced");
+                    // Its calls have failed with it; its tasks are those of the new one.
+                    lost.get().end(HeaderMap::new());
+                    self.gate.engine.session_ended(lost.get());
+                }
                 self.refused = false;
                 answer
             }
@@ -254,6 +295,12 @@ impl Channel {
         self.now = Some(Box::pin(async move { deliver(answer, &id, &output).await }));
     }
 
+    /// Whether the server's process has ended without having given the client a session.
+    fn has_no_server(&self) -> bool {
+        let exit_status = || self.gate.upstreams[self.upstream].server.exit_status();
+        self.lasts == Lasts::Server && self.refused && self.session.is_none() && exit_status().is_some()
+    }
+
     fn say(&mut self, document: impl Into<Bytes>) {
         let (output, document) = (self.output.clone(), document.into());
         self.now = Some(Box::pin(async move { drop(output.send(document).await) }));
@@ -261,8 +308,8 @@ impl Channel {
 }
 
 /// Resolves when a session has ended upstream, and no task in it is left to be asked for.
-async fn over(gate: &Gate, session: Option<&Use>) {
-    let Some(session) = session else { return std::future::pending().await };
+async fn over(gate: &Gate, session: Option<&Use>, lasts: Lasts) {
+    let Some(session) = session.filter(|_| lasts != Lasts::Client) else { return std::future::pending().await };
     let session = session.get();
     session.lost().await;
     loop {

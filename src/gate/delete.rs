@@ -1,5 +1,7 @@
 //! DELETE: the client ends its session (section "Session Management" 5).
 
+use std::sync::Arc;
+
 use http::HeaderMap;
 
 use super::{Body, Gate, Response, headers::speaks_version, refuse::Refusal};
@@ -13,7 +15,8 @@ impl Gate {
         headers: HeaderMap,
     ) -> Result<Response, Refusal> {
         speaks_version(&headers)?;
-        let session = self.session(upstream, principal, &headers)?;
+        // Not in use any more: otherwise it would end with its last use, and without these headers.
+        let session = Arc::clone(self.session(upstream, principal, &headers)?.get());
         self.end(&session, self.onward(upstream, headers), "client").await;
         Ok(Response::new(Body::default()))
     }

@@ -24,7 +24,8 @@ impl Gate {
     ) -> Result<Response, Refusal> {
         accepts_stream(&headers)?;
         speaks_version(&headers)?;
-        let session = self.session(upstream, principal, &headers)?;
+        let in_use = self.session(upstream, principal, &headers)?;
+        let session = in_use.get();
         let connection = match headers.get(LAST_EVENT_ID) {
             Some(id) => {
                 let id = id.to_str().unwrap_or_default();
@@ -44,10 +45,10 @@ impl Gate {
             None if session.is_lost() => return Err(Refusal::unknown_session()),
             None => {
                 session.listen_upstream(self.onward(upstream, headers));
-                session.streams().listen(|| self.engine.listener(&session))
+                session.streams().listen(|| self.engine.listener(session))
             }
         };
         let pass = principal.map_or(Pass::Lasting, |principal| principal.pass.clone());
-        Ok(sse::response(connection, session.hold(), pass))
+        Ok(sse::response(connection, in_use, pass))
     }
 }

@@ -19,6 +19,7 @@ mod post;
 mod protected;
 mod rates;
 mod refuse;
+mod room;
 mod service;
 mod session;
 mod sse;
@@ -49,7 +50,7 @@ use crate::{
     identity::{Hosts, Identity, Owner, Principal},
     limit::Accounts,
     observe::Observer,
-    session::{Session, Sessions},
+    session::{Session, Sessions, Use},
     task::Engine,
     upstream::{Capacity, Server},
     wire::ids,
@@ -144,26 +145,19 @@ impl Gate {
         end_to_end(headers, self.upstreams[upstream].forward_authorization)
     }
 
-    /// The session that a request names. A session of another principal, or behind another path, is as unknown as one
+    /// The session that a request names, in use as long as the request is. A session of another principal, or behind another path, is as unknown as one
     /// that never was.
-    fn session(
-        &self,
-        upstream: usize,
-        principal: Option<&Principal>,
-        headers: &HeaderMap,
-    ) -> Result<Arc<Session>, Refusal> {
+    fn session(&self, upstream: usize, principal: Option<&Principal>, headers: &HeaderMap) -> Result<Use, Refusal> {
         let id = headers.get(SESSION_ID).ok_or_else(Refusal::no_session_id)?;
         let id = id.to_str().ok().and_then(ids::parse);
-        let session = id.and_then(|id| self.sessions.get(id)).filter(|session| {
+        let is_theirs = |session: &Session| {
             session.upstream == upstream
                 && match &session.owner {
                     Owner::Session(_) => principal.is_none(),
                     Owner::Principal { name, .. } => principal.is_some_and(|principal| principal.name == *name),
                 }
-        });
-        let session = session.ok_or_else(Refusal::unknown_session)?;
-        session.touch();
-        Ok(session)
+        };
+        id.and_then(|id| self.sessions.get(id, is_theirs)).ok_or_else(Refusal::unknown_session)
     }
 
     /// A session whose upstream has ended is over for the client, which starts anew; but its tasks can still be asked

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::{
     Gate, Response,
-    channel::Incoming,
+    channel::{Incoming, Lasts},
     headers::{accepts_stream, is_json},
     intake::Intake,
     refuse::Refusal,
@@ -107,7 +107,7 @@ impl Gate {
         self.sessions.check(open.len(), own).map_err(|full| Refusal::full(&full))?;
         let id = Uuid::new_v4();
         let pass = Arc::new(Mutex::new(pass));
-        let (ends, serving) = self.channel(upstream, principal.clone());
+        let (ends, serving) = self.channel(upstream, principal.clone(), Lasts::Session);
         open.insert(id, Open { upstream, principal, pass: Arc::clone(&pass), input: ends.input });
         drop(open);
         tokio::spawn(serving);

@@ -47,7 +47,8 @@ impl Gate {
             });
         }
         let session = self.session(upstream, principal.as_ref(), &headers);
-        let session = session.map_err(|refusal| refusal.answering(message.id()))?;
+        let in_use = session.map_err(|refusal| refusal.answering(message.id()))?;
+        let session = in_use.get();
         let headers = self.onward(upstream, headers);
         match message.kind() {
             Kind::Request => {
@@ -55,15 +56,13 @@ impl Gate {
                 // A call goes on when its token has ended, and its answer comes; a result is for who may ask for it now.
                 let retrieves = message.method() == Method::TasksResult;
                 let pass = principal.filter(|_| retrieves).map_or(Pass::Lasting, |principal| principal.pass);
-                let answer = self.request(&session, message, headers, true).await?;
-                Ok(self.present(answer, &id, &session, pass))
+                let answer = self.request(session, message, headers, true).await?;
+                Ok(self.present(answer, &id, session, pass))
             }
-            Kind::Notification | Kind::Response => {
-                Ok(match Box::pin(self.accept(&session, message, headers)).await? {
-                    Accepted::Yes => accepted(),
-                    Accepted::Unauthorized(error) => passed_on(&error),
-                })
-            }
+            Kind::Notification | Kind::Response => Ok(match Box::pin(self.accept(session, message, headers)).await? {
+                Accepted::Yes => accepted(),
+                Accepted::Unauthorized(error) => passed_on(&error),
+            }),
         }
     }
 

@@ -15,6 +15,7 @@ use super::{
     refuse::Refusal,
 };
 use crate::{
+    identity::Owner,
     observe::events,
     route::{Route, route},
     session::{self, Next, NotOpened, Opening, Session, Source},
@@ -53,22 +54,39 @@ impl Gate {
         message: &Message,
         headers: HeaderMap,
     ) -> Result<(Arc<Session>, Answer), Whole> {
+        self.open_again(upstream, (principal, None), message, headers).await
+    }
+
+    /// As [`Gate::open`], for a client who had a session before: without a principal the new one belongs to `previous`, who
+    /// has its tasks.
+    pub(super) async fn open_again(
+        &self,
+        upstream: usize,
+        (principal, previous): (Option<Arc<str>>, Option<Owner>),
+        message: &Message,
+        headers: HeaderMap,
+    ) -> Result<(Arc<Session>, Answer), Whole> {
         let id = message.id().unwrap_or("null");
         let full = |full: session::Full| Whole::error(id, &RpcError::internal(full.to_string()));
-        let room = self.sessions.room(upstream, principal.as_ref()).map_err(full)?;
+        let room = self.room(upstream, principal.as_ref()).await.map_err(full)?;
         let configured = &self.upstreams[upstream];
-        let opening = Opening {
-            server: &configured.server,
-            upstream,
-            path: &configured.path,
-            native: configured.native,
-            principal,
-            outbox: &self.outbox,
-            max_streams: self.max_streams,
-            accounts: &self.accounts,
-            observer: &self.observer,
+        let opening = async {
+            let opening = Opening {
+                server: &configured.server,
+                upstream,
+                path: &configured.path,
+                native: configured.native,
+                principal,
+                previous,
+                vacancy: self.vacancy(upstream).await.map_err(NotOpened::Failed)?,
+                outbox: &self.outbox,
+                max_streams: self.max_streams,
+                accounts: &self.accounts,
+                observer: &self.observer,
+            };
+            opening.open(message, headers).await
         };
-        let opened = self.sessions.unless_refused(opening.open(message, headers)).await;
+        let opened = self.sessions.unless_refused(opening).await;
         let opened = opened.unwrap_or(Err(NotOpened::Failed(Failure::Stopping))).map_err(|why| match why {
             NotOpened::Invalid(error) => Whole::error(id, &error),
             NotOpened::Upstream(answer) => Whole::Document(answer),

@@ -10,7 +10,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Gate, channel::Incoming};
+use super::{
+    Gate,
+    channel::{Incoming, Lasts},
+};
 use crate::{
     upstream::stdio::lines::{self, Line},
     wire::{
@@ -32,7 +35,8 @@ impl Gate {
         output: impl AsyncWrite + Unpin,
         stop: impl Future<Output = ()>,
     ) -> bool {
-        let (ends, serving) = self.channel(upstream, None);
+        let lasts = if self.upstreams[upstream].server.is_process() { Lasts::Server } else { Lasts::Client };
+        let (ends, serving) = self.channel(upstream, None, lasts);
         let ending = CancellationToken::new();
         let (max, at_the_end) = (self.bodies.max, ending.clone().drop_guard());
         let reading = tokio::spawn(async move {

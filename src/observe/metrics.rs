@@ -72,6 +72,7 @@ pub struct Metrics {
     pub connections_cut: Family<ReasonLabels, Counter>,
     pub sessions: Gauge,
     pub sessions_opened: Counter,
+    pub sessions_evicted: Family<ReasonLabels, Counter>,
     pub tasks_live: Gauge,
     pub tasks_queued: Gauge,
     pub tasks_created: Counter,
@@ -95,6 +96,9 @@ pub struct Metrics {
     pub failed_lookups: Counter,
     pub audit_lines_lost: Counter,
     pub children: Gauge,
+    pub child_stdin_bytes: Gauge,
+    pub child_junk_lines: Counter,
+    pub unattributed_notifications: Counter,
 }
 
 impl Default for Metrics {
@@ -113,6 +117,7 @@ impl Default for Metrics {
         let result_bytes = gauge("result_bytes", "Bytes of the results that are kept");
         let question_bytes = gauge("question_bytes", "Bytes that open questions of tasks take");
         let children = gauge("children", "Child processes of stdio upstreams that run");
+        let child_stdin_bytes = gauge("child_stdin_bytes", "Bytes that wait for child processes to read them");
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
@@ -139,6 +144,12 @@ impl Default for Metrics {
         let failed_lookups = counter("failed_lookups", "Ids of tasks that were asked for and not found");
         let audit_lines_lost =
             counter("audit_lines_lost", "Lines for the audit log that were lost, as the disk took none");
+        let unattributed_notifications = counter(
+            "unattributed_notifications",
+            "Notifications of shared child processes that may be any session's, dropped",
+        );
+        let child_junk_lines =
+            counter("child_junk_lines", "Lines on the stdout of child processes that were no messages, dropped");
         registry.register(
             "log_lines_lost",
             "Lines that are not in the log, as there were too many of a kind or stderr took none",
@@ -150,6 +161,9 @@ impl Default for Metrics {
             "Connections closed on which no whole request came",
             connections_cut.clone(),
         );
+        let sessions_evicted = Family::default();
+        let help = "Unused sessions that ended to make room for new ones";
+        registry.register("sessions_evicted", help, sessions_evicted.clone());
         let tasks_refused = Family::default();
         registry.register("tasks_refused", "Task-augmented calls that were refused", tasks_refused.clone());
         let questions_refused = Family::default();
@@ -168,6 +182,7 @@ impl Default for Metrics {
             connections_cut,
             sessions,
             sessions_opened,
+            sessions_evicted,
             tasks_live,
             tasks_queued,
             tasks_created,
@@ -191,6 +206,9 @@ impl Default for Metrics {
             failed_lookups,
             audit_lines_lost,
             children,
+            child_stdin_bytes,
+            child_junk_lines,
+            unattributed_notifications,
         }
     }
 }

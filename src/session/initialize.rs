@@ -21,7 +21,7 @@ use crate::{
     identity::Owner,
     limit::Accounts,
     observe::Observer,
-    upstream::{Capacity, Exchange, Failure, Inbound, Item, Link, MAX_MESSAGE, Outgoing, Purpose, Server},
+    upstream::{Capacity, Exchange, Failure, Inbound, Item, Link, MAX_MESSAGE, Outgoing, Purpose, Server, Vacancy},
     wire::{
         ClientCapabilities, Edits, Message, Params, Parts, RpcError, Version, excerpt,
         legacy::{SERVER_CAPABILITY, declares_tool_tasks},
@@ -46,6 +46,10 @@ pub struct Opening<'a> {
     pub native: Native,
     /// The principal, if there is one.
     pub principal: Option<Arc<str>>,
+    /// Without one: to whom an earlier session of the same client belonged.
+    pub previous: Option<Owner>,
+    /// Where the link will be.
+    pub vacancy: Vacancy,
     /// What may wait for readers.
     pub outbox: &'a Arc<Capacity>,
     /// How many streams of the session may answer requests at once.
@@ -83,12 +87,13 @@ impl Opening<'_> {
     ///
     /// # Errors
     /// [`NotOpened`]
-    pub async fn open(self, request: &Message, headers: HeaderMap) -> Result<Opened, NotOpened> {
+    pub async fn open(mut self, request: &Message, headers: HeaderMap) -> Result<Opened, NotOpened> {
         let Offer { version: requested, client } = offer(request).map_err(NotOpened::Invalid)?;
         // Section "Version Negotiation": the version asked for if it is spoken, else the latest.
         let version = Version::parse(&requested).unwrap_or(Version::LATEST);
         let inbound = inbound(client, self.outbox, self.observer);
-        let link = self.server.connect(inbound.clone()).await.map_err(NotOpened::Failed)?;
+        let vacancy = std::mem::take(&mut self.vacancy);
+        let link = self.server.connect(inbound.clone(), vacancy).await.map_err(NotOpened::Failed)?;
         let mut handshake = Handshake { link: Arc::clone(&link), headers: headers.clone(), finished: false };
         let done = self.handshake(request, version, &inbound, &link, &headers).await;
         let (answer, upstream_version, streams) = done?;
@@ -103,7 +108,7 @@ impl Opening<'_> {
         let who = self.observer.who(self.principal.as_deref(), id, self.path);
         let owner = match self.principal {
             Some(name) => Owner::Principal { upstream: self.upstream, name },
-            None => Owner::Session(id),
+            None => self.previous.unwrap_or(Owner::Session(id)),
         };
         let session = Session {
             id,

@@ -31,7 +31,7 @@ pub use initialize::{NotOpened, Opened, Opening};
 pub use outgoing::{Call, CallOptions};
 pub use source::{Next, Source};
 pub use streams::{Connection, NotResumed, StreamRoom, Streams};
-pub use table::{Full, Room, Sessions};
+pub use table::{Full, Room, Sessions, Unused};
 #[cfg(test)]
 pub(crate) use testing::alone;
 pub use translate::{for_client, with_id};
@@ -135,6 +135,12 @@ impl Session {
             return Duration::ZERO;
         }
         self.opened.elapsed().saturating_sub(Duration::from_millis(self.last_used.load(Ordering::Relaxed)))
+    }
+
+    /// When the session was used last; `None` while it is in use, also by a call whose client has left.
+    fn unused_since(&self) -> Option<u64> {
+        let in_use = self.uses.load(Ordering::Acquire) > 0 || self.inbound.exchanges.newest(None).is_some();
+        (!in_use).then(|| self.last_used.load(Ordering::Relaxed))
     }
 
     /// Whether the upstream has ended its side, so that the client has to start anew.

@@ -1,12 +1,12 @@
 //! The sessions that are open.
 
-use std::{collections::HashMap, fmt, future::Future, sync::Arc, time::Duration};
+use std::{cmp::Reverse, collections::HashMap, fmt, future::Future, sync::Arc, time::Duration};
 
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::Session;
+use super::{Session, Use};
 use crate::{
     identity::Owner,
     observe::{Observer, events},
@@ -81,6 +81,16 @@ impl Full {
     }
 }
 
+/// A session that was not in use when it was looked at, and may give way to a new one.
+#[derive(Debug)]
+pub struct Unused {
+    /// The session.
+    pub session: Arc<Session>,
+    /// How long nothing has been heard of it.
+    pub silent: Duration,
+    last_used: u64,
+}
+
 /// Room for one session, given back when dropped.
 #[derive(Debug)]
 pub struct Room<'a> {
@@ -116,6 +126,25 @@ impl Drop for Room<'_> {
 }
 
 impl Table {
+    /// Takes out a session, unless it was used since it was looked at. Requests find their session, and mark it as in use,
+    /// under the same lock.
+    fn take_unused(&mut self, unused: &Unused) -> Option<Arc<Session>> {
+        let open = self.open.get(&unused.session.id)?;
+        if open.unused_since() != Some(unused.last_used) {
+            return None;
+        }
+        let session = self.open.remove(&unused.session.id)?;
+        self.one_less(&session.owner);
+        Some(session)
+    }
+
+    fn put_back(&mut self, session: Arc<Session>) {
+        if matches!(session.owner, Owner::Principal { .. }) {
+            *self.owners.entry(session.owner.clone()).or_default() += 1;
+        }
+        self.open.insert(session.id, session);
+    }
+
     fn one_less(&mut self, owner: &Owner) {
         if let Some(count) = self.owners.get_mut(owner) {
             *count -= 1;
@@ -146,10 +175,10 @@ impl Sessions {
     }
 
     fn has_room(&self, open: usize, own: usize) -> Result<(), Full> {
-        if open >= self.max {
-            return Err(Full::Limit(self.max));
+        if own >= self.max_per_owner {
+            return Err(Full::OfOwner(self.max_per_owner));
         }
-        if own >= self.max_per_owner { Err(Full::OfOwner(self.max_per_owner)) } else { Ok(()) }
+        if open >= self.max { Err(Full::Limit(self.max)) } else { Ok(()) }
     }
 
     /// Takes room for a session of a principal, or of nobody, before anything is done for it.
@@ -157,8 +186,11 @@ impl Sessions {
     /// # Errors
     /// [`Full`]
     pub fn room(&self, upstream: usize, principal: Option<&Arc<str>>) -> Result<Room<'_>, Full> {
+        self.admit(&mut self.table.write(), upstream, principal)
+    }
+
+    fn admit(&self, table: &mut Table, upstream: usize, principal: Option<&Arc<str>>) -> Result<Room<'_>, Full> {
         let owner = principal.map(|name| Owner::Principal { upstream, name: Arc::clone(name) });
-        let mut table = self.table.write();
         if table.closed {
             return Err(Full::Stopping);
         }
@@ -169,6 +201,54 @@ impl Sessions {
             table.owners.insert(owner.clone(), own + 1);
         }
         Ok(Room { sessions: self, owner })
+    }
+
+    /// The sessions that fit and are not in use, those first that have been silent longest.
+    #[must_use]
+    pub fn unused(&self, fits: impl Fn(&Session) -> bool) -> Vec<Unused> {
+        let mut unused: Vec<_> = self.table.read().open.values().filter(|session| fits(session)).cloned().collect();
+        let unused = unused.drain(..).filter_map(|session| {
+            let (last_used, silent) = (session.unused_since()?, session.idle());
+            Some(Unused { session, silent, last_used })
+        });
+        let mut unused: Vec<_> = unused.collect();
+        unused.sort_by_key(|unused| Reverse(unused.silent));
+        unused
+    }
+
+    /// Takes out a session that gives way to a new one, to be ended. `false` if it is gone or was used again.
+    #[must_use]
+    pub fn give_way(&self, unused: &Unused, limit: &'static str) -> bool {
+        let gave_way = self.table.write().take_unused(unused).is_some();
+        if gave_way {
+            self.gave_way(unused, limit);
+        }
+        gave_way
+    }
+
+    /// As [`Sessions::give_way`], with [`Sessions::room`] for the new one in the same step.
+    #[must_use]
+    pub fn exchange(
+        &self,
+        unused: &Unused,
+        limit: &'static str,
+        upstream: usize,
+        principal: Option<&Arc<str>>,
+    ) -> Option<Room<'_>> {
+        let mut table = self.table.write();
+        let session = table.take_unused(unused)?;
+        let Ok(room) = self.admit(&mut table, upstream, principal) else {
+            table.put_back(session);
+            return None;
+        };
+        drop(table);
+        self.gave_way(unused, limit);
+        Some(room)
+    }
+
+    fn gave_way(&self, unused: &Unused, limit: &'static str) {
+        self.observer.emit(events::SessionGaveWay { limit, silent: unused.silent });
+        self.observer.emit(events::SessionEnded { who: &unused.session.who, reason: "gave way" });
     }
 
     /// Lets no more sessions in, and gives up the handshakes under way.
@@ -194,10 +274,10 @@ impl Sessions {
         self.refusing.run_until_cancelled(handshake).await
     }
 
-    /// The session of that id.
+    /// The session of that id, in use from here on, if it fits.
     #[must_use]
-    pub fn get(&self, id: Uuid) -> Option<Arc<Session>> {
-        self.table.read().open.get(&id).cloned()
+    pub fn get(&self, id: Uuid, fits: impl Fn(&Session) -> bool) -> Option<Use> {
+        self.table.read().open.get(&id).filter(|session| fits(session)).map(Session::hold)
     }
 
     /// Takes a session out, to be ended. `None` if somebody else did so before.

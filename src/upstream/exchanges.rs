@@ -380,6 +380,12 @@ impl Exchanges {
         self.open.lock().get(&number).is_some_and(|open| open.purpose == Purpose::Foreground)
     }
 
+    /// Whether an exchange is the call of a task.
+    #[must_use]
+    pub fn is_task(&self, number: u64) -> bool {
+        self.open.lock().get(&number).is_some_and(|open| open.purpose == Purpose::Background)
+    }
+
     /// Whether an exchange has not ended.
     #[must_use]
     pub fn is_open(&self, number: u64) -> bool {

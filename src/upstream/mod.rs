@@ -23,6 +23,7 @@ pub use failure::{Failure, HttpError};
 pub use inbound::{Inbound, progress_token};
 pub use native::{MAX_WAITING, Names, NativeTasks, NativeTools};
 pub use outbox::{Attached, Item, Outbox, Pushed};
+pub use stdio::Vacancy;
 
 use crate::wire::Version;
 pub use crate::wire::excerpt;
@@ -107,6 +108,12 @@ impl Server {
         }
     }
 
+    /// Whether the server is a command.
+    #[must_use]
+    pub fn is_process(&self) -> bool {
+        matches!(self, Self::Stdio(_))
+    }
+
     /// How the last child process to end ended; `None` where none has.
     #[must_use]
     pub fn exit_status(&self) -> Option<ExitStatus> {
@@ -124,14 +131,25 @@ impl Server {
         }
     }
 
+    /// Where the next link may be, once it may be made.
+    ///
+    /// # Errors
+    /// [`Failure`] if that is not soon.
+    pub async fn vacancy(&self) -> Result<Vacancy, Failure> {
+        match self {
+            Self::Http(_) => Ok(Vacancy::default()),
+            Self::Stdio(server) => server.vacancy().await,
+        }
+    }
+
     /// A new link, not yet initialised.
     ///
     /// # Errors
-    /// [`Failure`] if a child process cannot be started, or must not be yet.
-    pub async fn connect(&self, inbound: Inbound) -> Result<Arc<dyn Link>, Failure> {
+    /// [`Failure`] if a child process cannot be started.
+    pub async fn connect(&self, inbound: Inbound, vacancy: Vacancy) -> Result<Arc<dyn Link>, Failure> {
         Ok(match self {
             Self::Http(server) => server.connect(inbound),
-            Self::Stdio(server) => server.connect(inbound).await?,
+            Self::Stdio(server) => server.connect(inbound, vacancy).await?,
         })
     }
 }

@@ -29,8 +29,6 @@ pub enum Method {
     LogMessage,
     /// `notifications/tasks/status`
     TaskStatus,
-    /// What else a server offers has changed, for the whole session: `notifications/prompts/list_changed` and the like
-    Changed,
     /// Any other `notifications/…`
     OtherNotification,
     /// `elicitation/create`, of a server
@@ -39,6 +37,16 @@ pub enum Method {
     CreateMessage,
     /// `roots/list`, of a server
     ListRoots,
+    /// `notifications/elicitation/complete`, of a server
+    ElicitationComplete,
+    /// `resources/subscribe`
+    Subscribe,
+    /// `resources/unsubscribe`
+    Unsubscribe,
+    /// `notifications/resources/updated`, of a server
+    ResourceUpdated,
+    /// `notifications/prompts/list_changed` and that of resources, of a server
+    OtherListChanged,
     /// `ping`
     Ping,
     /// `server/discover`, which only the modern revisions have
@@ -65,12 +73,14 @@ impl Method {
             "notifications/progress" => Self::Progress,
             "notifications/message" => Self::LogMessage,
             "notifications/tasks/status" => Self::TaskStatus,
-            "notifications/prompts/list_changed"
-            | "notifications/resources/list_changed"
-            | "notifications/resources/updated" => Self::Changed,
             "elicitation/create" => Self::Elicit,
             "sampling/createMessage" => Self::CreateMessage,
             "roots/list" => Self::ListRoots,
+            "notifications/elicitation/complete" => Self::ElicitationComplete,
+            "resources/subscribe" => Self::Subscribe,
+            "resources/unsubscribe" => Self::Unsubscribe,
+            "notifications/resources/updated" => Self::ResourceUpdated,
+            "notifications/prompts/list_changed" | "notifications/resources/list_changed" => Self::OtherListChanged,
             "ping" => Self::Ping,
             "server/discover" => Self::Discover,
             name if name.starts_with("notifications/") => Self::OtherNotification,
@@ -87,14 +97,20 @@ impl Method {
     /// Whether this names a notification, which has no id.
     #[must_use]
     pub fn is_notification(self) -> bool {
-        use Method::{Cancelled, Initialized, LogMessage, OtherNotification, Progress, TaskStatus};
-        self.is_change()
-            || matches!(self, Initialized | Cancelled | Progress | LogMessage | TaskStatus | OtherNotification)
+        use Method::{
+            Cancelled, ElicitationComplete, Initialized, LogMessage, OtherNotification, Progress, TaskStatus,
+        };
+        match self {
+            Initialized | Cancelled | Progress | LogMessage | TaskStatus | ElicitationComplete | OtherNotification => {
+                true
+            }
+            method => method.is_change(),
+        }
     }
 
     /// Whether this tells that what a server offers has changed, which is the whole session's business.
     #[must_use]
     pub fn is_change(self) -> bool {
-        matches!(self, Self::ToolsListChanged | Self::Changed)
+        matches!(self, Self::ToolsListChanged | Self::OtherListChanged | Self::ResourceUpdated)
     }
 }

@@ -43,12 +43,17 @@ impl Wrapped {
 
     /// Initialises the session; the answer.
     pub(crate) async fn initialize(&mut self) -> Value {
+        let answer = self.initialize_alone().await;
+        self.write(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
+        answer
+    }
+
+    /// Sends `initialize`, and nothing after it; the answer.
+    pub(crate) async fn initialize_alone(&mut self) -> Value {
         let info = json!({ "name": "test-client", "version": "1.0" });
         let capabilities = json!({ "elicitation": {} });
         let params = json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": info });
-        let answer = self.request("initialize", params).await;
-        self.write(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
-        answer
+        self.request("initialize", params).await
     }
 
     /// Writes a line.

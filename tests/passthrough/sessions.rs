@@ -130,11 +130,31 @@ async fn sessions_beyond_the_limit_are_refused_by_its_name_until_one_ends() {
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, "[server]\nmax_sessions = 1").await;
     let client = Client::connect(&gate.url).await;
+    let _in_use = client.get_stream().await;
     let (status, code, message) = Client::new(&gate.url).ask_to_initialize("2025-11-25", json!({})).await.refusal();
     assert_eq!((status, code), (200, -32603));
     assert!(message.contains("max_sessions = 1"), "{message}");
     client.delete().await;
     Client::connect(&gate.url).await;
+}
+
+#[tokio::test]
+async fn at_max_sessions_the_session_gives_way_that_has_been_silent_longest_and_none_with_tasks() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::with(&upstream, "[server]\nmax_sessions = 3").await;
+    let connect = || Client::connect(&gate.url);
+    let (with_task, silent, used) = (connect().await, connect().await, connect().await);
+    let done = with_task.create_id("echo").await;
+    with_task.until(&done, "completed").await;
+    used.ask("ping", json!({})).await;
+    let newcomer = connect().await;
+    assert_eq!(silent.answer("ping", json!({})).await.status, 404);
+    for client in [&used, &newcomer] {
+        assert_eq!(client.ask("ping", json!({})).await, json!({}));
+    }
+    assert!(with_task.collect(&done).await["result"].is_object());
+    // The server is told as of any session that ends.
+    upstream.wait_for(|seen| seen.method == "DELETE" && seen.header("mcp-session-id") == "upstream-2").await;
 }
 
 #[tokio::test]
@@ -144,10 +164,11 @@ async fn sessions_of_one_user_beyond_the_limit_are_refused_by_its_name_until_one
     let gate = Gate::with(&upstream, &format!("{header}[server]\nmax_sessions_per_owner = 1")).await;
     let user = |name| Client::new(&gate.url).with("x-user", name);
     let ann = user("ann").initialize("2025-11-25", json!({})).await;
+    let _in_use = ann.get_stream().await;
     let (status, code, message) = user("ann").ask_to_initialize("2025-11-25", json!({})).await.refusal();
     assert_eq!((status, code), (200, -32603));
     assert!(message.contains("server.max_sessions_per_owner = 1"), "{message}");
-    user("bob").initialize("2025-11-25", json!({})).await;
+    let bob = user("bob").initialize("2025-11-25", json!({})).await;
     ann.delete().await;
     // A handshake that fails gives its place back.
     upstream.hold("initialize");
@@ -157,4 +178,17 @@ async fn sessions_of_one_user_beyond_the_limit_are_refused_by_its_name_until_one
         upstream.held("initialize").await.error(r#"{"code":-1,"message":"no"}"#);
         assert_eq!(opening.await.unwrap().1, -1);
     }
+    // Of an owner who has as many as may be, an unused one of their own gives way, and none of anyone else.
+    let open = |name: &'static str| {
+        let client = user(name);
+        tokio::spawn(async move { client.initialize("2025-11-25", json!({})).await })
+    };
+    let mut anns = Vec::new();
+    for _ in 0..2 {
+        let opening = open("ann");
+        upstream.held("initialize").await.result(r#"{"protocolVersion":"2025-11-25","capabilities":{}}"#);
+        anns.push(opening.await.unwrap());
+    }
+    assert_eq!(anns[0].answer("tasks/list", json!({})).await.status, 404);
+    assert_eq!(bob.ask("tasks/list", json!({})).await, json!({ "tasks": [] }));
 }

@@ -2,11 +2,7 @@
 
 use serde_json::json;
 
-use crate::kit::{Children, Client, Script, soon, status_of, text_of};
-
-/// Stops reading at the test's command.
-const DOZING: Script =
-    Script { setup: "", tools: r#"*'"name":"doze"'*) text "$id" zzz; while :; do sleep 1; done ;;"#, after: "" };
+use crate::kit::{Binary, Children, Client, Gate, Script, soon, text_of};
 
 #[tokio::test]
 async fn a_flood_on_stderr_does_not_hold_up_an_answer() {
@@ -71,44 +67,6 @@ async fn a_long_answer_arrives_whole() {
 }
 
 #[tokio::test]
-async fn a_child_that_does_not_read_stalls_no_other_session_and_is_bounded() {
-    let children = Children::new(DOZING);
-    let gate = children.gate("").await;
-    let (dozing, awake) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
-    assert_eq!(text_of(&dozing, "doze").await, "zzz");
-    // More than a pipe holds, and then more messages than may wait.
-    let text = "x".repeat(200_000);
-    assert_eq!(dozing.notify("notifications/long", json!({ "text": text })).await, 202);
-    for _ in 0..300 {
-        assert_eq!(dozing.notify("notifications/short", json!({})).await, 202);
-    }
-    let (code, message) = dozing.error("tools/call", json!({ "name": "pid" })).await;
-    assert_eq!(code, -32603);
-    assert!(message.contains("does not read its stdin; 256 messages or"), "{message}");
-    let task = dozing.create_id("pid").await;
-    let failed = dozing.until(&task, "failed").await;
-    assert!(failed["statusMessage"].as_str().unwrap().contains("does not read its stdin"), "{failed}");
-    assert!(!text_of(&awake, "pid").await.is_empty());
-    assert_eq!(soon(dozing.delete()).await.status, 200);
-    assert_eq!(status_of(&awake.create("pid", json!({})).await), "working");
-}
-
-#[tokio::test]
-async fn what_waits_for_a_child_that_does_not_read_is_bounded_in_bytes_too() {
-    let children = Children::new(DOZING);
-    let gate = children.gate("").await;
-    let client = Client::connect(&gate.url).await;
-    assert_eq!(text_of(&client, "doze").await, "zzz");
-    let text = "x".repeat(3_000_000);
-    for _ in 0..7 {
-        assert_eq!(client.notify("notifications/long", json!({ "text": text })).await, 202);
-    }
-    let (code, message) = client.error("tools/call", json!({ "name": "pid", "arguments": { "text": text } })).await;
-    assert_eq!(code, -32603);
-    assert!(message.contains("or 16.0 MiB may wait"), "{message}");
-}
-
-#[tokio::test]
 async fn sessions_whose_child_does_not_answer_initialize_count_towards_max_sessions() {
     let children = Children::new(Script { setup: "exec sleep 60", ..Script::default() });
     let gate = children.gate("[server]\nmax_sessions = 1").await;
@@ -151,4 +109,40 @@ async fn a_line_that_is_too_long_ends_the_task_that_it_answers_and_the_next_line
     assert!(failed["statusMessage"].as_str().unwrap().contains("max_result = 16777216 bytes"), "{failed}");
     assert_eq!(text_of(&client, "release").await, "done");
     client.until(&held, "completed").await;
+}
+
+#[tokio::test]
+async fn of_lines_that_are_no_messages_the_first_is_in_the_log_by_its_length_and_the_others_are_counted() {
+    let children =
+        Children::new(Script { setup: "echo 'the password is hunter2'; echo more; echo more", ..Script::default() });
+    let options = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--"];
+    let args: Vec<&str> = options.into_iter().chain(children.command()).collect();
+    let taskgate = Binary::start(&args, &[]);
+    let client = Client::connect(&taskgate.url().await).await;
+    assert_eq!(text_of(&client, "pid").await, children.only().await.pid);
+    let metrics = Client::new(&format!("{}/metrics", taskgate.admin().await)).send(http::Method::GET, "").await;
+    assert!(metrics.text().contains("taskgate_child_junk_lines_total 3\n"), "{}", metrics.text());
+    taskgate.signal(rustix::process::Signal::TERM);
+    let log = taskgate.end().await.stderr;
+    assert_eq!(log.matches("no message").count(), 1, "{log}");
+    assert!(log.contains("bytes=23") && !log.contains("hunter2"), "{log}");
+}
+
+#[tokio::test]
+async fn long_lines_of_stderr_are_in_the_log_as_they_are() {
+    let children = Children::new(Script { setup: "echo \"begin $(printf '%05000d' 7) end\" >&2", ..Script::default() });
+    let args: Vec<&str> = ["serve", "--listen", "127.0.0.1:0", "--"].into_iter().chain(children.command()).collect();
+    let taskgate = Binary::start(&args, &[]);
+    let _client = Client::connect(&taskgate.url().await).await;
+    let line = taskgate.logged_after("begin ").await;
+    assert!(line.len() > 5000 && line.trim_end().ends_with("7 end"), "{line}");
+}
+
+#[tokio::test]
+async fn the_error_of_a_child_that_dies_quotes_the_line_that_tells() {
+    let words =
+        "printf 'Error: no such account\\n    at login (index.js:1:1)\\n\\nNode.js v20.20.2\\n+-----\\n' >&2; exit 1";
+    let gate = Gate::with_command("sh", &["-c", words], "").await;
+    let (_, _, message) = Client::new(&gate.url).ask_to_initialize("2025-11-25", json!({})).await.refusal();
+    assert!(message.ends_with("exit status: 1; its last words: Error: no such account"), "{message}");
 }

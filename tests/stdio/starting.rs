@@ -49,10 +49,13 @@ async fn a_session_more_than_max_children_is_refused_until_a_child_is_gone() {
     let children = Children::new(Script::default());
     let gate = children.gate("[[upstream]]\nmax_children = 2").await;
     let (first, second) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
+    let (_of_first, _of_second) = (first.get_stream().await, second.get_stream().await);
     let third = Client::new(&gate.url);
     let (status, code, message) = third.ask_to_initialize("2025-11-25", json!({})).await.refusal();
     assert_eq!((status, code), (200, -32603));
-    assert_eq!(message, "limit reached: max_children = 2 processes of this server run; try again later");
+    let why = "limit reached: max_children = 2 processes of this server run, all of them in use or about to end; \
+               try again later";
+    assert_eq!(message, why);
     assert_eq!(children.started().len(), 2);
     first.delete().await;
     let answer = eventually(async || {

@@ -137,3 +137,62 @@ async fn a_quiet_log_is_no_reason_to_end() {
         assert_eq!(client.end().await.0, Some(0), "{level}");
     }
 }
+
+#[tokio::test]
+async fn a_server_that_dies_before_it_has_answered_initialize_ends_taskgate_with_its_exit_code() {
+    let words = "read -r line; echo 'Error: no licence' >&2; echo '+----+' >&2; exit 5";
+    let mut client = Wrapped::start(&["--", "sh", "-c", words]);
+    let answer = client.initialize_alone().await;
+    let why = answer["error"]["message"].as_str().unwrap();
+    assert!(why.ends_with("exit status: 5; its last words: Error: no licence"), "{why}");
+    // Its stdin is still open.
+    let (code, log) = client.end().await;
+    assert_eq!(code, Some(5), "{log}");
+    assert!(log.contains("the server ended before it had answered initialize") && log.contains("no licence"), "{log}");
+}
+
+#[tokio::test]
+async fn a_server_has_time_to_save_after_the_end_of_stdin_before_it_gets_sigterm() {
+    let script = Script { setup: "trap 'note SIGTERM; exit 9' TERM", tools: "", after: "sleep 1; note saved; exit 7" };
+    let children = Children::new(script);
+    let mut client = Wrapped::connect(&args(&children)).await;
+    let child = children.only().await;
+    client.close();
+    assert_eq!(client.end().await.0, Some(7));
+    assert_eq!(child.lines().last().unwrap(), "saved");
+}
+
+#[tokio::test]
+async fn a_sigterm_after_the_end_of_stdin_takes_no_time_from_a_server_that_saves() {
+    let script = Script {
+        setup: "trap 'note SIGTERM; sleep 0.3; note saved; exit 7' TERM",
+        tools: "",
+        after: "note 'end of stdin'; while :; do sleep 0.1; done",
+    };
+    let children = Children::new(script);
+    let mut client = Wrapped::connect(&args(&children)).await;
+    let child = children.only().await;
+    client.close();
+    child.line("end of stdin").await;
+    client.signal(Signal::TERM);
+    assert_eq!(client.end().await.0, Some(0), "taskgate had to end it by a signal");
+    assert_eq!(child.lines().split_off(child.lines().len() - 2), ["SIGTERM", "saved"]);
+}
+
+#[tokio::test]
+async fn a_call_that_was_cancelled_is_not_waited_for_at_the_end_of_stdin() {
+    let children = Children::new(Script { after: "note 'end of stdin'", ..Script::default() });
+    let mut client = Wrapped::connect(&args(&children)).await;
+    let id = client.ask("tools/call", json!({ "name": "hold" })).await;
+    let child = children.only().await;
+    child.line(r#""hold""#).await;
+    let cancelled = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } });
+    client.write(&cancelled.to_string()).await;
+    child.line("notifications/cancelled").await;
+    let since = std::time::Instant::now();
+    client.close();
+    child.line("end of stdin").await;
+    // A call that was not cancelled is waited for for half a second.
+    assert!(since.elapsed() < std::time::Duration::from_millis(450), "{:?}", since.elapsed());
+    assert_eq!(client.end().await.0, Some(0));
+}

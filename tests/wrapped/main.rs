@@ -5,4 +5,5 @@
 mod kit;
 
 mod ending;
+mod starting_anew;
 mod talking;

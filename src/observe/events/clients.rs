@@ -75,6 +75,23 @@ impl Event for SessionEnded<'_> {
     }
 }
 
+/// A session that was not in use ended to make room for a new one.
+#[derive(Debug)]
+pub struct SessionGaveWay {
+    /// The limit that is the reason.
+    pub limit: &'static str,
+    /// How long nothing had been heard of it.
+    pub silent: std::time::Duration,
+}
+
+impl Event for SessionGaveWay {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.sessions_evicted.get_or_create(&ReasonLabels { reason: self.limit }).inc();
+        let (limit, silent) = (self.limit, self.silent);
+        tracing::info!(limit, ?silent, "a session without stream, request or task gives way to a new one");
+    }
+}
+
 /// An HTTP request was refused before it became a message.
 #[derive(Debug)]
 pub struct RequestRefused<'a> {

@@ -1,13 +1,15 @@
 //! One struct for each thing that happens.
 
+mod children;
 mod clients;
 mod issuer;
 mod tasks;
 mod upstreams;
 
+pub use children::{NotAMessage, UnattributedNotification, WaitsForChild};
 pub use clients::{
     CancellationIgnored, ConnectionEnded, ConnectionOpened, ConnectionsCut, RequestRefused, SessionEnded,
-    SessionOpened, UnknownAnswer,
+    SessionGaveWay, SessionOpened, UnknownAnswer,
 };
 pub use issuer::{IssuerFailed, KeysChanged};
 pub use tasks::{

@@ -3,8 +3,8 @@
 use std::{
     fmt,
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -15,7 +15,6 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
     io::BufReader,
     process::{self, ChildStderr, ChildStdin, ChildStdout},
-    sync::mpsc::{self, error::TrySendError},
     task::JoinHandle,
     time::{Instant, sleep, timeout},
 };
@@ -23,13 +22,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     backoff::SETTLED,
-    children::{Children, Slot},
-    lines::{self, Line, one_line},
+    children::{Children, Slot, TIME_TO_END},
+    lines::{self, Line},
+    queue::Queue,
+    share::{NotTaken, Source, TASKGATE, What},
     strays,
+    words::Words,
 };
 use crate::{
     observe::{Observer, events},
-    upstream::{Failure, MAX_MESSAGE, excerpt},
+    upstream::{Carrier, Failure, Inbound, MAX_MESSAGE},
     wire::{
         Message, RpcError,
         beginning::{Meant, meant},
@@ -37,10 +39,6 @@ use crate::{
     },
 };
 
-/// How many messages may wait for a child that does not read.
-const WRITE_QUEUE: usize = 256;
-/// How many bytes may wait for a child that does not read.
-const WRITE_BYTES: usize = 16 * 1024 * 1024;
 /// The longest line of stderr that is logged, in bytes.
 const MAX_LOG_LINE: usize = 16 * 1024;
 /// How long a child that has ended is still listened to.
@@ -88,20 +86,23 @@ pub(super) struct Pipes {
 /// A child that was started.
 #[derive(Debug)]
 pub(super) struct Child {
-    /// Dropped to close the child's stdin.
-    lines: Mutex<Option<mpsc::Sender<Bytes>>>,
-    /// Bytes that wait for the child to read them.
-    waiting: AtomicUsize,
-    /// The last line that the child wrote to stderr, which often says why it ended.
-    last_words: Mutex<String>,
+    /// What waits for it; closed to close its stdin.
+    queue: Arc<Queue>,
+    /// What it wrote to stderr last, which often says why it ended.
+    words: Mutex<Words>,
+    /// How it ended.
+    fate: OnceLock<String>,
     started: Instant,
     initialized: AtomicBool,
+    /// Whether it has been told to end.
+    stopped: AtomicBool,
     /// Whether it did not end with its stdin and got a signal.
     signalled: AtomicBool,
     /// Cancelled when the child is gone and its group with it.
     ended: CancellationToken,
     group: Group,
     children: Arc<Children>,
+    observer: Arc<Observer>,
 }
 
 impl Child {
@@ -114,56 +115,73 @@ impl Child {
         ears: Arc<dyn Ears>,
         observer: Arc<Observer>,
     ) -> Arc<Self> {
-        let (lines, queue) = mpsc::channel(WRITE_QUEUE);
         let child = Arc::new(Self {
-            lines: Mutex::new(Some(lines)),
-            waiting: AtomicUsize::new(0),
-            last_words: Mutex::default(),
+            queue: Queue::new(Arc::clone(&observer)),
+            words: Mutex::default(),
+            fate: OnceLock::new(),
             started: Instant::now(),
             initialized: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
             signalled: AtomicBool::new(false),
             ended: CancellationToken::new(),
             group: slot.group(),
             children,
+            observer,
         });
         let Pipes { stdin, stdout, stderr } = pipes;
-        tokio::spawn(Arc::clone(&child).write_all(stdin, queue));
+        tokio::spawn(Arc::clone(&child).write_all(stdin));
         let words = tokio::spawn(Arc::clone(&child).drain(stderr));
-        child.children.tasks.spawn(Arc::clone(&child).accompany(process, stdout, words, slot, ears, observer));
+        child.children.tasks.spawn(Arc::clone(&child).accompany(process, stdout, words, slot, ears));
         child
     }
 
-    /// Queues a message for the child.
+    /// Queues a notification, or an answer to a request of the child.
     ///
     /// # Errors
-    /// [`Failure`] if the child is gone, is to end, or does not read.
-    pub(super) fn write(&self, message: Bytes) -> Result<(), Failure> {
-        let gone = || Failure::ProcessEnded(self.last_words.lock().clone());
-        let lines = self.lines.lock();
-        let Some(lines) = lines.as_ref().filter(|_| !self.has_ended()) else { return Err(gone()) };
-        let size = message.len();
-        if self.waiting.fetch_add(size, Ordering::AcqRel) + size > WRITE_BYTES {
-            self.waiting.fetch_sub(size, Ordering::AcqRel);
-            return Err(deaf());
-        }
-        lines.try_send(one_line(message)).map_err(|error| {
-            self.waiting.fetch_sub(size, Ordering::AcqRel);
-            match error {
-                TrySendError::Full(_) => deaf(),
-                TrySendError::Closed(_) => gone(),
+    /// [`Failure`] if the child is gone, is to end, or as much of this source waits as may.
+    pub(super) fn tell(&self, source: Source, what: What, message: Bytes) -> Result<(), Failure> {
+        self.queue.tell(source, what, message).map_err(|why| self.failure(why))
+    }
+
+    /// Queues the call that is the exchange `number` of `inbound`; returns what waits with it until it was written.
+    ///
+    /// # Errors
+    /// As [`Child::tell`]; the call of a task finds a place in any case.
+    pub(super) fn call(
+        self: &Arc<Self>,
+        source: Source,
+        what: What,
+        message: Bytes,
+        (inbound, number): (&Inbound, u64),
+    ) -> Result<Carrier, Failure> {
+        let place = self.queue.call(source, what, message).map_err(|why| self.failure(why))?;
+        let (child, exchanges) = (Arc::clone(self), Arc::clone(&inbound.exchanges));
+        Ok(Box::pin(async move {
+            if !place.written().await {
+                // A child that has closed its stdin is likely to end, and how it does says more.
+                let _ = timeout(2 * TIME_TO_END, child.ended.cancelled()).await;
+                exchanges.end(number, Err(child.failure(NotTaken::Closed)));
             }
-        })
+        }))
+    }
+
+    /// Gives up what waits of a source that has gone, but for its answers; returns the numbers of the calls.
+    pub(super) fn forget(&self, source: Source) -> Vec<u64> {
+        self.queue.forget(source)
+    }
+
+    fn failure(&self, why: NotTaken) -> Failure {
+        match (why, self.fate.get()) {
+            (NotTaken::Closed, Some(fate)) => Failure::ProcessEnded(fate.clone()),
+            (NotTaken::Closed, None) => Failure::ProcessEnded(self.with_last_words(why)),
+            _ => Failure::Limit(why.to_string()),
+        }
     }
 
     /// Notes that the handshake is over.
     pub(super) fn initialized(&self) {
         self.initialized.store(true, Ordering::Release);
         self.settle();
-    }
-
-    /// Whether the child is gone, and all that it has started.
-    pub(super) fn has_ended(&self) -> bool {
-        self.ended.is_cancelled()
     }
 
     /// Cancelled when the child is gone, and all that it has started.
@@ -173,13 +191,14 @@ impl Child {
 
     /// Ends the child in the background: by the end of its stdin, by SIGTERM, by SIGKILL.
     pub(super) fn stop(self: &Arc<Self>) {
-        if self.lines.lock().take().is_none() {
+        if self.stopped.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.queue.close();
         let child = Arc::clone(self);
         self.children.tasks.spawn(async move {
             for signal in [Signal::TERM, Signal::KILL] {
-                if timeout(child.children.grace, child.ended.cancelled()).await.is_ok() {
+                if timeout(TIME_TO_END, child.ended.cancelled()).await.is_ok() {
                     return;
                 }
                 child.signalled.store(true, Ordering::Release);
@@ -195,7 +214,6 @@ impl Child {
         words: JoinHandle<()>,
         slot: Slot,
         ears: Arc<dyn Ears>,
-        observer: Arc<Observer>,
     ) {
         let gone = async {
             let _ = process.wait().await;
@@ -214,21 +232,22 @@ impl Child {
             () = gone => {}
             () = settles => {}
         }
-        let by_itself = self.lines.lock().is_some();
+        let by_itself = !self.stopped.load(Ordering::Acquire);
         let young = !self.initialized.load(Ordering::Acquire) || self.started.elapsed() < SETTLED;
         let fate = self.reap(process, words, slot).await;
         if by_itself && young {
             self.children.backoff.failed(self.started, &fate);
         }
+        self.queue.clear();
         self.ended.cancel();
-        self.lines.lock().take();
-        observer.emit(events::ChildEnded { upstream: &self.children.path, pid: self.group.pid(), fate: &fate });
+        self.observer.emit(events::ChildEnded { upstream: &self.children.path, pid: self.group.pid(), fate: &fate });
         ears.end(&Failure::ProcessEnded(fate));
     }
 
     /// Takes in lines until stdout ends.
     async fn listen(&self, stdout: ChildStdout, ears: &dyn Ears) {
         let mut reader = BufReader::new(stdout);
+        let mut first = true;
         loop {
             let line = match lines::read(&mut reader, MAX_MESSAGE).await {
                 Line::Whole(line) => line,
@@ -254,18 +273,20 @@ impl Child {
                 continue;
             }
             for received in receive(&line) {
-                match received {
-                    Received::Message(message) => ears.hear(message, self),
-                    Received::Broken(Broken { why, meant }) => {
-                        // Not the line: it may be a result.
-                        let (upstream, pid, bytes) = (&*self.children.path, self.group.pid(), line.len());
-                        tracing::warn!(upstream, pid, why, bytes, "the server wrote a line that is no message");
-                        match meant {
-                            Meant::Response(Some(number)) => ears.miss(Some(number), Failure::BadAnswer(why)),
-                            Meant::Request(id) => self.refuse(&id, why),
-                            Meant::Response(None) | Meant::Unknown => {}
-                        }
+                let Broken { why, meant } = match received {
+                    Received::Message(message) => {
+                        ears.hear(message, self);
+                        continue;
                     }
+                    Received::Broken(broken) => broken,
+                };
+                let (upstream, pid, bytes) = (&self.children.path, self.group.pid(), line.len());
+                self.observer.emit(events::NotAMessage { upstream, pid, why: &why, bytes, first });
+                first = false;
+                match meant {
+                    Meant::Response(Some(number)) => ears.miss(Some(number), Failure::BadAnswer(why)),
+                    Meant::Request(id) => self.refuse(&id, why),
+                    Meant::Response(None) | Meant::Unknown => {}
                 }
             }
         }
@@ -275,17 +296,16 @@ impl Child {
     fn refuse(&self, id: &str, why: impl fmt::Display) {
         let error = RpcError::invalid_request(format!("Invalid request: {why}"));
         // A child that cannot be told has ended, or does not read.
-        let _ = self.write(error.to_response(Some(id)));
+        let _ = self.tell(TASKGATE, What::Answer, error.to_response(Some(id)));
     }
 
     /// Ends what is left of the child and of all that it has started; says how it ended.
     async fn reap(&self, mut process: process::Child, mut words: JoinHandle<()>, slot: Slot) -> String {
-        let grace = self.children.grace;
-        let mut status = timeout(grace, process.wait()).await;
+        let mut status = timeout(TIME_TO_END, process.wait()).await;
         for signal in [Signal::TERM, Signal::KILL] {
             if status.is_err() {
                 self.group.signal(signal);
-                status = timeout(grace, process.wait()).await;
+                status = timeout(TIME_TO_END, process.wait()).await;
             }
         }
         // Whatever the command left behind in its group, and outside of it.
@@ -304,9 +324,12 @@ impl Child {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no end even after SIGKILL".to_owned(),
         };
-        let mut last = self.last_words.lock();
-        *last = if last.is_empty() { status } else { format!("{status}; its last words: {}", excerpt(&last)) };
-        last.clone()
+        self.fate.get_or_init(|| self.with_last_words(status)).clone()
+    }
+
+    fn with_last_words(&self, end: impl fmt::Display) -> String {
+        let words = self.words.lock().telling();
+        words.map_or_else(|| end.to_string(), |words| format!("{end}; its last words: {words}"))
     }
 
     /// A child that was initialised and has lived for long shows that the command works.
@@ -316,31 +339,31 @@ impl Child {
         }
     }
 
-    async fn write_all(self: Arc<Self>, mut stdin: ChildStdin, mut queue: mpsc::Receiver<Bytes>) {
-        while let Some(message) = queue.recv().await {
-            let written = lines::write(&mut stdin, &message).await;
-            self.waiting.fetch_sub(message.len(), Ordering::AcqRel);
-            if written.is_err() {
-                return;
+    async fn write_all(self: Arc<Self>, mut stdin: ChildStdin) {
+        while let Some(message) = self.queue.next().await {
+            if lines::write(&mut stdin, &message).await.is_err() {
+                break;
             }
+            self.queue.written();
         }
+        self.queue.clear();
     }
 
     async fn drain(self: Arc<Self>, stderr: ChildStderr) {
         let mut reader = BufReader::new(stderr);
-        while let Line::Whole(line) | Line::TooLong(line) = lines::read(&mut reader, MAX_LOG_LINE).await {
+        loop {
+            let (line, cut) = match lines::read(&mut reader, MAX_LOG_LINE).await {
+                Line::Whole(line) => (line, ""),
+                Line::TooLong(beginning) => (beginning, " (cut)"),
+                Line::End => return,
+            };
             let text = String::from_utf8_lossy(&line);
             let text = text.trim();
             if !text.is_empty() {
-                let (upstream, pid, text) = (&*self.children.path, self.group.pid(), excerpt(text));
-                tracing::info!(target: "taskgate::upstream::stderr", upstream, pid, "{text}");
-                *self.last_words.lock() = text.into_owned();
+                let (upstream, pid) = (&*self.children.path, self.group.pid());
+                tracing::info!(target: "taskgate::upstream::stderr", upstream, pid, "{text}{cut}");
+                self.words.lock().hear(text);
             }
         }
     }
-}
-
-fn deaf() -> Failure {
-    let size = bytesize::ByteSize(WRITE_BYTES as u64);
-    Failure::Unreachable(format!("it does not read its stdin; {WRITE_QUEUE} messages or {size} may wait, and do"))
 }

@@ -20,12 +20,16 @@ use super::{
     backoff::Backoff,
     child::{Child, Ears, Group, Pipes},
     strays,
+    vacancy::Vacancy,
 };
 use crate::{
     config::Process,
     observe::{Observer, events},
     upstream::Failure,
 };
+
+/// How long a child may take to end after its stdin was closed, and again after SIGTERM.
+pub(crate) const TIME_TO_END: Duration = Duration::from_millis(1500);
 
 /// One command, and its children that run.
 #[derive(Debug)]
@@ -40,8 +44,6 @@ pub(super) struct Children {
     /// The marks of the children that run, by their groups.
     running: Mutex<HashMap<Group, String>>,
     pub(super) backoff: Backoff,
-    /// How long a child may take to end after its stdin was closed, and again after SIGTERM.
-    pub(super) grace: Duration,
     /// How the last child to end ended; `None` if it had to be told by a signal.
     pub(super) last_status: Mutex<Option<ExitStatus>>,
     /// What runs as long as a child does.
@@ -74,34 +76,39 @@ impl Drop for Slot {
 }
 
 impl Children {
-    pub(super) fn new(
-        path: String,
-        program: String,
-        args: Vec<String>,
-        process: Process,
-        grace: Duration,
-    ) -> Arc<Self> {
+    pub(super) fn new(path: String, program: String, args: Vec<String>, process: Process) -> Arc<Self> {
         let slots = Arc::new(Semaphore::new(process.max_children.min(Semaphore::MAX_PERMITS)));
         let (running, backoff, last_status) = (Mutex::default(), Backoff::of(&path), Mutex::default());
         let tasks = TaskTracker::new();
-        Arc::new(Self { path, program, args, process, slots, running, backoff, grace, last_status, tasks })
+        Arc::new(Self { path, program, args, process, slots, running, backoff, last_status, tasks })
     }
 
-    /// Starts a child when its turn has come; `ears` hears what it says.
+    /// The place of one more child, once it may be started.
     ///
     /// # Errors
-    /// [`Failure`] if a limit is reached or the command cannot be started.
+    /// [`Failure::Limit`] if that is not soon.
+    pub(super) async fn vacancy(&self) -> Result<Vacancy, Failure> {
+        self.backoff.turn().await?;
+        Ok(Vacancy::among(&self.slots, || {
+            let max = self.process.max_children;
+            Failure::Limit(format!(
+                "limit reached: max_children = {max} processes of this server run, all of them in use or about to end; \
+                 try again later"
+            ))
+        }))
+    }
+
+    /// Starts a child in its place; `ears` hears what it says.
+    ///
+    /// # Errors
+    /// [`Failure`] if there is no place in time, or the command cannot be started.
     pub(super) async fn start(
         self: &Arc<Self>,
+        vacancy: Vacancy,
         ears: Arc<dyn Ears>,
         observer: Arc<Observer>,
     ) -> Result<Arc<Child>, Failure> {
-        self.backoff.turn().await?;
-        let Ok(permit) = Arc::clone(&self.slots).try_acquire_owned() else {
-            let max = self.process.max_children;
-            let why = format!("limit reached: max_children = {max} processes of this server run; try again later");
-            return Err(Failure::Limit(why));
-        };
+        let permit = vacancy.taken().await?;
         let mark = Uuid::new_v4().to_string();
         // A group of its own, so that what the command starts can be stopped with it.
         let mut command = Command::new(&self.program);

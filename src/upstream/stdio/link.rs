@@ -6,11 +6,17 @@ use bytes::Bytes;
 use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
 
-use super::child::{Child, Ears};
+use super::{
+    child::{Child, Ears},
+    share::{Source, TASKGATE, What},
+};
 use crate::{
     upstream::{Carrier, Failure, Inbound, Link, Outgoing, Sending},
     wire::{Message, Version},
 };
+
+/// The session, as a source of messages.
+const CLIENT: Source = 1;
 
 /// The link of a session that has a child of its own.
 #[derive(Debug)]
@@ -28,15 +34,15 @@ impl OwnLink {
 impl Link for OwnLink {
     fn request(&self, outgoing: Outgoing) -> Option<Carrier> {
         let Outgoing { number, message, .. } = outgoing;
-        if let Err(failure) = self.child.write(message) {
-            self.inbound.exchanges.end(number, Err(failure));
-        }
-        // The reader does the rest.
-        None
+        let what = if self.inbound.exchanges.is_task(number) { What::Task(number) } else { What::Call(number) };
+        // The reader does what follows the writing.
+        let queued = self.child.call(CLIENT, what, message, (&self.inbound, number));
+        queued.map_err(|failure| self.inbound.exchanges.end(number, Err(failure))).ok()
     }
 
     fn send(&self, message: Bytes, _headers: HeaderMap) -> Sending<'_> {
-        Box::pin(std::future::ready(self.child.write(message)))
+        // Nothing of a child of its own outlives the session, so that answers need not be told from notifications.
+        Box::pin(std::future::ready(self.child.tell(CLIENT, What::Notice, message)))
     }
 
     fn listen(&self, _headers: HeaderMap) {}
@@ -59,7 +65,7 @@ impl Ears for Inbound {
     fn hear(&self, message: Message, child: &Child) {
         if let Some(reply) = self.deliver_unaddressed(message) {
             // A child that cannot be told has ended, or does not read.
-            let _ = child.write(reply);
+            let _ = child.tell(TASKGATE, What::Answer, reply);
         }
     }
 

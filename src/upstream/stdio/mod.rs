@@ -5,6 +5,8 @@ mod child;
 mod children;
 pub(crate) mod lines;
 mod link;
+mod queue;
+mod share;
 mod shared;
 #[cfg(target_os = "linux")]
 mod strays;
@@ -13,9 +15,13 @@ mod strays {
     pub(super) const MARK: &str = "TASKGATE_CHILD";
     pub(super) fn kill(_marks: &[String]) {}
 }
+mod vacancy;
+mod words;
 
-use std::{process::ExitStatus, sync::Arc, time::Duration};
+use std::{process::ExitStatus, sync::Arc};
 
+pub(crate) use self::children::TIME_TO_END;
+pub use self::vacancy::Vacancy;
 use self::{children::Children, link::OwnLink, shared::Shared};
 use super::{Failure, Inbound, Link};
 use crate::config::Process;
@@ -29,23 +35,27 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server behind `path` that is started by `program` with `args` as `process` says, when the first session needs it. It may take
-    /// `grace` to end when its stdin was closed, and again after SIGTERM.
+    /// A server behind `path` that is started by `program` with `args` as `process` says, when the first session needs it.
     #[must_use]
-    pub fn new(path: String, program: String, args: Vec<String>, process: Process, grace: Duration) -> Self {
+    pub fn new(path: String, program: String, args: Vec<String>, process: Process) -> Self {
         let shared = process.shared;
-        let children = Children::new(path, program, args, process, grace);
+        let children = Children::new(path, program, args, process);
         let shared = shared.then(|| Shared::new(Arc::clone(&children), shared::LINGER));
         Self { children, shared }
     }
 
+    /// The place of a session's own child, once it may be started.
+    pub(super) async fn vacancy(&self) -> Result<Vacancy, Failure> {
+        if self.shared.is_some() { Ok(Vacancy::default()) } else { self.children.vacancy().await }
+    }
+
     /// A link to a child, which is started if there is none yet.
-    pub(super) async fn connect(&self, inbound: Inbound) -> Result<Arc<dyn Link>, Failure> {
+    pub(super) async fn connect(&self, inbound: Inbound, vacancy: Vacancy) -> Result<Arc<dyn Link>, Failure> {
         if let Some(shared) = &self.shared {
             return Ok(Arc::new(shared.connect(inbound).await?));
         }
         let (ears, observer) = (Arc::new(inbound.clone()), Arc::clone(&inbound.observer));
-        let child = self.children.start(ears, observer).await?;
+        let child = self.children.start(vacancy, ears, observer).await?;
         Ok(Arc::new(OwnLink::new(inbound, child)))
     }
 

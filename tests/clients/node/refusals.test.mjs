@@ -68,6 +68,8 @@ test('a client that creates too many tasks is told so, and goes on with those th
 test('a client for whose session there is no room is told so, and gets in later', async (t) => {
   const gate = await gateWith('[server]\nmax_sessions = 1');
   const client = await connect(t, gate.url);
+  // Without a task, or its GET stream, the session would give way.
+  await createTask(client, 'paced', { key: t.fullName, steps: 0 });
   const refused = await outcome(connect(t, gate.url));
   assert.match(refused.error.message, /server\.max_sessions = 1/);
   await client.transport.terminateSession();

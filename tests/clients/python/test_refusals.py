@@ -58,7 +58,9 @@ async def test_session_that_has_ended_is_told_as_such(server):
 
 async def test_session_for_which_there_is_no_room_is_refused_and_another_opens_later(server):
     with kit.taskgate_with(server, sections="[server]\nmax_sessions = 1") as url:
-        async with connect(url):
+        async with connect(url) as client:
+            # Without a task, or its GET stream, the session would give way.
+            await client.create("echo", text="kept")
             refusal = pytest.RaisesExc(McpError, match="server.max_sessions = 1")
             with pytest.RaisesGroup(refusal, flatten_subgroups=True):
                 async with connect(url):

@@ -6,6 +6,7 @@ mod calls;
 mod life;
 mod native;
 mod questions;
+mod telling;
 mod tokens;
 
 use crate::kit::{Children, Client, Gate, Process, Script};

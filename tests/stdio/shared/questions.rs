@@ -99,25 +99,6 @@ async fn what_concerns_everybody_reaches_every_session() {
 }
 
 #[tokio::test]
-async fn a_log_message_reaches_the_session_of_the_only_call_and_with_several_all_sessions() {
-    let (children, gate) = shared(SERVER).await;
-    let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
-    let child = children.only().await;
-    let mut of_bob = bob.get_stream().await;
-    let mut logging = ann.stream("tools/call", json!({ "name": "log" }));
-    assert_eq!(logging.message().await["method"], "notifications/message");
-    assert_eq!(text_in(&logging.message().await["result"]), "logged");
-    // Nothing of it has come to the other session: this is the first that does.
-    text_of(&ann, "change").await;
-    assert_eq!(of_bob.message().await["method"], "notifications/tools/list_changed");
-    let kept = call(&ann, &child, "keep ann").await;
-    text_of(&ann, "log").await;
-    assert_eq!(of_bob.message().await["method"], "notifications/message");
-    text_of(&ann, "give ann").await;
-    kept.await.unwrap();
-}
-
-#[tokio::test]
 async fn a_task_that_asks_gets_its_own_sessions_answer() {
     let (children, gate) = shared(SERVER).await;
     let (ann, bob) = (with_elicitation(&gate).await, with_elicitation(&gate).await);

@@ -6,11 +6,22 @@ use bytes::Bytes;
 use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
 
-use super::{party::Party, table::Left};
+use super::{
+    belongings::{MAX_SUBSCRIBED, named},
+    party::Party,
+    table::Left,
+};
 use crate::{
-    upstream::{Answer, Carrier, Failure, Inbound, Link, Outgoing, Sending, progress_token, stdio::child::Child},
+    upstream::{
+        Answer, Carrier, Failure, Inbound, Link, Outgoing, Sending, progress_token,
+        stdio::{
+            child::Child,
+            share::{TASKGATE, What},
+        },
+    },
     wire::{
-        Edits, Kind, Message, Method, RpcError, Version, message::echoed_number, message::error_response,
+        Edits, Kind, Message, Method, RpcError, Version,
+        message::{echoed_number, error_response, result_response},
         object::Members,
     },
 };
@@ -47,10 +58,11 @@ impl Drop for Place {
 impl Link for SharedLink {
     fn request(&self, outgoing: Outgoing) -> Option<Carrier> {
         let Outgoing { number, message, .. } = outgoing;
-        if let Err(failure) = self.call(number, message) {
+        let called = self.call(number, message);
+        called.unwrap_or_else(|failure| {
             self.place.inbound.exchanges.end(number, Err(failure));
-        }
-        None
+            None
+        })
     }
 
     fn send(&self, message: Bytes, _headers: HeaderMap) -> Sending<'_> {
@@ -67,39 +79,56 @@ impl Link for SharedLink {
 
     fn close(&self, _headers: HeaderMap) {
         let Left { calls, questions } = self.place.leave();
+        let unheard = self.child.forget(self.place.seat);
         self.place.inbound.exchanges.abandon_all(&Failure::Abandoned);
-        for ours in calls {
+        for ours in calls.into_iter().filter(|ours| !unheard.contains(ours)) {
             let params = format!(r#"{{"requestId":{ours},"reason":"the session of the call has ended"}}"#);
             let message = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
             // A child that cannot be told has ended, or does not read.
-            let _ = self.child.write(message.into());
+            let _ = self.child.tell(TASKGATE, What::Notice, message.into());
         }
         let error = RpcError::internal("the session that was asked has ended").to_raw();
         for id in questions {
-            let _ = self.child.write(error_response(&id, &error));
+            let _ = self.child.tell(TASKGATE, What::Answer, error_response(&id, &error));
         }
     }
 }
 
 impl SharedLink {
     /// A session's request under the child's own number.
-    fn call(&self, number: u64, message: Bytes) -> Result<(), Failure> {
+    fn call(&self, number: u64, message: Bytes) -> Result<Option<Carrier>, Failure> {
         let request = Message::parse(message).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
         if request.method() == Method::Initialize {
             self.place.inbound.exchanges.end(number, Ok(Answer::Whole(self.greeting.clone())));
-            return Ok(());
+            return Ok(None);
         }
+        let Place { party, seat, inbound } = &self.place;
         if let Method::TasksGet | Method::TasksResult | Method::TasksList | Method::TasksCancel = request.method() {
             // The child's tasks would be everyone's.
             let why = "there are no tasks in a session of this revision on a shared server";
             let refusal = RpcError::method_not_found(why).to_response(Some(&number.to_string()));
             let refusal = Message::parse(refusal).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
-            self.place.inbound.exchanges.end(number, Ok(Answer::Whole(refusal)));
-            return Ok(());
+            inbound.exchanges.end(number, Ok(Answer::Whole(refusal)));
+            return Ok(None);
         }
-        let Some(ours) = self.place.party.table.lock().call(self.place.seat, number) else {
-            return Err(Failure::Abandoned);
-        };
+        let uri = |of| named(&request, "uri").filter(|_| request.method() == of);
+        if let Some(uri) = uri(Method::Unsubscribe)
+            && !party.table.lock().belongings.unsubscribe(*seat, &uri)
+        {
+            // For the child the others are subscribed still.
+            let answer = Message::parse(result_response(&number.to_string(), "{}"));
+            let answer = answer.map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
+            inbound.exchanges.end(number, Ok(Answer::Whole(answer)));
+            return Ok(None);
+        }
+        let Some(ours) = party.table.lock().call(*seat, number) else { return Err(Failure::Abandoned) };
+        if let Some(uri) = uri(Method::Subscribe)
+            && !party.table.lock().belongings.subscribe(*seat, ours, &uri)
+        {
+            party.table.lock().end(Some(ours));
+            let why = "bytes of URIs may be subscribed to in one session; unsubscribe from some";
+            return Err(Failure::Limit(format!("limit reached: {MAX_SUBSCRIBED} {why}")));
+        }
         let mut edits = Edits::of(request.bytes());
         if let Some(id) = request.id_span() {
             edits.replace(id, ours.to_string());
@@ -110,11 +139,14 @@ impl SharedLink {
         if let (Method::ToolsCall, Some(Ok(params))) = (request.method(), request.params().map(Members::parse)) {
             edits.remove(&params, "task");
         }
-        let written = self.child.write(edits.apply().into_bytes());
-        if written.is_err() {
-            self.place.party.table.lock().end(Some(ours));
+        let what = if inbound.exchanges.is_task(number) { What::Task(ours) } else { What::Call(ours) };
+        let queued = self.child.call(*seat, what, edits.apply().into_bytes(), (inbound, number));
+        if queued.is_err() {
+            let mut table = party.table.lock();
+            table.belongings.refused(*seat, ours);
+            table.end(Some(ours));
         }
-        written
+        queued.map(Some)
     }
 
     /// A session's notification, or its answer to a request of the child.
@@ -131,24 +163,24 @@ impl SharedLink {
                 let Some(ours) = ours else { return Ok(()) };
                 let mut edits = Edits::of(parsed.bytes());
                 edits.replace_raw(id, ours.to_string());
-                self.child.write(edits.apply().into_bytes())
+                self.child.tell(*seat, What::Notice, edits.apply().into_bytes())
             }
             (Kind::Notification, Method::Progress) => {
                 let token = progress_token(&parsed);
                 if token.is_some_and(|token| party.table.lock().expects_progress(*seat, token)) {
-                    return self.child.write(parsed.bytes().clone());
+                    return self.child.tell(*seat, What::Notice, parsed.bytes().clone());
                 }
                 tracing::debug!("progress of no request of the server to this session was dropped");
                 Ok(())
             }
             (Kind::Response, _) => {
                 if party.table.lock().answer(*seat, parsed.id().unwrap_or("null")) {
-                    return self.child.write(parsed.bytes().clone());
+                    return self.child.tell(*seat, What::Answer, parsed.bytes().clone());
                 }
                 tracing::debug!("an answer to no request of the server to this session was dropped");
                 Ok(())
             }
-            _ => self.child.write(parsed.bytes().clone()),
+            _ => self.child.tell(*seat, What::Notice, parsed.bytes().clone()),
         }
     }
 }

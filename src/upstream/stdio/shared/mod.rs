@@ -1,5 +1,6 @@
 //! One child for all sessions. taskgate initialises it itself, and keeps the sessions on it apart.
 
+mod belongings;
 mod link;
 mod party;
 mod table;
@@ -14,7 +15,11 @@ use tokio_util::sync::CancellationToken;
 
 pub(super) use self::link::SharedLink;
 use self::{link::Place, party::Party, table::Table};
-use super::{child::Child, children::Children};
+use super::{
+    child::Child,
+    children::Children,
+    share::{TASKGATE, What},
+};
 use crate::{
     upstream::{Failure, Inbound},
     wire::{Message, Version, message::Outcome},
@@ -121,7 +126,11 @@ impl Keeper {
         }
         let party = &self.running.party;
         let _gone = self.running.gone.clone().drop_guard();
-        let child = match self.children.start(Arc::clone(party) as _, Arc::clone(&party.observer)).await {
+        let starting = async {
+            let vacancy = self.children.vacancy().await?;
+            self.children.start(vacancy, Arc::clone(party) as _, Arc::clone(&party.observer)).await
+        };
+        let child = match starting.await {
             Ok(child) => child,
             Err(failure) => return self.failed(failure),
         };
@@ -156,11 +165,12 @@ impl Keeper {
         let mut offer = Version::LATEST;
         loop {
             let (number, answered) = self.running.party.table.lock().greet();
-            child.write(initialize(number, offer))?;
+            child.tell(TASKGATE, What::Notice, initialize(number, offer))?;
             let answer = answered.await.unwrap_or(Err(Failure::Abandoned))?;
             let Some((Outcome::Error, error)) = answer.outcome() else {
                 child.initialized();
-                child.write(Bytes::from_static(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#))?;
+                let initialized = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+                child.tell(TASKGATE, What::Notice, Bytes::from_static(initialized))?;
                 return Ok(answer);
             };
             match Version::supported_below(error, offer) {
@@ -201,8 +211,7 @@ mod tests {
 
     fn shared() -> Shared {
         let args = ["-c", SERVER].map(str::to_owned).to_vec();
-        let children =
-            Children::new("/mcp".to_owned(), "sh".to_owned(), args, Process::default(), Duration::from_secs(2));
+        let children = Children::new("/mcp".to_owned(), "sh".to_owned(), args, Process::default());
         Shared::new(children, LINGER)
     }
 

@@ -5,12 +5,18 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::table::{MAX_QUESTIONS, Table};
+use super::{
+    belongings::{elicitation, named},
+    table::{MAX_QUESTIONS, Table},
+};
 use crate::{
     observe::{Observer, events},
     upstream::{
         Answer, Failure, Inbound, progress_token,
-        stdio::child::{Child, Ears},
+        stdio::{
+            child::{Child, Ears},
+            share::{TASKGATE, What},
+        },
     },
     wire::{
         Edits, Kind, Message, Method, RpcError,
@@ -51,6 +57,9 @@ impl Party {
         };
         let mut table = self.table.lock();
         let Some(ending) = table.greeted(number, Ok(response)) else { return };
+        if let (Some(number), Ok(response)) = (number, &ending) {
+            table.answered(number, response);
+        }
         let ended = table.end(number);
         drop(table);
         match ended {
@@ -83,6 +92,9 @@ impl Party {
             let why = format!("limit reached: {MAX_QUESTIONS} requests of the server wait for an answer");
             return refuse(&RpcError::internal(why));
         }
+        if let Some(id) = elicitation(request) {
+            table.belongings.elicited(seat, &id);
+        }
         drop(table);
         if let Some(reply) = inbound.deliver_unaddressed(request.clone()) {
             self.table.lock().withdraw(id);
@@ -104,14 +116,29 @@ impl Party {
                     deliver(&inbound, message);
                 }
             }
-            Method::LogMessage => {
-                let caller = self.table.lock().only_caller();
-                match caller {
-                    Some(inbound) => deliver(&inbound, message),
-                    None => self.everybody(&message),
+            Method::ToolsListChanged | Method::OtherListChanged => {
+                let everybody = self.table.lock().everybody();
+                for inbound in everybody {
+                    let _ = inbound.listen(message.clone());
                 }
             }
-            _ => self.everybody(&message),
+            Method::ResourceUpdated => {
+                let subscribers = named(&message, "uri").map(|uri| self.table.lock().subscribers(&uri));
+                for inbound in subscribers.into_iter().flatten() {
+                    let _ = inbound.listen(message.clone());
+                }
+            }
+            method => {
+                let concerned = if method == Method::ElicitationComplete {
+                    named(&message, "elicitationId").map(|id| self.table.lock().elicited(&id))
+                } else {
+                    self.table.lock().concerned()
+                };
+                match concerned.filter(|concerned| !concerned.is_empty()) {
+                    Some(concerned) => concerned.iter().for_each(|inbound| deliver(inbound, message.clone())),
+                    None => self.observer.emit(events::UnattributedNotification),
+                }
+            }
         }
     }
 
@@ -127,18 +154,11 @@ impl Party {
             let _ = inbound.deliver(message, None);
         }
     }
-
-    fn everybody(&self, message: &Message) {
-        let everybody = self.table.lock().everybody();
-        for inbound in everybody {
-            let _ = inbound.listen(message.clone());
-        }
-    }
 }
 
 /// Answers the child. One that cannot be told has ended, or does not read.
 fn tell(child: &Child, answer: Bytes) {
-    let _ = child.write(answer);
+    let _ = child.tell(TASKGATE, What::Answer, answer);
 }
 
 impl Ears for Party {

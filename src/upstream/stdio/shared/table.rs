@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use tokio::sync::{oneshot, watch};
 
+use super::belongings::Belongings;
 use crate::{
     upstream::{Failure, Inbound, Purpose},
     wire::{Message, message::MAX_ID, object},
@@ -25,6 +26,8 @@ pub(super) struct Table {
     seats: BTreeMap<u64, Seat>,
     /// The child's own requests that wait for an answer, by their ids as [`key`] has them.
     questions: HashMap<String, Asked>,
+    /// What the sessions are told of later.
+    pub(super) belongings: Belongings,
     /// taskgate's own `initialize`, while it is in flight.
     greeting: Option<(u64, oneshot::Sender<Result<Message, Failure>>)>,
     /// The child ends: no session may come any more.
@@ -74,6 +77,7 @@ impl Table {
             calls: HashMap::new(),
             seats: BTreeMap::new(),
             questions: HashMap::new(),
+            belongings: Belongings::default(),
             greeting: None,
             closed: false,
             count: watch::Sender::new(0),
@@ -100,6 +104,7 @@ impl Table {
     /// Lets a session go.
     pub(super) fn leave(&mut self, seat: u64) -> Left {
         let Some(Seat { inbound, calls, .. }) = self.seats.remove(&seat) else { return Left::default() };
+        self.belongings.forget(seat);
         let mut left = Left::default();
         for (number, ours) in calls {
             let call = self.calls.remove(&ours);
@@ -130,6 +135,28 @@ impl Table {
             let _ = answer.send(Err(failure.clone()));
         }
         self.everybody()
+    }
+
+    /// The sessions that have subscribed to a resource.
+    pub(super) fn subscribers(&self, uri: &str) -> Vec<Inbound> {
+        self.those(&self.belongings.subscribers(uri))
+    }
+
+    /// The sessions that an elicitation was asked of which is complete.
+    pub(super) fn elicited(&mut self, id: &str) -> Vec<Inbound> {
+        let seats = self.belongings.completed(id);
+        self.those(&seats)
+    }
+
+    fn those(&self, seats: &[u64]) -> Vec<Inbound> {
+        seats.iter().filter_map(|seat| self.seats.get(seat)).map(|seat| seat.inbound.clone()).collect()
+    }
+
+    /// Notes what a response means for later.
+    pub(super) fn answered(&mut self, ours: u64, response: &Message) {
+        if let Some(seat) = self.calls.get(&ours).map(|call| call.seat).filter(|seat| self.seats.contains_key(seat)) {
+            self.belongings.answered(seat, ours, response);
+        }
     }
 
     /// Every session.
@@ -199,9 +226,16 @@ impl Table {
         Some(ours)
     }
 
-    /// The session of the only call in flight.
-    pub(super) fn only_caller(&self) -> Option<Inbound> {
-        self.caller(self.only()?).map(|(inbound, _)| inbound)
+    /// The sessions that something may be about which does not say whose it is: the one that has calls in flight, or, if
+    /// there is none, every one. `None` if several have: it may be the business of one of them alone.
+    pub(super) fn concerned(&self) -> Option<Vec<Inbound>> {
+        let runs = |seat: &&Seat| seat.calls.keys().any(|number| seat.inbound.exchanges.is_open(*number));
+        let mut callers = self.seats.values().filter(runs);
+        match (callers.next(), callers.next()) {
+            (None, _) => Some(self.everybody()),
+            (Some(seat), None) => Some(vec![seat.inbound.clone()]),
+            (Some(_), Some(_)) => None,
+        }
     }
 
     /// The session that a request of the child goes to, which does not say whose call has caused it; `None` if there is no

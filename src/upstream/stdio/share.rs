@@ -1,0 +1,122 @@
+//! What one source has waiting for a child, and how much that may be.
+
+use std::{collections::VecDeque, fmt};
+
+use bytes::Bytes;
+use bytesize::ByteSize;
+use tokio::sync::oneshot;
+
+/// How many messages of one source may wait, calls of tasks not counted.
+pub(super) const MAX_MESSAGES: usize = 256;
+/// How many bytes may wait, divided by the sources of which something waits; calls of tasks are not counted.
+pub(super) const MAX_BYTES: usize = 16 * 1024 * 1024;
+/// What a message takes besides its bytes.
+const OVERHEAD: usize = 128;
+
+/// Who sends: taskgate itself, or a session by a number of its own.
+pub(super) type Source = u64;
+/// taskgate, which answers the child in the place of clients.
+pub(super) const TASKGATE: Source = 0;
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// A plain call, by its number.
+    Call(u64),
+    /// The call of a task that was acknowledged: it always finds a place, because the limits of tasks bound it.
+    Task(u64),
+    /// An answer to a request of the child.
+    Answer,
+    /// A notification.
+    Notice,
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotTaken {
+    /// The child reads no more, or is to end.
+    Closed,
+    /// So many messages of the source wait.
+    Messages,
+    /// With it more than these bytes of the source would wait.
+    Bytes(usize),
+}
+
+/// What waits of one source, with what is being written.
+#[derive(Default)]
+pub(super) struct Lane {
+    pub(super) entries: VecDeque<Entry>,
+    /// Of those that are limited.
+    messages: usize,
+    pub(super) bytes: usize,
+}
+
+/// One message.
+pub(super) struct Entry {
+    pub(super) ticket: u64,
+    pub(super) message: Bytes,
+    pub(super) what: What,
+    /// Told when the message was written.
+    pub(super) written: Option<oneshot::Sender<()>>,
+}
+
+impl fmt::Display for NotTaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("it has closed its stdin"),
+            Self::Messages => write!(
+                f,
+                "limit reached: {MAX_MESSAGES} messages of this session wait for the MCP server process behind taskgate to \
+                 read its stdin; try again later"
+            ),
+            Self::Bytes(share) => write!(
+                f,
+                "limit reached: more than {} of this session would wait for the MCP server process behind taskgate to read \
+                 its stdin; a larger message is taken when nothing waits; try again later",
+                ByteSize(*share as u64)
+            ),
+        }
+    }
+}
+
+impl Entry {
+    fn is_limited(&self) -> bool {
+        !matches!(self.what, What::Task(_))
+    }
+
+    /// What it takes.
+    pub(super) fn size(&self) -> usize {
+        self.message.len() + OVERHEAD
+    }
+}
+
+impl Lane {
+    /// Takes in a message, where there are `sources` of which something waits.
+    ///
+    /// # Errors
+    /// [`NotTaken`]
+    pub(super) fn take(&mut self, entry: Entry, sources: usize) -> Result<(), NotTaken> {
+        if entry.is_limited() {
+            let share = MAX_BYTES / sources;
+            // The first one has room, whatever its size.
+            if self.messages >= MAX_MESSAGES {
+                return Err(NotTaken::Messages);
+            }
+            if self.messages > 0 && self.bytes + entry.size() > share {
+                return Err(NotTaken::Bytes(share));
+            }
+            self.messages += 1;
+            self.bytes += entry.size();
+        }
+        self.entries.push_back(entry);
+        Ok(())
+    }
+
+    /// Notes that a message that was taken out waits no longer.
+    pub(super) fn let_go(&mut self, entry: &Entry) {
+        if entry.is_limited() {
+            self.messages -= 1;
+            self.bytes -= entry.size();
+        }
+    }
+}

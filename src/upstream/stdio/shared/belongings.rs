@@ -1,0 +1,228 @@
+//! What the child tells of later and belongs to the sessions that asked for it: elicitations at a URL, and subscriptions.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use serde_json::value::RawValue;
+
+use crate::wire::{
+    Message, Method,
+    message::Outcome,
+    object::{Members, unquote},
+};
+
+/// How many elicitations at a URL are remembered of one session; of more, the oldest are forgotten.
+const MAX_ELICITATIONS: usize = 64;
+/// The longest `elicitationId` that is remembered, in bytes.
+const MAX_ID: usize = 1024;
+/// How many bytes the URIs may have that one session subscribes to, with what each takes besides.
+pub(super) const MAX_SUBSCRIBED: usize = 64 * 1024;
+const OVERHEAD: usize = 64;
+/// `URL_ELICITATION_REQUIRED`
+const URL_ELICITATION_REQUIRED: &str = "-32042";
+
+/// What belongs to whom, by the numbers of the sessions.
+#[derive(Debug, Default)]
+pub(super) struct Belongings(BTreeMap<u64, Own>);
+
+/// What belongs to one session.
+#[derive(Debug, Default)]
+struct Own {
+    elicitations: VecDeque<Box<str>>,
+    /// The URIs that it subscribes to; with the number of the call as long as the child has not agreed.
+    subscriptions: HashMap<Box<str>, Option<u64>>,
+}
+
+impl Belongings {
+    /// Notes that the child has sent a session to a URL.
+    pub(super) fn elicited(&mut self, session: u64, id: &str) {
+        let own = self.0.entry(session).or_default();
+        if id.len() > MAX_ID || own.elicitations.iter().any(|known| **known == *id) {
+            return;
+        }
+        if own.elicitations.len() == MAX_ELICITATIONS {
+            own.elicitations.pop_front();
+        }
+        own.elicitations.push_back(id.into());
+    }
+
+    /// The sessions that were sent to the URL of an elicitation that is complete.
+    pub(super) fn completed(&mut self, id: &str) -> Vec<u64> {
+        let mut sessions = Vec::new();
+        for (session, own) in &mut self.0 {
+            if let Some(at) = own.elicitations.iter().position(|known| **known == *id) {
+                own.elicitations.remove(at);
+                sessions.push(*session);
+            }
+        }
+        sessions
+    }
+
+    /// Notes that a session's call `ours` asks for a subscription. `false` if it has too many.
+    pub(super) fn subscribe(&mut self, session: u64, ours: u64, uri: &str) -> bool {
+        let subscriptions = &mut self.0.entry(session).or_default().subscriptions;
+        if subscriptions.contains_key(uri) {
+            return true;
+        }
+        let bytes: usize = subscriptions.keys().map(|uri| uri.len() + OVERHEAD).sum();
+        let fits = bytes + uri.len() + OVERHEAD <= MAX_SUBSCRIBED;
+        if fits {
+            subscriptions.insert(uri.into(), Some(ours));
+        }
+        fits
+    }
+
+    /// Notes the answer to a session's call, which may have been a subscription, or names elicitations.
+    pub(super) fn answered(&mut self, session: u64, ours: u64, response: &Message) {
+        match response.outcome() {
+            Some((Outcome::Result, _)) => {
+                let subscriptions = self.0.get_mut(&session).map(|own| own.subscriptions.values_mut());
+                for asked in subscriptions.into_iter().flatten() {
+                    *asked = asked.filter(|asked| *asked != ours);
+                }
+            }
+            Some((Outcome::Error, error)) => {
+                self.refused(session, ours);
+                for id in required(error) {
+                    self.elicited(session, &id);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Forgets the subscription that a session's call `ours` asked for in vain.
+    pub(super) fn refused(&mut self, session: u64, ours: u64) {
+        if let Some(own) = self.0.get_mut(&session) {
+            own.subscriptions.retain(|_, asked| *asked != Some(ours));
+        }
+    }
+
+    /// Ends a session's subscription. `false` if others have it too, so that it has to go on.
+    pub(super) fn unsubscribe(&mut self, session: u64, uri: &str) -> bool {
+        if let Some(own) = self.0.get_mut(&session) {
+            own.subscriptions.remove(uri);
+        }
+        !self.0.values().any(|own| own.subscriptions.contains_key(uri))
+    }
+
+    /// The sessions that have subscribed to a resource, or to one that it is a part of.
+    pub(super) fn subscribers(&self, uri: &str) -> Vec<u64> {
+        let hears = |own: &Own| own.subscriptions.iter().any(|(of, asked)| asked.is_none() && is_part_of(uri, of));
+        self.0.iter().filter(|(_, own)| hears(own)).map(|(session, _)| *session).collect()
+    }
+
+    /// Forgets a session that has gone.
+    pub(super) fn forget(&mut self, session: u64) {
+        self.0.remove(&session);
+    }
+}
+
+/// The `elicitationId` of a request that sends its client to a URL.
+pub(super) fn elicitation(request: &Message) -> Option<String> {
+    let params = Members::parse(request.params().filter(|_| request.method() == Method::Elicit)?).ok()?;
+    params.text("mode").filter(|mode| mode == "url")?;
+    params.text("elicitationId").map(Into::into)
+}
+
+/// The member of `params` that is a text, such as the `uri` of a subscription.
+pub(super) fn named(message: &Message, key: &str) -> Option<String> {
+    Members::parse(message.params()?).ok()?.text(key).map(Into::into)
+}
+
+/// The ids in an error that says that elicitations at URLs have to be completed first.
+fn required(error: &str) -> Vec<String> {
+    let Ok(error) = Members::parse(error) else { return Vec::new() };
+    let data = error.object("data").filter(|_| error.get("code") == Some(URL_ELICITATION_REQUIRED));
+    let elicitations = data.as_ref().and_then(|data| data.get("elicitations"));
+    let elicitations = elicitations.and_then(|list| serde_json::from_str::<Vec<&RawValue>>(list).ok());
+    let id = |elicitation: &RawValue| {
+        let elicitation = Members::parse(elicitation.get()).ok()?;
+        elicitation.get("elicitationId").and_then(unquote).map(Into::into)
+    };
+    elicitations.into_iter().flatten().take(MAX_ELICITATIONS).filter_map(id).collect()
+}
+
+/// Whether `uri` is `whole` or stands below it.
+fn is_part_of(uri: &str, whole: &str) -> bool {
+    uri.strip_prefix(whole)
+        .is_some_and(|rest| rest.is_empty() || whole.ends_with('/') || rest.starts_with(['/', '?', '#']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANN: u64 = 1;
+    const BOB: u64 = 2;
+
+    fn message(text: &str) -> Message {
+        Message::parse(text.to_owned().into()).expect("valid")
+    }
+
+    fn accepted() -> Message {
+        message(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#)
+    }
+
+    #[test]
+    fn an_update_is_for_those_who_have_subscribed_to_the_resource_or_to_what_it_is_part_of() {
+        let mut belongings = Belongings::default();
+        assert!(belongings.subscribe(ANN, 7, "file:///a") && belongings.subscribe(BOB, 8, "file:///b/"));
+        assert!(belongings.subscribers("file:///a").is_empty(), "the server has not agreed");
+        belongings.answered(ANN, 7, &accepted());
+        belongings.answered(BOB, 8, &accepted());
+        for (uri, who) in
+            [("file:///a", &[ANN][..]), ("file:///a/x", &[ANN]), ("file:///ab", &[]), ("file:///b/c", &[BOB])]
+        {
+            assert_eq!(belongings.subscribers(uri), who, "{uri}");
+        }
+    }
+
+    #[test]
+    fn a_subscription_that_the_server_refuses_is_none() {
+        let mut belongings = Belongings::default();
+        assert!(belongings.subscribe(ANN, 7, "file:///a"));
+        belongings.answered(ANN, 7, &message(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32002,"message":"no"}}"#));
+        assert!(belongings.subscribers("file:///a").is_empty());
+        assert!(belongings.unsubscribe(BOB, "file:///a"), "no session has it");
+    }
+
+    #[test]
+    fn a_subscription_ends_for_the_server_with_the_last_session_that_has_it() {
+        let mut belongings = Belongings::default();
+        assert!(belongings.subscribe(ANN, 7, "u") && belongings.subscribe(BOB, 8, "u"));
+        assert!(!belongings.unsubscribe(ANN, "u"));
+        belongings.forget(ANN);
+        assert!(belongings.unsubscribe(BOB, "u"));
+    }
+
+    #[test]
+    fn subscriptions_of_a_session_are_bounded_in_bytes() {
+        let mut belongings = Belongings::default();
+        let mut subscribe = |length: usize| belongings.subscribe(ANN, 7, &"u".repeat(length));
+        assert!(!subscribe(MAX_SUBSCRIBED));
+        let kept = (1..1000).take_while(|length| subscribe(*length)).count();
+        assert!(kept < 1000 && !subscribe(2000) && subscribe(1), "{kept}");
+    }
+
+    #[test]
+    fn an_elicitation_is_told_once_to_the_session_that_it_was_asked_of() {
+        let mut belongings = Belongings::default();
+        belongings.elicited(ANN, "one");
+        let error = r#"{"code":-32042,"message":"go","data":{"elicitations":[{"mode":"url","elicitationId":"two"}]}}"#;
+        belongings.answered(BOB, 7, &message(&format!(r#"{{"jsonrpc":"2.0","id":7,"error":{error}}}"#)));
+        assert_eq!((belongings.completed("two"), belongings.completed("two")), (vec![BOB], vec![]));
+        assert_eq!((belongings.completed("one"), belongings.completed("three")), (vec![ANN], vec![]));
+    }
+
+    #[test]
+    fn of_the_elicitations_of_a_session_the_newest_are_remembered() {
+        let mut belongings = Belongings::default();
+        belongings.elicited(BOB, "bob's");
+        for id in 0..=MAX_ELICITATIONS {
+            belongings.elicited(ANN, &id.to_string());
+        }
+        belongings.elicited(ANN, &"x".repeat(MAX_ID + 1));
+        assert!(belongings.completed("0").is_empty());
+        assert_eq!((belongings.completed("1"), belongings.completed("bob's")), (vec![ANN], vec![BOB]));
+    }
+}

@@ -1,0 +1,68 @@
+//! The place of a child that is to be started.
+
+use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use futures_util::FutureExt;
+use tokio::{
+    sync::{AcquireError, OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
+
+use crate::upstream::Failure;
+
+/// How long a child may take that ends to make room: longer than any does.
+const MAKING_ROOM: Duration = Duration::from_secs(10);
+
+type Waiting = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync>>;
+
+/// The place of the next link. What is no child of its own needs none.
+#[derive(Default)]
+pub struct Vacancy(Kind);
+
+#[derive(Default)]
+enum Kind {
+    #[default]
+    NotNeeded,
+    Taken(OwnedSemaphorePermit),
+    /// The place that becomes free next, and why there is none now.
+    Next(Waiting, Failure),
+}
+
+impl fmt::Debug for Vacancy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Vacancy").field(&self.lacking().is_some()).finish()
+    }
+}
+
+impl Vacancy {
+    /// One of `slots`, or the next one that becomes free. `full` says why there is none.
+    pub(super) fn among(slots: &Arc<Semaphore>, full: impl FnOnce() -> Failure) -> Self {
+        let mut waiting: Waiting = Box::pin(Arc::clone(slots).acquire_owned());
+        // Polled once, it has its place in the queue, before anything is done to make room.
+        match (&mut waiting).now_or_never() {
+            Some(Ok(permit)) => Self(Kind::Taken(permit)),
+            Some(Err(_)) | None => Self(Kind::Next(waiting, full())),
+        }
+    }
+
+    /// Why there is no place before another one is given up; `None` if there is one.
+    #[must_use]
+    pub fn lacking(&self) -> Option<&Failure> {
+        match &self.0 {
+            Kind::Next(_, full) => Some(full),
+            Kind::NotNeeded | Kind::Taken(_) => None,
+        }
+    }
+
+    /// Waits for the place, as long as a child may take to end.
+    pub(super) async fn taken(self) -> Result<OwnedSemaphorePermit, Failure> {
+        match self.0 {
+            Kind::NotNeeded => Err(Failure::Limit("no place was taken for this process".to_owned())),
+            Kind::Taken(permit) => Ok(permit),
+            Kind::Next(waiting, full) => match timeout(MAKING_ROOM, waiting).await {
+                Ok(Ok(permit)) => Ok(permit),
+                Ok(Err(_)) | Err(_) => Err(full),
+            },
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Children that do not read: what waits for them, and whose it is.
+
+use futures_util::future::select_all;
+use serde_json::{Value, json};
+
+use crate::kit::{Children, Client, Gate, Process, Script, soon, status_of, text_in, text_of};
+
+/// Stops reading at the test's command, and goes on, behind the next line, when the test says so.
+const DOZING: Script = Script {
+    setup: "",
+    tools: r#"*'"name":"doze"'*) text "$id" zzz; while [ ! -e "$dir/awake" ]; do sleep 0.05; done; sed -u 1q >/dev/null ;;"#,
+    after: "",
+};
+
+/// Fills the pipe to a child that dozes, so that everything from now on waits.
+async fn lull(client: &Client) {
+    assert_eq!(text_of(client, "doze").await, "zzz");
+    assert_eq!(client.notify("notifications/long", json!({ "text": "x".repeat(200_000) })).await, 202);
+}
+
+/// More pings than may wait.
+fn ping_in_vain(client: &Client) -> Vec<tokio::task::JoinHandle<Value>> {
+    let ping = |_| {
+        let client = client.clone();
+        tokio::spawn(async move { client.request("ping", json!({})).await })
+    };
+    (0..300).map(ping).collect()
+}
+
+/// Waits until a plain call is refused because as much waits as may; why.
+async fn refused(client: &Client) -> String {
+    let (code, message) = client.error("tools/call", json!({ "name": "pid" })).await;
+    assert_eq!(code, -32603);
+    message
+}
+
+async fn dozing(toml: &str) -> (Children, Gate, Client, Process) {
+    let children = Children::new(DOZING);
+    let gate = children.gate(toml).await;
+    let client = Client::connect(&gate.url).await;
+    let child = children.only().await;
+    lull(&client).await;
+    (children, gate, client, child)
+}
+
+#[tokio::test]
+async fn one_owner_who_fills_the_queue_of_a_shared_child_is_refused_alone() {
+    let (children, gate, ann, child) = dozing("[[upstream]]\nshared = true").await;
+    let bob = Client::connect(&gate.url).await;
+    // The first one that is answered at all is one too many.
+    let (refused, ..) = soon(select_all(ping_in_vain(&ann))).await;
+    let refused = refused.unwrap();
+    let why = refused["error"]["message"].as_str().unwrap();
+    assert!(why.contains("limit reached: 256 messages of this session wait"), "{why}");
+    let (of_ann, of_bob) = (ann.create_id("pid").await, bob.create_id("pid").await);
+    let caller = bob.clone();
+    let plain = tokio::spawn(async move { text_of(&caller, "pid").await });
+    for (client, task) in [(&ann, &of_ann), (&bob, &of_bob)] {
+        assert_eq!(status_of(&client.get(task).await), "working");
+    }
+    children.touch("awake");
+    for (client, task) in [(&bob, &of_bob), (&ann, &of_ann)] {
+        client.until(task, "completed").await;
+        assert_eq!(text_in(&client.collect(task).await["result"]), child.pid);
+    }
+    assert_eq!(soon(plain).await.unwrap(), child.pid);
+}
+
+#[tokio::test]
+async fn a_child_that_does_not_read_stalls_no_other_session_and_is_bounded() {
+    let (_children, gate, dozing, _child) = dozing("").await;
+    let awake = Client::connect(&gate.url).await;
+    for _ in 0..300 {
+        assert_eq!(dozing.notify("notifications/short", json!({})).await, 202);
+    }
+    let message = refused(&dozing).await;
+    assert!(
+        message.contains("256 messages of this session wait") && message.contains("to read its stdin"),
+        "{message}"
+    );
+    assert!(!text_of(&awake, "pid").await.is_empty());
+    assert_eq!(status_of(&awake.create("pid", json!({})).await), "working");
+    assert_eq!(soon(dozing.delete()).await.status, 200);
+}
+
+#[tokio::test]
+async fn the_call_of_a_task_waits_for_a_child_that_does_not_read_until_it_does() {
+    let (children, _gate, client, child) = dozing("").await;
+    for _ in 0..300 {
+        client.notify("notifications/short", json!({})).await;
+    }
+    let task = client.create_id("pid").await;
+    refused(&client).await;
+    assert_eq!(status_of(&client.get(&task).await), "working");
+    children.touch("awake");
+    client.until(&task, "completed").await;
+    assert_eq!(text_in(&client.collect(&task).await["result"]), child.pid);
+}
+
+#[tokio::test]
+async fn a_task_that_waits_for_a_child_that_does_not_read_ends_with_its_timeout_and_is_not_called_later() {
+    let (children, _gate, client, child) = dozing("[tasks]\ntimeout = \"300ms\"").await;
+    let task = client.create_id("hold").await;
+    let failed = client.until(&task, "failed").await;
+    assert!(failed["statusMessage"].as_str().unwrap().contains("timeout = 300ms is over"), "{failed}");
+    children.touch("awake");
+    assert_eq!(text_of(&client, "pid").await, child.pid);
+    assert!(!child.lines().iter().any(|line| line.contains("hold")), "{:?}", child.lines().len());
+}
+
+#[tokio::test]
+async fn what_waits_for_a_child_that_does_not_read_is_bounded_in_bytes_too() {
+    let (_children, _gate, client, _child) = dozing("").await;
+    let text = "x".repeat(3_000_000);
+    for _ in 0..7 {
+        assert_eq!(client.notify("notifications/long", json!({ "text": text })).await, 202);
+    }
+    let (code, message) = client.error("tools/call", json!({ "name": "pid", "arguments": { "text": text } })).await;
+    assert_eq!(code, -32603);
+    assert!(message.contains("more than 16.0 MiB of this session would wait"), "{message}");
+}
+
+#[tokio::test]
+async fn a_message_larger_than_what_may_wait_reaches_a_child_that_reads() {
+    let counting = r#"read -r line
+        echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}'
+        read -r line; bytes=$(head -n 1 | wc -c)
+        printf '{"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":"%s"}]}}\n' "$bytes"
+        cat >/dev/null"#;
+    let gate = Gate::with_command("sh", &["-c", counting], "[server]\nmax_body = \"32MiB\"").await;
+    let client = Client::connect(&gate.url).await;
+    let text = "x".repeat(20 << 20);
+    let counted = client.ask("tools/call", json!({ "name": "count", "arguments": { "text": text } })).await;
+    assert!(text_in(&counted).parse::<usize>().unwrap() > 20 << 20, "{counted}");
+}

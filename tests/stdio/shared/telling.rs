@@ -1,0 +1,123 @@
+//! What a shared child tells of itself, and which of its sessions hears it: the one whose business it is, or none.
+
+use serde_json::json;
+
+use super::{SERVER, call, shared};
+use crate::kit::{Client, Gate, Script, Stream, text_in, text_of};
+
+/// Sends clients to URLs, and tells of resources.
+const TELLING: Script = Script {
+    setup: r#"elicitation() { printf '{"mode":"url","elicitationId":"%s","url":"https://x/","message":"Go"}' "$1"; }"#,
+    tools: r#"*'"name":"send"'*)
+        asked=$id
+        printf '{"jsonrpc":"2.0","id":"q-1","method":"elicitation/create","params":%s}\n' "$(elicitation e-1)" ;;
+    *'"id":"q-1"'*) text "$asked" sent ;;
+    *'"name":"require"'*)
+        printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32042,"message":"Go","data":{"elicitations":[%s]}}}\n' \
+            "$id" "$(elicitation e-2)" ;;
+    *'"name":"complete '*)
+        name=${line#*'"name":"complete '}; name=${name%%\"*}
+        printf '{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"%s"}}\n' "$name"
+        text "$id" completed ;;
+    *'"name":"update '*)
+        name=${line#*'"name":"update '}; name=${name%%\"*}
+        printf '{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"%s"}}\n' "$name"
+        text "$id" updated ;;
+    *'"name":"change"'*) echo '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'; text "$id" changed ;;
+    *'"uri":"secret"'*)
+        printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32002,"message":"no such resource"}}\n' "$id" ;;"#,
+    after: "",
+};
+
+/// A client, and its GET stream.
+async fn listening(gate: &Gate) -> (Client, Stream) {
+    let client = Client::connect_as(&gate.url, "2025-11-25", json!({ "elicitation": { "url": {} } })).await;
+    let stream = client.get_stream().await;
+    (client, stream)
+}
+
+/// Checks that nothing but the news for everyone has come on a stream, or will.
+async fn hears_nothing_before_the_change(teller: &Client, stream: &mut Stream) {
+    text_of(teller, "change").await;
+    assert_eq!(stream.message().await["method"], "notifications/tools/list_changed");
+}
+
+#[tokio::test]
+async fn that_an_elicitation_at_a_url_is_complete_is_told_to_the_session_that_was_sent_there() {
+    let (_children, gate) = shared(TELLING).await;
+    let ((ann, mut of_ann), (bob, mut of_bob)) = (listening(&gate).await, listening(&gate).await);
+    let mut sending = ann.stream("tools/call", json!({ "name": "send" }));
+    let question = sending.message().await;
+    assert_eq!(question["params"]["elicitationId"], "e-1");
+    ann.respond(&question["id"], json!({ "action": "accept" })).await;
+    assert_eq!(text_in(&sending.message().await["result"]), "sent");
+    assert_eq!(bob.error("tools/call", json!({ "name": "require" })).await.0, -32042);
+    let teller = Client::connect(&gate.url).await;
+    for (id, of_whom) in [("e-1", &mut of_ann), ("e-2", &mut of_bob)] {
+        assert_eq!(text_of(&teller, &format!("complete {id}")).await, "completed");
+        let told = of_whom.message().await;
+        assert_eq!(
+            (&told["method"], &told["params"]["elicitationId"]),
+            (&json!("notifications/elicitation/complete"), &json!(id))
+        );
+    }
+    // One that no client was sent to, or that has been told of, goes to no session.
+    text_of(&teller, "complete e-1").await;
+    text_of(&teller, "complete e-3").await;
+    hears_nothing_before_the_change(&teller, &mut of_ann).await;
+    assert_eq!(of_bob.message().await["method"], "notifications/tools/list_changed");
+}
+
+#[tokio::test]
+async fn an_update_of_a_resource_is_told_to_the_sessions_that_have_subscribed_to_it() {
+    let (children, gate) = shared(TELLING).await;
+    let ((ann, mut of_ann), (bob, mut of_bob)) = (listening(&gate).await, listening(&gate).await);
+    let subscribe = async |client: &Client, uri| client.request("resources/subscribe", json!({ "uri": uri })).await;
+    subscribe(&ann, "file:///a").await;
+    assert_eq!(subscribe(&bob, "secret").await["error"]["code"], -32002);
+    let teller = Client::connect(&gate.url).await;
+    for uri in ["secret", "file:///a/part", "file:///b"] {
+        text_of(&teller, &format!("update {uri}")).await;
+    }
+    assert_eq!(of_ann.message().await["params"]["uri"], "file:///a/part");
+    hears_nothing_before_the_change(&teller, &mut of_bob).await;
+    assert_eq!(of_ann.message().await["method"], "notifications/tools/list_changed");
+    // Of two that have subscribed, one that does not want it any more takes nothing from the other.
+    subscribe(&bob, "file:///a").await;
+    assert_eq!(ann.ask("resources/unsubscribe", json!({ "uri": "file:///a" })).await, json!({}));
+    text_of(&teller, "update file:///a").await;
+    assert_eq!(of_bob.message().await["params"]["uri"], "file:///a");
+    let child = children.only().await;
+    assert!(!child.lines().iter().any(|line| line.contains("unsubscribe")), "the child serves bob still");
+    bob.ask("resources/unsubscribe", json!({ "uri": "file:///a" })).await;
+    child.line("unsubscribe").await;
+    hears_nothing_before_the_change(&teller, &mut of_ann).await;
+}
+
+#[tokio::test]
+async fn subscriptions_beyond_what_one_session_may_have_are_refused() {
+    let (_children, gate) = shared(TELLING).await;
+    let client = Client::connect(&gate.url).await;
+    let (code, message) = client.error("resources/subscribe", json!({ "uri": "u".repeat(70_000) })).await;
+    assert_eq!(code, -32603);
+    assert!(message.contains("limit reached: 65536 bytes of URIs may be subscribed to in one session"), "{message}");
+    assert_eq!(client.ask("resources/subscribe", json!({ "uri": "file:///a" })).await, json!({}));
+}
+
+#[tokio::test]
+async fn a_log_message_reaches_the_one_session_that_has_calls_in_flight_and_with_several_none() {
+    let (children, gate) = shared(SERVER).await;
+    let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
+    let child = children.only().await;
+    let mut of_bob = bob.get_stream().await;
+    let mut logging = ann.stream("tools/call", json!({ "name": "log" }));
+    assert_eq!(logging.message().await["method"], "notifications/message");
+    assert_eq!(text_in(&logging.message().await["result"]), "logged");
+    let kept = call(&bob, &child, "keep bob").await;
+    // Calls of both are in flight: it may be about either.
+    text_of(&ann, "log").await;
+    text_of(&ann, "change").await;
+    assert_eq!(of_bob.message().await["method"], "notifications/tools/list_changed");
+    text_of(&ann, "give bob").await;
+    kept.await.unwrap();
+}
