@@ -14,7 +14,7 @@ impl Gate {
     ) -> Result<Response, Refusal> {
         speaks_version(&headers)?;
         let session = self.session(upstream, principal, &headers)?;
-        self.end(&session, self.onward(upstream, headers), "client").await;
+        self.end(&session, self.onward(upstream, headers)?, "client").await;
         Ok(Response::new(Body::default()))
     }
 }

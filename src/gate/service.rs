@@ -77,8 +77,10 @@ impl Endpoint {
     /// Hands a request to the file of its method.
     fn serve(&self, upstream: usize, door: Door, principal: Option<Principal>, request: Request<Incoming>) -> Answered {
         let gate = Arc::clone(&self.gate);
-        let (Parts { method, uri, headers, .. }, body) = request.into_parts();
-        let intake = |body| Intake::new(body, &self.connection);
+        let (head, body) = request.into_parts();
+        let cost = Intake::cost(&head);
+        let Parts { method, uri, headers, .. } = head;
+        let intake = |body| Intake::new(body, cost, &self.connection);
         // One box with the future of one method: this is allocated for every request.
         match (door, method) {
             (Door::Streamable, Method::POST) => {

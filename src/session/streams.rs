@@ -14,8 +14,11 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::Full;
-use crate::wire::sse::{self, EventId};
+use super::{Full, ring::Ring};
+use crate::{
+    upstream::Capacity,
+    wire::sse::{self, EventId},
+};
 
 /// The stream of what belongs to no request.
 const LISTENER: u64 = 0;
@@ -61,8 +64,8 @@ pub struct Streams {
     table: Mutex<Table>,
     /// In every event id, so that those of another session are told apart.
     session: u32,
-    /// How many bytes of what was sent last are kept for each stream; the newest event always is.
-    ring: usize,
+    /// How many bytes of what was sent last are kept, for each stream and in all; the newest event of each always is.
+    capacity: Arc<Capacity>,
     /// How many streams may answer requests at once.
     max: usize,
     /// Whether streams begin with an event that primes the client to resume, and may be interrupted.
@@ -91,23 +94,13 @@ struct Stream {
 struct State {
     /// Taken away at the stream's end.
     source: Option<Box<dyn Source>>,
-    sent: VecDeque<Sent>,
-    /// Bytes in `sent`.
-    bytes: usize,
+    /// What was sent last.
+    ring: Ring,
     /// The number of the last event.
     last: u64,
     /// Counts the connections: only the newest may deliver.
     connection: u64,
     reader: Option<Waker>,
-}
-
-/// What an event takes besides its bytes, in a queue that has grown and has room for twice as many.
-const SENT: usize = 2 * size_of::<Sent>();
-
-struct Sent {
-    number: u64,
-    question: Option<Uuid>,
-    event: Bytes,
 }
 
 /// Why a stream is not resumed.
@@ -135,10 +128,10 @@ impl Streams {
     /// No streams yet, and `max` that may answer requests at once. `primes`: the client knows events without data, and
     /// that a server may interrupt a stream.
     #[must_use]
-    pub fn new(ring: usize, max: usize, primes: bool) -> Arc<Self> {
+    pub fn new(capacity: &Arc<Capacity>, max: usize, primes: bool) -> Arc<Self> {
         let table = Mutex::new(Table { next: LISTENER + 1, ..Table::default() });
         let (session, ..) = Uuid::new_v4().as_fields();
-        Arc::new(Self { table, session, ring, max, primes })
+        Arc::new(Self { table, session, capacity: Arc::clone(capacity), max, primes })
     }
 
     /// Looks for room for one more stream that answers a request, before anything is done for it.
@@ -162,7 +155,7 @@ impl Streams {
     /// A new stream in answer to the request `id`.
     pub fn open(self: &Arc<Self>, id: &str, source: Box<dyn Source>) -> Connection {
         let mut table = self.table.lock();
-        let stream = Stream::new(self.session, table.next, Some(id.into()), source);
+        let stream = self.stream(table.next, Some(id.into()), source);
         table.next += 1;
         table.delivering.insert(stream.number, Arc::clone(&stream));
         self.connect(stream, None)
@@ -172,8 +165,7 @@ impl Streams {
     /// each message goes to one connection only.
     pub fn listen(self: &Arc<Self>, source: impl FnOnce() -> Box<dyn Source>) -> Connection {
         let mut table = self.table.lock();
-        let stream =
-            Arc::clone(table.listener.get_or_insert_with(|| Stream::new(self.session, LISTENER, None, source())));
+        let stream = Arc::clone(table.listener.get_or_insert_with(|| self.stream(LISTENER, None, source())));
         self.connect(stream, None)
     }
 
@@ -262,32 +254,30 @@ impl Streams {
         let mut table = self.table.lock();
         let (superseded, finished, bytes) = {
             let state = stream.state.lock();
-            (state.connection != number, state.source.is_none(), state.bytes)
+            (state.connection != number, state.source.is_none(), state.ring.bytes())
         };
         if superseded || table.delivering.remove(&stream.number).is_none() {
             return;
         }
         // One that was delivered to its end is kept in case that was lost, and not for any price.
-        if finished && bytes > 4 * self.ring {
+        if finished && bytes > 4 * self.capacity.each_sent() {
             return;
         }
         table.kept.push_back((Instant::now(), stream));
-        let mut bytes: usize = table.kept.iter().map(|(_, stream)| stream.state.lock().bytes).sum();
-        while table.kept.len() > MAX_KEPT || (bytes > 4 * self.ring && table.kept.len() > 1) {
+        let mut bytes: usize = table.kept.iter().map(|(_, stream)| stream.state.lock().ring.bytes()).sum();
+        while table.kept.len() > MAX_KEPT || (bytes > 4 * self.capacity.each_sent() && table.kept.len() > 1) {
             let Some((_, oldest)) = table.kept.pop_front() else { break };
-            bytes -= oldest.state.lock().bytes;
+            bytes -= oldest.state.lock().ring.bytes();
             over.push(oldest);
         }
         drop(table);
     }
-}
 
-impl Stream {
-    fn new(session: u32, number: u64, answers: Option<Box<str>>, source: Box<dyn Source>) -> Arc<Self> {
-        let sent = VecDeque::new();
-        let state = State { source: Some(source), sent, bytes: 0, last: 0, connection: 0, reader: None };
-        let beginning = EventId { session, stream: number, event: 0 };
-        Arc::new(Self { number, beginning, answers, state: Mutex::new(state) })
+    fn stream(&self, number: u64, answers: Option<Box<str>>, source: Box<dyn Source>) -> Arc<Stream> {
+        let ring = Ring::new(Arc::clone(&self.capacity));
+        let state = State { source: Some(source), ring, last: 0, connection: 0, reader: None };
+        let beginning = EventId { session: self.session, stream: number, event: 0 };
+        Arc::new(Stream { number, beginning, answers, state: Mutex::new(state) })
     }
 }
 
@@ -331,7 +321,7 @@ impl Connection {
                 return Poll::Ready(Some(sse::prime(state.id(self.stream.beginning), pause)));
             }
         };
-        let event = state.keep(self.stream.beginning, question, &document, self.streams.ring);
+        let event = state.keep(self.stream.beginning, question, &document);
         Poll::Ready(Some(match primer {
             Some(primer) => [primer, event].concat().into(),
             None => event,
@@ -361,29 +351,20 @@ impl State {
     }
 
     /// Encodes an event and keeps it, with as many before it as there is room for.
-    fn keep(&mut self, beginning: EventId, question: Option<Uuid>, document: &[u8], ring: usize) -> Bytes {
+    fn keep(&mut self, beginning: EventId, question: Option<Uuid>, document: &[u8]) -> Bytes {
         self.last += 1;
         let event = sse::encode(document, Some(self.id(beginning)));
-        self.bytes += SENT + event.len();
-        self.sent.push_back(Sent { number: self.last, question, event: event.clone() });
-        let newest = self.last;
-        while self.bytes > ring {
-            // An open question is not replaced by anything that comes later.
-            let asks = |question| self.source.as_ref().is_some_and(|source| source.still_asks(question));
-            let may_go = |sent: &Sent| sent.number != newest && !sent.question.is_some_and(asks);
-            let Some(oldest) = self.sent.iter().position(may_go) else { break };
-            self.bytes -= self.sent.remove(oldest).map_or(0, |sent| SENT + sent.event.len());
-        }
+        let asks = |question| self.source.as_ref().is_some_and(|source| source.still_asks(question));
+        self.ring.keep(self.last, question, event.clone(), asks);
         event
     }
 
     /// The next event that has to be sent again.
     fn replay(&mut self, after: &mut Option<u64>) -> Option<Bytes> {
-        let from = (*after)?;
         let asks = |question| self.source.as_ref().is_none_or(|source| source.still_asks(question));
-        let next = self.sent.iter().find(|sent| sent.number > from && sent.question.is_none_or(asks));
-        *after = next.map(|sent| sent.number);
-        next.map(|sent| sent.event.clone())
+        let next = self.ring.after((*after)?, asks);
+        *after = next.as_ref().map(|(number, _)| *number);
+        next.map(|(_, event)| event)
     }
 }
 

@@ -155,19 +155,10 @@ impl Message {
         Ok(message)
     }
 
-    /// Reads what an upstream sent, where revision 2025-03-26 allows a batch: the messages in their order.
-    ///
-    /// # Errors
-    /// As for [`Message::parse`], for the first message that is malformed.
-    pub fn parse_all(bytes: &Bytes) -> Result<Vec<Self>, Malformed> {
-        match Self::parse(bytes.clone()) {
-            Err(Malformed::Batch) => {
-                let items: Vec<&RawValue> = serde_json::from_slice(bytes).map_err(|error| refuse(bytes, &error))?;
-                let slices = items.into_iter().map(|raw| bytes.slice(super::splice::span(bytes, raw.get())));
-                slices.map(Self::parse).collect()
-            }
-            one => one.map(|message| vec![message]),
-        }
+    /// The same message in an allocation of its own size, to be kept.
+    #[must_use]
+    pub fn compact(self) -> Self {
+        Self { bytes: Bytes::copy_from_slice(&self.bytes), ..self }
     }
 
     /// The whole message as received.
@@ -257,7 +248,7 @@ pub fn echoed_number(raw: &str) -> Option<u64> {
     if digits.starts_with('+') { None } else { digits.parse().ok() }
 }
 
-fn refuse(bytes: &[u8], error: &serde_json::Error) -> Malformed {
+pub(super) fn refuse(bytes: &[u8], error: &serde_json::Error) -> Malformed {
     // A parser that stopped over a member's type or a duplicate has not proved the rest to be JSON.
     if error.is_data() && serde_json::from_slice::<&RawValue>(bytes).is_ok() {
         let object = bytes.trim_ascii_start().starts_with(b"{");
@@ -355,14 +346,6 @@ mod tests {
     #[test]
     fn params_must_be_an_object() {
         assert!(reason(r#"{"jsonrpc":"2.0","id":1,"method":"x","params":[1]}"#).contains("must be an object"));
-    }
-
-    #[test]
-    fn an_upstream_batch_is_taken_apart() {
-        let text = r#"[{"jsonrpc":"2.0","method":"a"}, {"jsonrpc":"2.0","id":1,"result":{}}]"#;
-        let all = Message::parse_all(&Bytes::from_static(text.as_bytes())).expect("valid");
-        assert_eq!(all.iter().map(Message::kind).collect::<Vec<_>>(), [Kind::Notification, Kind::Response]);
-        assert_eq!(&all[1].bytes()[..], br#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Messages are never turned into typed models and back, because that loses what the model does not know. A
 //! [`Message`] is the received bytes plus the spans of the envelope's members; every edit is a byte splice.
 
+pub mod batch;
 pub mod beginning;
 pub mod capabilities;
 pub mod depth;
@@ -12,6 +13,7 @@ pub mod legacy;
 pub mod message;
 pub mod method;
 pub mod object;
+mod own;
 pub mod relay;
 pub mod splice;
 pub mod sse;
@@ -21,5 +23,6 @@ pub use capabilities::ClientCapabilities;
 pub use error::{RpcError, code};
 pub use message::{Kind, Malformed, Message};
 pub use method::Method;
+pub use own::{HEADER, headers_cost, own};
 pub use splice::{Edits, Parts};
 pub use version::Version;
