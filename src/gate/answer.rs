@@ -17,7 +17,7 @@ use crate::{
     config::Policy,
     observe::events,
     route::{Route, route, with_task_support},
-    session::{Call, CallOptions, Next, Session, Source, for_client, with_id},
+    session::{Call, CallOptions, Full, Next, Session, Source, StreamRoom, for_client, with_id},
     task::{NoAnswer, Reply, Wanted},
     upstream::{self, Ending, Failure, HttpError, Item, MAX_MESSAGE, Purpose},
     wire::{Message, Parts as Document, RpcError, relay::Relay},
@@ -39,8 +39,9 @@ pub(super) enum Answer {
     Acknowledgement(Document, oneshot::Sender<()>),
     /// A large response that is still arriving; only where the client's transport can relay it.
     Large(Relay, Bytes, Incoming),
-    /// Messages, and the response as the last of them.
-    Stream(Box<dyn Source>),
+    /// Messages, and the response as the last of them, in the room that was taken for them where a stream of its own
+    /// carries them.
+    Stream(Box<dyn Source>, Option<StreamRoom>),
 }
 
 impl Whole {
@@ -56,20 +57,21 @@ impl From<Whole> for Answer {
 }
 
 impl Gate {
-    /// Answers a request in a session. `relays`: a large answer may be handed over while it arrives.
+    /// Answers a request in a session. `apart`: the answer goes out on its own, so that it may need a stream, and a large
+    /// one may be handed over while it arrives.
     pub(super) async fn request(
         self: &Arc<Self>,
         session: &Arc<Session>,
         message: Message,
         headers: HeaderMap,
-        relays: bool,
+        apart: bool,
     ) -> Result<Answer, Refusal> {
         let Upstream { policy, status_notifications, .. } = &self.upstreams[session.upstream];
         let route = route(&message, session.tasks, policy);
         Self::count(session, &route).map_err(|refusal| refusal.answering(message.id()))?;
         let replied = match route {
-            Route::Pass | Route::Cancelled => return self.pass(session, message, headers, (relays, false)).await,
-            Route::ToolsList => return self.pass(session, message, headers, (false, true)).await,
+            Route::Pass | Route::Cancelled => return self.pass(session, message, headers, (apart, false)).await,
+            Route::ToolsList => return self.pass(session, message, headers, (apart, true)).await,
             Route::RunAsTask { name, tool, ttl } => {
                 let id = message.id().unwrap_or("null").to_owned();
                 if session.is_lost() {
@@ -90,8 +92,8 @@ impl Gate {
         };
         Ok(match replied {
             Ok(Reply::Ready(document)) => Whole::Document(document).into(),
-            Ok(Reply::Wait(waiter)) => match session.streams().room() {
-                Ok(()) => Answer::Stream(waiter),
+            Ok(Reply::Wait(waiter)) => match room(session, apart) {
+                Ok(room) => Answer::Stream(waiter, room),
                 Err(full) => Whole::error(message.id().unwrap_or("null"), &RpcError::internal(full.to_string())).into(),
             },
             Err(NoAnswer::NotFound(task)) => {
@@ -108,15 +110,17 @@ impl Gate {
         session: &Arc<Session>,
         message: Message,
         headers: HeaderMap,
-        (relay, lists_tools): (bool, bool),
+        (apart, lists_tools): (bool, bool),
     ) -> Result<Answer, Refusal> {
         let id: Box<str> = message.id().unwrap_or("null").into();
         if session.is_lost() {
             return Err(Box::pin(self.lost(session)).await.answering(Some(&id)));
         }
-        if let Err(full) = session.streams().room() {
-            return Ok(Whole::error(&id, &RpcError::internal(full.to_string())).into());
-        }
+        let room = match room(session, apart) {
+            Ok(room) => room,
+            Err(full) => return Ok(Whole::error(&id, &RpcError::internal(full.to_string())).into()),
+        };
+        let relay = apart && !lists_tools;
         let options = CallOptions { purpose: Purpose::Foreground, max_answer: MAX_MESSAGE, relay };
         let call = match session.call(&message, headers, options) {
             Ok(call) => call,
@@ -131,13 +135,15 @@ impl Gate {
         let mut passing = Passing { gate, upstream, call, id, lists_tools, pauses, first: None, last: Last::NotYet };
         let first = passing.call.exchange.next().await;
         match first {
-            Some(Item::End(ending)) if !passing.call.exchange.streams() => passing.answer(ending, in_use.get()).await,
+            Some(Item::End(ending)) if !passing.call.exchange.streams() => {
+                passing.answer(ending, in_use.get(), room).await
+            }
             // A stream in any other case: in a silence, so that heartbeats keep the connection open.
             first => {
                 // A client that reads slowly must not slow down the upstream: its outbox drops what may be dropped.
                 passing.call.exchange.detach();
                 passing.first = first;
-                Ok(Answer::Stream(Box::new(passing)))
+                Ok(Answer::Stream(Box::new(passing), room))
             }
         }
     }
@@ -149,6 +155,11 @@ impl Gate {
             failure => Whole::error(id, &RpcError::from(&failure)),
         }
     }
+}
+
+/// Takes room for the stream that an answer may need where it goes out `apart` from others.
+fn room(session: &Session, apart: bool) -> Result<Option<StreamRoom>, Full> {
+    apart.then(|| session.streams().reserve()).transpose()
 }
 
 /// A plain request in flight.
@@ -174,7 +185,7 @@ enum Last {
 
 impl Passing {
     /// The answer of an upstream that does not stream.
-    async fn answer(self, ending: Ending, session: &Arc<Session>) -> Result<Answer, Refusal> {
+    async fn answer(self, ending: Ending, session: &Arc<Session>, room: Option<StreamRoom>) -> Result<Answer, Refusal> {
         match ending {
             Ok(upstream::Answer::Whole(response)) => Ok(Whole::Document(self.finish(&response)).into()),
             Ok(upstream::Answer::Large { first, rest }) => {
@@ -183,7 +194,7 @@ impl Passing {
             }
             Err(Failure::SessionLost) => Err(Box::pin(self.gate.lost(session)).await.answering(Some(&self.id))),
             // No response to a request that was cancelled; the stream that could have carried it just ends.
-            Err(Failure::Cancelled) => Ok(Answer::Stream(Box::new(Self { last: Last::Sent, ..self }))),
+            Err(Failure::Cancelled) => Ok(Answer::Stream(Box::new(Self { last: Last::Sent, ..self }), room)),
             Err(failure) => Ok(self.gate.failed(&self.id, failure).into()),
         }
     }

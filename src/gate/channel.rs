@@ -289,7 +289,7 @@ async fn deliver(answer: Answer, id: &str, output: &mpsc::Sender<Bytes>) {
             drop(start);
             return drop(sent);
         }
-        Answer::Stream(source) => return pump(source, output.clone()).await,
+        Answer::Stream(source, _) => return pump(source, output.clone()).await,
         Answer::Large(..) => {
             let error = RpcError::internal("answers are not relayed where they go one after the other");
             error.to_response(Some(id))

@@ -184,7 +184,7 @@ impl Gate {
             self.engine.end_owner(&session.owner).await;
         }
         session.end(headers);
-        self.engine.look_again();
+        self.engine.session_ended(&session);
     }
 
     /// Ends the sessions that have not been used for `idle`. A session with tasks stays as long as they are kept:

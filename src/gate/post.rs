@@ -85,7 +85,9 @@ impl Gate {
                 Ok(relayed) => json(relayed),
                 Err(foreign) => present_whole(self.failed(id, Failure::BadAnswer(foreign.to_string()))),
             },
-            Answer::Stream(source) => sse::response(session.streams().open(id, source), session.hold(), pass),
+            Answer::Stream(source, room) => {
+                sse::response(session.streams().open(id, source, room), session.hold(), pass)
+            }
         }
     }
 }

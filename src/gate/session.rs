@@ -78,10 +78,11 @@ impl Gate {
             version: session.version.as_str(),
             tasks: session.tasks == session::Tasks::Served,
         });
-        let answer = if opened.streams {
-            Answer::Stream(Box::new(Single(Some(opened.answer.into_bytes()))))
-        } else {
-            Whole::Document(opened.answer).into()
+        let answer = match session.streams().reserve() {
+            Ok(room) if opened.streams => {
+                Answer::Stream(Box::new(Single(Some(opened.answer.into_bytes()))), Some(room))
+            }
+            _ => Whole::Document(opened.answer).into(),
         };
         Ok((session, answer))
     }

@@ -74,6 +74,8 @@ pub struct Metrics {
     pub exchange_failures: Counter,
     pub issuer_failures: Counter,
     pub questions: Counter,
+    pub questions_refused: Family<ReasonLabels, Counter>,
+    pub question_bytes: Gauge,
     pub unknown_answers: Counter,
     pub unknown_responses: Counter,
     pub unknown_progress: Counter,
@@ -97,6 +99,7 @@ impl Default for Metrics {
         let tasks_queued = gauge("tasks_queued", "Tasks that wait for their turn");
         let tasks_kept = gauge("tasks_kept", "Tasks in the store, ended ones included");
         let result_bytes = gauge("result_bytes", "Bytes of the results that are kept");
+        let question_bytes = gauge("question_bytes", "Bytes that open questions of tasks take");
         let children = gauge("children", "Child processes of stdio upstreams that run");
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
@@ -124,6 +127,9 @@ impl Default for Metrics {
         );
         let tasks_refused = Family::default();
         registry.register("tasks_refused", "Task-augmented calls that were refused", tasks_refused.clone());
+        let questions_refused = Family::default();
+        let help = "Requests of upstreams in the course of tasks that a limit has refused in the client's place";
+        registry.register("questions_refused", help, questions_refused.clone());
         let tasks_ended = Family::default();
         registry.register("tasks_ended", "Tasks that ended, by how", tasks_ended.clone());
         let requests_refused = Family::default();
@@ -149,6 +155,8 @@ impl Default for Metrics {
             exchange_failures,
             issuer_failures,
             questions,
+            questions_refused,
+            question_bytes,
             unknown_answers,
             unknown_responses,
             unknown_progress,

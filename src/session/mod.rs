@@ -3,6 +3,7 @@
 mod initialize;
 mod outgoing;
 mod ring;
+mod source;
 mod streams;
 mod table;
 mod translate;
@@ -21,7 +22,8 @@ use uuid::Uuid;
 
 pub use initialize::{NotOpened, Opened, Opening};
 pub use outgoing::{Call, CallOptions};
-pub use streams::{Connection, Next, NotResumed, Source, Streams};
+pub use source::{Next, Source};
+pub use streams::{Connection, NotResumed, StreamRoom, Streams};
 pub use table::{Full, Room, Sessions};
 pub use translate::{for_client, with_id};
 
@@ -167,6 +169,7 @@ impl Session {
             }
             return Ok(());
         };
+        self.inbound.exchanges.cancelling(number);
         let mut edits = Edits::of(message.bytes());
         edits.replace_raw(id, number.to_string());
         let sent = self.link.send(edits.apply().into_bytes(), headers).await;
@@ -184,6 +187,7 @@ impl Session {
         let message = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{number},"reason":{reason}}}}}"#
         );
+        self.inbound.exchanges.cancelling(number);
         // An upstream that cannot be told will find out when the connection goes.
         let _ = tokio::time::timeout(CANCEL_GRACE, self.link.send(message.into(), headers)).await;
         self.inbound.exchanges.cancel(number);

@@ -14,7 +14,11 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Full, ring::Ring};
+use super::{
+    Full,
+    ring::Ring,
+    source::{Next, Source},
+};
 use crate::{
     upstream::Capacity,
     wire::sse::{self, EventId},
@@ -29,35 +33,6 @@ const RESUMABLE_FOR: Duration = Duration::from_mins(5);
 /// When a client whose connection has broken comes back.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What a stream has to send.
-#[derive(Debug)]
-pub enum Next {
-    /// A JSON-RPC message.
-    Document(Bytes),
-    /// A question of a task, which must not be sent again once it has been asked elsewhere.
-    Question(Uuid, Bytes),
-    /// The connection ends and the stream goes on: the client is to come back after so long. Only for clients that
-    /// [`Streams::primes`] says know that.
-    Pause(Duration),
-}
-
-/// Where the messages of a stream come from.
-pub trait Source: Send {
-    /// The next message; `None` at the stream's end.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Next>>;
-
-    /// A connection delivers the stream from now on: where an earlier one broke, or from here.
-    fn attached(&mut self, _resumed: bool) {}
-
-    /// Nobody delivers the stream any more.
-    fn detached(&mut self) {}
-
-    /// Whether a question that was sent is still to be answered on this stream.
-    fn still_asks(&self, _question: Uuid) -> bool {
-        true
-    }
-}
-
 /// The streams of one session.
 #[derive(Debug)]
 pub struct Streams {
@@ -66,7 +41,7 @@ pub struct Streams {
     session: u32,
     /// How many bytes of what was sent last are kept, for each stream and in all; the newest event of each always is.
     capacity: Arc<Capacity>,
-    /// How many streams may answer requests at once.
+    /// How many requests may be answered at once, each of which may need a stream.
     max: usize,
     /// Whether streams begin with an event that primes the client to resume, and may be interrupted.
     primes: bool,
@@ -76,6 +51,8 @@ pub struct Streams {
 struct Table {
     next: u64,
     listener: Option<Arc<Stream>>,
+    /// Requests that are being answered and have no stream yet.
+    reserved: usize,
     delivering: HashMap<u64, Arc<Stream>>,
     /// Streams without a connection, those first that lost it first.
     kept: VecDeque<(Instant, Arc<Stream>)>,
@@ -94,13 +71,22 @@ struct Stream {
 struct State {
     /// Taken away at the stream's end.
     source: Option<Box<dyn Source>>,
-    /// What was sent last.
-    ring: Ring,
+    sent: Ring,
     /// The number of the last event.
     last: u64,
     /// Counts the connections: only the newest may deliver.
     connection: u64,
     reader: Option<Waker>,
+}
+
+/// Room for one stream, given back when dropped.
+#[derive(Debug)]
+pub struct StreamRoom(Arc<Streams>);
+
+impl Drop for StreamRoom {
+    fn drop(&mut self) {
+        self.0.table.lock().reserved -= 1;
+    }
 }
 
 /// Why a stream is not resumed.
@@ -134,16 +120,20 @@ impl Streams {
         Arc::new(Self { table, session, capacity: Arc::clone(capacity), max, primes })
     }
 
-    /// Looks for room for one more stream that answers a request, before anything is done for it.
+    /// Takes room for one more stream that answers a request, before anything is done for it.
     ///
     /// # Errors
     /// [`Full::OfStreams`]
-    pub fn room(&self) -> Result<(), Full> {
-        self.room_in(&self.table.lock())
+    pub fn reserve(self: &Arc<Self>) -> Result<StreamRoom, Full> {
+        let mut table = self.table.lock();
+        self.room_in(&table)?;
+        table.reserved += 1;
+        drop(table);
+        Ok(StreamRoom(Arc::clone(self)))
     }
 
     fn room_in(&self, table: &Table) -> Result<(), Full> {
-        if table.delivering.len() < self.max { Ok(()) } else { Err(Full::OfStreams(self.max)) }
+        if table.delivering.len() + table.reserved < self.max { Ok(()) } else { Err(Full::OfStreams(self.max)) }
     }
 
     /// Whether a stream may be interrupted.
@@ -152,9 +142,15 @@ impl Streams {
         self.primes
     }
 
-    /// A new stream in answer to the request `id`.
-    pub fn open(self: &Arc<Self>, id: &str, source: Box<dyn Source>) -> Connection {
-        let mut table = self.table.lock();
+    /// A new stream in answer to the request `id`, in the room that was taken for it.
+    pub fn open(self: &Arc<Self>, id: &str, source: Box<dyn Source>, room: Option<StreamRoom>) -> Connection {
+        let connection = self.open_in(&mut self.table.lock(), id, source);
+        // It counts twice for a moment, never not at all.
+        drop(room);
+        connection
+    }
+
+    fn open_in(self: &Arc<Self>, table: &mut Table, id: &str, source: Box<dyn Source>) -> Connection {
         let stream = self.stream(table.next, Some(id.into()), source);
         table.next += 1;
         table.delivering.insert(stream.number, Arc::clone(&stream));
@@ -206,7 +202,7 @@ impl Streams {
         };
         let Some(stream) = stream else { return false };
         let mut state = stream.state.lock();
-        let (source, reader) = (state.source.take(), state.reader.take());
+        let (source, reader) = (state.finish(), state.reader.take());
         drop(state);
         drop(source);
         if let Some(reader) = reader {
@@ -228,9 +224,11 @@ impl Streams {
 
     /// Forgets every stream; those that have a connection end by themselves.
     pub fn clear(&self) {
-        let next = self.table.lock().next;
-        let table = std::mem::replace(&mut *self.table.lock(), Table { next, ..Table::default() });
+        let mut table = self.table.lock();
+        let Table { next, reserved, .. } = *table;
+        let forgotten = std::mem::replace(&mut *table, Table { next, reserved, ..Table::default() });
         drop(table);
+        drop(forgotten);
     }
 
     fn connect(self: &Arc<Self>, stream: Arc<Stream>, replay_after: Option<u64>) -> Connection {
@@ -254,7 +252,7 @@ impl Streams {
         let mut table = self.table.lock();
         let (superseded, finished, bytes) = {
             let state = stream.state.lock();
-            (state.connection != number, state.source.is_none(), state.ring.bytes())
+            (state.connection != number, state.source.is_none(), state.sent.bytes())
         };
         if superseded || table.delivering.remove(&stream.number).is_none() {
             return;
@@ -264,18 +262,18 @@ impl Streams {
             return;
         }
         table.kept.push_back((Instant::now(), stream));
-        let mut bytes: usize = table.kept.iter().map(|(_, stream)| stream.state.lock().ring.bytes()).sum();
+        let mut bytes: usize = table.kept.iter().map(|(_, stream)| stream.state.lock().sent.bytes()).sum();
         while table.kept.len() > MAX_KEPT || (bytes > 4 * self.capacity.each_sent() && table.kept.len() > 1) {
             let Some((_, oldest)) = table.kept.pop_front() else { break };
-            bytes -= oldest.state.lock().ring.bytes();
+            bytes -= oldest.state.lock().sent.bytes();
             over.push(oldest);
         }
         drop(table);
     }
 
     fn stream(&self, number: u64, answers: Option<Box<str>>, source: Box<dyn Source>) -> Arc<Stream> {
-        let ring = Ring::new(Arc::clone(&self.capacity));
-        let state = State { source: Some(source), ring, last: 0, connection: 0, reader: None };
+        let sent = Ring::new(Arc::clone(&self.capacity));
+        let state = State { source: Some(source), sent, last: 0, connection: 0, reader: None };
         let beginning = EventId { session: self.session, stream: number, event: 0 };
         Arc::new(Stream { number, beginning, answers, state: Mutex::new(state) })
     }
@@ -304,7 +302,7 @@ impl Connection {
             Poll::Ready(None) => {
                 self.over = true;
                 // What the source holds is let go outside the lock, or it may come back to it.
-                let source = state.source.take();
+                let source = state.finish();
                 drop(state);
                 drop(source);
                 return Poll::Ready(None);
@@ -352,19 +350,33 @@ impl State {
 
     /// Encodes an event and keeps it, with as many before it as there is room for.
     fn keep(&mut self, beginning: EventId, question: Option<Uuid>, document: &[u8]) -> Bytes {
+        self.settle();
         self.last += 1;
         let event = sse::encode(document, Some(self.id(beginning)));
-        let asks = |question| self.source.as_ref().is_some_and(|source| source.still_asks(question));
-        self.ring.keep(self.last, question, event.clone(), asks);
+        self.sent.keep(self.last, question, event.clone());
         event
     }
 
     /// The next event that has to be sent again.
     fn replay(&mut self, after: &mut Option<u64>) -> Option<Bytes> {
-        let asks = |question| self.source.as_ref().is_none_or(|source| source.still_asks(question));
-        let next = self.ring.after((*after)?, asks);
-        *after = next.as_ref().map(|(number, _)| *number);
-        next.map(|(_, event)| event)
+        let from = (*after)?;
+        self.settle();
+        let (number, event) = self.sent.after(from).unzip();
+        *after = number;
+        event
+    }
+
+    /// Forgets the questions that are not to be answered here any more.
+    fn settle(&mut self) {
+        if let Some(source) = self.source.as_mut().filter(|_| self.sent.asks()) {
+            self.sent.settle(source.settled());
+        }
+    }
+
+    /// Takes the source away at the stream's end, where nothing is left to be answered.
+    fn finish(&mut self) -> Option<Box<dyn Source>> {
+        self.sent.settle_all();
+        self.source.take()
     }
 }
 

@@ -43,7 +43,7 @@ pub enum Full {
     Limit(usize),
     /// As many of this principal are.
     OfOwner(usize),
-    /// As many streams of this session answer requests as may.
+    /// As many requests of this session are being answered as may, each of which may need a stream.
     OfStreams(usize),
     /// The process stops.
     Stopping,
@@ -60,7 +60,7 @@ impl fmt::Display for Full {
                 write!(f, "limit reached: server.max_sessions_per_owner = {max} {what}")
             }
             Self::OfStreams(max) => {
-                let what = "streams of this session are open; end one, or try again later";
+                let what = "requests of this session are being answered; try again when one of them has been";
                 write!(f, "limit reached: server.max_streams = {max} {what}")
             }
             Self::Stopping => f.write_str("taskgate is stopping; try again when it is back"),

@@ -116,7 +116,7 @@ impl Engine {
             engine: Arc::clone(self),
             session: session.hold(),
             id,
-            headers,
+            headers: Arc::new(headers),
             timeout: tool.timeout,
             input_timeout: tool.input_timeout,
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),

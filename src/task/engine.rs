@@ -65,9 +65,9 @@ impl Engine {
         let engine = Arc::new(Self {
             store: Arc::clone(&store),
             turns: Turns::new(limits.turns),
+            desk: Desk::new(Arc::clone(&limits.outbox), Arc::clone(&observer)),
             limits,
             observer,
-            desk: Desk::default(),
             cursor_key: RandomState::new(),
             calls: Calls::default(),
             gone: Notify::new(),
@@ -120,13 +120,15 @@ impl Engine {
         self.calls.owed()
     }
 
-    /// Resolves when [`Engine::owed`] may have changed, or [`Engine::look_again`] was called, since the last time.
+    /// Resolves when [`Engine::owed`] may have changed, or [`Engine::session_ended`] was called, since the last time.
     pub async fn changed(&self) {
         self.calls.changed().await;
     }
 
-    /// Lets the one who waits for [`Engine::changed`] look again: a session has ended.
-    pub fn look_again(&self) {
+    /// Notes that a session has ended: what its client was asked, another one of its owner is asked, and who waits for
+    /// [`Engine::changed`] looks again.
+    pub fn session_ended(&self, session: &Session) {
+        self.desk.leave(session.id);
         self.calls.look_again();
     }
 

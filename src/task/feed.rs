@@ -1,6 +1,7 @@
 //! What streams towards a client deliver of running tasks: a GET stream, or one that waits for a result.
 
 use std::{
+    collections::HashSet,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -13,7 +14,7 @@ use uuid::Uuid;
 
 use super::{
     Engine,
-    desk::{ListenerId, Place, question_id},
+    desk::{ListenerId, question_id},
     result::Waiter,
     store::Watch,
 };
@@ -46,11 +47,12 @@ pub(super) struct Feed {
 impl Feed {
     pub(super) fn new(
         engine: &Arc<Engine>,
-        place: Place,
+        session: &Session,
         outbox: Arc<Outbox<()>>,
         waiting: Option<(Waiter, Watch)>,
     ) -> Self {
-        let id = engine.desk.register(place, Arc::clone(&outbox));
+        let task = waiting.as_ref().map(|(waiter, _)| waiter.task);
+        let id = engine.desk.register(session, task, Arc::clone(&outbox));
         let (waiter, response) = waiting.map(|(waiter, watch)| (waiter.clone(), waiter.response(watch))).unzip();
         Self { engine: Arc::clone(engine), id, outbox, reader: None, waiter, response, over: false }
     }
@@ -59,8 +61,7 @@ impl Feed {
 impl Engine {
     /// What a session's GET stream delivers.
     pub fn listener(self: &Arc<Self>, session: &Session) -> Box<dyn Source> {
-        let place = Place::Session(session.owner.clone(), session.id);
-        Box::new(Feed::new(self, place, Arc::clone(session.listener()), None))
+        Box::new(Feed::new(self, session, Arc::clone(session.listener()), None))
     }
 }
 
@@ -78,7 +79,7 @@ impl Source for Feed {
                 Poll::Ready(Some(Item::Silence)) => {}
                 Poll::Ready(Some(Item::End(())) | None) => return Poll::Ready(None),
                 // What there was no room for is asked when the client has read the rest.
-                Poll::Pending if self.outbox.has_refused() => self.engine.desk.attached(self.id, true),
+                Poll::Pending if self.outbox.has_refused() => self.engine.desk.has_room(self.id),
                 Poll::Pending => break,
             }
         }
@@ -116,8 +117,8 @@ impl Source for Feed {
         }
     }
 
-    fn still_asks(&self, question: Uuid) -> bool {
-        self.engine.desk.still_asks(self.id, question)
+    fn settled(&mut self) -> HashSet<Uuid> {
+        self.engine.desk.settled(self.id)
     }
 }
 

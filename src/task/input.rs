@@ -4,7 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 
 use super::{Change, Engine, State, TaskId, desk::question_id};
@@ -13,7 +13,7 @@ use crate::{
     observe::events,
     session::Session,
     upstream::excerpt,
-    wire::{Kind, Message, Method, RpcError, legacy::question_text},
+    wire::{Asks, Kind, Message, Method, RpcError},
 };
 
 /// Whether a message of a client was the answer to a question of a task.
@@ -29,7 +29,8 @@ pub enum Answered {
 pub(super) struct Asker<'a> {
     pub task: TaskId,
     pub session: &'a Arc<Session>,
-    pub headers: &'a HeaderMap,
+    /// Shared by all questions of the call.
+    pub headers: &'a Arc<HeaderMap>,
     pub input_timeout: Duration,
     /// How many answers without the client may be under way at once.
     pub replies: &'a Arc<Semaphore>,
@@ -43,20 +44,16 @@ impl Engine {
         let at_once = if request.method() == Method::Ping {
             // Meant for whoever holds the connection.
             Err(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#).into())
-        } else if let Some(error) = session.client().refusal(request) {
-            Err(error.to_response(Some(id)))
         } else {
-            self.desk.open(task, request, session).ok_or_else(|| {
-                let why = "limit reached: the client has too many questions of this call to answer";
-                RpcError::internal(why).to_response(Some(id))
-            })
+            let opened = self.open(task, session, request);
+            opened.map_err(|error| error.to_response(Some(id)))
         };
         let (question, closed) = match at_once {
             Ok(opened) => opened,
             Err(reply) => {
                 // Beside the call, which goes on; but a flood of questions is read no faster than it is answered.
                 let Ok(turn) = Arc::clone(replies).acquire_owned().await else { return };
-                let replying = self.reply(Arc::clone(session), reply, headers.clone());
+                let replying = self.reply(Arc::clone(session), reply, HeaderMap::clone(headers));
                 tokio::spawn(async move {
                     replying.await;
                     drop(turn);
@@ -68,13 +65,31 @@ impl Engine {
         self.settle(&session.owner, task).await;
         self.desk.ask(question);
         self.observer.emit(events::QuestionAsked { task });
-        let (engine, headers) = (Arc::clone(self), headers.clone());
+        let (engine, headers) = (Arc::clone(self), Arc::clone(headers));
         tokio::spawn(async move {
             tokio::select! {
                 _ = closed => {}
                 () = tokio::time::sleep(input_timeout) => engine.unanswered(question, input_timeout, &headers).await,
             }
         });
+    }
+
+    /// Opens a question. Whether it can be asked at all is for the client of the session to say whose upstream asks: its
+    /// declaration is the one that this upstream knows.
+    fn open(
+        &self,
+        task: TaskId,
+        session: &Arc<Session>,
+        request: &Message,
+    ) -> Result<(Uuid, oneshot::Receiver<()>), RpcError> {
+        let asks = Asks::of(request)?;
+        if let Some(refusal) = session.client().refusal(request) {
+            return Err(refusal);
+        }
+        self.desk.open(task, request, asks, session).map_err(|why| {
+            self.observer.emit(events::QuestionRefused { task, reason: why.name() });
+            RpcError::internal(why.to_string())
+        })
     }
 
     /// Takes in a client's answer to a question, and passes it on.
@@ -111,7 +126,7 @@ impl Engine {
         self.settle(&question.session.owner, question.task).await;
         let limit = humantime::format_duration(input_timeout);
         let error = RpcError::internal(format!("The client did not answer within input_timeout = {limit}"));
-        let reply = error.to_response(question.request.id());
+        let reply = error.to_response(Some(&question.theirs));
         self.reply(Arc::clone(&question.session), reply, headers.clone()).await;
     }
 
@@ -120,7 +135,7 @@ impl Engine {
         // A task that has ended stays as it is.
         let _ = self
             .change(owner, task, |now| match self.desk.waits_for(task) {
-                Some(request) => Some(Change::Ask(excerpt(&question_text(&request)).into())),
+                Some(text) => Some(Change::Ask(text)),
                 None if now.state == State::InputRequired => Some(Change::Resume),
                 None => None,
             })

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::{
     Engine, Outcome, Reply, State, Task, TaskId,
-    desk::Place,
     feed::{Feed, Response},
     reply::{NoAnswer, not_found, task_id},
     store::Watch,
@@ -23,7 +22,7 @@ pub(super) struct Waiter {
     engine: Arc<Engine>,
     owner: Owner,
     who: Arc<Who>,
-    task: TaskId,
+    pub(super) task: TaskId,
     /// The raw id of the request. The request itself would keep the buffer that it was read into.
     request: Box<str>,
 }
@@ -48,7 +47,7 @@ impl Engine {
             request: request.id().unwrap_or("null").into(),
         };
         let outbox = Arc::new(Outbox::new(&self.limits.outbox));
-        let feed = Feed::new(self, Place::Task(id, session.id), outbox, Some((waiter, watch)));
+        let feed = Feed::new(self, session, outbox, Some((waiter, watch)));
         Ok(Reply::Wait(Box::new(feed)))
     }
 

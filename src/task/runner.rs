@@ -34,7 +34,7 @@ pub(super) struct Run {
     pub engine: Arc<Engine>,
     pub session: Use,
     pub id: TaskId,
-    pub headers: HeaderMap,
+    pub headers: Arc<HeaderMap>,
     pub timeout: Duration,
     pub input_timeout: Duration,
     /// Bounds what is answered in the client's place.
@@ -73,7 +73,7 @@ impl Run {
         };
         let max_answer = self.max_result.saturating_add(ENVELOPE);
         let options = CallOptions { purpose: Purpose::Background, max_answer, relay: false };
-        let mut call = match self.session.get().call(&request, self.headers.clone(), options) {
+        let mut call = match self.session.get().call(&request, HeaderMap::clone(&self.headers), options) {
             Ok(call) => call,
             Err(error) => return self.finish(outcome::failed(error.message)).await,
         };
@@ -134,7 +134,7 @@ impl Run {
         if self.tell(excerpt(&text).to_owned()).await
             && let Some(theirs) = theirs.and_then(|bytes| Message::parse(bytes).ok())
         {
-            self.engine.desk.tell(self.id, legacy::related(&theirs, self.id), true);
+            self.engine.desk.progress(self.id, legacy::related(&theirs, self.id));
         }
     }
 
@@ -153,7 +153,11 @@ impl Run {
             }
             return;
         }
-        if let Some(unheard) = self.engine.desk.tell(self.id, legacy::related(message, self.id), false) {
+        if message.method() == Method::Changed {
+            // It concerns the session, whatever it came with.
+            return session.push(message.clone());
+        }
+        if let Some(unheard) = self.engine.desk.tell(self.id, legacy::related(message, self.id)) {
             session.push(unheard);
         }
     }
@@ -178,7 +182,7 @@ impl Run {
         exchange.detach();
         // Two requests on two connections can overtake each other, and a server ignores what it does not know yet.
         tokio::time::sleep_until(since + HEAD_START).await;
-        self.session.get().cancel_call(exchange.number, why, self.headers.clone()).await;
+        self.session.get().cancel_call(exchange.number, why, HeaderMap::clone(&self.headers)).await;
     }
 
     fn owner(&self) -> &Owner {

@@ -18,15 +18,14 @@ const SMALL_QUEUE: usize = 16;
 pub struct Capacity {
     /// In one outbox before messages are dropped.
     each: usize,
-    /// In all outboxes together, before each of them is taken to be full.
+    /// In all outboxes together, and in the open questions of tasks, before each outbox is taken to be full.
     all: usize,
     waiting: AtomicUsize,
     sent: AtomicUsize,
 }
 
 impl Capacity {
-    /// Room for `each` bytes in one outbox, and for `all` in all together. Several threads may see the last room at once,
-    /// so each of them may go over it by a message.
+    /// Room for `each` bytes in one outbox, and for `all` in all together.
     #[must_use]
     pub fn new(each: usize, all: usize) -> Arc<Self> {
         Arc::new(Self { each, all, waiting: AtomicUsize::new(0), sent: AtomicUsize::new(0) })
@@ -36,6 +35,24 @@ impl Capacity {
     #[must_use]
     pub fn each(&self) -> usize {
         self.each
+    }
+
+    /// How many bytes may wait in all.
+    #[must_use]
+    pub fn all(&self) -> usize {
+        self.all
+    }
+
+    /// Takes room for what is kept until the returned value is dropped. `None` where there is none.
+    #[must_use]
+    pub fn reserve(self: &Arc<Self>, bytes: usize) -> Option<Reserved> {
+        self.take(bytes).then(|| Reserved { capacity: Arc::clone(self), bytes })
+    }
+
+    /// Counts `more` bytes if there is room for them in all.
+    pub(super) fn take(&self, more: usize) -> bool {
+        let with = |waiting: usize| waiting.checked_add(more).filter(|sum| *sum <= self.all);
+        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).is_ok()
     }
 
     /// What an outbox with so many bytes in it may have when `more` have come.
@@ -108,5 +125,18 @@ mod tests {
             }
         }
         assert!(queue.capacity() <= SMALL_QUEUE && rooms.len() < 12, "{rooms:?}");
+    }
+}
+
+/// Bytes that are counted while it lives.
+#[derive(Debug)]
+pub struct Reserved {
+    capacity: Arc<Capacity>,
+    bytes: usize,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.capacity.count(self.bytes, 0);
     }
 }

@@ -91,6 +91,8 @@ struct Open {
     transport: Option<AbortHandle>,
     /// The raw ids of what the upstream has asked in the course of this request.
     asked: Vec<Box<str>>,
+    /// It was cancelled: what may still come is delivered, but it claims nothing that could be another one's.
+    cancelled: bool,
     /// It was open already when silence was looked for the last time.
     waited: bool,
 }
@@ -208,7 +210,8 @@ impl Exchanges {
         let shared = Arc::new(Shared { outbox: Outbox::new(&self.outbox), streams: AtomicBool::new(false) });
         let exchange = Exchange { number, shared: Arc::clone(&shared), all: Arc::clone(self), carrier: None };
         let client_id = client_id.map(Box::from);
-        open.insert(number, Open { shared, client_id, purpose, transport: None, asked: Vec::new(), waited: false });
+        let (transport, asked, cancelled, waited) = (None, Vec::new(), false, false);
+        open.insert(number, Open { shared, client_id, purpose, transport, asked, cancelled, waited });
         Ok(exchange)
     }
 
@@ -294,6 +297,13 @@ impl Exchanges {
         }
     }
 
+    /// Notes that an exchange was cancelled, and may still end by itself.
+    pub fn cancelling(&self, number: u64) {
+        if let Some(open) = self.open.lock().get_mut(&number) {
+            open.cancelled = true;
+        }
+    }
+
     /// Ends an exchange that was cancelled without waiting for the upstream, and stops what carries it.
     pub fn cancel(&self, number: u64) {
         if let Some(open) = self.take(number) {
@@ -331,21 +341,30 @@ impl Exchanges {
         open.iter().find(|(_, open)| open.asked.iter().any(|asked| &**asked == id)).map(|(number, _)| *number)
     }
 
-    /// The only exchange in flight, if there is just one, and it has that purpose.
+    /// The only exchange in flight, if there is just one, and it has that purpose. Those that were cancelled do not count.
     #[must_use]
     pub fn only(&self, purpose: Option<Purpose>) -> Option<u64> {
         let open = self.open.lock();
-        let only = if open.len() == 1 { open.iter().next() } else { None };
+        let mut in_flight = open.iter().filter(|(_, open)| !open.cancelled);
+        let only = in_flight.next().filter(|_| in_flight.next().is_none());
         only.filter(|(_, open)| purpose.is_none_or(|purpose| open.purpose == purpose)).map(|(number, _)| *number)
     }
 
-    /// The newest exchange of that purpose, or, if any will do, rather one that a client's request waits for.
+    /// The newest exchange of that purpose, or, if any will do, rather one that a client's request waits for. Those that
+    /// were cancelled do not count.
     #[must_use]
     pub fn newest(&self, purpose: Option<Purpose>) -> Option<u64> {
         let open = self.open.lock();
-        let fit = open.iter().filter(|(_, open)| purpose.is_none_or(|purpose| open.purpose == purpose));
+        let fits = |open: &Open| !open.cancelled && purpose.is_none_or(|purpose| open.purpose == purpose);
+        let fit = open.iter().filter(|(_, open)| fits(open));
         let newest = fit.max_by_key(|(number, open)| (open.purpose == Purpose::Foreground, **number));
         newest.map(|(number, _)| *number)
+    }
+
+    /// Whether an exchange has neither ended nor been cancelled.
+    #[must_use]
+    pub fn is_in_flight(&self, number: u64) -> bool {
+        self.open.lock().get(&number).is_some_and(|open| !open.cancelled)
     }
 
     /// Whether an exchange has not ended.

@@ -66,6 +66,8 @@ impl Inbound {
         let carrier = match message.kind() {
             Kind::Request => self.exchanges.only(None).or_else(|| self.unheard(None)),
             Kind::Notification if message.method() == Method::Cancelled => self.asker(&message),
+            // What the server offers is no request's business, and is only told with one where it would not be heard.
+            Kind::Notification if message.method() == Method::Changed => self.unheard(Some(Purpose::Foreground)),
             // A task must not be given what may belong to another one.
             Kind::Notification => self.exchanges.only(None).or_else(|| self.unheard(Some(Purpose::Foreground))),
             Kind::Response => None,

@@ -92,10 +92,11 @@ impl<E> Outbox<E> {
         if !matches!(state.end, End::Open) {
             return Pushed::Dropped(1);
         }
-        let before = state.bytes;
-        let capacity = self.capacity.with(before, cost(&message));
+        let (before, cost) = (state.bytes, cost(&message));
+        let taken = self.capacity.take(cost);
+        let capacity = if taken { self.capacity.each() } else { self.capacity.each().min(before) };
         let pushed = state.push(message, capacity);
-        self.capacity.count(before, state.bytes);
+        self.capacity.count(if taken { before + cost } else { before }, state.bytes);
         pushed
     }
 

@@ -10,10 +10,52 @@ pub struct ClientCapabilities {
     pub roots: bool,
     /// `sampling`
     pub sampling: bool,
+    /// `sampling.tools`
+    pub sampling_tools: bool,
     /// `elicitation.form`, or an empty `elicitation`, which means the same
     pub elicitation_form: bool,
     /// `elicitation.url`
     pub elicitation_url: bool,
+}
+
+/// What a client has to have declared to be asked something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// Nothing.
+    Anything,
+    /// `roots`
+    Roots,
+    /// `sampling`
+    Sampling,
+    /// `sampling.tools`
+    SamplingWithTools,
+    /// `elicitation.form`
+    Form,
+    /// `elicitation.url`
+    Url,
+}
+
+impl Asks {
+    /// What a server's request needs.
+    ///
+    /// # Errors
+    /// Its params cannot be read, so that a client might read something else in them.
+    pub fn of(request: &Message) -> Result<Self, RpcError> {
+        let params = || request.params().map(Members::parse).transpose();
+        let params = || params().map_err(|why| RpcError::invalid_params(format!("Invalid params: {why}")));
+        Ok(match request.method() {
+            Method::ListRoots => Self::Roots,
+            Method::CreateMessage => {
+                let tools = |params: Members<'_>| params.get("tools").or(params.get("toolChoice")).is_some();
+                if params()?.is_some_and(tools) { Self::SamplingWithTools } else { Self::Sampling }
+            }
+            Method::Elicit => {
+                let url = |params: Members<'_>| params.text("mode").is_some_and(|mode| mode == "url");
+                if params()?.is_some_and(url) { Self::Url } else { Self::Form }
+            }
+            _ => Self::Anything,
+        })
+    }
 }
 
 impl ClientCapabilities {
@@ -22,13 +64,27 @@ impl ClientCapabilities {
     pub fn of(initialize: &Message) -> Self {
         let params = initialize.params().and_then(|params| Members::parse(params).ok());
         let Some(declared) = params.and_then(|params| params.object("capabilities")) else { return Self::default() };
-        let elicitation = declared.object("elicitation");
+        let (elicitation, sampling) = (declared.object("elicitation"), declared.object("sampling"));
         let mode = |name| elicitation.as_ref().is_some_and(|modes| modes.get(name).is_some());
         Self {
             roots: declared.get("roots").is_some(),
             sampling: declared.get("sampling").is_some(),
+            sampling_tools: sampling.is_some_and(|sampling| sampling.get("tools").is_some()),
             elicitation_form: elicitation.is_some() && (mode("form") || !mode("url")),
             elicitation_url: mode("url"),
+        }
+    }
+
+    /// Whether a client with these capabilities can be asked that.
+    #[must_use]
+    pub const fn can_be_asked(self, asks: Asks) -> bool {
+        match asks {
+            Asks::Anything => true,
+            Asks::Roots => self.roots,
+            Asks::Sampling => self.sampling,
+            Asks::SamplingWithTools => self.sampling && self.sampling_tools,
+            Asks::Form => self.elicitation_form,
+            Asks::Url => self.elicitation_url,
         }
     }
 
@@ -36,22 +92,26 @@ impl ClientCapabilities {
     /// the request needs no capability.
     #[must_use]
     pub fn refusal(self, request: &Message) -> Option<RpcError> {
-        let lacks = |name: &str| Some(RpcError::method_not_found(format!("Client does not support {name}")));
-        match request.method() {
-            Method::ListRoots if !self.roots => lacks("roots"),
-            Method::CreateMessage if !self.sampling => lacks("sampling"),
-            Method::Elicit if !self.elicitation_form && !self.elicitation_url => lacks("elicitation"),
-            Method::Elicit => {
-                let params = request.params().and_then(|params| Members::parse(params).ok());
-                let url = params.and_then(|params| params.text("mode")).is_some_and(|mode| mode == "url");
-                let (mode, supported) =
-                    if url { ("url", self.elicitation_url) } else { ("form", self.elicitation_form) };
-                // Section "Error Handling" of "Elicitation".
-                let error = || RpcError::invalid_params(format!("Client does not support {mode}-mode elicitation"));
-                (!supported).then(error)
-            }
-            _ => None,
-        }
+        let asks = match Asks::of(request) {
+            Ok(asks) if self.can_be_asked(asks) => return None,
+            Ok(asks) => asks,
+            Err(error) => return Some(error),
+        };
+        let lacks = |name: &str| RpcError::method_not_found(format!("Client does not support {name}"));
+        // Section "Error Handling" of "Elicitation".
+        let mode = |mode: &str| RpcError::invalid_params(format!("Client does not support {mode}-mode elicitation"));
+        let elicits = self.elicitation_form || self.elicitation_url;
+        Some(match asks {
+            Asks::Anything => return None,
+            Asks::Roots => lacks("roots"),
+            Asks::SamplingWithTools if self.sampling => RpcError::invalid_params(
+                "Client does not support tools in sampling: it has not declared sampling.tools",
+            ),
+            Asks::Sampling | Asks::SamplingWithTools => lacks("sampling"),
+            Asks::Form | Asks::Url if !elicits => lacks("elicitation"),
+            Asks::Form => mode("form"),
+            Asks::Url => mode("url"),
+        })
     }
 }
 
@@ -95,6 +155,23 @@ mod tests {
         assert_eq!(code(empty, "elicitation/create", r#"{"mode":"url"}"#), Some(-32602));
         assert_eq!(code(url, "elicitation/create", r#"{"mode":"url"}"#), None);
         assert_eq!(code(url, "elicitation/create", "{}"), Some(-32602));
+    }
+
+    #[test]
+    fn a_client_is_asked_to_sample_with_tools_only_where_it_declared_that() {
+        let (plain, tools) = (r#"{"sampling":{}}"#, r#"{"sampling":{"tools":{}}}"#);
+        for params in [r#"{"tools":[]}"#, r#"{"toolChoice":{"mode":"auto"}}"#] {
+            assert_eq!(code("{}", "sampling/createMessage", params), Some(-32601));
+            assert_eq!(code(plain, "sampling/createMessage", params), Some(-32602));
+            assert_eq!(code(tools, "sampling/createMessage", params), None);
+        }
+        assert_eq!(code(plain, "sampling/createMessage", "{}"), None);
+    }
+
+    #[test]
+    fn what_two_readers_could_read_differently_is_not_asked() {
+        let form = r#"{"elicitation":{"form":{}}}"#;
+        assert_eq!(code(form, "elicitation/create", r#"{"mode":"form","mode":"url"}"#), Some(-32602));
     }
 
     proptest::proptest! {

@@ -27,6 +27,8 @@ pub enum Method {
     LogMessage,
     /// `notifications/tasks/status`
     TaskStatus,
+    /// `notifications/tools/list_changed` and the like: what a server offers has changed, for the whole session
+    Changed,
     /// `elicitation/create`, of a server
     Elicit,
     /// `sampling/createMessage`, of a server
@@ -58,6 +60,10 @@ impl Method {
             "notifications/progress" => Self::Progress,
             "notifications/message" => Self::LogMessage,
             "notifications/tasks/status" => Self::TaskStatus,
+            "notifications/tools/list_changed"
+            | "notifications/prompts/list_changed"
+            | "notifications/resources/list_changed"
+            | "notifications/resources/updated" => Self::Changed,
             "elicitation/create" => Self::Elicit,
             "sampling/createMessage" => Self::CreateMessage,
             "roots/list" => Self::ListRoots,

@@ -19,7 +19,7 @@ pub mod splice;
 pub mod sse;
 pub mod version;
 
-pub use capabilities::ClientCapabilities;
+pub use capabilities::{Asks, ClientCapabilities};
 pub use error::{RpcError, code};
 pub use message::{Kind, Malformed, Message};
 pub use method::Method;

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::json;
+use tokio::task::JoinSet;
 
-use crate::kit::{Answers, Client, Gate, Options, Sse, Stream, Upstream, eventually, house, within};
+use crate::kit::{Answers, Client, Gate, Options, Sse, Stream, Upstream, eventually, house, soon, within};
 
 #[tokio::test]
 async fn json_stays_json_and_a_stream_stays_a_stream() {
@@ -226,4 +227,35 @@ async fn over_max_streams_one_that_is_resumed_is_to_come_back_later() {
     let mut resumed = resuming.get_stream().await;
     slow.result(r#"{"done":true}"#).await;
     assert_eq!(resumed.message().await["result"], json!({ "done": true }));
+}
+
+#[tokio::test]
+async fn of_many_calls_at_once_no_more_than_max_streams_reach_the_server_and_each_makes_room_when_it_is_answered() {
+    const MAX: usize = 4;
+    const CALLS: usize = 40;
+    let upstream = Upstream::json().await;
+    let gate = Gate::with(&upstream, &format!("[server]\nmax_streams = {MAX}")).await;
+    let client = Client::connect(&gate.url).await;
+    for round in 1..=2 {
+        let mut calls = JoinSet::new();
+        for _ in 0..CALLS {
+            let client = client.clone();
+            calls.spawn(async move { client.request("tools/call", json!({ "name": "slow" })).await });
+        }
+        // Those that are refused are answered while the others wait.
+        for _ in 0..CALLS - MAX {
+            let refused = soon(calls.join_next()).await.unwrap().unwrap();
+            let why = refused["error"]["message"].as_str().unwrap();
+            assert!(why.contains("server.max_streams = 4"), "{why}");
+        }
+        for _ in 0..MAX {
+            upstream.held("slow").await.result("{}");
+        }
+        while let Some(answered) = soon(calls.join_next()).await {
+            assert_eq!(answered.unwrap()["result"], json!({}));
+        }
+        assert_eq!(upstream.count("slow"), round * MAX);
+        // The room is given back behind the answer.
+        eventually(async || client.request("ping", json!({})).await.get("result").cloned()).await;
+    }
 }

@@ -154,3 +154,47 @@ async fn a_request_of_the_child_between_calls_reaches_the_get_stream() {
     let answer = children.only().await.message(r#""roots":[]"#).await;
     assert_eq!(answer["id"], "q-2");
 }
+
+/// Says that its tools have changed, in the middle of a call that goes on until it is released.
+const CHANGING: Script = Script {
+    setup: "",
+    tools: r#"*'"name":"change"'*)
+        held=$id
+        echo '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}' ;;"#,
+    after: "",
+};
+
+#[tokio::test]
+async fn that_the_tools_have_changed_is_told_on_the_get_stream_whatever_runs_and_never_of_a_task() {
+    let children = Children::new(CHANGING);
+    let gate = children.gate("").await;
+    let client = Client::connect(&gate.url).await;
+    let changed = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
+    // Of a task, with nobody who listens yet.
+    let id = client.create_id("change").await;
+    children.only().await.line(r#""change""#).await;
+    let mut waiting = client.stream("tasks/result", json!({ "taskId": id }));
+    waiting.head().await;
+    let mut listener = client.get_stream().await;
+    assert_eq!(listener.message().await, changed);
+    text_of(&client, "release").await;
+    assert!(waiting.message().await["result"].is_object());
+    assert_eq!(listener.message().await["method"], "notifications/tasks/status");
+    // Of a plain call.
+    let caller = client.clone();
+    let calling = tokio::spawn(async move { caller.answer("tools/call", json!({ "name": "change" })).await });
+    assert_eq!(listener.message().await, changed);
+    text_of(&client, "release").await;
+    assert!(!calling.await.unwrap().is_stream());
+}
+
+#[tokio::test]
+async fn that_the_tools_have_changed_is_told_with_a_call_where_nobody_listens() {
+    let children = Children::new(CHANGING);
+    let gate = children.gate("").await;
+    let client = Client::connect(&gate.url).await;
+    let mut call = client.stream("tools/call", json!({ "name": "change" }));
+    assert_eq!(call.message().await["method"], "notifications/tools/list_changed");
+    text_of(&client, "release").await;
+    assert!(call.message().await["result"].is_object());
+}

@@ -1,8 +1,10 @@
 //! Questions of tasks whose streams break, or have no room.
 
-use serde_json::json;
+use http::Method;
+use serde_json::{Value, json};
 
 use super::input::{house, house_with, next, question};
+use crate::kit::{SMALL, Stalled, Stream};
 
 #[tokio::test]
 async fn a_question_on_a_stream_that_broke_is_asked_again_once_on_the_next() {
@@ -98,4 +100,55 @@ async fn a_burst_of_large_questions_is_asked_one_by_one() {
         house.client.respond(&asked["id"], json!({ "role": "assistant" })).await;
     }
     house.completes().await;
+}
+
+/// How often a question is asked before a notification of this method.
+async fn asked_before(stream: &mut Stream, last: &str) -> usize {
+    let mut asked = 0;
+    loop {
+        let message: Value = stream.message().await;
+        asked += usize::from(message["method"] == "elicitation/create");
+        if message["method"] == last {
+            return asked;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_question_that_still_waits_when_a_new_get_stream_takes_over_comes_once() {
+    let house = house_with("[server]\nmax_outbox = \"64MiB\"").await;
+    let mut stalled = Stalled::open(&house.client, Method::GET, "", SMALL).await;
+    // The stream is there when something comes on it.
+    house.slow.notify("notifications/first", json!({})).await;
+    let mut came = Vec::new();
+    while !String::from_utf8_lossy(&came).contains("notifications/first") {
+        stalled.read(&mut came).await;
+    }
+    // More than the system holds.
+    for _ in 0..24 {
+        house.slow.notify("notifications/message", json!({ "level": "info", "data": "x".repeat(512 * 1024) })).await;
+    }
+    house.asks("ask", "?").await;
+    house.client.until(&house.id, "input_required").await;
+    let mut listener = house.client.get_stream().await;
+    house.slow.notify("notifications/last", json!({})).await;
+    assert_eq!(asked_before(&mut listener, "notifications/last").await, 1);
+    drop(stalled);
+}
+
+#[tokio::test]
+async fn a_question_that_was_asked_again_on_a_get_stream_is_replayed_once() {
+    let house = house().await;
+    let mut first = house.client.get_stream().await;
+    let primer = first.next_of_any_kind().await.unwrap();
+    house.asks("ask", "?").await;
+    let asked = question(&mut first).await;
+    // A client that does not resume has lost what came.
+    let mut second = house.client.get_stream().await;
+    assert_eq!(question(&mut second).await, asked);
+    let mut resumed = house.client.with("last-event-id", primer.id.as_deref().unwrap()).get_stream().await;
+    house.slow.notify("notifications/last", json!({})).await;
+    assert_eq!(asked_before(&mut resumed, "notifications/last").await, 1);
+    house.accept(&asked).await;
+    house.answer_to("ask").await;
 }

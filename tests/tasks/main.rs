@@ -5,6 +5,7 @@
 mod kit;
 
 mod asking_again;
+mod belonging;
 mod cancelling;
 mod creating;
 mod getting;
@@ -12,9 +13,11 @@ mod input;
 mod limits;
 mod listing;
 mod negotiation;
+mod open_questions;
 mod owners;
 mod results;
 mod sessions;
+mod several_sessions;
 mod shares;
 mod telling;
 mod ttl;

@@ -11,8 +11,9 @@ pub use clients::{
 };
 pub use issuer::{IssuerFailed, KeysChanged};
 pub use tasks::{
-    Drained, Draining, ExcessivePolling, LookupFailed, QuestionAsked, ResultKept, ResultRemoved, ResultRetrieved,
-    TaskCancelled, TaskCreated, TaskEnded, TaskLeftQueue, TaskRefused, TaskRemoved,
+    Drained, Draining, ExcessivePolling, LookupFailed, QuestionAsked, QuestionForgotten, QuestionKept, QuestionRefused,
+    ResultKept, ResultRemoved, ResultRetrieved, TaskCancelled, TaskCreated, TaskEnded, TaskLeftQueue, TaskRefused,
+    TaskRemoved,
 };
 pub use upstreams::{ChildEnded, ChildStarted, ExchangeFailed, MessagesDropped, UnknownProgress, UnknownResponse};
 

@@ -272,6 +272,49 @@ impl Event for QuestionAsked {
     }
 }
 
+/// An upstream asks a client something in the course of a task, and is refused in the client's place.
+#[derive(Debug)]
+pub struct QuestionRefused {
+    /// The task.
+    pub task: Uuid,
+    /// The limit, in a word.
+    pub reason: &'static str,
+}
+
+impl Event for QuestionRefused {
+    fn tell(&self, metrics: &Metrics) {
+        let Self { task, reason } = self;
+        metrics.questions_refused.get_or_create(&ReasonLabels { reason }).inc();
+        tracing::debug!(%task, reason, "question of a task refused");
+    }
+}
+
+/// A question of a task is kept.
+#[derive(Debug)]
+pub struct QuestionKept {
+    /// What it takes.
+    pub bytes: usize,
+}
+
+impl Event for QuestionKept {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.question_bytes.inc_by(i64::try_from(self.bytes).unwrap_or(i64::MAX));
+    }
+}
+
+/// A question of a task is not kept any more.
+#[derive(Debug)]
+pub struct QuestionForgotten {
+    /// What it took.
+    pub bytes: usize,
+}
+
+impl Event for QuestionForgotten {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.question_bytes.dec_by(i64::try_from(self.bytes).unwrap_or(i64::MAX));
+    }
+}
+
 /// The process stops, and waits for the tasks that run.
 #[derive(Debug)]
 pub struct Draining {

@@ -41,9 +41,11 @@ pub fn check(message: &Message) {
     }
     let declared = ClientCapabilities::of(message);
     assert!(declared.refusal(message).is_none() || message.kind() != Kind::Response);
-    // Whoever can be asked everything refuses nothing.
-    let all = ClientCapabilities { roots: true, sampling: true, elicitation_form: true, elicitation_url: true };
-    assert_eq!(all.refusal(message), None);
+    // A client that can be asked everything refuses nothing that can be read.
+    let (roots, sampling, sampling_tools, elicitation_form, elicitation_url) = (true, true, true, true, true);
+    let all = ClientCapabilities { roots, sampling, sampling_tools, elicitation_form, elicitation_url };
+    let readable = message.params().is_none_or(|params| Members::parse(params).is_ok());
+    assert!(all.refusal(message).is_none() || !readable);
     let _ = (route::is_modern(message), legacy::question_text(message));
     if message.kind() != Kind::Response {
         related(message);

@@ -198,7 +198,7 @@ impl Table {
             let number = seat.inbound.exchanges.newest(Some(Purpose::Foreground))?;
             seat.calls.get(&number).copied()
         };
-        let runs = |seat: &Seat| seat.calls.keys().any(|number| seat.inbound.exchanges.is_open(*number));
+        let runs = |seat: &Seat| seat.calls.keys().any(|number| seat.inbound.exchanges.is_in_flight(*number));
         // The one with the newest plain call; without any, whoever has tasks that run before those who have none, then
         // whoever can hear it, then the newest. That of the only call in flight comes first in any case.
         let rank = |(id, seat): &(&u64, &Seat)| (newest(seat), runs(seat), seat.inbound.listener.has_reader(), **id);
@@ -226,13 +226,14 @@ impl Table {
         Some(self.seats.get(&seat)?.inbound.clone())
     }
 
-    /// The only call in flight, if there is just one; those that have ended without a response do not count.
+    /// The only call in flight, if there is just one; those that have ended without a response, or were cancelled, do not
+    /// count.
     fn only(&self) -> Option<u64> {
-        let is_open = |call: &Call| {
+        let is_in_flight = |call: &Call| {
             let seat = self.seats.get(&call.seat);
-            seat.is_some_and(|seat| seat.inbound.exchanges.is_open(call.number))
+            seat.is_some_and(|seat| seat.inbound.exchanges.is_in_flight(call.number))
         };
-        let mut open = self.calls.iter().filter(|(_, call)| is_open(call)).map(|(ours, _)| *ours);
+        let mut open = self.calls.iter().filter(|(_, call)| is_in_flight(call)).map(|(ours, _)| *ours);
         open.next().filter(|_| open.next().is_none())
     }
 }
