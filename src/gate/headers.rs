@@ -31,7 +31,9 @@ pub(super) fn end_to_end(headers: &HeaderMap, authorization: bool) -> Result<Hea
     }
     // One allocation for the values of all.
     let mut values = BytesMut::with_capacity(onward.iter().map(|(_, value)| value.len()).sum());
-    onward.iter().for_each(|(_, value)| values.extend_from_slice(value.as_bytes()));
+    for (_, value) in &onward {
+        values.extend_from_slice(value.as_bytes());
+    }
     let (mut values, mut own) = (values.freeze(), HeaderMap::with_capacity(onward.len()));
     for (name, value) in onward {
         // What came as a header's value is one.

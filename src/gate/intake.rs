@@ -3,11 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use futures_util::FutureExt;
 use http::{Version, request::Parts};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     connections::{Arriving, Connection},
@@ -32,7 +31,7 @@ pub struct Bodies {
     /// Most bytes of all that are on their way, and of the requests over HTTP/2 that they belong to.
     total: usize,
     /// How many of these there is room for.
-    room: Semaphore,
+    room: Arc<Semaphore>,
 }
 
 impl Bodies {
@@ -41,11 +40,12 @@ impl Bodies {
     #[must_use]
     pub fn new(max: usize, timeout: Duration, total: usize) -> Self {
         let total = total.min(Semaphore::MAX_PERMITS);
-        Self { max, timeout, total, room: Semaphore::new(total) }
+        Self { max, timeout, total, room: Arc::new(Semaphore::new(total)) }
     }
 
-    fn count<'a>(&'a self, bytes: usize, counted: &mut Option<SemaphorePermit<'a>>) -> Result<(), Refusal> {
-        let more = u32::try_from(bytes).ok().and_then(|bytes| self.room.try_acquire_many(bytes).ok());
+    fn count(&self, bytes: usize, counted: &mut Option<OwnedSemaphorePermit>) -> Result<(), Refusal> {
+        let room = || Arc::clone(&self.room);
+        let more = u32::try_from(bytes).ok().and_then(|bytes| room().try_acquire_many_owned(bytes).ok());
         let more = more.ok_or_else(|| Refusal::too_many_bodies(self.total))?;
         match counted {
             Some(counted) => counted.merge(more),
@@ -60,23 +60,24 @@ impl Bodies {
 pub(super) struct Intake {
     body: Incoming,
     arriving: Arriving,
-    /// [`Intake::cost`]
-    cost: usize,
+    /// What is counted of the request, given back as soon as the body is whole: what it asks for has limits of its own.
+    counted: Option<OwnedSemaphorePermit>,
 }
 
 impl Intake {
-    /// What a request takes while it waits for its body, in bytes; nothing where that is its connection's.
-    pub(super) fn cost(head: &Parts) -> usize {
-        if head.version == Version::HTTP_2 { REQUEST + headers_cost(&head.headers) } else { 0 }
-    }
-
-    pub(super) fn new(body: Incoming, cost: usize, connection: &Arc<Connection>) -> Self {
-        Self { body, arriving: connection.arriving(), cost }
+    /// Counts a request that waits for its body, unless it is all that its connection has. Not once somebody waits for the
+    /// body: the heads of many requests would be there by then.
+    pub(super) fn new(head: &Parts, body: Incoming, bodies: &Bodies, on: &Arc<Connection>) -> Result<Self, Refusal> {
+        let mut counted = None;
+        if head.version == Version::HTTP_2 && !body.is_end_stream() {
+            bodies.count(REQUEST + headers_cost(&head.headers), &mut counted)?;
+        }
+        Ok(Self { body, arriving: on.arriving(), counted })
     }
 
     /// The message in it, in whatever pieces it comes.
     pub(super) async fn message(self, bodies: &Bodies) -> Result<Message, Refusal> {
-        let body = read(self.body, self.cost, bodies).await?;
+        let body = read(self.body, self.counted, bodies).await?;
         if !self.arriving.arrived() {
             // The connection gives way to another one.
             std::future::pending::<()>().await;
@@ -88,35 +89,23 @@ impl Intake {
     }
 }
 
-async fn read(body: Incoming, cost: usize, bodies: &Bodies) -> Result<Bytes, Refusal> {
+async fn read(body: Incoming, counted: Option<OwnedSemaphorePermit>, bodies: &Bodies) -> Result<Bytes, Refusal> {
     let Bodies { max, timeout, .. } = *bodies;
     if body.size_hint().lower() > max as u64 {
         return Err(Refusal::too_large(max));
     }
     // The timer only starts where the body has not arrived with the head.
-    let collected = tokio::time::timeout(timeout, collect(body, cost, bodies));
+    let collected = tokio::time::timeout(timeout, collect(body, counted, bodies));
     collected.await.unwrap_or_else(|_| Err(Refusal::slow_body(timeout)))
 }
 
-async fn collect(mut body: Incoming, cost: usize, bodies: &Bodies) -> Result<Bytes, Refusal> {
+async fn collect(
+    mut body: Incoming,
+    mut counted: Option<OwnedSemaphorePermit>,
+    bodies: &Bodies,
+) -> Result<Bytes, Refusal> {
     let mut parts = BytesMut::new();
-    // Given back as soon as the body is whole: what it asks for has limits of its own.
-    let mut counted: Option<SemaphorePermit<'_>> = None;
-    let mut next = None;
-    if cost > 0 {
-        // What has come with the head is seen once the connection has had its turn.
-        tokio::task::yield_now().await;
-        next = body.frame().now_or_never();
-        if next.is_none() {
-            bodies.count(cost, &mut counted)?;
-        }
-    }
-    loop {
-        let frame = match next.take() {
-            Some(frame) => frame,
-            None => body.frame().await,
-        };
-        let Some(frame) = frame else { return Ok(parts.freeze()) };
+    while let Some(frame) = body.frame().await {
         let Ok(part) = frame.map_err(|error| Refusal::broken_body(&error))?.into_data() else { continue };
         if parts.len() + part.len() > bodies.max {
             return Err(Refusal::too_large(bodies.max));
@@ -130,4 +119,5 @@ async fn collect(mut body: Incoming, cost: usize, bodies: &Bodies) -> Result<Byt
         }
         parts.extend_from_slice(&part);
     }
+    Ok(parts.freeze())
 }

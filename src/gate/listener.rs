@@ -3,18 +3,20 @@
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use futures_util::future::Either;
-use hyper::server::conn::{http1, http2};
+use hyper::{
+    server::conn::{http1, http2},
+    service::service_fn,
+};
 use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
     server::graceful::{GracefulShutdown, Watcher},
-    service::TowerToHyperService,
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite},
     net::{TcpListener, TcpStream},
     time::{MissedTickBehavior, interval},
 };
-use tower::Layer;
+use tower::{Layer, Service};
 
 use super::{
     Endpoint, Gate,
@@ -194,7 +196,9 @@ fn http<T: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     http1: bool,
 ) -> impl Future<Output = hyper::Result<()>> + use<T> {
     let service = Counted::new(layers.layer(endpoint), Arc::clone(&served.connection));
-    let service = TowerToHyperService::new(service);
+    // Called at once, where hyper-util's adapter would keep the request until its answer is first waited for: what is
+    // refused must not pile up.
+    let service = service_fn(move |request| service.clone().call(request));
     let max_head = served.limits().max_head;
     if http1 {
         let mut builder = http1::Builder::new();

@@ -40,15 +40,12 @@ impl Ring {
     pub(super) fn keep(&mut self, number: u64, question: Option<Uuid>, event: Bytes) {
         self.bytes += cost(question.is_some(), &event);
         let newest = question.is_none();
-        match question {
-            Some(question) => {
-                self.asked.insert(number, (question, event));
-                self.numbers.insert(question, number);
-            }
-            None => {
-                self.capacity.count_sent(0, cost(false, &event));
-                self.sent.push_back((number, event));
-            }
+        if let Some(question) = question {
+            self.asked.insert(number, (question, event));
+            self.numbers.insert(question, number);
+        } else {
+            self.capacity.count_sent(0, cost(false, &event));
+            self.sent.push_back((number, event));
         }
         let full = |bytes| bytes > self.capacity.each_sent() || self.capacity.sent_is_full();
         while full(self.bytes) && self.sent.len() > usize::from(newest) {

@@ -52,9 +52,9 @@ impl Message {
     pub fn parse_all(bytes: &Bytes) -> Result<Vec<Self>, Malformed> {
         match Self::parse(bytes.clone()) {
             Err(Malformed::Batch) => {
-                let items: Batch<'_> = serde_json::from_slice(bytes).map_err(|error| match error.is_data() {
-                    true => Malformed::Invalid { reason: error.to_string(), id: None },
-                    false => refuse(bytes, &error),
+                let items: Batch<'_> = serde_json::from_slice(bytes).map_err(|error| {
+                    let too_many = || Malformed::Invalid { reason: error.to_string(), id: None };
+                    if error.is_data() { too_many() } else { refuse(bytes, &error) }
                 })?;
                 // Copies: each of them would keep the whole batch.
                 items.0.into_iter().map(|raw| Self::parse(Bytes::copy_from_slice(raw.get().as_bytes()))).collect()
