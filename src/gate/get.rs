@@ -26,11 +26,12 @@ impl Gate {
         speaks_version(&headers)?;
         let in_use = self.session(upstream, principal, &headers)?;
         let session = in_use.get();
-        let connection = match headers.get(LAST_EVENT_ID) {
+        let id = headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default().to_owned());
+        let onward = self.onward(upstream, headers)?;
+        let connection = match id {
             Some(id) => {
-                let id = id.to_str().unwrap_or_default();
                 let lost = session.is_lost();
-                let connection = session.streams().resume(id).map_err(|why| match why {
+                let connection = session.streams().resume(&id).map_err(|why| match why {
                     NotResumed::Unknown if lost => Refusal::unknown_session(),
                     NotResumed::Unknown => Refusal::unknown_event(),
                     NotResumed::Full(full) => Refusal::full(&full),
@@ -38,13 +39,13 @@ impl Gate {
                 let connection = connection.map_err(|refusal| refusal.by(Arc::clone(&session.who)))?;
                 if !lost {
                     // The upstream may have refused its GET stream with the headers that the client had before.
-                    session.listen_upstream(self.onward(upstream, headers));
+                    session.listen_upstream(onward);
                 }
                 connection
             }
             None if session.is_lost() => return Err(Refusal::unknown_session()),
             None => {
-                session.listen_upstream(self.onward(upstream, headers));
+                session.listen_upstream(onward);
                 session.streams().listen(|| self.engine.listener(session))
             }
         };

@@ -1,29 +1,46 @@
 //! What the headers of a client must say, and which of them go on to the upstream.
 
-use http::{HeaderMap, HeaderName, header};
+use bytes::BytesMut;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::refuse::Refusal;
 pub(super) use crate::upstream::http::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
-use crate::{config::OWN_HEADERS, wire::Version};
+use crate::{
+    config::OWN_HEADERS,
+    wire::{Version, headers_cost},
+};
 
-/// The end-to-end headers, for the upstream; with the client's `Authorization` only if it is for the upstream.
-pub(super) fn end_to_end(mut headers: HeaderMap, authorization: bool) -> HeaderMap {
-    if !authorization {
-        headers.remove(header::AUTHORIZATION);
-    }
+/// What the headers that go on to a server may take in memory, in bytes: they are kept for as long as a call or a stream.
+const MAX_ONWARD: usize = 24 * 1024;
+
+/// The end-to-end headers, for the upstream; with the client's `Authorization` only if it is for the upstream. They may be
+/// kept: as they came they are parts of the buffer that their request was read into.
+pub(super) fn end_to_end(headers: &HeaderMap, authorization: bool) -> Result<HeaderMap, Refusal> {
     let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named: Vec<HeaderName> =
         named.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
-    // Few headers are there, and fewer of them end here: looking costs less than removing what is not there.
-    let ends: Vec<HeaderName> = headers
-        .keys()
-        .filter(|name| OWN_HEADERS.contains(name) || **name == header::ORIGIN || named.contains(name))
-        .cloned()
-        .collect();
-    for name in ends {
-        headers.remove(name);
+    let ends = |name: &HeaderName| {
+        OWN_HEADERS.contains(name)
+            || *name == header::ORIGIN
+            || named.contains(name)
+            || (*name == header::AUTHORIZATION && !authorization)
+    };
+    let onward: Vec<(&HeaderName, &HeaderValue)> = headers.iter().filter(|(name, _)| !ends(name)).collect();
+    if headers_cost(onward.iter().copied()) > MAX_ONWARD {
+        return Err(Refusal::too_many_headers(MAX_ONWARD));
     }
-    headers
+    // One allocation for the values of all.
+    let mut values = BytesMut::with_capacity(onward.iter().map(|(_, value)| value.len()).sum());
+    for (_, value) in &onward {
+        values.extend_from_slice(value.as_bytes());
+    }
+    let (mut values, mut own) = (values.freeze(), HeaderMap::with_capacity(onward.len()));
+    for (name, value) in onward {
+        // What came as a header's value is one.
+        let copy = HeaderValue::from_maybe_shared(values.split_to(value.len())).unwrap_or_else(|_| value.clone());
+        own.append(name, copy);
+    }
+    Ok(own)
 }
 
 /// The headers with one value that decide something here. `Host` and `Origin` have been checked before.
@@ -104,9 +121,10 @@ pub(super) fn speaks_version(headers: &HeaderMap) -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use bytes::Bytes;
 
     use super::*;
+    use crate::wire::HEADER;
 
     fn with(name: HeaderName, value: &str) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -176,12 +194,34 @@ mod tests {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_static("v"));
         }
         let left = |authorization| {
-            let headers = end_to_end(headers.clone(), authorization);
+            let headers = end_to_end(&headers, authorization).expect("few");
             let mut left: Vec<_> = headers.keys().map(ToString::to_string).collect();
             left.sort();
             left
         };
         assert_eq!(left(true), ["authorization", "x-custom"]);
         assert_eq!(left(false), ["x-custom"]);
+    }
+
+    #[test]
+    fn headers_that_go_on_leave_the_buffer_that_they_were_read_into_and_are_bounded() {
+        let buffer = Bytes::from("x".repeat(100_000));
+        let mut headers = HeaderMap::new();
+        for length in [10, 20] {
+            let value = HeaderValue::from_maybe_shared(buffer.slice(..length)).expect("a header");
+            headers.append(HeaderName::from_static("x-custom"), value);
+        }
+        let kept = end_to_end(&headers, true).expect("few");
+        drop(headers);
+        assert_eq!(kept.get_all("x-custom").iter().map(HeaderValue::len).collect::<Vec<_>>(), [10, 20]);
+        assert!(buffer.is_unique(), "a header keeps it");
+        let with = |values: &[usize]| {
+            let value = |length: &usize| HeaderValue::from_str(&"x".repeat(*length)).expect("a header");
+            let headers = values.iter().map(|length| (HeaderName::from_static("x-custom"), value(length)));
+            end_to_end(&headers.collect(), true).ok()
+        };
+        let room = MAX_ONWARD - HEADER - "x-custom".len();
+        assert!(with(&[room]).is_some() && with(&[room + 1]).is_none());
+        assert!(with(&[0; 100]).is_some() && with(&[0; 120]).is_none());
     }
 }

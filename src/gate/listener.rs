@@ -3,18 +3,20 @@
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use futures_util::future::Either;
-use hyper::server::conn::{http1, http2};
+use hyper::{
+    server::conn::{http1, http2},
+    service::service_fn,
+};
 use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
     server::graceful::{GracefulShutdown, Watcher},
-    service::TowerToHyperService,
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite},
     net::{TcpListener, TcpStream},
     time::{MissedTickBehavior, interval},
 };
-use tower::Layer;
+use tower::{Layer, Service};
 
 use super::{
     Endpoint, Gate,
@@ -30,7 +32,13 @@ const PREFACE: &[u8; 4] = b"PRI ";
 /// The silence on an HTTP/2 connection after which the client is asked whether it is there.
 const PING_EVERY: Duration = Duration::from_mins(1);
 /// How many streams an HTTP/2 connection may have at once; further ones wait, as HTTP/2 has it.
-const MAX_STREAMS: u32 = 256;
+const MAX_STREAMS: u32 = 128;
+/// How much of the bodies of an HTTP/2 connection may have come and not been read, in bytes.
+const WINDOW: u32 = 256 * 1024;
+/// How much of one answer may wait to be sent over HTTP/2, in bytes.
+const SEND_BUFFER: usize = 64 * 1024;
+/// The smallest buffer that hyper reads HTTP/1.1 into.
+const LEAST_BUFFER: usize = 8 * 1024;
 /// How long connections may take to end when the process stops.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after an accept that failed, as it does when file descriptors run out.
@@ -188,16 +196,23 @@ fn http<T: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     http1: bool,
 ) -> impl Future<Output = hyper::Result<()>> + use<T> {
     let service = Counted::new(layers.layer(endpoint), Arc::clone(&served.connection));
-    let service = TowerToHyperService::new(service);
+    // Called at once, where hyper-util's adapter would keep the request until its answer is first waited for: what is
+    // refused must not pile up.
+    let service = service_fn(move |request| service.clone().call(request));
     let max_head = served.limits().max_head;
     if http1 {
         let mut builder = http1::Builder::new();
-        builder.header_read_timeout(None).max_header_size(max_head);
+        // What is read ahead, and what waits to be sent, is no more than a head may be.
+        builder.header_read_timeout(None).max_header_size(max_head).max_buf_size(max_head.max(LEAST_BUFFER));
         Either::Left(Inline::new(watcher.watch(builder.serve_connection(io, service))))
     } else {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         // Floods of resets, settings and pings are bounded by hyper's own defaults.
         builder.timer(TokioTimer::new()).keep_alive_interval(PING_EVERY).max_concurrent_streams(MAX_STREAMS);
+        builder
+            .initial_connection_window_size(WINDOW)
+            .initial_stream_window_size(WINDOW)
+            .max_send_buf_size(SEND_BUFFER);
         builder.max_header_list_size(u32::try_from(max_head).unwrap_or(u32::MAX));
         Either::Right(Inline::new(watcher.watch(builder.serve_connection(io, service))))
     }

@@ -140,9 +140,15 @@ pub fn doors(upstreams: &[Upstream], protected: bool) -> HashMap<String, (usize,
 }
 
 impl Gate {
-    /// The headers of a request that go on to the upstream.
-    fn onward(&self, upstream: usize, headers: HeaderMap) -> HeaderMap {
-        end_to_end(headers, self.upstreams[upstream].forward_authorization)
+    /// The headers of a request that go on to the upstream, in memory of their own. A child process gets none.
+    #[allow(clippy::needless_pass_by_value, reason = "as they came they must not outlive this")]
+    fn onward(&self, upstream: usize, headers: HeaderMap) -> Result<HeaderMap, Refusal> {
+        match &self.upstreams[upstream] {
+            Upstream { server: Server::Http(_), forward_authorization, .. } => {
+                end_to_end(&headers, *forward_authorization)
+            }
+            Upstream { server: Server::Stdio(_), .. } => Ok(HeaderMap::new()),
+        }
     }
 
     /// The session that a request names, in use as long as the request is. A session of another principal, or behind another path, is as unknown as one

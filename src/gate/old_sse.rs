@@ -136,7 +136,7 @@ impl Gate {
         });
         let input = input.ok_or_else(Refusal::unknown_session)?;
         let message = intake.message(&self.bodies).await?;
-        let incoming = Incoming { message: Ok(message), headers: self.onward(upstream, headers) };
+        let incoming = Incoming { message: Ok(message), headers: self.onward(upstream, headers)? };
         input.send_timeout(incoming, INPUT_TIMEOUT).await.map_err(|error| match error {
             SendTimeoutError::Timeout(_) => Refusal::busy(),
             SendTimeoutError::Closed(_) => Refusal::unknown_session(),

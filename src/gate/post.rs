@@ -39,7 +39,8 @@ impl Gate {
         let initialize = message.kind() == Kind::Request && message.method() == Method::Initialize;
         if initialize && !headers.contains_key(SESSION_ID) {
             // Rare paths are boxed, so that every request's future stays small.
-            let (principal, headers) = (principal.map(|principal| principal.name), self.onward(upstream, headers));
+            let headers = self.onward(upstream, headers).map_err(|refusal| refusal.answering(message.id()))?;
+            let principal = principal.map(|principal| principal.name);
             let opening = Box::pin(self.open(upstream, principal, &message, headers));
             return Ok(match opening.await {
                 Ok((session, answer)) => self.opened(&session, answer, &message),
@@ -49,7 +50,7 @@ impl Gate {
         let session = self.session(upstream, principal.as_ref(), &headers);
         let in_use = session.map_err(|refusal| refusal.answering(message.id()))?;
         let session = in_use.get();
-        let headers = self.onward(upstream, headers);
+        let headers = self.onward(upstream, headers).map_err(|refusal| refusal.answering(message.id()))?;
         match message.kind() {
             Kind::Request => {
                 let id: Box<str> = message.id().unwrap_or("null").into();

@@ -11,7 +11,7 @@ use crate::{
     limit::TooOften,
     observe::{Observer, Who, events},
     session::Full,
-    wire::{Malformed, RpcError, Version, excerpt},
+    wire::{HEADER, Malformed, RpcError, Version, excerpt},
 };
 
 /// A refusal with its reason as a short constant for metrics.
@@ -115,6 +115,15 @@ impl Refusal {
     /// 406
     pub(super) fn not_acceptable(needed: &str) -> Self {
         Self::new(StatusCode::NOT_ACCEPTABLE, "accept", format!("Not acceptable: the Accept header must list {needed}"))
+    }
+
+    /// 431
+    pub(super) fn too_many_headers(max: usize) -> Self {
+        let message = format!(
+            "Request header fields too large: those that go on to the server take more than {max} bytes, with {HEADER} \
+             for each besides its text; send fewer or shorter ones"
+        );
+        Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers", message)
     }
 
     /// 415

@@ -82,29 +82,29 @@ impl Endpoint {
         if let Err(refusal) = said_once(request.headers()) {
             return refused(&gate, refusal);
         }
-        let (Parts { method, uri, headers, .. }, body) = request.into_parts();
-        let intake = |body| Intake::new(body, &self.connection);
+        let (head, body) = request.into_parts();
+        let posted = matches!((door, &head.method), (Door::Streamable | Door::OldMessages, &Method::POST));
+        let intake = posted.then(|| Intake::new(&head, body, &gate.bodies, &self.connection)).transpose();
+        let intake = match intake {
+            Ok(intake) => intake,
+            Err(refusal) => return refused(&gate, refusal),
+        };
+        let Parts { method, uri, headers, .. } = head;
         // One box with the future of one method: this is allocated for every request.
-        match (door, method) {
-            (Door::Streamable, Method::POST) => {
-                let intake = intake(body);
-                Box::pin(async move {
-                    let answered = gate.post(upstream, principal, headers, intake).await;
-                    Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
-                })
-            }
-            (Door::Streamable, Method::DELETE) => Box::pin(async move {
+        match (door, method, intake) {
+            (Door::Streamable, _, Some(intake)) => Box::pin(async move {
+                let answered = gate.post(upstream, principal, headers, intake).await;
+                Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
+            }),
+            (Door::Streamable, Method::DELETE, _) => Box::pin(async move {
                 let answered = gate.delete(upstream, principal.as_ref(), headers).await;
                 Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
             }),
-            (Door::OldMessages, Method::POST) => {
-                let intake = intake(body);
-                Box::pin(async move {
-                    let answered = gate.old_message(upstream, principal, uri.query(), headers, intake).await;
-                    Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
-                })
-            }
-            (door, method) => {
+            (Door::OldMessages, _, Some(intake)) => Box::pin(async move {
+                let answered = gate.old_message(upstream, principal, uri.query(), headers, intake).await;
+                Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
+            }),
+            (door, method, _) => {
                 let answered = match (door, method) {
                     (Door::Streamable, Method::GET) => gate.get(upstream, principal.as_ref(), headers),
                     (Door::OldStream, Method::GET) => gate.open_old_sse(upstream, principal, uri.path(), &headers),

@@ -121,8 +121,7 @@ impl Opening<'_> {
             late: Arc::new(Semaphore::new(super::MAX_LATE)),
             inbound,
             link,
-            // What was sent last is kept beside what waits.
-            streams: Streams::new(self.outbox.each() / 4, self.max_streams, version.interrupts_streams()),
+            streams: Streams::new(self.outbox, self.max_streams, version.interrupts_streams()),
             opened: Instant::now(),
             last_used: AtomicU64::new(0),
             uses: AtomicUsize::new(0),

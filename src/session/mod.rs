@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderMap, HeaderValue};
+use http::HeaderMap;
 use tokio::{
     sync::{RwLock, RwLockReadGuard, Semaphore},
     time::Instant,
@@ -180,7 +180,7 @@ impl Session {
 
     /// Opens the GET stream upstream, if it is not open.
     pub fn listen_upstream(&self, headers: HeaderMap) {
-        self.link.listen(unpinned(headers));
+        self.link.listen(headers);
     }
 
     /// Passes on a client's notification, or its response to a request of the server. With the end of the handshake
@@ -309,18 +309,6 @@ impl Drop for Use {
             self.0.link.close(HeaderMap::new());
         }
     }
-}
-
-/// Headers that may be kept for as long as a call or a stream needs them. As they came they are parts of the buffer that
-/// their request was read into, and would keep it.
-#[must_use]
-pub fn unpinned(mut headers: HeaderMap) -> HeaderMap {
-    for value in headers.values_mut() {
-        if let Ok(copy) = HeaderValue::from_bytes(value.as_bytes()) {
-            *value = copy;
-        }
-    }
-    headers
 }
 
 /// What links and exchanges of one session are made of.

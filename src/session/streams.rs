@@ -19,7 +19,10 @@ use super::{
     ring::Ring,
     source::{Next, Source},
 };
-use crate::wire::sse::{self, EventId};
+use crate::{
+    upstream::Capacity,
+    wire::sse::{self, EventId},
+};
 
 /// The stream of what belongs to no request.
 const LISTENER: u64 = 0;
@@ -36,8 +39,8 @@ pub struct Streams {
     table: Mutex<Table>,
     /// In every event id, so that those of another session are told apart.
     session: u32,
-    /// How many bytes of what was sent last are kept for each stream; the newest event always is.
-    ring: usize,
+    /// How many bytes of what was sent last are kept, for each stream and in all; the newest event of each always is.
+    capacity: Arc<Capacity>,
     /// How many requests may be answered at once, each of which may need a stream.
     max: usize,
     /// Whether streams begin with an event that primes the client to resume, and may be interrupted.
@@ -111,10 +114,10 @@ impl Streams {
     /// No streams yet, and `max` that may answer requests at once. `primes`: the client knows events without data, and
     /// that a server may interrupt a stream.
     #[must_use]
-    pub fn new(ring: usize, max: usize, primes: bool) -> Arc<Self> {
+    pub fn new(capacity: &Arc<Capacity>, max: usize, primes: bool) -> Arc<Self> {
         let table = Mutex::new(Table { next: LISTENER + 1, ..Table::default() });
         let (session, ..) = Uuid::new_v4().as_fields();
-        Arc::new(Self { table, session, ring, max, primes })
+        Arc::new(Self { table, session, capacity: Arc::clone(capacity), max, primes })
     }
 
     /// Takes room for one more stream that answers a request, before anything is done for it.
@@ -148,7 +151,7 @@ impl Streams {
     }
 
     fn open_in(self: &Arc<Self>, table: &mut Table, id: &str, source: Box<dyn Source>) -> Connection {
-        let stream = Stream::new(self.session, table.next, Some(id.into()), source);
+        let stream = self.stream(table.next, Some(id.into()), source);
         table.next += 1;
         table.delivering.insert(stream.number, Arc::clone(&stream));
         self.connect(stream, None)
@@ -158,8 +161,7 @@ impl Streams {
     /// each message goes to one connection only.
     pub fn listen(self: &Arc<Self>, source: impl FnOnce() -> Box<dyn Source>) -> Connection {
         let mut table = self.table.lock();
-        let stream =
-            Arc::clone(table.listener.get_or_insert_with(|| Stream::new(self.session, LISTENER, None, source())));
+        let stream = Arc::clone(table.listener.get_or_insert_with(|| self.stream(LISTENER, None, source())));
         self.connect(stream, None)
     }
 
@@ -256,25 +258,24 @@ impl Streams {
             return;
         }
         // One that was delivered to its end is kept in case that was lost, and not for any price.
-        if finished && bytes > 4 * self.ring {
+        if finished && bytes > 4 * self.capacity.each_sent() {
             return;
         }
         table.kept.push_back((Instant::now(), stream));
         let mut bytes: usize = table.kept.iter().map(|(_, stream)| stream.state.lock().sent.bytes()).sum();
-        while table.kept.len() > MAX_KEPT || (bytes > 4 * self.ring && table.kept.len() > 1) {
+        while table.kept.len() > MAX_KEPT || (bytes > 4 * self.capacity.each_sent() && table.kept.len() > 1) {
             let Some((_, oldest)) = table.kept.pop_front() else { break };
             bytes -= oldest.state.lock().sent.bytes();
             over.push(oldest);
         }
         drop(table);
     }
-}
 
-impl Stream {
-    fn new(session: u32, number: u64, answers: Option<Box<str>>, source: Box<dyn Source>) -> Arc<Self> {
-        let state = State { source: Some(source), sent: Ring::default(), last: 0, connection: 0, reader: None };
-        let beginning = EventId { session, stream: number, event: 0 };
-        Arc::new(Self { number, beginning, answers, state: Mutex::new(state) })
+    fn stream(&self, number: u64, answers: Option<Box<str>>, source: Box<dyn Source>) -> Arc<Stream> {
+        let sent = Ring::new(Arc::clone(&self.capacity));
+        let state = State { source: Some(source), sent, last: 0, connection: 0, reader: None };
+        let beginning = EventId { session: self.session, stream: number, event: 0 };
+        Arc::new(Stream { number, beginning, answers, state: Mutex::new(state) })
     }
 }
 
@@ -318,7 +319,7 @@ impl Connection {
                 return Poll::Ready(Some(sse::prime(state.id(self.stream.beginning), pause)));
             }
         };
-        let event = state.keep(self.stream.beginning, question, &document, self.streams.ring);
+        let event = state.keep(self.stream.beginning, question, &document);
         Poll::Ready(Some(match primer {
             Some(primer) => [primer, event].concat().into(),
             None => event,
@@ -348,11 +349,11 @@ impl State {
     }
 
     /// Encodes an event and keeps it, with as many before it as there is room for.
-    fn keep(&mut self, beginning: EventId, question: Option<Uuid>, document: &[u8], ring: usize) -> Bytes {
+    fn keep(&mut self, beginning: EventId, question: Option<Uuid>, document: &[u8]) -> Bytes {
         self.settle();
         self.last += 1;
         let event = sse::encode(document, Some(self.id(beginning)));
-        self.sent.keep(self.last, question, event.clone(), ring);
+        self.sent.keep(self.last, question, event.clone());
         event
     }
 

@@ -55,6 +55,7 @@ impl Link for Nowhere {
 pub(crate) fn alone() -> Arc<Session> {
     let (id, observer) = (Uuid::new_v4(), Arc::<Observer>::default());
     let owner = Owner::Session(id);
+    let capacity = Capacity::new(1024, 1024);
     Arc::new(Session {
         id,
         account: Accounts::new(Rates::default()).of(&owner),
@@ -63,9 +64,9 @@ pub(crate) fn alone() -> Arc<Session> {
         upstream: 0,
         version: Version::LATEST,
         tasks: Tasks::Served,
-        inbound: inbound(ClientCapabilities::default(), &Capacity::new(1024, 1024), &observer),
+        inbound: inbound(ClientCapabilities::default(), &capacity, &observer),
         link: Arc::new(Nowhere::default()),
-        streams: Streams::new(1024, 1, true),
+        streams: Streams::new(&capacity, 1, true),
         opened: Instant::now(),
         last_used: AtomicU64::new(0),
         uses: AtomicUsize::new(0),

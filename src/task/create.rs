@@ -12,15 +12,17 @@ use crate::{
     identity::Owner,
     limit::Admission,
     observe::events,
-    session::{Session, unpinned},
+    session::Session,
     upstream::excerpt,
-    wire::{Message, Parts, RpcError, legacy::RequestedTtl, message::result_response},
+    wire::{Message, Parts, RpcError, headers_cost, legacy::RequestedTtl, message::result_response},
 };
 
 /// How many poll intervals a client has to collect a result.
 const POLLS_TO_COLLECT: u32 = 10;
 /// How many questions of one call may be being answered in the client's place at once.
 const MAX_REPLIES: usize = 16;
+/// What a call that waits takes besides its request and its headers, in bytes.
+const CALL: usize = 4 * 1024;
 const QUEUED: &str = "Queued: waits for its turn, because as many calls run as may run at once.";
 
 /// A task that is acknowledged as soon as `answer` is sent.
@@ -63,7 +65,8 @@ impl Engine {
         let (owner, upstream) = (&session.owner, session.upstream);
         // Names are the client's, and of any length; those with one beginning share their turns.
         let tool_name: Arc<str> = if excerpt(&name) == *name { name } else { excerpt(&name).into() };
-        let (max, bytes) = ((tool.max_running, tool.max_queued), request.bytes().len());
+        let bytes = CALL + request.bytes().len() + headers_cost(&headers);
+        let max = (tool.max_running, tool.max_queued);
         let admitted = self.turns.admit(owner, (upstream, &tool_name), max, bytes);
         let admission = admitted.map_err(|limited| {
             let reason = limited.name();
@@ -111,12 +114,14 @@ impl Engine {
             // It has ended by now, and takes the task along.
             return Err(session_ended());
         }
+        // What waits is kept for as long as that takes.
+        let request = if queued { request.compact() } else { request };
         let (start, started) = oneshot::channel();
         let run = Run {
             engine: Arc::clone(self),
             session: in_use,
             id,
-            headers: Arc::new(unpinned(headers)),
+            headers: Arc::new(headers),
             timeout: tool.timeout,
             input_timeout: tool.input_timeout,
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),

@@ -28,14 +28,17 @@ use super::{
 };
 use crate::{
     observe::{Observer, events},
-    wire::{Kind, Message},
+    wire::{Kind, Message, message::MAX_ID},
 };
 
 /// How many requests of one session may be in flight at once.
 pub const MAX_IN_FLIGHT: usize = 1024;
 
-/// How many of the upstream's own requests in the course of one exchange are remembered.
+/// How many of the upstream's own requests in the course of one exchange are remembered, with ids no longer than ours.
 const MAX_ASKED: usize = 64;
+
+/// Room for how many exchanges a session without any keeps.
+const KEPT_ROOM: usize = 64;
 
 /// How long a reader that is behind may take for what waits, where more must not be dropped.
 const READING: Duration = Duration::from_secs(2);
@@ -267,7 +270,7 @@ impl Exchanges {
     pub fn push(&self, number: u64, message: Message) -> Option<Message> {
         let shared = match self.open.lock().get_mut(&number) {
             Some(open) => {
-                if let (Kind::Request, Some(id)) = (message.kind(), message.id()) {
+                if let (Kind::Request, Some(id)) = (message.kind(), message.id().filter(|id| id.len() <= MAX_ID)) {
                     if open.asked.len() == MAX_ASKED {
                         open.asked.remove(0);
                     }
@@ -294,10 +297,18 @@ impl Exchanges {
         }
     }
 
+    fn take(&self, number: u64) -> Option<Open> {
+        let mut open = self.open.lock();
+        let taken = open.remove(&number);
+        if open.is_empty() && open.capacity() > KEPT_ROOM {
+            *open = HashMap::new();
+        }
+        taken
+    }
+
     /// Ends an exchange. An ending for an unknown number, late or invented, is counted and dropped.
     pub fn end(&self, number: u64, ending: Ending) {
-        let open = self.open.lock().remove(&number);
-        match (open, ending) {
+        match (self.take(number), ending) {
             (Some(open), ending) => open.shared.outbox.end(ending),
             (None, Ok(_)) => self.observer.emit(events::UnknownResponse),
             (None, Err(_)) => {}
@@ -313,7 +324,7 @@ impl Exchanges {
 
     /// Ends an exchange that was cancelled without waiting for the upstream, and stops what carries it.
     pub fn cancel(&self, number: u64) {
-        if let Some(open) = self.open.lock().remove(&number) {
+        if let Some(open) = self.take(number) {
             open.shared.outbox.end(Err(Failure::Cancelled));
             if let Some(transport) = open.transport {
                 transport.abort();

@@ -17,7 +17,7 @@ use ::http::HeaderMap;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-pub use capacity::{Capacity, Reserved};
+pub use capacity::{Capacity, Reserved, shrink};
 pub use exchanges::{Answer, Carrier, Ending, Exchange, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
 pub use failure::{Failure, HttpError};
 pub use inbound::{Inbound, progress_token};

@@ -10,7 +10,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::Capacity;
+use super::{Capacity, shrink};
 use crate::wire::{Kind, Message, Method};
 
 /// A queue of messages with one reader, and an end that is delivered after them.
@@ -175,6 +175,7 @@ impl<E> Outbox<E> {
 
     fn pop(&self, state: &mut State<E>) -> Option<Message> {
         let message = state.queue.pop_front()?;
+        shrink(&mut state.queue);
         let cost = cost(&message);
         state.bytes -= cost;
         self.capacity.count(cost, 0);
@@ -272,6 +273,7 @@ impl<E> State<E> {
             }
             !drop
         });
+        shrink(&mut self.queue);
     }
 
     fn wake(&mut self) {

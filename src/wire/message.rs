@@ -158,6 +158,12 @@ impl Message {
         Ok(message)
     }
 
+    /// The same message in an allocation of its own size, to be kept.
+    #[must_use]
+    pub fn compact(self) -> Self {
+        Self { bytes: Bytes::copy_from_slice(&self.bytes), ..self }
+    }
+
     /// The whole message as received.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
@@ -245,7 +251,7 @@ pub fn echoed_number(raw: &str) -> Option<u64> {
     if digits.starts_with('+') { None } else { digits.parse().ok() }
 }
 
-fn refuse(bytes: &[u8], error: &serde_json::Error) -> Malformed {
+pub(super) fn refuse(bytes: &[u8], error: &serde_json::Error) -> Malformed {
     // A parser that stopped over a member's type or a duplicate has not proved the rest to be JSON.
     if error.is_data() && serde_json::from_slice::<&RawValue>(bytes).is_ok() {
         let object = bytes.trim_ascii_start().starts_with(b"{");

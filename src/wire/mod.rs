@@ -3,6 +3,7 @@
 //! Messages are never turned into typed models and back, because that loses what the model does not know. A
 //! [`Message`] is the received bytes plus the spans of the envelope's members; every edit is a byte splice.
 
+pub mod batch;
 pub mod beginning;
 pub mod capabilities;
 pub mod depth;
@@ -13,6 +14,7 @@ pub mod legacy;
 pub mod message;
 pub mod method;
 pub mod object;
+mod own;
 pub mod params;
 pub mod received;
 pub mod relay;
@@ -27,6 +29,7 @@ pub use error::{RpcError, code};
 pub use excerpt::excerpt;
 pub use message::{Kind, Malformed, Message};
 pub use method::Method;
+pub use own::{HEADER, headers_cost, own};
 pub use params::Params;
 pub use splice::{Edits, Parts};
 pub use version::Version;

@@ -1,10 +1,10 @@
 //! What a server has sent: messages, and what can be told of the rest.
 
 use bytes::Bytes;
-use serde_json::value::RawValue;
 
 use super::{
     Kind, Malformed, Message,
+    batch::items,
     beginning::{Meant, meant},
 };
 
@@ -51,9 +51,9 @@ pub fn last_mistake(all: &[Received]) -> Option<String> {
 pub fn receive(bytes: &Bytes) -> Vec<Received> {
     match Message::of_server(bytes.clone()) {
         Ok(message) => vec![Received::Message(message)],
-        Err(Malformed::Batch) => match serde_json::from_slice::<Vec<&RawValue>>(bytes) {
-            Ok(items) => items.into_iter().map(|raw| one(bytes.slice(super::splice::span(bytes, raw.get())))).collect(),
-            Err(error) => vec![broken(bytes, Malformed::NotJson(error.to_string()))],
+        Err(Malformed::Batch) => match items(bytes) {
+            Ok(items) => items.map(one).collect(),
+            Err(malformed) => vec![broken(bytes, malformed)],
         },
         Err(malformed) => vec![broken(bytes, malformed)],
     }

@@ -69,7 +69,11 @@ impl<'a> Edits<'a> {
     pub fn apply_between(self, front: &str, back: &str) -> Parts {
         let Self { source, mut edits } = self;
         edits.sort_by_key(|(range, _)| range.start);
-        let mut parts = Parts::default();
+        let taken: usize = edits.iter().map(|(range, _)| range.len()).sum();
+        let given: usize = edits.iter().map(|(_, new)| new.len()).sum();
+        let size = front.len() + source.len() + given + back.len() - taken;
+        // Exact where nothing is shared: the document may be kept.
+        let mut parts = Parts { done: Vec::new(), tail: BytesMut::with_capacity(size.min(SHARE_FROM)) };
         parts.push(front.as_bytes());
         let mut at = 0;
         for (range, new) in edits {
@@ -103,9 +107,6 @@ impl Parts {
 
     fn push_slice(&mut self, source: &Bytes, range: Range<usize>) {
         if range.len() < SHARE_FROM {
-            if self.tail.capacity() == 0 {
-                self.tail.reserve(source.len().min(SHARE_FROM) + 64);
-            }
             self.push(&source[range]);
         } else {
             self.flush();

@@ -7,6 +7,10 @@ use std::{
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+/// The longest event id that is kept, in bytes: it has to fit into the head of the request that resumes the stream. A
+/// longer one is no place to resume at.
+pub const MAX_EVENT_ID: usize = 4 * 1024;
+
 /// A comment that keeps an idle stream open.
 pub const HEARTBEAT: Bytes = Bytes::from_static(b": \n\n");
 
@@ -24,12 +28,13 @@ pub struct Event {
 #[derive(Debug, PartialEq, Eq)]
 pub struct TooLarge;
 
-/// Takes a byte stream apart into events, however it is cut into chunks.
+/// Takes a byte stream apart into events, however it is cut into chunks. An event that leaves has an allocation of its own
+/// size, and none stays behind: a small event kept by a slow reader must not keep the room that a large one needed.
 #[derive(Debug)]
 pub struct Decoder {
     limit: usize,
-    line: BytesMut,
-    data: BytesMut,
+    line: Vec<u8>,
+    data: Vec<u8>,
     has_data: bool,
     name: String,
     /// The id of the event that is being read; it counts when the event is whole.
@@ -47,8 +52,8 @@ impl Decoder {
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
-            line: BytesMut::new(),
-            data: BytesMut::new(),
+            line: Vec::new(),
+            data: Vec::new(),
             has_data: false,
             name: String::new(),
             id: None,
@@ -103,7 +108,7 @@ impl Decoder {
                 self.end_line(part, events);
             } else {
                 self.line.extend_from_slice(part);
-                let line = self.line.split();
+                let line = std::mem::take(&mut self.line);
                 self.end_line(&line, events);
             }
             chunk = rest;
@@ -119,7 +124,7 @@ impl Decoder {
             self.last_id = self.id.take().or(self.last_id.take());
             let name = std::mem::take(&mut self.name);
             if std::mem::take(&mut self.has_data) {
-                events.push(Event { name, data: self.data.split().freeze() });
+                events.push(Event { name, data: std::mem::take(&mut self.data).into_boxed_slice().into() });
             }
             return;
         }
@@ -130,13 +135,13 @@ impl Decoder {
         match field {
             b"data" => {
                 if std::mem::replace(&mut self.has_data, true) {
-                    self.data.put_u8(b'\n');
+                    self.data.push(b'\n');
                 }
                 self.data.extend_from_slice(value);
             }
             b"event" => self.name = String::from_utf8_lossy(value).into_owned(),
             b"id" if !value.contains(&0) => {
-                self.id = Some(Bytes::copy_from_slice(value));
+                self.id = Some(Bytes::copy_from_slice(if value.len() > MAX_EVENT_ID { b"" } else { value }));
             }
             b"retry" if value.iter().all(u8::is_ascii_digit) => {
                 let millis = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok());
@@ -176,10 +181,13 @@ impl fmt::Display for EventId {
     }
 }
 
+/// What a frame takes at most besides a document of one line.
+const FRAME: usize = 80;
+
 /// Frames a JSON document as an event. Line ends inside it, which JSON only allows as white space, split the data.
 #[must_use]
 pub fn encode(document: &[u8], id: Option<EventId>) -> Bytes {
-    let mut out = BytesMut::with_capacity(document.len() + 48);
+    let mut out = BytesMut::with_capacity(document.len() + FRAME);
     out.put_slice(b"event: message\n");
     if let Some(id) = id {
         // Writing to a buffer that grows cannot fail.
@@ -265,6 +273,30 @@ mod tests {
         decoder.restart();
         assert_eq!(decoder.last_id(), Some(&Bytes::from_static(b"7")));
         assert_eq!(decoder.retry(), Some(Duration::from_millis(250)));
+    }
+
+    #[test]
+    fn a_small_event_keeps_no_more_than_its_own_size_whatever_came_before_it() {
+        let (mut decoder, mut events) = (Decoder::new(1 << 20), Vec::new());
+        for size in [500_000, 100, 100] {
+            let event = format!("data: {}\ndata: x\n\n", "x".repeat(size));
+            for part in event.as_bytes().chunks(1000) {
+                decoder.push(part, &mut events).expect("within the limit");
+            }
+        }
+        let capacities = events.into_iter().map(|event| (event.data.len(), Vec::from(event.data).capacity()));
+        assert_eq!(capacities.collect::<Vec<_>>(), [(500_002, 500_002), (102, 102), (102, 102)]);
+        assert_eq!((decoder.line.capacity(), decoder.data.capacity()), (0, 0));
+    }
+
+    #[test]
+    fn an_id_that_no_request_can_carry_is_no_place_to_resume_at() {
+        let mut decoder = Decoder::new(1 << 20);
+        let long = "x".repeat(MAX_EVENT_ID);
+        for (id, kept) in [(&*long, true), (&format!("{long}y"), false), ("7", true)] {
+            decoder.push(format!("id: {id}\ndata: \n\n").as_bytes(), &mut Vec::new()).expect("within the limit");
+            assert_eq!(decoder.last_id().map(Bytes::len), kept.then_some(id.len()));
+        }
     }
 
     #[test]

@@ -207,12 +207,12 @@ async fn floods_of_pings_settings_empty_data_and_continuations_disturb_nobody() 
 }
 
 #[tokio::test]
-async fn a_connection_is_told_that_it_may_have_256_streams() {
+async fn a_connection_is_told_that_it_may_have_128_streams() {
     const MAX_CONCURRENT_STREAMS: [u8; 2] = [0, 3];
     let house = House::new("").await;
     let mut frames = Frames::open(&house).await;
     let (kind, _, settings) = frames.next().await.unwrap();
     assert_eq!(kind, SETTINGS);
     let of = |setting: [u8; 2]| settings.chunks(6).find_map(|one| one.strip_prefix(&setting).map(<[u8]>::to_vec));
-    assert_eq!(of(MAX_CONCURRENT_STREAMS), Some(256_u32.to_be_bytes().to_vec()));
+    assert_eq!(of(MAX_CONCURRENT_STREAMS), Some(128_u32.to_be_bytes().to_vec()));
 }

@@ -117,6 +117,12 @@ impl Bad {
         soon(self.shared.until(move |shared| shared.seen.lock().iter().find(|seen| fits(seen)).cloned()))
     }
 
+    /// Forgets what has come so far: a test may be long.
+    pub(crate) fn forget(&self) {
+        self.shared.seen.lock().clear();
+        self.shared.ended.lock().clear();
+    }
+
     fn count(&self, fits: impl Fn(&Seen) -> bool) -> usize {
         self.shared.seen.lock().iter().filter(|seen| fits(seen)).count()
     }

@@ -101,9 +101,23 @@ impl Binary {
 
     /// The most memory that it has had so far, in bytes.
     pub(crate) fn peak_memory(&self) -> usize {
+        self.status("VmHWM:")
+    }
+
+    /// The memory that it has now, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        self.status("VmRSS:")
+    }
+
+    fn status(&self, name: &str) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap())).unwrap();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        peak.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+        let value = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        value.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    }
+
+    /// How many files it has open.
+    pub(crate) fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id().unwrap())).unwrap().count()
     }
 
     /// Lets it have so many open files from now on.

@@ -201,6 +201,11 @@ impl Upstream {
         self.shared.seen.lock().clone()
     }
 
+    /// Forgets what has come so far: a test may be long.
+    pub(crate) fn forget(&self) {
+        self.shared.seen.lock().clear();
+    }
+
     /// How many messages of this method, or calls of this tool, have come.
     pub(crate) fn count(&self, method_or_tool: &str) -> usize {
         self.seen().iter().filter(|seen| is(seen, method_or_tool)).count()

@@ -94,19 +94,19 @@ async fn a_call_over_max_queued_per_owner_or_in_all_is_refused_by_that_name() {
 
 #[tokio::test]
 async fn the_requests_that_wait_are_bounded_in_bytes_for_each_owner_and_in_all() {
-    let limits = "max_running_per_owner = 1\nmax_queued_bytes_per_owner = 3000\nmax_queued_bytes = 5000";
+    let limits = "max_running_per_owner = 1\nmax_queued_bytes_per_owner = 30000\nmax_queued_bytes = 60000";
     let (upstream, _gate, [ann, bob]) = two(&format!("[tasks]\n{limits}")).await;
-    let call = json!({ "name": "slow", "task": {}, "arguments": { "x": "x".repeat(2000) } });
+    let call = json!({ "name": "slow", "task": {}, "arguments": { "x": "x".repeat(20_000) } });
     let create = async |client: &Client| client.request("tools/call", call.clone()).await;
     for client in [&ann, &ann, &bob] {
         assert!(create(client).await["result"]["task"].is_object());
     }
     let why = async |client: &Client| create(client).await["error"]["message"].to_string();
-    assert!(why(&ann).await.contains("tasks.max_queued_bytes_per_owner = 3000 bytes of yours would wait"));
+    assert!(why(&ann).await.contains("tasks.max_queued_bytes_per_owner = 30000 bytes of yours would wait"));
     assert!(create(&bob).await["result"]["task"].is_object());
     let carl = Client::new(ann.url()).with("x-user", "carl").initialize("2025-11-25", json!({})).await;
     create(&carl).await;
-    assert!(why(&carl).await.contains("tasks.max_queued_bytes = 5000 bytes would wait"));
+    assert!(why(&carl).await.contains("tasks.max_queued_bytes = 60000 bytes would wait"));
     // A small one finds room, and a turn makes room.
     carl.create_id("slow").await;
     for _ in 0..3 {

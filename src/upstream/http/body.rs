@@ -11,6 +11,7 @@ use crate::{
     wire::{
         Message,
         message::Outcome,
+        own,
         received::{Received, receive},
         sse::Event,
     },
@@ -40,7 +41,7 @@ pub(super) async fn next_chunk(body: &mut Incoming) -> Result<Option<Bytes>, Fai
     Ok(None)
 }
 
-/// Reads the rest of a body behind `first`, `limit` bytes in all at most; a body of one part is not copied.
+/// Reads the rest of a body behind `first`, `limit` bytes in all at most; a large body of one part is not copied.
 pub(in crate::upstream) async fn read(mut first: Bytes, mut body: Incoming, limit: usize) -> Result<Bytes, Failure> {
     let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if expected > limit {
@@ -61,7 +62,7 @@ pub(in crate::upstream) async fn read(mut first: Bytes, mut body: Incoming, limi
             return Err(Failure::TooLarge(limit));
         }
     }
-    Ok(if rest.is_empty() { first } else { rest.freeze() })
+    Ok(if rest.is_empty() { own(first) } else { rest.freeze() })
 }
 
 /// The failure that an HTTP error status stands for.

@@ -337,10 +337,11 @@ impl Shared {
         (carrier, headers): (Option<u64>, &HeaderMap),
         decoder: &mut Decoder,
     ) -> Result<(), Failure> {
-        let mut events = Vec::new();
         while let Some(chunk) = next_chunk(&mut body).await? {
+            let mut events = Vec::new();
             decoder.push(&chunk, &mut events).map_err(|_| Failure::TooLarge(limit))?;
-            for event in events.drain(..) {
+            drop(chunk);
+            for event in events {
                 self.deliver(messages_in(&event), carrier, headers).await;
             }
         }

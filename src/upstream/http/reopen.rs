@@ -12,13 +12,10 @@ const REOPEN_AFTER: Duration = Duration::from_secs(1);
 const SHORTEST: Duration = Duration::from_millis(100);
 /// The longest pause between attempts that nothing came of, where the upstream asks for no longer one.
 const LONGEST: Duration = Duration::from_secs(30);
-/// How long an event id may be that a stream is resumed by, in bytes: it has to fit into a request's head.
-const MAX_EVENT_ID: usize = 4 * 1024;
 
 /// The value of `Last-Event-ID` by which a stream is resumed, if it gave one that can be sent.
 pub(super) fn resumption(decoder: &Decoder) -> Option<HeaderValue> {
-    let id = decoder.last_id().filter(|id| id.len() <= MAX_EVENT_ID)?;
-    HeaderValue::from_maybe_shared(id.clone()).ok()
+    HeaderValue::from_maybe_shared(decoder.last_id()?.clone()).ok()
 }
 
 /// How long to wait before the stream is opened again: at least as long as the upstream asks (section "Sending Messages to

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use taskgate::wire::sse::{Decoder, Event, EventId, HEARTBEAT, encode, prime};
+use taskgate::wire::sse::{Decoder, Event, EventId, HEARTBEAT, MAX_EVENT_ID, encode, prime};
 
 /// More than any input has.
 const NO_LIMIT: usize = 1 << 30;
@@ -61,7 +61,8 @@ fn read(stream: &[u8]) -> Read {
         match &line[..colon] {
             b"event" => name = String::from_utf8_lossy(value).into_owned(),
             b"data" => data.extend(value.iter().chain(b"\n")),
-            b"id" if !value.contains(&0) => id = Some(value.to_vec()),
+            // One that is too long to be sent back stands for none.
+            b"id" if !value.contains(&0) => id = Some(if value.len() > MAX_EVENT_ID { vec![] } else { value.to_vec() }),
             b"retry" if value.iter().all(u8::is_ascii_digit) => {
                 let millis = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok());
                 read.retry = millis.map(Duration::from_millis).or(read.retry);

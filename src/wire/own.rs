@@ -1,0 +1,34 @@
+//! Bytes that may be kept, and what they take.
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
+
+/// From this size on bytes are more than half of any buffer that hyper reads into.
+const LARGE: usize = 256 * 1024;
+
+/// The same bytes without the buffer that they were cut from, unless they are most of it: whoever keeps a slice keeps the
+/// whole buffer.
+#[must_use]
+pub fn own(slice: Bytes) -> Bytes {
+    if slice.len() < LARGE { Bytes::copy_from_slice(&slice) } else { slice }
+}
+
+/// What a header takes besides its text, in bytes, in a map that has grown and has room for twice as many.
+pub const HEADER: usize = 200;
+
+/// What headers take in memory, in bytes.
+pub fn headers_cost<'a>(headers: impl IntoIterator<Item = (&'a HeaderName, &'a HeaderValue)>) -> usize {
+    headers.into_iter().map(|(name, value)| HEADER + name.as_str().len() + value.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_slice_leaves_its_buffer_and_a_large_one_is_not_copied() {
+        let buffer = Bytes::from(vec![b'x'; 2 * LARGE]);
+        assert_eq!(Vec::from(own(buffer.slice(7..17))).capacity(), 10);
+        assert_eq!(own(buffer.slice(7..LARGE + 7)).as_ptr(), buffer[7..].as_ptr());
+    }
+}

@@ -1,0 +1,35 @@
+//! Memory that is not needed any more goes back to the system, also where nothing happens.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{House, MIB};
+use crate::kit::{Client, Upstream, within};
+
+/// jemalloc gives pages back over ten seconds.
+const GIVEN_BACK: Duration = Duration::from_secs(25);
+
+#[tokio::test]
+async fn memory_of_results_that_are_gone_is_given_back_while_nothing_happens() {
+    const RESULTS: usize = 20;
+    let upstream = Upstream::json().await;
+    let house = House::before(&upstream.url(), "", "").await;
+    let client = Client::connect(&house.url).await;
+    let warm = house.taskgate.memory();
+    let result = json!({ "content": [{ "type": "text", "text": "x".repeat(2 * MIB) }] }).to_string();
+    for _ in 0..RESULTS {
+        let id = client.create_id("slow").await;
+        upstream.held("slow").await.result(&result);
+        client.until(&id, "completed").await;
+    }
+    let full = house.taskgate.memory();
+    assert!(full > warm + RESULTS * 2 * MIB, "{full}");
+    client.delete().await;
+    within(GIVEN_BACK, async {
+        while house.taskgate.memory() > warm * 13 / 10 + 2 * MIB {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+}

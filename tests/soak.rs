@@ -1,0 +1,239 @@
+//! A long time with faults on both sides, after which everything is as it was: memory, files, sessions, tasks, children.
+//! `scripts/soak` runs it for ten minutes, the suite for a few seconds.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod kit;
+
+use std::{
+    collections::HashMap,
+    fmt::Write as _,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use http::Method;
+use kit::{
+    Bad, Binary, Children, Client, Script, Stalled, TINY,
+    bad::{DONE, PROGRESS, Step, event, stream},
+};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+/// How long the suite's own share takes.
+const SHARE: Duration = Duration::from_secs(6);
+/// Where it listens, and errors.
+const LOG: &str = "taskgate=info,taskgate::observe=error,taskgate::upstream=error,taskgate::gate=error";
+/// How many clients there are at once.
+const CLIENTS: usize = 24;
+/// How long all that has limits in time, and what jemalloc gives back, may take to be gone.
+const PAUSE: Duration = Duration::from_secs(40);
+/// What the process may have more at the end than after it was warm, as a part of that.
+const MORE: f64 = 1.3;
+
+/// Everything that a visit needs.
+struct World {
+    taskgate: Binary,
+    good: kit::Upstream,
+    bad: Bad,
+    _children: Children,
+    _config: tempfile::NamedTempFile,
+    base: String,
+    admin: String,
+}
+
+impl World {
+    async fn start() -> Self {
+        let (good, bad) = (kit::Upstream::sse().await, Bad::start().await);
+        let children = Children::new(Script::default());
+        let progress = PROGRESS.replace("$N", &format!("$N,\"message\":\"{}\"", "x".repeat(4000)));
+        bad.on_call(
+            "flood",
+            vec![stream(), Step::Times(600, format!("data: {progress}\n\n")), event(DONE), Step::Close],
+        );
+        bad.on_call("cut", vec![stream(), event(PROGRESS), Step::Reset]);
+        bad.on_call("junk", vec![stream(), event("[1,{]"), event("null"), Step::Raw("zz\r\n".into()), Step::Close]);
+        bad.on_call("never", vec![stream(), Step::Gone]);
+        let large = DONE.replace("done", &"x".repeat(2_000_000));
+        bad.on_call("large", vec![stream(), event(&large), Step::Close]);
+        let config = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+        let mut text =
+            String::from("[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nsession_idle = \"2s\"\n");
+        text.push_str("head_timeout = \"1s\"\nbody_timeout = \"1s\"\n[tasks]\ntimeout = \"2s\"\nttl = \"3s\"\npoll_interval = \"50ms\"\n");
+        write!(text, "[[upstream]]\npath = \"/good\"\nurl = \"{}\"\n", good.url()).unwrap();
+        write!(text, "[[upstream]]\npath = \"/bad\"\nurl = \"{}\"\n", bad.url()).unwrap();
+        let command = children.command().map(|word| json!(word).to_string()).join(", ");
+        write!(text, "[[upstream]]\npath = \"/child\"\ncommand = [{command}]\n").unwrap();
+        std::fs::write(config.path(), text).unwrap();
+        let taskgate = Binary::start(&["serve", "--log", LOG, "--config", config.path().to_str().unwrap()], &[]);
+        let url = taskgate.url().await;
+        let base = url.rsplit_once('/').unwrap().0.to_owned();
+        let admin = taskgate.admin().await;
+        Self { taskgate, good, bad, _children: children, _config: config, base, admin }
+    }
+
+    async fn client(&self, path: &str) -> Client {
+        Client::connect(&format!("{}/{path}", self.base)).await
+    }
+
+    /// One visit of a client, of the kind of that number. It may go wrong at any point: that is what it is for.
+    async fn visit(&self, kind: usize) {
+        match kind {
+            // One that behaves.
+            0 | 1 => {
+                let client = self.client("good").await;
+                let _stream = client.get_stream().await;
+                for _ in 0..5 {
+                    client.ask("tools/call", json!({ "name": "echo", "arguments": {} })).await;
+                }
+                let id = client.create_id("echo").await;
+                client.until(&id, "completed").await;
+                client.collect(&id).await;
+                client.delete().await;
+            }
+            // Those that do not read, and vanish.
+            2 => {
+                let client = self.client("bad").await;
+                let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+                    "params": { "name": "flood", "_meta": { "progressToken": 1 } } });
+                let _stalled = Stalled::open(&client, Method::POST, &body.to_string(), TINY).await;
+                let _listener = Stalled::open(&client, Method::GET, "", TINY).await;
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+            // A server that cuts, writes junk, and never answers.
+            3 => {
+                let client = self.client("bad").await;
+                for tool in ["cut", "junk", "cut"] {
+                    client.answer("tools/call", json!({ "name": tool, "arguments": {} })).await;
+                    client.create_id(tool).await;
+                }
+                let id = client.create_id("never").await;
+                client.cancel(&id).await;
+                // These time out, and expire.
+                client.create_id("never").await;
+                client.delete().await;
+            }
+            // Large results, collected and not.
+            4 => {
+                let client = self.client("bad").await;
+                for _ in 0..3 {
+                    let id = client.create_id("large").await;
+                    client.until(&id, "completed").await;
+                    client.collect(&id).await;
+                }
+            }
+            // A child that dies, and one that is killed.
+            5 => {
+                let client = self.client("child").await;
+                let pid = kit::text_of(&client, "pid").await;
+                client.create_id("hold").await;
+                if pid.ends_with(['0', '2', '4', '6', '8']) {
+                    client.answer("tools/call", json!({ "name": "die", "arguments": {} })).await;
+                } else {
+                    let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                }
+                client.answer("ping", json!({})).await;
+            }
+            // What is no message, and what is not there.
+            6 => {
+                let client = self.client("good").await;
+                for body in
+                    ["", "{", "[]", "{\"jsonrpc\":\"2.0\",\"id\":1}", "nul", "{\"jsonrpc\":\"2.0\",\"method\":1}"]
+                {
+                    client.post(body).await;
+                }
+                client.with("mcp-session-id", "x").post("{}").await;
+                client.with("x", &"y".repeat(40_000)).post("{}").await;
+                client.answer("tasks/get", json!({ "taskId": "x" })).await;
+                client.with("last-event-id", "00000000-1-1").open(Method::GET, "").await;
+            }
+            // HTTP/2, and a half of a request.
+            _ => {
+                let client = self.client("good").await;
+                let over = Client::http2(client.url()).with("mcp-session-id", client.session());
+                over.ask("tools/call", json!({ "name": "echo", "arguments": {} })).await;
+                let _id = over.create_id("echo").await;
+                let authority = self.base.trim_start_matches("http://");
+                let mut half = tokio::net::TcpStream::connect(authority).await.unwrap();
+                let head = "POST /good HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{";
+                tokio::io::AsyncWriteExt::write_all(&mut half, head.as_bytes()).await.unwrap();
+            }
+        }
+    }
+
+    /// Clients come and go for so long; how many there were, and how many of them met with an error.
+    async fn crowd(self: &Arc<Self>, time: Duration) -> (usize, usize) {
+        let (until, mut visits, mut number, mut failed) = (Instant::now() + time, JoinSet::new(), 0, 0);
+        while Instant::now() < until {
+            while visits.len() < CLIENTS {
+                let (world, kind) = (Arc::clone(self), number % 8);
+                visits.spawn(async move { world.visit(kind).await });
+                number += 1;
+            }
+            failed += usize::from(visits.join_next().await.is_some_and(|visit| visit.is_err()));
+            if number % 500 == 0 {
+                self.good.forget();
+                self.bad.forget();
+            }
+        }
+        while let Some(visit) = visits.join_next().await {
+            failed += usize::from(visit.is_err());
+        }
+        (number, failed)
+    }
+
+    async fn metrics(&self) -> HashMap<String, f64> {
+        let answer = Client::new(&format!("{}/metrics", self.admin)).send(Method::GET, "").await;
+        let samples = answer.text().lines().filter(|line| !line.starts_with('#'));
+        let samples = samples.filter_map(|line| line.rsplit_once(' '));
+        samples.map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()
+    }
+
+    /// Waits until nothing is left of the crowd and memory goes down no further; how much there is then, and how many files
+    /// are open.
+    async fn rest(&self) -> (usize, usize) {
+        let begun = Instant::now();
+        let counts = ["sessions", "tasks_live", "tasks_queued", "tasks_kept", "result_bytes", "children"];
+        loop {
+            let metrics = self.metrics().await;
+            let left: Vec<_> = counts.into_iter().filter(|name| metrics[&format!("taskgate_{name}")] > 0.0).collect();
+            if left.is_empty() && metrics["taskgate_connections"] <= 1.0 {
+                break;
+            }
+            assert!(begun.elapsed() < 2 * PAUSE, "left: {left:?}, {} connections", metrics["taskgate_connections"]);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        // jemalloc gives pages back over ten seconds, and servers' connections are kept for four.
+        let (begun, mut least) = (Instant::now(), (self.taskgate.memory(), self.taskgate.descriptors()));
+        while begun.elapsed() < Duration::from_secs(12) {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            least = (least.0.min(self.taskgate.memory()), least.1.min(self.taskgate.descriptors()));
+        }
+        least
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_long_time_with_faults_on_both_sides_everything_is_as_it_was() {
+    let seconds = std::env::var("TASKGATE_SOAK").ok().map(|seconds| Duration::from_secs(seconds.parse().unwrap()));
+    let time = seconds.unwrap_or(SHARE);
+    let world = Arc::new(World::start().await);
+    // Visits that fail are counted, and say nothing.
+    let said = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let (warm, _) = world.crowd((time / 4).min(Duration::from_mins(1))).await;
+    let (before, files) = world.rest().await;
+    let (visits, failed) = world.crowd(time).await;
+    let (after, files_after) = world.rest().await;
+    std::panic::set_hook(said);
+    let mib = |bytes: usize| f64::from(u32::try_from(bytes / 1024).unwrap()) / 1024.0;
+    let summary = format!(
+        "{visits} visits after {warm}, {failed} of them with an error: {:.1} MiB before, {:.1} MiB after, {files} and \
+         {files_after} files",
+        mib(before),
+        mib(after)
+    );
+    eprintln!("{summary}");
+    assert!(mib(after) <= mib(before) * MORE, "{summary}");
+    assert!(files_after <= files + 2, "{summary}");
+}
