@@ -10,7 +10,7 @@ use prometheus_client::{
         gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
-    registry::{Registry, Unit},
+    registry::{Metric, Registry, Unit},
 };
 
 /// How a task ended, as a label.
@@ -67,7 +67,6 @@ pub fn log_lines_lost(reason: &'static str, count: u64) {
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the help texts below say what each one is")]
 pub struct Metrics {
-    registry: Registry,
     pub connections: Gauge,
     pub connections_cut: Family<ReasonLabels, Counter>,
     pub sessions: Gauge,
@@ -99,118 +98,91 @@ pub struct Metrics {
     pub child_stdin_bytes: Gauge,
     pub child_junk_lines: Counter,
     pub unattributed_notifications: Counter,
+    registry: Registry,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("taskgate");
-        let mut gauge = |name: &str, help: &str| {
-            let gauge = Gauge::default();
-            registry.register(name, help, gauge.clone());
-            gauge
-        };
-        let connections = gauge("connections", "Connections of clients that are open");
-        let sessions = gauge("sessions", "Sessions that are open");
-        let tasks_live = gauge("tasks_live", "Tasks that run or wait for their turn");
-        let tasks_queued = gauge("tasks_queued", "Tasks that wait for their turn");
-        let tasks_kept = gauge("tasks_kept", "Tasks in the store, ended ones included");
-        let result_bytes = gauge("result_bytes", "Bytes of the results that are kept");
-        let question_bytes = gauge("question_bytes", "Bytes that open questions of tasks take");
-        let children = gauge("children", "Child processes of stdio upstreams that run");
-        let child_stdin_bytes = gauge("child_stdin_bytes", "Bytes that wait for child processes to read them");
-        let mut counter = |name: &str, help: &str| {
-            let counter = Counter::default();
-            registry.register(name, help, counter.clone());
-            counter
-        };
-        let sessions_opened = counter("sessions_opened", "Sessions that were opened");
-        let tasks_created = counter("tasks_created", "Tasks that were acknowledged");
-        let exchange_failures = counter("exchange_failures", "Plain requests to which an upstream gave no response");
-        let issuer_failures =
-            counter("issuer_failures", "Requests to the issuer of tokens that it did not answer as it should");
-        let questions = counter("questions", "Requests of upstreams to clients in the course of tasks");
-        let unknown_answers = counter("unknown_answers", "Answers to no open question of a task, dropped");
-        let unknown_responses = counter("unknown_responses", "Late or unknown responses of an upstream, dropped");
-        let unknown_progress = counter("unknown_progress", "Progress of an upstream under an unknown token, dropped");
-        let unreadable_messages = counter(
-            "unreadable_messages",
-            "Notifications of an upstream with a member twice where it is read, dropped",
-        );
-        let hidden_statuses = counter(
-            "hidden_statuses",
-            "Status notifications of tasks that an upstream has itself and that are hidden, dropped",
-        );
-        let messages_dropped = counter("messages_dropped", "Messages dropped because their reader was too slow");
-        let failed_lookups = counter("failed_lookups", "Ids of tasks that were asked for and not found");
-        let audit_lines_lost =
-            counter("audit_lines_lost", "Lines for the audit log that were lost, as the disk took none");
-        let unattributed_notifications = counter(
-            "unattributed_notifications",
-            "Notifications of shared child processes that may be any session's, dropped",
-        );
-        let child_junk_lines =
-            counter("child_junk_lines", "Lines on the stdout of child processes that were no messages, dropped");
-        registry.register(
-            "log_lines_lost",
-            "Lines that are not in the log, as there were too many of a kind or stderr took none",
-            Family::clone(&LOG_LINES_LOST),
-        );
-        let connections_cut = Family::default();
-        registry.register(
-            "connections_cut",
-            "Connections closed on which no whole request came",
-            connections_cut.clone(),
-        );
-        let sessions_evicted = Family::default();
-        let help = "Unused sessions that ended to make room for new ones";
-        registry.register("sessions_evicted", help, sessions_evicted.clone());
-        let tasks_refused = Family::default();
-        registry.register("tasks_refused", "Task-augmented calls that were refused", tasks_refused.clone());
-        let questions_refused = Family::default();
-        let help = "Requests of upstreams in the course of tasks that a limit has refused in the client's place";
-        registry.register("questions_refused", help, questions_refused.clone());
-        let tasks_ended = Family::default();
-        registry.register("tasks_ended", "Tasks that ended, by how", tasks_ended.clone());
-        let requests_refused = Family::default();
-        registry.register("requests_refused", "HTTP requests that were refused", requests_refused.clone());
+        let lost = "Lines that are not in the log, as there were too many of a kind or stderr took none";
+        registry.register("log_lines_lost", lost, Family::clone(&LOG_LINES_LOST));
         let task_seconds = Histogram::new(exponential_buckets(0.1, 4.0, 10));
         let help = "Time from a task's creation to its end";
         registry.register_with_unit("task_duration", help, Unit::Seconds, task_seconds.clone());
+        let all = &mut registry;
         Self {
-            registry,
-            connections,
-            connections_cut,
-            sessions,
-            sessions_opened,
-            sessions_evicted,
-            tasks_live,
-            tasks_queued,
-            tasks_created,
-            tasks_refused,
-            tasks_ended,
+            connections: metric(all, "connections", "Connections of clients that are open"),
+            connections_cut: metric(all, "connections_cut", "Connections closed on which no whole request came"),
+            sessions: metric(all, "sessions", "Sessions that are open"),
+            sessions_opened: metric(all, "sessions_opened", "Sessions that were opened"),
+            sessions_evicted: metric(all, "sessions_evicted", "Unused sessions that ended to make room for new ones"),
+            tasks_live: metric(all, "tasks_live", "Tasks that run or wait for their turn"),
+            tasks_queued: metric(all, "tasks_queued", "Tasks that wait for their turn"),
+            tasks_created: metric(all, "tasks_created", "Tasks that were acknowledged"),
+            tasks_refused: metric(all, "tasks_refused", "Task-augmented calls that were refused"),
+            tasks_ended: metric(all, "tasks_ended", "Tasks that ended, by how"),
             task_seconds,
-            tasks_kept,
-            result_bytes,
-            requests_refused,
-            exchange_failures,
-            issuer_failures,
-            questions,
-            questions_refused,
-            question_bytes,
-            unknown_answers,
-            unknown_responses,
-            unknown_progress,
-            unreadable_messages,
-            hidden_statuses,
-            messages_dropped,
-            failed_lookups,
-            audit_lines_lost,
-            children,
-            child_stdin_bytes,
-            child_junk_lines,
-            unattributed_notifications,
+            tasks_kept: metric(all, "tasks_kept", "Tasks in the store, ended ones included"),
+            result_bytes: metric(all, "result_bytes", "Bytes of the results that are kept"),
+            requests_refused: metric(all, "requests_refused", "HTTP requests that were refused"),
+            exchange_failures: metric(all, "exchange_failures", "Plain requests to which an upstream gave no response"),
+            issuer_failures: metric(
+                all,
+                "issuer_failures",
+                "Requests to the issuer of tokens that it did not answer as it should",
+            ),
+            questions: metric(all, "questions", "Requests of upstreams to clients in the course of tasks"),
+            questions_refused: metric(
+                all,
+                "questions_refused",
+                "Requests of upstreams in the course of tasks that a limit has refused in the client's place",
+            ),
+            question_bytes: metric(all, "question_bytes", "Bytes that open questions of tasks take"),
+            unknown_answers: metric(all, "unknown_answers", "Answers to no open question of a task, dropped"),
+            unknown_responses: metric(all, "unknown_responses", "Late or unknown responses of an upstream, dropped"),
+            unknown_progress: metric(
+                all,
+                "unknown_progress",
+                "Progress of an upstream under an unknown token, dropped",
+            ),
+            unreadable_messages: metric(
+                all,
+                "unreadable_messages",
+                "Notifications of an upstream with a member twice where it is read, dropped",
+            ),
+            hidden_statuses: metric(
+                all,
+                "hidden_statuses",
+                "Status notifications of tasks that an upstream has itself and that are hidden, dropped",
+            ),
+            messages_dropped: metric(all, "messages_dropped", "Messages dropped because their reader was too slow"),
+            failed_lookups: metric(all, "failed_lookups", "Ids of tasks that were asked for and not found"),
+            audit_lines_lost: metric(
+                all,
+                "audit_lines_lost",
+                "Lines for the audit log that were lost, as the disk took none",
+            ),
+            children: metric(all, "children", "Child processes of stdio upstreams that run"),
+            child_stdin_bytes: metric(all, "child_stdin_bytes", "Bytes that wait for child processes to read them"),
+            child_junk_lines: metric(
+                all,
+                "child_junk_lines",
+                "Lines on the stdout of child processes that were no messages, dropped",
+            ),
+            unattributed_notifications: metric(
+                all,
+                "unattributed_notifications",
+                "Notifications of shared child processes that may be any session's, dropped",
+            ),
+            registry,
         }
     }
+}
+
+fn metric<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 impl Metrics {

@@ -151,10 +151,9 @@ impl Run {
         let text = legacy::progress_text(params).unwrap_or_default();
         if self.tell(excerpt(&text).into_owned()).await
             && let Some(theirs) = theirs.and_then(|bytes| Message::parse(bytes).ok())
+            && let Some(related) = self.tied(&theirs)
         {
-            if let Some(related) = self.tied(&theirs) {
-                self.engine.desk.progress(self.id, related);
-            }
+            self.engine.desk.progress(self.id, related);
         }
     }
 

@@ -33,12 +33,11 @@ pub fn meant(beginning: &[u8]) -> Meant {
     match (method, id) {
         // Servers log on stdout what has an id and a method too.
         (true, Some(id)) if jsonrpc && is_id(id) && id.len() <= MAX_ID => Meant::Request(id.into()),
-        (true, _) => Meant::Unknown,
         (false, None | Some("null")) if outcome => Meant::Response(None),
         (false, Some(id)) if jsonrpc || outcome => {
             echoed_number(id).map_or(Meant::Unknown, |number| Meant::Response(Some(number)))
         }
-        (false, _) => Meant::Unknown,
+        _ => Meant::Unknown,
     }
 }
 

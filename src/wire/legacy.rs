@@ -142,12 +142,11 @@ pub fn relate(edits: &mut Edits<'_>, object: &Members<'_>, id: uuid::Uuid) {
 #[must_use]
 pub fn related(message: &Message, id: uuid::Uuid) -> Option<Message> {
     let mut edits = Edits::of(message.bytes());
-    match message.params() {
-        Some(params) => relate(&mut edits, &unambiguous(params).ok()?.0, id),
-        None => {
-            let params = format!(r#"{{"_meta":{{"{RELATED_TASK}":{{"taskId":"{id}"}}}}}}"#);
-            edits.set(&Members::parse(message.text()).ok()?, "params", &params);
-        }
+    if let Some(params) = message.params() {
+        relate(&mut edits, &unambiguous(params).ok()?.0, id);
+    } else {
+        let params = format!(r#"{{"_meta":{{"{RELATED_TASK}":{{"taskId":"{id}"}}}}}}"#);
+        edits.set(&Members::parse(message.text()).ok()?, "params", &params);
     }
     Message::parse(edits.apply().into_bytes()).ok()
 }

@@ -49,18 +49,16 @@ pub fn last_mistake(all: &[Received]) -> Option<String> {
 /// Takes apart what a server sent, where revision 2025-03-26 allows a batch.
 #[must_use]
 pub fn receive(bytes: &Bytes) -> Vec<Received> {
+    let judge = |bytes: &Bytes, judged: Result<_, _>| {
+        judged.map_or_else(|malformed| broken(bytes, malformed), Received::Message)
+    };
     match Message::of_server(bytes.clone()) {
-        Ok(message) => vec![Received::Message(message)],
         Err(Malformed::Batch) => match items(bytes) {
-            Ok(items) => items.map(one).collect(),
+            Ok(items) => items.map(|item| judge(&item, Message::of_server(item.clone()))).collect(),
             Err(malformed) => vec![broken(bytes, malformed)],
         },
-        Err(malformed) => vec![broken(bytes, malformed)],
+        one => vec![judge(bytes, one)],
     }
-}
-
-fn one(bytes: Bytes) -> Received {
-    Message::of_server(bytes.clone()).map_or_else(|malformed| broken(&bytes, malformed), Received::Message)
 }
 
 fn broken(bytes: &[u8], malformed: Malformed) -> Received {

@@ -38,11 +38,11 @@ async fn is_refused(upstream: &Upstream, slow: &Sse, id: &str, size: usize) -> S
     answer["error"]["message"].as_str().unwrap().to_owned()
 }
 
-async fn metric(gate: &Gate, name: &str) -> f64 {
+async fn metric(gate: &Gate, name: &str) -> usize {
     let admin = Client::new(&format!("{}/metrics", gate.admin.as_ref().unwrap()));
     let text = admin.send(http::Method::GET, "").await.text().to_owned();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.map_or(0.0, |value| value.parse().unwrap())
+    line.map_or(0, |value| value.parse().unwrap())
 }
 
 #[tokio::test]
@@ -54,13 +54,13 @@ async fn questions_of_one_task_over_a_quarter_of_max_outbox_total_are_refused_an
     is_asked(&client, &task, "a").await;
     is_asked(&client, &task, "b").await;
     let kept = metric(&gate, "taskgate_question_bytes").await;
-    assert!(kept > 4.0 * SIZE as f64, "{kept}");
+    assert!(kept > 4 * SIZE, "{kept}");
     let why = is_refused(&upstream, &task.1, "c", SIZE).await;
     assert!(
         why.contains("limit reached") && why.contains("262144 bytes, a quarter of server.max_outbox_total"),
         "{why}"
     );
-    assert_eq!(metric(&gate, r#"taskgate_questions_refused_total{reason="question_bytes_of_task"}"#).await, 1.0);
+    assert_eq!(metric(&gate, r#"taskgate_questions_refused_total{reason="question_bytes_of_task"}"#).await, 1);
     // A small one finds room, and one that is answered makes room.
     asks(&task.1, "d", 10).await;
     client.until_task(&task.0, |task| task["statusMessage"] == format!("Input required: d.{}", "x".repeat(10))).await;
@@ -71,7 +71,7 @@ async fn questions_of_one_task_over_a_quarter_of_max_outbox_total_are_refused_an
     is_asked(&client, &task, "e").await;
     // The end of the task gives all of it back.
     client.cancel(&task.0).await;
-    eventually(async || (metric(&gate, "taskgate_question_bytes").await == 0.0).then_some(())).await;
+    eventually(async || (metric(&gate, "taskgate_question_bytes").await == 0).then_some(())).await;
 }
 
 #[tokio::test]
@@ -98,6 +98,6 @@ async fn questions_of_one_owner_over_half_of_it_are_refused_and_another_owner_is
     assert!(why.contains("server.max_outbox_total = 1048576 bytes"), "{why}");
     // The end of a session ends its questions.
     ann.delete().await;
-    eventually(async || (metric(&gate, "taskgate_question_bytes").await < 500_000.0).then_some(())).await;
+    eventually(async || (metric(&gate, "taskgate_question_bytes").await < 500_000).then_some(())).await;
     is_asked(&carl, &of_carl, "e").await;
 }

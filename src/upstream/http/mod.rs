@@ -109,7 +109,7 @@ impl Server {
             .build(Connector(HttpsConnector::from((connector, tls))));
         let (path, added) = (path.into(), Arc::new(Added::new(forward)));
         let (last_over_sse, closings) = (Arc::default(), TaskTracker::new());
-        Ok(Self { path, uri, transport, last_over_sse, client, added, refused, closings })
+        Ok(Self { path, uri, transport, last_over_sse, client, refused, added, closings })
     }
 
     pub(super) fn reads_files(&self) -> bool {

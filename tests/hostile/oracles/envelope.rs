@@ -124,7 +124,8 @@ fn is_error(raw: &str) -> bool {
     let Some(members) = tree.members(raw) else { return false };
     let member = |name: &str| members.iter().find(|(key, _)| key == name).map(|(_, node)| node.raw(raw));
     let code = member("code").and_then(|raw| serde_json::from_str::<f64>(raw).ok());
-    code.is_some_and(|code| code.trunc() == code) && member("message").is_some_and(|raw| raw.starts_with('"'))
+    code.is_some_and(|code| code.fract().abs() < f64::MIN_POSITIVE)
+        && member("message").is_some_and(|raw| raw.starts_with('"'))
 }
 
 /// The text of a raw string; `None` for anything else, and for one that no string can hold.
