@@ -178,7 +178,7 @@ async fn a_filter_that_is_none_is_an_error_that_says_what_was_meant() {
         let ended = Binary::run(args, env).await;
         assert_eq!((ended.code, ended.stdout.as_str()), (USAGE, ""));
         for part in
-            ["\"warning\" is no level, did you mean \"warn\"?", "error, warn, info, debug, trace", "TASKGATE_LOG"]
+            ["\"warning\" is no level; did you mean \"warn\"?", "error, warn, info, debug, trace", "TASKGATE_LOG"]
         {
             assert!(ended.stderr.contains(part), "{part} in {}", ended.stderr);
         }
