@@ -20,6 +20,8 @@ use crate::{
 /// What a link needs to hand over what its upstream sends.
 #[derive(Clone, Debug)]
 pub struct Inbound {
+    /// The path that the upstream is behind.
+    pub upstream: Arc<str>,
     /// The requests in flight.
     pub exchanges: Arc<Exchanges>,
     /// What belongs to no request: the client's GET stream.
@@ -90,7 +92,7 @@ impl Inbound {
             Received::Message(message) => return self.deliver(message, carrier),
             Received::Broken(broken) => broken,
         };
-        tracing::warn!(why, "what the server sent is no message");
+        tracing::warn!(upstream = &*self.upstream, why, "what the server sent is no message");
         match meant {
             Meant::Response(number) => {
                 if let Some(number) = number.or(carrier) {

@@ -117,8 +117,12 @@ pub struct PatternsUnmatched<'a> {
 
 impl Event for PatternsUnmatched<'_> {
     fn tell(&self, _: &Metrics) {
-        let Self { path, patterns } = self;
-        tracing::warn!(path, patterns, "patterns of [upstream.tools] match none of the tools that the server lists");
+        let Self { path: upstream, patterns } = self;
+        tracing::warn!(
+            upstream,
+            patterns,
+            "patterns of [upstream.tools] match none of the tools that the server lists"
+        );
     }
 }
 
@@ -132,7 +136,7 @@ pub struct LimitsVoid<'a> {
 impl Event for LimitsVoid<'_> {
     fn tell(&self, _: &Metrics) {
         tracing::warn!(
-            path = self.path,
+            upstream = self.path,
             "the server has tasks of its own, which native = \"keep\" leaves to it: [tasks] and [upstream.tools] do not \
              hold for them; with native = \"replace\" they do"
         );

@@ -118,7 +118,7 @@ impl Server {
 
     /// Reads again what stands in files and goes on with requests; waits for the file system.
     pub(super) fn refresh(&self) {
-        self.added.refresh();
+        self.added.refresh(&self.path);
     }
 
     async fn request(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {

@@ -220,7 +220,8 @@ mod tests {
         let capacity = Capacity::new(1 << 20, 1 << 20);
         let listener = Arc::new(Outbox::new(&capacity));
         let exchanges = Exchanges::new(capacity, Arc::clone(&observer));
-        Inbound { exchanges, listener, client: ClientCapabilities::default(), native: Arc::default(), observer }
+        let (upstream, client) = ("/mcp".into(), ClientCapabilities::default());
+        Inbound { upstream, exchanges, listener, client, native: Arc::default(), observer }
     }
 
     #[tokio::test]

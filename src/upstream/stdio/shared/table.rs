@@ -313,7 +313,7 @@ mod tests {
         let listener = Arc::new(Outbox::new(&capacity));
         let exchanges = Exchanges::new(capacity, Arc::default());
         let (client, native) = (ClientCapabilities::default(), Arc::default());
-        Inbound { exchanges, listener, client, native, observer: Arc::default() }
+        Inbound { upstream: "/mcp".into(), exchanges, listener, client, native, observer: Arc::default() }
     }
 
     /// A call of a session, as long as its exchange lives.
