@@ -89,7 +89,7 @@ pub(super) fn read(
     if let (Some(Target::Url(url)), Some(here)) = (&target, here)
         && let Err(why) = not_own(url, here)
     {
-        root.fail(why);
+        root.fail_override("--upstream (TASKGATE_UPSTREAM)", why);
     }
     let mut blocks = Vec::new();
     if let Some(entry) = root.entry("upstream") {
