@@ -23,6 +23,6 @@ pub use capabilities::{Asks, ClientCapabilities};
 pub use error::{RpcError, code};
 pub use message::{Kind, Malformed, Message};
 pub use method::Method;
-pub use own::{HEADER, headers_cost, own};
+pub use own::{HEADER, extend, headers_cost, own};
 pub use splice::{Edits, Parts};
 pub use version::Version;
