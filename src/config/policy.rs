@@ -45,6 +45,13 @@ impl Policy {
         self.patterns.iter().filter(matching).map(|(_, tool)| &*tool.key)
     }
 
+    /// Returns the pattern whose settings hold for the tool `name`, if they set more than its support.
+    pub fn limits(&self, name: &str) -> Option<&str> {
+        let tool = self.tool(name);
+        let plain = Tool { key: tool.key.clone(), support: tool.support, ..self.default.clone() };
+        (*tool != plain).then_some(&*tool.key)
+    }
+
     /// Every pattern with its settings, in the order in which they are tried; the last one is `*`
     /// with the settings of `[tasks]`.
     pub fn tools(&self) -> impl Iterator<Item = (&str, &Tool)> {

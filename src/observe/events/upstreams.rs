@@ -126,6 +126,27 @@ impl Event for PatternsUnmatched<'_> {
     }
 }
 
+/// An upstream has listed all of its tools, and keeps its own tasks for some for which patterns set limits.
+#[derive(Debug)]
+pub struct PatternsVoid<'a> {
+    /// The upstream's path.
+    pub path: &'a str,
+    /// The patterns.
+    pub patterns: &'a str,
+}
+
+impl Event for PatternsVoid<'_> {
+    fn tell(&self, _: &Metrics) {
+        let Self { path: upstream, patterns } = self;
+        tracing::warn!(
+            upstream,
+            patterns,
+            "the server keeps its own tasks for tools of these patterns of [upstream.tools], whose limits do not hold for \
+             them; with native = \"replace\" they do"
+        );
+    }
+}
+
 /// An upstream turned out to have tasks of its own, which it is left with.
 #[derive(Debug)]
 pub struct LimitsVoid<'a> {
