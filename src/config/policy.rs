@@ -1,5 +1,7 @@
 //! Which settings hold for which tool.
 
+use std::sync::Arc;
+
 use wildmatch::WildMatchPattern;
 
 use super::Tool;
@@ -46,9 +48,10 @@ impl Policy {
     }
 
     /// Returns the pattern whose settings hold for the tool `name`, if they set more than its support.
+    #[must_use]
     pub fn limits(&self, name: &str) -> Option<&str> {
         let tool = self.tool(name);
-        let plain = Tool { key: tool.key.clone(), support: tool.support, ..self.default.clone() };
+        let plain = Tool { key: Arc::clone(&tool.key), support: tool.support, ..self.default.clone() };
         (*tool != plain).then_some(&*tool.key)
     }
 
