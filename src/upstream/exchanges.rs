@@ -40,6 +40,10 @@ const MAX_ASKED: usize = 64;
 /// Room for how many exchanges a session without any keeps.
 const KEPT_ROOM: usize = 64;
 
+/// How often it is looked whether the response has come while a task of its own carries the exchange. One that ends soon
+/// after the response leaves its connection to others; one that does not is given up.
+const LINGER: Duration = Duration::from_secs(5);
+
 /// How long a reader that is behind may take for what waits, where more must not be dropped.
 const READING: Duration = Duration::from_secs(2);
 
@@ -152,7 +156,14 @@ impl Exchange {
     pub fn detach(&mut self) {
         let Some(carrier) = self.carrier.take() else { return };
         if let (true, Ok(runtime)) = (self.all.is_open(self.number), Handle::try_current()) {
-            let detached = runtime.spawn(carrier);
+            let (all, number) = (Arc::clone(&self.all), self.number);
+            let detached = runtime.spawn(async move {
+                tokio::select! {
+                    biased;
+                    () = carrier => {}
+                    () = all.outlived(number) => {}
+                }
+            });
             self.all.carried_by(self.number, detached.abort_handle());
             self.detached = Some(detached);
         }
@@ -294,6 +305,17 @@ impl Exchanges {
         let shared = self.open.lock().get(&number).map(|open| Arc::clone(&open.shared));
         if let Some(shared) = shared.filter(|shared| !shared.outbox.has_room_for(request)) {
             let _ = tokio::time::timeout(READING, shared.outbox.emptied()).await;
+        }
+    }
+
+    /// Resolves some time after an exchange has ended: the answer came elsewhere, or does not end with the response, and must
+    /// not be carried for ever when nobody waits for it.
+    async fn outlived(&self, number: u64) {
+        loop {
+            tokio::time::sleep(LINGER).await;
+            if !self.is_open(number) {
+                return;
+            }
         }
     }
 
