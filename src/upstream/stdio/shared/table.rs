@@ -7,7 +7,7 @@ use tokio::sync::{oneshot, watch};
 use super::belongings::Belongings;
 use crate::{
     upstream::{Failure, Inbound, Purpose},
-    wire::{Message, message::MAX_ID, object},
+    wire::{Message, RpcError, message::MAX_ID, object},
 };
 
 /// How many requests of the child may wait for an answer at once.
@@ -252,15 +252,23 @@ impl Table {
         self.seats.iter().max_by_key(rank).map(|(seat, asked)| (*seat, asked.inbound.clone()))
     }
 
-    /// Notes a request of the child to a session. `false` if too many wait.
-    pub(super) fn ask(&mut self, id: &str, token: Option<&str>, seat: u64) -> bool {
+    /// Notes a request of the child to a session.
+    ///
+    /// # Errors
+    /// Too many wait, or its id is longer than any that is kept.
+    pub(super) fn ask(&mut self, id: &str, token: Option<&str>, seat: u64) -> Result<(), RpcError> {
+        if id.len() > MAX_ID {
+            let why = format!("Invalid request: the id is longer than {MAX_ID} bytes");
+            return Err(RpcError::invalid_request(why));
+        }
         if self.questions.len() >= MAX_QUESTIONS {
-            return false;
+            let why = format!("limit reached: {MAX_QUESTIONS} requests of the server wait for an answer");
+            return Err(RpcError::internal(why));
         }
         // Of a token that is longer than any should be, progress does not go back.
         let token = token.filter(|token| token.len() <= MAX_ID).map(key);
         self.questions.insert(key(id), Asked { seat, token });
-        true
+        Ok(())
     }
 
     /// Whether a request that waits for a session's answer has that raw progress token.
@@ -371,7 +379,7 @@ mod tests {
     fn a_question_is_answered_once_and_by_whom_it_was_put_to() {
         let mut table = Table::new();
         let (ann, bob) = (table.join(inbound()).unwrap(), table.join(inbound()).unwrap());
-        assert!(table.ask(r#""q""#, None, bob) && table.ask("7", Some(r#""t""#), bob));
+        assert!(table.ask(r#""q""#, None, bob).is_ok() && table.ask("7", Some(r#""t""#), bob).is_ok());
         assert!(table.expects_progress(bob, r#""\u0074""#), "a token may be escaped differently");
         assert!(!table.expects_progress(ann, r#""t""#) && !table.expects_progress(bob, "7"));
         assert!(!table.answer(ann, r#""q""#));
@@ -388,7 +396,8 @@ mod tests {
         let mut table = Table::new();
         let ann = table.join(inbound()).unwrap();
         let token = |length: usize| format!("\"{}\"", "t".repeat(length - 2));
-        assert!(table.ask("1", Some(&token(MAX_ID)), ann) && table.ask("2", Some(&token(MAX_ID + 1)), ann));
+        table.ask("1", Some(&token(MAX_ID)), ann).unwrap();
+        table.ask("2", Some(&token(MAX_ID + 1)), ann).unwrap();
         assert!(table.expects_progress(ann, &token(MAX_ID)) && !table.expects_progress(ann, &token(MAX_ID + 1)));
     }
 
@@ -396,8 +405,11 @@ mod tests {
     fn questions_are_bounded() {
         let mut table = Table::new();
         let ann = table.join(inbound()).unwrap();
-        assert!((0..MAX_QUESTIONS).all(|id| table.ask(&id.to_string(), None, ann)));
-        assert!(!table.ask("one more", None, ann));
+        let error = |asked: Result<(), RpcError>| asked.expect_err("too much").message;
+        let long = format!("\"{}\"", "q".repeat(MAX_ID));
+        assert!(error(table.ask(&long, None, ann)).contains("longer than 1024 bytes"));
+        assert!((0..MAX_QUESTIONS).all(|id| table.ask(&id.to_string(), None, ann).is_ok()));
+        assert!(error(table.ask("one more", None, ann)).contains("limit reached: 1024 requests"));
     }
 
     #[test]
