@@ -79,11 +79,14 @@ impl fmt::Display for NotTaken {
     }
 }
 
-impl Entry {
-    fn is_limited(&self) -> bool {
-        !matches!(self.what, What::Task(_))
+impl What {
+    /// Whether it counts among what may wait.
+    pub(super) fn is_limited(self) -> bool {
+        !matches!(self, Self::Task(_))
     }
+}
 
+impl Entry {
     /// What it takes.
     pub(super) fn size(&self) -> usize {
         self.message.len() + OVERHEAD
@@ -91,13 +94,12 @@ impl Entry {
 }
 
 impl Lane {
-    /// Takes in a message, where there are `sources` of which something waits.
+    /// Takes in a message, where the source has a share of so many bytes.
     ///
     /// # Errors
     /// [`NotTaken`]
-    pub(super) fn take(&mut self, entry: Entry, sources: usize) -> Result<(), NotTaken> {
-        if entry.is_limited() {
-            let share = MAX_BYTES / sources;
+    pub(super) fn take(&mut self, entry: Entry, share: usize) -> Result<(), NotTaken> {
+        if entry.what.is_limited() {
             // The first one has room, whatever its size.
             if self.messages >= MAX_MESSAGES {
                 return Err(NotTaken::Messages);
@@ -114,7 +116,7 @@ impl Lane {
 
     /// Notes that a message that was taken out waits no longer.
     pub(super) fn let_go(&mut self, entry: &Entry) {
-        if entry.is_limited() {
+        if entry.what.is_limited() {
             self.messages -= 1;
             self.bytes -= entry.size();
         }
