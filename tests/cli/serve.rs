@@ -122,7 +122,8 @@ async fn patterns_that_match_no_tool_and_limits_that_the_servers_own_tasks_make_
         Client::connect(&url).await.ask("tools/list", json!({})).await;
     }
     let capabilities = json!({ "tools": {}, "tasks": { "requests": { "tools": { "call": {} } } } });
-    let native = Upstream::start(Options { capabilities, ..Options::default() }).await;
+    let options = Options { capabilities, versions: vec!["2025-11-25"], ..Options::default() };
+    let native = Upstream::start(options).await;
     let (_dir, path) = file(&format!("[[upstream]]\nurl = {:?}\nnative = \"keep\"\n", native.url()));
     let keeps = Binary::start(&["serve", "--listen", "127.0.0.1:0", "--config", &path], &[]);
     let url = keeps.url().await;
