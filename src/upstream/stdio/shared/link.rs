@@ -169,14 +169,14 @@ impl SharedLink {
             }
             (Kind::Notification, Method::Progress) => {
                 let token = progress_token(&parsed);
-                if token.is_some_and(|token| party.table.lock().expects_progress(*seat, token)) {
+                if token.is_some_and(|token| party.table.lock().questions.expects_progress(*seat, token)) {
                     return self.child.tell(*seat, What::Notice, parsed.bytes().clone());
                 }
                 tracing::debug!("progress of no request of the server to this session was dropped");
                 Ok(())
             }
             (Kind::Response, _) => {
-                if party.table.lock().answer(*seat, parsed.id().unwrap_or("null")) {
+                if party.table.lock().questions.answer(*seat, parsed.id().unwrap_or("null")) {
                     return self.child.tell(*seat, What::Answer, parsed.bytes().clone());
                 }
                 tracing::debug!("an answer to no request of the server to this session was dropped");

@@ -87,7 +87,7 @@ impl Party {
         }
         let meta = request.params().and_then(|params| unambiguous(params).ok()).and_then(|(_, meta)| meta);
         let token = meta.as_ref().and_then(|meta| meta.get("progressToken"));
-        if let Err(error) = table.ask(id, token, seat) {
+        if let Err(error) = table.questions.ask(id, token, seat) {
             drop(table);
             return refuse(&error);
         }
