@@ -233,7 +233,7 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::stdio::share::MAX_MESSAGES;
+    use crate::upstream::stdio::share::{MAX_MESSAGES, TASKGATE};
 
     const ANN: Source = 1;
     const BOB: Source = 2;
@@ -312,6 +312,18 @@ mod tests {
         );
         queue.written();
         queue.tell(ANN, What::Notice, text("more")).expect("nothing of hers waits");
+    }
+
+    #[tokio::test]
+    async fn however_many_calls_a_session_leaves_behind_all_are_cancelled() {
+        let queue = queue();
+        for number in 0..4 * MAX_MESSAGES {
+            queue.tell(TASKGATE, What::Cancellation, text(&number.to_string())).expect("a place");
+        }
+        queue.tell(TASKGATE, What::Answer, text("answer")).expect("room");
+        for number in 0..4 * MAX_MESSAGES {
+            assert_eq!(write(&queue).await, number.to_string());
+        }
     }
 
     #[tokio::test]

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use bytesize::ByteSize;
 use tokio::sync::oneshot;
 
-/// How many messages of one source may wait, calls of tasks not counted.
+/// How many messages of one source may wait; calls of tasks and cancellations are not counted.
 pub(super) const MAX_MESSAGES: usize = 256;
-/// How many bytes may wait, divided by the sources of which something waits; calls of tasks are not counted.
+/// How many bytes may wait, divided by the sources of which something waits; calls of tasks and cancellations are not counted.
 pub(super) const MAX_BYTES: usize = 16 * 1024 * 1024;
 /// What a message takes besides its bytes.
 const OVERHEAD: usize = 128;
@@ -25,6 +25,8 @@ pub(super) enum What {
     Call(u64),
     /// The call of a task that was acknowledged: it always finds a place, because the limits of tasks bound it.
     Task(u64),
+    /// The cancellation of a call that the child has read and whose session has gone: there are no more than it has read.
+    Cancellation,
     /// An answer to a request of the child.
     Answer,
     /// A notification.
@@ -82,7 +84,7 @@ impl fmt::Display for NotTaken {
 impl What {
     /// Whether it counts among what may wait.
     pub(super) fn is_limited(self) -> bool {
-        !matches!(self, Self::Task(_))
+        !matches!(self, Self::Task(_) | Self::Cancellation)
     }
 }
 

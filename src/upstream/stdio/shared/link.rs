@@ -82,7 +82,7 @@ impl Link for SharedLink {
             let params = format!(r#"{{"requestId":{ours},"reason":"the session of the call has ended"}}"#);
             let message = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
             // A child that cannot be told has ended, or does not read.
-            let _ = self.child.tell(TASKGATE, What::Notice, message.into());
+            let _ = self.child.tell(TASKGATE, What::Cancellation, message.into());
         }
         let error = RpcError::internal("the session that was asked has ended").to_raw();
         for id in questions {
