@@ -41,6 +41,8 @@ const RELAY_FROM: u64 = 64 * 1024;
 pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// How many answers to an upstream's own requests taskgate sends at once in one session.
 const MAX_REPLIES: usize = 16;
+/// The longest session id of a server that is kept, in bytes: every request carries it.
+const MAX_SESSION_ID: usize = 4 * 1024;
 /// How long the end of a session may take upstream.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -183,9 +185,8 @@ impl Shared {
             return Err(Box::pin(self.refusal(response)).await);
         }
         if let Some(session) = response.headers().get(SESSION_ID) {
-            // A copy: the value is a part of the buffer that the answer was read into.
-            self.session
-                .get_or_init(|| HeaderValue::from_bytes(session.as_bytes()).unwrap_or_else(|_| session.clone()));
+            let session = session_id(session)?;
+            self.session.get_or_init(|| session);
         }
         if let Some(encoding) = response.headers().get(CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
             return Err(Failure::BadAnswer(format!(
@@ -376,5 +377,28 @@ impl Shared {
             return Failure::SessionLost;
         }
         self.server.refusal(response).await
+    }
+}
+
+/// A server's session id, to be kept.
+fn session_id(value: &HeaderValue) -> Result<HeaderValue, Failure> {
+    let id = value.as_bytes();
+    if id.len() > MAX_SESSION_ID {
+        return Err(Failure::BadAnswer(format!("its {SESSION_ID} is longer than {MAX_SESSION_ID} bytes")));
+    }
+    // A copy: the value is a part of the buffer that the answer was read into.
+    Ok(HeaderValue::from_bytes(id).unwrap_or_else(|_| value.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_id_that_is_longer_than_any_is_refused() {
+        let id = |length: usize| session_id(&HeaderValue::from_bytes(&vec![b'x'; length]).expect("a header"));
+        assert_eq!(id(MAX_SESSION_ID).expect("kept").len(), MAX_SESSION_ID);
+        let refused = id(MAX_SESSION_ID + 1).expect_err("too long").to_string();
+        assert!(refused.contains("mcp-session-id is longer than 4096 bytes"), "{refused}");
     }
 }
