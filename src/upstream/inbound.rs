@@ -10,6 +10,8 @@ use crate::{
     wire::{
         ClientCapabilities, Kind, Message, Method, RpcError,
         beginning::Meant,
+        code,
+        legacy::error_code,
         message::echoed_number,
         object::Members,
         params::unambiguous,
@@ -129,6 +131,8 @@ impl Inbound {
             Kind::Notification if message.method().is_change() => self.unheard(Some(Purpose::Foreground)),
             // A task must not be given what may belong to another one.
             Kind::Notification => self.exchanges.only(None).or_else(|| self.unheard(Some(Purpose::Foreground))),
+            // Servers without a name for what they could not read answer the only one that there is.
+            Kind::Response if could_not_read(&message) => self.exchanges.only(None),
             Kind::Response => None,
         };
         self.deliver(message, carrier)
@@ -216,6 +220,13 @@ fn readable(message: &Message) -> Result<(), String> {
         (Kind::Response, ..) if message.id().is_none() => Members::parse(message.text()).map(drop),
         _ => Ok(()),
     }
+}
+
+/// Whether a response says that a request could not be read. Other errors without an id answer notifications, as careless
+/// servers do.
+fn could_not_read(response: &Message) -> bool {
+    let code = response.outcome().and_then(|(_, error)| error_code(error));
+    [code::PARSE_ERROR, code::INVALID_REQUEST].map(|code| Some(code.into())).contains(&code)
 }
 
 /// The raw progress token of a progress notification.
