@@ -10,11 +10,7 @@ use std::{
 
 use tokio::{runtime::Handle, task::JoinHandle};
 
-use super::{
-    Ending, Exchanges,
-    exchanges::Shared,
-    outbox::Item,
-};
+use super::{Ending, Exchanges, exchanges::Shared, outbox::Item};
 
 /// The work that moves an exchange's bytes.
 pub type Carrier = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -80,7 +80,9 @@ mod tests {
         let token = |length: usize| format!("\"{}\"", "t".repeat(length - 2));
         questions.ask("1", Some(&token(MAX_ID)), ANN).unwrap();
         questions.ask("2", Some(&token(MAX_ID + 1)), ANN).unwrap();
-        assert!(questions.expects_progress(ANN, &token(MAX_ID)) && !questions.expects_progress(ANN, &token(MAX_ID + 1)));
+        assert!(
+            questions.expects_progress(ANN, &token(MAX_ID)) && !questions.expects_progress(ANN, &token(MAX_ID + 1))
+        );
     }
 
     #[test]
