@@ -22,6 +22,7 @@ use super::{
     LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, Server,
     body::{is_stream, media_type, messages_in, next_chunk, read, rpc_error_in},
     reopen::{backed_off, pause, resumption},
+    session_id,
     sse::SseLink,
 };
 use crate::{
@@ -41,8 +42,6 @@ const RELAY_FROM: u64 = 64 * 1024;
 pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// How many answers to an upstream's own requests taskgate sends at once in one session.
 const MAX_REPLIES: usize = 16;
-/// The longest session id of a server that is kept, in bytes: every request carries it.
-const MAX_SESSION_ID: usize = 4 * 1024;
 /// How long the end of a session may take upstream.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -377,28 +376,5 @@ impl Shared {
             return Failure::SessionLost;
         }
         self.server.refusal(response).await
-    }
-}
-
-/// A server's session id, to be kept.
-fn session_id(value: &HeaderValue) -> Result<HeaderValue, Failure> {
-    let id = value.as_bytes();
-    if id.len() > MAX_SESSION_ID {
-        return Err(Failure::BadAnswer(format!("its {SESSION_ID} is longer than {MAX_SESSION_ID} bytes")));
-    }
-    // A copy: the value is a part of the buffer that the answer was read into.
-    Ok(HeaderValue::from_bytes(id).unwrap_or_else(|_| value.clone()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_session_id_that_is_longer_than_any_is_refused() {
-        let id = |length: usize| session_id(&HeaderValue::from_bytes(&vec![b'x'; length]).expect("a header"));
-        assert_eq!(id(MAX_SESSION_ID).expect("kept").len(), MAX_SESSION_ID);
-        let refused = id(MAX_SESSION_ID + 1).expect_err("too long").to_string();
-        assert!(refused.contains("mcp-session-id is longer than 4096 bytes"), "{refused}");
     }
 }
