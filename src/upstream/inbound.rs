@@ -208,8 +208,9 @@ impl Inbound {
     }
 }
 
-/// Refuses a request, the withdrawal of one, and what may be tied to a task, that has a member twice where it is read here or
-/// by the client that is asked, and an error without an id that cannot be given one. What else is told in the course of a plain call is nobody's business but the client's.
+/// Refuses a request, the withdrawal of one, or what may be tied to a task, that has a member twice where it is read here
+/// or by the client, and an error without an id that cannot be given one. What else is told in the course of a plain call is
+/// nobody's business but the client's.
 fn readable(message: &Message) -> Result<(), String> {
     match (message.kind(), message.method(), message.params()) {
         (Kind::Request, _, Some(params)) | (Kind::Notification, Method::Cancelled, Some(params)) => {
