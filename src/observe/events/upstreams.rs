@@ -81,14 +81,14 @@ impl Event for MessageUnreadable {
     }
 }
 
-/// An upstream told the status of a task of its own where its tasks are hidden.
+/// An upstream told of a task of its own where its tasks are hidden.
 #[derive(Debug)]
 pub struct StatusHidden;
 
 impl Event for StatusHidden {
     fn tell(&self, metrics: &Metrics) {
         metrics.hidden_statuses.inc();
-        tracing::debug!("the status of a task that the server has itself was dropped");
+        tracing::debug!("what the server said of a task that it has itself was dropped");
     }
 }
 

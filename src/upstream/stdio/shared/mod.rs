@@ -3,6 +3,7 @@
 mod belongings;
 mod link;
 mod party;
+mod questions;
 mod table;
 
 use std::{sync::Arc, time::Duration};
