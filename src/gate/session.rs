@@ -101,7 +101,7 @@ impl Gate {
         self.observer.emit(events::SessionOpened {
             who: &session.who,
             version: session.version.as_str(),
-            tasks: matches!(session.tasks, session::Tasks::Served | session::Tasks::Both),
+            tasks: session.tasks.are_ours(),
         });
         let answer = match session.streams().reserve() {
             Ok(room) if opened.streams => {

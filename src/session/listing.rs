@@ -86,7 +86,7 @@ impl Session {
             match exchange.next().await {
                 // Nothing else was in flight to which it could belong.
                 Some(Item::Message(message)) => {
-                    if let Some(reply) = self.inbound.listen(message) {
+                    if let Some(reply) = self.inbound.queue(message) {
                         self.link.send(reply, headers.clone()).await?;
                     }
                 }

@@ -65,6 +65,14 @@ pub enum Tasks {
     Both,
 }
 
+impl Tasks {
+    /// Returns whether any of them are taskgate's.
+    #[must_use]
+    pub const fn are_ours(self) -> bool {
+        matches!(self, Self::Served | Self::Both)
+    }
+}
+
 /// A client's session and its link upstream.
 #[derive(Debug)]
 pub struct Session {
@@ -254,7 +262,7 @@ impl Session {
     /// Queues a message of the upstream for the GET stream.
     pub fn push(&self, message: Message) {
         // No request comes here, so nothing has to be answered.
-        let _ = self.inbound.listen(message);
+        let _ = self.inbound.queue(message);
     }
 
     /// Whether the session has ended.

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::{Desk, Inner, questions::question_of};
 use crate::{
     identity::Owner,
-    session::{Session, Tasks},
+    session::Session,
     task::TaskId,
     upstream::Outbox,
     wire::ClientCapabilities,
@@ -68,7 +68,7 @@ impl Desk {
         inner.next += 1;
         let id = inner.next;
         // Under the lock: a session that ends after this is found by `Desk::leave`.
-        if session.tasks != Tasks::Served || session.has_ended() {
+        if !session.tasks.are_ours() || session.has_ended() {
             return id;
         }
         let running = task.and_then(|task| inner.running.get(&task));
