@@ -50,7 +50,7 @@ const COME_BACK: Duration = Duration::from_secs(5);
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 /// How many messages that expect no answer may still be on their way upstream when their client has been answered.
-const MAX_LATE: usize = 64;
+pub const MAX_LATE: usize = 64;
 
 /// Who serves tasks in a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
