@@ -96,7 +96,7 @@ pub struct Session {
     link: Arc<dyn Link>,
     streams: Arc<Streams>,
     opened: Instant,
-    /// Milliseconds from `opened` to the last request or the end of the last stream.
+    /// Microseconds from `opened` to the last request or the end of the last stream; another one each time.
     last_used: AtomicU64,
     /// Streams that are open and tasks that run: while there are any the session is in use.
     uses: AtomicUsize,
@@ -132,8 +132,9 @@ impl Session {
 
     /// Marks the session as used now.
     pub fn touch(&self) {
-        let now = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last_used.store(now, Ordering::Relaxed);
+        let now = u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let later = |before: u64| Some(now.max(before.saturating_add(1)));
+        let _ = self.last_used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
     /// How long the session has not been used; zero while it is in use.
@@ -142,7 +143,7 @@ impl Session {
         if self.uses.load(Ordering::Acquire) > 0 {
             return Duration::ZERO;
         }
-        self.opened.elapsed().saturating_sub(Duration::from_millis(self.last_used.load(Ordering::Relaxed)))
+        self.opened.elapsed().saturating_sub(Duration::from_micros(self.last_used.load(Ordering::Relaxed)))
     }
 
     /// When the session was used last; `None` while it is in use, also by a call whose client has left.
@@ -220,7 +221,11 @@ impl Session {
             }
             return Ok(());
         };
-        self.inbound.exchanges.cancelling(number);
+        if !self.inbound.exchanges.cancelling(number) {
+            // It has been told, and waits to be given up.
+            self.inbound.observer.emit(events::CancellationIgnored { who: &self.who });
+            return Ok(());
+        }
         let mut edits = Edits::of(message.bytes());
         edits.replace_raw(id, number.to_string());
         let sent = self.link.send(edits.apply().into_bytes(), headers).await;
