@@ -228,13 +228,13 @@ impl Session {
         }
         let mut edits = Edits::of(message.bytes());
         edits.replace_raw(id, number.to_string());
-        let sent = self.link.send(edits.apply().into_bytes(), headers).await;
+        // First, as a message that the server does not take may be given up.
         let session = Arc::clone(self);
         tokio::spawn(async move {
             tokio::time::sleep(CANCEL_GRACE).await;
             session.inbound.exchanges.cancel(number);
         });
-        sent
+        self.link.send(edits.apply().into_bytes(), headers).await
     }
 
     /// Cancels a call that no client waits for, and gives it up.
@@ -332,5 +332,20 @@ fn inbound(client: ClientCapabilities, outbox: &Arc<Capacity>, observer: &Arc<Ob
         client,
         native: Arc::default(),
         observer: Arc::clone(observer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_was_used_is_seen_to_have_been_however_short_that_was() {
+        let session = alone();
+        for _ in 0..1000 {
+            let before = session.unused_since();
+            drop(session.hold());
+            assert!(before.is_some() && session.unused_since() > before);
+        }
     }
 }

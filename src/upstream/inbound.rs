@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Answer, Exchanges, Failure, NativeTasks, Outbox, Purpose, outbox::Pushed};
+use super::{Answer, Exchanges, Failure, NativeTasks, Outbox, Purpose, native::may_be_related, outbox::Pushed};
 use crate::{
     observe::{Observer, events},
     wire::{
@@ -208,13 +208,14 @@ impl Inbound {
     }
 }
 
-/// Refuses a request, or the withdrawal of one, that has a member twice where it is read here or by the client that is
-/// asked. What else is told in the course of a plain call is nobody's business but the client's.
+/// Refuses a request, the withdrawal of one, or what may be tied to a task, that has a member twice where it is read here
+/// or by the client. What else is told in the course of a plain call is nobody's business but the client's.
 fn readable(message: &Message) -> Result<(), String> {
     match (message.kind(), message.method(), message.params()) {
         (Kind::Request, _, Some(params)) | (Kind::Notification, Method::Cancelled, Some(params)) => {
             unambiguous(params).map(drop)
         }
+        (Kind::Notification, _, Some(params)) if may_be_related(message) => unambiguous(params).map(drop),
         (Kind::Request, _, None) => Members::parse(message.text()).map(drop),
         _ => Ok(()),
     }

@@ -9,13 +9,7 @@ use std::{
 use uuid::Uuid;
 
 use super::{Desk, Inner, questions::question_of};
-use crate::{
-    identity::Owner,
-    session::Session,
-    task::TaskId,
-    upstream::Outbox,
-    wire::ClientCapabilities,
-};
+use crate::{identity::Owner, session::Session, task::TaskId, upstream::Outbox, wire::ClientCapabilities};
 
 /// One stream that may get messages.
 pub(in crate::task) type ListenerId = u64;

@@ -111,7 +111,7 @@ impl NativeTasks {
 }
 
 /// Whether a message may name a task that it belongs to; an escape could hide the key.
-fn may_be_related(message: &Message) -> bool {
+pub(super) fn may_be_related(message: &Message) -> bool {
     let holds = |params: &str, needle: &str| memchr::memmem::find(params.as_bytes(), needle.as_bytes()).is_some();
     message.params().is_some_and(|params| holds(params, "related-task") || holds(params, "\\u"))
 }
