@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::kit::{Client, Gate, Upstream, eventually, house, soon};
+use crate::kit::{Client, Gate, Held, Upstream, eventually, house, soon};
 
 #[tokio::test(start_paused = true)]
 async fn a_notification_that_the_server_does_not_take_is_accepted_after_a_second() {
@@ -87,7 +87,7 @@ async fn of_clients_that_have_left_so_many_messages_may_be_late_and_the_rest_is_
     }
     leaving.shutdown().await;
     eventually(async || (held.iter().filter(|held| held.is_open()).count() == 64).then_some(())).await;
-    for late in held.into_iter().filter(|held| held.is_open()) {
+    for late in held.into_iter().filter(Held::is_open) {
         late.status(202, &[], "");
     }
     assert_eq!(client.notify("notifications/y", json!({})).await, 202);
