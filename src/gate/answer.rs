@@ -103,7 +103,7 @@ impl Gate {
             Route::Get => self.engine.get(session, &message).await,
             Route::Result => self.engine.result(session, message.clone()).await,
             Route::List if session.tasks == Tasks::Both => match Box::pin(self.tasklist(session, &message)).await {
-                Ok(Tasklist::Joint(message, edit)) => return self.pass(session, message, headers, (false, edit)).await,
+                Ok(Tasklist::Joint(message, edit)) => return self.pass(session, message, headers, (apart, edit)).await,
                 Ok(Tasklist::Own(reply)) => Ok(reply),
                 Err(none) => Err(none),
             },

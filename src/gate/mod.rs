@@ -11,6 +11,7 @@ mod headers;
 mod hints;
 mod inline;
 mod intake;
+mod lasting;
 mod listener;
 mod native;
 mod old_sse;
@@ -43,6 +44,7 @@ pub use tls::Tls;
 
 use self::{
     headers::{SESSION_ID, end_to_end},
+    lasting::Lasting,
     refuse::Refusal,
 };
 use crate::{
@@ -178,10 +180,15 @@ impl Gate {
     /// Ends a session, and its tasks with it where they belong to nobody else.
     pub async fn end(&self, session: &Session, headers: HeaderMap, reason: &'static str) {
         let Some(session) = self.sessions.take(session.id, reason) else { return };
-        // First the calls, so that the upstream is told that they are cancelled.
-        self.engine.end_session(&session).await;
-        session.end(headers);
-        self.engine.session_ended(&session);
+        let engine = Arc::clone(&self.engine);
+        // Nobody else finds it any more.
+        let ending = Lasting::new(async move {
+            // First the calls, so that the upstream is told that they are cancelled.
+            engine.end_session(&session).await;
+            session.end(headers);
+            engine.session_ended(&session);
+        });
+        ending.await;
     }
 
     /// Ends the sessions that have not been used for `idle`. A session with tasks stays as long as they are kept:

@@ -8,6 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use http::HeaderMap;
+use tokio::sync::oneshot;
 
 use super::{
     Gate,
@@ -18,7 +19,7 @@ use crate::{
     identity::Owner,
     observe::events,
     route::{Route, route},
-    session::{self, Next, NotOpened, Opening, Session, Source},
+    session::{self, MAX_LATE, Next, NotOpened, Opening, Session, Source},
     task::Answered,
     upstream::{Failure, HttpError},
     wire::{Message, RpcError},
@@ -101,7 +102,7 @@ impl Gate {
         self.observer.emit(events::SessionOpened {
             who: &session.who,
             version: session.version.as_str(),
-            tasks: matches!(session.tasks, session::Tasks::Served | session::Tasks::Both),
+            tasks: session.tasks.are_ours(),
         });
         let answer = match session.streams().reserve() {
             Ok(room) if opened.streams => {
@@ -130,26 +131,35 @@ impl Gate {
         if session.is_lost() {
             return Err(self.lost(session).await);
         }
-        let sender = Arc::clone(session);
+        let (sender, observer) = (Arc::clone(session), Arc::clone(&self.observer));
+        let (waits, left) = oneshot::channel();
         // A client that disconnects now has sent its message all the same.
         let mut sent = tokio::spawn(async move {
-            if cancelled { sender.cancel(&message, headers).await } else { sender.forward(&message, headers).await }
+            let mut sending = std::pin::pin!(async {
+                if cancelled { sender.cancel(&message, headers).await } else { sender.forward(&message, headers).await }
+            });
+            let room = tokio::select! {
+                sent = &mut sending => return sent,
+                room = left => room.or_else(|_| Arc::clone(&sender.late).try_acquire_owned()),
+            };
+            let sent = match room {
+                Ok(_room) => sending.await,
+                Err(_) => Err(Failure::Limit(format!("limit reached: {MAX_LATE} messages of the session are late"))),
+            };
+            if let Err(failure) = &sent {
+                let (who, cause) = (&*sender.who, failure.cause());
+                observer.emit(events::ExchangeFailed { upstream: who.upstream(), who: Some(who), task: None, cause });
+            }
+            sent
         });
         let promptly = tokio::time::timeout(PROMPTLY, &mut sent).await;
         let sent = match (promptly, Arc::clone(&session.late).try_acquire_owned()) {
             (Ok(sent), _) => sent,
-            (Err(_), Ok(late)) => {
-                let observer = Arc::clone(&self.observer);
-                let (who, upstream) = (Arc::clone(&session.who), self.upstreams[session.upstream].path.clone());
-                tokio::spawn(async move {
-                    if let Err(failure) = sent.await.unwrap_or(Err(Failure::Abandoned)) {
-                        let (upstream, who, cause) = (&upstream, Some(&*who), failure.cause());
-                        observer.emit(events::ExchangeFailed { upstream, who, task: None, cause });
-                    }
-                    drop(late);
-                });
-                return Ok(Accepted::Yes);
-            }
+            (Err(_), Ok(late)) => match waits.send(late) {
+                Ok(()) => return Ok(Accepted::Yes),
+                // It has just been sent.
+                Err(_) => sent.await,
+            },
             // So many are late already that this one is waited for.
             (Err(_), Err(_)) => sent.await,
         };

@@ -264,7 +264,7 @@ fn offering(request: &Message, number: u64, version: Version) -> bytes::Bytes {
 async fn ending(exchange: &mut Exchange, inbound: &Inbound) -> Result<Message, Failure> {
     loop {
         match exchange.next().await {
-            Some(Item::Message(message)) => drop(inbound.listen(message)),
+            Some(Item::Message(message)) => drop(inbound.queue(message)),
             Some(Item::Silence | Item::Pause(_)) => {}
             Some(Item::End(ending)) => return ending?.whole().await,
             None => return Err(Failure::Abandoned),

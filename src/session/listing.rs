@@ -76,6 +76,8 @@ impl Session {
         let begun = exchanges.begin(None, Purpose::Foreground);
         let mut exchange = begun.map_err(|too_many| Failure::Limit(too_many.to_string()))?;
         let number = exchange.number;
+        // The server asks and tells on behalf of the client's requests, which this is none of.
+        exchanges.cancelling(number);
         // A list that nobody waits for any more is given up.
         let _open = Open { exchanges: Arc::clone(exchanges), number };
         let params = cursor.map_or_else(String::new, |cursor| format!(r#","params":{{"cursor":{cursor}}}"#));
@@ -86,7 +88,7 @@ impl Session {
             match exchange.next().await {
                 // Nothing else was in flight to which it could belong.
                 Some(Item::Message(message)) => {
-                    if let Some(reply) = self.inbound.listen(message) {
+                    if let Some(reply) = self.inbound.queue(message) {
                         self.link.send(reply, headers.clone()).await?;
                     }
                 }

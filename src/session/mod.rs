@@ -50,7 +50,7 @@ const COME_BACK: Duration = Duration::from_secs(5);
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 /// How many messages that expect no answer may still be on their way upstream when their client has been answered.
-const MAX_LATE: usize = 64;
+pub const MAX_LATE: usize = 64;
 
 /// Who serves tasks in a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,14 @@ pub enum Tasks {
     Served,
     /// The upstream for the tools that it lists with tasks of its own, taskgate for all others.
     Both,
+}
+
+impl Tasks {
+    /// Returns whether any of them are taskgate's.
+    #[must_use]
+    pub const fn are_ours(self) -> bool {
+        matches!(self, Self::Served | Self::Both)
+    }
 }
 
 /// A client's session and its link upstream.
@@ -88,7 +96,7 @@ pub struct Session {
     link: Arc<dyn Link>,
     streams: Arc<Streams>,
     opened: Instant,
-    /// Milliseconds from `opened` to the last request or the end of the last stream.
+    /// Microseconds from `opened` to the last request or the end of the last stream; another one each time.
     last_used: AtomicU64,
     /// Streams that are open and tasks that run: while there are any the session is in use.
     uses: AtomicUsize,
@@ -124,8 +132,9 @@ impl Session {
 
     /// Marks the session as used now.
     pub fn touch(&self) {
-        let now = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last_used.store(now, Ordering::Relaxed);
+        let now = u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let later = |before: u64| Some(now.max(before.saturating_add(1)));
+        let _ = self.last_used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
     /// How long the session has not been used; zero while it is in use.
@@ -134,7 +143,7 @@ impl Session {
         if self.uses.load(Ordering::Acquire) > 0 {
             return Duration::ZERO;
         }
-        self.opened.elapsed().saturating_sub(Duration::from_millis(self.last_used.load(Ordering::Relaxed)))
+        self.opened.elapsed().saturating_sub(Duration::from_micros(self.last_used.load(Ordering::Relaxed)))
     }
 
     /// When the session was used last; `None` while it is in use, also by a call whose client has left.
@@ -212,16 +221,20 @@ impl Session {
             }
             return Ok(());
         };
-        self.inbound.exchanges.cancelling(number);
+        if !self.inbound.exchanges.cancelling(number) {
+            // It has been told, and waits to be given up.
+            self.inbound.observer.emit(events::CancellationIgnored { who: &self.who });
+            return Ok(());
+        }
         let mut edits = Edits::of(message.bytes());
         edits.replace_raw(id, number.to_string());
-        let sent = self.link.send(edits.apply().into_bytes(), headers).await;
+        // First, as a message that the server does not take may be given up.
         let session = Arc::clone(self);
         tokio::spawn(async move {
             tokio::time::sleep(CANCEL_GRACE).await;
             session.inbound.exchanges.cancel(number);
         });
-        sent
+        self.link.send(edits.apply().into_bytes(), headers).await
     }
 
     /// Cancels a call that no client waits for, and gives it up.
@@ -254,7 +267,7 @@ impl Session {
     /// Queues a message of the upstream for the GET stream.
     pub fn push(&self, message: Message) {
         // No request comes here, so nothing has to be answered.
-        let _ = self.inbound.listen(message);
+        let _ = self.inbound.queue(message);
     }
 
     /// Whether the session has ended.
@@ -320,5 +333,20 @@ fn inbound(path: &str, client: ClientCapabilities, outbox: &Arc<Capacity>, obser
         client,
         native: Arc::default(),
         observer: Arc::clone(observer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_was_used_is_seen_to_have_been_however_short_that_was() {
+        let session = alone();
+        for _ in 0..1000 {
+            let before = session.unused_since();
+            drop(session.hold());
+            assert!(before.is_some() && session.unused_since() > before);
+        }
     }
 }

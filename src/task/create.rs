@@ -9,7 +9,6 @@ use uuid::Uuid;
 use super::{Engine, Now, State, Task, reply::view, runner::Run, state::millis};
 use crate::{
     config::Tool,
-    identity::Owner,
     limit::Admission,
     observe::events,
     session::Session,
@@ -73,6 +72,8 @@ impl Engine {
             self.observer.emit(events::TaskRefused { who: &session.who, tool: &tool_name, reason });
             RpcError::internal(format!("limit reached for the tool {tool_name:?}: {limited}"))
         })?;
+        // The end of the session waits for the task from here on, and finds it.
+        let letting_in = session.let_task_in().await.ok_or_else(session_ended)?;
         let queued = matches!(admission, Admission::Queued(_));
         let (lifetime, created) = (Lifetime::of(tool, requested, queued), Now::read());
         let task = Task {
@@ -93,27 +94,18 @@ impl Engine {
         let id = task.id;
         let result = view(&task).to_create_result(tool.immediate_response.as_deref());
         let answer = result_response(request.id().unwrap_or("null"), &result).into();
-        // Registered first, so that whoever ends the session finds the call that it has to stop.
+        // Registered first, so that whoever ends the task finds the call that it has to stop.
         let Some(stopped) = self.register(&task, session, announced) else {
             self.observer.emit(events::TaskRefused { who: &session.who, tool: &tool_name, reason: "stopping" });
             return Err(RpcError::internal("taskgate is stopping and takes no new tasks; try again when it is back"));
-        };
-        // The end of the session waits for the task, and finds it, or is seen here.
-        let Some(letting_in) = session.let_task_in().await else {
-            self.deregister(id);
-            return Err(session_ended());
         };
         if let Err(limit) = self.store.insert(task).await {
             self.deregister(id);
             self.observer.emit(events::TaskRefused { who: &session.who, tool: &tool_name, reason: limit.name() });
             return Err(RpcError::internal(format!("limit reached: {limit}")));
         }
-        drop(letting_in);
         self.observer.emit(events::TaskCreated { who: &session.who, task: id, tool: &tool_name, queued });
-        if matches!(session.owner, Owner::Session(_)) && session.let_task_in().await.is_none() {
-            // It has ended by now, and takes the task along.
-            return Err(session_ended());
-        }
+        drop(letting_in);
         // What waits is kept for as long as that takes.
         let request = if queued { request.compact() } else { request };
         let (start, started) = oneshot::channel();

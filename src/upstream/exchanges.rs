@@ -245,11 +245,9 @@ impl Exchanges {
         }
     }
 
-    /// Notes that an exchange was cancelled, and may still end by itself.
-    pub fn cancelling(&self, number: u64) {
-        if let Some(open) = self.open.lock().get_mut(&number) {
-            open.cancelled = true;
-        }
+    /// Notes that an exchange was cancelled, and may still end by itself. Returns whether that is new.
+    pub fn cancelling(&self, number: u64) -> bool {
+        self.open.lock().get_mut(&number).is_some_and(|open| !std::mem::replace(&mut open.cancelled, true))
     }
 
     /// Ends an exchange that was cancelled without waiting for the upstream, and stops what carries it.

@@ -81,7 +81,7 @@ impl Inbound {
                     Some(number) => self.exchanges.push(number, message),
                     None => Some(message),
                 };
-                return unclaimed.and_then(|message| self.listen(message));
+                return unclaimed.and_then(|message| self.queue(message));
             }
         }
         None
@@ -153,7 +153,7 @@ impl Inbound {
             None => Some(message),
         };
         // No notification is answered.
-        drop(unclaimed.and_then(|message| self.listen(message)));
+        drop(unclaimed.and_then(|message| self.queue(message)));
     }
 
     /// What the client may know of a message.
@@ -187,10 +187,14 @@ impl Inbound {
         if self.listener.has_reader() { None } else { self.exchanges.newest(purpose) }
     }
 
-    /// Queues a message for the client's GET stream. What is returned answers it in the place of a client that does not
-    /// listen.
+    /// As [`Inbound::queue`], for a message that comes as the upstream sent it.
     pub fn listen(&self, message: Message) -> Option<Bytes> {
-        let message = self.admit(message)?;
+        self.admit(message).and_then(|message| self.queue(message))
+    }
+
+    /// Queues a message for the client's GET stream, which may be tied to a task of taskgate's by now. What is returned
+    /// answers it in the place of a client that does not listen.
+    pub fn queue(&self, message: Message) -> Option<Bytes> {
         let request = message.id().filter(|_| message.kind() == Kind::Request).map(str::to_owned);
         if let (Some(id), Method::Ping, false) = (&request, message.method(), self.listener.has_reader()) {
             return Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#).into());

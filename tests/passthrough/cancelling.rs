@@ -73,3 +73,18 @@ async fn a_server_can_cancel_its_own_request() {
     assert_eq!(answer.message().await["method"], "sampling/createMessage");
     assert_eq!(answer.message().await["params"], json!({ "requestId": 3 }));
 }
+
+#[tokio::test]
+async fn a_request_is_cancelled_once_however_often_its_client_says_so() {
+    let (upstream, _gate, client) = house(Upstream::json()).await;
+    let _call = tokio::spawn({
+        let client = client.clone();
+        let call = r#"{"jsonrpc":"2.0","id":"again","method":"tools/call","params":{"name":"slow"}}"#;
+        async move { client.post(call).await }
+    });
+    let _slow = upstream.held("slow").await;
+    for _ in 0..3 {
+        assert_eq!(client.notify("notifications/cancelled", json!({ "requestId": "again" })).await, 202);
+    }
+    assert_eq!(upstream.count("notifications/cancelled"), 1);
+}

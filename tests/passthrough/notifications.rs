@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::kit::{Client, Gate, Upstream, house, soon};
+use crate::kit::{Client, Gate, Held, Upstream, eventually, house, soon};
 
 #[tokio::test(start_paused = true)]
 async fn a_notification_that_the_server_does_not_take_is_accepted_after_a_second() {
@@ -72,4 +72,23 @@ async fn so_many_may_be_late_and_the_next_one_waits() {
     }
     held.pop().unwrap().status(202, &[], "");
     assert_eq!(one_more.await.unwrap(), 202);
+}
+
+#[tokio::test]
+async fn of_clients_that_have_left_so_many_messages_may_be_late_and_the_rest_is_given_up() {
+    let (upstream, _gate, client) = house(Upstream::json()).await;
+    upstream.hold("notifications/x");
+    let mut leaving = tokio::task::JoinSet::new();
+    let mut held = Vec::new();
+    for _ in 0..70 {
+        let client = client.clone();
+        leaving.spawn(async move { client.notify("notifications/x", json!({})).await });
+        held.push(upstream.held("notifications/x").await);
+    }
+    leaving.shutdown().await;
+    eventually(async || (held.iter().filter(|held| held.is_open()).count() == 64).then_some(())).await;
+    for late in held.into_iter().filter(Held::is_open) {
+        late.status(202, &[], "");
+    }
+    assert_eq!(client.notify("notifications/y", json!({})).await, 202);
 }

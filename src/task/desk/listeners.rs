@@ -9,13 +9,7 @@ use std::{
 use uuid::Uuid;
 
 use super::{Desk, Inner, questions::question_of};
-use crate::{
-    identity::Owner,
-    session::{Session, Tasks},
-    task::TaskId,
-    upstream::Outbox,
-    wire::ClientCapabilities,
-};
+use crate::{identity::Owner, session::Session, task::TaskId, upstream::Outbox, wire::ClientCapabilities};
 
 /// One stream that may get messages.
 pub(in crate::task) type ListenerId = u64;
@@ -68,7 +62,7 @@ impl Desk {
         inner.next += 1;
         let id = inner.next;
         // Under the lock: a session that ends after this is found by `Desk::leave`.
-        if session.tasks != Tasks::Served || session.has_ended() {
+        if !session.tasks.are_ours() || session.has_ended() {
             return id;
         }
         let running = task.and_then(|task| inner.running.get(&task));

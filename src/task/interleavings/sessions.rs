@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use futures_util::FutureExt;
 use http::HeaderMap;
 use proptest::{collection::vec, prelude::*};
 
@@ -60,4 +61,15 @@ proptest! {
             prop_assert!(by_client || acknowledged == 0, "a task was lost with a session that was not needed");
         }
     }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_while_its_session_is_about_to_end_leaves_no_call_behind() {
+    let (house, session) = (House::new(), session::alone());
+    let mut ending = Box::pin(session.refuse_tasks(std::future::pending()));
+    assert!((&mut ending).now_or_never().is_none(), "it is being decided");
+    let mut creating = Box::pin(create(&house, &session));
+    assert!((&mut creating).now_or_never().is_none(), "it waits for that");
+    drop(creating);
+    assert_eq!(house.engine.close(), [], "calls run");
 }

@@ -6,7 +6,7 @@ mod tools;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::kit::{Client, Gate, Options, Upstream};
+use crate::kit::{Answers, Client, Gate, Options, Upstream};
 
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 
@@ -177,4 +177,18 @@ async fn a_server_of_an_older_revision_has_no_tasks_of_its_own() {
         assert_eq!(upstream.held("maybe").await.seen.json()["params"].get("task"), None);
         assert_eq!((client.list().await, upstream.count("tasks/list")), (vec![id], 0));
     }
+}
+
+#[tokio::test]
+async fn the_list_takes_room_among_the_streams_as_the_server_may_answer_with_one() {
+    let options = Options { answers: Answers::Sse, ..options() };
+    let (upstream, _gate, client) = house(options, "[server]\nmax_streams = 1").await;
+    let mut call = client.stream("tools/call", json!({ "name": "slow" }));
+    let slow = upstream.held("slow").await.sse();
+    slow.notify("notifications/x", json!({})).await;
+    call.message().await;
+    let (code, message) = client.error("tasks/list", json!({})).await;
+    assert!(code == -32603 && message.contains("server.max_streams = 1"), "{message}");
+    assert_eq!(upstream.count("tasks/list"), 0);
+    slow.result("{}").await;
 }

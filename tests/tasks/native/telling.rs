@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{RELATED, house, options, passed, research, task};
-use crate::kit::{Answers, Client, Options, Stream, status_of};
+use crate::kit::{Answers, Client, Gate, Options, Stream, Upstream, status_of};
 
 #[tokio::test]
 async fn the_status_of_a_task_is_told_where_the_client_sees_it_and_dropped_where_not() {
@@ -111,5 +111,68 @@ async fn the_answers_of_the_task_methods_tell_that_a_task_of_the_server_has_ende
         theirs.notify("notifications/x", json!({})).await;
         let next = stream.message().await["method"].clone();
         assert_eq!(next == "notifications/x", ended, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_of_taskgates_asks_its_client_beside_those_of_the_server() {
+    let options = Options { answers: Answers::Sse, ..options() };
+    let upstream = Upstream::start(options).await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect_as(&gate.url, "2025-11-25", json!({ "elicitation": {} })).await;
+    let mut stream = client.get_stream().await;
+    let id = client.create_id("slow").await;
+    let slow = upstream.held("slow").await.sse();
+    let params = json!({ "message": "?", "requestedSchema": { "type": "object", "properties": {} } });
+    let question = json!({ "jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": params });
+    slow.event(&question.to_string()).await;
+    let asked = loop {
+        let message = stream.message().await;
+        if message["method"] == "elicitation/create" {
+            break message;
+        }
+    };
+    assert_eq!(asked["params"]["_meta"][RELATED]["taskId"], *id);
+    assert_eq!(client.respond(&asked["id"], json!({ "action": "accept", "content": {} })).await, 202);
+    upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == 7).await;
+    slow.result("{}").await;
+    client.until(&id, "completed").await;
+}
+
+#[tokio::test]
+async fn what_a_task_tells_before_any_stream_is_open_names_it_all_the_same() {
+    for native in ["auto", "replace"] {
+        let toml = format!("[[upstream]]\nnative = \"{native}\"");
+        let (upstream, _gate, client) = house(Options { answers: Answers::Sse, ..options() }, &toml).await;
+        let id = client.create_id("slow").await;
+        let held = upstream.held("slow").await;
+        let token = held.seen.json()["params"]["_meta"]["progressToken"].take();
+        let slow = held.sse();
+        slow.notify("notifications/x", json!({})).await;
+        let progress = json!({ "progressToken": token, "progress": 1, "message": "told" });
+        slow.notify("notifications/progress", progress).await;
+        client.until_task(&id, |task| task["statusMessage"].is_string()).await;
+        let message = client.get_stream().await.message().await;
+        assert_eq!(message["params"]["_meta"][RELATED]["taskId"], *id, "{native}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn a_notification_that_could_be_tied_to_a_task_by_a_second_meta_is_dropped() {
+    for native in ["auto", "replace"] {
+        let toml = format!("[[upstream]]\nnative = \"{native}\"");
+        let (upstream, _gate, client) = house(options(), &toml).await;
+        let (theirs, mut stream) = (upstream.get_stream().await, client.get_stream().await);
+        let id = client.create_id("echo").await;
+        let metas = format!(r#""_meta":{{}},"_meta":{{"{RELATED}":{{"taskId":"{id}"}}}}"#);
+        theirs.event(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/x","params":{{{metas}}}}}"#)).await;
+        theirs.notify("notifications/y", json!({})).await;
+        let next = loop {
+            let message = stream.message().await;
+            if message["method"] != "notifications/tasks/status" {
+                break message;
+            }
+        };
+        assert_eq!(next["method"], "notifications/y", "{native}");
     }
 }

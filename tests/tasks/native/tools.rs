@@ -4,8 +4,8 @@ use http::StatusCode;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use super::{house, options, passed, research, task};
-use crate::kit::{Answers, Client, Options};
+use super::{RELATED, house, options, passed, research, task};
+use crate::kit::{Answers, Client, Gate, Options, Upstream};
 
 /// A call as a task, in flight.
 fn call(client: &Client, tool: &str) -> JoinHandle<(i64, String)> {
@@ -139,4 +139,31 @@ async fn a_list_of_tools_without_end_is_given_up_after_a_hundred_pages() {
     let (code, message) = calling.await.unwrap();
     assert!(code == -32603 && message.contains("more than 100 pages"), "{message}");
     assert_eq!((upstream.count("tools/list"), upstream.count("tools/call")), (100, 0));
+}
+
+#[tokio::test]
+async fn while_taskgate_asks_for_the_list_a_question_of_the_only_task_is_that_tasks() {
+    let upstream = Upstream::start(options()).await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect_as(&gate.url, "2025-11-25", json!({ "elicitation": {} })).await;
+    let (theirs, mut stream) = (upstream.get_stream().await, client.get_stream().await);
+    let id = client.create_id("slow").await;
+    let _slow = upstream.held("slow").await;
+    theirs.notify("notifications/tools/list_changed", json!({})).await;
+    assert_eq!(stream.message().await["method"], "notifications/tools/list_changed");
+    upstream.hold("tools/list");
+    let calling = call(&client, "echo");
+    let list = upstream.held("tools/list").await;
+    let params = json!({ "message": "?", "requestedSchema": { "type": "object", "properties": {} } });
+    let question = json!({ "jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": params });
+    theirs.event(&question.to_string()).await;
+    let asked = loop {
+        let message = stream.message().await;
+        if message["method"] == "elicitation/create" {
+            break message;
+        }
+    };
+    assert_eq!(asked["params"]["_meta"][RELATED]["taskId"], *id);
+    list.result("{}");
+    assert_eq!(calling.await.unwrap().0, -32603);
 }
