@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::str::Utf8Error;
 
@@ -13,11 +14,11 @@ pub struct Mistakes(Vec<Mistake>);
 /// One thing that is wrong with a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// The file's name as it was given.
+    /// The file's name as it was given; a flag with its variable where no file says it.
     pub file: String,
-    /// Line, from 1; 0 when the file could not be read at all.
+    /// Line, from 1; 0 where the mistake has no place in a file.
     pub line: usize,
-    /// Column in characters, from 1; 0 when the file could not be read at all.
+    /// Column in characters, from 1; 0 where the mistake has no place in a file.
     pub column: usize,
     /// The setting, such as `upstream[0].tools."export_*".ttl`; empty when it is none in particular.
     pub key: String,
@@ -89,7 +90,8 @@ impl<'t> Report<'t> {
             let at = error.span().map_or(text.len(), |span| span.start);
             report.add(at, "", format!("not valid TOML: {}", error.message()));
         }
-        let broken_lines = report.found.borrow().iter().map(|mistake| mistake.line).collect();
+        let mut broken_lines: Vec<_> = report.found.borrow().iter().map(|mistake| mistake.line).collect();
+        broken_lines.extend(syntax.iter().flat_map(|error| below_broken_heading(text, error)));
         Self { broken_lines, ..report }
     }
 
@@ -101,6 +103,12 @@ impl<'t> Report<'t> {
         }
         let (file, key, message) = (self.file.to_owned(), key.to_owned(), message.into());
         self.found.borrow_mut().push(Mistake { file, line, column, key, message });
+    }
+
+    /// Something that no file says is wrong; `given` names the flag and the variable that say it.
+    pub(super) fn add_override(&self, given: &str, message: impl Into<String>) {
+        let (file, key, message) = (given.to_owned(), String::new(), message.into());
+        self.found.borrow_mut().push(Mistake { file, line: 0, column: 0, key, message });
     }
 
     /// Something is not there. In a text that is not TOML this says nothing: it may stand in a broken line.
@@ -115,6 +123,17 @@ impl<'t> Report<'t> {
         found.sort_by_key(|mistake| (mistake.line, mistake.column));
         if found.is_empty() { Ok(()) } else { Err(Mistakes(found)) }
     }
+}
+
+/// Returns the lines below a heading that is broken, up to the next heading: their keys have been taken for another table's.
+fn below_broken_heading(text: &str, error: &toml::de::Error) -> Range<usize> {
+    let is_heading = |line: &str| line.trim_start().starts_with('[');
+    let (line, _) = position(text, error.span().map_or(text.len(), |span| span.start));
+    let mut lines = text.lines().skip(line - 1);
+    // A heading that is there twice is whole.
+    let broken = lines.next().is_some_and(is_heading) && error.message() != "duplicate key";
+    let below = if broken { lines.take_while(|line| !is_heading(line)).count() } else { 0 };
+    line + 1..line + 1 + below
 }
 
 /// Line and column of a byte offset, both from 1; columns count characters.

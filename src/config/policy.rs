@@ -1,5 +1,7 @@
 //! Which settings hold for which tool.
 
+use std::sync::Arc;
+
 use wildmatch::WildMatchPattern;
 
 use super::Tool;
@@ -43,6 +45,14 @@ impl Policy {
     pub fn matching(&self, name: &str) -> impl Iterator<Item = &str> {
         let matching = move |(pattern, tool): &&(Pattern, Tool)| *tool.key == *name || pattern.matches(name);
         self.patterns.iter().filter(matching).map(|(_, tool)| &*tool.key)
+    }
+
+    /// Returns the pattern whose settings hold for the tool `name`, if they set more than its support.
+    #[must_use]
+    pub fn limits(&self, name: &str) -> Option<&str> {
+        let tool = self.tool(name);
+        let plain = Tool { key: Arc::clone(&tool.key), support: tool.support, ..self.default.clone() };
+        (*tool != plain).then_some(&*tool.key)
     }
 
     /// Every pattern with its settings, in the order in which they are tried; the last one is `*`

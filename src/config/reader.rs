@@ -89,6 +89,11 @@ impl<'t> Section<'t> {
         self.report.add(self.at, &self.path, message);
     }
 
+    /// Reports a mistake in what wins over the file.
+    pub(super) fn fail_override(&self, given: &str, message: impl Into<String>) {
+        self.report.add_override(given, message);
+    }
+
     /// Reports every key that nobody took.
     pub(super) fn finish(self) {
         self.finish_except(&[]);

@@ -128,7 +128,7 @@ pub(super) fn read(mut section: Section<'_>, overrides: Overrides) -> (Server, b
         let message = format!("{admin} is the address for MCP clients too ({}); set another port", server.listen);
         match admin_entry {
             Some(entry) if overrides.admin.is_none() => entry.fail(message),
-            _ => section.fail(format!("the admin address {message}")),
+            _ => section.fail_override("--admin (TASKGATE_ADMIN)", message),
         }
     }
     section.finish();

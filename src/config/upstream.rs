@@ -89,7 +89,7 @@ pub(super) fn read(
     if let (Some(Target::Url(url)), Some(here)) = (&target, here)
         && let Err(why) = not_own(url, here)
     {
-        root.fail(why);
+        root.fail_override("--upstream (TASKGATE_UPSTREAM)", why);
     }
     let mut blocks = Vec::new();
     if let Some(entry) = root.entry("upstream") {
@@ -100,7 +100,7 @@ pub(super) fn read(
     }
     if blocks.is_empty() {
         if target.is_none() {
-            root.missing("upstream", "missing; write an [[upstream]] block with a url or a command");
+            root.missing("upstream", "missing; write an [[upstream]] block with a url or a command, or start taskgate with --upstream URL or -- COMMAND");
         }
         let policy = Policy::new(defaults.tool.clone(), Vec::new());
         return target.map(|target| Upstream::new(target, auth, defaults.native, policy)).into_iter().collect();

@@ -67,10 +67,11 @@ pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let hint = match (host, port) {
         ("localhost", Some(port)) => return Ok((Ipv4Addr::LOCALHOST, port).into()),
         // Other programs take this for every interface, which an operator has to ask for in as many words.
-        ("", Some(port)) => {
+        ("" | "*", Some(port)) => {
             format!("; write \"127.0.0.1:{port}\" for this machine alone, \"0.0.0.0:{port}\" for every interface")
         }
-        _ if text.parse::<IpAddr>().is_ok() => "; it has no port".to_owned(),
+        _ if text.contains("://") => "; it is no URL".to_owned(),
+        _ if text.parse::<IpAddr>().is_ok() || text == "localhost" => "; it has no port".to_owned(),
         (_, Some(_)) => "; a name is not looked up, so give the IP address of an interface".to_owned(),
         _ => String::new(),
     };

@@ -252,8 +252,8 @@ impl Passing {
     /// The response with the client's id and what taskgate has to say in it.
     fn finish(&self, response: &Message) -> Document {
         let Upstream { path, policy, hints, .. } = &self.gate.upstreams[self.upstream];
-        if matches!(self.edit, Edit::Tools(_)) {
-            hints.tools(path, policy, response, &self.gate.observer);
+        if let Edit::Tools(page) = &self.edit {
+            hints.tools(path, (policy, page.is_some()), response, &self.gate.observer);
         }
         self.edit.finish(response, &self.id, policy, &self.native)
     }

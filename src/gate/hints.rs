@@ -1,7 +1,10 @@
 //! What a server says of itself and the configuration did not know, each told once in the log: tools that no pattern
 //! matches, and tasks of its own that no limit holds for.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use parking_lot::Mutex;
 
@@ -19,36 +22,53 @@ use crate::{
 /// What has not been told yet of one upstream.
 #[derive(Debug, Default)]
 pub struct Hints {
-    /// The patterns that no tool has matched so far; `None` once the server has listed all of its tools.
-    unmatched: Mutex<Option<Vec<Box<str>>>>,
+    /// `None` once the server has listed all of its tools.
+    patterns: Mutex<Option<Patterns>>,
     native: AtomicBool,
+}
+
+/// What is known of the patterns while the server lists its tools.
+#[derive(Debug)]
+struct Patterns {
+    /// No tool has matched these so far.
+    unmatched: Vec<Box<str>>,
+    /// Their limits are for a tool that keeps the server's tasks.
+    void: BTreeSet<Box<str>>,
 }
 
 impl Hints {
     /// Returns the hints for an upstream with this policy.
     #[must_use]
     pub fn new(policy: &Policy) -> Self {
-        let patterns: Vec<Box<str>> = policy.patterns().map(Into::into).collect();
-        Self { unmatched: Mutex::new(Some(patterns).filter(|patterns| !patterns.is_empty())), ..Self::default() }
+        let unmatched: Vec<Box<str>> = policy.patterns().map(Into::into).collect();
+        let patterns = (!unmatched.is_empty()).then(|| Patterns { unmatched, void: BTreeSet::new() });
+        Self { patterns: Mutex::new(patterns), ..Self::default() }
     }
 
-    /// Takes in an answer to `tools/list`. The last page has a client who has seen the ones before, and so has taskgate.
-    pub(super) fn tools(&self, path: &str, policy: &Policy, answer: &Message, observer: &Observer) {
-        let mut unmatched = self.unmatched.lock();
-        let Some(patterns) = &mut *unmatched else { return };
+    /// Takes in an answer to `tools/list`, and whether the server keeps its tasks where it lists them. The last page has a client who has seen the ones before, and so has taskgate.
+    pub(super) fn tools(&self, path: &str, (policy, keeps): (&Policy, bool), answer: &Message, observer: &Observer) {
+        let mut kept = self.patterns.lock();
+        let Some(patterns) = &mut *kept else { return };
         let Some((Outcome::Result, page)) = answer.outcome() else { return };
         let Ok(tools) = listed(page) else { return };
         for tool in &tools {
             let matching: Vec<&str> = policy.matching(&tool.name).collect();
-            patterns.retain(|pattern| !matching.contains(&&**pattern));
+            patterns.unmatched.retain(|pattern| !matching.contains(&&**pattern));
+            if keeps && tool.native {
+                patterns.void.extend(policy.limits(&tool.name).map(Into::into));
+            }
         }
         if next_cursor(page).is_some() {
             return;
         }
-        let patterns = unmatched.take().unwrap_or_default();
-        drop(unmatched);
-        if !patterns.is_empty() {
-            observer.emit(events::PatternsUnmatched { path, patterns: &patterns.join(", ") });
+        let Some(Patterns { unmatched, void }) = kept.take() else { return };
+        drop(kept);
+        if !unmatched.is_empty() {
+            observer.emit(events::PatternsUnmatched { path, patterns: &unmatched.join(", ") });
+        }
+        if !void.is_empty() {
+            let patterns = &Vec::from_iter(void).join(", ");
+            observer.emit(events::PatternsVoid { path, patterns });
         }
     }
 

@@ -1,5 +1,6 @@
 //! What `--log` may say. A directive that names no level would be taken for a target, and silence everything else.
 
+use taskgate::config::nearest;
 use tracing_subscriber::EnvFilter;
 
 /// Every level, from none to all.
@@ -24,10 +25,9 @@ pub(crate) fn filter(directives: &str) -> Result<String, String> {
     let directives: Vec<_> = directives.split(',').map(str::trim).collect();
     for directive in &directives {
         check(directive).map_err(|why| {
-            format!(
-                "{why}; --log (TASKGATE_LOG) takes {}, or directives like taskgate=debug,hyper=info",
-                LEVELS[1..].join(", ")
-            )
+            let end = if why.ends_with('?') { "" } else { ";" };
+            let levels = LEVELS[1..].join(", ");
+            format!("{why}{end} --log (TASKGATE_LOG) takes {levels}, or directives like taskgate=debug,hyper=info")
         })?;
     }
     let directives = directives.join(",");
@@ -41,39 +41,22 @@ fn check(directive: &str) -> Result<(), String> {
         None => (None, directive),
     };
     if !LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level)) {
-        let hint = meant(level).map_or_else(String::new, |meant| format!(", did you mean {meant:?}?"));
+        let hint = meant(level).map_or_else(String::new, |meant| format!("; did you mean {meant:?}?"));
         return Err(format!("{level:?} is no level{hint}"));
     }
     let root = target.map(|target| target.split([':', '[']).next().unwrap_or(target));
     match root {
-        Some(root) if root != OWN && distance(root, OWN) <= 2 => {
-            Err(format!("{root:?} logs nothing, did you mean {OWN:?}?"))
+        Some(root) if root != OWN && nearest(root, [OWN]).is_some() => {
+            Err(format!("{root:?} logs nothing; did you mean {OWN:?}?"))
         }
         _ => Ok(()),
     }
 }
 
-/// The level that somebody may have meant.
+/// Returns the level that `word` may stand for.
 fn meant(word: &str) -> Option<&'static str> {
-    let word = word.to_ascii_lowercase();
-    let synonym = SYNONYMS.iter().find(|(other, _)| *other == word).map(|(_, level)| *level);
-    let close = || LEVELS.into_iter().map(|level| (distance(&word, level), level)).min().filter(|(far, _)| *far <= 2);
-    synonym.or_else(|| close().map(|(_, level)| level))
-}
-
-/// How many letters have to be put in, left out or exchanged to make one word of the other.
-fn distance(one: &str, other: &str) -> usize {
-    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
-    for (at, a) in one.chars().enumerate() {
-        let mut before = row[0];
-        row[0] = at + 1;
-        for (to, b) in other.chars().enumerate() {
-            let changed = before + usize::from(a != b);
-            before = row[to + 1];
-            row[to + 1] = changed.min(row[to] + 1).min(before + 1);
-        }
-    }
-    row[other.chars().count()]
+    let synonym = SYNONYMS.iter().find(|(other, _)| other.eq_ignore_ascii_case(word));
+    synonym.map(|(_, level)| *level).or_else(|| nearest(word, LEVELS))
 }
 
 #[cfg(test)]
@@ -92,18 +75,19 @@ mod tests {
     #[test]
     fn what_is_no_level_is_refused_with_the_one_that_was_meant() {
         for (directives, start) in [
-            ("warning", "\"warning\" is no level, did you mean \"warn\"?"),
-            ("Inof", "\"Inof\" is no level, did you mean \"info\"?"),
-            ("taskgate=debgu", "\"debgu\" is no level, did you mean \"debug\"?"),
-            ("info,verbose", "\"verbose\" is no level, did you mean \"debug\"?"),
+            ("warning", "\"warning\" is no level; did you mean \"warn\"?"),
+            ("Inof", "\"Inof\" is no level; did you mean \"info\"?"),
+            ("taskgate=debgu", "\"debgu\" is no level; did you mean \"debug\"?"),
+            ("info,verbose", "\"verbose\" is no level; did you mean \"debug\"?"),
             ("taskgate", "\"taskgate\" is no level;"),
-            ("taskgat=debug", "\"taskgat\" logs nothing, did you mean \"taskgate\"?"),
+            ("taskgat=debug", "\"taskgat\" logs nothing; did you mean \"taskgate\"?"),
             ("", "\"\" is no level;"),
             ("info,", "\"\" is no level;"),
         ] {
             let why = filter(directives).expect_err(directives);
             assert!(why.starts_with(start), "{why}");
             assert!(why.contains("takes error, warn, info, debug, trace, or directives like"), "{why}");
+            assert!(!why.contains("?;"), "{why}");
         }
     }
 }

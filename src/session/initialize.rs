@@ -91,7 +91,7 @@ impl Opening<'_> {
         let Offer { version: requested, client } = offer(request).map_err(NotOpened::Invalid)?;
         // Section "Version Negotiation": the version asked for if it is spoken, else the latest.
         let version = Version::parse(&requested).unwrap_or(Version::LATEST);
-        let inbound = inbound(client, self.outbox, self.observer);
+        let inbound = inbound(self.path, client, self.outbox, self.observer);
         let vacancy = std::mem::take(&mut self.vacancy);
         let link = self.server.connect(inbound.clone(), vacancy).await.map_err(NotOpened::Failed)?;
         let mut handshake = Handshake { link: Arc::clone(&link), headers: headers.clone(), finished: false };

@@ -325,8 +325,9 @@ impl Drop for Use {
 }
 
 /// What links and exchanges of one session are made of.
-fn inbound(client: ClientCapabilities, outbox: &Arc<Capacity>, observer: &Arc<Observer>) -> Inbound {
+fn inbound(path: &str, client: ClientCapabilities, outbox: &Arc<Capacity>, observer: &Arc<Observer>) -> Inbound {
     Inbound {
+        upstream: path.into(),
         exchanges: Exchanges::new(Arc::clone(outbox), Arc::clone(observer)),
         listener: Arc::new(Outbox::new(outbox)),
         client,

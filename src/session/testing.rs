@@ -64,7 +64,7 @@ pub(crate) fn alone() -> Arc<Session> {
         upstream: 0,
         version: Version::LATEST,
         tasks: Tasks::Served,
-        inbound: inbound(ClientCapabilities::default(), &capacity, &observer),
+        inbound: inbound("/mcp", ClientCapabilities::default(), &capacity, &observer),
         link: Arc::new(Nowhere::default()),
         streams: Streams::new(&capacity, 1, true),
         opened: Instant::now(),

@@ -3,28 +3,22 @@
 use std::{
     collections::HashMap,
     fmt,
-    future::Future,
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
 use bytes::Bytes;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
-use tokio::{
-    runtime::Handle,
-    task::{AbortHandle, JoinHandle},
-};
+use tokio::task::AbortHandle;
 
 use super::{
-    Capacity, Failure, MAX_MESSAGE,
+    Capacity, Exchange, Failure, MAX_MESSAGE,
     http::read,
-    outbox::{Item, Outbox, Pushed},
+    outbox::{Outbox, Pushed},
 };
 use crate::{
     observe::{Observer, events},
@@ -39,6 +33,10 @@ const MAX_ASKED: usize = 64;
 
 /// Room for how many exchanges a session without any keeps.
 const KEPT_ROOM: usize = 64;
+
+/// How often it is looked whether the response has come while a task of its own carries the exchange. One that ends soon
+/// after the response leaves its connection to others; one that does not is given up.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// How long a reader that is behind may take for what waits, where more must not be dropped.
 const READING: Duration = Duration::from_secs(2);
@@ -119,90 +117,12 @@ impl fmt::Display for TooMany {
     }
 }
 
-/// The work that moves an exchange's bytes.
-pub type Carrier = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// The listening end of an exchange. It also does the work of carrying it while somebody listens, which saves a task
-/// and its wake-ups; when it is dropped, because a client left or did not want to wait, a task goes on with the work.
-pub struct Exchange {
-    /// The number that stands for the client's id and progress token towards the upstream.
-    pub number: u64,
-    shared: Arc<Shared>,
-    all: Arc<Exchanges>,
-    carrier: Option<Carrier>,
-    /// The task that goes on with the work.
-    detached: Option<JoinHandle<()>>,
-}
-
 /// What both ends of an exchange have in common.
 #[derive(Debug)]
-struct Shared {
-    outbox: Outbox<Ending>,
+pub(super) struct Shared {
+    pub(super) outbox: Outbox<Ending>,
     /// The upstream answers with a stream.
-    streams: AtomicBool,
-}
-
-impl Exchange {
-    /// Takes over the work of carrying the exchange.
-    pub fn carry(&mut self, carrier: Option<Carrier>) {
-        self.carrier = carrier;
-    }
-
-    /// Leaves the work to a task of its own, so that it goes on however slowly somebody listens.
-    pub fn detach(&mut self) {
-        let Some(carrier) = self.carrier.take() else { return };
-        if let (true, Ok(runtime)) = (self.all.is_open(self.number), Handle::try_current()) {
-            let detached = runtime.spawn(carrier);
-            self.all.carried_by(self.number, detached.abort_handle());
-            self.detached = Some(detached);
-        }
-    }
-
-    /// Waits until nothing carries the exchange any more, after it has ended or was cancelled.
-    pub async fn gone(&mut self) {
-        self.carrier = None;
-        if let Some(detached) = &mut self.detached {
-            // One that was stopped has gone as well.
-            let _ = detached.await;
-        }
-    }
-
-    /// Waits for what comes next; `None` after the end.
-    pub async fn next(&mut self) -> Option<Item<Ending>> {
-        std::future::poll_fn(|cx| self.poll_next(cx)).await
-    }
-
-    /// As [`Exchange::next`].
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item<Ending>>> {
-        if let Some(carrier) = &mut self.carrier {
-            // Otherwise the work below would wake the very task that does it.
-            if let Some(message) = self.shared.outbox.take() {
-                return Poll::Ready(Some(Item::Message(message)));
-            }
-            if carrier.as_mut().poll(cx).is_ready() {
-                self.carrier = None;
-            }
-        }
-        self.shared.outbox.poll_next(cx)
-    }
-
-    /// Whether the upstream answers with a stream.
-    #[must_use]
-    pub fn streams(&self) -> bool {
-        self.shared.streams.load(Ordering::Acquire)
-    }
-}
-
-impl Drop for Exchange {
-    fn drop(&mut self) {
-        self.detach();
-    }
-}
-
-impl fmt::Debug for Exchange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Exchange").field("number", &self.number).finish_non_exhaustive()
-    }
+    pub(super) streams: AtomicBool,
 }
 
 impl Exchanges {
@@ -225,8 +145,7 @@ impl Exchanges {
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::new(Shared { outbox: Outbox::new(&self.outbox), streams: AtomicBool::new(false) });
-        let exchange =
-            Exchange { number, shared: Arc::clone(&shared), all: Arc::clone(self), carrier: None, detached: None };
+        let exchange = Exchange::new(number, Arc::clone(&shared), Arc::clone(self));
         let client_id = client_id.map(Box::from);
         let (transport, asked, cancelled, waited) = (None, Vec::new(), false, false);
         open.insert(number, Open { shared, client_id, purpose, transport, asked, cancelled, waited });
@@ -234,7 +153,7 @@ impl Exchanges {
     }
 
     /// Names the task that goes on carrying an exchange, to be stopped with it.
-    fn carried_by(&self, number: u64, transport: AbortHandle) {
+    pub(super) fn carried_by(&self, number: u64, transport: AbortHandle) {
         if let Some(open) = self.open.lock().get_mut(&number) {
             open.transport = Some(transport);
         }
@@ -294,6 +213,17 @@ impl Exchanges {
         let shared = self.open.lock().get(&number).map(|open| Arc::clone(&open.shared));
         if let Some(shared) = shared.filter(|shared| !shared.outbox.has_room_for(request)) {
             let _ = tokio::time::timeout(READING, shared.outbox.emptied()).await;
+        }
+    }
+
+    /// Resolves some time after an exchange has ended: the answer came elsewhere, or does not end with the response, and must
+    /// not be carried for ever when nobody waits for it.
+    pub(super) async fn outlived(&self, number: u64) {
+        loop {
+            tokio::time::sleep(LINGER).await;
+            if !self.is_open(number) {
+                return;
+            }
         }
     }
 

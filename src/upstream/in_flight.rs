@@ -1,8 +1,8 @@
-//! A test: how many requests may be in flight, and when one that was cancelled is gone.
+//! Tests: how many requests may be in flight, and when what carries one is gone.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use super::{Capacity, Exchanges, MAX_IN_FLIGHT, Purpose};
+use super::{Capacity, Exchanges, Failure, MAX_IN_FLIGHT, Purpose};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_exchange_that_was_cancelled_is_gone_when_nothing_carries_it_any_more() {
@@ -20,6 +20,25 @@ async fn an_exchange_that_was_cancelled_is_gone_when_nothing_carries_it_any_more
         exchange.gone().await;
         assert_eq!(Arc::strong_count(&connection), 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_carries_an_exchange_in_the_background_does_not_outlive_it_for_long() {
+    let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());
+    let mut exchange = exchanges.begin(None, Purpose::Background).expect("room");
+    let connection = Arc::new(());
+    let carried = Arc::clone(&connection);
+    // As a POST over HTTP+SSE that the server never answers, while the response comes on the stream.
+    exchange.carry(Some(Box::pin(async move {
+        std::future::pending::<()>().await;
+        drop(carried);
+    })));
+    exchange.detach();
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(Arc::strong_count(&connection), 2, "it is in flight");
+    exchanges.end(exchange.number, Err(Failure::Abandoned));
+    tokio::time::timeout(Duration::from_secs(10), exchange.gone()).await.expect("it is given up");
+    assert_eq!(Arc::strong_count(&connection), 1);
 }
 
 #[test]

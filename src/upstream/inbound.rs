@@ -10,6 +10,8 @@ use crate::{
     wire::{
         ClientCapabilities, Kind, Message, Method, RpcError,
         beginning::Meant,
+        code,
+        legacy::error_code,
         message::echoed_number,
         object::Members,
         params::unambiguous,
@@ -20,6 +22,8 @@ use crate::{
 /// What a link needs to hand over what its upstream sends.
 #[derive(Clone, Debug)]
 pub struct Inbound {
+    /// The path that the upstream is behind.
+    pub upstream: Arc<str>,
     /// The requests in flight.
     pub exchanges: Arc<Exchanges>,
     /// What belongs to no request: the client's GET stream.
@@ -90,7 +94,7 @@ impl Inbound {
             Received::Message(message) => return self.deliver(message, carrier),
             Received::Broken(broken) => broken,
         };
-        tracing::warn!(why, "what the server sent is no message");
+        tracing::warn!(upstream = &*self.upstream, why, "what the server sent is no message");
         match meant {
             Meant::Response(number) => {
                 if let Some(number) = number.or(carrier) {
@@ -129,6 +133,8 @@ impl Inbound {
             Kind::Notification if message.method().is_change() => self.unheard(Some(Purpose::Foreground)),
             // A task must not be given what may belong to another one.
             Kind::Notification => self.exchanges.only(None).or_else(|| self.unheard(Some(Purpose::Foreground))),
+            // Servers without a name for what they could not read answer the only one that there is.
+            Kind::Response if could_not_read(&message) => self.exchanges.only(None),
             Kind::Response => None,
         };
         self.deliver(message, carrier)
@@ -209,7 +215,8 @@ impl Inbound {
 }
 
 /// Refuses a request, the withdrawal of one, or what may be tied to a task, that has a member twice where it is read here
-/// or by the client. What else is told in the course of a plain call is nobody's business but the client's.
+/// or by the client, and an error without an id that cannot be given one. What else is told in the course of a plain call is
+/// nobody's business but the client's.
 fn readable(message: &Message) -> Result<(), String> {
     match (message.kind(), message.method(), message.params()) {
         (Kind::Request, _, Some(params)) | (Kind::Notification, Method::Cancelled, Some(params)) => {
@@ -217,8 +224,16 @@ fn readable(message: &Message) -> Result<(), String> {
         }
         (Kind::Notification, _, Some(params)) if may_be_related(message) => unambiguous(params).map(drop),
         (Kind::Request, _, None) => Members::parse(message.text()).map(drop),
+        (Kind::Response, ..) if message.id().is_none() => Members::parse(message.text()).map(drop),
         _ => Ok(()),
     }
+}
+
+/// Whether a response says that a request could not be read. Other errors without an id answer notifications, as careless
+/// servers do.
+fn could_not_read(response: &Message) -> bool {
+    let code = response.outcome().and_then(|(_, error)| error_code(error));
+    [code::PARSE_ERROR, code::INVALID_REQUEST].map(|code| Some(code.into())).contains(&code)
 }
 
 /// The raw progress token of a progress notification.

@@ -1,6 +1,7 @@
 //! The servers behind: one [`Link`] a session, one [`Exchange`] a request in flight.
 
 mod capacity;
+mod exchange;
 mod exchanges;
 mod failure;
 pub mod http;
@@ -18,7 +19,8 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 pub use capacity::{Capacity, Reserved, shrink};
-pub use exchanges::{Answer, Carrier, Ending, Exchange, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
+pub use exchange::{Carrier, Exchange};
+pub use exchanges::{Answer, Ending, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
 pub use failure::{Failure, HttpError};
 pub use inbound::{Inbound, progress_token};
 pub use native::{MAX_WAITING, Names, NativeTasks, NativeTools};

@@ -151,14 +151,16 @@ pub fn related(message: &Message, id: uuid::Uuid) -> Option<Message> {
     Message::parse(edits.apply().into_bytes()).ok()
 }
 
-/// A server's request or notification without what ties it to a task of the server.
+/// A server's request or notification without what ties it to a task of the server. `None` where a member is there twice,
+/// so that it could be tied to one all the same.
 #[must_use]
-pub fn untied(message: &Message) -> Message {
+pub fn untied(message: &Message) -> Option<Message> {
     let mut edits = Edits::of(message.bytes());
-    if let Some(meta) = message.params().and_then(meta) {
+    let meta = message.params().map(unambiguous).transpose().ok()?.and_then(|(_, meta)| meta);
+    if let Some(meta) = meta {
         edits.remove(&meta, RELATED_TASK);
     }
-    Message::parse(edits.apply().into_bytes()).unwrap_or_else(|_| message.clone())
+    Message::parse(edits.apply().into_bytes()).ok()
 }
 
 /// Returns whether a request or a notification of a server is tied to a task.
@@ -342,6 +344,20 @@ mod tests {
         assert_eq!(relate(r#","params":{"_meta":{"b":2}}"#), Some(format!(r#"{{"_meta":{{{key},"b":2}}}}"#)));
         for twice in [r#"{"_meta":{},"_meta":{"b":2}}"#, r#"{"_meta":{"b":1,"b":2}}"#, r#"{"a":1,"\u0061":2}"#] {
             assert_eq!(relate(&format!(",\"params\":{twice}")), None, "{twice}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_untied_from_a_task_or_not_passed_on() {
+        let untie = |params: &str| -> Option<String> {
+            let text = format!(r#"{{"jsonrpc":"2.0","method":"x","params":{params}}}"#);
+            untied(&Message::parse(text.into()).expect("valid"))?.params().map(str::to_owned)
+        };
+        let tie = r#""io.modelcontextprotocol\/related-task":{"taskId":"x"}"#;
+        assert_eq!(untie(&format!(r#"{{"_meta":{{{tie},"b":2}}}}"#)).as_deref(), Some(r#"{"_meta":{"b":2}}"#));
+        assert_eq!(untie(r#"{"a":1}"#).as_deref(), Some(r#"{"a":1}"#));
+        for twice in [format!(r#"{{"_meta":{{}},"_meta":{{{tie}}}}}"#), format!(r#"{{"_meta":{{{tie},{tie}}}}}"#)] {
+            assert_eq!(untie(&twice), None, "{twice}");
         }
     }
 

@@ -29,7 +29,7 @@ pub use error::{RpcError, code};
 pub use excerpt::excerpt;
 pub use message::{Kind, Malformed, Message};
 pub use method::Method;
-pub use own::{HEADER, headers_cost, own};
+pub use own::{HEADER, extend, headers_cost, own};
 pub use params::Params;
 pub use splice::{Edits, Parts};
 pub use version::Version;

@@ -13,6 +13,16 @@ pub fn own(slice: Bytes) -> Bytes {
     if slice.len() < LARGE { Bytes::copy_from_slice(&slice) } else { slice }
 }
 
+/// Adds to a buffer that gets `limit` bytes at most. It grows twofold, but not beyond that, and not where the first part may
+/// be all.
+pub fn extend(buffer: &mut Vec<u8>, part: &[u8], limit: usize) {
+    let wanted = buffer.len() + part.len();
+    if !buffer.is_empty() && wanted > buffer.capacity() {
+        buffer.reserve_exact((2 * wanted).min(limit).max(wanted) - buffer.len());
+    }
+    buffer.extend_from_slice(part);
+}
+
 /// What a header takes besides its text, in bytes, in a map that has grown and has room for twice as many.
 pub const HEADER: usize = 200;
 

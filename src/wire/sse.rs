@@ -7,6 +7,8 @@ use std::{
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+use super::extend;
+
 /// The longest event id that is kept, in bytes: it has to fit into the head of the request that resumes the stream. A
 /// longer one is no place to resume at.
 pub const MAX_EVENT_ID: usize = 4 * 1024;
@@ -99,7 +101,7 @@ impl Decoder {
                 return Err(TooLarge);
             }
             let Some(end) = end else {
-                self.line.extend_from_slice(part);
+                extend(&mut self.line, part, self.limit);
                 return Ok(());
             };
             self.after_cr = chunk[end] == b'\r';
@@ -107,7 +109,7 @@ impl Decoder {
             if self.line.is_empty() {
                 self.end_line(part, events);
             } else {
-                self.line.extend_from_slice(part);
+                extend(&mut self.line, part, self.limit);
                 let line = std::mem::take(&mut self.line);
                 self.end_line(&line, events);
             }
@@ -137,7 +139,7 @@ impl Decoder {
                 if std::mem::replace(&mut self.has_data, true) {
                     self.data.push(b'\n');
                 }
-                self.data.extend_from_slice(value);
+                extend(&mut self.data, value, self.limit);
             }
             b"event" => self.name = String::from_utf8_lossy(value).into_owned(),
             b"id" if !value.contains(&0) => {

@@ -180,3 +180,30 @@ async fn what_cannot_be_tied_to_its_task_is_dropped_and_counted() {
     assert!(metrics.text().contains("\ntaskgate_unreadable_messages_total 3\n"), "{}", metrics.text());
     house.stands().await;
 }
+
+#[tokio::test]
+async fn a_message_with_a_member_twice_is_not_tied_to_a_task_in_a_plain_call_either() {
+    let house = House::new().await;
+    let log = |meta: &str| {
+        format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{{meta}"level":"info","data":"x"}}}}"#)
+    };
+    let tie = r#"{"io.modelcontextprotocol/related-task":{"taskId":"forged"}}"#;
+    let steps =
+        [format!(r#""_meta":{{}},"_meta":{tie},"#), format!(r#""_meta":{tie},"#)].map(|meta| event(&log(&meta)));
+    house.bad.on_call("forger", [&[stream()], &steps[..], &[event(DONE), end()]].concat());
+    let mut call = house.client.stream("tools/call", call_of("forger"));
+    assert_eq!(call.message().await["params"], json!({ "_meta": {}, "level": "info", "data": "x" }));
+    assert_eq!(call.message().await["result"]["content"][0]["text"], "done");
+    house.stands().await;
+}
+
+#[tokio::test]
+async fn an_error_without_an_id_that_cannot_be_given_one_is_none() {
+    let house = House::new().await;
+    let error = r#"{"jsonrpc":"2.0","error":{"code":-1,"message":"m"},"a":1,"a":2}"#;
+    house.bad.on_call("nameless", vec![json_answer(error)]);
+    let (code, message) = soon(house.client.error("tools/call", call_of("nameless"))).await;
+    assert_eq!(code, -32603);
+    assert!(message.contains("has no response to the request"), "{message}");
+    house.stands().await;
+}

@@ -106,8 +106,8 @@ async fn an_answer_without_end_is_refused_at_its_limit_and_costs_no_more_memory_
         bad.ended(tool, 2).await;
         assert_eq!(bad.runs(tool), 2);
         let grown = taskgate.peak_memory() - before;
-        // A buffer that doubles and is moved once is three times the limit for a moment.
-        assert!(grown < 4 * 64 * MIB, "{tool}: {} MiB", grown / MIB);
+        // A buffer that is moved once, and what was freed before and has not gone back to the system yet.
+        assert!(grown < 5 * 64 * MIB, "{tool}: {} MiB", grown / MIB);
     }
     assert_eq!(soon(client.ask("ping", json!({}))).await, json!({}));
 }

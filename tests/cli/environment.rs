@@ -98,8 +98,14 @@ async fn an_unknown_variable_is_a_warning_that_names_the_nearest_one() {
 #[tokio::test]
 async fn the_url_of_taskgate_itself_and_one_address_for_two_ports_are_mistakes_before_anything_starts() {
     for (args, said) in [
-        (&["serve", "--listen", "8809", "--upstream", "http://localhost:8809/mcp"][..], "call itself without end"),
-        (&["serve", "--listen", "8809", "--admin", "8809", "--upstream", UPSTREAM], "MCP clients too"),
+        (
+            &["serve", "--listen", "8809", "--upstream", "http://localhost:8809/mcp"][..],
+            "--upstream (TASKGATE_UPSTREAM): http://localhost:8809/mcp is where taskgate itself listens",
+        ),
+        (
+            &["serve", "--listen", "8809", "--admin", "8809", "--upstream", UPSTREAM],
+            "--admin (TASKGATE_ADMIN): 127.0.0.1:8809 is the address for MCP clients too",
+        ),
     ] {
         let ended = Binary::run(args, &[]).await;
         assert_eq!((ended.code, ended.stdout), (USAGE, String::new()));

@@ -178,7 +178,7 @@ async fn a_filter_that_is_none_is_an_error_that_says_what_was_meant() {
         let ended = Binary::run(args, env).await;
         assert_eq!((ended.code, ended.stdout.as_str()), (USAGE, ""));
         for part in
-            ["\"warning\" is no level, did you mean \"warn\"?", "error, warn, info, debug, trace", "TASKGATE_LOG"]
+            ["\"warning\" is no level; did you mean \"warn\"?", "error, warn, info, debug, trace", "TASKGATE_LOG"]
         {
             assert!(ended.stderr.contains(part), "{part} in {}", ended.stderr);
         }
@@ -240,6 +240,11 @@ async fn a_failure_is_logged_with_its_session_its_path_and_its_kind() {
     let calling = tokio::spawn(async move { caller.answer("odd", json!({})).await });
     upstream.held("odd").await.status(500, &[], "a body with a secret");
     soon(calling).await.unwrap();
+    upstream.hold("garbled");
+    let caller = client.clone();
+    let calling = tokio::spawn(async move { caller.answer("garbled", json!({})).await });
+    upstream.held("garbled").await.status(200, &[("content-type", "application/json")], "a secret");
+    soon(calling).await.unwrap();
     let task = client.create_id("fails").await;
     upstream.held("fails").await.error(r#"{"code":-7,"message":"a message with a secret"}"#);
     client.until(&task, "failed").await;
@@ -254,6 +259,7 @@ async fn a_failure_is_logged_with_its_session_its_path_and_its_kind() {
     {
         assert!(failed.contains(part), "{part} in {failed}");
     }
+    assert!(line("what the server sent is no message").contains("upstream=\"/mcp\""), "{log}");
     let ended = line("task ended");
     for part in [session, "upstream=\"/mcp\"", &task, "tool=\"fails\"", "code=-7"] {
         assert!(ended.contains(part), "{part} in {ended}");

@@ -122,7 +122,8 @@ async fn patterns_that_match_no_tool_and_limits_that_the_servers_own_tasks_make_
         Client::connect(&url).await.ask("tools/list", json!({})).await;
     }
     let capabilities = json!({ "tools": {}, "tasks": { "requests": { "tools": { "call": {} } } } });
-    let native = Upstream::start(Options { capabilities, ..Options::default() }).await;
+    let options = Options { capabilities, versions: vec!["2025-11-25"], ..Options::default() };
+    let native = Upstream::start(options).await;
     let (_dir, path) = file(&format!("[[upstream]]\nurl = {:?}\nnative = \"keep\"\n", native.url()));
     let keeps = Binary::start(&["serve", "--listen", "127.0.0.1:0", "--config", &path], &[]);
     let url = keeps.url().await;
@@ -139,4 +140,28 @@ async fn patterns_that_match_no_tool_and_limits_that_the_servers_own_tasks_make_
             assert!(lines[0].contains("export_*, fetch") && !lines[0].contains("ech*"), "{log}");
         }
     }
+}
+
+#[tokio::test]
+async fn limits_for_tools_that_keep_the_servers_tasks_are_named_in_a_warning() {
+    let capabilities = json!({ "tools": {}, "tasks": { "requests": { "tools": { "call": {} } } } });
+    let native = |name: &str| json!({ "name": name, "inputSchema": {}, "execution": { "taskSupport": "optional" } });
+    let tools = json!([{ "name": "echo", "inputSchema": {} }, native("research"), native("report")]);
+    let upstream = Upstream::start(Options { capabilities, versions: vec!["2025-11-25"], tools, ..Options::default() });
+    let upstream = upstream.await;
+    let (_dir, path) = file(&format!(
+        "[[upstream]]\nurl = {:?}\n[upstream.tools.echo]\ntimeout = \"3m\"\n[upstream.tools.\"rese*\"]\ntimeout = \"3m\"\n\
+         [upstream.tools.report]\nsupport = \"forbidden\"\n",
+        upstream.url()
+    ));
+    let taskgate = Binary::start(&["serve", "--listen", "127.0.0.1:0", "--config", &path], &[]);
+    let url = taskgate.url().await;
+    for _ in 0..2 {
+        Client::connect(&url).await.ask("tools/list", json!({})).await;
+    }
+    taskgate.signal(rustix::process::Signal::TERM);
+    let log = taskgate.end().await.stderr;
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("keeps its own tasks")).collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    assert!(lines[0].contains("WARN") && lines[0].contains("upstream=\"/mcp\" patterns=\"rese*\""), "{log}");
 }

@@ -70,10 +70,12 @@ fn an_address_may_be_a_port_alone_or_of_localhost() {
     }
     for (text, said) in [
         (":8808", "\"0.0.0.0:8808\" for every interface"),
-        ("*:8808", "IP address"),
+        ("*:8808", "\"0.0.0.0:8808\" for every interface"),
+        ("http://127.0.0.1:8808", "no URL"),
         ("mcp.example.com:80", "IP address"),
         ("127.0.0.1", "no port"),
         ("::1", "no port"),
+        ("localhost", "no port"),
         ("65536", "such as \"127.0.0.1:8808\""),
         ("+8808", "such as \"127.0.0.1:8808\""),
         ("localhost:", "such as \"127.0.0.1:8808\""),

@@ -24,6 +24,10 @@ const LIAR: Script = Script {
     *'"as":"old"'*) printf '{"jsonrpc":"1.0","id":%s,"result":{}}\n' "$id" ;;
     *'"as":"in a batch"'*)
         printf '[{"jsonrpc":"2.0","id":%s},{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"kept"}]}}]\n' "$id" "$held" ;;
+    *'"name":"unread"'*) echo '{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"what?"}}' ;;
+    *'"name":"noted"'*)
+        echo '{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"no such notification"}}'
+        text "$id" done ;;
     *'"name":"asks"'*) asked=$id; echo '{"jsonrpc":"2.0","id":"q-1","method":"roots/list","params":[1]}' ;;
     *'"id":"q-1"'*) text "$asked" "$(printf '%s' "$line" | tr -d '"\\')" ;;
     *'"name":"1.0"'*) printf '{"jsonrpc":"2.0","id":%s,"error":null,"result":{"a":1}}\n' "$id" ;;"#,
@@ -66,6 +70,15 @@ async fn a_response_that_is_none_fails_its_call_at_once_and_says_what_is_wrong()
         assert!(!text_of(&client, "pid").await.is_empty());
         assert_eq!(other.get(&held).await["status"], "working");
     }
+}
+
+#[tokio::test]
+async fn an_error_without_an_id_answers_the_only_call_where_that_could_not_be_read() {
+    let own = Children::new(LIAR);
+    let gate = own.gate("").await;
+    let client = Client::connect(&gate.url).await;
+    assert_eq!(client.error("tools/call", json!({ "name": "unread" })).await, (-32700, "what?".to_owned()));
+    assert_eq!(text_of(&client, "noted").await, "done");
 }
 
 #[tokio::test]

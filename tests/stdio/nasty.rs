@@ -135,7 +135,7 @@ async fn long_lines_of_stderr_are_in_the_log_as_they_are() {
     let taskgate = Binary::start(&args, &[]);
     let _client = Client::connect(&taskgate.url().await).await;
     let line = taskgate.logged_after("begin ").await;
-    assert!(line.len() > 5000 && line.trim_end().ends_with("7 end"), "{line}");
+    assert!(line.len() > 5000 && line.contains("7 end"), "{line}");
 }
 
 #[tokio::test]

@@ -114,13 +114,13 @@ impl Event for RequestRefused<'_> {
             ("host", Some(host)) => {
                 tracing::warn!(
                     host,
-                    "a request for a foreign host was refused; is it one of yours, then add it to server.allowed_hosts"
+                    "a request for a foreign host was refused; if it is one of yours, add it to server.allowed_hosts"
                 );
             }
             ("origin", Some(origin)) => {
                 tracing::warn!(
                     origin,
-                    "a request of a foreign web page was refused; is it one of yours, then add it to server.allowed_origins"
+                    "a request of a foreign web page was refused; if it is one of yours, add it to server.allowed_origins"
                 );
             }
             ("modern", _) => {

@@ -19,7 +19,7 @@ pub use tasks::{
 };
 pub use upstreams::{
     Cause, ChildEnded, ChildStarted, ExchangeFailed, LimitsVoid, MessageUnreadable, MessagesDropped, PatternsUnmatched,
-    StatusHidden, UnknownProgress, UnknownResponse,
+    PatternsVoid, StatusHidden, UnknownProgress, UnknownResponse,
 };
 
 pub use super::metrics::Ended;

@@ -81,14 +81,14 @@ impl Event for MessageUnreadable {
     }
 }
 
-/// An upstream told the status of a task of its own where its tasks are hidden.
+/// An upstream told of a task of its own where its tasks are hidden.
 #[derive(Debug)]
 pub struct StatusHidden;
 
 impl Event for StatusHidden {
     fn tell(&self, metrics: &Metrics) {
         metrics.hidden_statuses.inc();
-        tracing::debug!("the status of a task that the server has itself was dropped");
+        tracing::debug!("what the server said of a task that it has itself was dropped");
     }
 }
 
@@ -117,8 +117,33 @@ pub struct PatternsUnmatched<'a> {
 
 impl Event for PatternsUnmatched<'_> {
     fn tell(&self, _: &Metrics) {
-        let Self { path, patterns } = self;
-        tracing::warn!(path, patterns, "patterns of [upstream.tools] match none of the tools that the server lists");
+        let Self { path: upstream, patterns } = self;
+        tracing::warn!(
+            upstream,
+            patterns,
+            "patterns of [upstream.tools] match none of the tools that the server lists"
+        );
+    }
+}
+
+/// An upstream has listed all of its tools, and keeps its own tasks for some for which patterns set limits.
+#[derive(Debug)]
+pub struct PatternsVoid<'a> {
+    /// The upstream's path.
+    pub path: &'a str,
+    /// The patterns.
+    pub patterns: &'a str,
+}
+
+impl Event for PatternsVoid<'_> {
+    fn tell(&self, _: &Metrics) {
+        let Self { path: upstream, patterns } = self;
+        tracing::warn!(
+            upstream,
+            patterns,
+            "the server keeps its own tasks for tools of these patterns of [upstream.tools], whose limits do not hold for \
+             them; with native = \"replace\" they do"
+        );
     }
 }
 
@@ -132,7 +157,7 @@ pub struct LimitsVoid<'a> {
 impl Event for LimitsVoid<'_> {
     fn tell(&self, _: &Metrics) {
         tracing::warn!(
-            path = self.path,
+            upstream = self.path,
             "the server has tasks of its own, which native = \"keep\" leaves to it: [tasks] and [upstream.tools] do not \
              hold for them; with native = \"replace\" they do"
         );

@@ -1,6 +1,6 @@
 //! Bodies of answers, read within limits.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, Response, header::CONTENT_TYPE};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
@@ -9,7 +9,7 @@ use crate::{
     net::causes,
     upstream::{Failure, HttpError},
     wire::{
-        Message,
+        Message, extend,
         message::Outcome,
         own,
         received::{Received, receive},
@@ -47,22 +47,25 @@ pub(in crate::upstream) async fn read(mut first: Bytes, mut body: Incoming, limi
     if expected > limit {
         return Err(Failure::TooLarge(limit));
     }
-    let mut rest = BytesMut::new();
+    let mut rest = Vec::new();
     while let Some(chunk) = next_chunk(&mut body).await? {
         if first.is_empty() && rest.is_empty() {
             first = chunk;
         } else {
             if rest.is_empty() {
-                rest.reserve(expected.max(2 * first.len()));
+                rest.reserve_exact(expected.max(2 * first.len()));
                 rest.extend_from_slice(&std::mem::take(&mut first));
             }
-            rest.extend_from_slice(&chunk);
+            if rest.len() + chunk.len() > limit {
+                return Err(Failure::TooLarge(limit));
+            }
+            extend(&mut rest, &chunk, limit);
         }
-        if first.len() + rest.len() > limit {
+        if first.len() > limit {
             return Err(Failure::TooLarge(limit));
         }
     }
-    Ok(if rest.is_empty() { own(first) } else { rest.freeze() })
+    Ok(if rest.is_empty() { own(first) } else { rest.into() })
 }
 
 /// The failure that an HTTP error status stands for.

@@ -43,8 +43,8 @@ impl Added {
         self.headers.iter().any(|(_, value)| value.read().secret.file().is_some())
     }
 
-    /// Reads the values that stand in files again. One that cannot be used leaves the old one; waits for the file system.
-    pub(super) fn refresh(&self) {
+    /// Reads the values for the server behind the path `upstream` again that stand in files. One that cannot be used leaves the old one; waits for the file system.
+    pub(super) fn refresh(&self, upstream: &str) {
         for (name, value) in &self.headers {
             let Some(read) = value.read().secret.again() else { continue };
             let usable = read.and_then(|secret| {
@@ -54,12 +54,12 @@ impl Added {
             let mut value = value.write();
             match usable {
                 Ok((secret, sent)) if secret != value.secret => {
-                    tracing::info!(%name, "the value of a header for a server was read again");
+                    tracing::info!(upstream, %name, "the value of a header for a server was read again");
                     *value = Value { secret, sent, wrong: None };
                 }
                 Ok(_) => value.wrong = None,
                 Err(why) if value.wrong.as_ref() != Some(&why) => {
-                    tracing::warn!(%name, why, "the old value of a header for a server is sent on");
+                    tracing::warn!(upstream, %name, why, "the old value of a header for a server is sent on");
                     value.wrong = Some(why);
                 }
                 Err(_) => {}

@@ -22,6 +22,7 @@ use super::{
     LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, Server,
     body::{is_stream, media_type, messages_in, next_chunk, read, rpc_error_in},
     reopen::{backed_off, pause, resumption},
+    session_id,
     sse::SseLink,
 };
 use crate::{
@@ -35,9 +36,6 @@ use crate::{
 
 /// How often in a row a broken answer is resumed without anything coming of it.
 const RESUME_ATTEMPTS: u32 = 10;
-/// How often it is looked whether the response has come while the answer's stream goes on. One that ends soon after the
-/// response leaves its connection to others; one that does not is given up.
-const LINGER: Duration = Duration::from_secs(5);
 /// From this size on, in bytes, an answer is handed over while it arrives.
 const RELAY_FROM: u64 = 64 * 1024;
 /// How long an upstream may take to accept a message that expects no answer.
@@ -186,9 +184,8 @@ impl Shared {
             return Err(Box::pin(self.refusal(response)).await);
         }
         if let Some(session) = response.headers().get(SESSION_ID) {
-            // A copy: the value is a part of the buffer that the answer was read into.
-            self.session
-                .get_or_init(|| HeaderValue::from_bytes(session.as_bytes()).unwrap_or_else(|_| session.clone()));
+            let session = session_id(session)?;
+            self.session.get_or_init(|| session);
         }
         if let Some(encoding) = response.headers().get(CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
             return Err(Failure::BadAnswer(format!(
@@ -214,12 +211,7 @@ impl Shared {
             }
             stream if is_stream(stream) => {
                 self.inbound.exchanges.streams(number);
-                let answer = Box::pin(self.answer(response.into_body(), max_answer, number, &headers));
-                tokio::select! {
-                    biased;
-                    ended = answer => ended,
-                    () = self.outlived(number) => Ok(()),
-                }
+                Box::pin(self.answer(response.into_body(), max_answer, number, &headers)).await
             }
             other => {
                 let status = response.status();
@@ -231,16 +223,6 @@ impl Shared {
     fn finish(&self, number: u64, ended: Result<(), Failure>) {
         let failure = ended.err().unwrap_or_else(|| Failure::Incomplete(NO_RESPONSE.to_owned()));
         self.inbound.exchanges.end(number, rpc_error_in(&failure).map(Answer::Whole).ok_or(failure));
-    }
-
-    /// Resolves some time after the exchange has ended: a stream must not go on for ever when nobody waits for it.
-    async fn outlived(&self, number: u64) {
-        loop {
-            tokio::time::sleep(LINGER).await;
-            if !self.inbound.exchanges.is_open(number) {
-                return;
-            }
-        }
     }
 
     async fn post(&self, message: Bytes, mut headers: HeaderMap) -> Result<Response<Incoming>, Failure> {

@@ -18,7 +18,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderName, Request, Response, StatusCode, Uri, header};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
@@ -51,6 +51,8 @@ pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-v
 /// The header that resumes a stream.
 pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
+/// The longest session id of a server that is kept, in bytes: every request carries it.
+const MAX_SESSION_ID: usize = 4 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The silence on a connection after which the other host is asked whether it is there, and how often again.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -118,7 +120,7 @@ impl Server {
 
     /// Reads again what stands in files and goes on with requests; waits for the file system.
     pub(super) fn refresh(&self) {
-        self.added.refresh();
+        self.added.refresh(&self.path);
     }
 
     async fn request(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
@@ -177,5 +179,28 @@ impl Server {
             Transport::StreamableHttp => Arc::new(HttpLink::new(self.clone(), inbound)),
             Transport::Sse => Arc::new(SseLink::new(self.clone(), inbound, CancellationToken::new())),
         }
+    }
+}
+
+/// A server's session id, to be kept.
+fn session_id(value: &HeaderValue) -> Result<HeaderValue, Failure> {
+    let id = value.as_bytes();
+    if id.len() > MAX_SESSION_ID {
+        return Err(Failure::BadAnswer(format!("its {SESSION_ID} is longer than {MAX_SESSION_ID} bytes")));
+    }
+    // A copy: the value is a part of the buffer that the answer was read into.
+    Ok(HeaderValue::from_bytes(id).unwrap_or_else(|_| value.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_id_that_is_longer_than_any_is_refused() {
+        let id = |length: usize| session_id(&HeaderValue::from_bytes(&vec![b'x'; length]).expect("a header"));
+        assert_eq!(id(MAX_SESSION_ID).expect("kept").len(), MAX_SESSION_ID);
+        let refused = id(MAX_SESSION_ID + 1).expect_err("too long").to_string();
+        assert!(refused.contains("mcp-session-id is longer than 4096 bytes"), "{refused}");
     }
 }

@@ -63,7 +63,7 @@ impl NativeTasks {
         }
         match message.method() {
             Method::TaskStatus => None,
-            _ if message.kind() != Kind::Response && may_be_related(&message) => Some(legacy::untied(&message)),
+            _ if message.kind() != Kind::Response && may_be_related(&message) => legacy::untied(&message),
             _ => Some(message),
         }
     }

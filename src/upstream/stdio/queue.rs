@@ -50,6 +50,11 @@ impl fmt::Debug for Queue {
 }
 
 impl Inner {
+    /// What waits of all sources.
+    fn bytes(&self) -> usize {
+        self.lanes.values().map(|lane| lane.bytes).sum()
+    }
+
     /// Forgets a source of which nothing waits and nothing is being written.
     fn tidy(&mut self, source: Source) {
         if self.lanes.get(&source).is_some_and(|lane| lane.entries.is_empty()) {
@@ -101,14 +106,16 @@ impl Queue {
         let entry = Entry { ticket, message, what, written };
         let size = entry.size();
         inner.next_ticket += 1;
-        let sources = inner.lanes.len() + usize::from(!inner.lanes.contains_key(&source));
+        let share = MAX_BYTES / (inner.lanes.len() + usize::from(!inner.lanes.contains_key(&source)));
+        // Each source may send a large message, but not all of them at once.
+        if what.is_limited() && size > share && inner.bytes() > MAX_BYTES {
+            return Err(NotTaken::Bytes(share));
+        }
         let lane = inner.lanes.entry(source).or_default();
-        let taken = lane.take(entry, sources);
-        let is_first = lane.entries.len() == 1;
-        if taken.is_ok() && is_first {
+        lane.take(entry, share)?;
+        if lane.entries.len() == 1 {
             inner.turns.push_back(source);
         }
-        taken?;
         drop(inner);
         self.observer.emit(events::WaitsForChild::more(size));
         self.changed.notify_one();
@@ -226,7 +233,7 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::stdio::share::MAX_MESSAGES;
+    use crate::upstream::stdio::share::{MAX_MESSAGES, TASKGATE};
 
     const ANN: Source = 1;
     const BOB: Source = 2;
@@ -308,6 +315,31 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn however_many_calls_a_session_leaves_behind_all_are_cancelled() {
+        let queue = queue();
+        for number in 0..4 * MAX_MESSAGES {
+            queue.tell(TASKGATE, What::Cancellation, text(&number.to_string())).expect("a place");
+        }
+        queue.tell(TASKGATE, What::Answer, text("answer")).expect("room");
+        for number in 0..4 * MAX_MESSAGES {
+            assert_eq!(write(&queue).await, number.to_string());
+        }
+    }
+
+    #[tokio::test]
+    async fn large_messages_of_many_sources_do_not_add_up_and_small_ones_are_taken_all_the_same() {
+        let queue = queue();
+        let taken = (1..=100).filter(|source| queue.tell(*source, What::Notice, of_size(MAX_BYTES)).is_ok()).count();
+        assert!(queue.inner.lock().bytes() < 3 * MAX_BYTES, "{taken} were taken");
+        queue.tell(101, What::Notice, text("small")).expect("a share of its own");
+        let _task = queue.call(102, What::Task(1), of_size(MAX_BYTES)).expect("it was acknowledged");
+        while queue.inner.lock().bytes() > 0 {
+            write(&queue).await;
+        }
+        queue.tell(100, What::Notice, of_size(MAX_BYTES)).expect("nothing waits any more");
+    }
+
+    #[tokio::test]
     async fn a_call_that_is_given_up_while_it_is_written_does_no_harm() {
         let queue = queue();
         let call = queue.call(ANN, What::Call(1), text("call")).expect("room");
@@ -338,7 +370,7 @@ mod tests {
             queue.tell(source, What::Answer, of_size(MAX_BYTES / 4)).expect("the first of its source");
             queue.forget(source);
         }
-        let waiting: usize = queue.inner.lock().lanes.values().map(|lane| lane.bytes).sum();
+        let waiting = queue.inner.lock().bytes();
         assert!(waiting <= MAX_BYTES, "{waiting}");
     }
 

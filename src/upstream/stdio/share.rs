@@ -6,9 +6,9 @@ use bytes::Bytes;
 use bytesize::ByteSize;
 use tokio::sync::oneshot;
 
-/// How many messages of one source may wait, calls of tasks not counted.
+/// How many messages of one source may wait; calls of tasks and cancellations are not counted.
 pub(super) const MAX_MESSAGES: usize = 256;
-/// How many bytes may wait, divided by the sources of which something waits; calls of tasks are not counted.
+/// How many bytes may wait, divided by the sources of which something waits; calls of tasks and cancellations are not counted.
 pub(super) const MAX_BYTES: usize = 16 * 1024 * 1024;
 /// What a message takes besides its bytes.
 const OVERHEAD: usize = 128;
@@ -25,6 +25,8 @@ pub(super) enum What {
     Call(u64),
     /// The call of a task that was acknowledged: it always finds a place, because the limits of tasks bound it.
     Task(u64),
+    /// The cancellation of a call that the child has read and whose session has gone: there are no more than it has read.
+    Cancellation,
     /// An answer to a request of the child.
     Answer,
     /// A notification.
@@ -79,11 +81,14 @@ impl fmt::Display for NotTaken {
     }
 }
 
-impl Entry {
-    fn is_limited(&self) -> bool {
-        !matches!(self.what, What::Task(_))
+impl What {
+    /// Whether it counts among what may wait.
+    pub(super) fn is_limited(self) -> bool {
+        !matches!(self, Self::Task(_) | Self::Cancellation)
     }
+}
 
+impl Entry {
     /// What it takes.
     pub(super) fn size(&self) -> usize {
         self.message.len() + OVERHEAD
@@ -91,13 +96,12 @@ impl Entry {
 }
 
 impl Lane {
-    /// Takes in a message, where there are `sources` of which something waits.
+    /// Takes in a message, where the source has a share of so many bytes.
     ///
     /// # Errors
     /// [`NotTaken`]
-    pub(super) fn take(&mut self, entry: Entry, sources: usize) -> Result<(), NotTaken> {
-        if entry.is_limited() {
-            let share = MAX_BYTES / sources;
+    pub(super) fn take(&mut self, entry: Entry, share: usize) -> Result<(), NotTaken> {
+        if entry.what.is_limited() {
             // The first one has room, whatever its size.
             if self.messages >= MAX_MESSAGES {
                 return Err(NotTaken::Messages);
@@ -114,7 +118,7 @@ impl Lane {
 
     /// Notes that a message that was taken out waits no longer.
     pub(super) fn let_go(&mut self, entry: &Entry) {
-        if entry.is_limited() {
+        if entry.what.is_limited() {
             self.messages -= 1;
             self.bytes -= entry.size();
         }

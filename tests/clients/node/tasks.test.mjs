@@ -78,9 +78,12 @@ for (const [kind, { flags, asks }] of Object.entries(servers)) {
 
       const task = await ended(client, created.taskId);
       assert.equal(task.status, 'completed');
-      for (const member of ['taskId', 'ttl', 'createdAt', 'pollInterval']) {
+      for (const member of ['taskId', 'createdAt', 'pollInterval']) {
         assert.equal(task[member], created[member], member);
       }
+      assert.ok(created.ttl >= HOUR, 'while it runs it is kept for as long as its call may run');
+      const lasted = Date.parse(task.lastUpdatedAt) - Date.parse(task.createdAt);
+      assert.ok(Math.abs(task.ttl - (lasted + 60_000)) < 100, 'from its end on for the minute that was asked for');
       assert.deepEqual(await getResult(client, created.taskId), related(plain, created.taskId));
       assert.deepEqual(
         await getResult(client, created.taskId),

@@ -14,7 +14,7 @@ const SERVER: Script = Script {
         reply "$id" '{"tools":[{"name":"research","execution":{"taskSupport":"required"}}]}' ;;
     *'"name":"research"'*)
         echo '{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"theirs","status":"working"}}'
-        echo '{"jsonrpc":"2.0","method":"notifications/x","params":{}}'
+        echo '{"jsonrpc":"2.0","method":"notifications/prompts/list_changed","params":{}}'
         text "$id" done ;;"#,
     after: "",
 };
@@ -35,9 +35,12 @@ async fn a_shared_servers_own_tasks_are_hidden_and_no_task_method_reaches_it() {
         ann.until(&id, "completed").await;
         assert!(!child.line("research").await.contains("\"task\""));
         // No status of the server's is told, but of taskgate's task to its owner.
-        assert_eq!(to_bob.message().await["method"], "notifications/x");
+        assert_eq!(to_bob.message().await["method"], "notifications/prompts/list_changed");
         let told = [to_ann.message().await, to_ann.message().await].map(|message| message["method"].clone());
-        assert!(told.contains(&json!("notifications/x")) && told.contains(&json!("notifications/tasks/status")));
+        assert!(
+            told.contains(&json!("notifications/prompts/list_changed"))
+                && told.contains(&json!("notifications/tasks/status"))
+        );
         for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
             for named in ["theirs", &id] {
                 assert_eq!(bob.error(method, json!({ "taskId": named })).await.0, -32602, "{method}");
@@ -63,6 +66,6 @@ async fn a_session_of_a_revision_without_tasks_reaches_none_of_a_shared_server()
     let mut stream = client.get_stream().await;
     assert_eq!(text_in(&client.ask("tools/call", json!({ "name": "research", "task": {} })).await), "done");
     assert!(!child.line("research").await.contains("\"task\""));
-    assert_eq!(stream.message().await["method"], "notifications/x");
+    assert_eq!(stream.message().await["method"], "notifications/prompts/list_changed");
     assert!(!child.lines().join("\n").contains("\"tasks/"), "{:?}", child.lines());
 }

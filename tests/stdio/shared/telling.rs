@@ -95,6 +95,24 @@ async fn an_update_of_a_resource_is_told_to_the_sessions_that_have_subscribed_to
 }
 
 #[tokio::test]
+async fn a_uri_that_is_there_twice_ends_no_subscription_of_another_session() {
+    let (children, gate) = shared(TELLING).await;
+    let ((ann, mut of_ann), bob) = (listening(&gate).await, Client::connect(&gate.url).await);
+    ann.ask("resources/subscribe", json!({ "uri": "file:///a" })).await;
+    for method in ["subscribe", "unsubscribe"] {
+        for params in [r#"{"uri":"x","uri":"file:///a"}"#, r#"{"uri":"x","\u0075ri":"file:///a"}"#] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":9,"method":"resources/{method}","params":{params}}}"#);
+            let error = bob.post(text).await.json()["error"].clone();
+            assert_eq!(error["code"], -32602, "{method} {params}: {error}");
+            assert!(error["message"].as_str().unwrap().contains("duplicate member \"uri\""), "{error}");
+        }
+    }
+    text_of(&bob, "update file:///a").await;
+    assert_eq!(of_ann.message().await["params"]["uri"], "file:///a");
+    assert!(!children.only().await.lines().iter().any(|line| line.contains("unsubscribe")));
+}
+
+#[tokio::test]
 async fn subscriptions_beyond_what_one_session_may_have_are_refused() {
     let (_children, gate) = shared(TELLING).await;
     let client = Client::connect(&gate.url).await;

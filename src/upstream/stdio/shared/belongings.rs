@@ -60,7 +60,9 @@ impl Belongings {
     /// Notes that a session's call `ours` asks for a subscription. `false` if it has too many.
     pub(super) fn subscribe(&mut self, session: u64, ours: u64, uri: &str) -> bool {
         let subscriptions = &mut self.0.entry(session).or_default().subscriptions;
-        if subscriptions.contains_key(uri) {
+        if let Some(asked) = subscriptions.get_mut(uri) {
+            // Of an earlier call that the child has not answered it may never do so, such as one that was cancelled.
+            *asked = asked.map(|_| ours);
             return true;
         }
         let bytes: usize = subscriptions.keys().map(|uri| uri.len() + OVERHEAD).sum();
@@ -184,6 +186,17 @@ mod tests {
         belongings.answered(ANN, 7, &message(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32002,"message":"no"}}"#));
         assert!(belongings.subscribers("file:///a").is_empty());
         assert!(belongings.unsubscribe(BOB, "file:///a"), "no session has it");
+    }
+
+    #[test]
+    fn a_subscription_that_is_asked_for_again_is_made_by_the_answer_to_the_second_call() {
+        let mut belongings = Belongings::default();
+        assert!(belongings.subscribe(ANN, 7, "u") && belongings.subscribe(ANN, 8, "u"), "the first was cancelled");
+        belongings.answered(ANN, 8, &accepted());
+        assert_eq!(belongings.subscribers("u"), [ANN]);
+        assert!(belongings.subscribe(ANN, 9, "u"));
+        belongings.refused(ANN, 9);
+        assert_eq!(belongings.subscribers("u"), [ANN], "it was made before");
     }
 
     #[test]

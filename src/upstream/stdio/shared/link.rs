@@ -6,11 +6,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    belongings::{MAX_SUBSCRIBED, named},
-    party::Party,
-    table::Left,
-};
+use super::{belongings::MAX_SUBSCRIBED, party::Party, table::Left};
 use crate::{
     upstream::{
         Answer, Carrier, Failure, Inbound, Link, Outgoing, Sending, progress_token,
@@ -23,6 +19,7 @@ use crate::{
         Edits, Kind, Message, Method, RpcError, Version,
         message::{echoed_number, error_response, result_response},
         object::Members,
+        params::unambiguous,
     },
 };
 
@@ -85,7 +82,7 @@ impl Link for SharedLink {
             let params = format!(r#"{{"requestId":{ours},"reason":"the session of the call has ended"}}"#);
             let message = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
             // A child that cannot be told has ended, or does not read.
-            let _ = self.child.tell(TASKGATE, What::Notice, message.into());
+            let _ = self.child.tell(TASKGATE, What::Cancellation, message.into());
         }
         let error = RpcError::internal("the session that was asked has ended").to_raw();
         for id in questions {
@@ -103,23 +100,28 @@ impl SharedLink {
             return Ok(None);
         }
         let Place { party, seat, inbound } = &self.place;
+        let whole = |answer| -> Result<Option<Carrier>, Failure> {
+            let answer = Message::parse(answer).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
+            inbound.exchanges.end(number, Ok(Answer::Whole(answer)));
+            Ok(None)
+        };
+        let refuse = |refusal: RpcError| whole(refusal.to_response(Some(&number.to_string())));
         if let Method::TasksGet | Method::TasksResult | Method::TasksList | Method::TasksCancel = request.method() {
             // The child's tasks would be everyone's.
             let why = "there are no tasks in a session of this revision on a shared server";
-            let refusal = RpcError::method_not_found(why).to_response(Some(&number.to_string()));
-            let refusal = Message::parse(refusal).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
-            inbound.exchanges.end(number, Ok(Answer::Whole(refusal)));
-            return Ok(None);
+            return refuse(RpcError::method_not_found(why));
         }
-        let uri = |of| named(&request, "uri").filter(|_| request.method() == of);
+        // What the child reads in the params must be what is looked up here.
+        let (params, meta) = match request.params().map(unambiguous).transpose() {
+            Ok(params) => params.unzip(),
+            Err(why) => return refuse(RpcError::invalid_params(format!("Invalid params: {why}"))),
+        };
+        let uri = |of| params.as_ref().and_then(|params| params.text("uri")).filter(|_| request.method() == of);
         if let Some(uri) = uri(Method::Unsubscribe)
             && !party.table.lock().belongings.unsubscribe(*seat, &uri)
         {
             // For the child the others are subscribed still.
-            let answer = Message::parse(result_response(&number.to_string(), "{}"));
-            let answer = answer.map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
-            inbound.exchanges.end(number, Ok(Answer::Whole(answer)));
-            return Ok(None);
+            return whole(result_response(&number.to_string(), "{}"));
         }
         let Some(ours) = party.table.lock().call(*seat, number) else { return Err(Failure::Abandoned) };
         if let Some(uri) = uri(Method::Subscribe)
@@ -133,11 +135,11 @@ impl SharedLink {
         if let Some(id) = request.id_span() {
             edits.replace(id, ours.to_string());
         }
-        if let Some(token) = request.params().and_then(own_progress_token) {
+        if let Some(token) = meta.flatten().and_then(|meta| meta.get("progressToken")) {
             edits.replace_raw(token, ours.to_string());
         }
-        if let (Method::ToolsCall, Some(Ok(params))) = (request.method(), request.params().map(Members::parse)) {
-            edits.remove(&params, "task");
+        if let (Method::ToolsCall, Some(params)) = (request.method(), &params) {
+            edits.remove(params, "task");
         }
         let what = if inbound.exchanges.is_task(number) { What::Task(ours) } else { What::Call(ours) };
         let queued = self.child.call(*seat, what, edits.apply().into_bytes(), (inbound, number));
@@ -167,14 +169,14 @@ impl SharedLink {
             }
             (Kind::Notification, Method::Progress) => {
                 let token = progress_token(&parsed);
-                if token.is_some_and(|token| party.table.lock().expects_progress(*seat, token)) {
+                if token.is_some_and(|token| party.table.lock().questions.expects_progress(*seat, token)) {
                     return self.child.tell(*seat, What::Notice, parsed.bytes().clone());
                 }
                 tracing::debug!("progress of no request of the server to this session was dropped");
                 Ok(())
             }
             (Kind::Response, _) => {
-                if party.table.lock().answer(*seat, parsed.id().unwrap_or("null")) {
+                if party.table.lock().questions.answer(*seat, parsed.id().unwrap_or("null")) {
                     return self.child.tell(*seat, What::Answer, parsed.bytes().clone());
                 }
                 tracing::debug!("an answer to no request of the server to this session was dropped");
@@ -183,9 +185,4 @@ impl SharedLink {
             _ => self.child.tell(*seat, What::Notice, parsed.bytes().clone()),
         }
     }
-}
-
-/// The raw progress token of a request, which the session has made its number for the call.
-fn own_progress_token(params: &str) -> Option<&str> {
-    Members::parse(params).ok()?.object("_meta")?.get("progressToken")
 }

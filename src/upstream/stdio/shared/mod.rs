@@ -3,6 +3,7 @@
 mod belongings;
 mod link;
 mod party;
+mod questions;
 mod table;
 
 use std::{sync::Arc, time::Duration};
@@ -220,7 +221,8 @@ mod tests {
         let capacity = Capacity::new(1 << 20, 1 << 20);
         let listener = Arc::new(Outbox::new(&capacity));
         let exchanges = Exchanges::new(capacity, Arc::clone(&observer));
-        Inbound { exchanges, listener, client: ClientCapabilities::default(), native: Arc::default(), observer }
+        let (upstream, client) = ("/mcp".into(), ClientCapabilities::default());
+        Inbound { upstream, exchanges, listener, client, native: Arc::default(), observer }
     }
 
     #[tokio::test]

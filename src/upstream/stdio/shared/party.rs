@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::{
     belongings::{elicitation, named},
-    table::{MAX_QUESTIONS, Table},
+    table::Table,
 };
 use crate::{
     observe::{Observer, events},
@@ -87,10 +87,9 @@ impl Party {
         }
         let meta = request.params().and_then(|params| unambiguous(params).ok()).and_then(|(_, meta)| meta);
         let token = meta.as_ref().and_then(|meta| meta.get("progressToken"));
-        if !table.ask(id, token, seat) {
+        if let Err(error) = table.questions.ask(id, token, seat) {
             drop(table);
-            let why = format!("limit reached: {MAX_QUESTIONS} requests of the server wait for an answer");
-            return refuse(&RpcError::internal(why));
+            return refuse(&error);
         }
         if let Some(id) = elicitation(request) {
             table.belongings.elicited(seat, &id);

@@ -4,14 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use tokio::sync::{oneshot, watch};
 
-use super::belongings::Belongings;
+use super::{belongings::Belongings, questions::Questions};
 use crate::{
     upstream::{Failure, Inbound, Purpose},
-    wire::{Message, message::MAX_ID, object},
+    wire::Message,
 };
 
-/// How many requests of the child may wait for an answer at once.
-pub(super) const MAX_QUESTIONS: usize = 1024;
 /// From how many calls of a session on those that have ended without a response are looked for.
 const SWEEP_FROM: usize = 64;
 
@@ -24,8 +22,8 @@ pub(super) struct Table {
     calls: HashMap<u64, Call>,
     /// The sessions, oldest first.
     seats: BTreeMap<u64, Seat>,
-    /// The child's own requests that wait for an answer, by their ids as [`key`] has them.
-    questions: HashMap<String, Asked>,
+    /// The child's own requests that wait for an answer.
+    pub(super) questions: Questions,
     /// What the sessions are told of later.
     pub(super) belongings: Belongings,
     /// taskgate's own `initialize`, while it is in flight.
@@ -34,15 +32,6 @@ pub(super) struct Table {
     closed: bool,
     /// How many sessions there are.
     count: watch::Sender<usize>,
-}
-
-/// A request of the child.
-#[derive(Debug)]
-struct Asked {
-    /// The session that it went to.
-    seat: u64,
-    /// Its progress token, as [`key`] has it.
-    token: Option<String>,
 }
 
 #[derive(Debug)]
@@ -76,7 +65,7 @@ impl Table {
             next: 1,
             calls: HashMap::new(),
             seats: BTreeMap::new(),
-            questions: HashMap::new(),
+            questions: Questions::default(),
             belongings: Belongings::default(),
             greeting: None,
             closed: false,
@@ -112,7 +101,7 @@ impl Table {
                 left.calls.push(ours);
             }
         }
-        left.questions = self.questions.extract_if(|_, asked| asked.seat == seat).map(|(id, _)| id).collect();
+        left.questions = self.questions.forget(seat);
         self.count.send_replace(self.seats.len());
         left
     }
@@ -252,32 +241,9 @@ impl Table {
         self.seats.iter().max_by_key(rank).map(|(seat, asked)| (*seat, asked.inbound.clone()))
     }
 
-    /// Notes a request of the child to a session. `false` if too many wait.
-    pub(super) fn ask(&mut self, id: &str, token: Option<&str>, seat: u64) -> bool {
-        if self.questions.len() >= MAX_QUESTIONS {
-            return false;
-        }
-        // Of a token that is longer than any should be, progress does not go back.
-        let token = token.filter(|token| token.len() <= MAX_ID).map(key);
-        self.questions.insert(key(id), Asked { seat, token });
-        true
-    }
-
-    /// Whether a request that waits for a session's answer has that raw progress token.
-    pub(super) fn expects_progress(&self, seat: u64, token: &str) -> bool {
-        let token = key(token);
-        self.questions.values().any(|asked| asked.seat == seat && asked.token.as_ref() == Some(&token))
-    }
-
-    /// Whether a session's answer is the first one to a request that it got.
-    pub(super) fn answer(&mut self, seat: u64, id: &str) -> bool {
-        let key = key(id);
-        self.questions.get(&key).is_some_and(|asked| asked.seat == seat) && self.questions.remove(&key).is_some()
-    }
-
     /// The session that got a request that the child withdraws.
     pub(super) fn withdraw(&mut self, id: &str) -> Option<Inbound> {
-        let Asked { seat, .. } = self.questions.remove(&key(id))?;
+        let seat = self.questions.withdraw(id)?;
         Some(self.seats.get(&seat)?.inbound.clone())
     }
 
@@ -291,11 +257,6 @@ impl Table {
         let mut open = self.calls.iter().filter(|(_, call)| is_in_flight(call)).map(|(ours, _)| *ours);
         open.next().filter(|_| open.next().is_none())
     }
-}
-
-/// An id, however its text is escaped.
-fn key(id: &str) -> String {
-    object::unquote(id).map_or_else(|| id.to_owned(), |text| object::quote(&text))
 }
 
 #[cfg(test)]
@@ -313,7 +274,7 @@ mod tests {
         let listener = Arc::new(Outbox::new(&capacity));
         let exchanges = Exchanges::new(capacity, Arc::default());
         let (client, native) = (ClientCapabilities::default(), Arc::default());
-        Inbound { exchanges, listener, client, native, observer: Arc::default() }
+        Inbound { upstream: "/mcp".into(), exchanges, listener, client, native, observer: Arc::default() }
     }
 
     /// A call of a session, as long as its exchange lives.
@@ -371,33 +332,17 @@ mod tests {
     fn a_question_is_answered_once_and_by_whom_it_was_put_to() {
         let mut table = Table::new();
         let (ann, bob) = (table.join(inbound()).unwrap(), table.join(inbound()).unwrap());
-        assert!(table.ask(r#""q""#, None, bob) && table.ask("7", Some(r#""t""#), bob));
-        assert!(table.expects_progress(bob, r#""\u0074""#), "a token may be escaped differently");
-        assert!(!table.expects_progress(ann, r#""t""#) && !table.expects_progress(bob, "7"));
-        assert!(!table.answer(ann, r#""q""#));
-        assert!(table.answer(bob, r#""\u0071""#), "an id may be escaped differently");
-        assert!(!table.answer(bob, r#""q""#));
-        assert!(!table.answer(bob, r#""7""#), "a number is no text");
+        let questions = &mut table.questions;
+        assert!(questions.ask(r#""q""#, None, bob).is_ok() && questions.ask("7", Some(r#""t""#), bob).is_ok());
+        assert!(questions.expects_progress(bob, r#""\u0074""#), "a token may be escaped differently");
+        assert!(!questions.expects_progress(ann, r#""t""#) && !questions.expects_progress(bob, "7"));
+        assert!(!questions.answer(ann, r#""q""#));
+        assert!(questions.answer(bob, r#""\u0071""#), "an id may be escaped differently");
+        assert!(!questions.answer(bob, r#""q""#));
+        assert!(!questions.answer(bob, r#""7""#), "a number is no text");
         assert_eq!(table.leave(bob).questions, ["7"]);
-        assert!(!table.expects_progress(bob, r#""t""#), "nobody is asked any more");
+        assert!(!table.questions.expects_progress(bob, r#""t""#), "nobody is asked any more");
         assert!(table.withdraw("7").is_none());
-    }
-
-    #[test]
-    fn of_a_progress_token_that_is_too_long_nothing_is_remembered() {
-        let mut table = Table::new();
-        let ann = table.join(inbound()).unwrap();
-        let token = |length: usize| format!("\"{}\"", "t".repeat(length - 2));
-        assert!(table.ask("1", Some(&token(MAX_ID)), ann) && table.ask("2", Some(&token(MAX_ID + 1)), ann));
-        assert!(table.expects_progress(ann, &token(MAX_ID)) && !table.expects_progress(ann, &token(MAX_ID + 1)));
-    }
-
-    #[test]
-    fn questions_are_bounded() {
-        let mut table = Table::new();
-        let ann = table.join(inbound()).unwrap();
-        assert!((0..MAX_QUESTIONS).all(|id| table.ask(&id.to_string(), None, ann)));
-        assert!(!table.ask("one more", None, ann));
     }
 
     #[test]
