@@ -37,6 +37,10 @@ impl fmt::Debug for Vacancy {
 impl Vacancy {
     /// One of `slots`, or the next one that becomes free. `full` says why there is none.
     pub(super) fn among(slots: &Arc<Semaphore>, full: impl FnOnce() -> Failure) -> Self {
+        // A poll may be put off although there is a place: no session must give way then.
+        if let Ok(permit) = Arc::clone(slots).try_acquire_owned() {
+            return Self(Kind::Taken(permit));
+        }
         let mut waiting: Waiting = Box::pin(Arc::clone(slots).acquire_owned());
         // Polled once, it has its place in the queue, before anything is done to make room.
         match (&mut waiting).now_or_never() {

@@ -156,23 +156,3 @@ async fn what_a_task_tells_before_any_stream_is_open_names_it_all_the_same() {
         assert_eq!(message["params"]["_meta"][RELATED]["taskId"], *id, "{native}: {message}");
     }
 }
-
-#[tokio::test]
-async fn a_notification_that_could_be_tied_to_a_task_by_a_second_meta_is_dropped() {
-    for native in ["auto", "replace"] {
-        let toml = format!("[[upstream]]\nnative = \"{native}\"");
-        let (upstream, _gate, client) = house(options(), &toml).await;
-        let (theirs, mut stream) = (upstream.get_stream().await, client.get_stream().await);
-        let id = client.create_id("echo").await;
-        let metas = format!(r#""_meta":{{}},"_meta":{{"{RELATED}":{{"taskId":"{id}"}}}}"#);
-        theirs.event(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/x","params":{{{metas}}}}}"#)).await;
-        theirs.notify("notifications/y", json!({})).await;
-        let next = loop {
-            let message = stream.message().await;
-            if message["method"] != "notifications/tasks/status" {
-                break message;
-            }
-        };
-        assert_eq!(next["method"], "notifications/y", "{native}");
-    }
-}
