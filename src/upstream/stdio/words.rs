@@ -68,14 +68,14 @@ mod tests {
             ModuleNotFoundError: No module named 'mcp'\n+-----------+\n";
         let rust = "thread 'main' panicked at src/main.rs:2:5:\nno licence\n\
             note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace";
-        let npm = "npm error code E404\nnpm error 404 Not Found - GET https://registry.npmjs.org/x - Not found\n\
+        let npm = "npm error code E404\nnpm error 404 Not Found - GET https://registry.example/x - Not found\n\
             npm error 404 tarball, folder, http url, or git folder.\n\
-            npm error A complete log of this run can be found in: /root/.npm/_logs/1.log";
+            npm error A complete log of this run can be found in: /home/ann/.npm/_logs/1.log";
         for (text, line) in [
             (&*node, "Error: Cannot find module '/srv/index.js'"),
             (python, "ModuleNotFoundError: No module named 'mcp'"),
             (rust, "thread 'main' panicked at src/main.rs:2:5: no licence"),
-            (npm, "npm error 404 Not Found - GET https://registry.npmjs.org/x - Not found"),
+            (npm, "npm error 404 Not Found - GET https://registry.example/x - Not found"),
             ("sh: 1: index-server: not found", "sh: 1: index-server: not found"),
         ] {
             assert_eq!(telling(text).as_deref(), Some(line));
