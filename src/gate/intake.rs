@@ -65,8 +65,8 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// Counts a request that waits for its body, unless it is all that its connection has. Not once somebody waits for the
-    /// body: the heads of many requests would be there by then.
+    /// Counts a request that waits for its body, unless it is all that its connection has. It counts before the handler waits
+    /// for the body: by then the heads of many requests would be there.
     pub(super) fn new(head: &Parts, body: Incoming, bodies: &Bodies, on: &Arc<Connection>) -> Result<Self, Refusal> {
         let mut counted = None;
         if head.version == Version::HTTP_2 && !body.is_end_stream() {

@@ -181,7 +181,7 @@ impl Gate {
     pub async fn end(&self, session: &Session, headers: HeaderMap, reason: &'static str) {
         let Some(session) = self.sessions.take(session.id, reason) else { return };
         let engine = Arc::clone(&self.engine);
-        // Nobody else finds it any more.
+        // No other request finds it from here on.
         let ending = Lasting::new(async move {
             // First the calls, so that the upstream is told that they are cancelled.
             engine.end_session(&session).await;

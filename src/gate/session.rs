@@ -40,7 +40,7 @@ impl Source for Single {
 
 /// What became of a message that expects no answer.
 pub(super) enum Accepted {
-    /// The upstream has it, or gets it, or nobody can do anything about it.
+    /// The upstream has it, or gets it, or cannot be given it, which the client could not change.
     Yes,
     /// The upstream's refusal of who sends it.
     Unauthorized(Box<HttpError>),

@@ -1,4 +1,4 @@
-//! What waits for the reader of stderr. Nobody who logs waits for that reader: what finds no room is lost, and counted.
+//! What waits for the reader of stderr. Logging never waits for that reader: a line that finds no room is lost, and counted.
 
 use std::{
     io::{self, Write},

@@ -2,20 +2,26 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Capacity, Exchanges, Failure, MAX_IN_FLIGHT, Purpose};
+use super::{Capacity, Exchange, Exchanges, Failure, MAX_IN_FLIGHT, Purpose};
+
+/// Lets a task carry an exchange that never ends by itself; the returned value is shared with that task while it lives.
+fn carried_for_ever(exchange: &mut Exchange) -> Arc<()> {
+    let connection = Arc::new(());
+    let carried = Arc::clone(&connection);
+    exchange.carry(Some(Box::pin(async move {
+        std::future::pending::<()>().await;
+        drop(carried);
+    })));
+    exchange.detach();
+    connection
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_exchange_that_was_cancelled_is_gone_when_nothing_carries_it_any_more() {
     let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());
     for _ in 0..100 {
         let mut exchange = exchanges.begin(None, Purpose::Background).expect("room");
-        let connection = Arc::new(());
-        let carried = Arc::clone(&connection);
-        exchange.carry(Some(Box::pin(async move {
-            std::future::pending::<()>().await;
-            drop(carried);
-        })));
-        exchange.detach();
+        let connection = carried_for_ever(&mut exchange);
         exchanges.cancel(exchange.number);
         exchange.gone().await;
         assert_eq!(Arc::strong_count(&connection), 1);
@@ -26,14 +32,8 @@ async fn an_exchange_that_was_cancelled_is_gone_when_nothing_carries_it_any_more
 async fn what_carries_an_exchange_in_the_background_does_not_outlive_it_for_long() {
     let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());
     let mut exchange = exchanges.begin(None, Purpose::Background).expect("room");
-    let connection = Arc::new(());
-    let carried = Arc::clone(&connection);
     // As a POST over HTTP+SSE that the server never answers, while the response comes on the stream.
-    exchange.carry(Some(Box::pin(async move {
-        std::future::pending::<()>().await;
-        drop(carried);
-    })));
-    exchange.detach();
+    let connection = carried_for_ever(&mut exchange);
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(Arc::strong_count(&connection), 2, "it is in flight");
     exchanges.end(exchange.number, Err(Failure::Abandoned));
