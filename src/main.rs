@@ -10,12 +10,14 @@ use std::{
     io::Write,
     os::unix::process::ExitStatusExt,
     process::{ExitCode, ExitStatus},
+    time::Duration,
 };
 
 use taskgate::{
     app::{App, Wrapper},
     config::Config,
 };
+use tikv_jemalloc_ctl::{background_thread, max_background_threads};
 use tokio::{
     runtime,
     signal::unix::{Signal, SignalKind, signal},
@@ -28,6 +30,9 @@ use log::Log;
 /// A call allocates and frees on different threads, where the system's allocator takes locks.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// When the allocator begins to give memory back.
+const GIVES_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// Wrong arguments or configuration, as `sysexits.h` has it for a usage error.
 const USAGE: u8 = 64;
@@ -83,6 +88,7 @@ fn say(text: &str) {
 fn in_runtime(log: &Log, work: impl Future<Output = ExitCode>) -> ExitCode {
     match runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => {
+            runtime.spawn(give_memory_back());
             let code = runtime.block_on(work);
             // A read of stdin that nothing will end must not keep the process.
             runtime.shutdown_background();
@@ -92,6 +98,15 @@ fn in_runtime(log: &Log, work: impl Future<Output = ExitCode>) -> ExitCode {
             log.say(&format!("taskgate: the runtime cannot be started: {error}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Has a thread of the allocator give back what is no longer needed, which otherwise only those do who allocate. One is
+/// enough: each takes memory of its own. At the start there is nothing to give back, and other things to do.
+async fn give_memory_back() {
+    tokio::time::sleep(GIVES_BACK_AFTER).await;
+    if let Err(error) = max_background_threads::write(1).and_then(|()| background_thread::write(true)) {
+        tracing::warn!(%error, "the allocator keeps memory that is no longer needed");
     }
 }
 

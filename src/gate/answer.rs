@@ -9,7 +9,6 @@ use std::{
 
 use bytes::Bytes;
 use http::HeaderMap;
-use hyper::body::Incoming;
 use tokio::sync::oneshot;
 
 use super::{
@@ -22,7 +21,7 @@ use crate::{
     route::{Route, route},
     session::{Call, CallOptions, Full, Next, Session, Source, StreamRoom, Tasks, for_client},
     task::{NoAnswer, Reply, Wanted},
-    upstream::{self, Ending, Failure, HttpError, Item, MAX_MESSAGE, NativeTasks, Purpose},
+    upstream::{self, Ending, Failure, HttpError, Item, MAX_MESSAGE, NativeTasks, Purpose, http::AnswerBody},
     wire::{Message, Parts as Document, RpcError, relay::Relay},
 };
 
@@ -41,7 +40,7 @@ pub(super) enum Answer {
     /// A response that acknowledges a task: its call starts when the sender is dropped, with the answer on its way.
     Acknowledgement(Document, oneshot::Sender<()>),
     /// A large response that is still arriving; only where the client's transport can relay it.
-    Large(Relay, Bytes, Incoming),
+    Large(Relay, Bytes, AnswerBody),
     /// Messages, and the response as the last of them, in the room that was taken for them where a stream of its own
     /// carries them.
     Stream(Box<dyn Source>, Option<StreamRoom>),

@@ -8,12 +8,14 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio::sync::oneshot;
 use tower::BoxError;
 
 use super::{connections::Answering, sse::Events};
-use crate::wire::{Parts, relay::Relay};
+use crate::{
+    upstream::http::AnswerBody,
+    wire::{Parts, relay::Relay},
+};
 
 /// A whole answer, or a stream of events.
 #[derive(Debug, Default)]
@@ -40,7 +42,7 @@ struct Relayed {
     relay: Relay,
     /// What can go on now.
     ready: VecDeque<Bytes>,
-    rest: Incoming,
+    rest: AnswerBody,
     /// How much there is in all, where it is known.
     size: SizeHint,
 }
@@ -76,7 +78,7 @@ impl Body {
     ///
     /// # Errors
     /// If already the beginning is not the response.
-    pub fn relayed(relay: Relay, first: &Bytes, rest: Incoming) -> Result<Self, BoxError> {
+    pub fn relayed(relay: Relay, first: &Bytes, rest: AnswerBody) -> Result<Self, BoxError> {
         let mut relayed = Relayed { relay, ready: VecDeque::new(), rest, size: SizeHint::default() };
         relayed.push(first)?;
         // Only the id changes the length.

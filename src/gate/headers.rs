@@ -57,9 +57,14 @@ pub(super) fn said_once(headers: &HeaderMap) -> Result<(), Refusal> {
     SINGLE.iter().find(twice).map_or(Ok(()), |name| Err(Refusal::said_twice(name)))
 }
 
+/// What nearly every client sends, which then need not be taken apart.
+const USUAL_ACCEPT: &str = "application/json, text/event-stream";
+
 /// Section "Sending Messages to the Server" 2: both kinds of answer must be acceptable.
 pub(super) fn accepts_answers(headers: &HeaderMap) -> Result<(), Refusal> {
-    if accepts(headers, "application", "json") && accepts(headers, "text", "event-stream") {
+    if headers.get(header::ACCEPT).is_some_and(|value| value == USUAL_ACCEPT)
+        || accepts(headers, "application", "json") && accepts(headers, "text", "event-stream")
+    {
         return Ok(());
     }
     Err(Refusal::not_acceptable("both application/json and text/event-stream"))

@@ -37,7 +37,7 @@ const SESSION: &str = "sessionId=";
 /// How long a message may wait for those before it.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// That of the newest message: a stream that has ended cannot be resumed, and its session ends with it.
+/// That of the message whose token lasts longest: a stream that has ended cannot be resumed, and its session ends with it.
 type SharedPass = Arc<Mutex<Pass>>;
 
 /// The streams that are open.
@@ -131,7 +131,7 @@ impl Gate {
         let input = id.and_then(|id| {
             let open = self.channels.0.lock();
             let open = open.get(&id).filter(|open| open.upstream == upstream && open.principal == principal)?;
-            *open.pass.lock() = pass;
+            open.pass.lock().renew(pass);
             Some(open.input.clone())
         });
         let input = input.ok_or_else(Refusal::unknown_session)?;

@@ -41,4 +41,12 @@ impl Pass {
             Self::UntilRefused(refused, token) => !refused.contains(token),
         }
     }
+
+    /// Takes the place of this one, where it does not end sooner: a request with an old token may come behind one with the new.
+    pub fn renew(&mut self, other: Self) {
+        match (&self, &other) {
+            (Self::Until(end), Self::Until(other)) if other < end => {}
+            _ => *self = other,
+        }
+    }
 }

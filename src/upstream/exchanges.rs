@@ -11,13 +11,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use super::{
     Capacity, Exchange, Failure, MAX_MESSAGE,
-    http::read,
+    http::{AnswerBody, read},
     outbox::{Outbox, Pushed},
 };
 use crate::{
@@ -54,7 +53,7 @@ pub enum Answer {
         /// Its beginning.
         first: Bytes,
         /// The rest.
-        rest: Incoming,
+        rest: AnswerBody,
     },
 }
 

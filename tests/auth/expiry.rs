@@ -96,7 +96,7 @@ async fn the_answer_to_a_plain_call_comes_though_its_token_has_ended() {
 }
 
 #[tokio::test]
-async fn a_stream_of_an_old_client_lives_as_long_as_the_token_of_its_newest_message() {
+async fn a_stream_of_an_old_client_lives_as_long_as_the_longest_lasting_token_of_its_messages() {
     let key = Signer::ec("key");
     let issuer = Issuer::start(&[&key]).await;
     let upstream = Upstream::json().await;

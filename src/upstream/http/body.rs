@@ -3,8 +3,9 @@
 use bytes::Bytes;
 use http::{HeaderMap, Response, header::CONTENT_TYPE};
 use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 
+use super::AnswerBody;
 use crate::{
     net::causes,
     upstream::{Failure, HttpError},
@@ -32,7 +33,7 @@ pub(super) fn is_stream(media_type: &str) -> bool {
 }
 
 /// The next part of a body; `None` at its end.
-pub(super) async fn next_chunk(body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
+pub(super) async fn next_chunk(body: &mut AnswerBody) -> Result<Option<Bytes>, Failure> {
     while let Some(frame) = body.frame().await {
         if let Ok(chunk) = frame.map_err(|error| Failure::Incomplete(causes(&error)))?.into_data() {
             return Ok(Some(chunk));
@@ -42,7 +43,7 @@ pub(super) async fn next_chunk(body: &mut Incoming) -> Result<Option<Bytes>, Fai
 }
 
 /// Reads the rest of a body behind `first`, `limit` bytes in all at most; a large body of one part is not copied.
-pub(in crate::upstream) async fn read(mut first: Bytes, mut body: Incoming, limit: usize) -> Result<Bytes, Failure> {
+pub(in crate::upstream) async fn read(mut first: Bytes, mut body: AnswerBody, limit: usize) -> Result<Bytes, Failure> {
     let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if expected > limit {
         return Err(Failure::TooLarge(limit));
@@ -69,7 +70,7 @@ pub(in crate::upstream) async fn read(mut first: Bytes, mut body: Incoming, limi
 }
 
 /// The failure that an HTTP error status stands for.
-pub(super) async fn http_error(response: Response<Incoming>) -> Failure {
+pub(super) async fn http_error(response: Response<AnswerBody>) -> Failure {
     let (head, body) = response.into_parts();
     let body = read(Bytes::new(), body, MAX_ERROR_BODY).await.unwrap_or_default();
     Failure::Http(Box::new(HttpError { status: head.status, headers: head.headers, body }))

@@ -14,12 +14,12 @@ use http::{
     header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE},
 };
 use http_body_util::Full;
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, Server,
+    AnswerBody, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, Server,
     body::{is_stream, media_type, messages_in, next_chunk, read, rpc_error_in},
     reopen::{backed_off, pause, resumption},
     session_id,
@@ -225,7 +225,7 @@ impl Shared {
         self.inbound.exchanges.end(number, rpc_error_in(&failure).map(Answer::Whole).ok_or(failure));
     }
 
-    async fn post(&self, message: Bytes, mut headers: HeaderMap) -> Result<Response<Incoming>, Failure> {
+    async fn post(&self, message: Bytes, mut headers: HeaderMap) -> Result<Response<AnswerBody>, Failure> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         self.server.ask(self.request(Method::POST, headers, message)).await
@@ -249,7 +249,7 @@ impl Shared {
     /// it gave event ids (section "Resumability and Redelivery"); the request itself is never sent again.
     async fn answer(
         self: &Arc<Self>,
-        mut body: Incoming,
+        mut body: AnswerBody,
         limit: usize,
         number: u64,
         headers: &HeaderMap,
@@ -304,7 +304,7 @@ impl Shared {
         }
     }
 
-    async fn get(&self, mut headers: HeaderMap) -> Result<Response<Incoming>, Failure> {
+    async fn get(&self, mut headers: HeaderMap) -> Result<Response<AnswerBody>, Failure> {
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         headers.remove(CONTENT_TYPE);
         self.server.ask(self.request(Method::GET, headers, Bytes::new())).await
@@ -314,7 +314,7 @@ impl Shared {
     /// exchange.
     async fn events(
         self: &Arc<Self>,
-        mut body: Incoming,
+        mut body: AnswerBody,
         limit: usize,
         (carrier, headers): (Option<u64>, &HeaderMap),
         decoder: &mut Decoder,
@@ -368,7 +368,7 @@ impl Shared {
     }
 
     /// The failure that an HTTP error status stands for.
-    async fn refusal(&self, response: Response<Incoming>) -> Failure {
+    async fn refusal(&self, response: Response<AnswerBody>) -> Failure {
         if response.status() == StatusCode::NOT_FOUND && self.session.get().is_some() {
             self.lost.cancel();
             // Nothing that runs in a session that is gone is ever answered.

@@ -3,15 +3,15 @@
 
 mod auto;
 mod body;
+mod connection;
 mod endpoint;
 mod forward;
-mod kept;
 mod link;
+mod pool;
 mod reopen;
 mod sse;
 
 use std::{
-    error::Error as _,
     fmt,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
@@ -20,21 +20,18 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
-use hyper_util::{
-    client::legacy::{Client, Error, connect::HttpConnector},
-    rt::{TokioExecutor, TokioTimer},
-};
+use hyper_util::client::legacy::connect::HttpConnector;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(super) use self::body::read;
+pub use self::pool::AnswerBody;
 use self::{
     auto::AutoLink,
     body::http_error,
     forward::Added,
-    kept::{Connector, nothing_written},
     link::HttpLink,
+    pool::{Error, Pool},
     sse::SseLink,
 };
 use super::{Failure, Inbound, Link};
@@ -56,10 +53,6 @@ const MAX_SESSION_ID: usize = 4 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The silence on a connection after which the other host is asked whether it is there, and how often again.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// Shorter than the keep-alive of the usual servers (5 s), so that no request meets a connection that is being closed.
-const POOL_IDLE: Duration = Duration::from_secs(4);
-
-type Connection = Client<Connector, Full<Bytes>>;
 
 /// One configured HTTP upstream and its connections.
 #[derive(Clone)]
@@ -70,7 +63,7 @@ pub struct Server {
     transport: Transport,
     /// With [`Transport::Auto`]: the last session was opened over HTTP+SSE.
     last_over_sse: Arc<AtomicBool>,
-    client: Connection,
+    pool: Arc<Pool>,
     /// Where the tokens are reported that the upstream refuses, if it is the judge of them.
     refused: Option<Arc<RefusedTokens>>,
     /// What its requests get besides.
@@ -105,13 +98,10 @@ impl Server {
         connector.set_keepalive(Some(KEEPALIVE));
         connector.set_keepalive_interval(Some(KEEPALIVE));
         let tls = tls_config(uri.scheme_str() == Some("https"))?;
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(POOL_IDLE)
-            .pool_timer(TokioTimer::new())
-            .build(Connector(HttpsConnector::from((connector, tls))));
+        let pool = Arc::new(Pool::new(HttpsConnector::from((connector, tls)), uri.clone())?);
         let (path, added) = (path.into(), Arc::new(Added::new(forward)));
         let (last_over_sse, closings) = (Arc::default(), TaskTracker::new());
-        Ok(Self { path, uri, transport, last_over_sse, client, refused, added, closings })
+        Ok(Self { path, uri, transport, last_over_sse, pool, refused, added, closings })
     }
 
     pub(super) fn reads_files(&self) -> bool {
@@ -123,20 +113,14 @@ impl Server {
         self.added.refresh(&self.path);
     }
 
-    async fn request(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
+    async fn request(&self, mut request: Request<Full<Bytes>>) -> Result<Response<AnswerBody>, Error> {
         self.added.put(request.headers_mut());
-        loop {
-            match self.client.request(request.clone()).await {
-                // The pool has one connection less, and a fresh one is never refused.
-                Err(error) if nothing_written(&error) => {}
-                answered => return answered,
-            }
-        }
+        self.pool.request(request).await
     }
 
     /// Sends a request. Where there is no answer the request may have been read, and even acted upon, unless no
     /// connection was made.
-    async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
+    async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Response<AnswerBody>, Failure> {
         let judged = self.refused.as_ref().and_then(|refused| {
             let token = request.headers().get(header::AUTHORIZATION)?;
             Some((refused, token.clone()))
@@ -147,18 +131,15 @@ impl Server {
         {
             refused.add(&token);
         }
-        answered.map_err(|error| {
-            let cause = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
-            match cause {
-                Some(cause) if cause.is_parse() => Failure::BadAnswer(causes(cause)),
-                Some(cause) if !error.is_connect() => Failure::Incomplete(causes(cause)),
-                _ => Failure::Unreachable(format!("{}: {}", shown(&self.uri), causes(&error))),
-            }
+        answered.map_err(|error| match error {
+            Error::Connect(error) => Failure::Unreachable(format!("{}: {}", shown(&self.uri), causes(&*error))),
+            Error::Http(error) if error.is_parse() => Failure::BadAnswer(causes(&error)),
+            Error::Http(error) => Failure::Incomplete(causes(&error)),
         })
     }
 
     /// The failure that an HTTP error status stands for. Who is refused where taskgate speaks for itself is not the client.
-    async fn refusal(&self, response: Response<Incoming>) -> Failure {
+    async fn refusal(&self, response: Response<AnswerBody>) -> Failure {
         match http_error(response).await {
             Failure::Http(error) if error.is_authorization() && !self.added.clients_own => {
                 Failure::Refused(error.status)

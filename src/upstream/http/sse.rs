@@ -9,12 +9,11 @@ use http::{
     header::{ACCEPT, CONTENT_TYPE},
 };
 use http_body_util::Full;
-use hyper::body::Incoming;
 use tokio::{sync::OnceCell, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Server,
+    AnswerBody, Server,
     body::{MAX_ERROR_BODY, is_stream, media_type, messages_in, next_chunk, read},
     endpoint::resolve,
     link::SEND_TIMEOUT,
@@ -202,14 +201,14 @@ fn request(method: Method, uri: Uri, headers: HeaderMap, body: Bytes) -> Request
 
 /// A body as events.
 struct Stream {
-    body: Incoming,
+    body: AnswerBody,
     decoder: Decoder,
     /// Events that came with the last part of the body.
     ready: vec::IntoIter<Event>,
 }
 
 impl Stream {
-    fn new(body: Incoming) -> Self {
+    fn new(body: AnswerBody) -> Self {
         Self { body, decoder: Decoder::new(MAX_MESSAGE), ready: Vec::new().into_iter() }
     }
 

@@ -46,7 +46,7 @@ impl NativeTasks {
         } else {
             let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
             let key = key.map_err(|_| Failure::Limit("the system gives no random bytes".to_owned()))?;
-            self.cursor_key.get_or_init(|| key)
+            self.cursor_key.get_or_init(|| Box::new(key))
         };
         let mut seal = [0; SEAL];
         seal.copy_from_slice(&hmac::sign(key, cursor.as_bytes()).as_ref()[..SEAL]);

@@ -28,8 +28,8 @@ pub struct NativeTasks {
     /// Which tools they are for.
     pub tools: NativeTools,
     tokens: Mutex<Tokens>,
-    /// Seals the cursors of their list.
-    cursor_key: OnceLock<hmac::Key>,
+    /// Seals the cursors of their list. Boxed: it is large, and few sessions need one.
+    cursor_key: OnceLock<Box<hmac::Key>>,
 }
 
 impl NativeTasks {

@@ -1,0 +1,318 @@
+//! Connections to one server. Whoever sends a request drives its connection until the answer is read to its end, so that no
+//! other task stands between them. Then the connection is kept for the next request, and nothing drives it meanwhile.
+
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    sync::{Arc, Weak},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, Uri, header};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::connect::HttpConnector;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tower::{BoxError, ServiceExt};
+
+use super::connection::{Connection, by_hand};
+
+/// Shorter than the keep-alive of the usual servers (5 s), so that no request meets a connection that is being closed.
+const KEPT: Duration = Duration::from_secs(4);
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum Error {
+    /// No connection was made, and nothing was sent.
+    Connect(BoxError),
+    /// The request may have been sent.
+    Http(hyper::Error),
+}
+
+/// The connections to one server.
+pub(super) struct Pool {
+    connector: HttpsConnector<HttpConnector>,
+    uri: Uri,
+    host: HeaderValue,
+    idle: Arc<Idle>,
+}
+
+/// Those that wait for a request, the one that was used last at the end.
+type Idle = Mutex<Kept>;
+
+#[derive(Default)]
+struct Kept {
+    connections: Vec<(Instant, Connection)>,
+    /// A task looks after them.
+    swept: bool,
+}
+
+impl Pool {
+    /// Prepares for connections to the server of `uri`; none is made yet.
+    ///
+    /// # Errors
+    /// A sentence, if `uri` names no host that a header can name.
+    pub(super) fn new(connector: HttpsConnector<HttpConnector>, uri: Uri) -> Result<Self, String> {
+        let host = match (uri.host(), uri.port()) {
+            (Some(host), Some(port)) if port.as_u16() != usual_port(&uri) => format!("{host}:{port}"),
+            (host, _) => host.unwrap_or_default().to_owned(),
+        };
+        let host = host.parse().map_err(|_| "its host cannot stand in a header".to_owned())?;
+        Ok(Self { connector, uri, host, idle: Arc::default() })
+    }
+
+    /// Sends a request for a URI of the server.
+    pub(super) async fn request(&self, mut request: Request<Full<Bytes>>) -> Result<Response<AnswerBody>, Error> {
+        let path = request.uri().path_and_query().filter(|path| path.as_str() != "/").cloned();
+        *request.uri_mut() = path.map(Uri::from).unwrap_or_default();
+        request.headers_mut().entry(header::HOST).or_insert_with(|| self.host.clone());
+        let mut connection = match self.kept() {
+            Some(kept) => kept,
+            None => self.connect().await?,
+        };
+        let mut answer = pin!(connection.requests.send_request(request));
+        let answered = poll_fn(|cx| {
+            connection.drive(cx);
+            answer.as_mut().poll(&mut by_hand())
+        });
+        let (head, body) = answered.await.map_err(Error::Http)?.into_parts();
+        let mut body = AnswerBody { body, connection: Some(connection), idle: Arc::downgrade(&self.idle) };
+        if body.is_end_stream() {
+            body.keep();
+        }
+        Ok(Response::from_parts(head, body))
+    }
+
+    /// The connection that was used last of those that the server has not closed.
+    fn kept(&self) -> Option<Connection> {
+        loop {
+            let (since, mut connection) = self.idle.lock().connections.pop()?;
+            if since.elapsed() < KEPT && connection.is_open() {
+                return Some(connection);
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Connection, Error> {
+        let stream = self.connector.clone().oneshot(self.uri.clone()).await.map_err(Error::Connect)?;
+        Connection::new(stream).await.map_err(Error::Http)
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("host", &self.host).finish_non_exhaustive()
+    }
+}
+
+fn usual_port(uri: &Uri) -> u16 {
+    if uri.scheme_str() == Some("https") { 443 } else { 80 }
+}
+
+/// The body of an answer. At its end the connection is kept for the next request.
+pub struct AnswerBody {
+    body: Incoming,
+    connection: Option<Connection>,
+    idle: Weak<Idle>,
+}
+
+impl AnswerBody {
+    fn keep(&mut self) {
+        let (Some(mut connection), Some(idle)) = (self.connection.take(), self.idle.upgrade()) else { return };
+        if !connection.requests.is_ready() {
+            connection.drive(&mut by_hand());
+        }
+        if !connection.requests.is_ready() {
+            return;
+        }
+        let mut kept = idle.lock();
+        kept.connections.push((Instant::now(), connection));
+        if !std::mem::replace(&mut kept.swept, true) {
+            drop(kept);
+            tokio::spawn(sweep(Weak::clone(&self.idle)));
+        }
+    }
+}
+
+/// Closes the connections that nothing has used for too long.
+async fn sweep(idle: Weak<Idle>) {
+    loop {
+        tokio::time::sleep(KEPT).await;
+        let Some(idle) = idle.upgrade() else { return };
+        let mut kept = idle.lock();
+        let fresh = kept.connections.partition_point(|(since, _)| since.elapsed() >= KEPT);
+        let old: Vec<_> = kept.connections.drain(..fresh).collect();
+        kept.swept = !kept.connections.is_empty();
+        let more = kept.swept;
+        drop(kept);
+        drop(old);
+        if !more {
+            return;
+        }
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        let this = self.get_mut();
+        let mut frame = Pin::new(&mut this.body).poll_frame(&mut by_hand());
+        if let (true, Some(connection)) = (frame.is_pending(), &mut this.connection) {
+            connection.drive(cx);
+            frame = Pin::new(&mut this.body).poll_frame(&mut by_hand());
+        }
+        let frame = ready!(frame);
+        if frame.is_none() || this.body.is_end_stream() {
+            this.keep();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl fmt::Debug for AnswerBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnswerBody").field("body", &self.body).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read as _, Write as _},
+        net::TcpListener,
+        sync::mpsc::{Receiver, Sender, channel},
+    };
+
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    /// Answers one request on each connection, closes it with `farewell` when it is told to, and says so. Returns how many
+    /// requests it has read.
+    fn closes_each(listener: &TcpListener, farewell: &str, close: &Receiver<()>, closed: &Sender<()>) -> usize {
+        let mut count = 0;
+        loop {
+            let mut connection = listener.accept().expect("a client").0;
+            if connection.read(&mut [0; 1024]).expect("open") == 0 {
+                return count;
+            }
+            count += 1;
+            connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").expect("open");
+            close.recv().expect("the test says when");
+            connection.write_all(farewell.as_bytes()).expect("open");
+            drop(connection);
+            closed.send(()).expect("the test waits");
+        }
+    }
+
+    fn pool(to: &str) -> Pool {
+        let tls = crate::net::tls_config(false).expect("no TLS");
+        Pool::new(HttpsConnector::from((HttpConnector::new(), tls)), to.parse().expect("a URL")).expect("a host")
+    }
+
+    fn request(to: &str) -> Request<Full<Bytes>> {
+        Request::post(to).body(Full::new(Bytes::from_static(b"body"))).expect("valid")
+    }
+
+    #[tokio::test]
+    async fn a_request_that_finds_its_connection_closed_goes_over_a_fresh_one_and_only_there() {
+        for farewell in ["", "HTTP/1.1 408 Request Timeout\r\n\r\n"] {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let address = listener.local_addr().expect("bound");
+            let ((close, told), (closed, wait)) = (channel(), channel());
+            let serving = std::thread::spawn(move || closes_each(&listener, farewell, &told, &closed));
+            let to = format!("http://{address}/mcp");
+            let pool = pool(&to);
+            for _ in 0..20 {
+                pool.request(request(&to)).await.expect("an answer");
+                assert_eq!(pool.idle.lock().connections.len(), 1, "it is kept");
+                // The runtime stands still meanwhile, so that nothing has told it when the next request is sent.
+                close.send(()).expect("it waits");
+                wait.recv().expect("it closes");
+            }
+            drop(std::net::TcpStream::connect(address).expect("it listens"));
+            assert_eq!(serving.join().expect("it ends"), 20);
+        }
+    }
+
+    /// Answers every request on one connection, and returns how many there were.
+    async fn serves(listener: tokio::net::TcpListener, answer: &'static [u8]) -> usize {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let (mut connection, _) = listener.accept().await.expect("a client");
+        let (mut count, mut buf) = (0, [0; 1024]);
+        while connection.read(&mut buf).await.expect("open") > 0 {
+            count += 1;
+            connection.write_all(answer).await.expect("open");
+        }
+        count
+    }
+
+    #[tokio::test]
+    async fn one_connection_carries_request_after_request_once_each_answer_is_read_to_its_end() {
+        for answer in [
+            &b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n"[..],
+            b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nbody",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n",
+        ] {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+            let to = format!("http://{}/mcp", listener.local_addr().expect("bound"));
+            let serving = tokio::spawn(serves(listener, answer));
+            let pool = pool(&to);
+            for _ in 0..5 {
+                pool.request(request(&to)).await.expect("an answer").into_body().collect().await.expect("a body");
+            }
+            drop(pool);
+            assert_eq!(serving.await.expect("it ends"), 5);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_answer_was_not_read_is_closed() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let to = format!("http://{}/mcp", listener.local_addr().expect("bound"));
+        let serving = tokio::spawn(serves(listener, b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nbody"));
+        let pool = pool(&to);
+        drop(pool.request(request(&to)).await.expect("an answer"));
+        assert_eq!(serving.await.expect("it ends"), 1);
+        assert!(pool.idle.lock().connections.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_nothing_uses_is_closed() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let to = format!("http://{}/mcp", listener.local_addr().expect("bound"));
+        let serving = tokio::spawn(serves(listener, b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n"));
+        let pool = pool(&to);
+        pool.request(request(&to)).await.expect("an answer");
+        assert_eq!(serving.await.expect("it ends"), 1);
+        assert!(!pool.idle.lock().swept, "nothing looks after no connection");
+    }
+
+    #[test]
+    fn the_host_is_named_as_its_uri_does_without_the_usual_port() {
+        for (uri, host) in [
+            ("http://localhost:8080/mcp", "localhost:8080"),
+            ("http://localhost:80/mcp", "localhost"),
+            ("https://[::1]:443/", "[::1]"),
+            ("https://example.com:80/", "example.com:80"),
+        ] {
+            assert_eq!(pool(uri).host, host);
+        }
+    }
+}
