@@ -85,9 +85,10 @@ async fn newcomer(url: &str) -> (Duration, Duration) {
 }
 
 fn undisturbed((calm, _): (Duration, Duration), (median, longest): (Duration, Duration)) {
-    // Two processes and other tests share this machine's processors, so only the order can be told.
-    assert!(median < calm * 10 + Duration::from_millis(5), "{median:?} after {calm:?}");
-    assert!(longest < Duration::from_secs(1), "{longest:?} after {calm:?}");
+    // Other tests share this machine's processors, so only the order can be told: a disturbed call waits for seconds, until a
+    // half-open connection is closed.
+    assert!(median < calm * 10 + Duration::from_millis(250), "{median:?} after {calm:?}");
+    assert!(longest < Duration::from_secs(2), "{longest:?} after {calm:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
