@@ -26,7 +26,7 @@ use crate::{
     observe::Observer,
     session::Sessions,
     task::{
-        Engine, Limits,
+        Clock, Engine, Limits,
         store::{MaxKept, MaxWaiters, MemoryStore},
     },
     upstream::{Capacity, Server, http, stdio},
@@ -185,7 +185,8 @@ impl House {
         };
         let (store, limits) = limits(&config.server, &config.tasks);
         let outbox = Arc::clone(&limits.outbox);
-        let store = MemoryStore::new(store, Arc::clone(&observer));
+        let clock = Clock::start();
+        let store = MemoryStore::new(store, clock, Arc::clone(&observer));
         let protected = config.auth.protected();
         let identity = Identity::start(config.auth, config.upstreams.len(), &observer).map_err(StartError::Identity)?;
         let upstreams = config.upstreams.into_iter().enumerate();
@@ -198,7 +199,7 @@ impl House {
             identity,
             sessions: Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer)),
             accounts: Accounts::new(config.rate),
-            engine: Engine::start(Arc::new(store), limits, Arc::clone(&observer)),
+            engine: Engine::start(Arc::new(store), clock, limits, Arc::clone(&observer)),
             doors: gate::doors(&upstreams, protected.is_some()),
             protected,
             upstreams,

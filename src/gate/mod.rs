@@ -11,7 +11,6 @@ mod headers;
 mod hints;
 mod inline;
 mod intake;
-mod lasting;
 mod listener;
 mod native;
 mod old_sse;
@@ -44,7 +43,6 @@ pub use tls::Tls;
 
 use self::{
     headers::{SESSION_ID, end_to_end},
-    lasting::Lasting,
     refuse::Refusal,
 };
 use crate::{
@@ -53,7 +51,7 @@ use crate::{
     limit::Accounts,
     observe::Observer,
     session::{Session, Sessions, Use},
-    task::Engine,
+    task::{Engine, Lasting},
     upstream::{Capacity, Server},
     wire::ids,
 };

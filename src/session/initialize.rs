@@ -126,7 +126,7 @@ impl Opening<'_> {
             last_used: AtomicU64::new(0),
             uses: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
-            lets_tasks_in: RwLock::new(true),
+            lets_tasks_in: Arc::new(RwLock::new(true)),
         };
         Ok(Opened { session: Arc::new(session), answer, streams })
     }

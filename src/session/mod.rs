@@ -22,7 +22,7 @@ use std::{
 
 use http::HeaderMap;
 use tokio::{
-    sync::{RwLock, RwLockReadGuard, Semaphore},
+    sync::{OwnedRwLockReadGuard, RwLock, Semaphore},
     time::Instant,
 };
 use uuid::Uuid;
@@ -102,7 +102,7 @@ pub struct Session {
     uses: AtomicUsize,
     ended: AtomicBool,
     /// Whether new tasks are let in. Read while one is, so that what is written holds for every task.
-    lets_tasks_in: RwLock<bool>,
+    lets_tasks_in: Arc<RwLock<bool>>,
 }
 
 /// Keeps a session in use while it lives.
@@ -118,8 +118,8 @@ impl Session {
     }
 
     /// Returns the right to add a task, which the end of the session waits for; `None` if no more are let in.
-    pub async fn let_task_in(&self) -> Option<RwLockReadGuard<'_, bool>> {
-        Some(self.lets_tasks_in.read().await).filter(|lets_in| **lets_in)
+    pub async fn let_task_in(&self) -> Option<OwnedRwLockReadGuard<bool>> {
+        Some(Arc::clone(&self.lets_tasks_in).read_owned().await).filter(|lets_in| **lets_in)
     }
 
     /// Lets no more tasks in, if `unneeded` says that the session can end. It is asked while no task is being added.

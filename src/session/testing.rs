@@ -72,6 +72,6 @@ pub(crate) fn alone() -> Arc<Session> {
         uses: AtomicUsize::new(0),
         ended: AtomicBool::new(false),
         late: Arc::new(Semaphore::new(super::MAX_LATE)),
-        lets_tasks_in: RwLock::new(true),
+        lets_tasks_in: Arc::new(RwLock::new(true)),
     })
 }

@@ -110,6 +110,12 @@ impl Calls {
         self.inner.lock().running.get(&id).is_some_and(|call| call.announced)
     }
 
+    /// The tasks of `owner` that run.
+    pub(super) fn of(&self, owner: &Owner) -> Vec<TaskId> {
+        let inner = self.inner.lock();
+        inner.running.iter().filter(|(_, call)| call.owner == *owner).map(|(id, _)| *id).collect()
+    }
+
     /// Lets no more calls in, and returns those that run.
     pub(super) fn close(&self) -> Vec<(TaskId, Owner)> {
         let mut inner = self.inner.lock();

@@ -3,10 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use http::HeaderMap;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::{
+    sync::{OwnedRwLockReadGuard, Semaphore, oneshot},
+    time::Instant,
+};
 use uuid::Uuid;
 
-use super::{Engine, Now, State, Task, reply::view, runner::Run, state::millis};
+use super::{Engine, Lasting, State, Task, clock::millis, outcome, reply::view, runner::Run};
 use crate::{
     config::Tool,
     limit::Admission,
@@ -75,40 +78,27 @@ impl Engine {
         // The end of the session waits for the task from here on, and finds it.
         let letting_in = session.let_task_in().await.ok_or_else(session_ended)?;
         let queued = matches!(admission, Admission::Queued(_));
-        let (lifetime, created) = (Lifetime::of(tool, requested, queued), Now::read());
+        let (lifetime, now) = (Lifetime::of(tool, requested, queued), self.clock.now());
         let task = Task {
             id: Uuid::new_v4(),
             owner: session.owner.clone(),
             tool: Arc::clone(&tool_name),
             state: State::Working,
             status_message: queued.then(|| QUEUED.into()),
-            created_at: created.unix,
-            last_updated_at: created.unix,
+            created_at: now.wall,
+            last_updated_at: now.wall,
             ttl: millis(lifetime.ttl),
-            keep: lifetime.keep,
+            keep: millis(lifetime.keep),
             shortens: requested != RequestedTtl::Default,
             poll_interval: millis(tool.poll_interval),
-            expires: created.instant + lifetime.ttl,
+            expires: now.steady.saturating_add(millis(lifetime.ttl)),
             version: 0,
         };
         let id = task.id;
         let result = view(&task).to_create_result(tool.immediate_response.as_deref());
         let answer = result_response(request.id().unwrap_or("null"), &result).into();
-        // Registered first, so that whoever ends the task finds the call that it has to stop.
-        let Some(stopped) = self.register(&task, session, announced) else {
-            self.observer.emit(events::TaskRefused { who: &session.who, tool: &tool_name, reason: "stopping" });
-            return Err(RpcError::internal("taskgate is stopping and takes no new tasks; try again when it is back"));
-        };
-        if let Err(limit) = self.store.insert(task).await {
-            self.deregister(id);
-            self.observer.emit(events::TaskRefused { who: &session.who, tool: &tool_name, reason: limit.name() });
-            return Err(RpcError::internal(format!("limit reached: {limit}")));
-        }
-        self.observer.emit(events::TaskCreated { who: &session.who, task: id, tool: &tool_name, queued });
-        drop(letting_in);
         // What waits is kept for as long as that takes.
         let request = if queued { request.compact() } else { request };
-        let (start, started) = oneshot::channel();
         let run = Run {
             engine: Arc::clone(self),
             session: in_use,
@@ -118,11 +108,66 @@ impl Engine {
             input_timeout: tool.input_timeout,
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),
             max_result: tool.max_result,
-            created: created.instant,
+            created: Instant::now(),
             patience: lifetime.patience,
         };
-        tokio::spawn(run.run(request, started, admission, stopped));
+        let adding = Adding { task, run, request, admission, announced, letting_in };
+        // Whether its client waits for that or not, it is a task or none.
+        let start = Lasting::new(adding.add()).await?;
         Ok(Created { answer, start })
+    }
+
+    /// Ends a task that may have been added, and was not acknowledged.
+    async fn undo(&self, task: &Task) {
+        let end = outcome::failed("The task was not acknowledged, and its call was not sent".to_owned());
+        // No change is what is there in the end, or a task that says so.
+        let _ = self.change_at_last(&task.owner, task.id, |_| Some(end.clone())).await;
+    }
+}
+
+/// A task on its way into the store.
+struct Adding {
+    task: Task,
+    run: Run,
+    request: Message,
+    admission: Admission,
+    announced: bool,
+    letting_in: OwnedRwLockReadGuard<bool>,
+}
+
+impl Adding {
+    /// Adds the task, and leaves its call to a task of its own, which begins when the returned sender is dropped.
+    async fn add(self) -> Result<oneshot::Sender<()>, RpcError> {
+        let Self { task, run, request, admission, announced, letting_in } = self;
+        let (engine, session) = (Arc::clone(&run.engine), Arc::clone(run.session.get()));
+        let (id, tool, queued) = (task.id, Arc::clone(&task.tool), matches!(admission, Admission::Queued(_)));
+        let refused = |reason| engine.observer.emit(events::TaskRefused { who: &session.who, tool: &tool, reason });
+        // Registered first, so that whatever ends the task finds the call that it has to stop.
+        let Some(stopped) = engine.register(&task, &session, announced) else {
+            refused("stopping");
+            return Err(RpcError::internal("taskgate is stopping and takes no new tasks; try again when it is back"));
+        };
+        match engine.store.insert(task.clone()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(limit)) => {
+                engine.deregister(id);
+                refused(limit.name());
+                return Err(RpcError::internal(format!("limit reached: {limit}")));
+            }
+            Err(unavailable) => {
+                engine.deregister(id);
+                refused("store");
+                let error = engine.unavailable(&unavailable);
+                let engine = Arc::clone(&engine);
+                tokio::spawn(async move { engine.undo(&task).await });
+                return Err(error);
+            }
+        }
+        engine.observer.emit(events::TaskCreated { who: &session.who, task: id, tool: &tool, queued });
+        drop(letting_in);
+        let (start, started) = oneshot::channel();
+        tokio::spawn(run.run(request, started, admission, stopped));
+        Ok(start)
     }
 }
 

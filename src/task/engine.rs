@@ -1,20 +1,18 @@
 //! The tasks that run in this process, and how they end.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use tokio::{
-    sync::{Notify, oneshot},
-    time::Instant,
-};
+use tokio::sync::{Notify, oneshot};
 
 use super::{
-    Change, Illegal, Now, Outcome, Task, TaskId,
+    Change, Clock, End, Ending, HasEnded, Task, TaskId,
     calls::{Calls, Running},
     cursor::Cursors,
     desk::Desk,
     outcome,
     reply::{NoAnswer, view},
-    store::{MaxWaiters, Store},
+    store::{Answer, MaxWaiters, Store, Unavailable},
+    wakes::Wakes,
 };
 use crate::{
     identity::Owner,
@@ -27,6 +25,9 @@ use crate::{
     upstream::Capacity,
     wire::{Message, RpcError},
 };
+
+/// How long it takes until a store that was unavailable is asked again, at first and at most.
+const ASKS_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// Limits that hold for every task.
 #[derive(Debug)]
@@ -43,6 +44,7 @@ pub struct Limits {
 #[derive(Debug)]
 pub struct Engine {
     pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Clock,
     pub(super) turns: Arc<Turns>,
     pub(super) limits: Limits,
     pub(super) observer: Arc<Observer>,
@@ -51,39 +53,54 @@ pub struct Engine {
     /// Makes cursors that no client can invent.
     pub(super) cursors: Cursors,
     pub(super) calls: Calls,
+    pub(super) wakes: Wakes,
     /// Told when a task has been removed.
     gone: Notify,
 }
 
 impl Engine {
-    /// An engine on `store`, whose expired tasks it removes as long as it lives.
+    /// An engine on `store`, whose deadlines `clock` tells and whose expired tasks it removes as long as it lives.
     #[must_use]
-    pub fn start(store: Arc<dyn Store>, limits: Limits, observer: Arc<Observer>) -> Arc<Self> {
-        let results = Arc::clone(&store);
+    pub fn start(store: Arc<dyn Store>, clock: Clock, limits: Limits, observer: Arc<Observer>) -> Arc<Self> {
+        let (results, wakes) = (Arc::clone(&store), Wakes::default());
+        let woken = wakes.clone();
+        store.listen(Box::new(move |id| woken.wake(id)));
         let engine = Arc::new(Self {
             store: Arc::clone(&store),
+            clock,
             turns: Turns::new(limits.turns, move |owner| results.full(owner).is_none()),
             desk: Desk::new(Arc::clone(&limits.outbox), Arc::clone(&observer)),
             limits,
             observer,
             cursors: Cursors::new(),
             calls: Calls::default(),
+            wakes,
             gone: Notify::new(),
         });
         let reaper = Arc::downgrade(&engine);
         tokio::spawn(async move {
             loop {
-                store.next_expiry().await;
+                let over = store.next_expiry().await;
                 let Some(engine) = reaper.upgrade() else { return };
-                let expired = store.expire(Instant::now()).await;
-                engine.removed(&expired, Ended::Expired, "its ttl is over");
+                let expired = match over {
+                    Ok(()) => store.expire(clock.steady()).await,
+                    Err(unavailable) => Err(unavailable),
+                };
+                match expired {
+                    Ok(expired) => engine.removed(&expired, Ended::Expired, "its ttl is over"),
+                    Err(unavailable) => {
+                        engine.unavailable(&unavailable);
+                        drop(engine);
+                        tokio::time::sleep(ASKS_AGAIN.1).await;
+                    }
+                }
             }
         });
         engine
     }
 
     /// Lets no more tasks into a session that ends, and ends those that belong to nobody else.
-    pub async fn end_session(&self, session: &Session) {
+    pub async fn end_session(self: &Arc<Self>, session: &Session) {
         // First this, or a task that comes about meanwhile would outlive the session.
         session.refuse_tasks(std::future::ready(true)).await;
         if matches!(session.owner, Owner::Session(_)) {
@@ -97,21 +114,61 @@ impl Engine {
         session.refuse_tasks(async { unneeded() && !self.has_tasks(&session.owner).await }).await
     }
 
-    pub(super) async fn end_owner(&self, owner: &Owner) {
-        let removed = self.store.remove_all(owner).await;
-        self.removed(&removed, Ended::Orphaned, "its session has ended");
+    /// Ends and removes every task of `owner`; behind the caller's back where the store is unavailable.
+    pub(super) async fn end_owner(self: &Arc<Self>, owner: &Owner) {
+        match self.store.remove_all(owner).await {
+            Ok(removed) => self.orphaned(&removed),
+            Err(unavailable) => {
+                self.unavailable(&unavailable);
+                // Some of them may have been removed, and are not told again.
+                self.orphaned(&self.calls.of(owner));
+                let (engine, owner) = (Arc::clone(self), owner.clone());
+                tokio::spawn(async move {
+                    let removed = engine.until_available(|| engine.store.remove_all(&owner)).await;
+                    engine.orphaned(&removed);
+                });
+            }
+        }
     }
 
-    /// Whether `owner` has tasks, finished ones included.
+    fn orphaned(&self, ids: &[TaskId]) {
+        self.removed(ids, Ended::Orphaned, "its session has ended");
+    }
+
+    /// Returns whether `owner` has tasks, finished ones included. While the store is unavailable it may have some.
     pub async fn has_tasks(&self, owner: &Owner) -> bool {
-        self.store.has_any(owner).await
+        self.store.has_any(owner).await.unwrap_or_else(|unavailable| {
+            self.unavailable(&unavailable);
+            true
+        })
+    }
+
+    /// Notes that the store did not answer, and returns what a client hears of it.
+    pub(super) fn unavailable(&self, why: &Unavailable) -> RpcError {
+        self.observer.emit(events::StoreUnavailable { why: &why.0 });
+        RpcError::internal("taskgate cannot reach its store of tasks now; try again")
+    }
+
+    /// Asks the store until it answers.
+    async fn until_available<'a, T>(&self, ask: impl Fn() -> Answer<'a, T>) -> T {
+        let mut pause = ASKS_AGAIN.0;
+        loop {
+            match ask().await {
+                Ok(answer) => return answer,
+                Err(unavailable) => {
+                    self.unavailable(&unavailable);
+                    tokio::time::sleep(pause).await;
+                    pause = (2 * pause).min(ASKS_AGAIN.1);
+                }
+            }
+        }
     }
 
     /// Waits until `owner` has no tasks, finished ones included.
     pub async fn without_tasks(&self, owner: &Owner) {
         loop {
             let gone = self.gone.notified();
-            if !self.has_tasks(owner).await {
+            if !self.until_available(|| self.store.has_any(owner)).await {
                 return;
             }
             gone.await;
@@ -146,7 +203,10 @@ impl Engine {
     pub async fn fail_all(&self, why: &str) -> usize {
         let running = self.calls.close();
         for (id, owner) in &running {
-            self.finish(owner, *id, outcome::failed(why.to_owned()), Some(why)).await;
+            let change = outcome::failed(why.to_owned());
+            // The process does not wait for a store that is unavailable.
+            let ended = self.change(owner, *id, |_| Some(change.clone())).await;
+            self.has_finished(*id, &change, &ended, Some(why));
         }
         running.len()
     }
@@ -173,25 +233,72 @@ impl Engine {
         self.desk.end(id);
     }
 
-    /// Changes a task as `change` says of its newest version, and tells its owner if its state is another one then.
+    /// Changes a task as `change` says of its newest version, and tells its owner if its state is another one then. Returns
+    /// `None` if it is gone, or there is nothing to change.
     ///
     /// # Errors
-    /// `Ok(None)` if it is gone, or there is nothing to change; [`Illegal`] if it is in a terminal state.
+    /// [`NotChanged`]
     pub(super) async fn change(
         &self,
         owner: &Owner,
         id: TaskId,
         change: impl Fn(&Task) -> Option<Change>,
-    ) -> Result<Option<Task>, Illegal> {
+    ) -> Result<Option<Task>, NotChanged> {
+        self.try_change(owner, id, &change, &mut None).await
+    }
+
+    /// As [`Engine::change`], once the store is available.
+    ///
+    /// # Errors
+    /// [`HasEnded`]
+    pub(super) async fn change_at_last(
+        &self,
+        owner: &Owner,
+        id: TaskId,
+        change: impl Fn(&Task) -> Option<Change>,
+    ) -> Result<Option<Task>, HasEnded> {
+        let (mut unknown, mut pause) = (None, ASKS_AGAIN.0);
         loop {
-            let Some(task) = self.store.get(owner, id).await else { return Ok(None) };
-            let Some(change) = change(&task) else { return Ok(None) };
-            let next = task.after(change, Now::read())?;
-            if self.store.replace(next.clone()).await {
-                if std::mem::discriminant(&next.state) != std::mem::discriminant(&task.state) {
-                    self.announce(&next);
+            match self.try_change(owner, id, &change, &mut unknown).await {
+                Ok(changed) => return Ok(changed),
+                Err(NotChanged::HasEnded(ended)) => return Err(ended),
+                Err(NotChanged::Unavailable(unavailable)) => {
+                    self.unavailable(&unavailable);
+                    tokio::time::sleep(pause).await;
+                    pause = (2 * pause).min(ASKS_AGAIN.1);
                 }
-                return Ok(Some(next));
+            }
+        }
+    }
+
+    /// Tries a change. `unknown` is the version that an earlier try may have written, where the store did not say.
+    async fn try_change(
+        &self,
+        owner: &Owner,
+        id: TaskId,
+        change: &impl Fn(&Task) -> Option<Change>,
+        unknown: &mut Option<Task>,
+    ) -> Result<Option<Task>, NotChanged> {
+        loop {
+            let Some(task) = self.store.get(owner, id).await? else { return Ok(None) };
+            if let Some(written) = unknown.take().filter(|written| written.is(&task)) {
+                self.announce(&written);
+                return Ok(Some(written));
+            }
+            let Some(change) = change(&task) else { return Ok(None) };
+            let next = task.after(&change, self.clock.now())?;
+            match self.store.replace(next.clone(), change.end().cloned()).await {
+                Ok(true) => {
+                    if next.state != task.state {
+                        self.announce(&next);
+                    }
+                    return Ok(Some(next));
+                }
+                Ok(false) => {}
+                Err(unavailable) => {
+                    *unknown = Some(next);
+                    return Err(unavailable.into());
+                }
             }
         }
     }
@@ -204,11 +311,17 @@ impl Engine {
         }
     }
 
-    /// Ends a task as its call did; `why` is what the log says of its failure. Without effect if it has ended before.
+    /// Ends a task as its call did, once the store is available; `why` is what the log says of its failure. Without effect
+    /// if it has ended before.
     pub(super) async fn finish(&self, owner: &Owner, id: TaskId, change: Change, why: Option<&str>) {
-        let status = if matches!(change, Change::Complete(_)) { Ended::Completed } else { Ended::Failed };
-        if let Ok(Some(task)) = self.change(owner, id, |_| Some(change.clone())).await {
-            self.ended(id, status, Some(&task), ("the task has ended", why));
+        let ended = self.change_at_last(owner, id, |_| Some(change.clone())).await;
+        self.has_finished(id, &change, &ended, why);
+    }
+
+    fn has_finished<E>(&self, id: TaskId, change: &Change, ended: &Result<Option<Task>, E>, why: Option<&str>) {
+        if let (Ok(Some(_)), Some(end)) = (ended, change.end()) {
+            let status = if end.ending() == Ending::Result { Ended::Completed } else { Ended::Failed };
+            self.ended(id, status, Some(end), ("the task has ended", why));
         }
     }
 
@@ -221,13 +334,18 @@ impl Engine {
 
     /// Cancels a task: it is cancelled before this returns, its call shortly after.
     pub(super) async fn stop(&self, owner: &Owner, id: TaskId) -> Result<Task, NoAnswer> {
-        match self.change(owner, id, |_| Some(Change::Cancel)).await {
+        match self.change(owner, id, |_| Some(Change::cancel())).await {
             Ok(Some(task)) => {
-                self.ended(id, Ended::Cancelled, Some(&task), ("tasks/cancel", None));
+                self.ended(id, Ended::Cancelled, None, ("tasks/cancel", None));
                 Ok(task)
             }
             Ok(None) => Err(NoAnswer::NotFound(Some(id))),
-            Err(illegal) => Err(RpcError::invalid_params(format!("Cannot cancel task: {illegal}")).into()),
+            Err(NotChanged::HasEnded(HasEnded(ending))) => {
+                let status = ending.name();
+                let why = format!("Cannot cancel task: the task is already in terminal status '{status}'");
+                Err(RpcError::invalid_params(why).into())
+            }
+            Err(NotChanged::Unavailable(unavailable)) => Err(self.unavailable(&unavailable).into()),
         }
     }
 
@@ -243,12 +361,11 @@ impl Engine {
     }
 
     /// Takes a call out of those that run, if it still does, and stops it with the first reason; the log gets the second.
-    fn ended(&self, id: TaskId, status: Ended, task: Option<&Task>, (stop, why): (&'static str, Option<&str>)) {
+    fn ended(&self, id: TaskId, status: Ended, end: Option<&End>, (stop, why): (&'static str, Option<&str>)) {
         // Whoever cancels is told so, and of a task that is removed there is nothing more to tell.
         let tell = matches!(status, Ended::Completed | Ended::Failed);
         let Some(running) = self.calls.take(id, tell) else { return };
         self.desk.end(id);
-        let outcome = task.and_then(|task| task.state.outcome());
         self.observer.emit(events::TaskEnded {
             who: &running.who,
             task: id,
@@ -256,10 +373,31 @@ impl Engine {
             status,
             after: running.since.elapsed(),
             why,
-            code: outcome.and_then(outcome::code),
-            bytes: outcome.map(Outcome::len),
+            code: end.and_then(outcome::code),
+            bytes: end.map(End::bytes),
         });
         // Where the call has ended by itself nobody listens any more.
         let _ = running.stop.send(stop);
+    }
+}
+
+/// Why a task was not changed.
+#[derive(Debug)]
+pub(super) enum NotChanged {
+    /// It has ended.
+    HasEnded(HasEnded),
+    /// The store does not answer, and may have changed it.
+    Unavailable(Unavailable),
+}
+
+impl From<HasEnded> for NotChanged {
+    fn from(ended: HasEnded) -> Self {
+        Self::HasEnded(ended)
+    }
+}
+
+impl From<Unavailable> for NotChanged {
+    fn from(unavailable: Unavailable) -> Self {
+        Self::Unavailable(unavailable)
     }
 }

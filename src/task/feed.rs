@@ -16,7 +16,7 @@ use super::{
     Engine,
     desk::{ListenerId, question_id},
     result::Waiter,
-    store::Watch,
+    wakes::Watch,
 };
 use crate::{
     session::{Next, Session, Source},

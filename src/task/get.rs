@@ -1,7 +1,7 @@
 //! `tasks/get` (section "Getting Tasks").
 
 use super::{
-    Engine, Reply, State,
+    Ending, Engine, Reply, State,
     reply::{NoAnswer, task_id, view},
 };
 use crate::{session::Session, wire::Message};
@@ -13,12 +13,12 @@ impl Engine {
     /// [`NoAnswer`]; not found is an id that is unknown, foreign or expired.
     pub async fn get(&self, session: &Session, request: &Message) -> Result<Reply, NoAnswer> {
         let id = task_id(request)?;
-        let task = self.store.get(&session.owner, id).await.ok_or(NoAnswer::NotFound(Some(id)))?;
+        let task = self.find(&session.owner, id).await?;
         match task.state {
             State::Working | State::InputRequired => self.polled(&task, &session.who),
             // Many clients never ask for the result of a task that has none.
-            State::Failed(_) | State::Cancelled => self.calls.told(id),
-            State::Completed(_) => {}
+            State::Ended(Ending::ErrorResult | Ending::Error | Ending::Cancelled) => self.calls.told(id),
+            State::Ended(Ending::Result) => {}
         }
         Ok(Reply::result(request, &view(&task).to_raw()))
     }

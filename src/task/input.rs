@@ -138,7 +138,7 @@ impl Engine {
     async fn settle(&self, owner: &Owner, task: TaskId) {
         // A task that has ended stays as it is.
         let _ = self
-            .change(owner, task, |now| match self.desk.waits_for(task) {
+            .change_at_last(owner, task, |now| match self.desk.waits_for(task) {
                 Some(text) => Some(Change::Ask(text)),
                 None if now.state == State::InputRequired => Some(Change::Resume),
                 None => None,

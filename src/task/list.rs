@@ -30,7 +30,7 @@ impl Engine {
             }
         };
         // One more than a page tells whether there is a next one.
-        let tasks = self.store.list(owner, after, PAGE + 1).await;
+        let tasks = self.store.page(owner, after, PAGE + 1).await.map_err(|why| self.unavailable(&why))?;
         let mut result = String::with_capacity(64 + 256 * tasks.len().min(PAGE));
         result.push_str("{\"tasks\":[");
         for (at, (_, task)) in tasks.iter().take(PAGE).enumerate() {

@@ -5,15 +5,19 @@
 
 mod calls;
 mod cancel;
+mod clock;
 mod create;
 mod cursor;
 mod desk;
 mod engine;
+#[cfg(test)]
+mod faults;
 mod feed;
 mod get;
 mod input;
 #[cfg(test)]
 mod interleavings;
+mod lasting;
 mod list;
 mod native;
 mod outcome;
@@ -22,9 +26,12 @@ mod result;
 mod runner;
 mod state;
 pub mod store;
+mod wakes;
 
+pub use clock::{Clock, Now};
 pub use create::{Created, Wanted};
 pub use engine::{Engine, Limits};
 pub use input::Answered;
+pub use lasting::Lasting;
 pub use reply::{NoAnswer, Reply, not_found};
-pub use state::{Change, Illegal, Now, Outcome, State, Task, TaskId};
+pub use state::{Change, End, Ending, HasEnded, State, Task, TaskId};

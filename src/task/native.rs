@@ -11,7 +11,8 @@ impl Engine {
     /// ids are not told apart.
     pub async fn concerns(&self, owner: &Owner, request: &Message) -> bool {
         match task_id(request) {
-            Ok(id) => self.store.get(owner, id).await.is_some(),
+            // While the store is unavailable it may be one.
+            Ok(id) => self.store.get(owner, id).await.map_or(true, |task| task.is_some()),
             Err(NoAnswer::NotFound(_)) => false,
             Err(NoAnswer::Error(_)) => true,
         }

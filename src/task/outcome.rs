@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 
-use super::{Change, Outcome};
+use std::sync::Arc;
+
+use super::{Change, End};
 use crate::{
     upstream::{Failure, excerpt},
     wire::{Message, RpcError, legacy, message},
@@ -25,14 +27,14 @@ pub(super) fn of(ending: Result<Message, Failure>, max_result: usize) -> Change 
         message::Outcome::Result => match legacy::is_error(raw) {
             Ok(true) => {
                 let text = legacy::first_text(raw).unwrap_or_else(|| "the tool reported an error".to_owned());
-                Change::Fail(Outcome::Result(kept), excerpt(&text).into())
+                Change::End(End::Result { raw: kept, is_error: true }, Some(excerpt(&text).into()))
             }
-            Ok(false) => Change::Complete(Outcome::Result(kept)),
+            Ok(false) => Change::End(End::Result { raw: kept, is_error: false }, None),
             Err(why) => failed(Failure::BadAnswer(format!("{why} in \"result\"")).to_string()),
         },
         message::Outcome::Error => {
             let text = legacy::error_message(raw).unwrap_or_else(|| raw.to_owned());
-            Change::Fail(Outcome::Error(kept), excerpt(&text).into())
+            Change::End(End::Error { raw: kept }, Some(excerpt(&text).into()))
         }
     }
 }
@@ -49,17 +51,17 @@ pub(super) fn why(ending: &Result<Message, Failure>, max_result: usize) -> Optio
 }
 
 /// Returns the code of a JSON-RPC error.
-pub(super) fn code(outcome: &Outcome) -> Option<i64> {
-    match outcome {
-        Outcome::Error(raw) => legacy::error_code(std::str::from_utf8(raw).ok()?),
-        Outcome::Result(_) => None,
+pub(super) fn code(end: &End) -> Option<i64> {
+    match end {
+        End::Error { raw } => legacy::error_code(std::str::from_utf8(raw).ok()?),
+        End::Result { .. } | End::Cancelled => None,
     }
 }
 
 /// A failure without an answer of the upstream.
 pub(super) fn failed(why: String) -> Change {
     let error = RpcError::internal(why);
-    Change::Fail(Outcome::Error(error.to_raw().into()), error.message.into())
+    Change::End(End::Error { raw: error.to_raw().into() }, Some(Arc::from(error.message)))
 }
 
 fn too_large(max_result: usize) -> Change {
@@ -73,9 +75,9 @@ mod tests {
     fn of_response(rest: &str, max_result: usize) -> (String, String) {
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,{rest}}}"#);
         match of(Message::parse(text.into()).map_err(|_| Failure::Abandoned), max_result) {
-            Change::Complete(Outcome::Result(raw)) => ("completed".into(), text_of(&raw)),
-            Change::Fail(Outcome::Result(raw), why) => (format!("failed: {why}"), text_of(&raw)),
-            Change::Fail(Outcome::Error(raw), why) => (format!("error: {why}"), text_of(&raw)),
+            Change::End(End::Result { raw, is_error: false }, None) => ("completed".into(), text_of(&raw)),
+            Change::End(End::Result { raw, is_error: true }, Some(why)) => (format!("failed: {why}"), text_of(&raw)),
+            Change::End(End::Error { raw }, Some(why)) => (format!("error: {why}"), text_of(&raw)),
             other => panic!("{other:?}"),
         }
     }

@@ -1,6 +1,6 @@
 //! Tasks as the legacy dialect writes them, and the parameters of the task methods.
 
-use super::{State, Task, TaskId};
+use super::{Ending, State, Task, TaskId};
 use crate::{
     session::Source,
     wire::{
@@ -33,9 +33,10 @@ pub(super) fn view(task: &Task) -> TaskView<'_> {
         status: match task.state {
             State::Working => Status::Working,
             State::InputRequired => Status::InputRequired,
-            State::Completed(_) => Status::Completed,
-            State::Failed(_) => Status::Failed,
-            State::Cancelled => Status::Cancelled,
+            State::Ended(Ending::Result) => Status::Completed,
+            // Section "Task Execution Errors": an error result fails the task.
+            State::Ended(Ending::ErrorResult | Ending::Error) => Status::Failed,
+            State::Ended(Ending::Cancelled) => Status::Cancelled,
         },
         status_message: task.status_message.as_deref(),
         created_at: task.created_at,

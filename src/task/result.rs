@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{
-    Engine, Outcome, Reply, State, Task, TaskId,
+    End, Engine, Reply, Task, TaskId,
     feed::{Feed, Response},
     reply::{NoAnswer, not_found, task_id},
-    store::Watch,
+    wakes::Watch,
 };
 use crate::{
     identity::Owner,
@@ -34,9 +34,15 @@ impl Engine {
     /// [`NoAnswer`]; not found is an id that is unknown, foreign or expired; the limit of waiters.
     pub async fn result(self: &Arc<Self>, session: &Session, request: Message) -> Result<Reply, NoAnswer> {
         let id = task_id(&request)?;
-        let task = self.store.get(&session.owner, id).await.ok_or(NoAnswer::NotFound(Some(id)))?;
+        let task = self.find(&session.owner, id).await?;
         if task.state.is_terminal() {
-            return Ok(Reply::Ready(self.collect(&task, request.id().unwrap_or("null"), &session.who)));
+            let end = self.end_of(&session.owner, id).await?;
+            return Ok(Reply::Ready(self.collect(
+                (id, &task.tool),
+                &end,
+                request.id().unwrap_or("null"),
+                &session.who,
+            )));
         }
         let watch = self.watch(&session.owner, id)?;
         let waiter = Waiter {
@@ -52,28 +58,42 @@ impl Engine {
     }
 
     fn watch(&self, owner: &Owner, id: TaskId) -> Result<Watch, RpcError> {
-        let watch = self.store.watch(owner, id, self.limits.waiters);
+        let watch = self.wakes.watch(owner, id, self.limits.waiters);
         watch.map_err(|limit| RpcError::internal(format!("limit reached: {limit}")))
     }
 
-    fn collect(&self, task: &Task, id: &str, who: &Who) -> Parts {
-        self.calls.told(task.id);
-        let bytes = task.state.outcome().map_or(0, Outcome::len);
-        let (tool, status) = (&task.tool, task.state.name());
-        self.observer.emit(events::ResultRetrieved { who, task: task.id, tool, status, bytes });
-        match &task.state {
-            State::Completed(Outcome::Result(raw)) | State::Failed(Outcome::Result(raw)) => {
+    /// Returns a task.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]
+    pub(super) async fn find(&self, owner: &Owner, id: TaskId) -> Result<Arc<Task>, NoAnswer> {
+        let found = self.store.get(owner, id).await.map_err(|why| self.unavailable(&why))?;
+        found.ok_or(NoAnswer::NotFound(Some(id)))
+    }
+
+    /// Returns the end of a task that has ended.
+    async fn end_of(&self, owner: &Owner, id: TaskId) -> Result<End, NoAnswer> {
+        let end = self.store.end(owner, id).await.map_err(|why| self.unavailable(&why))?;
+        // It may have expired meanwhile.
+        end.ok_or(NoAnswer::NotFound(Some(id)))
+    }
+
+    fn collect(&self, (task, tool): (TaskId, &str), end: &End, id: &str, who: &Who) -> Parts {
+        self.calls.told(task);
+        let (status, bytes) = (end.ending().name(), end.bytes());
+        self.observer.emit(events::ResultRetrieved { who, task, tool, status, bytes });
+        match end {
+            End::Result { raw, .. } => {
                 let mut edits = Edits::of(raw);
                 if let Some(result) = std::str::from_utf8(raw).ok().and_then(|raw| Members::parse(raw).ok()) {
-                    relate(&mut edits, &result, task.id);
+                    relate(&mut edits, &result, task);
                 }
                 edits.apply_between(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#), "}")
             }
-            State::Completed(Outcome::Error(raw)) | State::Failed(Outcome::Error(raw)) => {
+            End::Error { raw } => {
                 Edits::of(raw).apply_between(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":"#), "}")
             }
-            State::Cancelled => error(id, &RpcError::internal("The task was cancelled and has no result")),
-            State::Working | State::InputRequired => error(id, &RpcError::internal("The task has not ended")),
+            End::Cancelled => error(id, &RpcError::internal("The task was cancelled and has no result")),
         }
     }
 }
@@ -95,11 +115,21 @@ impl Waiter {
     async fn answer(self, mut watch: Watch) -> Parts {
         loop {
             // Looked up after the watch began, so no change is missed.
-            match self.engine.store.get(&self.owner, self.task).await {
-                None => return error(&self.request, &not_found()),
-                Some(task) if task.state.is_terminal() => return self.engine.collect(&task, &self.request, &self.who),
-                Some(_) => watch.changed().await,
-            }
+            let why = match self.engine.find(&self.owner, self.task).await {
+                Ok(task) if task.state.is_terminal() => match self.engine.end_of(&self.owner, self.task).await {
+                    Ok(end) => return self.engine.collect((self.task, &task.tool), &end, &self.request, &self.who),
+                    Err(none) => none,
+                },
+                Ok(_) => {
+                    watch.changed().await;
+                    continue;
+                }
+                Err(none) => none,
+            };
+            return match why {
+                NoAnswer::NotFound(_) => error(&self.request, &not_found()),
+                NoAnswer::Error(why) => error(&self.request, &why),
+            };
         }
     }
 }

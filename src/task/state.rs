@@ -1,21 +1,17 @@
 //! The state machine of a task, pure (revision 2025-11-25, "Task Status Lifecycle").
 
-use std::{
-    fmt,
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::clock::Now;
 use crate::identity::Owner;
 
 /// A task's id: 122 random bits.
 pub type TaskId = Uuid;
 
-/// A task as it is stored. A change makes a new value with the next version.
+/// A task as it is stored, without what its call gave. A change makes a new value with the next version.
 #[derive(Clone, Debug)]
 pub struct Task {
     /// The id, given by the receiver.
@@ -28,46 +24,65 @@ pub struct Task {
     pub state: State,
     /// A text for a person.
     pub status_message: Option<Arc<str>>,
-    /// Milliseconds since the Unix epoch.
+    /// Milliseconds since the Unix epoch, by [`Now::wall`].
     pub created_at: u64,
-    /// Milliseconds since the Unix epoch.
+    /// Milliseconds since the Unix epoch, by [`Now::wall`].
     pub last_updated_at: u64,
     /// Milliseconds from creation to removal. The end of the task may move it.
     pub ttl: u64,
-    /// How long the task is kept at least once it has ended.
-    pub keep: Duration,
+    /// Milliseconds for which the task is kept at least once it has ended.
+    pub keep: u64,
     /// Whether its end may make the ttl shorter than it was told at creation.
     pub shortens: bool,
     /// Milliseconds between polls, as a suggestion.
     pub poll_interval: u64,
-    /// When it is removed, by this process's clock.
-    pub expires: Instant,
+    /// When it is removed: milliseconds since the Unix epoch, by [`Now::steady`].
+    pub expires: u64,
     /// Counts the changes, so that a change can be refused if another came first.
     pub version: u32,
 }
 
-/// The states. The three last are final.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The states. The last is final.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The call runs, or waits for its turn.
     Working,
     /// The call has asked the client something and waits for the answer.
     InputRequired,
+    /// The task has ended so.
+    Ended(Ending),
+}
+
+/// How a task has ended. What this means to a client is for its dialect to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
     /// The call gave a result.
-    Completed(Outcome),
-    /// The call gave an error, or an error result, or none.
-    Failed(Outcome),
-    /// Somebody cancelled it first.
+    Result,
+    /// The call gave a result that says that the tool failed.
+    ErrorResult,
+    /// The call gave an error, or no answer, which taskgate makes an error.
+    Error,
+    /// A client cancelled the task first.
     Cancelled,
 }
 
-/// The raw JSON that the call gave, in memory of its own.
+/// The end of a task, with what the call gave: raw JSON in memory of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The `result` member.
-    Result(Bytes),
-    /// The `error` member.
-    Error(Bytes),
+pub enum End {
+    /// A result.
+    Result {
+        /// The result.
+        raw: Bytes,
+        /// Whether it says that the tool failed.
+        is_error: bool,
+    },
+    /// An error.
+    Error {
+        /// The error.
+        raw: Bytes,
+    },
+    /// A client cancelled the task first.
+    Cancelled,
 }
 
 /// What can happen to a task.
@@ -79,82 +94,75 @@ pub enum Change {
     Ask(Arc<str>),
     /// The call waits for no answer any more.
     Resume,
-    /// The call gave a result that counts as success.
-    Complete(Outcome),
-    /// The call did not succeed, and why.
-    Fail(Outcome, Arc<str>),
-    /// The requestor wants it no more.
-    Cancel,
+    /// The task has ended, with a text for a person where there is one.
+    End(End, Option<Arc<str>>),
 }
 
-/// One moment, by both clocks.
-#[derive(Clone, Copy, Debug)]
-pub struct Now {
-    /// Milliseconds since the Unix epoch.
-    pub unix: u64,
-    /// By this process's clock, which nobody sets.
-    pub instant: Instant,
-}
-
-impl Now {
-    /// Reads the clocks.
-    #[must_use]
-    pub fn read() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { unix: u64::try_from(since.as_millis()).unwrap_or(u64::MAX), instant: Instant::now() }
+impl Change {
+    /// A client cancels the task.
+    pub(super) fn cancel() -> Self {
+        Self::End(End::Cancelled, Some("The task was cancelled by request.".into()))
     }
-}
 
-/// A change that the state does not allow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Illegal {
-    /// The final state that the task is in.
-    pub state: &'static str,
-}
-
-impl fmt::Display for Illegal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the task is already in terminal status '{}'", self.state)
-    }
-}
-
-impl Outcome {
-    /// How many bytes are kept.
+    /// Returns the end that the change is, if it is one.
     #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "no JSON is empty")]
-    pub const fn len(&self) -> usize {
+    pub const fn end(&self) -> Option<&End> {
         match self {
-            Self::Result(raw) | Self::Error(raw) => raw.len(),
+            Self::End(end, _) => Some(end),
+            Self::Message(_) | Self::Ask(_) | Self::Resume => None,
+        }
+    }
+}
+
+/// A task that has ended does not change any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HasEnded(pub Ending);
+
+impl fmt::Display for HasEnded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the task has ended: {}", self.0.name())
+    }
+}
+
+impl End {
+    /// Returns how it ended.
+    #[must_use]
+    pub const fn ending(&self) -> Ending {
+        match self {
+            Self::Result { is_error: false, .. } => Ending::Result,
+            Self::Result { is_error: true, .. } => Ending::ErrorResult,
+            Self::Error { .. } => Ending::Error,
+            Self::Cancelled => Ending::Cancelled,
+        }
+    }
+
+    /// Returns how many bytes are kept.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        match self {
+            Self::Result { raw, .. } | Self::Error { raw } => raw.len(),
+            Self::Cancelled => 0,
+        }
+    }
+}
+
+impl Ending {
+    /// Returns its name in logs and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Result => "completed",
+            Self::ErrorResult | Self::Error => "failed",
+            Self::Cancelled => "cancelled",
         }
     }
 }
 
 impl State {
-    /// Whether no change is possible any more.
+    /// Returns whether no change is possible any more.
     #[must_use]
-    pub const fn is_terminal(&self) -> bool {
-        !matches!(self, Self::Working | Self::InputRequired)
-    }
-
-    /// What is kept of the call, if it has ended and gave something.
-    #[must_use]
-    pub const fn outcome(&self) -> Option<&Outcome> {
-        match self {
-            Self::Completed(outcome) | Self::Failed(outcome) => Some(outcome),
-            Self::Working | Self::InputRequired | Self::Cancelled => None,
-        }
-    }
-
-    /// The status as the protocol names it.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Working => "working",
-            Self::InputRequired => "input_required",
-            Self::Completed(_) => "completed",
-            Self::Failed(_) => "failed",
-            Self::Cancelled => "cancelled",
-        }
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Ended(_))
     }
 }
 
@@ -162,24 +170,22 @@ impl Task {
     /// Returns the task after `change`, which happens `now`. One that ends is kept from then on for as long as `keep` says.
     ///
     /// # Errors
-    /// [`Illegal`] if the task is in a terminal state: those are never left.
-    pub fn after(&self, change: Change, now: Now) -> Result<Self, Illegal> {
-        if self.state.is_terminal() {
-            return Err(Illegal { state: self.state.name() });
+    /// [`HasEnded`]
+    pub fn after(&self, change: &Change, now: Now) -> Result<Self, HasEnded> {
+        if let State::Ended(ending) = self.state {
+            return Err(HasEnded(ending));
         }
         let (state, status_message) = match change {
-            Change::Message(message) => (self.state.clone(), Some(message)),
-            Change::Ask(message) => (State::InputRequired, Some(message)),
+            Change::Message(message) => (self.state, Some(Arc::clone(message))),
+            Change::Ask(message) => (State::InputRequired, Some(Arc::clone(message))),
             Change::Resume => (State::Working, None),
-            Change::Complete(outcome) => (State::Completed(outcome), None),
-            Change::Fail(outcome, message) => (State::Failed(outcome), Some(message)),
-            Change::Cancel => (State::Cancelled, Some("The task was cancelled by request.".into())),
+            Change::End(end, message) => (State::Ended(end.ending()), message.clone()),
         };
-        let (ttl, expires) = if state.is_terminal() { self.kept_from(now.instant) } else { (self.ttl, self.expires) };
+        let (ttl, expires) = if state.is_terminal() { self.kept_from(now.steady) } else { (self.ttl, self.expires) };
         Ok(Self {
             state,
             status_message,
-            last_updated_at: now.unix.max(self.last_updated_at),
+            last_updated_at: now.wall.max(self.last_updated_at),
             ttl,
             expires,
             version: self.version.wrapping_add(1),
@@ -187,31 +193,36 @@ impl Task {
         })
     }
 
-    /// Returns the ttl and the deadline of the task if it ends at `end`. Whole milliseconds are told, never more than
-    /// it gets.
-    fn kept_from(&self, end: Instant) -> (u64, Instant) {
-        let wanted = end + self.keep;
-        let expires = if self.shortens { wanted } else { wanted.max(self.expires) };
-        let ttl = match expires.checked_duration_since(self.expires) {
-            Some(later) => self.ttl.saturating_add(later.as_millis().try_into().unwrap_or(u64::MAX)),
-            None => self.ttl.saturating_sub(millis(self.expires - expires)),
-        };
-        (ttl, expires)
+    /// Returns whether `stored` is this version of this task, and not one that another change made.
+    pub(super) fn is(&self, stored: &Self) -> bool {
+        let look = |task: &Self| (task.id, task.version, task.state, task.last_updated_at);
+        look(self) == look(stored) && self.status_message == stored.status_message
     }
-}
 
-/// Whole milliseconds, rounded up.
-pub(super) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
+    /// Returns the ttl and the deadline of the task if it ends at `end`.
+    fn kept_from(&self, end: u64) -> (u64, u64) {
+        let wanted = end.saturating_add(self.keep);
+        let expires = if self.shortens { wanted } else { wanted.max(self.expires) };
+        let ttl = self.ttl.saturating_add(expires.saturating_sub(self.expires));
+        (ttl.saturating_sub(self.expires.saturating_sub(expires)), expires)
+    }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
 
-    /// The moment `unix` milliseconds after the epoch, on this process's clock right now.
+    /// The moment so many milliseconds after the epoch.
     pub(in crate::task) fn at(unix: u64) -> Now {
-        Now { unix, instant: Instant::now() }
+        Now { wall: unix, steady: unix }
+    }
+
+    pub(in crate::task) fn result(raw: impl Into<Bytes>) -> Change {
+        Change::End(End::Result { raw: raw.into(), is_error: false }, None)
+    }
+
+    pub(in crate::task) fn error(raw: impl Into<Bytes>) -> Change {
+        Change::End(End::Error { raw: raw.into() }, Some("why".into()))
     }
 
     pub(in crate::task) fn task(owner: &Owner) -> Task {
@@ -224,25 +235,31 @@ pub(super) mod tests {
             created_at: 1000,
             last_updated_at: 1000,
             ttl: 60_000,
-            keep: Duration::from_mins(1),
+            keep: 60_000,
             shortens: false,
             poll_interval: 1000,
-            expires: Instant::now() + Duration::from_mins(1),
+            expires: 61_000,
             version: 0,
         }
     }
 
     fn changes() -> [Change; 6] {
-        let outcome = || Outcome::Result("{}".into());
         [
             Change::Message("m".into()),
             Change::Ask("what".into()),
             Change::Resume,
-            Change::Complete(outcome()),
-            Change::Fail(outcome(), "why".into()),
-            Change::Cancel,
+            result("{}"),
+            error("{}"),
+            Change::cancel(),
         ]
     }
+
+    fn states(task: &Task) -> [State; 6] {
+        changes().map(|change| task.after(&change, at(2000)).expect("legal").state)
+    }
+
+    const ENDS: [State; 3] =
+        [State::Ended(Ending::Result), State::Ended(Ending::Error), State::Ended(Ending::Cancelled)];
 
     fn owner() -> Owner {
         Owner::Principal { upstream: 0, name: "ann".into() }
@@ -250,46 +267,41 @@ pub(super) mod tests {
 
     #[test]
     fn a_working_task_may_go_on_ask_complete_fail_or_be_cancelled() {
-        let names = changes().map(|change| task(&owner()).after(change, at(2000)).map(|task| task.state.name()));
-        let terminal = [Ok("completed"), Ok("failed"), Ok("cancelled")];
-        assert_eq!(names[..3], [Ok("working"), Ok("input_required"), Ok("working")]);
-        assert_eq!(names[3..], terminal);
+        let states = states(&task(&owner()));
+        assert_eq!(states[..3], [State::Working, State::InputRequired, State::Working]);
+        assert_eq!(states[3..], ENDS);
     }
 
     #[test]
     fn a_task_that_asks_may_go_on_work_again_complete_fail_or_be_cancelled() {
-        let asking = task(&owner()).after(Change::Ask("what".into()), at(2000)).expect("legal");
-        let names = changes().map(|change| asking.after(change, at(2000)).map(|task| task.state.name()));
-        let terminal = [Ok("completed"), Ok("failed"), Ok("cancelled")];
-        assert_eq!(names[..3], [Ok("input_required"), Ok("input_required"), Ok("working")]);
-        assert_eq!(names[3..], terminal);
+        let states = states(&task(&owner()).after(&Change::Ask("what".into()), at(2000)).expect("legal"));
+        assert_eq!(states[..3], [State::InputRequired, State::InputRequired, State::Working]);
+        assert_eq!(states[3..], ENDS);
     }
 
     #[test]
     fn a_terminal_state_is_never_left() {
         for last in changes().into_iter().skip(3) {
-            let ended = task(&owner()).after(last, at(2000)).expect("legal");
+            let ended = task(&owner()).after(&last, at(2000)).expect("legal");
+            let ending = last.end().expect("an end").ending();
             for change in changes() {
-                let state = ended.state.name();
-                assert_eq!(ended.after(change, at(3000)).err(), Some(Illegal { state }));
+                assert_eq!(ended.after(&change, at(3000)).err(), Some(HasEnded(ending)));
             }
         }
     }
 
     #[test]
     fn a_change_moves_the_time_forward_only_and_the_version_by_one() {
-        let changed = task(&owner()).after(Change::Cancel, at(500)).expect("legal");
+        let changed = task(&owner()).after(&Change::cancel(), at(500)).expect("legal");
         assert_eq!((changed.last_updated_at, changed.created_at, changed.version), (1000, 1000, 1));
     }
 
     /// The ttl of a task that was told an hour, in milliseconds, when it has ended after `ran` seconds.
     fn ttl_after(ran: u64, keep: u64, shortens: bool) -> u64 {
-        let created = Instant::now();
-        let (keep, hour) = (Duration::from_secs(keep), Duration::from_hours(1));
-        let task = Task { ttl: millis(hour), expires: created + hour, keep, shortens, ..task(&owner()) };
-        let end = Now { unix: 0, instant: created + Duration::from_secs(ran) };
-        let ended = task.after(Change::Cancel, end).expect("legal");
-        assert_eq!(ended.expires, created + Duration::from_millis(ended.ttl), "what is told is what holds");
+        let (created, hour) = (1_000_000, 3_600_000);
+        let task = Task { ttl: hour, expires: created + hour, keep: keep * 1000, shortens, ..task(&owner()) };
+        let ended = task.after(&Change::cancel(), at(created + ran * 1000)).expect("legal");
+        assert_eq!(ended.expires, created + ended.ttl, "what is told is what holds");
         ended.ttl
     }
 
@@ -311,8 +323,8 @@ pub(super) mod tests {
             let (mut task, mut ends) = (task(&owner()), 0);
             for (which, now) in steps {
                 let before = task.clone();
-                match before.after(changes()[which].clone(), at(now)) {
-                    Err(illegal) => assert!(before.state.is_terminal() && illegal.state == before.state.name()),
+                match before.after(&changes()[which], at(now)) {
+                    Err(HasEnded(ending)) => assert_eq!(before.state, State::Ended(ending)),
                     Ok(after) => task = after,
                 }
                 ends += usize::from(task.state.is_terminal() && !before.state.is_terminal());

@@ -126,6 +126,19 @@ impl Event for TaskEnded<'_> {
     }
 }
 
+/// The store of tasks did not answer.
+#[derive(Debug)]
+pub struct StoreUnavailable<'a> {
+    /// Why.
+    pub why: &'a str,
+}
+
+impl Event for StoreUnavailable<'_> {
+    fn tell(&self, _: &Metrics) {
+        tracing::warn!(why = self.why, "the store of tasks is unavailable");
+    }
+}
+
 /// A task and its result left the store.
 #[derive(Debug)]
 pub struct TaskRemoved {

@@ -8,17 +8,16 @@ mod sessions;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use parking_lot::Mutex;
 use proptest::{collection::vec, prelude::*};
-use tokio::time::Instant;
 
 use self::{model::Checked, scheduler::Scheduler};
 use super::{
-    Change, Engine, Limits, NoAnswer, Outcome, Task, TaskId,
-    state::tests::task,
+    Change, Clock, Engine, Limits, NoAnswer, Task, TaskId,
+    engine::NotChanged,
+    state::tests::{error, result, task},
     store::{Limit, MaxKept, MaxWaiters, MemoryStore, Store},
 };
 use crate::{identity::Owner, limit::Totals, upstream::Capacity};
@@ -27,6 +26,9 @@ const MAX_PER_OWNER: usize = 4;
 const MAX: usize = 6;
 const MAX_WAITERS: usize = 2;
 const WAITERS: MaxWaiters = MaxWaiters { task: MAX_WAITERS, owner: usize::MAX, all: usize::MAX };
+
+/// When the tasks of tests are created, by the clock of tests.
+const BEGINNING: u64 = 1000;
 
 /// What one actor does, to the task or the owner that its number chooses.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +85,6 @@ struct House {
     acknowledged: Mutex<Vec<Task>>,
     /// What each one that ended a task made of it.
     ended: Mutex<BTreeMap<TaskId, Vec<Task>>>,
-    beginning: Instant,
 }
 
 fn owner(number: usize) -> Owner {
@@ -92,8 +93,9 @@ fn owner(number: usize) -> Owner {
 
 impl House {
     fn new() -> Arc<Self> {
+        let clock = Clock::from(BEGINNING);
         let store = Arc::new(Checked::new(
-            MemoryStore::new(MaxKept::of_tasks(MAX_PER_OWNER, MAX), Arc::default()),
+            MemoryStore::new(MaxKept::of_tasks(MAX_PER_OWNER, MAX), clock, Arc::default()),
             MAX_PER_OWNER,
             MAX,
         ));
@@ -106,13 +108,13 @@ impl House {
             queued_bytes: usize::MAX,
         };
         let limits = Limits { waiters: WAITERS, turns, outbox: Capacity::new(1024, 1024) };
-        let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, limits, Arc::default());
-        let beginning = Instant::now();
-        Arc::new(Self { engine, store, acknowledged: Mutex::default(), ended: Mutex::default(), beginning })
+        let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, clock, limits, Arc::default());
+        Arc::new(Self { engine, store, acknowledged: Mutex::default(), ended: Mutex::default() })
     }
 
-    fn at(&self, seconds: u64) -> Instant {
-        self.beginning + Duration::from_secs(60 + seconds)
+    /// So many seconds after the first ttl is over.
+    fn at(seconds: u64) -> u64 {
+        BEGINNING + 1000 * (60 + seconds)
     }
 
     async fn act(self: Arc<Self>, act: Act, number: usize) {
@@ -122,12 +124,12 @@ impl House {
         };
         match (act, task) {
             (Act::Create { lives, keep, shortens }, _) => {
-                let (expires, keep) = (self.at(lives), Duration::from_secs(keep));
+                let (expires, keep) = (Self::at(lives), 1000 * keep);
                 let created = super::state::tests::task(&owner(number));
                 self.create(Task { keep, shortens, expires, ..created }).await;
             }
             (Act::Evict, Some(task)) => self.store.evict(task.id),
-            (Act::Expire { after }, _) => drop(self.store.expire(self.at(after)).await),
+            (Act::Expire { after }, _) => drop(self.store.expire(Self::at(after)).await),
             (Act::EndOwner, _) => self.engine.end_owner(&owner(number)).await,
             (Act::List, _) => self.list(&owner(number)).await,
             (Act::Await, Some(task)) => self.wait(&task).await,
@@ -138,7 +140,7 @@ impl House {
     }
 
     async fn create(&self, task: Task) {
-        if self.store.insert(task.clone()).await.is_ok() {
+        if self.store.insert(task.clone()).await == Ok(Ok(())) {
             self.acknowledged.lock().push(task);
         }
     }
@@ -146,11 +148,10 @@ impl House {
     /// A change as the engine makes it, and what was known of the task before and after.
     async fn change(&self, task: &Task, act: Act) {
         let (owner, id) = (&task.owner, task.id);
-        let outcome = || Outcome::Result("{}".into());
         let change = match act {
-            Act::Complete => Change::Complete(outcome()),
-            Act::Fail => Change::Fail(outcome(), "why".into()),
-            Act::Cancel => Change::Cancel,
+            Act::Complete => result("{}"),
+            Act::Fail => error("{}"),
+            Act::Cancel => Change::cancel(),
             Act::Ask => Change::Ask("what".into()),
             Act::Resume => Change::Resume,
             _ => Change::Message("text".into()),
@@ -159,13 +160,16 @@ impl House {
             Ok(Some(task)) if task.state.is_terminal() => self.ended.lock().entry(id).or_default().push(task),
             Ok(Some(_)) => {}
             Ok(None) => assert!(!self.store.knows(id), "there, and said to be gone"),
-            Err(_) => assert_eq!(self.store.ends(id), 1, "refused because of an end that was none"),
+            Err(NotChanged::HasEnded(_)) => {
+                assert_eq!(self.store.ends(id), 1, "refused because of an end that was none");
+            }
+            Err(NotChanged::Unavailable(_)) => unreachable!("memory is available"),
         }
     }
 
     /// Waits for the end as `tasks/result` does: looks after the watch has begun, and after each change.
     async fn wait(&self, task: &Task) {
-        let watch = self.store.watch(&task.owner, task.id, WAITERS);
+        let watch = self.engine.wakes.watch(&task.owner, task.id, WAITERS);
         let Ok(mut watch) = watch else {
             assert_eq!(watch.err(), Some(Limit::Waiters(MAX_WAITERS)));
             assert_eq!(self.store.watching(task.id, 0), MAX_WAITERS);
@@ -173,7 +177,7 @@ impl House {
         };
         assert!(self.store.watching(task.id, 1) <= MAX_WAITERS);
         let mut seen = None;
-        while let Some(found) = self.store.get(&task.owner, task.id).await {
+        while let Ok(Some(found)) = self.store.get(&task.owner, task.id).await {
             assert!(seen <= Some(found.version), "versions go back");
             seen = Some(found.version);
             if found.state.is_terminal() {
@@ -190,7 +194,7 @@ impl House {
         let before = self.store.of(owner);
         let (mut after, mut found) = (None, Vec::new());
         loop {
-            let page = self.store.list(owner, after, 3).await;
+            let page = self.store.page(owner, after, 3).await.expect("memory");
             found.extend(page.iter().take(2).map(|(_, task)| task.id));
             if page.len() <= 2 {
                 break;
@@ -206,10 +210,10 @@ impl House {
     /// What another owner finds of a task: nothing.
     async fn intrude(&self, task: &Task) {
         let other = if task.owner == owner(0) { owner(1) } else { owner(0) };
-        assert!(self.store.get(&other, task.id).await.is_none());
+        assert!(matches!(self.store.get(&other, task.id).await, Ok(None)));
         assert!(matches!(self.engine.stop(&other, task.id).await, Err(NoAnswer::NotFound(_))));
-        assert!(matches!(self.engine.change(&other, task.id, |_| Some(Change::Cancel)).await, Ok(None)));
-        let listed = self.store.list(&other, None, usize::MAX).await;
+        assert!(matches!(self.engine.change(&other, task.id, |_| Some(Change::cancel())).await, Ok(None)));
+        let listed = self.store.page(&other, None, usize::MAX).await.expect("memory");
         assert!(listed.iter().all(|(_, listed)| listed.id != task.id && listed.owner == other));
     }
 }
@@ -233,20 +237,20 @@ proptest! {
         }
         // Every ttl is over.
         let last = Arc::clone(&house);
-        scheduler.add(async move { drop(last.store.expire(last.at(3600)).await) });
+        scheduler.add(async move { drop(last.store.expire(House::at(3600)).await) });
         prop_assert_eq!(scheduler.run(), 0, "somebody waits for a task that is gone");
         for owner in [owner(0), owner(1)] {
             let empty = Arc::clone(&house);
             scheduler.add(async move {
                 assert!(!empty.engine.has_tasks(&owner).await);
                 for _ in 0..MAX / 2 {
-                    assert_eq!(empty.store.insert(task(&owner)).await, Ok(()), "what is gone takes room");
+                    assert_eq!(empty.store.insert(task(&owner)).await, Ok(Ok(())), "what is gone takes room");
                 }
             });
         }
         prop_assert_eq!(scheduler.run(), 0);
         for task in &*house.acknowledged.lock() {
-            let watches: Vec<_> = (0..MAX_WAITERS).map(|_| house.store.watch(&task.owner, task.id, WAITERS)).collect();
+            let watches: Vec<_> = (0..MAX_WAITERS).map(|_| house.engine.wakes.watch(&task.owner, task.id, WAITERS)).collect();
             prop_assert!(watches.iter().all(Result::is_ok), "who waits no more takes room");
         }
     }

@@ -8,13 +8,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
 use crate::{
     identity::Owner,
     task::{
-        Task, TaskId,
-        store::{Answer, Limit, MaxWaiters, MemoryStore, Store, Watch},
+        End, Task, TaskId,
+        store::{Answer, Limit, Listener, MemoryStore, Store},
     },
 };
 
@@ -58,8 +57,8 @@ impl Model {
 }
 
 /// What is compared of a task.
-fn look(task: &Task) -> (TaskId, Owner, u32, &crate::task::State) {
-    (task.id, task.owner.clone(), task.version, &task.state)
+fn look(task: &Task) -> (TaskId, Owner, u32, crate::task::State) {
+    (task.id, task.owner.clone(), task.version, task.state)
 }
 
 /// Lets the others go on first.
@@ -135,7 +134,7 @@ impl Store for Checked {
                     model.tasks.insert(place, task);
                     Ok(())
                 };
-                assert_eq!(answer, expected);
+                assert_eq!(answer, Ok(expected));
             }
             turn().await;
             answer
@@ -145,21 +144,39 @@ impl Store for Checked {
     fn get<'a>(&'a self, owner: &'a Owner, id: TaskId) -> Answer<'a, Option<Arc<Task>>> {
         Box::pin(async move {
             turn().await;
-            let answer = self.store.get(owner, id).await;
+            let answer = self.store.get(owner, id).await?;
             {
                 let mut model = self.model.lock();
                 let expected = model.task(id).filter(|task| task.owner == *owner);
                 assert_eq!(answer.as_deref().map(look), expected.as_deref().map(look));
             }
             turn().await;
-            answer
+            Ok(answer)
         })
     }
 
-    fn replace(&self, next: Task) -> Answer<'_, bool> {
+    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> Answer<'a, Option<End>> {
         Box::pin(async move {
             turn().await;
-            let answer = self.store.replace(next.clone()).await;
+            let answer = self.store.end(owner, id).await?;
+            {
+                let mut model = self.model.lock();
+                let ended = model.task(id).filter(|task| task.owner == *owner && task.state.is_terminal());
+                assert_eq!(
+                    answer.as_ref().map(|end| crate::task::State::Ended(end.ending())),
+                    ended.map(|task| task.state)
+                );
+            }
+            turn().await;
+            Ok(answer)
+        })
+    }
+
+    fn replace(&self, next: Task, end: Option<End>) -> Answer<'_, bool> {
+        Box::pin(async move {
+            turn().await;
+            assert_eq!(end.is_some(), next.state.is_terminal());
+            let answer = self.store.replace(next.clone(), end).await?;
             {
                 let mut model = self.model.lock();
                 let before = model.task(next.id).filter(|task| task.version + 1 == next.version);
@@ -175,14 +192,14 @@ impl Store for Checked {
                 }
             }
             turn().await;
-            answer
+            Ok(answer)
         })
     }
 
-    fn list<'a>(&'a self, owner: &'a Owner, after: Option<u64>, count: usize) -> Answer<'a, Vec<(u64, Arc<Task>)>> {
+    fn page<'a>(&'a self, owner: &'a Owner, after: Option<u64>, count: usize) -> Answer<'a, Vec<(u64, Arc<Task>)>> {
         Box::pin(async move {
             turn().await;
-            let answer = self.store.list(owner, after, count).await;
+            let answer = self.store.page(owner, after, count).await?;
             {
                 let model = self.model.lock();
                 let tasks = model.of(owner).filter(|(place, _)| after.is_none_or(|after| *place > after));
@@ -190,39 +207,39 @@ impl Store for Checked {
                 assert_eq!(answer.iter().map(|(place, task)| (*place, look(task))).collect::<Vec<_>>(), expected);
             }
             turn().await;
-            answer
+            Ok(answer)
         })
     }
 
     fn has_any<'a>(&'a self, owner: &'a Owner) -> Answer<'a, bool> {
         Box::pin(async move {
             turn().await;
-            let answer = self.store.has_any(owner).await;
+            let answer = self.store.has_any(owner).await?;
             assert_eq!(answer, self.model.lock().tasks.values().any(|task| task.owner == *owner));
             turn().await;
-            answer
+            Ok(answer)
         })
     }
 
     fn remove_all<'a>(&'a self, owner: &'a Owner) -> Answer<'a, Vec<TaskId>> {
         Box::pin(async move {
             turn().await;
-            let answer = self.store.remove_all(owner).await;
+            let answer = self.store.remove_all(owner).await?;
             let expected = self.model.lock().remove(|task| task.owner == *owner);
             assert_eq!(answer.iter().copied().collect::<BTreeSet<_>>(), expected);
             turn().await;
-            answer
+            Ok(answer)
         })
     }
 
-    fn expire(&self, now: Instant) -> Answer<'_, Vec<TaskId>> {
+    fn expire(&self, unix: u64) -> Answer<'_, Vec<TaskId>> {
         Box::pin(async move {
             turn().await;
-            let answer = self.store.expire(now).await;
-            let expected = self.model.lock().remove(|task| task.expires <= now);
+            let answer = self.store.expire(unix).await?;
+            let expected = self.model.lock().remove(|task| task.expires <= unix);
             assert_eq!(answer.iter().copied().collect::<BTreeSet<_>>(), expected);
             turn().await;
-            answer
+            Ok(answer)
         })
     }
 
@@ -234,7 +251,7 @@ impl Store for Checked {
         self.store.full(owner)
     }
 
-    fn watch(&self, owner: &Owner, id: TaskId, max: MaxWaiters) -> Result<Watch, Limit> {
-        self.store.watch(owner, id, max)
+    fn listen(&self, listener: Listener) {
+        self.store.listen(listener);
     }
 }

@@ -3,21 +3,21 @@
 use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
-use tokio::{sync::Notify, time::Instant};
+use tokio::sync::Notify;
 
-use crate::task::TaskId;
+use crate::task::{Clock, TaskId};
 
-/// The ttl's end of every task.
+/// When each task expires, as [`crate::task::Task::expires`] counts.
 #[derive(Debug, Default)]
 pub(super) struct Deadlines {
-    set: Mutex<BTreeSet<(Instant, TaskId)>>,
+    set: Mutex<BTreeSet<(u64, TaskId)>>,
     /// Told when the first deadline is another one.
     earlier: Notify,
 }
 
 impl Deadlines {
     /// Adds a deadline.
-    pub(super) fn add(&self, at: Instant, id: TaskId) {
+    pub(super) fn add(&self, at: u64, id: TaskId) {
         let mut set = self.set.lock();
         if set.first().is_none_or(|(first, _)| at < *first) {
             self.earlier.notify_one();
@@ -26,12 +26,12 @@ impl Deadlines {
     }
 
     /// Takes a deadline out.
-    pub(super) fn remove(&self, at: Instant, id: TaskId) {
+    pub(super) fn remove(&self, at: u64, id: TaskId) {
         self.set.lock().remove(&(at, id));
     }
 
     /// Takes out what is over by `now`.
-    pub(super) fn take_until(&self, now: Instant) -> Vec<TaskId> {
+    pub(super) fn take_until(&self, now: u64) -> Vec<TaskId> {
         let mut set = self.set.lock();
         let mut over = Vec::new();
         while let Some(first) = set.first().copied().filter(|(at, _)| *at <= now) {
@@ -48,12 +48,12 @@ impl Deadlines {
     }
 
     /// Waits until the first deadline is over.
-    pub(super) async fn wait(&self) {
+    pub(super) async fn wait(&self, clock: Clock) {
         loop {
             let first = self.set.lock().first().map(|(at, _)| *at);
             let over = async {
                 match first {
-                    Some(at) => tokio::time::sleep_until(at).await,
+                    Some(at) => clock.wait_until(at).await,
                     None => std::future::pending().await,
                 }
             };
@@ -67,60 +67,71 @@ impl Deadlines {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::Duration};
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
 
     use super::*;
     use crate::{
         identity::Owner,
         task::{
-            Change, Now, Outcome, Task,
-            state::tests::task,
-            store::{Limit, MaxKept, MaxWaiters, MemoryStore, Store as _},
+            Change, Task,
+            state::tests::{at, result, task},
+            store::{Limit, MaxKept, MemoryStore, Store as _},
         },
     };
 
     const OWNER: Owner = Owner::Session(TaskId::nil());
 
+    async fn added(store: &MemoryStore, task: &Task) {
+        store.insert(task.clone()).await.expect("memory").expect("room");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_the_cache_has_let_go_by_itself_is_released_at_its_deadline() {
-        let store = MemoryStore::new(MaxKept::of_tasks(1, 1), Arc::default());
+        let clock = Clock::from(1000);
+        let store = MemoryStore::new(MaxKept::of_tasks(1, 1), clock, Arc::default());
         let lost = task(&OWNER);
-        store.insert(lost.clone()).await.expect("room");
-        let result = Outcome::Result("{}".into());
-        let ended = lost.after(Change::Complete(result), Now::read()).expect("legal");
-        assert!(store.replace(ended).await);
-        let mut watch = store.watch(&lost.owner, lost.id, MaxWaiters { task: 1, owner: 1, all: 1 }).expect("room");
+        added(&store, &lost).await;
+        let change = result("{}");
+        let ended = lost.after(&change, clock.now()).expect("not ended");
+        assert_eq!(store.replace(ended, change.end().cloned()).await, Ok(true));
         store.evict(lost.id);
-        assert!(store.get(&lost.owner, lost.id).await.is_none());
-        assert_eq!(store.insert(task(&OWNER)).await, Err(Limit::Tasks(1)));
-        store.next_expiry().await;
-        assert_eq!(store.expire(Instant::now()).await, [lost.id]);
-        watch.changed().await;
-        assert!(store.holds_nothing());
-        store.insert(task(&OWNER)).await.expect("room again");
+        assert!(store.get(&OWNER, lost.id).await.expect("memory").is_none());
+        assert_eq!(store.end(&OWNER, lost.id).await, Ok(None));
+        assert_eq!(store.insert(task(&OWNER)).await, Ok(Err(Limit::Tasks(1))));
+        let told = Arc::new(AtomicBool::default());
+        let noting = Arc::clone(&told);
+        store.listen(Box::new(move |id| noting.store(id == Some(lost.id), Ordering::Relaxed)));
+        store.next_expiry().await.expect("memory");
+        assert_eq!(store.expire(clock.steady()).await, Ok(vec![lost.id]));
+        assert!(told.load(Ordering::Relaxed) && store.holds_nothing());
+        added(&store, &task(&OWNER)).await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_deadline_that_moves_at_the_end_of_its_task_is_the_one_that_counts() {
-        let store = MemoryStore::new(MaxKept::of_tasks(10, 10), Arc::default());
-        let minutes = Duration::from_mins;
+        let clock = Clock::from(1000);
+        let store = MemoryStore::new(MaxKept::of_tasks(10, 10), clock, Arc::default());
         let ends = async |keep, shortens| {
             let task = Task { keep, shortens, ..task(&OWNER) };
-            store.insert(task.clone()).await.expect("room");
-            assert!(store.replace(task.after(Change::Cancel, Now::read()).expect("legal")).await);
+            added(&store, &task).await;
+            let change = Change::cancel();
+            let next = task.after(&change, at(1000)).expect("not ended");
+            assert_eq!(store.replace(next, change.end().cloned()).await, Ok(true));
             task.id
         };
-        let (later, sooner) = (ends(minutes(3), false).await, ends(Duration::from_secs(5), true).await);
-        let kept = async |id| store.get(&OWNER, id).await.is_some();
-        tokio::time::advance(Duration::from_secs(4)).await;
-        assert!(store.expire(Instant::now()).await.is_empty());
-        store.next_expiry().await;
-        assert_eq!(store.expire(Instant::now()).await, [sooner]);
+        // Kept until 181 s instead of 61 s, and until 6 s.
+        let (later, sooner) = (ends(180_000, false).await, ends(5_000, true).await);
+        let kept = async |id| store.get(&OWNER, id).await.expect("memory").is_some();
+        assert_eq!(store.expire(5_999).await, Ok(Vec::new()));
+        store.next_expiry().await.expect("memory");
+        assert_eq!((clock.steady(), store.expire(6_000).await), (6_000, Ok(vec![sooner])));
         assert!(!kept(sooner).await && kept(later).await);
-        tokio::time::advance(minutes(2)).await;
-        assert!(store.expire(Instant::now()).await.is_empty() && kept(later).await);
-        store.next_expiry().await;
-        assert_eq!(store.expire(Instant::now()).await, [later]);
+        assert!(store.expire(180_999).await == Ok(Vec::new()) && kept(later).await);
+        store.next_expiry().await.expect("memory");
+        assert_eq!((clock.steady(), store.expire(181_000).await), (181_000, Ok(vec![later])));
         assert!(store.holds_nothing());
     }
 }

@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use tokio::time::Instant;
-
 use super::{Limit, MaxKept};
 use crate::{
     identity::Owner,
-    task::{Task, TaskId},
+    task::{End, Task, TaskId},
 };
 
 /// Who has which tasks. What is not here does not exist, whatever a cache still has.
@@ -32,10 +30,16 @@ struct Owned {
 pub(super) struct Entry {
     owner: Owner,
     place: u64,
-    /// Bytes of its result.
-    pub bytes: usize,
-    /// When it is removed.
-    pub expires: Instant,
+    end: Option<End>,
+    /// [`Task::expires`]
+    pub expires: u64,
+}
+
+impl Entry {
+    /// Returns the bytes of its result.
+    pub(super) fn bytes(&self) -> usize {
+        self.end.as_ref().map_or(0, End::bytes)
+    }
 }
 
 impl Index {
@@ -51,7 +55,7 @@ impl Index {
         let place = self.next;
         self.next += 1;
         self.owners.entry(task.owner.clone()).or_default().tasks.insert(place, task.id);
-        self.tasks.insert(task.id, Entry { owner: task.owner.clone(), place, bytes: 0, expires: task.expires });
+        self.tasks.insert(task.id, Entry { owner: task.owner.clone(), place, end: None, expires: task.expires });
         Ok(())
     }
 
@@ -65,25 +69,32 @@ impl Index {
         }
     }
 
-    /// Notes a task's deadline and the `bytes` of the result that it has got, and returns the deadline before. `None`, and
-    /// nothing is noted, where there is no such task.
-    pub(super) fn change(&mut self, id: TaskId, bytes: usize, expires: Instant) -> Option<Instant> {
+    /// Notes a task's deadline, and its end if it has one, and returns the deadline before. `None`, and nothing is noted,
+    /// where there is no such task.
+    pub(super) fn change(&mut self, id: TaskId, end: Option<End>, expires: u64) -> Option<u64> {
         let entry = self.tasks.get_mut(&id)?;
-        entry.bytes += bytes;
-        self.bytes += bytes;
-        if let Some(owned) = self.owners.get_mut(&entry.owner) {
-            owned.bytes += bytes;
+        if let Some(end) = end {
+            self.bytes += end.bytes();
+            if let Some(owned) = self.owners.get_mut(&entry.owner) {
+                owned.bytes += end.bytes();
+            }
+            entry.end = Some(end);
         }
         Some(std::mem::replace(&mut entry.expires, expires))
+    }
+
+    /// The end of a task of `owner`.
+    pub(super) fn end(&self, owner: &Owner, id: TaskId) -> Option<&End> {
+        self.tasks.get(&id).filter(|entry| entry.owner == *owner)?.end.as_ref()
     }
 
     /// Takes a task out.
     pub(super) fn remove(&mut self, id: TaskId) -> Option<Entry> {
         let entry = self.tasks.remove(&id)?;
-        self.bytes -= entry.bytes;
+        self.bytes -= entry.bytes();
         if let Some(owned) = self.owners.get_mut(&entry.owner) {
             owned.tasks.remove(&entry.place);
-            owned.bytes -= entry.bytes;
+            owned.bytes -= entry.bytes();
             if owned.tasks.is_empty() {
                 self.owners.remove(&entry.owner);
             }

@@ -8,49 +8,49 @@
 //! a removal and a change apart. Whatever moka has let go by itself, the task's deadline releases what it holds.
 
 use std::{
+    fmt,
     sync::Arc,
-    time::{Duration, Instant as StdInstant},
+    time::{Duration, Instant},
 };
 
 use moka::{Expiry, sync::Cache};
-use parking_lot::Mutex;
-use tokio::time::Instant;
+use parking_lot::{Mutex, RwLock};
 
-use super::{Answer, Limit, MaxKept, MaxWaiters, Store, Watch, deadlines::Deadlines, index::Index, watch::Watchers};
+use super::{Answer, Limit, Listener, MaxKept, Store, deadlines::Deadlines, index::Index};
 use crate::{
     identity::Owner,
     observe::{Observer, events},
-    task::{Outcome, Task, TaskId},
+    task::{Clock, End, Task, TaskId},
 };
 
 /// How long after our own deadline moka would remove a task.
 const MOKA_GRACE: Duration = Duration::from_mins(1);
 
 /// Tasks in memory; they are gone when the process ends.
-#[derive(Debug)]
 pub struct MemoryStore {
     tasks: Cache<TaskId, Arc<Task>>,
     /// Locked before the deadlines, and while the cache changes.
     index: Mutex<Index>,
     deadlines: Deadlines,
-    watchers: Watchers,
+    listener: RwLock<Option<Listener>>,
     max: MaxKept,
+    clock: Clock,
     observer: Arc<Observer>,
 }
 
 #[derive(Debug)]
-struct AtDeadline;
+struct AtDeadline(Clock);
 
 impl Expiry<TaskId, Arc<Task>> for AtDeadline {
-    fn expire_after_create(&self, _: &TaskId, task: &Arc<Task>, now: StdInstant) -> Option<Duration> {
-        Some((task.expires + MOKA_GRACE).into_std().saturating_duration_since(now))
+    fn expire_after_create(&self, _: &TaskId, task: &Arc<Task>, _: Instant) -> Option<Duration> {
+        Some(Duration::from_millis(task.expires.saturating_sub(self.0.steady())) + MOKA_GRACE)
     }
 
     fn expire_after_update(
         &self,
         id: &TaskId,
         task: &Arc<Task>,
-        now: StdInstant,
+        now: Instant,
         _: Option<Duration>,
     ) -> Option<Duration> {
         self.expire_after_create(id, task, now)
@@ -58,15 +58,16 @@ impl Expiry<TaskId, Arc<Task>> for AtDeadline {
 }
 
 impl MemoryStore {
-    /// An empty store that takes in tasks up to `max`.
+    /// An empty store that takes in tasks up to `max`, whose deadlines `clock` tells.
     #[must_use]
-    pub fn new(max: MaxKept, observer: Arc<Observer>) -> Self {
+    pub fn new(max: MaxKept, clock: Clock, observer: Arc<Observer>) -> Self {
         Self {
-            tasks: Cache::builder().expire_after(AtDeadline).build(),
+            tasks: Cache::builder().expire_after(AtDeadline(clock)).build(),
             index: Mutex::default(),
             deadlines: Deadlines::default(),
-            watchers: Watchers::default(),
+            listener: RwLock::default(),
             max,
+            clock,
             observer,
         }
     }
@@ -86,20 +87,26 @@ impl MemoryStore {
                 let Some(entry) = index.remove(*id) else { return false };
                 self.tasks.invalidate(id);
                 self.deadlines.remove(entry.expires, *id);
-                bytes += entry.bytes;
+                bytes += entry.bytes();
                 true
             });
             ids
         };
         if !removed.is_empty() {
             for id in &removed {
-                self.watchers.wake(*id);
+                self.changed(*id);
             }
             self.observer.emit(events::ResultRemoved { bytes });
             // moka frees the memory of what was removed only when it does its housekeeping.
             self.tasks.run_pending_tasks();
         }
         removed
+    }
+
+    fn changed(&self, id: TaskId) {
+        if let Some(listener) = &*self.listener.read() {
+            listener(Some(id));
+        }
     }
 
     /// Whether no task leaves anything behind.
@@ -116,6 +123,17 @@ impl MemoryStore {
     }
 }
 
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("max", &self.max).finish_non_exhaustive()
+    }
+}
+
+/// An answer that is there at once: memory is always available.
+fn ready<'a, T: Send + 'a>(answer: T) -> Answer<'a, T> {
+    Box::pin(std::future::ready(Ok(answer)))
+}
+
 impl Store for MemoryStore {
     fn insert(&self, task: Task) -> Answer<'_, Result<(), Limit>> {
         let mut index = self.index.lock();
@@ -124,20 +142,26 @@ impl Store for MemoryStore {
             self.deadlines.add(task.expires, task.id);
             self.tasks.insert(task.id, Arc::new(task));
         }
-        Box::pin(std::future::ready(admitted))
+        ready(admitted)
     }
 
     fn get<'a>(&'a self, owner: &'a Owner, id: TaskId) -> Answer<'a, Option<Arc<Task>>> {
-        Box::pin(std::future::ready(self.owned(owner, id)))
+        ready(self.owned(owner, id))
     }
 
-    fn replace(&self, next: Task) -> Answer<'_, bool> {
+    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> Answer<'a, Option<End>> {
+        let index = self.index.lock();
+        let end = self.owned(owner, id).and_then(|_| index.end(owner, id).cloned());
+        ready(end)
+    }
+
+    fn replace(&self, next: Task, end: Option<End>) -> Answer<'_, bool> {
         let (id, expires) = (next.id, next.expires);
-        let bytes = next.state.outcome().map(Outcome::len);
+        let bytes = end.as_ref().map(End::bytes).filter(|bytes| *bytes > 0);
         let mut index = self.index.lock();
         let is_next = |current: &Arc<Task>| current.version == next.version.wrapping_sub(1);
         let before = match self.tasks.get(&id).filter(is_next) {
-            Some(_) => index.change(id, bytes.unwrap_or(0), expires),
+            Some(_) => index.change(id, end, expires),
             None => None,
         };
         if let Some(before) = before {
@@ -150,42 +174,43 @@ impl Store for MemoryStore {
             if let Some(bytes) = bytes {
                 self.observer.emit(events::ResultKept { bytes });
             }
-            self.watchers.wake(id);
+            self.changed(id);
         }
-        Box::pin(std::future::ready(before.is_some()))
+        ready(before.is_some())
     }
 
-    fn list<'a>(&'a self, owner: &'a Owner, after: Option<u64>, count: usize) -> Answer<'a, Vec<(u64, Arc<Task>)>> {
+    fn page<'a>(&'a self, owner: &'a Owner, after: Option<u64>, count: usize) -> Answer<'a, Vec<(u64, Arc<Task>)>> {
         let index = self.index.lock();
         let tasks = index.of(owner, after).filter_map(|(place, id)| Some((place, self.owned(owner, id)?)));
         let page = tasks.take(count).collect();
-        Box::pin(std::future::ready(page))
+        ready(page)
     }
 
     fn has_any<'a>(&'a self, owner: &'a Owner) -> Answer<'a, bool> {
-        Box::pin(std::future::ready(self.index.lock().has_any(owner)))
+        ready(self.index.lock().has_any(owner))
     }
 
     fn remove_all<'a>(&'a self, owner: &'a Owner) -> Answer<'a, Vec<TaskId>> {
-        let removed = self.remove(|index| index.of(owner, None).map(|(_, id)| id).collect());
-        Box::pin(std::future::ready(removed))
+        ready(self.remove(|index| index.of(owner, None).map(|(_, id)| id).collect()))
     }
 
-    fn expire(&self, now: Instant) -> Answer<'_, Vec<TaskId>> {
-        let removed = self.remove(|_| self.deadlines.take_until(now));
-        Box::pin(std::future::ready(removed))
+    fn expire(&self, unix: u64) -> Answer<'_, Vec<TaskId>> {
+        ready(self.remove(|_| self.deadlines.take_until(unix)))
     }
 
     fn next_expiry(&self) -> Answer<'_, ()> {
-        Box::pin(self.deadlines.wait())
+        Box::pin(async {
+            self.deadlines.wait(self.clock).await;
+            Ok(())
+        })
     }
 
     fn full(&self, owner: &Owner) -> Option<Limit> {
         self.index.lock().full(owner, &self.max)
     }
 
-    fn watch(&self, owner: &Owner, id: TaskId, max: MaxWaiters) -> Result<Watch, Limit> {
-        self.watchers.watch(owner, id, max)
+    fn listen(&self, listener: Listener) {
+        *self.listener.write() = Some(listener);
     }
 }
 
@@ -196,16 +221,17 @@ mod tests {
     use super::*;
     use crate::task::{
         Change,
-        state::tests::{at, task},
+        state::tests::{at, result, task},
     };
 
-    fn store(tasks_per_owner: usize, tasks: usize) -> MemoryStore {
-        MemoryStore::new(MaxKept::of_tasks(tasks_per_owner, tasks), Arc::default())
+    fn store() -> MemoryStore {
+        MemoryStore::new(MaxKept::of_tasks(usize::MAX, usize::MAX), Clock::from(1000), Arc::default())
     }
 
-    /// The task with a result of so many bytes.
-    fn completed(task: &Task, bytes: usize) -> Task {
-        task.after(Change::Complete(Outcome::Result(vec![b' '; bytes].into())), at(1)).expect("legal")
+    async fn change(store: &MemoryStore, task: &Task, change: Change) {
+        let next = task.after(&change, at(1)).expect("not ended");
+        // Of several changes to one version the first wins, and a task may be gone.
+        store.replace(next, change.end().cloned()).await.expect("memory");
     }
 
     fn owner(name: &str) -> Owner {
@@ -213,81 +239,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_foreign_task_is_as_unknown_as_one_that_never_was() {
-        let store = store(10, 10);
-        let task = task(&owner("ann"));
-        let id = task.id;
-        store.insert(task).await.expect("room");
-        assert!(store.get(&owner("ann"), id).await.is_some());
-        assert!(store.get(&owner("bob"), id).await.is_none());
-        assert!(store.list(&owner("bob"), None, 10).await.is_empty());
-    }
-
-    #[tokio::test]
-    async fn of_two_changes_to_one_version_the_first_wins() {
-        let store = store(10, 10);
-        let task = task(&owner("ann"));
-        let (one, two) = (task.after(Change::Cancel, at(1)), task.after(Change::Message("late".into()), at(2)));
-        store.insert(task).await.expect("room");
-        assert!(store.replace(one.expect("legal")).await);
-        assert!(!store.replace(two.expect("legal")).await);
-    }
-
-    #[tokio::test]
-    async fn limits_refuse_new_tasks_and_never_drop_old_ones() {
-        let store = store(2, 3);
-        let tasks = [task(&owner("ann")), task(&owner("ann"))];
-        for task in &tasks {
-            store.insert(task.clone()).await.expect("room");
-        }
-        assert_eq!(store.insert(task(&owner("ann"))).await, Err(Limit::TasksPerOwner(2)));
-        store.insert(task(&owner("bob"))).await.expect("room");
-        assert_eq!(store.insert(task(&owner("cid"))).await, Err(Limit::Tasks(3)));
-        for task in &tasks {
-            assert!(store.get(&task.owner, task.id).await.is_some());
-        }
-        assert_eq!(store.remove_all(&owner("ann")).await.len(), 2);
-        store.insert(task(&owner("cid"))).await.expect("room again");
-    }
-
-    #[tokio::test]
     async fn ten_thousand_tasks_under_polling_are_all_kept() {
-        let store = store(usize::MAX, usize::MAX);
+        let store = store();
         let tasks: Vec<Task> = (0..10_000).map(|_| task(&owner("ann"))).collect();
         for task in &tasks {
-            store.insert(task.clone()).await.expect("room");
+            store.insert(task.clone()).await.expect("memory").expect("room");
             for _ in 0..3 {
-                store.get(&task.owner, tasks[0].id).await.expect("kept");
+                store.get(&task.owner, tasks[0].id).await.expect("memory").expect("kept");
             }
         }
         store.tasks.run_pending_tasks();
         for task in &tasks {
-            assert!(store.get(&task.owner, task.id).await.is_some());
+            assert!(store.get(&task.owner, task.id).await.expect("memory").is_some());
         }
-        assert_eq!(store.list(&owner("ann"), None, usize::MAX).await.len(), tasks.len());
-    }
-
-    #[tokio::test]
-    async fn where_the_bytes_of_results_are_used_up_new_tasks_are_refused_and_what_was_admitted_is_kept() {
-        let max = MaxKept { tasks_per_owner: 10, tasks: 10, bytes_per_owner: 5, bytes: 8 };
-        let store = MemoryStore::new(max, Arc::default());
-        let [ann, bob] = ["ann", "bob"].map(owner);
-        let tasks = [task(&ann), task(&ann), task(&bob)];
-        for task in &tasks {
-            store.insert(task.clone()).await.expect("room");
-        }
-        store.replace(completed(&tasks[0], 5)).await;
-        assert_eq!(store.insert(task(&ann)).await, Err(Limit::ResultBytesPerOwner(5)));
-        store.insert(task(&bob)).await.expect("room for another owner");
-        assert!(store.replace(completed(&tasks[1], 5)).await);
-        assert_eq!(store.insert(task(&bob)).await, Err(Limit::ResultBytes(8)));
-        assert!(store.replace(completed(&tasks[2], 5)).await);
-        for task in &tasks {
-            let kept = store.get(&task.owner, task.id).await.expect("kept");
-            assert_eq!(kept.state.outcome().map(Outcome::len), Some(5));
-        }
-        store.remove_all(&ann).await;
-        store.insert(task(&ann)).await.expect("room again");
+        assert_eq!(store.page(&owner("ann"), None, usize::MAX).await.expect("memory").len(), tasks.len());
     }
 
     proptest! {
@@ -297,30 +262,29 @@ mod tests {
         ) {
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
             runtime.block_on(async {
-                let store = store(usize::MAX, usize::MAX);
+                let store = store();
                 let owners = ["ann", "bob", "cid"].map(owner);
                 let mut all: Vec<Task> = Vec::new();
                 for (kind, who, n) in steps {
                     let which = n.checked_rem(all.len()).unwrap_or(0);
                     match (kind, all.get(which)) {
                         (0..=2, _) | (_, None) => {
-                            let expires = Instant::now() + Duration::from_secs(n as u64);
-                            let keep = Duration::from_secs(n as u64 / 2);
+                            let (expires, keep) = (n as u64, n as u64 / 2);
                             let task = Task { expires, keep, shortens: n.is_multiple_of(2), ..task(&owners[who]) };
-                            store.insert(task.clone()).await.expect("room");
+                            store.insert(task.clone()).await.expect("memory").expect("room");
                             all.push(task);
                         }
-                        // Of several changes to one version the first wins, and a task may be gone.
-                        (3 | 4, Some(task)) => drop(store.replace(completed(task, n)).await),
-                        (5, Some(task)) => drop(store.replace(task.after(Change::Cancel, at(1)).expect("legal")).await),
+                        (3 | 4, Some(task)) => change(&store, task, result(vec![b' '; n])).await,
+                        (5, Some(task)) => change(&store, task, Change::cancel()).await,
                         (6, _) => drop(store.remove_all(&owners[who]).await),
-                        _ => drop(store.expire(Instant::now() + Duration::from_secs(n as u64)).await),
+                        _ => drop(store.expire(n as u64).await),
                     }
                     let mut sum = 0;
                     for owner in &owners {
-                        let kept = store.list(owner, None, usize::MAX).await;
-                        let bytes = kept.iter().filter_map(|(_, task)| task.state.outcome()).map(Outcome::len);
-                        let bytes = bytes.sum::<usize>();
+                        let mut bytes = 0;
+                        for (_, task) in store.page(owner, None, usize::MAX).await.expect("memory") {
+                            bytes += store.end(owner, task.id).await.expect("memory").map_or(0, |end| end.bytes());
+                        }
                         assert_eq!(store.index.lock().bytes_of(owner), bytes);
                         sum += bytes;
                     }
@@ -330,18 +294,5 @@ mod tests {
                 }
             });
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_expired_task_wakes_its_watchers_and_is_gone() {
-        let store = store(10, 10);
-        let task = task(&owner("ann"));
-        store.insert(task.clone()).await.expect("room");
-        let mut watch = store.watch(&task.owner, task.id, MaxWaiters { task: 1, owner: 1, all: 1 }).expect("room");
-        store.next_expiry().await;
-        assert_eq!(store.expire(Instant::now()).await, [task.id]);
-        watch.changed().await;
-        assert!(store.get(&task.owner, task.id).await.is_none());
-        assert!(!store.has_any(&task.owner).await);
     }
 }

@@ -1,29 +1,47 @@
 //! Where tasks are kept.
 
+#[cfg(test)]
+mod contract;
 mod deadlines;
+#[cfg(test)]
+pub(super) mod faulty;
 mod index;
 pub mod memory;
 #[cfg(test)]
 mod races;
-mod watch;
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
-use tokio::time::Instant;
-
 pub use memory::MemoryStore;
 
-use super::{Task, TaskId};
+use super::{End, Task, TaskId};
 use crate::identity::Owner;
 
 /// A store's answer in the making.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Unavailable>> + Send + 'a>>;
 
-/// Where tasks are kept. A change, or the removal, of a task wakes those who watch it; see [`Store::watch`].
+/// The store does not answer now. What was asked may have been done all the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unavailable(pub Arc<str>);
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the store of tasks is unavailable: {}", self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// Is called with the id of each task that has changed or was removed, at once and in no order that is promised; with `None`
+/// where ids may have been missed, so that every task may have changed. It does not wait.
+pub type Listener = Box<dyn Fn(Option<TaskId>) + Send + Sync>;
+
+/// Where tasks are kept, in this process or elsewhere.
 ///
 /// # Contract
 /// - What a method has returned is committed: a later call, from whatever process shares the store, sees it.
 /// - No method assumes that the task it names runs in this process.
+/// - A method that answers [`Unavailable`] may have done what was asked, wholly or not at all: read before trying again.
 /// - A task is found from the return of [`Store::insert`] until its ttl is over, and never dropped to make room. Once it
 ///   was removed it never comes back, whatever change was under way.
 /// - Nothing tells a foreign task from an unknown one.
@@ -31,39 +49,38 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Adds a task, or refuses it where a limit is reached.
     fn insert(&self, task: Task) -> Answer<'_, Result<(), Limit>>;
 
-    /// The task, if it exists and belongs to `owner`.
+    /// Returns the task, if it exists and belongs to `owner`.
     fn get<'a>(&'a self, owner: &'a Owner, id: TaskId) -> Answer<'a, Option<Arc<Task>>>;
 
-    /// Puts `next` in the place of the version before it. `false`, and nothing happens, if another change came first or
-    /// the task is gone. Wakes those who watch it.
-    fn replace(&self, next: Task) -> Answer<'_, bool>;
+    /// Returns the end of the task, if it exists, belongs to `owner` and has ended.
+    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> Answer<'a, Option<End>>;
 
-    /// At most `count` tasks of `owner` in the order of their creation, from the first after `after` on, each with its
-    /// place. Fewer only where there were no more at one moment: a page that is full may have a next one.
-    fn list<'a>(&'a self, owner: &'a Owner, after: Option<u64>, count: usize) -> Answer<'a, Vec<(u64, Arc<Task>)>>;
+    /// Puts `next` in the place of the version before it, with its end if it has ended. Answers `false`, and does nothing,
+    /// if another change came first or the task is gone.
+    fn replace(&self, next: Task, end: Option<End>) -> Answer<'_, bool>;
 
-    /// Whether `owner` has any task that has not been told as removed.
+    /// Returns at most `count` tasks of `owner` in the order of their creation, from the first after `after` on, each with
+    /// its place. Fewer only where there were no more at one moment: a page that is full may have a next one.
+    fn page<'a>(&'a self, owner: &'a Owner, after: Option<u64>, count: usize) -> Answer<'a, Vec<(u64, Arc<Task>)>>;
+
+    /// Returns whether `owner` has any task that has not been told as removed.
     fn has_any<'a>(&'a self, owner: &'a Owner) -> Answer<'a, bool>;
 
-    /// Removes every task of `owner`, waking those who watch them, and returns their ids. Each removed task is told once,
-    /// here or by [`Store::expire`].
+    /// Removes every task of `owner` and returns their ids. Each removed task is told once, here or by [`Store::expire`].
     fn remove_all<'a>(&'a self, owner: &'a Owner) -> Answer<'a, Vec<TaskId>>;
 
-    /// Removes the tasks whose ttl is over by `now`, waking those who watch them, and returns their ids.
-    fn expire(&self, now: Instant) -> Answer<'_, Vec<TaskId>>;
+    /// Removes the tasks that expire by `unix`, as [`Task::expires`] counts, and returns their ids.
+    fn expire(&self, unix: u64) -> Answer<'_, Vec<TaskId>>;
 
-    /// Resolves when the first ttl is over; never, while there are no tasks.
+    /// Resolves when the first task expires; never, while there are no tasks.
     fn next_expiry(&self) -> Answer<'_, ()>;
 
-    /// The limit on bytes of results that `owner` has reached, if any: nothing more should begin that brings one.
+    /// Returns the limit on bytes of results that `owner` has reached, if any: nothing more should begin that brings one.
+    /// This is as far as this process knows, and [`Store::insert`] decides: it is asked under locks, and never waits.
     fn full(&self, owner: &Owner) -> Option<Limit>;
 
-    /// Starts to watch a task of `owner`, up to `max` watchers: [`watch::Watch::changed`] resolves at every change and at
-    /// the removal from now on.
-    ///
-    /// # Errors
-    /// [`Limit::Waiters`], [`Limit::WaitersPerOwner`], [`Limit::WaitersTotal`]
-    fn watch(&self, owner: &Owner, id: TaskId, max: MaxWaiters) -> Result<Watch, Limit>;
+    /// Has `listener` called from now on, in place of any other.
+    fn listen(&self, listener: Listener);
 }
 
 /// What is kept before new tasks are refused. What was admitted is always kept, so results may go over their bytes by
@@ -98,8 +115,6 @@ pub struct MaxWaiters {
     /// In all.
     pub all: usize,
 }
-
-pub use watch::Watch;
 
 /// The limit that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,20 +2,21 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Barrier},
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
-    time::Duration,
 };
 
 use futures_util::FutureExt as _;
-use tokio::time::Instant;
 
-use super::{MaxKept, MaxWaiters, MemoryStore, Store as _};
+use super::{MaxKept, MemoryStore, Store as _};
 use crate::{
     identity::Owner,
     task::{
-        Change, Outcome, Task, TaskId,
-        state::tests::{at as moment, task},
+        Change, Clock, Task, TaskId,
+        state::tests::{at as moment, result, task},
     },
 };
 
@@ -28,20 +29,29 @@ fn owner() -> Owner {
 
 /// The answer of the store in memory, which never waits.
 fn now<T>(answer: super::Answer<'_, T>) -> T {
-    answer.now_or_never().expect("an answer at once")
+    answer.now_or_never().expect("an answer at once").expect("memory is available")
+}
+
+fn store(max: usize) -> MemoryStore {
+    MemoryStore::new(MaxKept::of_tasks(max, max), Clock::from(1000), Arc::default())
+}
+
+/// Whether the change was the first to that version.
+fn change(store: &MemoryStore, task: &Task, change: &Change) -> bool {
+    now(store.replace(task.after(change, moment(2000)).expect("not ended"), change.end().cloned()))
 }
 
 #[test]
 fn a_task_that_expires_while_its_owner_goes_is_removed_once() {
     for _ in 0..ROUNDS {
-        let store = MemoryStore::new(MaxKept::of_tasks(usize::MAX, usize::MAX), Arc::default());
+        let store = store(usize::MAX);
         let tasks: Vec<Task> = (0..20).map(|_| task(&owner())).collect();
         for task in &tasks {
             now(store.insert(task.clone())).expect("room");
         }
         let meet = Barrier::new(3);
         let removed: Vec<TaskId> = thread::scope(|threads| {
-            let expire = || (meet.wait(), now(store.expire(Instant::now() + Duration::from_hours(1)))).1;
+            let expire = || (meet.wait(), now(store.expire(u64::MAX))).1;
             let leave = || (meet.wait(), now(store.remove_all(&owner()))).1;
             let removers = [threads.spawn(expire), threads.spawn(leave), threads.spawn(leave)];
             removers.into_iter().flat_map(|remover| remover.join().expect("no panic")).collect()
@@ -56,21 +66,26 @@ fn a_task_that_expires_while_its_owner_goes_is_removed_once() {
 }
 
 #[test]
-fn of_all_who_end_a_task_at_once_one_wins_and_whoever_waits_is_woken() {
+fn of_all_who_end_a_task_at_once_one_wins_and_every_change_is_told() {
     for round in 0..ROUNDS {
-        let store = MemoryStore::new(MaxKept::of_tasks(1, 1), Arc::default());
+        let store = store(1);
         let first = task(&owner());
         now(store.insert(first.clone())).expect("room");
-        let mut watch = store.watch(&first.owner, first.id, MaxWaiters { task: 1, owner: 1, all: 1 }).expect("room");
+        let told = Arc::new(AtomicUsize::default());
+        let counting = Arc::clone(&told);
+        store.listen(Box::new(move |_| {
+            counting.fetch_add(1, Ordering::Relaxed);
+        }));
         let meet = Barrier::new(4);
         let end = |at: usize| {
             meet.wait();
             loop {
                 let current = now(store.get(&owner(), first.id)).expect("kept");
-                let outcome = Outcome::Result(at.to_string().into());
-                let change = if at == 0 { Change::Cancel } else { Change::Complete(outcome) };
-                let Ok(next) = current.after(change, moment(2000)) else { return 0 };
-                if now(store.replace(next)) {
+                if current.state.is_terminal() {
+                    return 0;
+                }
+                let end = if at == 0 { Change::cancel() } else { result(at.to_string()) };
+                if change(&store, &current, &end) {
                     return 1;
                 }
             }
@@ -82,8 +97,10 @@ fn of_all_who_end_a_task_at_once_one_wins_and_whoever_waits_is_woken() {
                 let current = now(store.get(&owner(), first.id)).expect("kept");
                 assert!(current.version >= version, "versions go back");
                 version = current.version;
-                let Ok(next) = current.after(Change::Message("text".into()), moment(2000)) else { return 0 };
-                now(store.replace(next));
+                if current.state.is_terminal() {
+                    return 0;
+                }
+                change(&store, &current, &Change::Message("text".into()));
             }
         };
         let winners: usize = thread::scope(|threads| {
@@ -93,14 +110,15 @@ fn of_all_who_end_a_task_at_once_one_wins_and_whoever_waits_is_woken() {
             ending.into_iter().chain([talking]).map(|thread| thread.join().expect("no panic")).sum()
         });
         assert_eq!(winners, 1, "in round {round}");
-        assert!(watch.changed().now_or_never().is_some());
-        assert!(now(store.get(&owner(), first.id)).is_some_and(|task| task.state.is_terminal()));
+        let last = now(store.get(&owner(), first.id)).expect("kept");
+        assert!(last.state.is_terminal() && now(store.end(&owner(), first.id)).is_some());
+        assert_eq!(told.load(Ordering::Relaxed), last.version as usize, "each change is told");
     }
 }
 
 #[test]
 fn a_task_that_is_removed_while_it_changes_does_not_come_back() {
-    let store = MemoryStore::new(MaxKept::of_tasks(usize::MAX, usize::MAX), Arc::default());
+    let store = store(usize::MAX);
     for round in 0..3000 {
         let first = task(&owner());
         now(store.insert(first.clone())).expect("room");
@@ -108,7 +126,7 @@ fn a_task_that_is_removed_while_it_changes_does_not_come_back() {
         let remove = || {
             meet.wait();
             match round % 2 {
-                0 => now(store.expire(Instant::now() + Duration::from_hours(1))),
+                0 => now(store.expire(u64::MAX)),
                 _ => now(store.remove_all(&owner())),
             }
         };
@@ -116,9 +134,8 @@ fn a_task_that_is_removed_while_it_changes_does_not_come_back() {
             meet.wait();
             while let Some(current) = now(store.get(&owner(), first.id)) {
                 let last = current.version == 20;
-                let change =
-                    if last { Change::Complete(Outcome::Result("{}".into())) } else { Change::Message("text".into()) };
-                if !now(store.replace(current.after(change, moment(2000)).expect("legal"))) || last {
+                let next = if last { result("{}") } else { Change::Message("text".into()) };
+                if !change(&store, &current, &next) || last {
                     return;
                 }
             }
@@ -137,23 +154,22 @@ fn a_task_that_is_removed_while_it_changes_does_not_come_back() {
 #[test]
 fn a_task_that_ends_as_its_ttl_is_over_is_removed_or_kept_for_as_long_as_it_says() {
     for round in 0..ROUNDS {
-        let store = MemoryStore::new(MaxKept::of_tasks(usize::MAX, usize::MAX), Arc::default());
-        let first = Task { keep: Duration::from_hours(2), ..task(&owner()) };
+        let store = store(usize::MAX);
+        let first = Task { keep: 7_200_000, ..task(&owner()) };
         now(store.insert(first.clone())).expect("room");
         let meet = Barrier::new(2);
         let (removed, ended) = thread::scope(|threads| {
             let expire = || (meet.wait(), now(store.expire(first.expires))).1;
             let end = || {
                 meet.wait();
-                now(store.replace(first.after(Change::Cancel, moment(2000)).expect("legal")))
+                change(&store, &first, &Change::cancel())
             };
             let (expiring, ending) = (threads.spawn(expire), threads.spawn(end));
             (expiring.join().expect("no panic"), ending.join().expect("no panic"))
         });
         assert_eq!(removed.is_empty(), ended, "in round {round}");
         assert_eq!(now(store.get(&owner(), first.id)).is_some(), ended, "in round {round}");
-        let later = first.expires + Duration::from_hours(3);
-        assert_eq!(now(store.expire(later)).len(), usize::from(ended), "in round {round}");
+        assert_eq!(now(store.expire(u64::MAX)).len(), usize::from(ended), "in round {round}");
     }
 }
 
@@ -161,11 +177,9 @@ fn a_task_that_ends_as_its_ttl_is_over_is_removed_or_kept_for_as_long_as_it_says
 fn pages_neither_lose_nor_repeat_a_task_that_lives_all_the_while() {
     const TASKS: u32 = 300;
     for round in 0..ROUNDS / 10 {
-        let store = MemoryStore::new(MaxKept::of_tasks(usize::MAX, usize::MAX), Arc::default());
-        let beginning = Instant::now();
+        let store = store(usize::MAX);
         // Of three tasks one stays, and the others expire one after the other.
-        let expires =
-            |at: u32| beginning + Duration::from_secs(if at.is_multiple_of(3) { 9 * 3600 } else { at.into() });
+        let expires = |at: u32| if at.is_multiple_of(3) { u64::MAX } else { at.into() };
         let tasks: Vec<Task> = (0..TASKS).map(|at| Task { expires: expires(at), ..task(&owner()) }).collect();
         for task in &tasks {
             now(store.insert(task.clone())).expect("room");
@@ -174,7 +188,7 @@ fn pages_neither_lose_nor_repeat_a_task_that_lives_all_the_while() {
         let change = || {
             meet.wait();
             for at in 0..TASKS {
-                now(store.expire(beginning + Duration::from_secs(at.into())));
+                now(store.expire(at.into()));
                 if at.is_multiple_of(10) {
                     now(store.insert(task(&owner()))).expect("room");
                 }
@@ -183,7 +197,7 @@ fn pages_neither_lose_nor_repeat_a_task_that_lives_all_the_while() {
         let list = || {
             let (mut after, mut found) = (None, BTreeMap::new());
             loop {
-                let page = now(store.list(&owner(), after, 5));
+                let page = now(store.page(&owner(), after, 5));
                 for (_, task) in page.iter().take(4) {
                     *found.entry(task.id).or_insert(0) += 1;
                 }

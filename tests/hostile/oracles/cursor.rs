@@ -2,7 +2,7 @@
 //!
 //! In an input `{a0}` and `{a1}` stand for the first and the second cursor that ann was given, `{b0}` and `{b1}` for bob's.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -10,13 +10,13 @@ use taskgate::{
     identity::Owner,
     limit::Totals,
     task::{
-        Engine, Limits, NoAnswer, Reply, State, Task,
+        Clock, Engine, Limits, NoAnswer, Reply, State, Task,
         store::{MaxKept, MaxWaiters, MemoryStore, Store as _},
     },
     upstream::Capacity,
     wire::{Message, code, object::quote},
 };
-use tokio::{runtime::Runtime, time::Instant};
+use tokio::runtime::Runtime;
 use uuid::Uuid;
 
 /// So that everybody has three pages.
@@ -52,13 +52,14 @@ impl House {
         };
         let limits = Limits { waiters, turns, outbox: Capacity::new(1, 1) };
         let max = MaxKept { tasks_per_owner: TASKS, tasks: 2 * TASKS, bytes_per_owner: 1, bytes: 1 };
-        let store = Arc::new(MemoryStore::new(max, Arc::default()));
-        let engine = runtime.block_on(async { Engine::start(Arc::clone(&store) as _, limits, Arc::default()) });
+        let clock = Clock::start();
+        let store = Arc::new(MemoryStore::new(max, clock, Arc::default()));
+        let engine = runtime.block_on(async { Engine::start(Arc::clone(&store) as _, clock, limits, Arc::default()) });
         let mut house = Self { runtime, engine, owners: Vec::new() };
         for name in ["ann", "bob"] {
             let owner = Owner::Principal { upstream: 0, name: name.into() };
             for _ in 0..TASKS {
-                house.runtime.block_on(store.insert(task(&owner))).expect("room");
+                house.runtime.block_on(store.insert(task(&owner))).expect("memory").expect("room");
             }
             let (mut cursors, mut seen) = (Vec::new(), 0);
             loop {
@@ -119,10 +120,10 @@ fn task(owner: &Owner) -> Task {
         created_at: 0,
         last_updated_at: 0,
         ttl: 86_400_000,
-        keep: Duration::from_hours(24),
+        keep: 86_400_000,
         shortens: false,
         poll_interval: 1000,
-        expires: Instant::now() + Duration::from_hours(24),
+        expires: u64::MAX,
         version: 0,
     }
 }

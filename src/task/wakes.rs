@@ -1,16 +1,19 @@
-//! Who waits for a task to change.
+//! The requests of this process that wait for a task to change.
 
 use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::{Limit, MaxWaiters};
-use crate::{identity::Owner, task::TaskId};
+use super::{
+    TaskId,
+    store::{Limit, MaxWaiters},
+};
+use crate::identity::Owner;
 
-/// The tasks that somebody watches; the others cost nothing.
+/// The tasks that requests wait for; the others cost nothing.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Watchers(Arc<Mutex<Watched>>);
+pub(super) struct Wakes(Arc<Mutex<Watched>>);
 
 #[derive(Debug, Default)]
 struct Watched {
@@ -20,17 +23,20 @@ struct Watched {
     all: usize,
 }
 
-/// One who watches a task.
+/// One request that waits for a task.
 #[derive(Debug)]
-pub struct Watch {
+pub(super) struct Watch {
     owner: Owner,
     id: TaskId,
     changes: watch::Receiver<()>,
-    watchers: Watchers,
+    wakes: Wakes,
 }
 
-impl Watchers {
-    /// Starts to watch.
+impl Wakes {
+    /// Starts to watch a task: [`Watch::changed`] resolves at every change and at the removal from now on.
+    ///
+    /// # Errors
+    /// [`Limit::Waiters`], [`Limit::WaitersPerOwner`], [`Limit::WaitersTotal`]
     pub(super) fn watch(&self, owner: &Owner, id: TaskId, max: MaxWaiters) -> Result<Watch, Limit> {
         let mut watched = self.0.lock();
         if watched.all >= max.all {
@@ -46,20 +52,25 @@ impl Watchers {
         let changes = sender.subscribe();
         *watched.owners.entry(owner.clone()).or_default() += 1;
         watched.all += 1;
-        Ok(Watch { owner: owner.clone(), id, changes, watchers: self.clone() })
+        Ok(Watch { owner: owner.clone(), id, changes, wakes: self.clone() })
     }
 
-    /// Wakes everyone who watches `id`.
-    pub(super) fn wake(&self, id: TaskId) {
-        if let Some(sender) = self.0.lock().tasks.get(&id) {
+    /// Wakes the requests that wait for `id`; all of them where it is not known which task has changed.
+    pub(super) fn wake(&self, id: Option<TaskId>) {
+        let watched = self.0.lock();
+        let wake = |sender: &watch::Sender<()>| {
             sender.send_replace(());
+        };
+        match id {
+            Some(id) => watched.tasks.get(&id).into_iter().for_each(wake),
+            None => watched.tasks.values().for_each(wake),
         }
     }
 }
 
 impl Watch {
     /// Waits for a change since the last call, or since the watch began.
-    pub async fn changed(&mut self) {
+    pub(super) async fn changed(&mut self) {
         // The sender lives as long as this receiver.
         let _ = self.changes.changed().await;
     }
@@ -67,7 +78,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let mut watched = self.watchers.0.lock();
+        let mut watched = self.wakes.0.lock();
         if watched.tasks.get(&self.id).is_some_and(|sender| sender.receiver_count() <= 1) {
             watched.tasks.remove(&self.id);
         }
@@ -89,9 +100,9 @@ mod tests {
 
     #[test]
     fn those_who_watch_are_counted_for_a_task_for_an_owner_and_in_all_and_then_forgotten() {
-        let (watchers, max) = (Watchers::default(), MaxWaiters { task: 1, owner: 2, all: 3 });
+        let (wakes, max) = (Wakes::default(), MaxWaiters { task: 1, owner: 2, all: 3 });
         let [ann, bob] = ["ann", "bob"].map(|name| Owner::Principal { upstream: 0, name: name.into() });
-        let watch = |owner: &Owner, id| watchers.watch(owner, Uuid::from_u128(id), max);
+        let watch = |owner: &Owner, id| wakes.watch(owner, Uuid::from_u128(id), max);
         let first = watch(&ann, 1).expect("room");
         assert_eq!(watch(&ann, 1).err(), Some(Limit::Waiters(1)));
         let second = watch(&ann, 2).expect("room");
@@ -101,7 +112,7 @@ mod tests {
         drop(second);
         let fourth = watch(&bob, 5).expect("room again");
         drop((first, third, fourth));
-        let watched = watchers.0.lock();
+        let watched = wakes.0.lock();
         assert!(watched.tasks.is_empty() && watched.owners.is_empty() && watched.all == 0);
     }
 }

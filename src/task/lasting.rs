@@ -1,7 +1,8 @@
-//! Work that has to be done to its end, whether the one who has begun it waits for that or not: hyper drops a handler
+//! Work that has to be done to its end, whether the handler that has begun it waits for that or not: hyper drops a handler
 //! whose client has left.
 
 use std::{
+    fmt,
     future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
@@ -10,31 +11,37 @@ use std::{
 use tokio::runtime::Handle;
 
 /// Such work. Dropped before its end, it goes on in a task of its own.
-pub(super) struct Lasting(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
+pub struct Lasting<T: Send + 'static>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
 
-impl Lasting {
-    pub(super) fn new(work: impl Future<Output = ()> + Send + 'static) -> Self {
+impl<T: Send> Lasting<T> {
+    /// Prepares the work, which begins when it is first polled, or dropped.
+    pub fn new(work: impl Future<Output = T> + Send + 'static) -> Self {
         Self(Some(Box::pin(work)))
     }
 }
 
-impl Future for Lasting {
-    type Output = ();
+impl<T: Send> Future for Lasting<T> {
+    type Output = T;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(work) = &mut self.0 {
-            ready!(work.as_mut().poll(cx));
-        }
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let Some(work) = &mut self.0 else { return Poll::Pending };
+        let done = ready!(work.as_mut().poll(cx));
         self.0 = None;
-        Poll::Ready(())
+        Poll::Ready(done)
     }
 }
 
-impl Drop for Lasting {
+impl<T: Send> Drop for Lasting<T> {
     fn drop(&mut self) {
         if let (Some(work), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
             runtime.spawn(work);
         }
+    }
+}
+
+impl<T: Send> fmt::Debug for Lasting<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lasting").finish_non_exhaustive()
     }
 }
 

@@ -1,0 +1,261 @@
+//! The engine over a store that fails, forgets to answer or is changed by others, at every call in the life of a task.
+
+use std::{sync::Arc, time::Duration};
+
+use http::HeaderMap;
+
+use super::{
+    Change, Clock, End, Ending, Engine, Limits, NoAnswer, Reply, State, Task, Wanted,
+    engine::NotChanged,
+    outcome,
+    state::tests::{result, task},
+    store::{
+        MaxKept, MaxWaiters, MemoryStore, Store,
+        faulty::{Fault, Faulty},
+    },
+};
+use crate::{
+    config::Tool,
+    identity::Owner,
+    limit::Totals,
+    session::{self, Session},
+    upstream::Capacity,
+    wire::{Message, RpcError, legacy::RequestedTtl},
+};
+
+const RESULT: &str = r#"{"content":[]}"#;
+
+struct House {
+    store: Arc<Faulty>,
+    engine: Arc<Engine>,
+    session: Arc<Session>,
+}
+
+impl House {
+    fn new(fault: Fault) -> Self {
+        let (clock, many) = (Clock::start(), usize::MAX);
+        let store = Faulty::new(MemoryStore::new(MaxKept::of_tasks(many, many), clock, Arc::default()), fault);
+        let turns = Totals {
+            running_per_owner: many,
+            running: many,
+            queued_per_owner: many,
+            queued: many,
+            queued_bytes_per_owner: many,
+            queued_bytes: many,
+        };
+        let waiters = MaxWaiters { task: many, owner: many, all: many };
+        let limits = Limits { waiters, turns, outbox: Capacity::new(1024, 1024) };
+        let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, clock, limits, Arc::default());
+        Self { store, engine, session: session::alone() }
+    }
+
+    fn owner(&self) -> &Owner {
+        &self.session.owner
+    }
+
+    async fn create(&self) -> Result<(), RpcError> {
+        let request = message(r#""method":"tools/call","params":{"name":"tool","task":{}}"#);
+        let tool = Tool::default();
+        let wanted = Wanted { name: "tool".into(), tool: &tool, ttl: RequestedTtl::Default, announced: true };
+        // The call begins with the drop of what is returned, and is never answered.
+        self.engine.create(&self.session, request, HeaderMap::new(), wanted).await.map(drop)
+    }
+
+    /// The tasks that there are, as the store has them when it works.
+    async fn tasks(&self) -> Vec<Arc<Task>> {
+        let page = self.until(|| self.store.page(self.owner(), None, usize::MAX)).await;
+        page.into_iter().map(|(_, task)| task).collect()
+    }
+
+    async fn until<'a, T>(&self, ask: impl Fn() -> super::store::Answer<'a, T>) -> T {
+        loop {
+            if let Ok(answer) = ask().await {
+                return answer;
+            }
+        }
+    }
+
+    /// Asks for the result until the store answers.
+    async fn collect(&self, task: &Task) -> String {
+        let request = format!(r#""method":"tasks/result","params":{{"taskId":"{}"}}"#, task.id);
+        loop {
+            match self.engine.result(&self.session, message(&request)).await {
+                Ok(Reply::Ready(answer)) => return String::from_utf8(answer.into_bytes().to_vec()).expect("text"),
+                Ok(Reply::Wait(_)) => panic!("it has ended"),
+                Err(none) => assert_unavailable(none),
+            }
+        }
+    }
+}
+
+fn message(rest: &str) -> Message {
+    Message::parse(format!(r#"{{"jsonrpc":"2.0","id":1,{rest}}}"#).into()).expect("a request")
+}
+
+/// What a client hears while the store does not answer: never that a task is not there.
+fn assert_unavailable(none: NoAnswer) {
+    match none {
+        NoAnswer::Error(error) => {
+            assert_eq!(
+                (error.code, &*error.message),
+                (-32603, "taskgate cannot reach its store of tasks now; try again")
+            );
+        }
+        NoAnswer::NotFound(_) => panic!("an acknowledged task is said not to be there"),
+    }
+}
+
+/// Every fault at every call that `life` makes: until a life has fewer calls than the fault waits for.
+async fn at_every_call(life: impl AsyncFn(House)) {
+    let faults: [fn(usize) -> Fault; 4] =
+        [|at| Fault::Fails(at, 1), |at| Fault::Fails(at, 7), Fault::IsLost, Fault::LosesTheRace];
+    life(House::new(Fault::Waits)).await;
+    for fault in faults {
+        for at in 0.. {
+            let house = House::new(fault(at));
+            let store = Arc::clone(&house.store);
+            life(house).await;
+            if store.calls() <= at {
+                assert!(at > 0, "no call was made");
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_is_acknowledged_and_there_or_refused_and_never_left_running() {
+    at_every_call(async |house| {
+        let created = house.create().await;
+        if let Err(error) = &created {
+            assert_unavailable(NoAnswer::Error(error.clone()));
+            // What may be there is ended behind the client's back.
+            tokio::time::sleep(Duration::from_mins(1)).await;
+        }
+        let states: Vec<State> = house.tasks().await.iter().map(|task| task.state).collect();
+        match created {
+            Ok(()) => assert_eq!(states, [State::Working]),
+            Err(_) => assert!(states.is_empty() || states == [State::Ended(Ending::Error)], "{states:?}"),
+        }
+        let running = house.engine.close().len();
+        assert_eq!(running, states.iter().filter(|state| !state.is_terminal()).count(), "a call without its task");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_is_written_as_soon_as_that_is_possible_and_once() {
+    at_every_call(async |house| {
+        if house.create().await.is_err() {
+            return;
+        }
+        let task = house.tasks().await.remove(0);
+        house.engine.finish(house.owner(), task.id, result(RESULT), None).await;
+        let ended = house.tasks().await.remove(0);
+        assert_eq!(ended.state, State::Ended(Ending::Result));
+        let collected = house.collect(&task).await;
+        assert!(collected.contains(r#""content":[]"#), "{collected}");
+        assert_eq!(house.engine.close(), [], "its call is still said to run");
+        // A late failure changes nothing.
+        house.engine.finish(house.owner(), task.id, outcome::failed("late".to_owned()), None).await;
+        assert!(house.tasks().await.remove(0).is(&ended));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancellation_holds_or_says_that_it_may_not() {
+    at_every_call(async |house| {
+        if house.create().await.is_err() {
+            return;
+        }
+        let task = house.tasks().await.remove(0);
+        let request = message(&format!(r#""method":"tasks/cancel","params":{{"taskId":"{}"}}"#, task.id));
+        let cancelled = house.engine.cancel(&house.session, &request).await;
+        let state = house.tasks().await.remove(0).state;
+        match cancelled {
+            Ok(_) => assert_eq!(state, State::Ended(Ending::Cancelled)),
+            // It may have been cancelled, or go on.
+            Err(none) => assert_unavailable(none),
+        }
+        house.engine.finish(house.owner(), task.id, result(RESULT), None).await;
+        let last = house.tasks().await.remove(0).state;
+        let ending = if state.is_terminal() { Ending::Cancelled } else { Ending::Result };
+        assert_eq!(last, State::Ended(ending));
+        let end = house.until(|| house.store.end(house.owner(), task.id)).await;
+        assert_eq!(end.map(|end| end.ending()), Some(ending));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn polls_and_lists_tell_what_is_there_or_that_the_store_does_not_answer() {
+    at_every_call(async |house| {
+        if house.create().await.is_err() {
+            return;
+        }
+        let task = house.tasks().await.remove(0);
+        let get = message(&format!(r#""method":"tasks/get","params":{{"taskId":"{}"}}"#, task.id));
+        let list = message(r#""method":"tasks/list""#);
+        for _ in 0..3 {
+            let answers = [house.engine.get(&house.session, &get).await, house.engine.list(house.owner(), &list).await];
+            for answer in answers {
+                match answer {
+                    Ok(Reply::Ready(answer)) => {
+                        let text = String::from_utf8(answer.into_bytes().to_vec()).expect("text");
+                        assert!(text.contains(&task.id.to_string()), "{text}");
+                    }
+                    Ok(Reply::Wait(_)) => panic!("it does not wait"),
+                    Err(none) => assert_unavailable(none),
+                }
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_an_owner_that_goes_nothing_is_left() {
+    at_every_call(async |house| {
+        let _ = house.create().await;
+        let _ = house.create().await;
+        house.engine.end_session(&house.session).await;
+        assert_eq!(house.engine.close(), [], "a call of nobody runs");
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(house.tasks().await.len(), 0);
+        house.engine.without_tasks(house.owner()).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_whose_tasks_are_not_known_is_kept() {
+    let house = House::new(Fault::Fails(0, 1));
+    assert!(!house.engine.release(&house.session, || true).await);
+    assert!(house.engine.release(&house.session, || true).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_expires_while_the_store_is_out_of_order_is_removed_when_it_is_back() {
+    let house = House::new(Fault::Fails(1, 1));
+    let expiring = Task { expires: house.engine.clock.steady() + 1000, ..task(house.owner()) };
+    house.store.insert(expiring).await.expect("in order").expect("room");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(house.tasks().await.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_was_made_by_others_is_not_taken_for_ones_own() {
+    let house = House::new(Fault::IsLost(2));
+    let task = task(house.owner());
+    house.store.insert(task.clone()).await.expect("in order").expect("room");
+    let change =
+        |text: &'static str| house.engine.change(house.owner(), task.id, move |_| Some(Change::Message(text.into())));
+    assert!(matches!(change("one").await, Err(NotChanged::Unavailable(_))));
+    let kept = house.tasks().await.remove(0);
+    assert_eq!((kept.status_message.as_deref(), kept.version), (Some("one"), 1), "made, and not told");
+    assert!(matches!(change("two").await, Ok(Some(task)) if task.version == 2));
+    let end = house.engine.stop(house.owner(), task.id).await.expect("in order");
+    assert_eq!(end.state, State::Ended(Ending::Cancelled));
+    assert_eq!(house.store.end(house.owner(), task.id).await, Ok(Some(End::Cancelled)));
+}
