@@ -35,11 +35,11 @@ pub struct Created {
 
 /// What is to run as a task.
 #[derive(Debug)]
-pub struct Wanted<'a> {
+pub struct Wanted {
     /// The tool's name.
     pub name: Arc<str>,
     /// Its policy.
-    pub tool: &'a Tool,
+    pub tool: Arc<Tool>,
     /// What the client asks for as ttl.
     pub ttl: RequestedTtl,
     /// Whether the client is told of changes of the task's state.
@@ -56,7 +56,7 @@ impl Engine {
         session: &Arc<Session>,
         request: Message,
         headers: HeaderMap,
-        wanted: Wanted<'_>,
+        wanted: Wanted,
     ) -> Result<Created, RpcError> {
         let Wanted { name, tool, ttl: requested, announced } = wanted;
         // From here on the session is not idle, and its link stays.
@@ -75,7 +75,7 @@ impl Engine {
         // The end of the session waits for the task from here on, and finds it.
         let letting_in = session.let_task_in().await.ok_or_else(session_ended)?;
         let queued = matches!(admission, Admission::Queued(_));
-        let (lifetime, created) = (Lifetime::of(tool, requested, queued), Now::read());
+        let (lifetime, created) = (Lifetime::of(&tool, requested, queued), Now::read());
         let task = Task {
             id: Uuid::new_v4(),
             owner: session.owner.clone(),
@@ -114,10 +114,8 @@ impl Engine {
             session: in_use,
             id,
             headers: Arc::new(headers),
-            timeout: tool.timeout,
-            input_timeout: tool.input_timeout,
+            tool,
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),
-            max_result: tool.max_result,
             created: created.instant,
             patience: lifetime.patience,
         };
