@@ -40,7 +40,7 @@ use crate::{
     identity::Owner,
     limit::Account,
     observe::{Observer, Who, events},
-    upstream::{Capacity, Exchanges, Failure, Inbound, Link, NativeTasks, Outbox},
+    upstream::{Capacity, Exchanges, Failure, Inbound, Link, NativeTasks, Outbox, Upstream},
     wire::{ClientCapabilities, Edits, Message, Method, Version, object::Members},
 };
 
@@ -84,8 +84,8 @@ pub struct Session {
     pub account: Arc<Account>,
     /// How audit lines name the owner and the session.
     pub who: Arc<Who>,
-    /// The upstream's place in the configuration.
-    pub upstream: usize,
+    /// The upstream, as it was when the session began.
+    pub upstream: Arc<Upstream>,
     /// The revision agreed with the client.
     pub version: Version,
     /// Who serves tasks.

@@ -23,7 +23,7 @@ use crate::{
     identity::Owner,
     limit::Accounts,
     observe::Observer,
-    upstream::{Capacity, Carrier, Link, Outgoing, Sending},
+    upstream::{Capacity, Carrier, Link, Outgoing, Sending, Upstream},
     wire::{ClientCapabilities, Version},
 };
 
@@ -61,7 +61,7 @@ pub(crate) fn alone() -> Arc<Session> {
         account: Accounts::new(Rates::default()).of(&owner),
         who: observer.who(None, id, "/mcp"),
         owner,
-        upstream: 0,
+        upstream: Upstream::unused("/mcp"),
         version: Version::LATEST,
         tasks: Tasks::Served,
         inbound: inbound("/mcp", ClientCapabilities::default(), &capacity, &observer),

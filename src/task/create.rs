@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{Engine, Now, State, Task, reply::view, runner::Run, state::millis};
 use crate::{
     config::Tool,
-    limit::Admission,
+    limit::{Admission, ToolId},
     observe::events,
     session::Session,
     upstream::excerpt,
@@ -61,12 +61,13 @@ impl Engine {
         let Wanted { name, tool, ttl: requested, announced } = wanted;
         // From here on the session is not idle, and its link stays.
         let in_use = session.hold();
-        let (owner, upstream) = (&session.owner, session.upstream);
+        let owner = &session.owner;
         // Names are the client's, and of any length; those with one beginning share their turns.
         let tool_name: Arc<str> = if excerpt(&name) == *name { name } else { excerpt(&name).into() };
         let bytes = CALL + request.bytes().len() + headers_cost(&headers);
         let max = (tool.max_running, tool.max_queued);
-        let admitted = self.turns.admit(owner, (upstream, &tool_name), max, bytes);
+        let tool_id = ToolId { upstream: session.upstream.id.clone(), name: Arc::clone(&tool_name) };
+        let admitted = self.turns.admit(owner, tool_id, max, bytes);
         let admission = admitted.map_err(|limited| {
             let reason = limited.name();
             self.observer.emit(events::TaskRefused { who: &session.who, tool: &tool_name, reason });

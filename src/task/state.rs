@@ -245,7 +245,7 @@ pub(super) mod tests {
     }
 
     fn owner() -> Owner {
-        Owner::Principal { upstream: 0, name: "ann".into() }
+        Owner::Principal { upstream: "/mcp".into(), name: "ann".into() }
     }
 
     #[test]

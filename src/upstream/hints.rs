@@ -9,9 +9,8 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    config::{Native, Policy},
+    config::Policy,
     observe::{Observer, events},
-    session::Tasks,
     wire::{
         Message,
         message::Outcome,
@@ -46,7 +45,7 @@ impl Hints {
     }
 
     /// Takes in an answer to `tools/list`, and whether the server keeps its tasks where it lists them. The last page has a client who has seen the ones before, and so has taskgate.
-    pub(super) fn tools(&self, path: &str, (policy, keeps): (&Policy, bool), answer: &Message, observer: &Observer) {
+    pub fn tools(&self, path: &str, (policy, keeps): (&Policy, bool), answer: &Message, observer: &Observer) {
         let mut kept = self.patterns.lock();
         let Some(patterns) = &mut *kept else { return };
         let Some((Outcome::Result, page)) = answer.outcome() else { return };
@@ -72,9 +71,9 @@ impl Hints {
         }
     }
 
-    /// Takes in who serves the tasks of a session.
-    pub(super) fn session(&self, path: &str, native: Native, tasks: Tasks, observer: &Observer) {
-        if tasks == Tasks::Native && native == Native::Keep && !self.native.swap(true, Ordering::Relaxed) {
+    /// Takes in that the server has tasks of its own, which are left to it.
+    pub fn keeps_tasks(&self, path: &str, observer: &Observer) {
+        if !self.native.swap(true, Ordering::Relaxed) {
             observer.emit(events::LimitsVoid { path });
         }
     }
