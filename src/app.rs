@@ -315,10 +315,10 @@ fn upstream(configured: config::Upstream, identity: &Identity) -> Result<Arc<Ups
     let (id, forward_authorization) = (UpstreamId::from(&*path), forward.authorization);
     let server = match target {
         Target::Url(uri) => {
-            let server = http::Server::new(&path, uri, transport, forward, identity.refused_tokens(&id));
+            let server = http::Server::new(id.clone(), uri, transport, forward, identity.refused_tokens(&id));
             Server::Http(Box::new(server.map_err(StartError::Upstream)?))
         }
-        Target::Command { program, args } => Server::Stdio(stdio::Server::new(path, program, args, process)),
+        Target::Command { program, args } => Server::Stdio(stdio::Server::new(id.clone(), program, args, process)),
     };
     let hints = Hints::new(&policy);
     let upstream =

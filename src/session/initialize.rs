@@ -85,7 +85,7 @@ impl Opening<'_> {
         let Offer { version: requested, client } = offer(request).map_err(NotOpened::Invalid)?;
         // Section "Version Negotiation": the version asked for if it is spoken, else the latest.
         let version = Version::parse(&requested).unwrap_or(Version::LATEST);
-        let inbound = inbound(self.upstream.id.as_str(), client, self.outbox, self.observer);
+        let inbound = inbound(&self.upstream.id, client, self.outbox, self.observer);
         let vacancy = std::mem::take(&mut self.vacancy);
         let link = self.upstream.server.connect(inbound.clone(), vacancy).await.map_err(NotOpened::Failed)?;
         let mut handshake = Handshake { link: Arc::clone(&link), headers: headers.clone(), finished: false };
@@ -99,7 +99,7 @@ impl Opening<'_> {
         if tasks != Tasks::Served {
             inbound.native.show(lists);
         }
-        let who = self.observer.who(self.principal.as_deref(), id, self.upstream.id.as_str());
+        let who = self.observer.who(self.principal.as_deref(), id, &self.upstream.id);
         let owner = match self.principal {
             Some(name) => Owner::Principal { upstream: self.upstream.id.clone(), name },
             None => self.previous.unwrap_or(Owner::Session(id)),

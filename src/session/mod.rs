@@ -37,6 +37,7 @@ pub(crate) use testing::alone;
 pub use translate::{for_client, with_id};
 
 use crate::{
+    config::UpstreamId,
     identity::Owner,
     limit::Account,
     observe::{Observer, Who, events},
@@ -325,9 +326,14 @@ impl Drop for Use {
 }
 
 /// What links and exchanges of one session are made of.
-fn inbound(path: &str, client: ClientCapabilities, outbox: &Arc<Capacity>, observer: &Arc<Observer>) -> Inbound {
+fn inbound(
+    upstream: &UpstreamId,
+    client: ClientCapabilities,
+    outbox: &Arc<Capacity>,
+    observer: &Arc<Observer>,
+) -> Inbound {
     Inbound {
-        upstream: path.into(),
+        upstream: upstream.clone(),
         exchanges: Exchanges::new(Arc::clone(outbox), Arc::clone(observer)),
         listener: Arc::new(Outbox::new(outbox)),
         client,

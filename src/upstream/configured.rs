@@ -29,7 +29,7 @@ impl Upstream {
     /// Returns an upstream at `path` whose server nothing connects to.
     pub(crate) fn unused(path: &str) -> std::sync::Arc<Self> {
         let process = crate::config::Process::default();
-        let server = super::stdio::Server::new(path.to_owned(), "true".to_owned(), Vec::new(), process);
+        let server = super::stdio::Server::new(path.into(), "true".to_owned(), Vec::new(), process);
         let policy = Policy::default();
         std::sync::Arc::new(Self {
             id: path.into(),
