@@ -251,7 +251,7 @@ impl Passing {
     fn finish(&self, response: &Message) -> Document {
         let Upstream { id, policy, hints, .. } = &*self.upstream;
         if let Edit::Tools(page) = &self.edit {
-            hints.tools(id.as_str(), (policy, page.is_some()), response, &self.gate.observer);
+            hints.tools(id, policy, page.is_some(), response, &self.gate.observer);
         }
         self.edit.finish(response, &self.id, policy, &self.native)
     }

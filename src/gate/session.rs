@@ -95,7 +95,7 @@ impl Gate {
             return Err(full(stopping));
         }
         if session.tasks == Tasks::Native {
-            upstream.hints.keeps_tasks(upstream.id.as_str(), &self.observer);
+            upstream.hints.keeps_tasks(&upstream.id, &self.observer);
         }
         self.observer.emit(events::SessionOpened {
             who: &session.who,

@@ -28,7 +28,8 @@ pub struct Served {
     doors: HashMap<String, (Arc<Upstream>, Door)>,
 }
 
-/// What is served now. It is replaced as a whole; requests, sessions and tasks keep the upstream that they began with.
+/// The upstreams that are served now. They are replaced as a whole. Requests, sessions and tasks keep the upstream that they
+/// began with.
 #[derive(Debug)]
 pub struct Upstreams(RwLock<Arc<Served>>);
 
@@ -75,7 +76,8 @@ impl Upstreams {
         Arc::clone(&self.0.read())
     }
 
-    /// Serves these upstreams to the requests that come from now on.
+    /// Serves these upstreams to the requests that come from now on. The caller ends what runs on those that are no longer
+    /// served; [`Served::all`] of [`Upstreams::now`] has them no more.
     pub fn replace(&self, served: Served) {
         let served = Arc::new(served);
         *self.0.write() = served;
