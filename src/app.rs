@@ -19,9 +19,9 @@ use tokio::{
 };
 
 use crate::{
-    config::{self, Config, Target},
-    gate::{self, Bodies, Channels, Gate, admin::Admin},
-    identity::{Hosts, Identity, RefusedTokens},
+    config::{self, Config, Target, UpstreamId},
+    gate::{self, Bodies, Channels, Gate, Served, Upstreams, admin::Admin},
+    identity::{Hosts, Identity},
     limit::{Accounts, Totals},
     observe::Observer,
     session::Sessions,
@@ -29,7 +29,7 @@ use crate::{
         Clock, Engine, Limits,
         store::{MaxKept, MaxWaiters, MemoryStore},
     },
-    upstream::{Capacity, Server, http, stdio},
+    upstream::{Capacity, Hints, Server, Upstream, http, stdio},
 };
 
 /// taskgate in front of HTTP clients, with its ports open, not yet serving.
@@ -41,7 +41,11 @@ pub struct App {
 
 /// taskgate around one upstream for one client on stdin and stdout.
 #[derive(Debug)]
-pub struct Wrapper(House);
+pub struct Wrapper {
+    house: House,
+    /// The only one.
+    upstream: Arc<Upstream>,
+}
 
 /// All rooms, put together.
 #[derive(Debug)]
@@ -107,7 +111,7 @@ impl App {
     #[must_use]
     pub fn endpoints(&self) -> Vec<String> {
         let base = url(self.house.gate.scheme, &self.listener.tcp);
-        self.house.gate.upstreams.iter().map(|upstream| format!("{base}{}", upstream.path)).collect()
+        self.house.gate.upstreams.now().all().iter().map(|upstream| format!("{base}{}", upstream.id.as_str())).collect()
     }
 
     /// The URL of the admin port.
@@ -143,16 +147,16 @@ impl Wrapper {
     /// # Errors
     /// [`StartError`]
     pub async fn new(config: Config) -> Result<Self, StartError> {
-        if config.upstreams.len() > 1 {
-            return Err(StartError::SeveralUpstreams(config.upstreams.len()));
-        }
         let address = config.server.listen;
-        Ok(Self(House::build(config, address).await?))
+        let house = House::build(config, address).await?;
+        let served = house.gate.upstreams.now();
+        let [upstream] = served.all() else { return Err(StartError::SeveralUpstreams(served.all().len())) };
+        Ok(Self { upstream: Arc::clone(upstream), house })
     }
 
     /// What kills every child process and writes the last audit lines, for an end of the process that waits for nothing.
     pub fn killer(&self) -> impl FnOnce() + Send + 'static {
-        self.0.killer()
+        self.house.killer()
     }
 
     /// Serves the client until it closes `input`, its server has ended, or `stop` resolves; then ends its session. Returns
@@ -163,10 +167,10 @@ impl Wrapper {
         output: impl AsyncWrite + Unpin,
         stop: impl Future<Output = ()>,
     ) -> (Option<ExitStatus>, bool) {
-        let Self(mut house) = self;
+        let Self { mut house, upstream } = self;
         let _keepers = house.keep(None);
-        let served = house.gate.stdio(0, input, output, stop).await;
-        let status = house.gate.upstreams[0].server.exit_status();
+        let served = house.gate.stdio(Arc::clone(&upstream), input, output, stop).await;
+        let status = upstream.server.exit_status();
         house.killer()();
         (status, served)
     }
@@ -188,9 +192,8 @@ impl House {
         let clock = Clock::start();
         let store = MemoryStore::new(store, clock, Arc::clone(&observer));
         let protected = config.auth.protected();
-        let identity = Identity::start(config.auth, config.upstreams.len(), &observer).map_err(StartError::Identity)?;
-        let upstreams = config.upstreams.into_iter().enumerate();
-        let upstreams = upstreams.map(|(at, configured)| upstream(configured, identity.refused_tokens(at)));
+        let identity = Identity::start(config.auth, &observer).map_err(StartError::Identity)?;
+        let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, &identity));
         let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
         let server = config.server;
         let gate = Gate {
@@ -200,9 +203,8 @@ impl House {
             sessions: Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer)),
             accounts: Accounts::new(config.rate),
             engine: Engine::start(Arc::new(store), clock, limits, Arc::clone(&observer)),
-            doors: gate::doors(&upstreams, protected.is_some()),
+            upstreams: Upstreams::new(Served::new(upstreams, protected.is_some())),
             protected,
-            upstreams,
             channels: Channels::default(),
             bodies: Bodies::new(server.max_body, server.body_timeout, server.max_body_total),
             outbox,
@@ -221,7 +223,7 @@ impl House {
         let mut keepers = JoinSet::new();
         keepers.spawn(sweep(Arc::clone(&self.gate), self.session_idle));
         keepers.spawn(tick(Arc::clone(&self.gate)));
-        if tls.is_some() || self.gate.upstreams.iter().any(|upstream| upstream.server.reads_files()) {
+        if tls.is_some() || self.gate.upstreams.now().all().iter().any(|upstream| upstream.server.reads_files()) {
             keepers.spawn(refresh(Arc::clone(&self.gate), tls));
         }
         keepers
@@ -230,7 +232,7 @@ impl House {
     fn killer(&self) -> impl FnOnce() + Send + use<> {
         let gate = Arc::clone(&self.gate);
         move || {
-            gate.upstreams.iter().for_each(|upstream| upstream.server.kill());
+            gate.upstreams.now().all().iter().for_each(|upstream| upstream.server.kill());
             if let Err(error) = gate.observer.finish_audit() {
                 tracing::error!(%error, "the last lines of the audit log are lost");
             }
@@ -280,7 +282,7 @@ async fn refresh(gate: Arc<Gate>, tls: Option<Arc<gate::Tls>>) {
         let (gate, tls) = (Arc::clone(&gate), tls.clone());
         // Files may be slow.
         let reading = tokio::task::spawn_blocking(move || {
-            gate.upstreams.iter().for_each(|upstream| upstream.server.refresh());
+            gate.upstreams.now().all().iter().for_each(|upstream| upstream.server.refresh());
             if let Some(tls) = tls {
                 tls.refresh();
             }
@@ -308,17 +310,19 @@ fn url(scheme: &str, listener: &TcpListener) -> String {
     listener.local_addr().map_or_else(|error| error.to_string(), |address| format!("{scheme}://{address}"))
 }
 
-fn upstream(configured: config::Upstream, refused: Option<Arc<RefusedTokens>>) -> Result<gate::Upstream, StartError> {
+fn upstream(configured: config::Upstream, identity: &Identity) -> Result<Arc<Upstream>, StartError> {
     let config::Upstream { path, sse_path, target, transport, process, forward, native, status_notifications, policy } =
         configured;
-    let forward_authorization = forward.authorization;
+    let (id, forward_authorization) = (UpstreamId::from(&*path), forward.authorization);
     let server = match target {
         Target::Url(uri) => {
-            let server = http::Server::new(&path, uri, transport, forward, refused);
+            let server = http::Server::new(id.clone(), uri, transport, forward, identity.refused_tokens(&id));
             Server::Http(Box::new(server.map_err(StartError::Upstream)?))
         }
-        Target::Command { program, args } => Server::Stdio(stdio::Server::new(path.clone(), program, args, process)),
+        Target::Command { program, args } => Server::Stdio(stdio::Server::new(id.clone(), program, args, process)),
     };
-    let hints = gate::Hints::new(&policy);
-    Ok(gate::Upstream { path, sse_path, server, forward_authorization, native, status_notifications, policy, hints })
+    let hints = Hints::new(&policy);
+    let upstream =
+        Upstream { id, sse_path, server, forward_authorization, native, status_notifications, policy, hints };
+    Ok(Arc::new(upstream))
 }

@@ -116,3 +116,20 @@ fn no_file_is_longer_than_can_be_read_at_once() {
     let long: Vec<_> = lengths.filter(|(lines, _)| *lines > MAX_LINES).collect();
     assert!(long.is_empty(), "more than {MAX_LINES} lines: {long:#?}");
 }
+
+/// Numbers in the order of a file would mean another upstream as soon as the file is edited.
+#[test]
+fn an_upstream_is_named_by_its_path_and_never_by_a_number() {
+    let is_number = |line: &&str| {
+        let code = line.split("//").next().unwrap().replace(char::is_whitespace, "");
+        ["upstream:usize", "upstream:&usize", "upstreams["].iter().any(|number| code.contains(number))
+    };
+    let mut numbered = Vec::new();
+    for file in sources("src") {
+        let text = fs::read_to_string(&file).unwrap();
+        // Tests may take the first upstream of a configuration.
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+        numbered.extend(code.lines().filter(is_number).map(|line| format!("{}: {line}", file.display())));
+    }
+    assert!(numbered.is_empty(), "name an upstream by its UpstreamId, or keep its Arc: {numbered:#?}");
+}

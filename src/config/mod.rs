@@ -18,6 +18,7 @@ mod server;
 mod tasks;
 mod tls;
 mod upstream;
+mod upstream_id;
 mod values;
 
 use std::net::SocketAddr;
@@ -36,6 +37,7 @@ pub use server::{Server, allowed_host, allowed_origin};
 pub use tasks::{Native, Support, Tasks, Tool};
 pub use tls::Tls;
 pub use upstream::{SSE_MESSAGES, Target, Transport, Upstream, target_from_url};
+pub use upstream_id::UpstreamId;
 pub use values::listen_address;
 
 use mistakes::Report;

@@ -13,9 +13,9 @@ type Pattern = WildMatchPattern<'*', '\u{10FFFF}'>;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policy {
     /// For the tools that no pattern matches.
-    default: Tool,
+    default: Arc<Tool>,
     /// Longest first; each tool's key is its pattern as written.
-    patterns: Vec<(Pattern, Tool)>,
+    patterns: Vec<(Pattern, Arc<Tool>)>,
 }
 
 impl Policy {
@@ -23,14 +23,18 @@ impl Policy {
     pub(super) fn new(default: Tool, mut tools: Vec<Tool>) -> Self {
         // Patterns of the same length are ordered by their text, so that the file's order never matters.
         tools.sort_by(|a, b| b.key.chars().count().cmp(&a.key.chars().count()).then_with(|| a.key.cmp(&b.key)));
-        let patterns = tools.into_iter().map(|tool| (Pattern::new(&tool.key), tool)).collect();
-        Self { default, patterns }
+        let patterns = tools.into_iter().map(|tool| (Pattern::new(&tool.key), Arc::new(tool))).collect();
+        Self { default: Arc::new(default), patterns }
     }
 
-    /// The settings for the tool `name`: those under its exact name, else under the longest pattern
-    /// that matches, else those of `[tasks]`.
+    /// Returns the settings for the tool `name`: those under its exact name, else under the longest pattern
+    /// that matches, else those of `[tasks]`. A call keeps the settings that it began with.
     #[must_use]
-    pub fn tool(&self, name: &str) -> &Tool {
+    pub fn tool(&self, name: &str) -> Arc<Tool> {
+        Arc::clone(self.find(name))
+    }
+
+    fn find(&self, name: &str) -> &Arc<Tool> {
         let exact = self.patterns.iter().find(|(_, tool)| &*tool.key == name);
         let found = exact.or_else(|| self.patterns.iter().find(|(pattern, _)| pattern.matches(name)));
         found.map_or(&self.default, |(_, tool)| tool)
@@ -43,21 +47,21 @@ impl Policy {
 
     /// Returns the patterns that match the tool `name`, whether another one wins or not.
     pub fn matching(&self, name: &str) -> impl Iterator<Item = &str> {
-        let matching = move |(pattern, tool): &&(Pattern, Tool)| *tool.key == *name || pattern.matches(name);
+        let matching = move |(pattern, tool): &&(Pattern, Arc<Tool>)| *tool.key == *name || pattern.matches(name);
         self.patterns.iter().filter(matching).map(|(_, tool)| &*tool.key)
     }
 
     /// Returns the pattern whose settings hold for the tool `name`, if they set more than its support.
     #[must_use]
     pub fn limits(&self, name: &str) -> Option<&str> {
-        let tool = self.tool(name);
-        let plain = Tool { key: Arc::clone(&tool.key), support: tool.support, ..self.default.clone() };
-        (*tool != plain).then_some(&*tool.key)
+        let tool = self.find(name);
+        let plain = Tool { key: Arc::clone(&tool.key), support: tool.support, ..Tool::clone(&self.default) };
+        (**tool != plain).then_some(&*tool.key)
     }
 
     /// Every pattern with its settings, in the order in which they are tried; the last one is `*`
     /// with the settings of `[tasks]`.
     pub fn tools(&self) -> impl Iterator<Item = (&str, &Tool)> {
-        self.patterns.iter().map(|(_, tool)| tool).chain([&self.default]).map(|tool| (&*tool.key, tool))
+        self.patterns.iter().map(|(_, tool)| tool).chain([&self.default]).map(|tool| (&*tool.key, &**tool))
     }
 }

@@ -12,7 +12,7 @@ use http::HeaderMap;
 use tokio::sync::oneshot;
 
 use super::{
-    Gate, Upstream,
+    Gate,
     native::{Edit, Tasklist},
     refuse::Refusal,
 };
@@ -21,7 +21,7 @@ use crate::{
     route::{Route, route},
     session::{Call, CallOptions, Full, Next, Session, Source, StreamRoom, Tasks, for_client},
     task::{NoAnswer, Reply, Wanted},
-    upstream::{self, Ending, Failure, HttpError, Item, MAX_MESSAGE, NativeTasks, Purpose, http::AnswerBody},
+    upstream::{self, Ending, Failure, HttpError, Item, MAX_MESSAGE, NativeTasks, Purpose, Upstream, http::AnswerBody},
     wire::{Message, Parts as Document, RpcError, relay::Relay},
 };
 
@@ -68,8 +68,7 @@ impl Gate {
         headers: HeaderMap,
         apart: bool,
     ) -> Result<Answer, Refusal> {
-        let Upstream { policy, status_notifications, .. } = &self.upstreams[session.upstream];
-        let route = route(&message, session.tasks, policy);
+        let route = route(&message, session.tasks, &session.upstream.policy);
         if session.tasks == Tasks::Both {
             match Box::pin(self.native(session, &message, &headers, &route)).await {
                 Ok(None) => {}
@@ -77,7 +76,7 @@ impl Gate {
                 Err(Failure::SessionLost) => return Err(Box::pin(self.lost(session)).await.answering(message.id())),
                 Err(failure) => {
                     let id = message.id().unwrap_or("null");
-                    return Ok(self.failed(session.upstream, Some(&session.who), id, failure).into());
+                    return Ok(self.failed(&session.upstream, Some(&session.who), id, failure).into());
                 }
             }
         }
@@ -92,7 +91,7 @@ impl Gate {
                 if session.is_lost() {
                     return Err(Box::pin(self.lost(session)).await.answering(Some(&id)));
                 }
-                let wanted = Wanted { name, tool, ttl, announced: *status_notifications };
+                let wanted = Wanted { name, tool, ttl, announced: session.upstream.status_notifications };
                 let created = Box::pin(self.engine.create(session, message, headers, wanted));
                 return Ok(match created.await {
                     Ok(created) => Answer::Acknowledgement(created.answer, created.start),
@@ -156,7 +155,7 @@ impl Gate {
         let in_use = session.hold();
         let gate = Arc::clone(self);
         let pauses = session.streams().primes();
-        let (upstream, native) = (session.upstream, Arc::clone(session.native()));
+        let (upstream, native) = (Arc::clone(&session.upstream), Arc::clone(session.native()));
         let who = Arc::clone(&session.who);
         let (first, last) = (None, Last::NotYet);
         let mut passing = Passing { gate, upstream, who, call, native, id, edit, pauses, first, last };
@@ -176,8 +175,8 @@ impl Gate {
     }
 
     /// The answer to a request of `who`, or to a handshake with that upstream, which failed.
-    pub(super) fn failed(&self, upstream: usize, who: Option<&Who>, id: &str, failure: Failure) -> Whole {
-        let upstream = &self.upstreams[upstream].path;
+    pub(super) fn failed(&self, upstream: &Upstream, who: Option<&Who>, id: &str, failure: Failure) -> Whole {
+        let upstream = upstream.id.as_str();
         self.observer.emit(events::ExchangeFailed { upstream, who, task: None, cause: failure.cause() });
         match failure {
             Failure::Http(error) if error.is_authorization() => Whole::Unauthorized(error),
@@ -194,7 +193,7 @@ fn room(session: &Session, apart: bool) -> Result<Option<StreamRoom>, Full> {
 /// A plain request in flight.
 struct Passing {
     gate: Arc<Gate>,
-    upstream: usize,
+    upstream: Arc<Upstream>,
     who: Arc<Who>,
     call: Call,
     /// The tasks that the upstream has itself.
@@ -229,7 +228,7 @@ impl Passing {
             Err(Failure::SessionLost) => Err(Box::pin(self.gate.lost(session)).await.answering(Some(&self.id))),
             // No response to a request that was cancelled; the stream that could have carried it just ends.
             Err(Failure::Cancelled) => Ok(Answer::Stream(Box::new(Self { last: Last::Sent, ..self }), room)),
-            Err(failure) => Ok(self.gate.failed(self.upstream, Some(&self.who), &self.id, failure).into()),
+            Err(failure) => Ok(self.gate.failed(&self.upstream, Some(&self.who), &self.id, failure).into()),
         }
     }
 
@@ -240,7 +239,7 @@ impl Passing {
             Err(Failure::Cancelled) => None,
             Err(failure) if let Some(own) = self.instead(&failure) => Some(own.into_bytes()),
             Err(failure) => {
-                let (upstream, cause) = (&self.gate.upstreams[self.upstream].path, failure.cause());
+                let (upstream, cause) = (self.upstream.id.as_str(), failure.cause());
                 let who = Some(&*self.who);
                 self.gate.observer.emit(events::ExchangeFailed { upstream, who, task: None, cause });
                 Some(RpcError::from(&failure).to_response(Some(&self.id)))
@@ -250,9 +249,9 @@ impl Passing {
 
     /// The response with the client's id and what taskgate has to say in it.
     fn finish(&self, response: &Message) -> Document {
-        let Upstream { path, policy, hints, .. } = &self.gate.upstreams[self.upstream];
+        let Upstream { id, policy, hints, .. } = &*self.upstream;
         if let Edit::Tools(page) = &self.edit {
-            hints.tools(path, (policy, page.is_some()), response, &self.gate.observer);
+            hints.tools(id, policy, page.is_some(), response, &self.gate.observer);
         }
         self.edit.finish(response, &self.id, policy, &self.native)
     }

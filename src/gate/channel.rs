@@ -24,7 +24,7 @@ use super::{
 use crate::{
     route::is_modern,
     session::{Next, Session, Source, Use},
-    upstream::{MAX_IN_FLIGHT, TooMany, stdio::TIME_TO_END},
+    upstream::{MAX_IN_FLIGHT, TooMany, Upstream, stdio::TIME_TO_END},
     wire::{Kind, Message, Method, RpcError, object::Members},
 };
 
@@ -59,7 +59,7 @@ type Opening = Pin<Box<dyn Future<Output = (Box<str>, Result<(Arc<Session>, Answ
 /// One client of one upstream.
 struct Channel {
     gate: Arc<Gate>,
-    upstream: usize,
+    upstream: Arc<Upstream>,
     principal: Option<Arc<str>>,
     session: Option<Use>,
     output: mpsc::Sender<Bytes>,
@@ -122,7 +122,7 @@ impl Gate {
     /// session that it wanted, if it wanted one.
     pub(super) fn channel(
         self: &Arc<Self>,
-        upstream: usize,
+        upstream: Arc<Upstream>,
         principal: Option<Arc<str>>,
         lasts: Lasts,
     ) -> (Ends, impl Future<Output = bool> + Send + use<>) {
@@ -262,11 +262,12 @@ impl Channel {
     }
 
     fn open(&mut self, id: Box<str>, initialize: Message, headers: HeaderMap) {
-        let (gate, upstream, principal) = (Arc::clone(&self.gate), self.upstream, self.principal.clone());
+        let (gate, upstream) = (Arc::clone(&self.gate), Arc::clone(&self.upstream));
+        let principal = self.principal.clone();
         // The tasks of a session that is lost stay the client's.
         let previous = self.session.as_ref().map(|session| session.get().owner.clone());
         self.opening = Some(Box::pin(async move {
-            let opened = gate.open_again(upstream, (principal, previous), &initialize, headers).await;
+            let opened = gate.open_again(&upstream, (principal, previous), &initialize, headers).await;
             (id, opened)
         }));
     }
@@ -297,7 +298,7 @@ impl Channel {
 
     /// Whether the server's process has ended without having given the client a session.
     fn has_no_server(&self) -> bool {
-        let exit_status = || self.gate.upstreams[self.upstream].server.exit_status();
+        let exit_status = || self.upstream.server.exit_status();
         self.lasts == Lasts::Server && self.refused && self.session.is_none() && exit_status().is_some()
     }
 

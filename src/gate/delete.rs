@@ -5,19 +5,19 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use super::{Body, Gate, Response, headers::speaks_version, refuse::Refusal};
-use crate::identity::Principal;
+use crate::{identity::Principal, upstream::Upstream};
 
 impl Gate {
     pub(super) async fn delete(
         &self,
-        upstream: usize,
+        upstream: &Upstream,
         principal: Option<&Principal>,
         headers: HeaderMap,
     ) -> Result<Response, Refusal> {
         speaks_version(&headers)?;
         // Not in use any more: otherwise it would end with its last use, and without these headers.
-        let session = Arc::clone(self.session(upstream, principal, &headers)?.get());
-        self.end(&session, self.onward(upstream, headers)?, "client").await;
+        let session = Arc::clone(self.session(&upstream.id, principal, &headers)?.get());
+        self.end(&session, Self::onward(&session.upstream, headers)?, "client").await;
         Ok(Response::new(Body::default()))
     }
 }

@@ -13,21 +13,22 @@ use super::{
 use crate::{
     identity::{Pass, Principal},
     session::NotResumed,
+    upstream::Upstream,
 };
 
 impl Gate {
     pub(super) fn get(
         &self,
-        upstream: usize,
+        upstream: &Upstream,
         principal: Option<&Principal>,
         headers: HeaderMap,
     ) -> Result<Response, Refusal> {
         accepts_stream(&headers)?;
         speaks_version(&headers)?;
-        let in_use = self.session(upstream, principal, &headers)?;
+        let in_use = self.session(&upstream.id, principal, &headers)?;
         let session = in_use.get();
         let id = headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default().to_owned());
-        let onward = self.onward(upstream, headers)?;
+        let onward = Self::onward(&session.upstream, headers)?;
         let connection = match id {
             Some(id) => {
                 let lost = session.is_lost();

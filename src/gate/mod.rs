@@ -8,7 +8,6 @@ mod connections;
 mod delete;
 mod get;
 mod headers;
-mod hints;
 mod inline;
 mod intake;
 mod listener;
@@ -27,32 +26,33 @@ mod stdio;
 mod stop;
 mod tls;
 mod turned_away;
+mod upstreams;
 mod watched;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use http::HeaderMap;
 
 pub use body::Body;
-pub use hints::Hints;
 pub use intake::Bodies;
 pub use listener::{Limits, Listener, serve};
 pub use old_sse::Channels;
 pub use service::Endpoint;
 pub use tls::Tls;
+pub use upstreams::{Door, Served, Upstreams};
 
 use self::{
     headers::{SESSION_ID, end_to_end},
     refuse::Refusal,
 };
 use crate::{
-    config::{Native, Policy, Protected, SSE_MESSAGES},
+    config::{Protected, UpstreamId},
     identity::{Hosts, Identity, Owner, Principal},
     limit::Accounts,
     observe::Observer,
     session::{Session, Sessions, Use},
     task::{Engine, Lasting},
-    upstream::{Capacity, Server},
+    upstream::{Capacity, Server, Upstream},
     wire::ids,
 };
 
@@ -76,10 +76,8 @@ pub struct Gate {
     pub accounts: Accounts,
     /// The tasks.
     pub engine: Arc<Engine>,
-    /// The configured upstreams.
-    pub upstreams: Vec<Upstream>,
-    /// What is behind each path.
-    pub doors: HashMap<String, (usize, Door)>,
+    /// The upstreams, and the paths that lead to them.
+    pub upstreams: Upstreams,
     /// The open streams of clients of the older transport.
     pub channels: Channels,
     /// What holds for the bodies of requests.
@@ -92,72 +90,28 @@ pub struct Gate {
     pub observer: Arc<Observer>,
 }
 
-/// What is behind a path.
-#[derive(Clone, Copy, Debug)]
-pub enum Door {
-    /// The endpoint of Streamable HTTP.
-    Streamable,
-    /// The stream of the 2024-11-05 transport.
-    OldStream,
-    /// Where that transport's messages go.
-    OldMessages,
-    /// The protected-resource metadata of one of the others.
-    Metadata,
-}
-
-/// One configured upstream.
-#[derive(Debug)]
-pub struct Upstream {
-    /// The path of its endpoint.
-    pub path: String,
-    /// The path of the stream for clients of the 2024-11-05 transport, if it is open to those.
-    pub sse_path: Option<String>,
-    /// How to reach it.
-    pub server: Server,
-    /// Whether the client's `Authorization` goes on to it.
-    pub forward_authorization: bool,
-    /// What to do about tasks of its own.
-    pub native: Native,
-    /// Whether clients are told of changes of a task's state.
-    pub status_notifications: bool,
-    /// The policy of its tools.
-    pub policy: Policy,
-    /// What has not been told yet of what it turned out to be.
-    pub hints: Hints,
-}
-
-/// What is behind each path. `protected`: clients are told whose tokens are accepted.
-#[must_use]
-pub fn doors(upstreams: &[Upstream], protected: bool) -> HashMap<String, (usize, Door)> {
-    let doors = upstreams.iter().enumerate().flat_map(|(at, upstream)| {
-        let old = upstream.sse_path.iter().flat_map(move |path| {
-            let messages = format!("{path}{SSE_MESSAGES}");
-            [(path.clone(), (at, Door::OldStream)), (messages, (at, Door::OldMessages))]
-        });
-        std::iter::once((upstream.path.clone(), (at, Door::Streamable))).chain(old)
-    });
-    if protected { protected::doors(upstreams).chain(doors).collect() } else { doors.collect() }
-}
-
 impl Gate {
     /// The headers of a request that go on to the upstream, in memory of their own. A child process gets none.
     #[allow(clippy::needless_pass_by_value, reason = "as they came they must not outlive this")]
-    fn onward(&self, upstream: usize, headers: HeaderMap) -> Result<HeaderMap, Refusal> {
-        match &self.upstreams[upstream] {
-            Upstream { server: Server::Http(_), forward_authorization, .. } => {
-                end_to_end(&headers, *forward_authorization)
-            }
-            Upstream { server: Server::Stdio(_), .. } => Ok(HeaderMap::new()),
+    fn onward(upstream: &Upstream, headers: HeaderMap) -> Result<HeaderMap, Refusal> {
+        match &upstream.server {
+            Server::Http(_) => end_to_end(&headers, upstream.forward_authorization),
+            Server::Stdio(_) => Ok(HeaderMap::new()),
         }
     }
 
     /// The session that a request names, in use as long as the request is. A session of another principal, or behind another path, is as unknown as one
     /// that never was.
-    fn session(&self, upstream: usize, principal: Option<&Principal>, headers: &HeaderMap) -> Result<Use, Refusal> {
+    fn session(
+        &self,
+        upstream: &UpstreamId,
+        principal: Option<&Principal>,
+        headers: &HeaderMap,
+    ) -> Result<Use, Refusal> {
         let id = headers.get(SESSION_ID).ok_or_else(Refusal::no_session_id)?;
         let id = id.to_str().ok().and_then(ids::parse);
         let is_theirs = |session: &Session| {
-            session.upstream == upstream
+            session.upstream.id == *upstream
                 && match &session.owner {
                     Owner::Session(_) => principal.is_none(),
                     Owner::Principal { name, .. } => principal.is_some_and(|principal| principal.name == *name),
@@ -211,7 +165,7 @@ impl Gate {
     pub async fn tick(&self) {
         for session in self.sessions.all() {
             if let Owner::Principal { upstream, name } = &session.owner
-                && self.identity.has_refused(*upstream, name)
+                && self.identity.has_refused(upstream, name)
             {
                 self.end(&session, HeaderMap::new(), "token refused").await;
                 continue;

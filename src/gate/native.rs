@@ -176,7 +176,7 @@ impl Gate {
         session: &Arc<Session>,
         message: &Message,
         headers: &HeaderMap,
-        route: &Route<'_>,
+        route: &Route,
     ) -> Result<Option<(Message, Edit)>, Failure> {
         let native = match route {
             // What is lost has no tasks.

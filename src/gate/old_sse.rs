@@ -26,6 +26,7 @@ use super::{
 use crate::{
     config::SSE_MESSAGES,
     identity::{Pass, Principal},
+    upstream::Upstream,
     wire::{
         ids,
         sse::{encode, endpoint},
@@ -46,7 +47,7 @@ pub struct Channels(Arc<Mutex<HashMap<Uuid, Open>>>);
 
 #[derive(Debug)]
 struct Open {
-    upstream: usize,
+    upstream: Arc<Upstream>,
     /// The name of the principal.
     principal: Option<Arc<str>>,
     pass: SharedPass,
@@ -94,7 +95,7 @@ impl Gate {
     /// GET: opens a stream.
     pub(super) fn open_old_sse(
         self: &Arc<Self>,
-        upstream: usize,
+        upstream: Arc<Upstream>,
         principal: Option<Principal>,
         path: &str,
         headers: &HeaderMap,
@@ -102,12 +103,12 @@ impl Gate {
         accepts_stream(headers)?;
         let mut open = self.channels.0.lock();
         let (principal, pass) = parts(principal);
-        let of_principal = |open: &&Open| open.upstream == upstream && open.principal == principal;
+        let of_principal = |open: &&Open| open.upstream.id == upstream.id && open.principal == principal;
         let own = principal.as_ref().map_or(0, |_| open.values().filter(of_principal).count());
         self.sessions.check(open.len(), own).map_err(|full| Refusal::full(&full))?;
         let id = Uuid::new_v4();
         let pass = Arc::new(Mutex::new(pass));
-        let (ends, serving) = self.channel(upstream, principal.clone(), Lasts::Session);
+        let (ends, serving) = self.channel(Arc::clone(&upstream), principal.clone(), Lasts::Session);
         open.insert(id, Open { upstream, principal, pass: Arc::clone(&pass), input: ends.input });
         drop(open);
         tokio::spawn(serving);
@@ -118,7 +119,7 @@ impl Gate {
     /// POST: takes a message for a stream, where it is answered.
     pub(super) async fn old_message(
         &self,
-        upstream: usize,
+        upstream: &Upstream,
         principal: Option<Principal>,
         query: Option<&str>,
         headers: HeaderMap,
@@ -128,15 +129,16 @@ impl Gate {
         let id = query.into_iter().flat_map(|query| query.split('&')).find_map(|pair| pair.strip_prefix(SESSION));
         let id = id.and_then(ids::parse);
         let (principal, pass) = parts(principal);
-        let input = id.and_then(|id| {
+        let open = id.and_then(|id| {
             let open = self.channels.0.lock();
-            let open = open.get(&id).filter(|open| open.upstream == upstream && open.principal == principal)?;
+            let open = open.get(&id);
+            let open = open.filter(|open| open.upstream.id == upstream.id && open.principal == principal)?;
             open.pass.lock().renew(pass);
-            Some(open.input.clone())
+            Some((open.input.clone(), Arc::clone(&open.upstream)))
         });
-        let input = input.ok_or_else(Refusal::unknown_session)?;
+        let (input, upstream) = open.ok_or_else(Refusal::unknown_session)?;
         let message = intake.message(&self.bodies).await?;
-        let incoming = Incoming { message: Ok(message), headers: self.onward(upstream, headers)? };
+        let incoming = Incoming { message: Ok(message), headers: Self::onward(&upstream, headers)? };
         input.send_timeout(incoming, INPUT_TIMEOUT).await.map_err(|error| match error {
             SendTimeoutError::Timeout(_) => Refusal::busy(),
             SendTimeoutError::Closed(_) => Refusal::unknown_session(),

@@ -17,14 +17,14 @@ use crate::{
     identity::{Pass, Principal},
     route::is_modern,
     session::Session,
-    upstream::{Failure, HttpError},
+    upstream::{Failure, HttpError, Upstream},
     wire::{Kind, Message, Method},
 };
 
 impl Gate {
     pub(super) async fn post(
         self: &Arc<Self>,
-        upstream: usize,
+        upstream: &Arc<Upstream>,
         principal: Option<Principal>,
         headers: HeaderMap,
         intake: Intake,
@@ -39,7 +39,7 @@ impl Gate {
         let initialize = message.kind() == Kind::Request && message.method() == Method::Initialize;
         if initialize && !headers.contains_key(SESSION_ID) {
             // Rare paths are boxed, so that every request's future stays small.
-            let headers = self.onward(upstream, headers).map_err(|refusal| refusal.answering(message.id()))?;
+            let headers = Self::onward(upstream, headers).map_err(|refusal| refusal.answering(message.id()))?;
             let principal = principal.map(|principal| principal.name);
             let opening = Box::pin(self.open(upstream, principal, &message, headers));
             return Ok(match opening.await {
@@ -47,10 +47,10 @@ impl Gate {
                 Err(whole) => present_whole(whole),
             });
         }
-        let session = self.session(upstream, principal.as_ref(), &headers);
+        let session = self.session(&upstream.id, principal.as_ref(), &headers);
         let in_use = session.map_err(|refusal| refusal.answering(message.id()))?;
         let session = in_use.get();
-        let headers = self.onward(upstream, headers).map_err(|refusal| refusal.answering(message.id()))?;
+        let headers = Self::onward(&session.upstream, headers).map_err(|refusal| refusal.answering(message.id()))?;
         match message.kind() {
             Kind::Request => {
                 let id: Box<str> = message.id().unwrap_or("null").into();
@@ -84,7 +84,7 @@ impl Gate {
                 Ok(relayed) => json(relayed),
                 Err(foreign) => {
                     let failure = Failure::BadAnswer(foreign.to_string());
-                    present_whole(self.failed(session.upstream, Some(&session.who), id, failure))
+                    present_whole(self.failed(&session.upstream, Some(&session.who), id, failure))
                 }
             },
             Answer::Stream(source, room) => {

@@ -1,5 +1,7 @@
 //! Whose tokens are accepted (RFC 9728), and the challenge that leads clients there.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Method, StatusCode, Uri,
@@ -9,10 +11,10 @@ use http::{
 use serde_json::json;
 
 use super::{
-    Body, Door, Gate, Response, Upstream,
+    Body, Door, Gate, Response, Served,
     refuse::{self, Refusal},
 };
-use crate::identity::Denied;
+use crate::{identity::Denied, upstream::Upstream};
 
 /// What stands before the path of the resource (RFC 9728, section 3.1).
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
@@ -24,13 +26,24 @@ const CORS: [(HeaderName, &str); 3] = [
 ];
 
 /// Where the metadata of each endpoint is. That of the only upstream is at the root, too, where clients look next.
-pub(super) fn doors(upstreams: &[Upstream]) -> impl Iterator<Item = (String, (usize, Door))> {
-    let root = (upstreams.len() == 1).then(|| (WELL_KNOWN.to_owned(), (0, Door::Metadata)));
-    let each = upstreams.iter().enumerate().flat_map(|(at, upstream)| {
-        let paths = std::iter::once(&upstream.path).chain(&upstream.sse_path);
-        paths.map(move |path| (well_known(path), (at, Door::Metadata)))
+pub(super) fn doors(upstreams: &[Arc<Upstream>]) -> impl Iterator<Item = (String, (&Arc<Upstream>, Door))> {
+    let only = if let [only] = upstreams { Some(only) } else { None };
+    let root = only.map(|only| (WELL_KNOWN.to_owned(), (only, Door::Metadata)));
+    let each = upstreams.iter().flat_map(|upstream| {
+        let paths = std::iter::once(upstream.id.as_str()).chain(upstream.sse_path.as_deref());
+        paths.map(move |path| (well_known(path), (upstream, Door::Metadata)))
     });
     root.into_iter().chain(each)
+}
+
+/// Returns the path of the endpoint that a path belongs to.
+fn resource_path<'p>(served: &'p Served, path: &'p str) -> &'p str {
+    match served.at(path) {
+        Some((upstream, Door::OldMessages)) => upstream.sse_path.as_deref().unwrap_or(path),
+        Some((upstream, Door::Metadata)) if path == WELL_KNOWN => upstream.id.as_str(),
+        Some((_, Door::Metadata)) => path.strip_prefix(WELL_KNOWN).unwrap_or(path),
+        _ => path,
+    }
 }
 
 fn well_known(path: &str) -> String {
@@ -40,7 +53,7 @@ fn well_known(path: &str) -> String {
 impl Gate {
     /// Whether a path is for everyone, web pages included.
     pub(super) fn is_public(&self, path: &str) -> bool {
-        matches!(self.doors.get(path), Some((_, Door::Metadata)))
+        matches!(self.upstreams.now().at(path), Some((_, Door::Metadata)))
     }
 
     /// The refusal of who sends a request to `path`, with the challenge that it calls for (RFC 6750, section 3).
@@ -68,21 +81,12 @@ impl Gate {
                 parts.push(format!("scope=\"{}\"", protected.scopes.join(" ")));
             }
             if let Some(origin) = self.own_origin(uri, headers) {
-                let path = self.resource_path(uri.path());
+                let served = self.upstreams.now();
+                let path = resource_path(&served, uri.path());
                 parts.push(format!("resource_metadata=\"{origin}{}\"", well_known(path)));
             }
         }
         if parts.is_empty() { "Bearer".to_owned() } else { format!("Bearer {}", parts.join(", ")) }
-    }
-
-    /// The path of the endpoint that a path belongs to.
-    fn resource_path<'p>(&'p self, path: &'p str) -> &'p str {
-        match self.doors.get(path) {
-            Some((at, Door::OldMessages)) => self.upstreams[*at].sse_path.as_deref().unwrap_or(path),
-            Some((at, Door::Metadata)) if path == WELL_KNOWN => &self.upstreams[*at].path,
-            Some((_, Door::Metadata)) => path.strip_prefix(WELL_KNOWN).unwrap_or(path),
-            _ => path,
-        }
     }
 
     /// The scheme, host and port that clients use: as configured, or as in the request, whose Host has been checked.
@@ -106,7 +110,8 @@ impl Gate {
             Method::GET | Method::HEAD => {
                 let found = self.protected.as_ref().zip(self.own_origin(uri, headers));
                 let (protected, origin) = found.ok_or_else(|| Refusal::method(Door::Metadata))?;
-                let path = self.resource_path(uri.path()).trim_end_matches('/');
+                let served = self.upstreams.now();
+                let path = resource_path(&served, uri.path()).trim_end_matches('/');
                 let mut metadata = json!({
                     "resource": format!("{origin}{path}"),
                     "authorization_servers": protected.authorization_servers,

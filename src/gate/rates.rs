@@ -16,7 +16,7 @@ impl Gate {
     ///
     /// # Errors
     /// 429, if the rate is used up.
-    pub(super) fn count(session: &Session, route: &Route<'_>) -> Result<(), Refusal> {
+    pub(super) fn count(session: &Session, route: &Route) -> Result<(), Refusal> {
         let rated = match route {
             Route::RunAsTask { .. } => Rated::Creation,
             Route::Get | Route::Result | Route::List | Route::Cancel => Rated::TaskMethod,

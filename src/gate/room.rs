@@ -6,9 +6,10 @@ use http::HeaderMap;
 
 use super::Gate;
 use crate::{
+    config::UpstreamId,
     identity::Owner,
     session::{Full, Room, Session, Unused},
-    upstream::{Failure, Vacancy},
+    upstream::{Failure, Upstream, Vacancy},
 };
 
 impl Gate {
@@ -16,23 +17,20 @@ impl Gate {
     ///
     /// # Errors
     /// [`Full`]
-    pub(super) async fn room(&self, upstream: usize, principal: Option<&Arc<str>>) -> Result<Room<'_>, Full> {
-        let full = match self.sessions.room(upstream, principal) {
+    pub(super) async fn room(&self, upstream: &UpstreamId, principal: Option<&Arc<str>>) -> Result<Room<'_>, Full> {
+        let owner = principal.map(|name| Owner::Principal { upstream: upstream.clone(), name: Arc::clone(name) });
+        let full = match self.sessions.room(owner.as_ref()) {
             Ok(room) => return Ok(room),
             Err(full) => full,
         };
-        let is_own = |session: &Session| match &session.owner {
-            Owner::Principal { upstream: at, name } => *at == upstream && principal == Some(name),
-            Owner::Session(_) => false,
-        };
         let fits = |session: &Session| match full {
             Full::Limit(_) => true,
-            Full::OfOwner(_) => is_own(session),
+            Full::OfOwner(_) => owner.as_ref() == Some(&session.owner),
             Full::OfStreams(_) | Full::Stopping => false,
         };
         for unused in self.sessions.unused(fits) {
             if self.has_no_use(&unused).await
-                && let Some(room) = self.sessions.exchange(&unused, full.name(), upstream, principal)
+                && let Some(room) = self.sessions.exchange(&unused, full.name(), owner.as_ref())
             {
                 self.end_unused(&unused);
                 return Ok(room);
@@ -45,11 +43,12 @@ impl Gate {
     ///
     /// # Errors
     /// [`Failure`]
-    pub(super) async fn vacancy(&self, upstream: usize) -> Result<Vacancy, Failure> {
-        let vacancy = self.upstreams[upstream].server.vacancy().await?;
+    pub(super) async fn vacancy(&self, upstream: &Arc<Upstream>) -> Result<Vacancy, Failure> {
+        let vacancy = upstream.server.vacancy().await?;
         let Some(full) = vacancy.lacking() else { return Ok(vacancy) };
         // A session that is lost has no child any more.
-        for unused in self.sessions.unused(|session| session.upstream == upstream && !session.is_lost()) {
+        let has_child = |session: &Session| Arc::ptr_eq(&session.upstream, upstream) && !session.is_lost();
+        for unused in self.sessions.unused(has_child) {
             if self.has_no_use(&unused).await && self.sessions.give_way(&unused, "max_children") {
                 self.end_unused(&unused);
                 return Ok(vacancy);

@@ -13,10 +13,11 @@ use http::{Method, Request, request::Parts};
 use hyper::body::Incoming;
 use tower::Service;
 
-use super::{
-    Door, Gate, Response, Upstream, connections::Connection, headers::said_once, intake::Intake, refuse::Refusal,
+use super::{Door, Gate, Response, connections::Connection, headers::said_once, intake::Intake, refuse::Refusal};
+use crate::{
+    identity::{Caller, Certificate, Identified, Principal},
+    upstream::Upstream,
 };
-use crate::identity::{Caller, Certificate, Identified, Principal};
 
 type Answered = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
@@ -52,7 +53,7 @@ impl Service<Request<Incoming>> for Endpoint {
             // Who looks for the issuer has no token yet.
             Door::Metadata => Identified::Known(None),
             _ => gate.identity.identify(&Caller {
-                upstream,
+                upstream: &upstream.id,
                 peer: self.peer,
                 certificate: self.certificate.as_deref(),
                 headers: request.headers(),
@@ -77,7 +78,13 @@ impl Service<Request<Incoming>> for Endpoint {
 
 impl Endpoint {
     /// Hands a request to the file of its method.
-    fn serve(&self, upstream: usize, door: Door, principal: Option<Principal>, request: Request<Incoming>) -> Answered {
+    fn serve(
+        &self,
+        upstream: Arc<Upstream>,
+        door: Door,
+        principal: Option<Principal>,
+        request: Request<Incoming>,
+    ) -> Answered {
         let gate = Arc::clone(&self.gate);
         if let Err(refusal) = said_once(request.headers()) {
             return refused(&gate, refusal);
@@ -93,20 +100,20 @@ impl Endpoint {
         // One box with the future of one method: this is allocated for every request.
         match (door, method, intake) {
             (Door::Streamable, _, Some(intake)) => Box::pin(async move {
-                let answered = gate.post(upstream, principal, headers, intake).await;
+                let answered = gate.post(&upstream, principal, headers, intake).await;
                 Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
             }),
             (Door::Streamable, Method::DELETE, _) => Box::pin(async move {
-                let answered = gate.delete(upstream, principal.as_ref(), headers).await;
+                let answered = gate.delete(&upstream, principal.as_ref(), headers).await;
                 Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
             }),
             (Door::OldMessages, _, Some(intake)) => Box::pin(async move {
-                let answered = gate.old_message(upstream, principal, uri.query(), headers, intake).await;
+                let answered = gate.old_message(&upstream, principal, uri.query(), headers, intake).await;
                 Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
             }),
             (door, method, _) => {
                 let answered = match (door, method) {
-                    (Door::Streamable, Method::GET) => gate.get(upstream, principal.as_ref(), headers),
+                    (Door::Streamable, Method::GET) => gate.get(&upstream, principal.as_ref(), headers),
                     (Door::OldStream, Method::GET) => gate.open_old_sse(upstream, principal, uri.path(), &headers),
                     (Door::Metadata, method) => gate.metadata(&method, &uri, &headers),
                     (door, _) => Err(Refusal::method(door)),
@@ -123,11 +130,12 @@ fn refused(gate: &Gate, refusal: Refusal) -> Answered {
 
 impl Gate {
     /// The upstream that a request is for, and by which door it comes.
-    fn place(&self, request: &Request<Incoming>) -> Result<(usize, Door), Refusal> {
+    fn place(&self, request: &Request<Incoming>) -> Result<(Arc<Upstream>, Door), Refusal> {
         let path = request.uri().path();
-        self.doors.get(path).copied().ok_or_else(|| {
-            let streams = |upstream: &Upstream| [Some(upstream.path.clone()), upstream.sse_path.clone()];
-            let paths: Vec<String> = self.upstreams.iter().flat_map(streams).flatten().collect();
+        let served = self.upstreams.now();
+        served.at(path).cloned().ok_or_else(|| {
+            let streams = |upstream: &Arc<Upstream>| [Some(upstream.id.as_str().to_owned()), upstream.sse_path.clone()];
+            let paths: Vec<String> = served.all().iter().flat_map(streams).flatten().collect();
             Refusal::no_such_path(path, &paths)
         })
     }

@@ -19,9 +19,9 @@ use crate::{
     identity::Owner,
     observe::events,
     route::{Route, route},
-    session::{self, MAX_LATE, Next, NotOpened, Opening, Session, Source},
+    session::{self, MAX_LATE, Next, NotOpened, Opening, Session, Source, Tasks},
     task::Answered,
-    upstream::{Failure, HttpError},
+    upstream::{Failure, HttpError, Upstream},
     wire::{Message, RpcError},
 };
 
@@ -50,7 +50,7 @@ impl Gate {
     /// Opens a session with a client's `initialize`.
     pub(super) async fn open(
         &self,
-        upstream: usize,
+        upstream: &Arc<Upstream>,
         principal: Option<Arc<str>>,
         message: &Message,
         headers: HeaderMap,
@@ -62,21 +62,17 @@ impl Gate {
     /// has its tasks.
     pub(super) async fn open_again(
         &self,
-        upstream: usize,
+        upstream: &Arc<Upstream>,
         (principal, previous): (Option<Arc<str>>, Option<Owner>),
         message: &Message,
         headers: HeaderMap,
     ) -> Result<(Arc<Session>, Answer), Whole> {
         let id = message.id().unwrap_or("null");
         let full = |full: session::Full| Whole::error(id, &RpcError::internal(full.to_string()));
-        let room = self.room(upstream, principal.as_ref()).await.map_err(full)?;
-        let configured = &self.upstreams[upstream];
+        let room = self.room(&upstream.id, principal.as_ref()).await.map_err(full)?;
         let opening = async {
             let opening = Opening {
-                server: &configured.server,
                 upstream,
-                path: &configured.path,
-                native: configured.native,
                 principal,
                 previous,
                 vacancy: self.vacancy(upstream).await.map_err(NotOpened::Failed)?,
@@ -98,7 +94,9 @@ impl Gate {
             session.end(HeaderMap::new());
             return Err(full(stopping));
         }
-        configured.hints.session(&configured.path, configured.native, session.tasks, &self.observer);
+        if session.tasks == Tasks::Native {
+            upstream.hints.keeps_tasks(&upstream.id, &self.observer);
+        }
         self.observer.emit(events::SessionOpened {
             who: &session.who,
             version: session.version.as_str(),
@@ -120,7 +118,7 @@ impl Gate {
         message: Message,
         headers: HeaderMap,
     ) -> Result<Accepted, Refusal> {
-        let cancelled = match route(&message, session.tasks, &self.upstreams[session.upstream].policy) {
+        let cancelled = match route(&message, session.tasks, &session.upstream.policy) {
             Route::Refuse(error) => return Err(Refusal::unfit(error)),
             route => matches!(route, Route::Cancelled),
         };

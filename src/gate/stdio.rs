@@ -15,7 +15,10 @@ use super::{
     channel::{Incoming, Lasts},
 };
 use crate::{
-    upstream::stdio::lines::{self, Line},
+    upstream::{
+        Upstream,
+        stdio::lines::{self, Line},
+    },
     wire::{
         Message, RpcError,
         depth::{MAX_DEPTH, nests_too_deep},
@@ -30,12 +33,12 @@ impl Gate {
     /// Returns whether the client got the session that it wanted.
     pub async fn stdio(
         self: &Arc<Self>,
-        upstream: usize,
+        upstream: Arc<Upstream>,
         input: impl AsyncRead + Send + Unpin + 'static,
         output: impl AsyncWrite + Unpin,
         stop: impl Future<Output = ()>,
     ) -> bool {
-        let lasts = if self.upstreams[upstream].server.is_process() { Lasts::Server } else { Lasts::Client };
+        let lasts = if upstream.server.is_process() { Lasts::Server } else { Lasts::Client };
         let (ends, serving) = self.channel(upstream, None, lasts);
         let ending = CancellationToken::new();
         let (max, at_the_end) = (self.bodies.max, ending.clone().drop_guard());

@@ -66,7 +66,7 @@ impl Gate {
     /// Waits until the upstreams' sides of the ended sessions have ended too, as long as that may take.
     pub async fn upstreams_ended(&self) {
         let ended = async {
-            for upstream in &self.upstreams {
+            for upstream in self.upstreams.now().all() {
                 upstream.server.ended().await;
             }
         };

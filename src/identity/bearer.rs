@@ -1,25 +1,36 @@
 //! Tokens that only the upstream can judge.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use aws_lc_rs::{hmac, rand::SystemRandom};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::HeaderValue;
 use moka::{policy::EvictionPolicy, sync::Cache};
+use parking_lot::RwLock;
 
 use super::{
     Denied, Identified, Pass, Principal,
     token::{Digest, Token},
 };
+use crate::config::UpstreamId;
 
 /// How long a refusal is remembered.
 const REFUSED_FOR: Duration = Duration::from_hours(1);
 /// The refusals that are remembered, those first forgotten that nobody has asked for longest.
 const MAX_REFUSED: u64 = 50_000;
 
+/// The tokens that each upstream has refused. One upstream may accept what another refuses. They stay when upstreams are
+/// replaced.
+#[derive(Debug)]
+pub(super) struct Judges {
+    /// Random in each process. The keys of the upstreams are made from it.
+    key: hmac::Key,
+    refused: RwLock<HashMap<UpstreamId, Arc<RefusedTokens>>>,
+}
+
 /// The tokens that one upstream has refused. They read nothing more here, because their tasks are answered without it.
 pub struct RefusedTokens {
-    /// Random in each process, so that a name tells nothing about its token.
+    /// Another one for each upstream and in each process, so that a name tells nothing about its token.
     key: hmac::Key,
     refused: Cache<Digest, ()>,
 }
@@ -30,12 +41,28 @@ impl fmt::Debug for RefusedTokens {
     }
 }
 
-impl RefusedTokens {
-    pub(super) fn new() -> Result<Arc<Self>, String> {
+impl Judges {
+    pub(super) fn new() -> Result<Self, String> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.map_err(|_| "the system gives no random bytes".to_owned())?;
+        Ok(Self { key, refused: RwLock::default() })
+    }
+
+    /// Returns the tokens that a configured upstream has refused.
+    pub(super) fn of(&self, upstream: &UpstreamId) -> Arc<RefusedTokens> {
+        if let Some(refused) = self.refused.read().get(upstream) {
+            return Arc::clone(refused);
+        }
+        let key = hmac::sign(&self.key, upstream.as_str().as_bytes());
+        let new = || Arc::new(RefusedTokens::new(hmac::Key::new(hmac::HMAC_SHA256, key.as_ref())));
+        Arc::clone(self.refused.write().entry(upstream.clone()).or_insert_with(new))
+    }
+}
+
+impl RefusedTokens {
+    fn new(key: hmac::Key) -> Self {
         let refused = Cache::builder().max_capacity(MAX_REFUSED).time_to_live(REFUSED_FOR);
-        Ok(Arc::new(Self { key, refused: refused.eviction_policy(EvictionPolicy::lru()).build() }))
+        Self { key, refused: refused.eviction_policy(EvictionPolicy::lru()).build() }
     }
 
     /// Remembers the token of an `Authorization` header that an upstream has answered with 401.

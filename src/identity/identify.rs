@@ -6,10 +6,13 @@ use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
 use super::{
-    Certificate, Denied, Pass, Principal, RefusedTokens, certificate, introspect::Introspect, jwt::Jwt, token::Token,
-    trusted,
+    Certificate, Denied, Pass, Principal, RefusedTokens, bearer::Judges, certificate, introspect::Introspect, jwt::Jwt,
+    token::Token, trusted,
 };
-use crate::{config::Auth, observe::Observer};
+use crate::{
+    config::{Auth, UpstreamId},
+    observe::Observer,
+};
 
 /// Finds out who sends a request.
 #[derive(Debug)]
@@ -18,22 +21,18 @@ pub struct Identity(Mode);
 #[derive(Debug)]
 enum Mode {
     None,
-    Header {
-        name: HeaderName,
-        trusted_peers: Vec<IpNet>,
-    },
+    Header { name: HeaderName, trusted_peers: Vec<IpNet> },
     Jwt(Jwt),
     Introspect(Introspect),
-    /// One for each upstream: what one of them refuses another may accept.
-    Bearer(Vec<Arc<RefusedTokens>>),
+    Bearer(Box<Judges>),
     Mtls,
 }
 
 /// What tells who sends a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {
-    /// The place in the configuration of the upstream that the request is for.
-    pub upstream: usize,
+    /// The upstream that the request is for.
+    pub upstream: &'a UpstreamId,
     /// The other end of the connection.
     pub peer: IpAddr,
     /// What its certificate says, if it has one.
@@ -53,18 +52,18 @@ pub enum Identified {
 }
 
 impl Identity {
-    /// Identifies as `auth` says, in front of so many upstreams. Key sets begin to be fetched.
+    /// Identifies as `auth` says. Key sets begin to be fetched.
     ///
     /// # Errors
     /// A sentence, if the means for it are missing.
-    pub fn start(auth: Auth, upstreams: usize, observer: &Arc<Observer>) -> Result<Self, String> {
+    pub fn start(auth: Auth, observer: &Arc<Observer>) -> Result<Self, String> {
         Ok(Self(match auth {
             Auth::None => Mode::None,
             Auth::Header { name, trusted_peers } => Mode::Header { name, trusted_peers },
             Auth::Jwt(config) => Mode::Jwt(Jwt::start(*config, Arc::clone(observer))?),
             Auth::Introspect(config) => Mode::Introspect(Introspect::new(*config, Arc::clone(observer))?),
             Auth::Mtls => Mode::Mtls,
-            Auth::Bearer(_) => Mode::Bearer((0..upstreams).map(|_| RefusedTokens::new()).collect::<Result<_, _>>()?),
+            Auth::Bearer(_) => Mode::Bearer(Box::new(Judges::new()?)),
         }))
     }
 
@@ -82,21 +81,21 @@ impl Identity {
             },
             Mode::Jwt(jwt) => by_token(caller, |token| jwt.identify(token)),
             Mode::Introspect(introspect) => by_token(caller, |token| introspect.identify(token)),
-            Mode::Bearer(refused) => by_token(caller, |token| refused[caller.upstream].identify(token)),
+            Mode::Bearer(judges) => by_token(caller, |token| judges.of(caller.upstream).identify(token)),
         }
     }
 
     /// Whether an upstream that judges tokens has refused the token that is a principal by this name.
     #[must_use]
-    pub fn has_refused(&self, upstream: usize, name: &str) -> bool {
-        matches!(&self.0, Mode::Bearer(refused) if refused.get(upstream).is_some_and(|refused| refused.has(name)))
+    pub fn has_refused(&self, upstream: &UpstreamId, name: &str) -> bool {
+        matches!(&self.0, Mode::Bearer(judges) if judges.of(upstream).has(name))
     }
 
     /// Where an upstream reports the tokens that it refuses, if it is the judge of them.
     #[must_use]
-    pub fn refused_tokens(&self, upstream: usize) -> Option<Arc<RefusedTokens>> {
+    pub fn refused_tokens(&self, upstream: &UpstreamId) -> Option<Arc<RefusedTokens>> {
         match &self.0 {
-            Mode::Bearer(refused) => refused.get(upstream).cloned(),
+            Mode::Bearer(judges) => Some(judges.of(upstream)),
             _ => None,
         }
     }

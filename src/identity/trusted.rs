@@ -33,7 +33,11 @@ mod tests {
 
     fn name(peer: [u8; 4], headers: &HeaderMap) -> Result<Arc<str>, Denied> {
         let trusted = ["10.0.0.0/8".parse().expect("a network")];
-        principal(&Caller { upstream: 0, peer: IpAddr::from(peer), certificate: None, headers }, &NAME, &trusted)
+        principal(
+            &Caller { upstream: &"/mcp".into(), peer: IpAddr::from(peer), certificate: None, headers },
+            &NAME,
+            &trusted,
+        )
     }
 
     #[test]

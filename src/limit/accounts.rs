@@ -173,7 +173,7 @@ mod tests {
     }
 
     fn ann() -> Owner {
-        Owner::Principal { upstream: 0, name: "ann".into() }
+        Owner::Principal { upstream: "/mcp".into(), name: "ann".into() }
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
         let accounts = accounts(1);
         let came = accounts.of(&ann());
         for n in 0..2 * MAX_PRINCIPALS {
-            let _ = accounts.of(&Owner::Principal { upstream: 0, name: n.to_string().into() });
+            let _ = accounts.of(&Owner::Principal { upstream: "/mcp".into(), name: n.to_string().into() });
             if n % 1000 == 0 {
                 assert!(Arc::ptr_eq(&came, &accounts.of(&ann())), "after {n}");
             }

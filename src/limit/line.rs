@@ -9,13 +9,19 @@ use std::{
 use slab::Slab;
 
 use super::{Bound, Limited, Totals};
-use crate::identity::Owner;
+use crate::{config::UpstreamId, identity::Owner};
 
 /// Tells whether the calls of an owner that wait may have turns, whatever else has room.
 pub(super) type MayStart<'a> = &'a dyn Fn(&Owner) -> bool;
 
-/// The upstream's place in the configuration and the tool's name.
-pub(super) type Key = (usize, Arc<str>);
+/// Names a tool of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ToolId {
+    /// The upstream.
+    pub upstream: UpstreamId,
+    /// The tool's name there.
+    pub name: Arc<str>,
+}
 
 /// Every call that runs or waits. A tool and an owner are remembered only while one of their calls is here: a tool's
 /// name is the client's word, and so may the owner's be.
@@ -27,7 +33,7 @@ pub(super) struct Line<C> {
     /// Bytes of the requests that wait.
     bytes: usize,
     tools: Slab<Tool>,
-    tool_ids: HashMap<Key, usize>,
+    tool_ids: HashMap<ToolId, usize>,
     owners: Slab<Party<C>>,
     owner_ids: HashMap<Owner, usize>,
     /// The owners that wait, those first that are next.
@@ -45,7 +51,7 @@ pub(super) struct Ids {
 
 #[derive(Debug)]
 struct Tool {
-    key: Key,
+    id: ToolId,
     max_running: usize,
     running: usize,
     /// The owners that wait for it, those first that are next.
@@ -106,12 +112,12 @@ impl<C> Line<C> {
     pub(super) fn enter(
         &mut self,
         owner: &Owner,
-        key: Key,
+        tool: ToolId,
         (max_running, max_queued): (usize, usize),
         bytes: usize,
         waiting: impl FnOnce() -> C,
     ) -> Result<(Ids, Option<u64>), Limited> {
-        let ids = self.ids(owner, key, max_running);
+        let ids = self.ids(owner, tool, max_running);
         let Some(running) = self.run_bound(ids) else {
             self.begin(ids);
             return Ok((ids, None));
@@ -156,10 +162,10 @@ impl<C> Line<C> {
         }
     }
 
-    fn ids(&mut self, owner: &Owner, key: Key, max_running: usize) -> Ids {
+    fn ids(&mut self, owner: &Owner, tool: ToolId, max_running: usize) -> Ids {
         let (tools, owners) = (&mut self.tools, &mut self.owners);
-        let tool = *self.tool_ids.entry(key).or_insert_with_key(|key| {
-            tools.insert(Tool { key: key.clone(), max_running, running: 0, ring: BTreeMap::new() })
+        let tool = *self.tool_ids.entry(tool).or_insert_with_key(|id| {
+            tools.insert(Tool { id: id.clone(), max_running, running: 0, ring: BTreeMap::new() })
         });
         let owner = *self.owner_ids.entry(owner.clone()).or_insert_with_key(|owner| {
             let (lanes, ring) = (HashMap::new(), BTreeMap::new());
@@ -296,7 +302,7 @@ impl<C> Line<C> {
     /// Forgets the tool and the owner of a call where nothing of theirs runs or waits.
     fn forget(&mut self, ids: Ids) {
         if self.tools.get(ids.tool).is_some_and(|tool| tool.running == 0 && tool.ring.is_empty()) {
-            self.tool_ids.remove(&self.tools.remove(ids.tool).key);
+            self.tool_ids.remove(&self.tools.remove(ids.tool).id);
         }
         if self.owners.get(ids.owner).is_some_and(|party| party.running == 0 && party.queued == 0) {
             self.owner_ids.remove(&self.owners.remove(ids.owner).owner);

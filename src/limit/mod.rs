@@ -7,4 +7,5 @@ mod model;
 mod turns;
 
 pub use accounts::{Account, Accounts, Lookup, Rated, TooOften};
+pub use line::ToolId;
 pub use turns::{Admission, Bound, Limited, Permit, Totals, Turns, Waiting};

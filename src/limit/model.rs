@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 
-use super::{Admission, Bound, Permit, Totals, Turns};
+use super::{Admission, Bound, Permit, ToolId, Totals, Turns};
 use crate::identity::Owner;
 
 struct Model {
@@ -99,8 +99,8 @@ impl Model {
     fn enter(&mut self, lane: Lane) {
         let (full, queue_full) = (self.full(lane), self.queue_full(lane));
         let owner = owner(lane.0);
-        let tool: Arc<str> = format!("tool {}", lane.1).into();
-        match self.turns.admit(&owner, (0, &tool), (lane.1 + 1, self.max_queued), 1) {
+        let tool = ToolId { upstream: "/mcp".into(), name: format!("tool {}", lane.1).into() };
+        match self.turns.admit(&owner, tool, (lane.1 + 1, self.max_queued), 1) {
             Ok(Admission::Now(permit)) => {
                 assert_eq!(full, None);
                 self.running.push((lane, permit));
@@ -181,7 +181,7 @@ impl Model {
 }
 
 fn owner(number: usize) -> Owner {
-    Owner::Principal { upstream: 0, name: format!("owner {number}").into() }
+    Owner::Principal { upstream: "/mcp".into(), name: format!("owner {number}").into() }
 }
 
 proptest! {

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::line::{Ids, Line};
+use super::line::{Ids, Line, ToolId};
 use crate::identity::Owner;
 
 /// The limits that hold across tools, in calls but for the last two.
@@ -145,15 +145,15 @@ impl Turns {
         drop(turn.send(Permit { turns: Arc::clone(self), ids }));
     }
 
-    /// Lets a call of `owner` run, or wait: of a tool behind an upstream, of which `max.0` calls run and `max.1`
-    /// of each owner wait. Its request has so many `bytes`, which are kept meanwhile.
+    /// Lets a call of `owner` run, or wait: of a tool of which `max.0` calls run and `max.1` of each owner wait. Its request
+    /// has so many `bytes`, which are kept meanwhile.
     ///
     /// # Errors
     /// [`Limited`]
     pub fn admit(
         self: &Arc<Self>,
         owner: &Owner,
-        (upstream, tool): (usize, &Arc<str>),
+        tool: ToolId,
         max: (usize, usize),
         bytes: usize,
     ) -> Result<Admission, Limited> {
@@ -163,8 +163,7 @@ impl Turns {
             turn = Some(receiver);
             sender
         };
-        let key = (upstream, Arc::clone(tool));
-        let (ids, place) = self.line.lock().enter(owner, key, max, bytes, waiting)?;
+        let (ids, place) = self.line.lock().enter(owner, tool, max, bytes, waiting)?;
         let turns = Arc::clone(self);
         Ok(match place.zip(turn) {
             Some((place, turn)) => Admission::Queued(Waiting { turns, ids, place, turn }),
@@ -222,12 +221,16 @@ mod tests {
     };
 
     fn owner(n: usize) -> Owner {
-        Owner::Principal { upstream: 0, name: format!("owner {n}").into() }
+        Owner::Principal { upstream: "/mcp".into(), name: format!("owner {n}").into() }
+    }
+
+    fn tool(name: &str) -> ToolId {
+        ToolId { upstream: "/mcp".into(), name: name.into() }
     }
 
     /// A call of a tool of which one runs and one of each owner waits.
     fn admit(turns: &Arc<Turns>, n: usize) -> Result<Admission, Limited> {
-        turns.admit(&owner(n), (0, &"tool".into()), (1, 1), 0)
+        turns.admit(&owner(n), tool("tool"), (1, 1), 0)
     }
 
     #[tokio::test]
@@ -247,9 +250,12 @@ mod tests {
     fn tools_do_not_share_turns_and_all_is_forgotten_when_idle() {
         let turns = Turns::new(WIDE, |_| true);
         let first = admit(&turns, 0);
-        assert!(matches!(turns.admit(&owner(0), (0, &"other".into()), (1, 0), 0), Ok(Admission::Now(_))));
-        assert!(matches!(turns.admit(&owner(0), (1, &"tool".into()), (1, 0), 0), Ok(Admission::Now(_))));
-        assert!(turns.admit(&owner(0), (0, &"tool".into()), (1, 0), 0).is_err());
+        assert!(matches!(turns.admit(&owner(0), tool("other"), (1, 0), 0), Ok(Admission::Now(_))));
+        assert!(matches!(
+            turns.admit(&owner(0), ToolId { upstream: "/other".into(), ..tool("tool") }, (1, 0), 0),
+            Ok(Admission::Now(_))
+        ));
+        assert!(turns.admit(&owner(0), tool("tool"), (1, 0), 0).is_err());
         drop(first);
         assert!(turns.is_idle());
     }
@@ -265,7 +271,7 @@ mod tests {
     #[test]
     fn what_waits_is_bounded_in_bytes_for_each_owner_and_in_all_and_given_back_however_it_leaves() {
         let turns = Turns::new(WIDE, |_| true);
-        let admit = |n, bytes| turns.admit(&owner(n), (0, &"tool".into()), (1, 9), bytes);
+        let admit = |n, bytes| turns.admit(&owner(n), tool("tool"), (1, 9), bytes);
         // What runs does not count.
         let running = admit(0, 1000).expect("it runs");
         let Ok(Admission::Queued(first)) = admit(1, 6) else { panic!("it waits") };
@@ -285,7 +291,7 @@ mod tests {
     #[test]
     fn the_tools_of_an_owner_take_turns_at_what_the_owner_may_run() {
         let turns = Turns::new(Totals { running_per_owner: 1, ..WIDE }, |_| true);
-        let admit = |tool: &str| turns.admit(&owner(0), (0, &tool.into()), (9, 9), 0).expect("room");
+        let admit = |name: &str| turns.admit(&owner(0), tool(name), (9, 9), 0).expect("room");
         let Admission::Now(mut permit) = admit("a") else { panic!("the first runs") };
         let mut waiting: Vec<_> = ["a", "a", "b", "b"].map(|tool| (tool, admit(tool))).into();
         let mut order = Vec::new();
@@ -308,7 +314,7 @@ mod tests {
         let held = Arc::new(AtomicBool::new(true));
         let first = Arc::clone(&held);
         let turns = Turns::new(WIDE, move |who| *who != owner(0) || !first.load(Ordering::Relaxed));
-        let admit = |n| turns.admit(&owner(n), (0, &"tool".into()), (1, 9), 0).expect("room");
+        let admit = |n| turns.admit(&owner(n), tool("tool"), (1, 9), 0).expect("room");
         let queued = |n| match admit(n) {
             Admission::Queued(waiting) => Box::pin(waiting.turn()),
             Admission::Now(_) => panic!("it waits"),

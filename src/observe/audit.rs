@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
 use super::audit_file::AuditFile;
-use crate::config::{self, AuditOwner, AuditTo};
+use crate::config::{self, AuditOwner, AuditTo, UpstreamId};
 
 /// Bytes of a hash that are shown, as hexadecimal digits.
 const SHOWN: usize = 8;
@@ -23,9 +23,9 @@ const SHOWN: usize = 8;
 pub struct Who {
     owner: Box<str>,
     session: Box<str>,
-    /// The path of the server.
+    /// The upstream, for the log.
     #[serde(skip)]
-    upstream: Box<str>,
+    upstream: UpstreamId,
 }
 
 impl Who {
@@ -38,7 +38,7 @@ impl Who {
     /// Returns the path of the server that the session is for.
     #[must_use]
     pub fn upstream(&self) -> &str {
-        &self.upstream
+        self.upstream.as_str()
     }
 }
 
@@ -113,7 +113,7 @@ impl Audit {
     }
 
     /// How lines name a principal, or a session that has none.
-    pub(super) fn who(&self, principal: Option<&str>, session: Uuid, upstream: &str) -> Arc<Who> {
+    pub(super) fn who(&self, principal: Option<&str>, session: Uuid, upstream: &UpstreamId) -> Arc<Who> {
         // The id itself is what opens the session.
         let session = short_hash(session.as_bytes());
         let owner = match (principal, self.owner) {
@@ -121,7 +121,7 @@ impl Audit {
             (Some(name), AuditOwner::Hash) => short_hash(name.as_bytes()),
             (Some(name), AuditOwner::Principal) => name.into(),
         };
-        Arc::new(Who { owner, session, upstream: upstream.into() })
+        Arc::new(Who { owner, session, upstream: upstream.clone() })
     }
 
     pub(super) const fn is_on(&self) -> bool {

@@ -13,7 +13,7 @@ use uuid::Uuid;
 pub use audit::{Line, Who};
 pub use metrics::{Metrics, log_lines_lost};
 
-use crate::config;
+use crate::config::{self, UpstreamId};
 
 /// One thing that happens.
 pub trait Event {
@@ -53,9 +53,9 @@ impl Observer {
         }
     }
 
-    /// How lines name a session at the path `upstream`, and its principal, if it has one.
+    /// How lines name a session with `upstream`, and its principal, if it has one.
     #[must_use]
-    pub fn who(&self, principal: Option<&str>, session: Uuid, upstream: &str) -> Arc<Who> {
+    pub fn who(&self, principal: Option<&str>, session: Uuid, upstream: &UpstreamId) -> Arc<Who> {
         self.audit.who(principal, session, upstream)
     }
 

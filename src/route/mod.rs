@@ -19,7 +19,7 @@ use crate::{
 
 /// The decision.
 #[derive(Debug)]
-pub enum Route<'a> {
+pub enum Route {
     /// To the upstream, and its answers back.
     Pass,
     /// To the upstream, and its answer back with the tools' task support set.
@@ -29,7 +29,7 @@ pub enum Route<'a> {
         /// The tool's name.
         name: Arc<str>,
         /// Its policy.
-        tool: &'a Tool,
+        tool: Arc<Tool>,
         /// What the client asks for.
         ttl: RequestedTtl,
     },
@@ -49,7 +49,7 @@ pub enum Route<'a> {
 
 /// Decides for a message in a session that is open.
 #[must_use]
-pub fn route<'a>(message: &Message, tasks: Tasks, policy: &'a Policy) -> Route<'a> {
+pub fn route(message: &Message, tasks: Tasks, policy: &Policy) -> Route {
     if let Err(error) = fit::check(message) {
         return Route::Refuse(error);
     }
@@ -73,7 +73,7 @@ pub fn route<'a>(message: &Message, tasks: Tasks, policy: &'a Policy) -> Route<'
 }
 
 /// Section "Tool-Level Negotiation".
-fn tool_call<'a>(message: &Message, policy: &'a Policy) -> Route<'a> {
+fn tool_call(message: &Message, policy: &Policy) -> Route {
     let params = match message.params().map(Params::parse) {
         Some(Ok(params)) => params.members,
         // The tool could be another one for us than for the upstream.

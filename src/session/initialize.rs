@@ -21,7 +21,7 @@ use crate::{
     identity::Owner,
     limit::Accounts,
     observe::Observer,
-    upstream::{Capacity, Exchange, Failure, Inbound, Item, Link, MAX_MESSAGE, Outgoing, Purpose, Server, Vacancy},
+    upstream::{Capacity, Exchange, Failure, Inbound, Item, Link, MAX_MESSAGE, Outgoing, Purpose, Upstream, Vacancy},
     wire::{
         ClientCapabilities, Edits, Message, Params, Parts, RpcError, Version, excerpt,
         legacy::{SERVER_CAPABILITY, declares_tool_tasks},
@@ -36,14 +36,8 @@ const INITIALIZE_TIMEOUT: Duration = Duration::from_mins(1);
 /// What a handshake starts from.
 #[derive(Debug)]
 pub struct Opening<'a> {
-    /// Where to connect to.
-    pub server: &'a Server,
-    /// Its place in the configuration.
-    pub upstream: usize,
-    /// The path of its endpoint.
-    pub path: &'a str,
-    /// What to do about an upstream that has tasks of its own.
-    pub native: Native,
+    /// What to connect to.
+    pub upstream: &'a Arc<Upstream>,
     /// The principal, if there is one.
     pub principal: Option<Arc<str>>,
     /// Without one: to whom an earlier session of the same client belonged.
@@ -91,9 +85,9 @@ impl Opening<'_> {
         let Offer { version: requested, client } = offer(request).map_err(NotOpened::Invalid)?;
         // Section "Version Negotiation": the version asked for if it is spoken, else the latest.
         let version = Version::parse(&requested).unwrap_or(Version::LATEST);
-        let inbound = inbound(self.path, client, self.outbox, self.observer);
+        let inbound = inbound(&self.upstream.id, client, self.outbox, self.observer);
         let vacancy = std::mem::take(&mut self.vacancy);
-        let link = self.server.connect(inbound.clone(), vacancy).await.map_err(NotOpened::Failed)?;
+        let link = self.upstream.server.connect(inbound.clone(), vacancy).await.map_err(NotOpened::Failed)?;
         let mut handshake = Handshake { link: Arc::clone(&link), headers: headers.clone(), finished: false };
         let done = self.handshake(request, version, &inbound, &link, &headers).await;
         let (answer, upstream_version, streams) = done?;
@@ -105,9 +99,9 @@ impl Opening<'_> {
         if tasks != Tasks::Served {
             inbound.native.show(lists);
         }
-        let who = self.observer.who(self.principal.as_deref(), id, self.path);
+        let who = self.observer.who(self.principal.as_deref(), id, &self.upstream.id);
         let owner = match self.principal {
-            Some(name) => Owner::Principal { upstream: self.upstream, name },
+            Some(name) => Owner::Principal { upstream: self.upstream.id.clone(), name },
             None => self.previous.unwrap_or(Owner::Session(id)),
         };
         let session = Session {
@@ -115,7 +109,7 @@ impl Opening<'_> {
             account: self.accounts.of(&owner),
             who,
             owner,
-            upstream: self.upstream,
+            upstream: Arc::clone(self.upstream),
             version,
             tasks,
             late: Arc::new(Semaphore::new(super::MAX_LATE)),
@@ -185,7 +179,7 @@ impl Opening<'_> {
         let capabilities = result.nested("capabilities")?;
         // A server of an older revision cannot have tasks, whatever it declares.
         let native = theirs.has_tasks() && capabilities.as_ref().is_some_and(declares_tool_tasks);
-        let tasks = match (version.has_tasks(), self.native) {
+        let tasks = match (version.has_tasks(), self.upstream.native) {
             (false, _) => Tasks::Off,
             (true, Native::Keep) if native => Tasks::Native,
             (true, Native::Auto) if native => Tasks::Both,

@@ -37,10 +37,11 @@ pub(crate) use testing::alone;
 pub use translate::{for_client, with_id};
 
 use crate::{
+    config::UpstreamId,
     identity::Owner,
     limit::Account,
     observe::{Observer, Who, events},
-    upstream::{Capacity, Exchanges, Failure, Inbound, Link, NativeTasks, Outbox},
+    upstream::{Capacity, Exchanges, Failure, Inbound, Link, NativeTasks, Outbox, Upstream},
     wire::{ClientCapabilities, Edits, Message, Method, Version, object::Members},
 };
 
@@ -84,8 +85,8 @@ pub struct Session {
     pub account: Arc<Account>,
     /// How audit lines name the owner and the session.
     pub who: Arc<Who>,
-    /// The upstream's place in the configuration.
-    pub upstream: usize,
+    /// The upstream, as it was when the session began.
+    pub upstream: Arc<Upstream>,
     /// The revision agreed with the client.
     pub version: Version,
     /// Who serves tasks.
@@ -325,9 +326,14 @@ impl Drop for Use {
 }
 
 /// What links and exchanges of one session are made of.
-fn inbound(path: &str, client: ClientCapabilities, outbox: &Arc<Capacity>, observer: &Arc<Observer>) -> Inbound {
+fn inbound(
+    upstream: &UpstreamId,
+    client: ClientCapabilities,
+    outbox: &Arc<Capacity>,
+    observer: &Arc<Observer>,
+) -> Inbound {
     Inbound {
-        upstream: path.into(),
+        upstream: upstream.clone(),
         exchanges: Exchanges::new(Arc::clone(outbox), Arc::clone(observer)),
         listener: Arc::new(Outbox::new(outbox)),
         client,

@@ -181,26 +181,25 @@ impl Sessions {
         if open >= self.max { Err(Full::Limit(self.max)) } else { Ok(()) }
     }
 
-    /// Takes room for a session of a principal, or of nobody, before anything is done for it.
+    /// Takes room for a session, before anything is done for it. `owner` is `None` for a client without a principal.
     ///
     /// # Errors
     /// [`Full`]
-    pub fn room(&self, upstream: usize, principal: Option<&Arc<str>>) -> Result<Room<'_>, Full> {
-        self.admit(&mut self.table.write(), upstream, principal)
+    pub fn room(&self, owner: Option<&Owner>) -> Result<Room<'_>, Full> {
+        self.admit(&mut self.table.write(), owner)
     }
 
-    fn admit(&self, table: &mut Table, upstream: usize, principal: Option<&Arc<str>>) -> Result<Room<'_>, Full> {
-        let owner = principal.map(|name| Owner::Principal { upstream, name: Arc::clone(name) });
+    fn admit(&self, table: &mut Table, owner: Option<&Owner>) -> Result<Room<'_>, Full> {
         if table.closed {
             return Err(Full::Stopping);
         }
-        let own = owner.as_ref().and_then(|owner| table.owners.get(owner)).copied().unwrap_or(0);
+        let own = owner.and_then(|owner| table.owners.get(owner)).copied().unwrap_or(0);
         self.has_room(table.open.len() + table.opening, own)?;
         table.opening += 1;
-        if let Some(owner) = &owner {
+        if let Some(owner) = owner {
             table.owners.insert(owner.clone(), own + 1);
         }
-        Ok(Room { sessions: self, owner })
+        Ok(Room { sessions: self, owner: owner.cloned() })
     }
 
     /// The sessions that fit and are not in use, those first that have been silent longest.
@@ -228,16 +227,10 @@ impl Sessions {
 
     /// As [`Sessions::give_way`], with [`Sessions::room`] for the new one in the same step.
     #[must_use]
-    pub fn exchange(
-        &self,
-        unused: &Unused,
-        limit: &'static str,
-        upstream: usize,
-        principal: Option<&Arc<str>>,
-    ) -> Option<Room<'_>> {
+    pub fn exchange(&self, unused: &Unused, limit: &'static str, owner: Option<&Owner>) -> Option<Room<'_>> {
         let mut table = self.table.write();
         let session = table.take_unused(unused)?;
-        let Ok(room) = self.admit(&mut table, upstream, principal) else {
+        let Ok(room) = self.admit(&mut table, owner) else {
             table.put_back(session);
             return None;
         };

@@ -23,7 +23,7 @@ use crate::{
     identity::Owner,
     limit::Accounts,
     observe::Observer,
-    upstream::{Capacity, Carrier, Link, Outgoing, Sending},
+    upstream::{Capacity, Carrier, Link, Outgoing, Sending, Upstream},
     wire::{ClientCapabilities, Version},
 };
 
@@ -54,17 +54,17 @@ impl Link for Nowhere {
 /// A session of its own owner.
 pub(crate) fn alone() -> Arc<Session> {
     let (id, observer) = (Uuid::new_v4(), Arc::<Observer>::default());
-    let owner = Owner::Session(id);
+    let (owner, upstream) = (Owner::Session(id), Upstream::unused("/mcp"));
     let capacity = Capacity::new(1024, 1024);
     Arc::new(Session {
         id,
         account: Accounts::new(Rates::default()).of(&owner),
-        who: observer.who(None, id, "/mcp"),
+        who: observer.who(None, id, &upstream.id),
         owner,
-        upstream: 0,
         version: Version::LATEST,
         tasks: Tasks::Served,
-        inbound: inbound("/mcp", ClientCapabilities::default(), &capacity, &observer),
+        inbound: inbound(&upstream.id, ClientCapabilities::default(), &capacity, &observer),
+        upstream,
         link: Arc::new(Nowhere::default()),
         streams: Streams::new(&capacity, 1, true),
         opened: Instant::now(),

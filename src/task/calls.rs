@@ -149,7 +149,7 @@ mod tests {
     const OWNER: Owner = Owner::Session(TaskId::nil());
 
     fn added(calls: &Calls) -> (TaskId, bool) {
-        let (task, who) = (task(&OWNER), Observer::default().who(None, TaskId::nil(), "/mcp"));
+        let (task, who) = (task(&OWNER), Observer::default().who(None, TaskId::nil(), &"/mcp".into()));
         let (stop, _) = oneshot::channel();
         (task.id, calls.add(task.id, Running::new(&task, &who, false, stop)))
     }

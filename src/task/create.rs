@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::{Engine, Lasting, State, Task, clock::millis, outcome, reply::view, runner::Run};
 use crate::{
     config::Tool,
-    limit::Admission,
+    limit::{Admission, ToolId},
     observe::events,
     session::Session,
     upstream::excerpt,
@@ -38,11 +38,11 @@ pub struct Created {
 
 /// What is to run as a task.
 #[derive(Debug)]
-pub struct Wanted<'a> {
+pub struct Wanted {
     /// The tool's name.
     pub name: Arc<str>,
     /// Its policy.
-    pub tool: &'a Tool,
+    pub tool: Arc<Tool>,
     /// What the client asks for as ttl.
     pub ttl: RequestedTtl,
     /// Whether the client is told of changes of the task's state.
@@ -59,17 +59,18 @@ impl Engine {
         session: &Arc<Session>,
         request: Message,
         headers: HeaderMap,
-        wanted: Wanted<'_>,
+        wanted: Wanted,
     ) -> Result<Created, RpcError> {
         let Wanted { name, tool, ttl: requested, announced } = wanted;
         // From here on the session is not idle, and its link stays.
         let in_use = session.hold();
-        let (owner, upstream) = (&session.owner, session.upstream);
+        let owner = &session.owner;
         // Names are the client's, and of any length; those with one beginning share their turns.
         let tool_name: Arc<str> = if excerpt(&name) == *name { name } else { excerpt(&name).into() };
         let bytes = CALL + request.bytes().len() + headers_cost(&headers);
         let max = (tool.max_running, tool.max_queued);
-        let admitted = self.turns.admit(owner, (upstream, &tool_name), max, bytes);
+        let tool_id = ToolId { upstream: session.upstream.id.clone(), name: Arc::clone(&tool_name) };
+        let admitted = self.turns.admit(owner, tool_id, max, bytes);
         let admission = admitted.map_err(|limited| {
             let reason = limited.name();
             self.observer.emit(events::TaskRefused { who: &session.who, tool: &tool_name, reason });
@@ -78,7 +79,7 @@ impl Engine {
         // The end of the session waits for the task from here on, and finds it.
         let letting_in = session.let_task_in().await.ok_or_else(session_ended)?;
         let queued = matches!(admission, Admission::Queued(_));
-        let (lifetime, now) = (Lifetime::of(tool, requested, queued), self.clock.now());
+        let (lifetime, now) = (Lifetime::of(&tool, requested, queued), self.clock.now());
         let task = Task {
             id: Uuid::new_v4(),
             owner: session.owner.clone(),
@@ -104,10 +105,8 @@ impl Engine {
             session: in_use,
             id,
             headers: Arc::new(headers),
-            timeout: tool.timeout,
-            input_timeout: tool.input_timeout,
+            tool,
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),
-            max_result: tool.max_result,
             created: Instant::now(),
             patience: lifetime.patience,
         };

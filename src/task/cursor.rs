@@ -47,7 +47,9 @@ impl Cursors {
             }
             Owner::Principal { upstream, name } => {
                 context.update(b"principal");
-                context.update(&upstream.to_be_bytes());
+                let path = upstream.as_str().as_bytes();
+                context.update(&path.len().to_be_bytes());
+                context.update(path);
                 context.update(name.as_bytes());
             }
         }
@@ -62,13 +64,13 @@ mod tests {
     #[test]
     fn a_cursor_is_good_for_its_owner_its_process_and_as_it_is_only() {
         let cursors = Cursors::new();
-        let ann = Owner::Principal { upstream: 0, name: "ann".into() };
+        let ann = Owner::Principal { upstream: "/mcp".into(), name: "ann".into() };
         let cursor = cursors.seal(&ann, 7);
         assert_eq!(cursors.open(&ann, &cursor), Some(7));
         assert_eq!(Cursors::new().open(&ann, &cursor), None, "another key");
         for other in [
-            Owner::Principal { upstream: 1, name: "ann".into() },
-            Owner::Principal { upstream: 0, name: "anna".into() },
+            Owner::Principal { upstream: "/other".into(), name: "ann".into() },
+            Owner::Principal { upstream: "/mcp".into(), name: "anna".into() },
             Owner::Session(Uuid::nil()),
         ] {
             assert_eq!(cursors.open(&other, &cursor), None);

@@ -55,8 +55,8 @@ impl House {
 
     async fn create(&self) -> Result<(), RpcError> {
         let request = message(r#""method":"tools/call","params":{"name":"tool","task":{}}"#);
-        let tool = Tool::default();
-        let wanted = Wanted { name: "tool".into(), tool: &tool, ttl: RequestedTtl::Default, announced: true };
+        let tool = Arc::new(Tool::default());
+        let wanted = Wanted { name: "tool".into(), tool, ttl: RequestedTtl::Default, announced: true };
         // The call begins with the drop of what is returned, and is never answered.
         self.engine.create(&self.session, request, HeaderMap::new(), wanted).await.map(drop)
     }

@@ -11,6 +11,7 @@ use tokio::{
 
 use super::{Change, Engine, TaskId, input::Asker, outcome};
 use crate::{
+    config::Tool,
     identity::Owner,
     limit::{Admission, Permit},
     observe::events,
@@ -37,11 +38,10 @@ pub(super) struct Run {
     pub session: Use,
     pub id: TaskId,
     pub headers: Arc<HeaderMap>,
-    pub timeout: Duration,
-    pub input_timeout: Duration,
+    /// The settings of its tool.
+    pub tool: Arc<Tool>,
     /// Bounds what is answered in the client's place.
     pub replies: Arc<Semaphore>,
-    pub max_result: usize,
     pub created: Instant,
     /// How long it may wait for its turn from then on.
     pub patience: Duration,
@@ -74,7 +74,7 @@ impl Run {
             let why = self.no_turn();
             return self.finish(outcome::failed(why.clone()), Some(&why)).await;
         };
-        let max_answer = self.max_result.saturating_add(ENVELOPE);
+        let max_answer = self.tool.max_result.saturating_add(ENVELOPE);
         let options = CallOptions { purpose: Purpose::Background, max_answer, relay: false };
         let mut call = match self.session.get().call(&request, HeaderMap::clone(&self.headers), options) {
             Ok(call) => call,
@@ -85,12 +85,12 @@ impl Run {
         let since = Instant::now();
         tokio::select! {
             ending = self.follow(&mut call) => {
-                let why = outcome::why(&ending, self.max_result);
-                self.finish(outcome::of(ending, self.max_result), why.as_deref()).await;
+                let why = outcome::why(&ending, self.tool.max_result);
+                self.finish(outcome::of(ending, self.tool.max_result), why.as_deref()).await;
             }
             why = &mut stopped => self.cancel(&mut call.exchange, since, why.unwrap_or("the process stops")).await,
-            () = tokio::time::sleep_until(since + self.timeout) => {
-                let timeout = humantime::format_duration(self.timeout);
+            () = tokio::time::sleep_until(since + self.tool.timeout) => {
+                let timeout = humantime::format_duration(self.tool.timeout);
                 let why = format!("timeout = {timeout} is over and the call was cancelled");
                 self.finish(outcome::failed(why.clone()), Some(&why)).await;
                 self.cancel(&mut call.exchange, since, &why).await;
@@ -111,7 +111,7 @@ impl Run {
 
     /// Why the turn has not come.
     fn no_turn(&self) -> String {
-        let [patience, timeout] = [self.patience, self.timeout].map(humantime::format_duration);
+        let [patience, timeout] = [self.patience, self.tool.timeout].map(humantime::format_duration);
         let waited = format!("limit reached: the task waited for its turn for {patience}");
         match self.engine.store.full(self.owner()) {
             Some(limit) => format!("{waited}; {limit}"),
@@ -161,7 +161,7 @@ impl Run {
         let session = self.session.get();
         if message.kind() == Kind::Request {
             let (task, headers) = (self.id, &self.headers);
-            let (input_timeout, replies) = (self.input_timeout, &self.replies);
+            let (input_timeout, replies) = (self.tool.input_timeout, &self.replies);
             let asker = Asker { task, session, headers, input_timeout, replies };
             return self.engine.ask(asker, message).await;
         }

@@ -262,7 +262,7 @@ pub(super) mod tests {
         [State::Ended(Ending::Result), State::Ended(Ending::Error), State::Ended(Ending::Cancelled)];
 
     fn owner() -> Owner {
-        Owner::Principal { upstream: 0, name: "ann".into() }
+        Owner::Principal { upstream: "/mcp".into(), name: "ann".into() }
     }
 
     #[test]

@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn those_who_watch_are_counted_for_a_task_for_an_owner_and_in_all_and_then_forgotten() {
         let (wakes, max) = (Wakes::default(), MaxWaiters { task: 1, owner: 2, all: 3 });
-        let [ann, bob] = ["ann", "bob"].map(|name| Owner::Principal { upstream: 0, name: name.into() });
+        let [ann, bob] = ["ann", "bob"].map(|name| Owner::Principal { upstream: "/mcp".into(), name: name.into() });
         let watch = |owner: &Owner, id| wakes.watch(owner, Uuid::from_u128(id), max);
         let first = watch(&ann, 1).expect("room");
         assert_eq!(watch(&ann, 1).err(), Some(Limit::Waiters(1)));

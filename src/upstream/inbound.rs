@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::{Answer, Exchanges, Failure, NativeTasks, Outbox, Purpose, native::may_be_related, outbox::Pushed};
 use crate::{
+    config::UpstreamId,
     observe::{Observer, events},
     wire::{
         ClientCapabilities, Kind, Message, Method, RpcError,
@@ -22,8 +23,8 @@ use crate::{
 /// What a link needs to hand over what its upstream sends.
 #[derive(Clone, Debug)]
 pub struct Inbound {
-    /// The path that the upstream is behind.
-    pub upstream: Arc<str>,
+    /// The upstream, for the log.
+    pub upstream: UpstreamId,
     /// The requests in flight.
     pub exchanges: Arc<Exchanges>,
     /// What belongs to no request: the client's GET stream.
@@ -94,7 +95,7 @@ impl Inbound {
             Received::Message(message) => return self.deliver(message, carrier),
             Received::Broken(broken) => broken,
         };
-        tracing::warn!(upstream = &*self.upstream, why, "what the server sent is no message");
+        tracing::warn!(upstream = self.upstream.as_str(), why, "what the server sent is no message");
         match meant {
             Meant::Response(number) => {
                 if let Some(number) = number.or(carrier) {

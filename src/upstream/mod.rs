@@ -1,9 +1,11 @@
 //! The servers behind: one [`Link`] a session, one [`Exchange`] a request in flight.
 
 mod capacity;
+mod configured;
 mod exchange;
 mod exchanges;
 mod failure;
+mod hints;
 pub mod http;
 #[cfg(test)]
 mod in_flight;
@@ -19,9 +21,11 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 pub use capacity::{Capacity, Reserved, shrink};
+pub use configured::Upstream;
 pub use exchange::{Carrier, Exchange};
 pub use exchanges::{Answer, Ending, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
 pub use failure::{Failure, HttpError};
+pub use hints::Hints;
 pub use inbound::{Inbound, progress_token};
 pub use native::{MAX_WAITING, Names, NativeTasks, NativeTools};
 pub use outbox::{Attached, Item, Outbox, Pushed};

@@ -88,7 +88,7 @@ struct House {
 }
 
 fn owner(number: usize) -> Owner {
-    Owner::Principal { upstream: 0, name: ["ann", "bob"][number % 2].into() }
+    Owner::Principal { upstream: "/mcp".into(), name: ["ann", "bob"][number % 2].into() }
 }
 
 impl House {

@@ -21,8 +21,8 @@ use crate::{
 async fn create(house: &House, session: &Arc<Session>) -> bool {
     let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"tool","task":{}}}"#;
     let request = Message::parse(request.into()).expect("a request");
-    let tool = Tool::default();
-    let wanted = Wanted { name: "tool".into(), tool: &tool, ttl: RequestedTtl::Default, announced: false };
+    let tool = Arc::new(Tool::default());
+    let wanted = Wanted { name: "tool".into(), tool, ttl: RequestedTtl::Default, announced: false };
     house.engine.create(session, request, HeaderMap::new(), wanted).await.is_ok()
 }
 

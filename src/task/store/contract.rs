@@ -59,7 +59,7 @@ contract! {
 }
 
 fn owner(name: &str) -> Owner {
-    Owner::Principal { upstream: 0, name: name.into() }
+    Owner::Principal { upstream: "/mcp".into(), name: name.into() }
 }
 
 async fn add(store: &dyn Store, task: &Task) {

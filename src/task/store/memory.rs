@@ -235,7 +235,7 @@ mod tests {
     }
 
     fn owner(name: &str) -> Owner {
-        Owner::Principal { upstream: 0, name: name.into() }
+        Owner::Principal { upstream: "/mcp".into(), name: name.into() }
     }
 
     #[tokio::test]

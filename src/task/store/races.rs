@@ -24,7 +24,7 @@ use crate::{
 const ROUNDS: usize = 300;
 
 fn owner() -> Owner {
-    Owner::Principal { upstream: 0, name: "ann".into() }
+    Owner::Principal { upstream: "/mcp".into(), name: "ann".into() }
 }
 
 /// The answer of the store in memory, which never waits.

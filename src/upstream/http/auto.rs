@@ -108,7 +108,7 @@ impl Shared {
         let sse = self.streamable.over_sse();
         sse.open(headers).await?;
         if !self.server.last_over_sse.swap(true, Ordering::Relaxed) {
-            let (upstream, url) = (&*self.server.path, shown(&self.server.uri));
+            let (upstream, url) = (self.server.id.as_str(), shown(&self.server.uri));
             tracing::info!(upstream, url, "the server speaks the HTTP+SSE transport of revision 2024-11-05");
         }
         self.decided.get_or_init(|| Some(sse)).as_ref().ok_or(Failure::Abandoned)

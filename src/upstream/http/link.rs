@@ -349,7 +349,7 @@ impl Shared {
                     fruitless = 0;
                     let read = self.events(response.into_body(), MAX_MESSAGE, (None, &headers), &mut decoder).await;
                     if let Err(failure) = read {
-                        tracing::debug!(upstream = &*self.server.path, %failure, "the GET stream broke");
+                        tracing::debug!(upstream = self.server.id.as_str(), %failure, "the GET stream broke");
                     }
                     decoder.restart();
                 }

@@ -36,7 +36,7 @@ use self::{
 };
 use super::{Failure, Inbound, Link};
 use crate::{
-    config::{Forward, Transport},
+    config::{Forward, Transport, UpstreamId},
     identity::RefusedTokens,
     net::{causes, shown, tls_config},
 };
@@ -57,8 +57,8 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 /// One configured HTTP upstream and its connections.
 #[derive(Clone)]
 pub struct Server {
-    /// The path that it is behind, for the log.
-    path: Arc<str>,
+    /// Its name, for the log.
+    id: UpstreamId,
     uri: Uri,
     transport: Transport,
     /// With [`Transport::Auto`]: the last session was opened over HTTP+SSE.
@@ -79,12 +79,13 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Prepares for connections to the server behind `path`, at `uri` over `transport`, on which `forward` goes on; none is made yet.
+    /// Prepares for connections to the server of an upstream, at `uri` over `transport`, on which `forward` goes on; none is
+    /// made yet.
     ///
     /// # Errors
     /// A sentence, if TLS cannot be set up for an `https` address.
     pub fn new(
-        path: &str,
+        id: UpstreamId,
         uri: Uri,
         transport: Transport,
         forward: Forward,
@@ -99,9 +100,9 @@ impl Server {
         connector.set_keepalive_interval(Some(KEEPALIVE));
         let tls = tls_config(uri.scheme_str() == Some("https"))?;
         let pool = Arc::new(Pool::new(HttpsConnector::from((connector, tls)), uri.clone())?);
-        let (path, added) = (path.into(), Arc::new(Added::new(forward)));
+        let added = Arc::new(Added::new(forward));
         let (last_over_sse, closings) = (Arc::default(), TaskTracker::new());
-        Ok(Self { path, uri, transport, last_over_sse, pool, refused, added, closings })
+        Ok(Self { id, uri, transport, last_over_sse, pool, refused, added, closings })
     }
 
     pub(super) fn reads_files(&self) -> bool {
@@ -110,7 +111,7 @@ impl Server {
 
     /// Reads again what stands in files and goes on with requests; waits for the file system.
     pub(super) fn refresh(&self) {
-        self.added.refresh(&self.path);
+        self.added.refresh(self.id.as_str());
     }
 
     async fn request(&self, mut request: Request<Full<Bytes>>) -> Result<Response<AnswerBody>, Error> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-use crate::upstream::Failure;
+use crate::{config::UpstreamId, upstream::Failure};
 
 /// A child that ends by itself within this time of its start has failed.
 pub(super) const SETTLED: Duration = Duration::from_secs(10);
@@ -17,10 +17,10 @@ const LONGEST: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The waits before the starts of one command.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Backoff {
-    /// The path of the upstream, for the log.
-    path: String,
+    /// The upstream, for the log.
+    upstream: UpstreamId,
     wait: Mutex<Option<Wait>>,
 }
 
@@ -35,9 +35,9 @@ struct Wait {
 }
 
 impl Backoff {
-    /// No waits yet before the starts of the command behind `path`.
-    pub(super) fn of(path: &str) -> Self {
-        Self { path: path.to_owned(), wait: Mutex::default() }
+    /// No waits yet before the starts of the command of `upstream`.
+    pub(super) fn of(upstream: UpstreamId) -> Self {
+        Self { upstream, wait: Mutex::default() }
     }
 
     /// Waits until a child may be started.
@@ -55,7 +55,7 @@ impl Backoff {
                      at most; try again later; the last time it ended with {fate}"
                 )));
             }
-            let (upstream, wait) = (&*self.path, until - Instant::now());
+            let (upstream, wait) = (self.upstream.as_str(), until - Instant::now());
             tracing::info!(upstream, ?wait, "a child process waits for its start");
             sleep_until(until).await;
         }
@@ -71,7 +71,7 @@ impl Backoff {
             None => FIRST,
         };
         tracing::warn!(
-            upstream = &*self.path,
+            upstream = self.upstream.as_str(),
             ?delay,
             fate,
             "the server ended soon after its start; the next start has to wait"
@@ -104,12 +104,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_first_start_does_not_wait() {
-        assert_eq!(wait(&Backoff::default()).await, Duration::ZERO);
+        assert_eq!(wait(&Backoff::of("/mcp".into())).await, Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
     async fn each_failure_doubles_the_wait_up_to_half_a_minute() {
-        let backoff = Backoff::default();
+        let backoff = Backoff::of("/mcp".into());
         let mut waits = Vec::new();
         for _ in 0..11 {
             backoff.failed(Instant::now(), "exit status: 1");
@@ -120,7 +120,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_child_that_settles_ends_the_waits() {
-        let backoff = Backoff::default();
+        let backoff = Backoff::of("/mcp".into());
         for _ in 0..5 {
             backoff.failed(Instant::now(), "exit status: 1");
             wait(&backoff).await;
@@ -133,7 +133,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn children_that_were_started_side_by_side_fail_once() {
-        let backoff = Backoff::default();
+        let backoff = Backoff::of("/mcp".into());
         let started = Instant::now();
         for _ in 0..10 {
             backoff.failed(started, "exit status: 1");
@@ -143,7 +143,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nobody_is_let_wait_for_more_than_half_a_minute() {
-        let backoff = Backoff::default();
+        let backoff = Backoff::of("/mcp".into());
         for _ in 0..11 {
             wait(&backoff).await;
             backoff.failed(Instant::now(), "exit status: 1");

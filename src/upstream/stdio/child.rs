@@ -240,7 +240,11 @@ impl Child {
         }
         self.queue.clear();
         self.ended.cancel();
-        self.observer.emit(events::ChildEnded { upstream: &self.children.path, pid: self.group.pid(), fate: &fate });
+        self.observer.emit(events::ChildEnded {
+            upstream: self.children.upstream.as_str(),
+            pid: self.group.pid(),
+            fate: &fate,
+        });
         ears.end(&Failure::ProcessEnded(fate));
     }
 
@@ -252,7 +256,7 @@ impl Child {
             let line = match lines::read(&mut reader, MAX_MESSAGE).await {
                 Line::Whole(line) => line,
                 Line::TooLong(beginning) => {
-                    let (upstream, pid) = (&*self.children.path, self.group.pid());
+                    let (upstream, pid) = (self.children.upstream.as_str(), self.group.pid());
                     tracing::warn!(
                         upstream,
                         pid,
@@ -280,7 +284,7 @@ impl Child {
                     }
                     Received::Broken(broken) => broken,
                 };
-                let (upstream, pid, bytes) = (&self.children.path, self.group.pid(), line.len());
+                let (upstream, pid, bytes) = (self.children.upstream.as_str(), self.group.pid(), line.len());
                 self.observer.emit(events::NotAMessage { upstream, pid, why: &why, bytes, first });
                 first = false;
                 match meant {
@@ -360,7 +364,7 @@ impl Child {
             let text = String::from_utf8_lossy(&line);
             let text = text.trim();
             if !text.is_empty() {
-                let (upstream, pid) = (&*self.children.path, self.group.pid());
+                let (upstream, pid) = (self.children.upstream.as_str(), self.group.pid());
                 tracing::info!(target: "taskgate::upstream::stderr", upstream, pid, "{text}{cut}");
                 self.words.lock().hear(text);
             }

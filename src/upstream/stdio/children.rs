@@ -23,7 +23,7 @@ use super::{
     vacancy::Vacancy,
 };
 use crate::{
-    config::Process,
+    config::{Process, UpstreamId},
     observe::{Observer, events},
     upstream::Failure,
 };
@@ -34,8 +34,8 @@ pub(crate) const TIME_TO_END: Duration = Duration::from_millis(1500);
 /// One command, and its children that run.
 #[derive(Debug)]
 pub(super) struct Children {
-    /// The path of the upstream, for the log.
-    pub(super) path: String,
+    /// The upstream, for the log.
+    pub(super) upstream: UpstreamId,
     program: String,
     args: Vec<String>,
     process: Process,
@@ -76,11 +76,11 @@ impl Drop for Slot {
 }
 
 impl Children {
-    pub(super) fn new(path: String, program: String, args: Vec<String>, process: Process) -> Arc<Self> {
+    pub(super) fn new(upstream: UpstreamId, program: String, args: Vec<String>, process: Process) -> Arc<Self> {
         let slots = Arc::new(Semaphore::new(process.max_children.min(Semaphore::MAX_PERMITS)));
-        let (running, backoff, last_status) = (Mutex::default(), Backoff::of(&path), Mutex::default());
+        let (running, backoff, last_status) = (Mutex::default(), Backoff::of(upstream.clone()), Mutex::default());
         let tasks = TaskTracker::new();
-        Arc::new(Self { path, program, args, process, slots, running, backoff, last_status, tasks })
+        Arc::new(Self { upstream, program, args, process, slots, running, backoff, last_status, tasks })
     }
 
     /// The place of one more child, once it may be started.
@@ -135,7 +135,7 @@ impl Children {
             return Err(Failure::Unreachable(format!("cannot talk to {:?}", self.program)));
         };
         let group = Group(pid);
-        observer.emit(events::ChildStarted { upstream: &self.path, pid: group.pid() });
+        observer.emit(events::ChildStarted { upstream: self.upstream.as_str(), pid: group.pid() });
         self.running.lock().insert(group, mark.clone());
         let slot = Slot { children: Arc::downgrade(self), group, mark, _permit: permit };
         Ok(Child::run(Arc::clone(self), process, Pipes { stdin, stdout, stderr }, slot, ears, observer))

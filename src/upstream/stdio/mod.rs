@@ -24,7 +24,7 @@ pub(crate) use self::children::TIME_TO_END;
 pub use self::vacancy::Vacancy;
 use self::{children::Children, link::OwnLink, shared::Shared};
 use super::{Failure, Inbound, Link};
-use crate::config::Process;
+use crate::config::{Process, UpstreamId};
 
 /// One configured command.
 #[derive(Debug)]
@@ -35,11 +35,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server behind `path` that is started by `program` with `args` as `process` says, when the first session needs it.
+    /// The server of an upstream, which is started by `program` with `args` as `process` says, when the first session needs it.
     #[must_use]
-    pub fn new(path: String, program: String, args: Vec<String>, process: Process) -> Self {
+    pub fn new(id: UpstreamId, program: String, args: Vec<String>, process: Process) -> Self {
         let shared = process.shared;
-        let children = Children::new(path, program, args, process);
+        let children = Children::new(id, program, args, process);
         let shared = shared.then(|| Shared::new(Arc::clone(&children), shared::LINGER));
         Self { children, shared }
     }

@@ -57,7 +57,7 @@ impl House {
         let engine = runtime.block_on(async { Engine::start(Arc::clone(&store) as _, clock, limits, Arc::default()) });
         let mut house = Self { runtime, engine, owners: Vec::new() };
         for name in ["ann", "bob"] {
-            let owner = Owner::Principal { upstream: 0, name: name.into() };
+            let owner = Owner::Principal { upstream: "/mcp".into(), name: name.into() };
             for _ in 0..TASKS {
                 house.runtime.block_on(store.insert(task(&owner))).expect("memory").expect("room");
             }

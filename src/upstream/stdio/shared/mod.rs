@@ -212,7 +212,7 @@ mod tests {
 
     fn shared() -> Shared {
         let args = ["-c", SERVER].map(str::to_owned).to_vec();
-        let children = Children::new("/mcp".to_owned(), "sh".to_owned(), args, Process::default());
+        let children = Children::new("/mcp".into(), "sh".to_owned(), args, Process::default());
         Shared::new(children, LINGER)
     }
 

@@ -9,9 +9,8 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    config::{Native, Policy},
+    config::{Policy, UpstreamId},
     observe::{Observer, events},
-    session::Tasks,
     wire::{
         Message,
         message::Outcome,
@@ -45,8 +44,9 @@ impl Hints {
         Self { patterns: Mutex::new(patterns), ..Self::default() }
     }
 
-    /// Takes in an answer to `tools/list`, and whether the server keeps its tasks where it lists them. The last page has a client who has seen the ones before, and so has taskgate.
-    pub(super) fn tools(&self, path: &str, (policy, keeps): (&Policy, bool), answer: &Message, observer: &Observer) {
+    /// Takes in an answer to `tools/list`. `keeps`: the server keeps its tasks where it lists them. A client that asks for the
+    /// last page has asked for the others before, so they have been taken in too.
+    pub fn tools(&self, upstream: &UpstreamId, policy: &Policy, keeps: bool, answer: &Message, observer: &Observer) {
         let mut kept = self.patterns.lock();
         let Some(patterns) = &mut *kept else { return };
         let Some((Outcome::Result, page)) = answer.outcome() else { return };
@@ -61,7 +61,7 @@ impl Hints {
         if next_cursor(page).is_some() {
             return;
         }
-        let Some(Patterns { unmatched, void }) = kept.take() else { return };
+        let (path, Some(Patterns { unmatched, void })) = (upstream.as_str(), kept.take()) else { return };
         drop(kept);
         if !unmatched.is_empty() {
             observer.emit(events::PatternsUnmatched { path, patterns: &unmatched.join(", ") });
@@ -72,10 +72,10 @@ impl Hints {
         }
     }
 
-    /// Takes in who serves the tasks of a session.
-    pub(super) fn session(&self, path: &str, native: Native, tasks: Tasks, observer: &Observer) {
-        if tasks == Tasks::Native && native == Native::Keep && !self.native.swap(true, Ordering::Relaxed) {
-            observer.emit(events::LimitsVoid { path });
+    /// Takes in that the server has tasks of its own, which are left to it.
+    pub fn keeps_tasks(&self, upstream: &UpstreamId, observer: &Observer) {
+        if !self.native.swap(true, Ordering::Relaxed) {
+            observer.emit(events::LimitsVoid { path: upstream.as_str() });
         }
     }
 }

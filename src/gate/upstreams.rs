@@ -1,0 +1,105 @@
+//! The upstreams that are served, found by the paths that lead to them.
+
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::RwLock;
+
+use super::protected;
+use crate::{config::SSE_MESSAGES, upstream::Upstream};
+
+/// What is behind a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// The endpoint of Streamable HTTP.
+    Streamable,
+    /// The stream of the 2024-11-05 transport.
+    OldStream,
+    /// Where that transport's messages go.
+    OldMessages,
+    /// The protected-resource metadata of one of the others.
+    Metadata,
+}
+
+/// The upstreams of one configuration, and every path that leads to one of them.
+#[derive(Debug)]
+pub struct Served {
+    /// In the order of the configuration.
+    all: Vec<Arc<Upstream>>,
+    doors: HashMap<String, (Arc<Upstream>, Door)>,
+}
+
+/// The upstreams that are served now. They are replaced as a whole. Requests, sessions and tasks keep the upstream that they
+/// began with.
+#[derive(Debug)]
+pub struct Upstreams(RwLock<Arc<Served>>);
+
+impl Served {
+    /// Returns the table of these upstreams. `protected`: clients are told whose tokens are accepted.
+    #[must_use]
+    pub fn new(all: Vec<Arc<Upstream>>, protected: bool) -> Self {
+        let doors = all.iter().flat_map(|upstream| {
+            let old = upstream.sse_path.iter().flat_map(move |path| {
+                let messages = format!("{path}{SSE_MESSAGES}");
+                [(path.clone(), (upstream, Door::OldStream)), (messages, (upstream, Door::OldMessages))]
+            });
+            std::iter::once((upstream.id.as_str().to_owned(), (upstream, Door::Streamable))).chain(old)
+        });
+        let metadata = protected.then(|| protected::doors(&all)).into_iter().flatten();
+        // An endpoint of the configuration wins over metadata at the same path.
+        let doors = metadata.chain(doors).map(|(path, (upstream, door))| (path, (Arc::clone(upstream), door)));
+        Self { doors: doors.collect(), all }
+    }
+
+    /// Returns what is behind a path.
+    #[must_use]
+    pub fn at(&self, path: &str) -> Option<&(Arc<Upstream>, Door)> {
+        self.doors.get(path)
+    }
+
+    /// Returns every upstream, in the order of the configuration.
+    #[must_use]
+    pub fn all(&self) -> &[Arc<Upstream>] {
+        &self.all
+    }
+}
+
+impl Upstreams {
+    /// Serves these upstreams.
+    #[must_use]
+    pub fn new(served: Served) -> Self {
+        Self(RwLock::new(Arc::new(served)))
+    }
+
+    /// Returns what is served now.
+    #[must_use]
+    pub fn now(&self) -> Arc<Served> {
+        Arc::clone(&self.0.read())
+    }
+
+    /// Serves these upstreams to the requests that come from now on. The caller ends what runs on those that are no longer
+    /// served; [`Served::all`] of [`Upstreams::now`] has them no more.
+    pub fn replace(&self, served: Served) {
+        let served = Arc::new(served);
+        *self.0.write() = served;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(upstreams: &Upstreams, path: &str) -> Option<Arc<Upstream>> {
+        upstreams.now().at(path).map(|(upstream, _)| Arc::clone(upstream))
+    }
+
+    #[test]
+    fn what_is_served_is_replaced_as_a_whole_and_a_request_keeps_what_it_found() {
+        let upstreams = Upstreams::new(Served::new(vec![Upstream::unused("/a"), Upstream::unused("/b")], false));
+        let (before, kept) = (upstreams.now(), found(&upstreams, "/a").expect("it is served"));
+        upstreams.replace(Served::new(vec![Upstream::unused("/c"), Upstream::unused("/a")], false));
+        assert!(found(&upstreams, "/b").is_none() && found(&upstreams, "/c").is_some());
+        let new = found(&upstreams, "/a").expect("it is served");
+        assert!(new.id == kept.id && !Arc::ptr_eq(&new, &kept));
+        assert!(before.at("/b").is_some() && before.at("/c").is_none());
+    }
+}

@@ -1,0 +1,45 @@
+//! One upstream as the configuration has it.
+
+use super::{Hints, Server};
+use crate::config::{Native, Policy, UpstreamId};
+
+/// Everything that belongs to one upstream. What began with it keeps it, whatever is served meanwhile.
+#[derive(Debug)]
+pub struct Upstream {
+    /// Its name, which is the path of its endpoint.
+    pub id: UpstreamId,
+    /// The path of the stream for clients of the 2024-11-05 transport, if it is open to those.
+    pub sse_path: Option<String>,
+    /// How to reach it.
+    pub server: Server,
+    /// Whether the client's `Authorization` goes on to it.
+    pub forward_authorization: bool,
+    /// What to do about tasks of its own.
+    pub native: Native,
+    /// Whether clients are told of changes of a task's state.
+    pub status_notifications: bool,
+    /// The policy of its tools.
+    pub policy: Policy,
+    /// What has not been told yet of what it turned out to be.
+    pub hints: Hints,
+}
+
+#[cfg(test)]
+impl Upstream {
+    /// Returns an upstream at `path` whose server nothing connects to.
+    pub(crate) fn unused(path: &str) -> std::sync::Arc<Self> {
+        let process = crate::config::Process::default();
+        let server = super::stdio::Server::new(path.into(), "true".to_owned(), Vec::new(), process);
+        let policy = Policy::default();
+        std::sync::Arc::new(Self {
+            id: path.into(),
+            sse_path: None,
+            server: Server::Stdio(server),
+            forward_authorization: false,
+            native: Native::Auto,
+            status_notifications: true,
+            hints: Hints::new(&policy),
+            policy,
+        })
+    }
+}
