@@ -1,4 +1,4 @@
-//! Who waits for a task to change.
+//! Who waits for a task to change, and how many may.
 
 use std::{collections::HashMap, sync::Arc};
 
