@@ -21,7 +21,7 @@ async fn the_complete_file_is_accepted_and_serves_the_server_of_the_demo() {
     assert!(checked.stdout.starts_with(&format!("{FILE}: no mistakes\n")), "{}", checked.stdout);
     let taskgate = Binary::start(&["serve", "--config", FILE, "--listen", "127.0.0.1:0"], &[("PATH", &path())]);
     let client = Client::connect(&taskgate.url().await).await;
-    let tools = client.request("tools/list", json!({})).await;
+    let tools = client.ask("tools/list", json!({})).await;
     assert_eq!(tools["tools"][0]["name"], "write_report");
     let id = client.create_id("write_report").await;
     // The first report of its progress; the file says that it may take minutes.
