@@ -87,7 +87,7 @@ fn every_valid_file_and_every_example_loads() {
 
 #[test]
 fn every_toml_block_in_the_documentation_is_valid() {
-    for page in ["README.md", "docs/configuration.md", "docs/clients.md", "docs/deploy.md", "docs/servers.md"] {
+    for page in ["README.md", "docs/configuration.md", "docs/clients.md", "docs/security.md", "docs/servers.md"] {
         let text = fs::read_to_string(root().join(page)).unwrap();
         let blocks: Vec<_> = text.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
         assert!(!blocks.is_empty(), "{page} has no toml blocks");
