@@ -40,7 +40,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
 
 /// Returns the places in the project that a page links to.
 fn links(text: &str) -> Vec<String> {
-    let text: String = prose(text).map(|line| format!("{line}\n")).collect();
+    let text = prose(text).collect::<Vec<_>>().join("\n");
     let targets = text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap().to_owned());
     targets.filter(|target| !target.starts_with("http")).collect()
 }
@@ -73,7 +73,7 @@ fn every_link_leads_to_a_file_and_a_heading_that_exist() {
 fn every_file_that_the_architecture_and_the_decisions_name_exists() {
     for page in ["ARCHITECTURE.md", "docs/decisions.md"] {
         let text = read(&root().join(page));
-        let files: Vec<_> = text.split('`').skip(1).step_by(2).filter(|word| word.ends_with(".rs")).collect();
+        let files: Vec<_> = text.split('`').skip(1).step_by(2).filter(|word| word.contains(".rs")).collect();
         assert!(files.len() > 15, "{page} names only {} files", files.len());
         let exists = |file: &str| root().join("src").join(file).exists() || root().join(file).exists();
         let gone: Vec<_> = files.into_iter().filter(|file| !exists(file)).collect();

@@ -15,7 +15,7 @@ fn uncommented() -> String {
             || line.contains(" = ") && word.chars().all(|char| char.is_ascii_lowercase() || char == '_')
     };
     let lines = text.lines().map(|line| line.strip_prefix('#').filter(|rest| is_key(rest)).unwrap_or(line));
-    lines.map(|line| format!("{line}\n")).collect()
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the keys and values below the headings of a section. A table with a heading of its own is a key too.
@@ -77,7 +77,7 @@ fn every_comment_of_the_complete_file_becomes_a_line_that_is_right() {
         assert!(wrong.is_empty(), "{mode}: {wrong:#?}");
         let of_others: Vec<_> = others.iter().map(|mistake| mistake.line).collect();
         let lines = (1..).zip(text.lines()).filter(|(number, _)| !of_others.contains(number));
-        let text: String = lines.map(|(_, line)| format!("{line}\n")).collect();
+        let text = lines.map(|(_, line)| line).collect::<Vec<_>>().join("\n");
         parse("config.toml", &text, Overrides::default()).unwrap_or_else(|mistakes| panic!("{mode}: {mistakes}"));
     }
 }
