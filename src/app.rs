@@ -1,4 +1,4 @@
-//! The one place that knows every room and puts them together.
+//! The one place that knows every room: puts them together, opens the ports, keeps the clocks (silence, idle sessions).
 
 use std::{
     fmt,

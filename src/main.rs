@@ -1,4 +1,4 @@
-//! The `taskgate` binary: arguments, log and exit codes.
+//! The `taskgate` binary: arguments to actions, the log, signals, exit codes.
 
 mod cli;
 mod demo;

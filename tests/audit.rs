@@ -1,4 +1,4 @@
-//! The audit log: a line for everything that somebody does with a task, and nothing in it that is nobody's business.
+//! The audit log: a line for everything that a client does with a task, and nothing in it that is private.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -5,6 +5,8 @@
 
 #[path = "config/auth.rs"]
 mod auth;
+#[path = "config/complete.rs"]
+mod complete;
 #[path = "config/overrides.rs"]
 mod overrides;
 #[path = "config/paths.rs"]
@@ -85,7 +87,7 @@ fn every_valid_file_and_every_example_loads() {
 
 #[test]
 fn every_toml_block_in_the_documentation_is_valid() {
-    for page in ["README.md", "docs/configuration.md", "docs/clients.md", "docs/servers.md"] {
+    for page in ["README.md", "docs/configuration.md", "docs/clients.md", "docs/security.md", "docs/servers.md"] {
         let text = fs::read_to_string(root().join(page)).unwrap();
         let blocks: Vec<_> = text.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
         assert!(!blocks.is_empty(), "{page} has no toml blocks");
@@ -98,14 +100,17 @@ fn every_toml_block_in_the_documentation_is_valid() {
     }
 }
 
-/// A text with the files of TLS that it names in another place, where they exist.
+/// Returns a text with the files that it names in another place, where they exist.
 fn with_files(text: &str) -> (TempDir, String) {
     let (folder, key) = (tempfile::tempdir().unwrap(), KeyPair::generate().unwrap());
     let certificate = CertificateParams::default().self_signed(&key).unwrap();
-    for (name, pem) in
-        [("cert.pem", certificate.pem()), ("clients.pem", certificate.pem()), ("key.pem", key.serialize_pem())]
-    {
-        fs::write(folder.path().join(name), pem).unwrap();
+    for (name, text) in [
+        ("cert.pem", certificate.pem()),
+        ("clients.pem", certificate.pem()),
+        ("key.pem", key.serialize_pem()),
+        ("secret", "hush".to_owned()),
+    ] {
+        fs::write(folder.path().join(name), text).unwrap();
     }
     let text = text.replace("/etc/taskgate", folder.path().to_str().unwrap());
     (folder, text)

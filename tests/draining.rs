@@ -1,4 +1,4 @@
-//! How a taskgate that stops lets its tasks come to their end, and whoever wants to know it ask.
+//! How a taskgate that stops lets its tasks come to their end, and their owners collect what has ended.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod kit;

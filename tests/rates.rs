@@ -1,4 +1,4 @@
-//! What one owner may do how often, and what becomes of somebody who guesses.
+//! What one owner may do how often, and what becomes of a client that guesses ids.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

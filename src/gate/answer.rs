@@ -1,4 +1,4 @@
-//! What answers a client's request, whatever the transport that carries it.
+//! What answers a client's request, whatever the transport: JSON, a stream, an acknowledgement, a relayed answer.
 
 use std::{
     future::Future,

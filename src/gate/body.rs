@@ -1,4 +1,4 @@
-//! The bodies of answers.
+//! The bodies of answers: whole, streamed, relayed; and the signal that an answer has left.
 
 use std::{
     collections::VecDeque,

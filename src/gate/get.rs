@@ -1,4 +1,5 @@
-//! GET: the stream for what belongs to no request (section "Listening for Messages from the Server").
+//! GET: the stream for what belongs to no request (section "Listening for Messages from the Server"), and the
+//! resumption of any stream by a `Last-Event-ID`.
 
 use std::sync::Arc;
 

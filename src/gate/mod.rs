@@ -1,4 +1,5 @@
-//! HTTP in, HTTP out: the MCP endpoint towards clients (revision 2025-11-25, "Streamable HTTP").
+//! HTTP in, HTTP out: the MCP endpoint towards clients (revision 2025-11-25, "Streamable HTTP"). This file has what
+//! every request may need, and finds, loses and ends sessions.
 
 pub mod admin;
 mod answer;

@@ -1,4 +1,4 @@
-//! Room for new sessions: where there is none, a session gives way that its client seems to have left.
+//! Room for new sessions and children: where there is none, a session gives way that its client seems to have left.
 
 use std::sync::Arc;
 

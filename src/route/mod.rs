@@ -1,4 +1,4 @@
-//! What to do with one message of a client, as a pure decision.
+//! What to do with one message of a client, as a pure decision; and what makes a request modern.
 
 mod fit;
 mod tools_list;

@@ -1,4 +1,4 @@
-//! What was agreed with one client, on both sides, and the link to its upstream.
+//! What was agreed with one client, on both sides: owner, revision, the link to its upstream, and what uses it.
 
 mod initialize;
 mod listing;

@@ -1,4 +1,4 @@
-//! What was sent last on a stream, to be sent again to a client that has lost it.
+//! What was sent last on a stream, and its open questions, to be sent again; bounded in bytes.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},

@@ -1,4 +1,4 @@
-//! The sessions that are open.
+//! The sessions that are open: how many there may be, and which may give way.
 
 use std::{cmp::Reverse, collections::HashMap, fmt, future::Future, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! A task-augmented `tools/call` (section "Creating Tasks"): permit, store, acknowledgement, then the upstream call.
+//! A task-augmented `tools/call` (section "Creating Tasks"): permit, ttl, store, acknowledgement, the upstream call.
 
 use std::{sync::Arc, time::Duration};
 

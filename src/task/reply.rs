@@ -1,4 +1,4 @@
-//! Tasks as the legacy dialect writes them, and the parameters of the task methods.
+//! Tasks as the legacy dialect writes them, the parameters of the task methods, and the one answer for ids not found.
 
 use super::{Ending, State, Task, TaskId};
 use crate::{

@@ -1,4 +1,4 @@
-//! The requests of this process that wait for a task to change.
+//! The requests of this process that wait for a task to change, and how many may.
 
 use std::{collections::HashMap, sync::Arc};
 

@@ -5,6 +5,7 @@
 mod kit;
 
 mod check;
+mod complete;
 mod demo;
 mod environment;
 mod logging;

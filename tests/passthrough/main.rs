@@ -1,4 +1,4 @@
-//! What is not about tasks passes, byte for byte, in both directions.
+//! What is not about tasks passes, byte for byte, in both directions, also when something breaks.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "../kit/mod.rs"]

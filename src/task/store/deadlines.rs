@@ -1,4 +1,4 @@
-//! Deadlines in order, so that what is over is found promptly and the first one can be waited for.
+//! The ends of ttls in order, so that what is over is found promptly and the first one can be waited for.
 
 use std::collections::BTreeSet;
 

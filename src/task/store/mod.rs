@@ -1,4 +1,4 @@
-//! Where tasks are kept.
+//! Where tasks are kept: the trait of a store with its contract, and the limits.
 
 #[cfg(test)]
 mod contract;

@@ -1,4 +1,4 @@
-//! Bodies of answers, read within limits.
+//! Bodies of answers and the messages in them, read within limits.
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, header::CONTENT_TYPE};
