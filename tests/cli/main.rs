@@ -8,10 +8,12 @@ mod check;
 mod demo;
 mod environment;
 mod logging;
+mod packaging;
 mod precedence;
 mod secrets;
 mod serve;
 mod signals;
+mod version;
 
 use tempfile::TempDir;
 
