@@ -1,7 +1,8 @@
 //! `taskgate completions`, `taskgate man` and the files in `packaging/`.
 
-use std::{fs, process::Stdio};
+use std::{fs, path::Path, process::Stdio, time::Duration};
 
+use taskgate::config::{self, Overrides};
 use tokio::process::Command;
 
 use crate::{USAGE, kit::Binary};
@@ -27,7 +28,7 @@ async fn bash_completes_a_subcommand_with_the_script() {
 }
 
 #[tokio::test]
-async fn a_script_that_nobody_reads_ends_well() {
+async fn a_script_that_is_not_read_ends_well() {
     let (_, closed) = std::io::pipe().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_taskgate"));
     let script = command.args(["completions", "bash"]).stdout(closed).stderr(Stdio::piped()).spawn().unwrap();
@@ -61,4 +62,20 @@ async fn a_folder_for_man_pages_that_is_not_there_is_named() {
     let ended = Binary::run(&["man", "/no/such/folder"], &[]).await;
     assert_eq!((ended.code, ended.stdout), (Some(1), String::new()));
     assert!(ended.stderr.contains("/no/such/folder"), "{}", ended.stderr);
+}
+
+#[test]
+fn the_systemd_unit_has_room_for_the_drain_and_the_connections_of_the_default_configuration() {
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/taskgate.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    let number = |key: &str| -> u64 {
+        let line = unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        line.unwrap().parse().unwrap()
+    };
+    let text = "[[upstream]]\nurl = \"http://127.0.0.1:3000/mcp\"";
+    let server = config::parse("config.toml", text, Overrides::default()).unwrap().server;
+    let stop = Duration::from_secs(number("TimeoutStopSec"));
+    assert_eq!(stop, server.drain_timeout + Duration::from_secs(15), "docs/operations.md says 15 s more");
+    assert!(number("LimitNOFILE") > 2 * u64::try_from(server.max_connections).unwrap());
+    assert!(unit.contains("\nRestartPreventExitStatus=64\n"), "a wrong configuration is not tried again and again");
 }

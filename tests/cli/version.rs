@@ -43,7 +43,7 @@ impl Build {
     }
 }
 
-/// What a command prints that must end well, and that no repository of its caller leads astray.
+/// What a command prints that must end well, and that does not use the repository of its caller.
 fn run(command: &mut Command) -> String {
     let output = command.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE").output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
