@@ -65,7 +65,7 @@ async fn a_folder_for_man_pages_that_is_not_there_is_named() {
 }
 
 #[test]
-fn the_systemd_unit_has_room_for_the_drain_and_the_connections_of_the_default_configuration() {
+fn the_systemd_unit_fits_the_drain_the_connections_and_the_exit_codes_of_taskgate() {
     let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/taskgate.service");
     let unit = fs::read_to_string(unit).unwrap();
     let number = |key: &str| -> u64 {
@@ -77,5 +77,10 @@ fn the_systemd_unit_has_room_for_the_drain_and_the_connections_of_the_default_co
     let stop = Duration::from_secs(number("TimeoutStopSec"));
     assert_eq!(stop, server.drain_timeout + Duration::from_secs(15), "docs/operations.md says 15 s more");
     assert!(number("LimitNOFILE") > 2 * u64::try_from(server.max_connections).unwrap());
-    assert!(unit.contains("\nRestartPreventExitStatus=64\n"), "a wrong configuration is not tried again and again");
+    for (line, why) in [
+        ("RestartPreventExitStatus=64", "a wrong configuration is not tried again and again"),
+        ("KillMode=mixed", "a stop lets the stdio servers live while taskgate drains"),
+    ] {
+        assert!(unit.lines().any(|other| other == line), "{line}: {why}");
+    }
 }
