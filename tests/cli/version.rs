@@ -23,11 +23,11 @@ impl Build {
     }
 
     fn git(&self, arguments: &str) -> String {
-        let who = ["-c", "user.name=T", "-c", "user.email=t@example.com"];
+        let who = ["-c", "user.name=T", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false"];
         run(Command::new("git").current_dir(self.dir.path().join("tree")).args(who).args(arguments.split(' ')))
     }
 
-    /// What cargo is told by a build in a folder.
+    /// Returns what a build in a folder tells cargo.
     fn told(&self, folder: &str, profile: &str, commit: Option<&str>) -> String {
         let mut script = Command::new(self.dir.path().join("script"));
         script.current_dir(self.dir.path().join(folder)).env_remove("TASKGATE_COMMIT");
@@ -35,7 +35,7 @@ impl Build {
         run(script.envs(commit.map(|commit| ("TASKGATE_COMMIT", commit))))
     }
 
-    /// The version that a build in a folder has.
+    /// Returns the version of a build in a folder.
     fn version(&self, folder: &str, profile: &str, commit: Option<&str>) -> String {
         let told = self.told(folder, profile, commit);
         let version = told.lines().find_map(|line| line.strip_prefix("cargo::rustc-env=VERSION_AND_COMMIT="));
@@ -43,7 +43,7 @@ impl Build {
     }
 }
 
-/// What a command prints that must end well, and that does not use the repository of its caller.
+/// Returns what a command prints. It must end well, and does not see a repository that the environment names.
 fn run(command: &mut Command) -> String {
     let output = command.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE").output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
