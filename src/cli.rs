@@ -6,6 +6,7 @@ use clap::{
     ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, error::ErrorKind,
     parser::ValueSource,
 };
+use clap_complete::Shell;
 use taskgate::config::{self, Config, Mistakes, Overrides, Target};
 
 use crate::environment;
@@ -52,9 +53,15 @@ const CHECK_EXAMPLES: &str = "\
 Example:
   taskgate check --config config.toml";
 
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  taskgate completions bash > ~/.local/share/bash-completion/completions/taskgate
+  taskgate completions zsh > ~/.zfunc/_taskgate
+  taskgate completions fish > ~/.config/fish/completions/taskgate.fish";
+
 /// A reverse proxy that gives tasks to MCP servers that have none.
 #[derive(Debug, Parser)]
-#[command(version, after_help = EXAMPLES)]
+#[command(version = env!("VERSION_AND_COMMIT"), after_help = EXAMPLES)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -93,6 +100,18 @@ pub(crate) enum Command {
     /// The slow server of the demo, on stdin and stdout
     #[command(hide = true)]
     DemoServer,
+    /// Print the script that completes taskgate's arguments in a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write the man pages into a folder, for packages
+    #[command(hide = true)]
+    Man {
+        /// A folder that exists
+        folder: PathBuf,
+    },
 }
 
 /// What is behind.
@@ -179,6 +198,8 @@ impl Cli {
     pub(crate) fn read() -> Self {
         let mut command = Self::command();
         let matches = command.try_get_matches_from_mut(std::env::args_os()).unwrap_or_else(|error| {
+            // Only those of the subcommand that was called know their names so far.
+            command.build();
             match environment::empty_in_error(&command, &error) {
                 Some(empty) => end(&command.error(ErrorKind::InvalidValue, empty)),
                 None => end(&error),
@@ -195,7 +216,7 @@ impl Cli {
                 behind.file.look_where_it_is_named(matches);
             }
             Command::Check(check) => check.file.look_where_it_is_named(matches),
-            Command::Demo | Command::DemoServer => {}
+            Command::Demo | Command::DemoServer | Command::Completions { .. } | Command::Man { .. } => {}
         }
         cli
     }

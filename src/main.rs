@@ -4,6 +4,7 @@ mod cli;
 mod demo;
 mod environment;
 mod log;
+mod packaging;
 
 use std::{
     future::Future,
@@ -13,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use clap::CommandFactory;
 use taskgate::{
     app::{App, Wrapper},
     config::Config,
@@ -77,6 +79,17 @@ fn act(cli: Cli, log: &Log) -> ExitCode {
         },
         Command::Demo => in_runtime(log, demo::run(log)),
         Command::DemoServer => demo::server::run(),
+        Command::Completions { shell } => {
+            say(packaging::completions(&Cli::command(), shell).trim_end());
+            ExitCode::SUCCESS
+        }
+        Command::Man { folder } => match packaging::man(Cli::command(), &folder) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                log.say(&format!("taskgate: the man pages cannot be written to {}: {error}", folder.display()));
+                ExitCode::FAILURE
+            }
+        },
     }
 }
 

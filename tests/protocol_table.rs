@@ -31,8 +31,12 @@ fn mistake(reference: &str) -> Option<String> {
     (!is_there).then(|| format!("{reference}: {file} has no test {function}"))
 }
 
-/// Whether `source` has a function of that name right below a test attribute.
+/// Returns whether `source` has a function of that name right below a test attribute, or in the list of a contract.
 fn is_test(source: &str, name: &str) -> bool {
+    let listed = source.split("\ncontract! {").nth(1).and_then(|rest| rest.split('}').next()).unwrap_or_default();
+    if listed.split(',').any(|promise| promise.trim() == name) {
+        return true;
+    }
     let opening = format!("fn {name}(");
     let lines: Vec<_> = source.lines().map(str::trim).collect();
     lines.windows(2).any(|pair| {

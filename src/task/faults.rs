@@ -6,7 +6,7 @@ use http::HeaderMap;
 
 use super::{
     Change, Clock, End, Ending, Engine, Limits, NoAnswer, Reply, State, Task, Wanted,
-    engine::NotChanged,
+    change::NotChanged,
     outcome,
     state::tests::{result, task},
     store::{

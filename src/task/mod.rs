@@ -5,6 +5,7 @@
 
 mod calls;
 mod cancel;
+mod change;
 mod clock;
 mod create;
 mod cursor;

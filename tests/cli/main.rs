@@ -9,10 +9,12 @@ mod complete;
 mod demo;
 mod environment;
 mod logging;
+mod packaging;
 mod precedence;
 mod secrets;
 mod serve;
 mod signals;
+mod version;
 
 use tempfile::TempDir;
 

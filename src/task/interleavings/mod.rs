@@ -16,7 +16,7 @@ use proptest::{collection::vec, prelude::*};
 use self::{model::Checked, scheduler::Scheduler};
 use super::{
     Change, Clock, Engine, Limits, NoAnswer, Task, TaskId,
-    engine::NotChanged,
+    change::NotChanged,
     state::tests::{error, result, task},
     store::{Limit, MaxKept, MaxWaiters, MemoryStore, Store},
 };
