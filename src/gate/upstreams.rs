@@ -79,8 +79,9 @@ impl Upstreams {
     /// Serves these upstreams to the requests that come from now on. The caller ends what runs on those that are no longer
     /// served; [`Served::all`] of [`Upstreams::now`] has them no more.
     pub fn replace(&self, served: Served) {
-        let served = Arc::new(served);
-        *self.0.write() = served;
+        let before = std::mem::replace(&mut *self.0.write(), Arc::new(served));
+        // Outside the lock: this may be the end of some of them.
+        drop(before);
     }
 }
 
