@@ -20,6 +20,7 @@ use tokio::{
 
 use crate::{
     config::{self, Config, Target, UpstreamId},
+    dialect::legacy::Legacy,
     gate::{self, Bodies, Channels, Gate, Served, Upstreams, admin::Admin},
     identity::{Hosts, Identity},
     limit::{Accounts, Totals},
@@ -196,13 +197,15 @@ impl House {
         let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, &identity));
         let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
         let server = config.server;
+        let engine = Engine::start(Arc::new(store), clock, limits, Arc::clone(&observer));
         let gate = Gate {
             scheme: server.scheme(),
             hosts: Hosts::new(address, server.tls.is_some(), server.allowed_hosts, server.allowed_origins),
             identity,
             sessions: Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer)),
             accounts: Accounts::new(config.rate),
-            engine: Engine::start(Arc::new(store), clock, limits, Arc::clone(&observer)),
+            legacy: Legacy::new(Arc::clone(&engine)),
+            engine,
             upstreams: Upstreams::new(Served::new(upstreams, protected.is_some())),
             protected,
             channels: Channels::default(),

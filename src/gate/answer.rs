@@ -17,10 +17,10 @@ use super::{
     refuse::Refusal,
 };
 use crate::{
+    dialect::legacy::{NoAnswer, Reply, Wanted},
     observe::{Who, events},
     route::{Route, route},
     session::{Call, CallOptions, Full, Next, Session, Source, StreamRoom, Tasks, for_client},
-    task::{NoAnswer, Reply, Wanted},
     upstream::{self, Ending, Failure, HttpError, Item, MAX_MESSAGE, NativeTasks, Purpose, Upstream, http::AnswerBody},
     wire::{Message, Parts as Document, RpcError, relay::Relay},
 };
@@ -92,21 +92,21 @@ impl Gate {
                     return Err(Box::pin(self.lost(session)).await.answering(Some(&id)));
                 }
                 let wanted = Wanted { name, tool, ttl, announced: session.upstream.status_notifications };
-                let created = Box::pin(self.engine.create(session, message, headers, wanted));
+                let created = Box::pin(self.legacy.create(session, message, headers, wanted));
                 return Ok(match created.await {
-                    Ok(created) => Answer::Acknowledgement(created.answer, created.start),
+                    Ok((answer, start)) => Answer::Acknowledgement(answer, start),
                     Err(error) => Whole::error(&id, &error).into(),
                 });
             }
-            Route::Get => self.engine.get(session, &message).await,
-            Route::Result => self.engine.result(session, message.clone()).await,
+            Route::Get => self.legacy.get(session, &message).await,
+            Route::Result => self.legacy.result(session, message.clone()).await,
             Route::List if session.tasks == Tasks::Both => match Box::pin(self.tasklist(session, &message)).await {
                 Ok(Tasklist::Joint(message, edit)) => return self.pass(session, message, headers, (apart, edit)).await,
                 Ok(Tasklist::Own(reply)) => Ok(reply),
                 Err(none) => Err(none),
             },
-            Route::List => self.engine.list(&session.owner, &message).await,
-            Route::Cancel => self.engine.cancel(session, &message).await,
+            Route::List => self.legacy.list(&session.owner, &message).await,
+            Route::Cancel => self.legacy.cancel(session, &message).await,
             Route::Refuse(error) => Err(error.into()),
         };
         Ok(match replied {

@@ -278,7 +278,7 @@ impl Channel {
         let (output, id) = (self.output.clone(), id.to_owned());
         let answer = match opened {
             Ok((session, answer)) => {
-                self.listening = Some(Box::pin(pump(self.gate.engine.listener(&session), output.clone())));
+                self.listening = Some(Box::pin(pump(self.gate.legacy.listener(&session), output.clone())));
                 if let Some(lost) = self.session.replace(session.hold()) {
                     self.gate.sessions.take(lost.get().id, "replaced");
                     // Its calls have failed with it; its tasks are those of the new one.

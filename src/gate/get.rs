@@ -48,7 +48,7 @@ impl Gate {
             None if session.is_lost() => return Err(Refusal::unknown_session()),
             None => {
                 session.listen_upstream(onward);
-                session.streams().listen(|| self.engine.listener(session))
+                session.streams().listen(|| self.legacy.listener(session))
             }
         };
         let pass = principal.map_or(Pass::Lasting, |principal| principal.pass.clone());

@@ -48,6 +48,7 @@ use self::{
 };
 use crate::{
     config::{Protected, UpstreamId},
+    dialect::legacy::Legacy,
     identity::{Hosts, Identity, Owner, Principal},
     limit::Accounts,
     observe::Observer,
@@ -77,6 +78,8 @@ pub struct Gate {
     pub accounts: Accounts,
     /// The tasks.
     pub engine: Arc<Engine>,
+    /// Answers legacy clients from the engine.
+    pub legacy: Legacy,
     /// The upstreams, and the paths that lead to them.
     pub upstreams: Upstreams,
     /// The open streams of clients of the older transport.

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::{Gate, answer::Whole, refuse::Refusal};
 use crate::{
+    dialect::legacy::not_found,
     limit::{Lookup, Rated, TooOften},
     observe::events,
     route::Route,
     session::Session,
-    task::{TaskId, not_found},
+    task::TaskId,
 };
 
 impl Gate {

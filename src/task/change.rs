@@ -6,16 +6,15 @@ use super::{
     Change, Engine, HasEnded, Task, TaskId,
     store::{Answer, Unavailable},
 };
-use crate::{identity::Owner, observe::events, wire::RpcError};
+use crate::{identity::Owner, observe::events};
 
 /// How long it takes until a store that was unavailable is asked again, at first and at most.
 pub(super) const ASKS_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 impl Engine {
-    /// Notes that the store did not answer, and returns what a client hears of it.
-    pub(super) fn unavailable(&self, why: &Unavailable) -> RpcError {
+    /// Notes that the store did not answer.
+    pub(super) fn unavailable(&self, why: &Unavailable) {
         self.observer.emit(events::StoreUnavailable { why: &why.0 });
-        RpcError::internal("taskgate cannot reach its store of tasks now; try again")
     }
 
     /// Asks the store until it answers.

@@ -1,6 +1,6 @@
-//! A task-augmented `tools/call` (section "Creating Tasks"): permit, ttl, store, acknowledgement, the upstream call.
+//! The beginning of a task: a permit, a place in the store, the acknowledgement, then the upstream call.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use http::HeaderMap;
 use tokio::{
@@ -9,14 +9,14 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{Engine, Lasting, State, Task, clock::millis, outcome, reply::view, runner::Run};
+use super::{Engine, Lasting, State, Task, clock::millis, outcome, runner::Run, store::Limit};
 use crate::{
     config::Tool,
-    limit::{Admission, ToolId},
+    limit::{Admission, Limited, ToolId},
     observe::events,
     session::Session,
     upstream::excerpt,
-    wire::{Message, Parts, RpcError, headers_cost, legacy::RequestedTtl, message::result_response},
+    wire::{Message, headers_cost},
 };
 
 /// How many poll intervals a client has to collect a result.
@@ -27,13 +27,51 @@ const MAX_REPLIES: usize = 16;
 const CALL: usize = 4 * 1024;
 const QUEUED: &str = "Queued: waits for its turn, because as many calls run as may run at once.";
 
-/// A task that is acknowledged as soon as `answer` is sent.
+/// A task that is acknowledged as soon as its client has been told.
 #[derive(Debug)]
 pub struct Created {
-    /// The response with the `CreateTaskResult`.
-    pub answer: Parts,
-    /// Dropped when the answer is on its way, or cannot be sent: then the call starts.
+    /// The task.
+    pub task: Task,
+    /// Dropped when what tells the client is on its way, or cannot be sent: then the call starts.
     pub start: oneshot::Sender<()>,
+}
+
+/// What a client asks for as ttl.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskedTtl {
+    /// Nothing.
+    Default,
+    /// So long.
+    For(Duration),
+    /// As long as is allowed.
+    Unlimited,
+}
+
+/// Why no task was created.
+#[derive(Debug)]
+pub enum Refused {
+    /// A limit on what runs and waits, and the tool that was called.
+    Turns(Arc<str>, Limited),
+    /// A limit on what is kept.
+    Kept(Limit),
+    /// The session has ended.
+    SessionEnded,
+    /// The process stops.
+    Stopping,
+    /// The store does not answer now.
+    Unavailable,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Turns(tool, limited) => write!(f, "limit reached for the tool {tool:?}: {limited}"),
+            Self::Kept(limit) => write!(f, "limit reached: {limit}"),
+            Self::SessionEnded => f.write_str("the session has ended"),
+            Self::Stopping => f.write_str("taskgate is stopping and takes no new tasks; try again when it is back"),
+            Self::Unavailable => f.write_str("the store of tasks is unavailable"),
+        }
+    }
 }
 
 /// What is to run as a task.
@@ -44,23 +82,23 @@ pub struct Wanted {
     /// Its policy.
     pub tool: Arc<Tool>,
     /// What the client asks for as ttl.
-    pub ttl: RequestedTtl,
+    pub ttl: AskedTtl,
     /// Whether the client is told of changes of the task's state.
     pub announced: bool,
 }
 
 impl Engine {
-    /// Creates the task for a `tools/call`.
+    /// Creates the task for a call.
     ///
     /// # Errors
-    /// The limit that is reached, or that the process stops.
+    /// [`Refused`]
     pub async fn create(
         self: &Arc<Self>,
         session: &Arc<Session>,
         request: Message,
         headers: HeaderMap,
         wanted: Wanted,
-    ) -> Result<Created, RpcError> {
+    ) -> Result<Created, Refused> {
         let Wanted { name, tool, ttl: requested, announced } = wanted;
         // From here on the session is not idle, and its link stays.
         let in_use = session.hold();
@@ -74,10 +112,10 @@ impl Engine {
         let admission = admitted.map_err(|limited| {
             let reason = limited.name();
             self.observer.emit(events::TaskRefused { who: &session.who, tool: &tool_name, reason });
-            RpcError::internal(format!("limit reached for the tool {tool_name:?}: {limited}"))
+            Refused::Turns(Arc::clone(&tool_name), limited)
         })?;
         // The end of the session waits for the task from here on, and finds it.
-        let letting_in = session.let_task_in().await.ok_or_else(session_ended)?;
+        let letting_in = session.let_task_in().await.ok_or(Refused::SessionEnded)?;
         let queued = matches!(admission, Admission::Queued(_));
         let (lifetime, now) = (Lifetime::of(&tool, requested, queued), self.clock.now());
         let task = Task {
@@ -90,14 +128,12 @@ impl Engine {
             last_updated_at: now.wall,
             ttl: millis(lifetime.ttl),
             keep: millis(lifetime.keep),
-            shortens: requested != RequestedTtl::Default,
+            shortens: requested != AskedTtl::Default,
             poll_interval: millis(tool.poll_interval),
             expires: now.steady.saturating_add(millis(lifetime.ttl)),
             version: 0,
         };
         let id = task.id;
-        let result = view(&task).to_create_result(tool.immediate_response.as_deref());
-        let answer = result_response(request.id().unwrap_or("null"), &result).into();
         // What waits is kept for as long as that takes.
         let request = if queued { request.compact() } else { request };
         let run = Run {
@@ -110,10 +146,10 @@ impl Engine {
             created: Instant::now(),
             patience: lifetime.patience,
         };
-        let adding = Adding { task, run, request, admission, announced, letting_in };
+        let adding = Adding { task: task.clone(), run, request, admission, announced, letting_in };
         // Whether its client waits for that or not, it is a task or none.
         let start = Lasting::new(adding.add()).await?;
-        Ok(Created { answer, start })
+        Ok(Created { task, start })
     }
 
     /// Ends a task that may have been added, and was not acknowledged.
@@ -136,7 +172,7 @@ struct Adding {
 
 impl Adding {
     /// Adds the task, and leaves its call to a task of its own, which begins when the returned sender is dropped.
-    async fn add(self) -> Result<oneshot::Sender<()>, RpcError> {
+    async fn add(self) -> Result<oneshot::Sender<()>, Refused> {
         let Self { task, run, request, admission, announced, letting_in } = self;
         let (engine, session) = (Arc::clone(&run.engine), Arc::clone(run.session.get()));
         let (id, tool, queued) = (task.id, Arc::clone(&task.tool), matches!(admission, Admission::Queued(_)));
@@ -144,22 +180,22 @@ impl Adding {
         // Registered first, so that whatever ends the task finds the call that it has to stop.
         let Some(stopped) = engine.register(&task, &session, announced) else {
             refused("stopping");
-            return Err(RpcError::internal("taskgate is stopping and takes no new tasks; try again when it is back"));
+            return Err(Refused::Stopping);
         };
         match engine.store.insert(task.clone()).await {
             Ok(Ok(())) => {}
             Ok(Err(limit)) => {
                 engine.deregister(id);
                 refused(limit.name());
-                return Err(RpcError::internal(format!("limit reached: {limit}")));
+                return Err(Refused::Kept(limit));
             }
             Err(unavailable) => {
                 engine.deregister(id);
                 refused("store");
-                let error = engine.unavailable(&unavailable);
+                engine.unavailable(&unavailable);
                 let engine = Arc::clone(&engine);
                 tokio::spawn(async move { engine.undo(&task).await });
-                return Err(error);
+                return Err(Refused::Unavailable);
             }
         }
         engine.observer.emit(events::TaskCreated { who: &session.who, task: id, tool: &tool, queued });
@@ -184,11 +220,11 @@ struct Lifetime {
 impl Lifetime {
     /// Returns what the client asks for, within what the operator allows, and at least what the call needs: its timeout
     /// and the time to collect, and as long as its timeout to wait for its turn if it is `queued`.
-    fn of(tool: &Tool, requested: RequestedTtl, queued: bool) -> Self {
+    fn of(tool: &Tool, requested: AskedTtl, queued: bool) -> Self {
         let wanted = match requested {
-            RequestedTtl::Default => tool.ttl,
-            RequestedTtl::For(wanted) => wanted.min(tool.max_ttl),
-            RequestedTtl::Unlimited => tool.max_ttl,
+            AskedTtl::Default => tool.ttl,
+            AskedTtl::For(wanted) => wanted.min(tool.max_ttl),
+            AskedTtl::Unlimited => tool.max_ttl,
         };
         let collecting = tool.poll_interval * POLLS_TO_COLLECT;
         let needed = tool.timeout + collecting;
@@ -197,29 +233,25 @@ impl Lifetime {
     }
 }
 
-fn session_ended() -> RpcError {
-    RpcError::invalid_request("the session has ended; initialize a new one")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn lifetime(requested: RequestedTtl, queued: bool) -> [u64; 3] {
+    fn lifetime(requested: AskedTtl, queued: bool) -> [u64; 3] {
         let Lifetime { ttl, keep, patience } = Lifetime::of(&Tool::default(), requested, queued);
         [ttl, keep, patience].map(|duration| duration.as_secs())
     }
 
     #[test]
     fn a_ttl_covers_the_timeout_while_the_call_waits_and_runs_and_is_what_was_asked_for_afterwards() {
-        let asked = |seconds| RequestedTtl::For(Duration::from_secs(seconds));
+        let asked = |seconds| AskedTtl::For(Duration::from_secs(seconds));
         let (hour, day) = (3600, 24 * 3600);
         // The default timeout is an hour, and ten polls take 20 s.
         assert_eq!(lifetime(asked(60), false), [hour + 20, 60, 0]);
         assert_eq!(lifetime(asked(1), false), [hour + 20, 20, 0]);
-        assert_eq!(lifetime(RequestedTtl::Default, false), [hour + 20, 15 * 60, 0]);
+        assert_eq!(lifetime(AskedTtl::Default, false), [hour + 20, 15 * 60, 0]);
         assert_eq!(lifetime(asked(2 * hour), false), [2 * hour, 2 * hour, hour - 20]);
-        assert_eq!(lifetime(RequestedTtl::Unlimited, false), [day, day, 23 * hour - 20]);
+        assert_eq!(lifetime(AskedTtl::Unlimited, false), [day, day, 23 * hour - 20]);
         // One that waits may do so for as long as it may run, or for as long as its ttl allows.
         assert_eq!(lifetime(asked(60), true), [2 * hour + 20, 60, hour]);
         assert_eq!(lifetime(asked(day + 1), true), [day, day, 23 * hour - 20]);

@@ -5,13 +5,11 @@ use std::sync::Arc;
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    Change, Clock, End, Ending, HasEnded, Task, TaskId,
+    Change, Clock, End, Ending, Task, TaskId,
     calls::{Calls, Running},
-    change::{ASKS_AGAIN, NotChanged},
-    cursor::Cursors,
+    change::ASKS_AGAIN,
     desk::Desk,
     outcome,
-    reply::{NoAnswer, view},
     store::{MaxWaiters, Store},
     wakes::Wakes,
 };
@@ -24,7 +22,6 @@ use crate::{
     },
     session::Session,
     upstream::Capacity,
-    wire::{Message, RpcError},
 };
 
 /// Limits that hold for every task.
@@ -48,8 +45,6 @@ pub struct Engine {
     pub(super) observer: Arc<Observer>,
     /// Where what belongs to running tasks finds its client.
     pub(super) desk: Desk,
-    /// Makes cursors that no client can invent.
-    pub(super) cursors: Cursors,
     pub(super) calls: Calls,
     pub(super) wakes: Wakes,
     /// Told when a task has been removed.
@@ -70,7 +65,6 @@ impl Engine {
             desk: Desk::new(Arc::clone(&limits.outbox), Arc::clone(&observer)),
             limits,
             observer,
-            cursors: Cursors::new(),
             calls: Calls::default(),
             wakes,
             gone: Notify::new(),
@@ -210,11 +204,10 @@ impl Engine {
         self.desk.end(id);
     }
 
-    /// Section "Task Status Notification".
+    /// Tells its owner which state a task is in.
     pub(super) fn announce(&self, task: &Task) {
-        let announced = self.calls.is_announced(task.id);
-        if let (true, Ok(notification)) = (announced, Message::parse(view(task).to_notification().into())) {
-            self.desk.announce(task.id, task.version, notification);
+        if self.calls.is_announced(task.id) {
+            self.desk.announce(task);
         }
     }
 
@@ -239,21 +232,9 @@ impl Engine {
         }
     }
 
-    /// Cancels a task: it is cancelled before this returns, its call shortly after.
-    pub(super) async fn stop(&self, owner: &Owner, id: TaskId) -> Result<Task, NoAnswer> {
-        match self.change(owner, id, |_| Some(Change::cancel())).await {
-            Ok(Some(task)) => {
-                self.ended(id, Ended::Cancelled, None, ("tasks/cancel", None));
-                Ok(task)
-            }
-            Ok(None) => Err(NoAnswer::NotFound(Some(id))),
-            Err(NotChanged::HasEnded(HasEnded(ending))) => {
-                let status = ending.name();
-                let why = format!("Cannot cancel task: the task is already in terminal status '{status}'");
-                Err(RpcError::invalid_params(why).into())
-            }
-            Err(NotChanged::Unavailable(unavailable)) => Err(self.unavailable(&unavailable).into()),
-        }
+    /// Ends the call of a task that was cancelled.
+    pub(super) fn has_been_cancelled(&self, id: TaskId) {
+        self.ended(id, Ended::Cancelled, None, ("tasks/cancel", None));
     }
 
     fn removed(&self, ids: &[TaskId], status: Ended, why: &'static str) {

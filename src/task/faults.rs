@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use http::HeaderMap;
 
 use super::{
-    Change, Clock, End, Ending, Engine, Limits, NoAnswer, Reply, State, Task, Wanted,
+    AskedTtl, Change, Clock, End, Ending, Engine, Limits, Missing, NotCancelled, Refused, State, Task, Wanted,
     change::NotChanged,
     outcome,
     state::tests::{result, task},
@@ -20,7 +20,7 @@ use crate::{
     limit::Totals,
     session::{self, Session},
     upstream::Capacity,
-    wire::{Message, RpcError, legacy::RequestedTtl},
+    wire::Message,
 };
 
 const RESULT: &str = r#"{"content":[]}"#;
@@ -53,10 +53,11 @@ impl House {
         &self.session.owner
     }
 
-    async fn create(&self) -> Result<(), RpcError> {
-        let request = message(r#""method":"tools/call","params":{"name":"tool","task":{}}"#);
+    async fn create(&self) -> Result<(), Refused> {
+        let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"tool"}}"#;
+        let request = Message::parse(request.into()).expect("a request");
         let tool = Arc::new(Tool::default());
-        let wanted = Wanted { name: "tool".into(), tool, ttl: RequestedTtl::Default, announced: true };
+        let wanted = Wanted { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: true };
         // The call begins with the drop of what is returned, and is never answered.
         self.engine.create(&self.session, request, HeaderMap::new(), wanted).await.map(drop)
     }
@@ -75,33 +76,16 @@ impl House {
         }
     }
 
-    /// Asks for the result until the store answers.
-    async fn collect(&self, task: &Task) -> String {
-        let request = format!(r#""method":"tasks/result","params":{{"taskId":"{}"}}"#, task.id);
+    /// Asks for the end until the store answers.
+    async fn collect(&self, task: &Task) -> Option<End> {
         loop {
-            match self.engine.result(&self.session, message(&request)).await {
-                Ok(Reply::Ready(answer)) => return String::from_utf8(answer.into_bytes().to_vec()).expect("text"),
-                Ok(Reply::Wait(_)) => panic!("it has ended"),
-                Err(none) => assert_unavailable(none),
+            match self.engine.retrieve(self.owner(), task.id, &self.session.who).await {
+                Ok(end) => return end,
+                Err(missing) => {
+                    assert_eq!(missing, Missing::Unavailable, "an acknowledged task is said not to be there");
+                }
             }
         }
-    }
-}
-
-fn message(rest: &str) -> Message {
-    Message::parse(format!(r#"{{"jsonrpc":"2.0","id":1,{rest}}}"#).into()).expect("a request")
-}
-
-/// What a client hears while the store does not answer: never that a task is not there.
-fn assert_unavailable(none: NoAnswer) {
-    match none {
-        NoAnswer::Error(error) => {
-            assert_eq!(
-                (error.code, &*error.message),
-                (-32603, "taskgate cannot reach its store of tasks now; try again")
-            );
-        }
-        NoAnswer::NotFound(_) => panic!("an acknowledged task is said not to be there"),
     }
 }
 
@@ -127,8 +111,8 @@ async fn at_every_call(life: impl AsyncFn(House)) {
 async fn a_task_is_acknowledged_and_there_or_refused_and_never_left_running() {
     at_every_call(async |house| {
         let created = house.create().await;
-        if let Err(error) = &created {
-            assert_unavailable(NoAnswer::Error(error.clone()));
+        if let Err(refused) = &created {
+            assert!(matches!(refused, Refused::Unavailable), "{refused}");
             // What may be there is ended behind the client's back.
             tokio::time::sleep(Duration::from_mins(1)).await;
         }
@@ -153,8 +137,7 @@ async fn an_end_is_written_as_soon_as_that_is_possible_and_once() {
         house.engine.finish(house.owner(), task.id, result(RESULT), None).await;
         let ended = house.tasks().await.remove(0);
         assert_eq!(ended.state, State::Ended(Ending::Result));
-        let collected = house.collect(&task).await;
-        assert!(collected.contains(r#""content":[]"#), "{collected}");
+        assert_eq!(house.collect(&task).await, Some(End::Result { raw: RESULT.into(), is_error: false }));
         assert_eq!(house.engine.close(), [], "its call is still said to run");
         // A late failure changes nothing.
         house.engine.finish(house.owner(), task.id, outcome::failed("late".to_owned()), None).await;
@@ -170,13 +153,12 @@ async fn a_cancellation_holds_or_says_that_it_may_not() {
             return;
         }
         let task = house.tasks().await.remove(0);
-        let request = message(&format!(r#""method":"tasks/cancel","params":{{"taskId":"{}"}}"#, task.id));
-        let cancelled = house.engine.cancel(&house.session, &request).await;
+        let cancelled = house.engine.cancel(house.owner(), &house.session.who, task.id).await;
         let state = house.tasks().await.remove(0).state;
         match cancelled {
             Ok(_) => assert_eq!(state, State::Ended(Ending::Cancelled)),
             // It may have been cancelled, or go on.
-            Err(none) => assert_unavailable(none),
+            Err(why) => assert_eq!(why, NotCancelled::Missing(Missing::Unavailable)),
         }
         house.engine.finish(house.owner(), task.id, result(RESULT), None).await;
         let last = house.tasks().await.remove(0).state;
@@ -195,20 +177,12 @@ async fn polls_and_lists_tell_what_is_there_or_that_the_store_does_not_answer() 
             return;
         }
         let task = house.tasks().await.remove(0);
-        let get = message(&format!(r#""method":"tasks/get","params":{{"taskId":"{}"}}"#, task.id));
-        let list = message(r#""method":"tasks/list""#);
         for _ in 0..3 {
-            let answers = [house.engine.get(&house.session, &get).await, house.engine.list(house.owner(), &list).await];
-            for answer in answers {
-                match answer {
-                    Ok(Reply::Ready(answer)) => {
-                        let text = String::from_utf8(answer.into_bytes().to_vec()).expect("text");
-                        assert!(text.contains(&task.id.to_string()), "{text}");
-                    }
-                    Ok(Reply::Wait(_)) => panic!("it does not wait"),
-                    Err(none) => assert_unavailable(none),
-                }
-            }
+            let polled = house.engine.poll(house.owner(), task.id, &house.session.who).await;
+            assert!(matches!(polled.map(|polled| polled.is(&task)), Ok(true) | Err(Missing::Unavailable)));
+            let listed = house.engine.page(house.owner(), None, 10).await;
+            assert!(matches!(listed.map(|listed| listed.len()), Ok(1) | Err(Missing::Unavailable)));
+            assert!(house.engine.may_have(house.owner(), task.id).await);
         }
     })
     .await;

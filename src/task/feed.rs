@@ -13,12 +13,13 @@ use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use super::{
-    Engine,
+    Engine, TaskId, Writer,
     desk::{ListenerId, question_id},
-    result::Waiter,
+    store::Limit,
     wakes::Watch,
 };
 use crate::{
+    identity::Owner,
     session::{Next, Session, Source},
     upstream::{Attached, Item, Outbox},
     wire::{Kind, Parts},
@@ -28,40 +29,85 @@ use crate::{
 const COMES_BACK: Duration = Duration::from_secs(5);
 
 /// The response at the end of a stream.
-pub(super) type Response = Pin<Box<dyn Future<Output = Parts> + Send>>;
+pub type Response = Pin<Box<dyn Future<Output = Parts> + Send>>;
+
+/// A request that waits for its task to end.
+pub trait Waits: Send {
+    /// Returns the task.
+    fn task(&self) -> TaskId;
+
+    /// Returns the response, when the task has ended or is gone, or says at once which limit does not let it wait. Called
+    /// again where the client has come back: while it is away it does not wait.
+    fn response(&self, watch: Result<Watch, Limit>) -> Response;
+}
 
 /// The messages of one stream.
 pub(super) struct Feed {
     engine: Arc<Engine>,
+    owner: Owner,
     id: ListenerId,
     outbox: Arc<Outbox<()>>,
     /// Kept while a connection delivers the stream.
     reader: Option<Attached<()>>,
     /// Who waits for a result; `None` where it is a GET stream.
-    waiter: Option<Waiter>,
+    waiter: Option<Box<dyn Waits>>,
     /// What is waited for, as long as there is a connection.
     response: Option<Response>,
     over: bool,
 }
 
 impl Feed {
-    pub(super) fn new(
+    fn new(
         engine: &Arc<Engine>,
         session: &Session,
         outbox: Arc<Outbox<()>>,
-        waiting: Option<(Waiter, Watch)>,
+        waiting: Option<(Box<dyn Waits>, Watch)>,
+        writer: &'static dyn Writer,
     ) -> Self {
-        let task = waiting.as_ref().map(|(waiter, _)| waiter.task);
-        let id = engine.desk.register(session, task, Arc::clone(&outbox));
-        let (waiter, response) = waiting.map(|(waiter, watch)| (waiter.clone(), waiter.response(watch))).unzip();
-        Self { engine: Arc::clone(engine), id, outbox, reader: None, waiter, response, over: false }
+        let task = waiting.as_ref().map(|(waiter, _)| waiter.task());
+        let id = engine.desk.register(session, task, Arc::clone(&outbox), writer);
+        let begin = |(waiter, watch): (Box<dyn Waits>, _)| {
+            let response = waiter.response(Ok(watch));
+            (waiter, response)
+        };
+        let (waiter, response) = waiting.map(begin).unzip();
+        Self {
+            engine: Arc::clone(engine),
+            owner: session.owner.clone(),
+            id,
+            outbox,
+            reader: None,
+            waiter,
+            response,
+            over: false,
+        }
     }
 }
 
 impl Engine {
-    /// What a session's GET stream delivers.
-    pub fn listener(self: &Arc<Self>, session: &Session) -> Box<dyn Source> {
-        Box::new(Feed::new(self, session, Arc::clone(session.listener()), None))
+    /// Returns what a session's GET stream delivers, as `writer` writes it.
+    pub fn listener(self: &Arc<Self>, session: &Session, writer: &'static dyn Writer) -> Box<dyn Source> {
+        Box::new(Feed::new(self, session, Arc::clone(session.listener()), None, writer))
+    }
+
+    /// Returns what a request delivers that waits for its task: what belongs to the task, as `writer` writes it, and then
+    /// the response.
+    ///
+    /// # Errors
+    /// The limit on waiters that is reached.
+    pub fn waiting(
+        self: &Arc<Self>,
+        session: &Session,
+        waiter: Box<dyn Waits>,
+        writer: &'static dyn Writer,
+    ) -> Result<Box<dyn Source>, Limit> {
+        let watch = self.watch(&session.owner, waiter.task())?;
+        let outbox = Arc::new(Outbox::new(&self.limits.outbox));
+        Ok(Box::new(Feed::new(self, session, outbox, Some((waiter, watch)), writer)))
+    }
+
+    fn watch(&self, owner: &Owner, id: TaskId) -> Result<Watch, Limit> {
+        self.wakes.watch(owner, id, self.limits.waiters)
     }
 }
 
@@ -96,7 +142,7 @@ impl Source for Feed {
     fn attached(&mut self, resumed: bool) {
         self.reader = Some(self.outbox.attach());
         if let (Some(waiter), None) = (&self.waiter, &self.response) {
-            self.response = Some(waiter.again());
+            self.response = Some(waiter.response(self.engine.watch(&self.owner, waiter.task())));
         }
         self.engine.desk.attached(self.id, resumed);
     }

@@ -1,38 +1,37 @@
 //! The product: a tool call that its caller can leave, poll, list, cancel and collect.
 //!
 //! The engine knows no wire form of tasks. It has a state machine, an owner, deadlines and the raw bytes of the outcome;
-//! the files named for a method turn the wire into engine calls and back.
+//! a dialect turns what its clients send into calls of the engine, and writes what the engine tells.
 
 mod calls;
-mod cancel;
 mod change;
 mod clock;
 mod create;
-mod cursor;
 mod desk;
 mod engine;
 #[cfg(test)]
 mod faults;
 mod feed;
-mod get;
 mod input;
 #[cfg(test)]
 mod interleavings;
 mod lasting;
-mod list;
-mod native;
 mod outcome;
-mod reply;
-mod result;
+mod retrieve;
 mod runner;
 mod state;
 pub mod store;
 mod wakes;
+mod writer;
 
 pub use clock::{Clock, Now};
-pub use create::{Created, Wanted};
+pub use create::{AskedTtl, Created, Refused, Wanted};
 pub use engine::{Engine, Limits};
+pub use feed::{Response, Waits};
 pub use input::Answered;
 pub use lasting::Lasting;
-pub use reply::{NoAnswer, Reply, not_found};
+pub use retrieve::{Missing, NotCancelled};
 pub use state::{Change, End, Ending, HasEnded, State, Task, TaskId};
+pub use store::Limit as TaskLimit;
+pub use wakes::Watch;
+pub use writer::Writer;

@@ -25,7 +25,7 @@ struct Watched {
 
 /// One request that waits for a task.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub struct Watch {
     owner: Owner,
     id: TaskId,
     changes: watch::Receiver<()>,
@@ -70,7 +70,7 @@ impl Wakes {
 
 impl Watch {
     /// Waits for a change since the last call, or since the watch began.
-    pub(super) async fn changed(&mut self) {
+    pub async fn changed(&mut self) {
         // The sender lives as long as this receiver.
         let _ = self.changes.changed().await;
     }

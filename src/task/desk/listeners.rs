@@ -9,7 +9,13 @@ use std::{
 use uuid::Uuid;
 
 use super::{Desk, Inner, questions::question_of};
-use crate::{identity::Owner, session::Session, task::TaskId, upstream::Outbox, wire::ClientCapabilities};
+use crate::{
+    identity::Owner,
+    session::Session,
+    task::{TaskId, Writer},
+    upstream::Outbox,
+    wire::ClientCapabilities,
+};
 
 /// One stream that may get messages.
 pub(in crate::task) type ListenerId = u64;
@@ -25,6 +31,7 @@ pub(super) struct Listener {
     /// What its client can be asked.
     pub(super) client: ClientCapabilities,
     pub(super) outbox: Arc<Outbox<()>>,
+    pub(super) writer: &'static dyn Writer,
     /// It has a connection.
     pub(super) attached: bool,
     /// The questions that were given to it.
@@ -57,6 +64,7 @@ impl Desk {
         session: &Session,
         task: Option<TaskId>,
         outbox: Arc<Outbox<()>>,
+        writer: &'static dyn Writer,
     ) -> ListenerId {
         let mut inner = self.inner.lock();
         inner.next += 1;
@@ -70,7 +78,7 @@ impl Desk {
         let (owner, client) = (session.owner.clone(), session.client());
         let (has, settled) = (HashSet::new(), HashSet::new());
         let session = session.id;
-        let listener = Listener { owner, session, task, own, client, outbox, attached: false, has, settled };
+        let listener = Listener { owner, session, task, own, client, outbox, writer, attached: false, has, settled };
         let streams = inner.sessions.entry(session).or_default();
         streams.all.insert(id);
         if task.is_none() {

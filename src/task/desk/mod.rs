@@ -21,7 +21,7 @@ use self::{
     listeners::{Listener, Rank, SessionStreams},
     questions::Question,
 };
-use super::TaskId;
+use super::{Task, TaskId};
 use crate::{
     identity::Owner,
     observe::Observer,
@@ -131,16 +131,20 @@ impl Desk {
         Some(Arc::clone(&inner.listeners[&best].outbox))
     }
 
-    /// Sends a notification of the state that version `version` of a task is in on the owner's GET stream, also while its
-    /// connection is broken; not after that of a later one.
-    pub(super) fn announce(&self, task: TaskId, version: u32, notification: Message) {
+    /// Tells which state a task is in on the owner's GET stream, also while its connection is broken; not after that of a
+    /// later version.
+    pub(super) fn announce(&self, task: &Task) {
         let mut inner = self.inner.lock();
-        let Some(running) = inner.running.get_mut(&task).filter(|running| running.told < version) else { return };
-        running.told = version;
-        let Some(Running { owner, session, .. }) = inner.running.get(&task) else { return };
+        let older = |running: &&mut Running| running.told < task.version;
+        let Some(running) = inner.running.get_mut(&task.id).filter(older) else { return };
+        running.told = task.version;
+        let Some(Running { owner, session, .. }) = inner.running.get(&task.id) else { return };
         let other = || inner.gets.get(owner)?.last().map(|rank| rank.id);
         if let Some(id) = inner.get_stream_of(*session).or_else(other) {
-            inner.listeners[&id].outbox.push(notification);
+            let Listener { writer, outbox, .. } = &inner.listeners[&id];
+            if let Some(notification) = writer.status(task) {
+                outbox.push(notification);
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use proptest::{collection::vec, prelude::*};
 
 use self::{model::Checked, scheduler::Scheduler};
 use super::{
-    Change, Clock, Engine, Limits, NoAnswer, Task, TaskId,
+    Change, Clock, Engine, Limits, Missing, NotCancelled, Task, TaskId,
     change::NotChanged,
     state::tests::{error, result, task},
     store::{Limit, MaxKept, MaxWaiters, MemoryStore, Store},
@@ -211,7 +211,8 @@ impl House {
     async fn intrude(&self, task: &Task) {
         let other = if task.owner == owner(0) { owner(1) } else { owner(0) };
         assert!(matches!(self.store.get(&other, task.id).await, Ok(None)));
-        assert!(matches!(self.engine.stop(&other, task.id).await, Err(NoAnswer::NotFound(_))));
+        let stopped = self.engine.stop(&other, task.id).await;
+        assert_eq!(stopped.err(), Some(NotCancelled::Missing(Missing::NotFound(task.id))));
         assert!(matches!(self.engine.change(&other, task.id, |_| Some(Change::cancel())).await, Ok(None)));
         let listed = self.store.page(&other, None, usize::MAX).await.expect("memory");
         assert!(listed.iter().all(|(_, listed)| listed.id != task.id && listed.owner == other));

@@ -13,8 +13,8 @@ use super::{House, scheduler::Scheduler};
 use crate::{
     config::Tool,
     session::{self, Session},
-    task::Wanted,
-    wire::{Message, legacy::RequestedTtl},
+    task::{AskedTtl, Wanted},
+    wire::Message,
 };
 
 /// Whether a task was acknowledged.
@@ -22,7 +22,7 @@ async fn create(house: &House, session: &Arc<Session>) -> bool {
     let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"tool","task":{}}}"#;
     let request = Message::parse(request.into()).expect("a request");
     let tool = Arc::new(Tool::default());
-    let wanted = Wanted { name: "tool".into(), tool, ttl: RequestedTtl::Default, announced: false };
+    let wanted = Wanted { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: false };
     house.engine.create(session, request, HeaderMap::new(), wanted).await.is_ok()
 }
 

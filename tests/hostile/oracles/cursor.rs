@@ -1,4 +1,4 @@
-//! `task/list.rs`: of all cursors only those are taken that were given out, and only from whom they were given to.
+//! `dialect/legacy/list.rs`: of all cursors only those are taken that were given out, and only from whom they were given to.
 //!
 //! In an input `{a0}` and `{a1}` stand for the first and the second cursor that ann was given, `{b0}` and `{b1}` for bob's.
 
@@ -7,10 +7,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 use taskgate::{
+    dialect::legacy::{Legacy, NoAnswer, Reply},
     identity::Owner,
     limit::Totals,
     task::{
-        Clock, Engine, Limits, NoAnswer, Reply, State, Task,
+        Clock, Engine, Limits, State, Task,
         store::{MaxKept, MaxWaiters, MemoryStore, Store as _},
     },
     upstream::Capacity,
@@ -33,7 +34,7 @@ pub fn check(input: &[u8]) {
 
 struct House {
     runtime: Runtime,
-    engine: Arc<Engine>,
+    legacy: Legacy,
     /// Each owner with the cursors that were given out.
     owners: Vec<(Owner, Vec<String>)>,
 }
@@ -55,7 +56,7 @@ impl House {
         let clock = Clock::start();
         let store = Arc::new(MemoryStore::new(max, clock, Arc::default()));
         let engine = runtime.block_on(async { Engine::start(Arc::clone(&store) as _, clock, limits, Arc::default()) });
-        let mut house = Self { runtime, engine, owners: Vec::new() };
+        let mut house = Self { runtime, legacy: Legacy::new(engine), owners: Vec::new() };
         for name in ["ann", "bob"] {
             let owner = Owner::Principal { upstream: "/mcp".into(), name: name.into() };
             for _ in 0..TASKS {
@@ -94,7 +95,7 @@ impl House {
     fn list(&self, owner: &Owner, params: &str) -> Option<Value> {
         let request = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tasks/list","params":{params}}}"#);
         let request = Message::parse(Bytes::from(request)).expect("a request");
-        match self.runtime.block_on(self.engine.list(owner, &request)) {
+        match self.runtime.block_on(self.legacy.list(owner, &request)) {
             Ok(Reply::Ready(answer)) => {
                 let answer: Value = serde_json::from_slice(&answer.into_bytes()).expect("JSON");
                 Some(answer["result"].clone())

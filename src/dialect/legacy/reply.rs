@@ -1,8 +1,8 @@
 //! Tasks as the legacy dialect writes them, the parameters of the task methods, and the one answer for ids not found.
 
-use super::{Ending, State, Task, TaskId};
 use crate::{
     session::Source,
+    task::{Ending, Missing, State, Task, TaskId, Writer},
     wire::{
         Message, Parts, RpcError, ids,
         legacy::{Status, TaskView},
@@ -55,6 +55,15 @@ pub enum NoAnswer {
     Error(RpcError),
 }
 
+impl From<Missing> for NoAnswer {
+    fn from(missing: Missing) -> Self {
+        match missing {
+            Missing::NotFound(id) => Self::NotFound(Some(id)),
+            Missing::Unavailable => Self::Error(error_of(&missing)),
+        }
+    }
+}
+
 impl From<RpcError> for NoAnswer {
     fn from(error: RpcError) -> Self {
         Self::Error(error)
@@ -70,8 +79,40 @@ pub(super) fn task_id(request: &Message) -> Result<TaskId, NoAnswer> {
     ids::parse(&id).ok_or(NoAnswer::NotFound(None))
 }
 
+/// Writes what the engine tells on the streams of this generation.
+#[derive(Debug)]
+pub(super) struct Streams;
+
+impl Writer for Streams {
+    /// Section "Task Status Notification".
+    fn status(&self, task: &Task) -> Option<Message> {
+        Message::parse(view(task).to_notification().into()).ok()
+    }
+}
+
+/// What a client hears where there is no task.
+pub(super) fn error_of(missing: &Missing) -> RpcError {
+    match missing {
+        Missing::NotFound(_) => not_found(),
+        Missing::Unavailable => RpcError::internal("taskgate cannot reach its store of tasks now; try again"),
+    }
+}
+
 /// The one answer for ids that are unknown, foreign or expired.
 #[must_use]
 pub fn not_found() -> RpcError {
     RpcError::invalid_params("Task not found: no task of yours has this id, or its ttl is over")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_does_not_answer_is_an_internal_error_and_never_a_missing_task() {
+        assert!(matches!(NoAnswer::from(Missing::NotFound(TaskId::nil())), NoAnswer::NotFound(Some(_))));
+        let NoAnswer::Error(error) = NoAnswer::from(Missing::Unavailable) else { panic!("not found") };
+        assert_eq!(error.code, -32603);
+        assert!(error.message.ends_with("try again"), "{}", error.message);
+    }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    Engine, Reply,
+    Legacy, Reply,
     reply::{NoAnswer, view},
 };
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 /// How many tasks a page has at most.
 const PAGE: usize = 50;
 
-impl Engine {
+impl Legacy {
     /// Answers with a page of the owner's tasks, in the order of their creation.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl Engine {
             }
         };
         // One more than a page tells whether there is a next one.
-        let tasks = self.store.page(owner, after, PAGE + 1).await.map_err(|why| self.unavailable(&why))?;
+        let tasks = self.engine.page(owner, after, PAGE + 1).await?;
         let mut result = String::with_capacity(64 + 256 * tasks.len().min(PAGE));
         result.push_str("{\"tasks\":[");
         for (at, (_, task)) in tasks.iter().take(PAGE).enumerate() {

@@ -1,0 +1,18 @@
+//! `tasks/get` (section "Getting Tasks").
+
+use super::{
+    Legacy, Reply,
+    reply::{NoAnswer, task_id, view},
+};
+use crate::{session::Session, wire::Message};
+
+impl Legacy {
+    /// Answers with the task as it is now.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]; not found is an id that is unknown, foreign or expired.
+    pub async fn get(&self, session: &Session, request: &Message) -> Result<Reply, NoAnswer> {
+        let task = self.engine.poll(&session.owner, task_id(request)?, &session.who).await?;
+        Ok(Reply::result(request, &view(&task).to_raw()))
+    }
+}

@@ -1,0 +1,44 @@
+//! Tasks for clients of revision 2025-11-25: one file for each thing that they ask for.
+
+mod cancel;
+mod concerns;
+mod create;
+mod cursor;
+mod get;
+mod list;
+mod reply;
+mod result;
+
+use std::sync::Arc;
+
+pub use create::Wanted;
+pub use reply::{NoAnswer, Reply, not_found};
+
+use cursor::Cursors;
+
+use crate::{
+    session::{Session, Source},
+    task::Engine,
+};
+
+/// Answers clients of this generation from the engine.
+#[derive(Debug)]
+pub struct Legacy {
+    engine: Arc<Engine>,
+    /// Makes cursors that no client can invent.
+    cursors: Cursors,
+}
+
+impl Legacy {
+    /// A dialect in front of `engine`, whose cursors are good for this process.
+    #[must_use]
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self { engine, cursors: Cursors::new() }
+    }
+
+    /// Returns what a session's GET stream delivers.
+    #[must_use]
+    pub fn listener(&self, session: &Session) -> Box<dyn Source> {
+        self.engine.listener(session, &reply::Streams)
+    }
+}

@@ -1,0 +1,94 @@
+//! `tasks/result` (section "Retrieving Task Results"): what the call would have returned, once it has.
+
+use std::sync::Arc;
+
+use super::{
+    Legacy, Reply,
+    reply::{NoAnswer, Streams, error_of, task_id},
+};
+use crate::{
+    identity::Owner,
+    observe::Who,
+    session::Session,
+    task::{End, Engine, Response, TaskId, TaskLimit, Waits, Watch},
+    wire::{Edits, Message, Parts, RpcError, legacy::relate, message::error_response, object::Members},
+};
+
+/// A `tasks/result` that waits for its task to end.
+#[derive(Clone)]
+struct Waiter {
+    engine: Arc<Engine>,
+    owner: Owner,
+    who: Arc<Who>,
+    task: TaskId,
+    /// The raw id of the request. The request itself would keep the buffer that it was read into.
+    request: Box<str>,
+}
+
+impl Legacy {
+    /// Answers with the outcome, or with what waits for it.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]; not found is an id that is unknown, foreign or expired; the limit of waiters.
+    pub async fn result(&self, session: &Session, request: Message) -> Result<Reply, NoAnswer> {
+        let task = task_id(&request)?;
+        let request: Box<str> = request.id().unwrap_or("null").into();
+        if let Some(end) = self.engine.retrieve(&session.owner, task, &session.who).await? {
+            return Ok(Reply::Ready(outcome(task, &end, &request)));
+        }
+        let (engine, owner, who) = (Arc::clone(&self.engine), session.owner.clone(), Arc::clone(&session.who));
+        let waiter = Waiter { engine, owner, who, task, request };
+        let waiting =
+            self.engine.waiting(session, Box::new(waiter), &Streams).map_err(|limit| limit_reached(&limit))?;
+        Ok(Reply::Wait(waiting))
+    }
+}
+
+impl Waits for Waiter {
+    fn task(&self) -> TaskId {
+        self.task
+    }
+
+    fn response(&self, watch: Result<Watch, TaskLimit>) -> Response {
+        match watch {
+            Ok(watch) => Box::pin(self.clone().answer(watch)),
+            Err(limit) => Box::pin(std::future::ready(error(&self.request, &limit_reached(&limit)))),
+        }
+    }
+}
+
+impl Waiter {
+    async fn answer(self, mut watch: Watch) -> Parts {
+        loop {
+            // Looked up after the watch began, so no change is missed.
+            match self.engine.retrieve(&self.owner, self.task, &self.who).await {
+                Ok(Some(end)) => return outcome(self.task, &end, &self.request),
+                Ok(None) => watch.changed().await,
+                Err(missing) => return error(&self.request, &error_of(&missing)),
+            }
+        }
+    }
+}
+
+/// What the call would have returned, tied to the task.
+fn outcome(task: TaskId, end: &End, id: &str) -> Parts {
+    match end {
+        End::Result { raw, .. } => {
+            let mut edits = Edits::of(raw);
+            if let Some(result) = std::str::from_utf8(raw).ok().and_then(|raw| Members::parse(raw).ok()) {
+                relate(&mut edits, &result, task);
+            }
+            edits.apply_between(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#), "}")
+        }
+        End::Error { raw } => Edits::of(raw).apply_between(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":"#), "}"),
+        End::Cancelled => error(id, &RpcError::internal("The task was cancelled and has no result")),
+    }
+}
+
+fn limit_reached(limit: &TaskLimit) -> RpcError {
+    RpcError::internal(format!("limit reached: {limit}"))
+}
+
+fn error(id: &str, error: &RpcError) -> Parts {
+    error_response(id, &error.to_raw()).into()
+}

@@ -1,0 +1,3 @@
+//! What clients of each generation send about tasks and are answered: the engine knows none of it.
+
+pub mod legacy;

@@ -1,0 +1,124 @@
+//! What dialects ask the engine about tasks: for one owner, in terms of no wire.
+
+use std::sync::Arc;
+
+use super::{
+    Change, End, Ending, Engine, HasEnded, Lasting, State, Task, TaskId, change::NotChanged, store::Unavailable,
+};
+use crate::{
+    identity::Owner,
+    observe::{Who, events},
+};
+
+/// Why there is no task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The owner has none with this id: it is unknown, foreign or expired.
+    NotFound(TaskId),
+    /// The store does not answer now.
+    Unavailable,
+}
+
+/// Why a task was not cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotCancelled {
+    /// There is none, or it may have been.
+    Missing(Missing),
+    /// It has ended before.
+    HasEnded(Ending),
+}
+
+impl Engine {
+    /// Returns a task as it is now, for a client that polls it.
+    ///
+    /// # Errors
+    /// [`Missing`]
+    pub async fn poll(&self, owner: &Owner, id: TaskId, who: &Who) -> Result<Arc<Task>, Missing> {
+        let task = self.find(owner, id).await?;
+        match task.state {
+            State::Working | State::InputRequired => self.polled(&task, who),
+            // Many clients never ask for the result of a task that has none.
+            State::Ended(Ending::ErrorResult | Ending::Error | Ending::Cancelled) => self.calls.told(id),
+            State::Ended(Ending::Result) => {}
+        }
+        Ok(task)
+    }
+
+    /// Returns the end of a task, for a client that collects it; `None` while it has not ended.
+    ///
+    /// # Errors
+    /// [`Missing`]
+    pub async fn retrieve(&self, owner: &Owner, id: TaskId, who: &Who) -> Result<Option<End>, Missing> {
+        let task = self.find(owner, id).await?;
+        if !task.state.is_terminal() {
+            return Ok(None);
+        }
+        // It may have expired meanwhile.
+        let end = self.answered(self.store.end(owner, id).await)?.ok_or(Missing::NotFound(id))?;
+        self.calls.told(id);
+        let (tool, status, bytes) = (&task.tool, end.ending().name(), end.bytes());
+        self.observer.emit(events::ResultRetrieved { who, task: id, tool, status, bytes });
+        Ok(Some(end))
+    }
+
+    /// Returns at most `count` tasks of `owner` in the order of their creation, from the first after the place `after` on,
+    /// each with its place. Where they are fewer there are no more.
+    ///
+    /// # Errors
+    /// [`Missing::Unavailable`]
+    pub async fn page(
+        &self,
+        owner: &Owner,
+        after: Option<u64>,
+        count: usize,
+    ) -> Result<Vec<(u64, Arc<Task>)>, Missing> {
+        self.answered(self.store.page(owner, after, count).await)
+    }
+
+    /// Returns whether a task exists for its owner. While the store is unavailable it may.
+    pub async fn may_have(&self, owner: &Owner, id: TaskId) -> bool {
+        !matches!(self.find(owner, id).await, Err(Missing::NotFound(_)))
+    }
+
+    /// Cancels a task for its owner, and has the upstream told; whether the caller waits for that or not. It is cancelled
+    /// before this returns, its call shortly after.
+    ///
+    /// # Errors
+    /// [`NotCancelled`]
+    pub async fn cancel(self: &Arc<Self>, owner: &Owner, who: &Arc<Who>, id: TaskId) -> Result<Task, NotCancelled> {
+        let (engine, owner, who) = (Arc::clone(self), owner.clone(), Arc::clone(who));
+        let cancelling = Lasting::new(async move {
+            let task = engine.stop(&owner, id).await?;
+            engine.observer.emit(events::TaskCancelled { who: &who, task: id, tool: &task.tool });
+            Ok(task)
+        });
+        cancelling.await
+    }
+
+    /// As [`Engine::cancel`], as far as its handler waits.
+    pub(super) async fn stop(&self, owner: &Owner, id: TaskId) -> Result<Task, NotCancelled> {
+        match self.change(owner, id, |_| Some(Change::cancel())).await {
+            Ok(Some(task)) => {
+                self.has_been_cancelled(id);
+                Ok(task)
+            }
+            Ok(None) => Err(NotCancelled::Missing(Missing::NotFound(id))),
+            Err(NotChanged::HasEnded(HasEnded(ending))) => Err(NotCancelled::HasEnded(ending)),
+            Err(NotChanged::Unavailable(why)) => {
+                self.unavailable(&why);
+                Err(NotCancelled::Missing(Missing::Unavailable))
+            }
+        }
+    }
+
+    async fn find(&self, owner: &Owner, id: TaskId) -> Result<Arc<Task>, Missing> {
+        self.answered(self.store.get(owner, id).await)?.ok_or(Missing::NotFound(id))
+    }
+
+    fn answered<T>(&self, answer: Result<T, Unavailable>) -> Result<T, Missing> {
+        answer.map_err(|why| {
+            self.unavailable(&why);
+            Missing::Unavailable
+        })
+    }
+}
