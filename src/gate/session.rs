@@ -16,11 +16,11 @@ use super::{
     refuse::Refusal,
 };
 use crate::{
+    dialect::legacy::Answered,
     identity::Owner,
     observe::events,
     route::{Route, route},
     session::{self, MAX_LATE, Next, NotOpened, Opening, Session, Source, Tasks},
-    task::Answered,
     upstream::{Failure, HttpError, Upstream},
     wire::{Message, RpcError},
 };
@@ -122,7 +122,7 @@ impl Gate {
             Route::Refuse(error) => return Err(Refusal::unfit(error)),
             route => matches!(route, Route::Cancelled),
         };
-        let message = match self.engine.answer(session, message, &headers).await {
+        let message = match self.legacy.answer(session, message, &headers).await {
             Answered::Taken => return Ok(Accepted::Yes),
             Answered::NotAQuestion(message) => message,
         };

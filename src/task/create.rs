@@ -9,7 +9,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{Engine, Lasting, State, Task, clock::millis, outcome, runner::Run, store::Limit};
+use super::{Engine, Lasting, State, Task, Writer, clock::millis, outcome, runner::Run, store::Limit};
 use crate::{
     config::Tool,
     limit::{Admission, Limited, ToolId},
@@ -85,6 +85,8 @@ pub struct Wanted {
     pub ttl: AskedTtl,
     /// Whether the client is told of changes of the task's state.
     pub announced: bool,
+    /// Writes for its streams.
+    pub writer: &'static dyn Writer,
 }
 
 impl Engine {
@@ -99,7 +101,7 @@ impl Engine {
         headers: HeaderMap,
         wanted: Wanted,
     ) -> Result<Created, Refused> {
-        let Wanted { name, tool, ttl: requested, announced } = wanted;
+        let Wanted { name, tool, ttl: requested, announced, writer } = wanted;
         // From here on the session is not idle, and its link stays.
         let in_use = session.hold();
         let owner = &session.owner;
@@ -141,6 +143,7 @@ impl Engine {
             session: in_use,
             id,
             headers: Arc::new(headers),
+            writer,
             tool,
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),
             created: Instant::now(),

@@ -91,6 +91,11 @@ impl Engine {
         engine
     }
 
+    /// Returns who is told what happens.
+    pub fn observer(&self) -> &Observer {
+        &self.observer
+    }
+
     /// Lets no more tasks into a session that ends, and ends those that belong to nobody else.
     pub async fn end_session(self: &Arc<Self>, session: &Session) {
         // First this, or a task that comes about meanwhile would outlive the session.

@@ -13,6 +13,7 @@ use super::{
         MaxKept, MaxWaiters, MemoryStore, Store,
         faulty::{Fault, Faulty},
     },
+    tiny::Tiny,
 };
 use crate::{
     config::Tool,
@@ -57,7 +58,7 @@ impl House {
         let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"tool"}}"#;
         let request = Message::parse(request.into()).expect("a request");
         let tool = Arc::new(Tool::default());
-        let wanted = Wanted { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: true };
+        let wanted = Wanted { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: true, writer: &Tiny };
         // The call begins with the drop of what is returned, and is never answered.
         self.engine.create(&self.session, request, HeaderMap::new(), wanted).await.map(drop)
     }

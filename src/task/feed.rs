@@ -12,17 +12,12 @@ use std::{
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
-use super::{
-    Engine, TaskId, Writer,
-    desk::{ListenerId, question_id},
-    store::Limit,
-    wakes::Watch,
-};
+use super::{Engine, TaskId, Writer, desk::ListenerId, store::Limit, wakes::Watch};
 use crate::{
     identity::Owner,
     session::{Next, Session, Source},
     upstream::{Attached, Item, Outbox},
-    wire::{Kind, Parts},
+    wire::Parts,
 };
 
 /// How long a client that has been asked something may take to come back before another of its streams is tried.
@@ -47,6 +42,7 @@ pub(super) struct Feed {
     owner: Owner,
     id: ListenerId,
     outbox: Arc<Outbox<()>>,
+    writer: &'static dyn Writer,
     /// Kept while a connection delivers the stream.
     reader: Option<Attached<()>>,
     /// Who waits for a result; `None` where it is a GET stream.
@@ -76,6 +72,7 @@ impl Feed {
             owner: session.owner.clone(),
             id,
             outbox,
+            writer,
             reader: None,
             waiter,
             response,
@@ -116,7 +113,7 @@ impl Source for Feed {
         loop {
             match self.outbox.poll_next(cx) {
                 Poll::Ready(Some(Item::Message(message))) => {
-                    let asked = message.id().filter(|_| message.kind() == Kind::Request).and_then(question_id);
+                    let asked = self.writer.question_of(&message);
                     let document = message.bytes().clone();
                     let next = asked.map_or(Next::Document(document.clone()), |id| Next::Question(id, document));
                     return Poll::Ready(Some(next));

@@ -7,26 +7,17 @@ use http::HeaderMap;
 use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 
-use super::{Change, Engine, State, TaskId, desk::question_id};
+use super::{Change, Engine, State, TaskId, Writer};
 use crate::{
     identity::Owner,
     observe::events,
     session::Session,
     upstream::{Failure, excerpt},
-    wire::{Asks, Kind, Message, Method, RpcError},
+    wire::{Asks, Message, Method, RpcError, legacy::question_text},
 };
 
 /// How long a client waits until its answer has been passed on.
 const PROMPTLY: Duration = Duration::from_secs(1);
-
-/// Whether a message of a client was the answer to a question of a task.
-#[derive(Debug)]
-pub enum Answered {
-    /// It was, or cannot have been anything else.
-    Taken,
-    /// It belongs to somebody else.
-    NotAQuestion(Message),
-}
 
 /// Whose call asks.
 pub(super) struct Asker<'a> {
@@ -34,6 +25,8 @@ pub(super) struct Asker<'a> {
     pub session: &'a Arc<Session>,
     /// Shared by all questions of the call.
     pub headers: &'a Arc<HeaderMap>,
+    /// That of the client that wants the task.
+    pub writer: &'static dyn Writer,
     pub input_timeout: Duration,
     /// How many answers without the client may be under way at once.
     pub replies: &'a Arc<Semaphore>,
@@ -42,13 +35,13 @@ pub(super) struct Asker<'a> {
 impl Engine {
     /// Takes in a request of the upstream: asks the client, or says at once that it cannot be asked.
     pub(super) async fn ask(self: &Arc<Self>, asker: Asker<'_>, request: &Message) {
-        let Asker { task, session, headers, input_timeout, replies } = asker;
+        let Asker { task, session, headers, writer, input_timeout, replies } = asker;
         let id = request.id().unwrap_or("null");
         let at_once = if request.method() == Method::Ping {
             // Meant for whoever holds the connection.
             Err(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#).into())
         } else {
-            let opened = self.open(task, session, request);
+            let opened = self.open(task, session, request, writer);
             opened.map_err(|error| error.to_response(Some(id)))
         };
         let (question, closed) = match at_once {
@@ -84,31 +77,34 @@ impl Engine {
         task: TaskId,
         session: &Arc<Session>,
         request: &Message,
+        writer: &'static dyn Writer,
     ) -> Result<(Uuid, oneshot::Receiver<()>), RpcError> {
         let asks = Asks::of(request)?;
         if let Some(refusal) = session.client().refusal(request) {
             return Err(refusal);
         }
-        self.desk.open(task, request, asks, session).map_err(|why| {
+        self.desk.open(task, request, &question_text(request), asks, session, writer).map_err(|why| {
             self.observer.emit(events::QuestionRefused { task, reason: why.name() });
             RpcError::internal(why.to_string())
         })
     }
 
-    /// Takes in a client's answer to a question, and passes it on.
-    pub async fn answer(self: &Arc<Self>, session: &Session, message: Message, headers: &HeaderMap) -> Answered {
-        let id = message.id().filter(|_| message.kind() == Kind::Response).and_then(question_id);
-        let Some(id) = id else { return Answered::NotAQuestion(message) };
-        let Some(question) = self.desk.answered(session.id, id) else {
-            self.observer.emit(events::UnknownAnswer { who: &session.who });
-            return Answered::Taken;
-        };
-        let (engine, headers) = (Arc::clone(self), headers.clone());
+    /// Takes in the answer of a client to a question that it was asked in `session`, and passes on what `reply` makes of it
+    /// under the server's own raw id of the question. Returns whether there is such a question.
+    pub async fn answer(
+        self: &Arc<Self>,
+        session: Uuid,
+        question: Uuid,
+        reply: impl FnOnce(&str) -> Bytes,
+        headers: HeaderMap,
+    ) -> bool {
+        let Some(question) = self.desk.answered(session, question) else { return false };
+        let (engine, reply) = (Arc::clone(self), reply(&question.theirs));
         // A client that disconnects now has answered all the same.
         let passing = tokio::spawn(async move {
             let owner = &question.session.owner;
             engine.settle(owner, question.task).await;
-            if let Err(failure) = question.session.reply(question.reply(&message), headers).await {
+            if let Err(failure) = question.session.reply(reply, headers).await {
                 engine.not_taken(&question.session, question.task, &failure);
                 let text = format!("The client's answer could not be passed on: {failure}");
                 let _ = engine.change(owner, question.task, |_| Some(Change::Message(excerpt(&text).into()))).await;
@@ -116,7 +112,7 @@ impl Engine {
         });
         // A server that takes its time must not hold the client up.
         let _ = tokio::time::timeout(PROMPTLY, passing).await;
-        Answered::Taken
+        true
     }
 
     /// The upstream does not want an answer any more.

@@ -21,6 +21,8 @@ mod retrieve;
 mod runner;
 mod state;
 pub mod store;
+#[cfg(test)]
+mod tiny;
 mod wakes;
 mod writer;
 
@@ -28,7 +30,6 @@ pub use clock::{Clock, Now};
 pub use create::{AskedTtl, Created, Refused, Wanted};
 pub use engine::{Engine, Limits};
 pub use feed::{Response, Waits};
-pub use input::Answered;
 pub use lasting::Lasting;
 pub use retrieve::{Missing, NotCancelled};
 pub use state::{Change, End, Ending, HasEnded, State, Task, TaskId};

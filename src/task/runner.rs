@@ -9,7 +9,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Change, Engine, TaskId, input::Asker, outcome};
+use super::{Change, Engine, TaskId, Writer, input::Asker, outcome};
 use crate::{
     config::Tool,
     identity::Owner,
@@ -38,6 +38,8 @@ pub(super) struct Run {
     pub session: Use,
     pub id: TaskId,
     pub headers: Arc<HeaderMap>,
+    /// That of the client that wants the task.
+    pub writer: &'static dyn Writer,
     /// The settings of its tool.
     pub tool: Arc<Tool>,
     /// Bounds what is answered in the client's place.
@@ -151,9 +153,8 @@ impl Run {
         let text = legacy::progress_text(params).unwrap_or_default();
         if self.tell(excerpt(&text).into_owned()).await
             && let Some(theirs) = theirs.and_then(|bytes| Message::parse(bytes).ok())
-            && let Some(related) = self.tied(&theirs)
         {
-            self.engine.desk.progress(self.id, related);
+            self.engine.desk.progress(self.id, &theirs);
         }
     }
 
@@ -162,7 +163,7 @@ impl Run {
         if message.kind() == Kind::Request {
             let (task, headers) = (self.id, &self.headers);
             let (input_timeout, replies) = (self.tool.input_timeout, &self.replies);
-            let asker = Asker { task, session, headers, input_timeout, replies };
+            let asker = Asker { task, session, headers, writer: self.writer, input_timeout, replies };
             return self.engine.ask(asker, message).await;
         }
         if message.method() == Method::Cancelled {
@@ -176,18 +177,12 @@ impl Run {
             // It concerns the session, whatever it came with.
             return session.push(message.clone());
         }
-        if let Some(unheard) = self.tied(message).and_then(|message| self.engine.desk.tell(self.id, message)) {
-            session.push(unheard);
+        if !self.engine.desk.tell(self.id, message) {
+            match self.writer.tied(self.id, message) {
+                Some(unheard) => session.push(unheard),
+                None => self.engine.observer.emit(events::MessageUnreadable),
+            }
         }
-    }
-
-    /// Ties a message to the task. What cannot be tied to it is not told as if it belonged to none.
-    fn tied(&self, message: &Message) -> Option<Message> {
-        let related = legacy::related(message, self.id);
-        if related.is_none() {
-            self.engine.observer.emit(events::MessageUnreadable);
-        }
-        related
     }
 
     /// Whether the task still runs.

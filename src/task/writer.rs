@@ -2,11 +2,26 @@
 
 use std::fmt;
 
-use super::Task;
+use uuid::Uuid;
+
+use super::{Task, TaskId};
 use crate::wire::Message;
 
-/// Writes for the streams of one dialect.
+/// Writes for the streams of one dialect. Where it answers `None` the message cannot be written, or clients of the dialect
+/// are not told such things.
 pub trait Writer: fmt::Debug + Send + Sync {
-    /// Returns what tells that a task is in the state that it is in; `None` where clients of the dialect are not told.
+    /// Tells which state a task is in.
     fn status(&self, task: &Task) -> Option<Message>;
+
+    /// Ties what the server says in the course of a task to it.
+    fn tied(&self, task: TaskId, message: &Message) -> Option<Message>;
+
+    /// Asks the client what the server asks with `request`, under an id that stands for `id`.
+    fn question(&self, task: TaskId, id: Uuid, request: &Message) -> Option<Message>;
+
+    /// Tells a client that a question need not be answered any more.
+    fn withdrawal(&self, task: TaskId, id: Uuid) -> Option<Message>;
+
+    /// Returns which question a message asks that [`Writer::question`] has written; `None` for any other message.
+    fn question_of(&self, message: &Message) -> Option<Uuid>;
 }

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{
     Legacy,
+    question::Streams,
     reply::{error_of, view},
 };
 use crate::{
@@ -50,7 +51,7 @@ impl Legacy {
         };
         let id: Box<str> = request.id().unwrap_or("null").into();
         let immediate_response = Arc::clone(&tool);
-        let wanted = task::Wanted { name, tool, ttl, announced };
+        let wanted = task::Wanted { name, tool, ttl, announced, writer: &Streams };
         let created = self.engine.create(session, request, headers, wanted).await.map_err(|why| refusal(&why))?;
         let result = view(&created.task).to_create_result(immediate_response.immediate_response.as_deref());
         Ok((result_response(&id, &result).into(), created.start))

@@ -6,15 +6,18 @@ mod create;
 mod cursor;
 mod get;
 mod list;
+mod question;
 mod reply;
 mod result;
 
 use std::sync::Arc;
 
 pub use create::Wanted;
+pub use question::Answered;
 pub use reply::{NoAnswer, Reply, not_found};
 
 use cursor::Cursors;
+use question::Streams;
 
 use crate::{
     session::{Session, Source},
@@ -39,6 +42,6 @@ impl Legacy {
     /// Returns what a session's GET stream delivers.
     #[must_use]
     pub fn listener(&self, session: &Session) -> Box<dyn Source> {
-        self.engine.listener(session, &reply::Streams)
+        self.engine.listener(session, &Streams)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     session::Source,
-    task::{Ending, Missing, State, Task, TaskId, Writer},
+    task::{Ending, Missing, State, Task, TaskId},
     wire::{
         Message, Parts, RpcError, ids,
         legacy::{Status, TaskView},
@@ -77,17 +77,6 @@ pub(super) fn task_id(request: &Message) -> Result<TaskId, NoAnswer> {
     let id = params.and_then(|params| params.text("taskId"));
     let id = id.ok_or_else(|| RpcError::invalid_params("Invalid params: params.taskId must be a string"))?;
     ids::parse(&id).ok_or(NoAnswer::NotFound(None))
-}
-
-/// Writes what the engine tells on the streams of this generation.
-#[derive(Debug)]
-pub(super) struct Streams;
-
-impl Writer for Streams {
-    /// Section "Task Status Notification".
-    fn status(&self, task: &Task) -> Option<Message> {
-        Message::parse(view(task).to_notification().into()).ok()
-    }
 }
 
 /// What a client hears where there is no task.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::{
     Legacy, Reply,
-    reply::{NoAnswer, Streams, error_of, task_id},
+    question::Streams,
+    reply::{NoAnswer, error_of, task_id},
 };
 use crate::{
     identity::Owner,

@@ -8,7 +8,7 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{Desk, Inner, questions::question_of};
+use super::{Desk, Inner};
 use crate::{
     identity::Owner,
     session::Session,
@@ -255,9 +255,10 @@ impl Inner {
         let Some(listener) = self.listeners.get_mut(&id).filter(|listener| !listener.has.is_empty()) else {
             return Vec::new();
         };
+        let writer = listener.writer;
         let (has, taken) = (RefCell::new(&mut listener.has), RefCell::new(Vec::new()));
         listener.outbox.retract(|message| {
-            let question = question_of(message).filter(|question| has.borrow_mut().remove(question));
+            let question = writer.question_of(message).filter(|question| has.borrow_mut().remove(question));
             taken.borrow_mut().extend(question);
             question.is_some()
         });

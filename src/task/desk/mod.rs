@@ -16,7 +16,7 @@ use std::{
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-pub(super) use self::{listeners::ListenerId, questions::question_id};
+pub(super) use self::listeners::ListenerId;
 use self::{
     listeners::{Listener, Rank, SessionStreams},
     questions::Question,
@@ -24,7 +24,7 @@ use self::{
 use super::{Task, TaskId};
 use crate::{
     identity::Owner,
-    observe::Observer,
+    observe::{Observer, events},
     upstream::{Capacity, Outbox},
     wire::{Message, Method},
 };
@@ -105,23 +105,31 @@ impl Desk {
 
     /// Sends progress of a running task, if the session that created it has a stream open. No other one knows the progress
     /// token, which may be that of another request there.
-    pub(super) fn progress(&self, task: TaskId, progress: Message) {
+    pub(super) fn progress(&self, task: TaskId, progress: &Message) {
         let inner = self.inner.lock();
         if let Some(id) = inner.own_stream(task) {
-            inner.listeners[&id].outbox.push(progress);
+            self.push_tied(&inner.listeners[&id], task, progress);
         }
     }
 
-    /// Sends any other message that belongs to a running task: a log message needs no token, as its `_meta` names the
-    /// task. Gives it back where no stream is open, to wait for the GET stream of the task's session.
-    pub(super) fn tell(&self, task: TaskId, message: Message) -> Option<Message> {
+    /// Sends any other message that belongs to a running task: a log message needs no token, as it is tied to the task.
+    /// Returns whether that is done; where no stream is open it waits for the GET stream of the task's session.
+    pub(super) fn tell(&self, task: TaskId, message: &Message) -> bool {
         let inner = self.inner.lock();
         if !inner.running.contains_key(&task) {
-            return None;
+            return true;
         }
-        let Some(id) = inner.best(task, |_| true) else { return Some(message) };
-        inner.listeners[&id].outbox.push(message);
-        None
+        let Some(id) = inner.best(task, |_| true) else { return false };
+        self.push_tied(&inner.listeners[&id], task, message);
+        true
+    }
+
+    fn push_tied(&self, to: &Listener, task: TaskId, message: &Message) {
+        match to.writer.tied(task, message) {
+            Some(tied) => drop(to.outbox.push(tied)),
+            // What cannot be tied to its task is not told as if it belonged to none.
+            None => self.observer.emit(events::MessageUnreadable),
+        }
     }
 
     /// What waits for the stream that gets a task's messages now.

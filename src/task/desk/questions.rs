@@ -6,7 +6,6 @@ use std::{
     sync::Arc,
 };
 
-use bytes::Bytes;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
@@ -16,21 +15,15 @@ use super::{
 };
 use crate::{
     session::Session,
-    task::TaskId,
+    task::{TaskId, Writer},
     upstream::{Pushed, excerpt},
-    wire::{
-        Asks, Edits, Kind, Message, ids,
-        legacy::{question_text, related, unrelated},
-        object::quote,
-    },
+    wire::{Asks, Message},
 };
 
 /// What a question takes besides its text.
 const OVERHEAD: usize = 1024;
 /// How often a question is asked: a stream may break before it is answered.
 const ASKED_AT_MOST: usize = 2;
-/// What begins the ids of questions, so that answers to them are told from all others.
-const PREFIX: &str = "taskgate:";
 
 /// A request of the upstream to the client, in the course of a task.
 #[derive(Debug)]
@@ -47,8 +40,8 @@ pub(in crate::task) struct Question {
     text: Arc<str>,
     /// What a client has to have declared to be asked it.
     asks: Asks,
-    /// The request under an id of ours, tied to the task.
-    ours: Message,
+    /// What the server asks, in memory of its own.
+    request: Message,
     /// The stream that it was given to.
     pub(super) on: Option<ListenerId>,
     /// The sessions that it was asked in, which alone may answer.
@@ -60,24 +53,6 @@ pub(in crate::task) struct Question {
     _open: oneshot::Sender<()>,
 }
 
-impl Question {
-    /// The answer as the upstream expects it.
-    pub(in crate::task) fn reply(&self, answer: &Message) -> Bytes {
-        unrelated(answer, &self.theirs)
-    }
-}
-
-/// The question that a raw id of ours stands for.
-pub(in crate::task) fn question_id(raw: &str) -> Option<Uuid> {
-    let id: String = serde_json::from_str(raw).ok()?;
-    ids::parse(id.strip_prefix(PREFIX)?)
-}
-
-/// The question that a message to a client asks, if it is one.
-pub(super) fn question_of(message: &Message) -> Option<Uuid> {
-    message.id().filter(|_| message.kind() == Kind::Request).and_then(question_id)
-}
-
 impl Desk {
     /// Opens a question, which is asked by [`Desk::ask`]. The returned receiver resolves when it is closed.
     ///
@@ -87,20 +62,19 @@ impl Desk {
         &self,
         task: TaskId,
         request: &Message,
+        text: &str,
         asks: Asks,
         session: &Arc<Session>,
+        writer: &'static dyn Writer,
     ) -> Result<(Uuid, oneshot::Receiver<()>), NotOpened> {
-        // A request has an id, and is a message with another one.
-        let (Some(theirs), Some(span)) = (request.id(), request.id_span()) else { return Err(NotOpened::Ended) };
+        let Some(theirs) = request.id() else { return Err(NotOpened::Ended) };
         let id = Uuid::new_v4();
-        let mut edits = Edits::of(request.bytes());
-        edits.replace(span, format!("\"{PREFIX}{id}\""));
-        let ours = Message::parse(edits.apply().into_bytes()).map_err(|_| NotOpened::Ended)?;
-        let ours = related(&ours, task).ok_or(NotOpened::Ended)?;
-        let text = question_text(request);
-        let (theirs, text): (Box<str>, Arc<str>) = (theirs.into(), excerpt(&text).into());
+        // What its own client cannot be asked is asked nowhere.
+        let written = writer.question(task, id, request).ok_or(NotOpened::Ended)?;
+        let (theirs, text): (Box<str>, Arc<str>) = (theirs.into(), excerpt(text).into());
         // Once it has been sent the stream keeps it as well, to send it again.
-        let bytes = 2 * ours.bytes().len() + theirs.len() + text.len() + OVERHEAD;
+        let bytes = request.bytes().len() + written.bytes().len() + theirs.len() + text.len() + OVERHEAD;
+        let request = request.clone().compact();
         let (open, closed) = oneshot::channel();
         let mut inner = self.inner.lock();
         let room = inner.room(self, task, bytes)?;
@@ -109,7 +83,7 @@ impl Desk {
         let session = Arc::clone(session);
         let (on, asked_in, held) = (None, Vec::new(), true);
         let question =
-            Question { task, session, theirs, id, number, text, asks, ours, on, asked_in, held, room, _open: open };
+            Question { task, session, theirs, id, number, text, asks, request, on, asked_in, held, room, _open: open };
         if let Some(running) = inner.running.get_mut(&task) {
             running.questions.push(id);
         }
@@ -189,7 +163,8 @@ impl Inner {
         let best = self.best(question.task, |listener| listener.client.can_be_asked(question.asks))?;
         self.take_off(id);
         let (question, listener) = (self.questions.get_mut(&id)?, self.listeners.get_mut(&best)?);
-        if listener.outbox.push(question.ours.clone()) == Pushed::Full {
+        let written = listener.writer.question(question.task, id, &question.request)?;
+        if listener.outbox.push(written) == Pushed::Full {
             self.is_unheard(id);
             return Some(best);
         }
@@ -269,25 +244,17 @@ impl Inner {
         let closed: Vec<Question> = questions.iter().filter_map(|id| self.remove(*id)).collect();
         for (on, sent) in given {
             let Some(listener) = self.listeners.get(&on) else { continue };
-            let sent = RefCell::new(sent);
-            let unsent = |message: &Message| question_of(message).is_some_and(|id| sent.borrow_mut().remove(&id));
+            let (sent, writer) = (RefCell::new(sent), listener.writer);
+            let unsent =
+                |message: &Message| writer.question_of(message).is_some_and(|id| sent.borrow_mut().remove(&id));
             listener.outbox.retract(unsent);
             let sent = sent.into_inner();
-            for cancelled in closed.iter().filter(|question| sent.contains(&question.id)).filter_map(withdrawal) {
-                listener.outbox.push(cancelled);
+            for question in closed.iter().filter(|question| sent.contains(&question.id)) {
+                if let Some(withdrawal) = writer.withdrawal(question.task, question.id) {
+                    listener.outbox.push(withdrawal);
+                }
             }
         }
         closed
     }
-}
-
-/// What tells a client that it need not answer any more.
-fn withdrawal(question: &Question) -> Option<Message> {
-    let id = question.ours.id()?;
-    let reason = quote("the request was withdrawn, or the task has ended");
-    let text = format!(
-        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":{reason}}}}}"#
-    );
-    let cancelled = Message::parse(text.into()).ok()?;
-    related(&cancelled, question.task)
 }

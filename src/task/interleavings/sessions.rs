@@ -13,7 +13,7 @@ use super::{House, scheduler::Scheduler};
 use crate::{
     config::Tool,
     session::{self, Session},
-    task::{AskedTtl, Wanted},
+    task::{AskedTtl, Wanted, tiny::Tiny},
     wire::Message,
 };
 
@@ -22,7 +22,7 @@ async fn create(house: &House, session: &Arc<Session>) -> bool {
     let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"tool","task":{}}}"#;
     let request = Message::parse(request.into()).expect("a request");
     let tool = Arc::new(Tool::default());
-    let wanted = Wanted { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: false };
+    let wanted = Wanted { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: false, writer: &Tiny };
     house.engine.create(session, request, HeaderMap::new(), wanted).await.is_ok()
 }
 

@@ -1,0 +1,80 @@
+//! Questions of tasks as clients get them and answer them (sections "Input Required Status" and "Associating Task-Related
+//! Messages").
+
+use http::HeaderMap;
+use uuid::Uuid;
+
+use super::{Legacy, reply::view};
+use crate::{
+    observe::events,
+    session::Session,
+    task::{Task, TaskId, Writer},
+    wire::{
+        Edits, Kind, Message, ids,
+        legacy::{related, unrelated},
+        object::quote,
+    },
+};
+
+/// What begins the ids of questions, so that answers to them are told from all others.
+const PREFIX: &str = "taskgate:";
+
+/// Whether a message of a client was the answer to a question of a task.
+#[derive(Debug)]
+pub enum Answered {
+    /// It was, or cannot have been anything else.
+    Taken,
+    /// It is about something else.
+    NotAQuestion(Message),
+}
+
+impl Legacy {
+    /// Takes in a client's answer to a question, and passes it on.
+    pub async fn answer(&self, session: &Session, message: Message, headers: &HeaderMap) -> Answered {
+        let id = message.id().filter(|_| message.kind() == Kind::Response).and_then(question_id);
+        let Some(id) = id else { return Answered::NotAQuestion(message) };
+        let reply = move |theirs: &str| unrelated(&message, theirs);
+        if !self.engine.answer(session.id, id, reply, headers.clone()).await {
+            self.engine.observer().emit(events::UnknownAnswer { who: &session.who });
+        }
+        Answered::Taken
+    }
+}
+
+/// Writes what the engine tells on the streams of this generation.
+#[derive(Debug)]
+pub(super) struct Streams;
+
+impl Writer for Streams {
+    /// Section "Task Status Notification".
+    fn status(&self, task: &Task) -> Option<Message> {
+        Message::parse(view(task).to_notification().into()).ok()
+    }
+
+    fn tied(&self, task: TaskId, message: &Message) -> Option<Message> {
+        related(message, task)
+    }
+
+    fn question(&self, task: TaskId, id: Uuid, request: &Message) -> Option<Message> {
+        let mut edits = Edits::of(request.bytes());
+        edits.replace(request.id_span()?, format!("\"{PREFIX}{id}\""));
+        related(&Message::parse(edits.apply().into_bytes()).ok()?, task)
+    }
+
+    fn withdrawal(&self, task: TaskId, id: Uuid) -> Option<Message> {
+        let reason = quote("the request was withdrawn, or the task has ended");
+        let params = format!(r#"{{"requestId":"{PREFIX}{id}","reason":{reason}}}"#);
+        let text = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
+        related(&Message::parse(text.into()).ok()?, task)
+    }
+
+    fn question_of(&self, message: &Message) -> Option<Uuid> {
+        message.id().filter(|_| message.kind() == Kind::Request).and_then(question_id)
+    }
+}
+
+/// The question that a raw id of ours stands for.
+fn question_id(raw: &str) -> Option<Uuid> {
+    let id: String = serde_json::from_str(raw).ok()?;
+    ids::parse(id.strip_prefix(PREFIX)?)
+}

@@ -1,0 +1,138 @@
+//! A dialect of twenty lines, which shows that the engine knows no other.
+
+use std::{future::poll_fn, sync::Arc};
+
+use http::HeaderMap;
+use uuid::Uuid;
+
+use super::{
+    AskedTtl, Clock, Created, End, Ending, Engine, Limits, Missing, Response, State, Task, TaskId, TaskLimit, Waits,
+    Wanted, Watch, Writer, outcome,
+    state::tests::result,
+    store::{MaxKept, MaxWaiters, MemoryStore},
+};
+use crate::{
+    config::Tool,
+    limit::Totals,
+    session::{self, Next, Session},
+    upstream::Capacity,
+    wire::{Message, Parts},
+};
+
+/// Says everything in one word and an id.
+#[derive(Debug)]
+pub(super) struct Tiny;
+
+fn word(word: &str, id: Uuid) -> Option<Message> {
+    Message::parse(format!(r#"{{"jsonrpc":"2.0","method":"{word} {id}"}}"#).into()).ok()
+}
+
+impl Writer for Tiny {
+    fn status(&self, task: &Task) -> Option<Message> {
+        word(if task.state.is_terminal() { "ended" } else { "runs" }, task.id)
+    }
+
+    fn tied(&self, task: TaskId, _: &Message) -> Option<Message> {
+        word("says", task)
+    }
+
+    fn question(&self, _: TaskId, id: Uuid, _: &Message) -> Option<Message> {
+        word("asks", id)
+    }
+
+    fn withdrawal(&self, _: TaskId, id: Uuid) -> Option<Message> {
+        word("withdraws", id)
+    }
+
+    fn question_of(&self, message: &Message) -> Option<Uuid> {
+        message.text().split("asks ").nth(1)?.get(..36)?.parse().ok()
+    }
+}
+
+/// Waits for a task, to say how it ended.
+struct Waiting(Arc<Engine>, Arc<Session>, TaskId);
+
+impl Waits for Waiting {
+    fn task(&self) -> TaskId {
+        self.2
+    }
+
+    fn response(&self, watch: Result<Watch, TaskLimit>) -> Response {
+        let (engine, session, id) = (Arc::clone(&self.0), Arc::clone(&self.1), self.2);
+        Box::pin(async move {
+            let mut watch = watch.expect("room");
+            loop {
+                match engine.retrieve(&session.owner, id, &session.who).await {
+                    Ok(Some(end)) => return Parts::from(bytes::Bytes::from(end.ending().name())),
+                    Ok(None) => watch.changed().await,
+                    Err(missing) => panic!("{missing:?}"),
+                }
+            }
+        })
+    }
+}
+
+fn house() -> (Arc<Engine>, Arc<Session>) {
+    let (clock, many) = (Clock::start(), usize::MAX);
+    let turns = Totals {
+        running_per_owner: many,
+        running: many,
+        queued_per_owner: many,
+        queued: many,
+        queued_bytes_per_owner: many,
+        queued_bytes: many,
+    };
+    let limits =
+        Limits { waiters: MaxWaiters { task: many, owner: many, all: many }, turns, outbox: Capacity::new(4096, 4096) };
+    let store = MemoryStore::new(MaxKept::of_tasks(many, many), clock, Arc::default());
+    (Engine::start(Arc::new(store), clock, limits, Arc::default()), session::alone())
+}
+
+async fn create(engine: &Arc<Engine>, session: &Arc<Session>) -> Task {
+    let request = r#"{"jsonrpc":"2.0","id":1,"method":"run","params":{"name":"tool"}}"#;
+    let request = Message::parse(request.into()).expect("a request");
+    let tool = Arc::new(Tool::default());
+    let wanted = Wanted { name: "tool".into(), tool, ttl: AskedTtl::Unlimited, announced: true, writer: &Tiny };
+    let created = engine.create(session, request, HeaderMap::new(), wanted).await;
+    let Created { task, .. } = created.expect("room");
+    task
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_is_told_of_them() {
+    let (engine, session) = house();
+    let (first, second) = (create(&engine, &session).await, create(&engine, &session).await);
+    let polled = engine.poll(&session.owner, first.id, &session.who).await.expect("kept");
+    assert_eq!((polled.id, polled.state), (first.id, State::Working));
+    let page = engine.page(&session.owner, None, 10).await.expect("available");
+    assert_eq!(page.iter().map(|(_, task)| task.id).collect::<Vec<_>>(), [first.id, second.id]);
+    assert_eq!(engine.retrieve(&session.owner, first.id, &session.who).await, Ok(None));
+    let stranger = session::alone();
+    let foreign = engine.retrieve(&stranger.owner, first.id, &stranger.who).await;
+    assert_eq!(foreign, Err(Missing::NotFound(first.id)));
+
+    let mut listening = engine.listener(&session, &Tiny);
+    listening.attached(false);
+    let waiter = Waiting(Arc::clone(&engine), Arc::clone(&session), first.id);
+    let mut waiting = engine.waiting(&session, Box::new(waiter), &Tiny).expect("room");
+    waiting.attached(false);
+    engine.finish(&session.owner, first.id, result("{}"), None).await;
+    let cancelled = engine.cancel(&session.owner, &session.who, second.id).await.expect("runs");
+    assert_eq!(cancelled.state, State::Ended(Ending::Cancelled));
+
+    let told = async |source: &mut Box<dyn session::Source>| match poll_fn(|cx| source.poll_next(cx)).await {
+        Some(Next::Document(document)) => String::from_utf8(document.to_vec()).expect("text"),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(told(&mut waiting).await, "completed");
+    for id in [first.id, second.id] {
+        assert!(told(&mut listening).await.contains(&format!("ended {id}")));
+    }
+    let end = engine.retrieve(&session.owner, first.id, &session.who).await.expect("kept").expect("ended");
+    assert_eq!(end, End::Result { raw: "{}".into(), is_error: false });
+    // A call that fails without an answer is an error of the engine's own.
+    let third = create(&engine, &session).await;
+    engine.finish(&session.owner, third.id, outcome::failed("why".to_owned()), Some("why")).await;
+    let end = engine.retrieve(&session.owner, third.id, &session.who).await.expect("kept").expect("ended");
+    assert_eq!(end.ending(), Ending::Error);
+}
