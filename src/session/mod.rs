@@ -1,5 +1,6 @@
 //! What was agreed with one client, on both sides: owner, revision, the link to its upstream, and what uses it.
 
+mod gave;
 mod initialize;
 mod listing;
 mod outgoing;
@@ -9,6 +10,7 @@ mod streams;
 mod table;
 #[cfg(test)]
 mod testing;
+mod told;
 mod translate;
 
 use std::{
@@ -27,6 +29,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
+pub use gave::{Gave, error_code, gave, own_error};
 pub use initialize::{NotOpened, Opened, Opening};
 pub use outgoing::{Call, CallOptions};
 pub use source::{Next, Source};
@@ -34,6 +37,7 @@ pub use streams::{Connection, NotResumed, StreamRoom, Streams};
 pub use table::{Full, Room, Sessions, Unused};
 #[cfg(test)]
 pub(crate) use testing::alone;
+pub use told::{Asked, Told, not_asked};
 pub use translate::{for_client, with_id};
 
 use crate::{

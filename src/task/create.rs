@@ -157,7 +157,7 @@ impl Engine {
 
     /// Ends a task that may have been added, and was not acknowledged.
     async fn undo(&self, task: &Task) {
-        let end = outcome::failed("The task was not acknowledged, and its call was not sent".to_owned());
+        let end = outcome::failed("The task was not acknowledged, and its call was not sent");
         // No change is what is there in the end, or a task that says so.
         let _ = self.change_at_last(&task.owner, task.id, |_| Some(end.clone())).await;
     }

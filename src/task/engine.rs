@@ -179,7 +179,7 @@ impl Engine {
     pub async fn fail_all(&self, why: &str) -> usize {
         let running = self.calls.close();
         for (id, owner) in &running {
-            let change = outcome::failed(why.to_owned());
+            let change = outcome::failed(why);
             // The process does not wait for a store that is unavailable.
             let ended = self.change(owner, *id, |_| Some(change.clone())).await;
             self.has_finished(*id, &change, &ended, Some(why));

@@ -141,7 +141,7 @@ async fn an_end_is_written_as_soon_as_that_is_possible_and_once() {
         assert_eq!(house.collect(&task).await, Some(End::Result { raw: RESULT.into(), is_error: false }));
         assert_eq!(house.engine.close(), [], "its call is still said to run");
         // A late failure changes nothing.
-        house.engine.finish(house.owner(), task.id, outcome::failed("late".to_owned()), None).await;
+        house.engine.finish(house.owner(), task.id, outcome::failed("late"), None).await;
         assert!(house.tasks().await.remove(0).is(&ended));
     })
     .await;

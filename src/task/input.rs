@@ -4,16 +4,16 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::{Change, Engine, State, TaskId, Writer};
 use crate::{
     identity::Owner,
     observe::events,
-    session::Session,
+    session::{Asked, Session, not_asked},
     upstream::{Failure, excerpt},
-    wire::{Asks, Message, Method, RpcError, legacy::question_text},
+    wire::Message,
 };
 
 /// How long a client waits until its answer has been passed on.
@@ -33,31 +33,18 @@ pub(super) struct Asker<'a> {
 }
 
 impl Engine {
-    /// Takes in a request of the upstream: asks the client, or says at once that it cannot be asked.
-    pub(super) async fn ask(self: &Arc<Self>, asker: Asker<'_>, request: &Message) {
-        let Asker { task, session, headers, writer, input_timeout, replies } = asker;
-        let id = request.id().unwrap_or("null");
-        let at_once = if request.method() == Method::Ping {
-            // Meant for whoever holds the connection.
-            Err(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#).into())
-        } else {
-            let opened = self.open(task, session, request, writer);
-            opened.map_err(|error| error.to_response(Some(id)))
-        };
-        let (question, closed) = match at_once {
+    /// Asks the client what the server asks with `request`.
+    pub(super) async fn ask(self: &Arc<Self>, asker: Asker<'_>, request: &Message, asked: Asked) {
+        let Asker { task, session, headers, writer, input_timeout, .. } = asker;
+        let (question, closed) = match self.desk.open(task, request, &asked, session, writer) {
             Ok(opened) => opened,
-            Err(reply) => {
-                // Beside the call, which goes on; but a flood of questions is read no faster than it is answered.
-                let Ok(turn) = Arc::clone(replies).acquire_owned().await else { return };
-                let replying = self.reply(Arc::clone(session), task, reply, HeaderMap::clone(headers));
-                tokio::spawn(async move {
-                    replying.await;
-                    drop(turn);
-                });
-                return;
+            Err(why) => {
+                self.observer.emit(events::QuestionRefused { task, reason: why.name() });
+                let reply = not_asked(request.id().unwrap_or("null"), why.to_string());
+                return self.reply_at_once(asker, reply).await;
             }
         };
-        // Whoever gets the question finds the task in this state.
+        // The client that gets the question finds the task in this state.
         self.settle(&session.owner, task).await;
         self.desk.ask(question);
         self.observer.emit(events::QuestionAsked { task });
@@ -70,23 +57,16 @@ impl Engine {
         });
     }
 
-    /// Opens a question. Whether it can be asked at all is for the client of the session to say whose upstream asks: its
-    /// declaration is the one that this upstream knows.
-    fn open(
-        &self,
-        task: TaskId,
-        session: &Arc<Session>,
-        request: &Message,
-        writer: &'static dyn Writer,
-    ) -> Result<(Uuid, oneshot::Receiver<()>), RpcError> {
-        let asks = Asks::of(request)?;
-        if let Some(refusal) = session.client().refusal(request) {
-            return Err(refusal);
-        }
-        self.desk.open(task, request, &question_text(request), asks, session, writer).map_err(|why| {
-            self.observer.emit(events::QuestionRefused { task, reason: why.name() });
-            RpcError::internal(why.to_string())
-        })
+    /// Answers a request of the server in the client's place: beside the call, which goes on; but a flood of questions is
+    /// read no faster than it is answered.
+    pub(super) async fn reply_at_once(self: &Arc<Self>, asker: Asker<'_>, reply: Bytes) {
+        let Asker { task, session, headers, replies, .. } = asker;
+        let Ok(turn) = Arc::clone(replies).acquire_owned().await else { return };
+        let replying = self.reply(Arc::clone(session), task, reply, HeaderMap::clone(headers));
+        tokio::spawn(async move {
+            replying.await;
+            drop(turn);
+        });
     }
 
     /// Takes in the answer of a client to a question that it was asked in `session`, and passes on what `reply` makes of it
@@ -125,8 +105,8 @@ impl Engine {
         let Some(question) = self.desk.give_up(question) else { return };
         self.settle(&question.session.owner, question.task).await;
         let limit = humantime::format_duration(input_timeout);
-        let error = RpcError::internal(format!("The client did not answer within input_timeout = {limit}"));
-        let reply = error.to_response(Some(&question.theirs));
+        let why = format!("The client did not answer within input_timeout = {limit}");
+        let reply = not_asked(&question.theirs, why);
         self.reply(Arc::clone(&question.session), question.task, reply, headers.clone()).await;
     }
 

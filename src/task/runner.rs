@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use http::HeaderMap;
 use tokio::{
     sync::{Semaphore, oneshot},
@@ -15,9 +14,9 @@ use crate::{
     identity::Owner,
     limit::{Admission, Permit},
     observe::events,
-    session::{Call, CallOptions, Use, for_client},
-    upstream::{Exchange, Failure, Item, Purpose, excerpt},
-    wire::{Kind, Message, Method, legacy, object::Members},
+    session::{Call, CallOptions, Told, Use, gave},
+    upstream::{Exchange, Failure, Item, Purpose},
+    wire::Message,
 };
 
 /// What an answer may be larger than the result inside it, in bytes.
@@ -74,27 +73,27 @@ impl Run {
         // Held until the exchange is over.
         let Some(_permit) = turn else {
             let why = self.no_turn();
-            return self.finish(outcome::failed(why.clone()), Some(&why)).await;
+            return self.finish(outcome::failed(&why), Some(&why)).await;
         };
         let max_answer = self.tool.max_result.saturating_add(ENVELOPE);
         let options = CallOptions { purpose: Purpose::Background, max_answer, relay: false };
         let mut call = match self.session.get().call(&request, HeaderMap::clone(&self.headers), options) {
             Ok(call) => call,
-            Err(error) => return self.finish(outcome::failed(error.message.clone()), Some(&error.message)).await,
+            Err(error) => return self.finish(outcome::failed(&error.message), Some(&error.message)).await,
         };
         // Only what goes upstream is kept while the call runs.
         drop(request);
         let since = Instant::now();
         tokio::select! {
             ending = self.follow(&mut call) => {
-                let why = outcome::why(&ending, self.tool.max_result);
-                self.finish(outcome::of(ending, self.tool.max_result), why.as_deref()).await;
+                let (end, why) = outcome::of(gave(ending, self.tool.max_result));
+                self.finish(end, why.as_deref()).await;
             }
             why = &mut stopped => self.cancel(&mut call.exchange, since, why.unwrap_or("the process stops")).await,
             () = tokio::time::sleep_until(since + self.tool.timeout) => {
                 let timeout = humantime::format_duration(self.tool.timeout);
                 let why = format!("timeout = {timeout} is over and the call was cancelled");
-                self.finish(outcome::failed(why.clone()), Some(&why)).await;
+                self.finish(outcome::failed(&why), Some(&why)).await;
                 self.cancel(&mut call.exchange, since, &why).await;
             }
         }
@@ -124,19 +123,16 @@ impl Run {
         }
     }
 
-    /// Takes in what the upstream sends until the end.
+    /// Takes in what the server says until the end.
     async fn follow(&self, call: &mut Call) -> Result<Message, Failure> {
         let mut progress = f64::NEG_INFINITY;
         loop {
             match call.exchange.next().await {
-                Some(Item::Message(message)) => match (message.kind(), message.method()) {
-                    (Kind::Notification, Method::Progress) => {
-                        let theirs = for_client(&message, call);
-                        self.progress(&message, theirs, &mut progress).await;
-                    }
-                    _ => self.take(&message).await,
-                },
-                // A call that the upstream interrupts is resumed without anybody here.
+                Some(Item::Message(message)) => {
+                    let told = self.session.get().told(call, &message);
+                    self.take(&message, told, &mut progress).await;
+                }
+                // A call that the server interrupts is resumed without anything to do here.
                 Some(Item::Silence | Item::Pause(_)) => {}
                 Some(Item::End(ending)) => return ending?.whole().await,
                 None => return Err(Failure::Abandoned),
@@ -144,44 +140,32 @@ impl Run {
         }
     }
 
-    /// Progress shows in the task, and reaches the client under its own token: only where it grows, as it must
-    /// (section "Progress Flow"), and never once the task has ended.
-    async fn progress(&self, message: &Message, theirs: Option<Bytes>, last: &mut f64) {
-        let Some(params) = message.params() else { return };
-        let Some(progress) = legacy::progress(params).filter(|progress| progress > last) else { return };
-        *last = progress;
-        let text = legacy::progress_text(params).unwrap_or_default();
-        if self.tell(excerpt(&text).into_owned()).await
-            && let Some(theirs) = theirs.and_then(|bytes| Message::parse(bytes).ok())
-        {
-            self.engine.desk.progress(self.id, &theirs);
-        }
-    }
-
-    async fn take(&self, message: &Message) {
+    async fn take(&self, message: &Message, told: Told, last: &mut f64) {
         let session = self.session.get();
-        if message.kind() == Kind::Request {
+        let asker = || {
             let (task, headers) = (self.id, &self.headers);
             let (input_timeout, replies) = (self.tool.input_timeout, &self.replies);
-            let asker = Asker { task, session, headers, writer: self.writer, input_timeout, replies };
-            return self.engine.ask(asker, message).await;
-        }
-        if message.method() == Method::Cancelled {
-            let params = message.params().and_then(|params| Members::parse(params).ok());
-            if let Some(request) = params.and_then(|params| params.get("requestId")) {
-                self.engine.withdrawn(self.owner(), self.id, request).await;
+            Asker { task, session, headers, writer: self.writer, input_timeout, replies }
+        };
+        match told {
+            // Progress shows in the task, and reaches the client under its own token: only where it grows, as it must
+            // (section "Progress Flow"), and never once the task has ended.
+            Told::Progress { progress, text, theirs } if progress > *last => {
+                *last = progress;
+                if let (true, Some(theirs)) = (self.tell(text).await, theirs) {
+                    self.engine.desk.progress(self.id, &theirs);
+                }
             }
-            return;
-        }
-        if message.method().is_change() {
-            // It concerns the session, whatever it came with.
-            return session.push(message.clone());
-        }
-        if !self.engine.desk.tell(self.id, message) {
-            match self.writer.tied(self.id, message) {
+            Told::Progress { .. } | Told::Nothing => {}
+            Told::Asks(asked) => self.engine.ask(asker(), message, asked).await,
+            Told::Answered(reply) => self.engine.reply_at_once(asker(), reply).await,
+            Told::Withdraws(theirs) => self.engine.withdrawn(self.owner(), self.id, &theirs).await,
+            Told::Changes => session.push(message.clone()),
+            Told::Says if self.engine.desk.tell(self.id, message) => {}
+            Told::Says => match self.writer.tied(self.id, message) {
                 Some(unheard) => session.push(unheard),
                 None => self.engine.observer.emit(events::MessageUnreadable),
-            }
+            },
         }
     }
 

@@ -36,6 +36,10 @@ impl Writer for Tiny {
         word("says", task)
     }
 
+    fn is_progress(&self, _: TaskId, _: &Message) -> bool {
+        false
+    }
+
     fn question(&self, _: TaskId, id: Uuid, _: &Message) -> Option<Message> {
         word("asks", id)
     }
@@ -132,7 +136,7 @@ async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_is_told_of_them(
     assert_eq!(end, End::Result { raw: "{}".into(), is_error: false });
     // A call that fails without an answer is an error of the engine's own.
     let third = create(&engine, &session).await;
-    engine.finish(&session.owner, third.id, outcome::failed("why".to_owned()), Some("why")).await;
+    engine.finish(&session.owner, third.id, outcome::failed("why"), Some("why")).await;
     let end = engine.retrieve(&session.owner, third.id, &session.who).await.expect("kept").expect("ended");
     assert_eq!(end.ending(), Ending::Error);
 }

@@ -16,6 +16,9 @@ pub trait Writer: fmt::Debug + Send + Sync {
     /// Ties what the server says in the course of a task to it.
     fn tied(&self, task: TaskId, message: &Message) -> Option<Message>;
 
+    /// Returns whether a message tells progress of a task.
+    fn is_progress(&self, task: TaskId, message: &Message) -> bool;
+
     /// Asks the client what the server asks with `request`, under an id that stands for `id`.
     fn question(&self, task: TaskId, id: Uuid, request: &Message) -> Option<Message>;
 

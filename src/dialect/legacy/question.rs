@@ -10,7 +10,7 @@ use crate::{
     session::Session,
     task::{Task, TaskId, Writer},
     wire::{
-        Edits, Kind, Message, ids,
+        Edits, Kind, Message, Method, ids,
         legacy::{related, unrelated},
         object::quote,
     },
@@ -53,6 +53,11 @@ impl Writer for Streams {
 
     fn tied(&self, task: TaskId, message: &Message) -> Option<Message> {
         related(message, task)
+    }
+
+    fn is_progress(&self, task: TaskId, message: &Message) -> bool {
+        message.method() == Method::Progress
+            && memchr::memmem::find(message.bytes(), task.to_string().as_bytes()).is_some()
     }
 
     fn question(&self, task: TaskId, id: Uuid, request: &Message) -> Option<Message> {

@@ -26,7 +26,7 @@ use crate::{
     identity::Owner,
     observe::{Observer, events},
     upstream::{Capacity, Outbox},
-    wire::{Message, Method},
+    wire::Message,
 };
 
 /// The streams and the open questions of all running tasks.
@@ -90,14 +90,11 @@ impl Desk {
         let (session, questions) = (running.session, running.questions.clone());
         let closed = inner.close(&questions);
         inner.running.remove(&task);
-        let text = task.to_string();
-        let stale = |message: &Message| {
-            message.method() == Method::Progress && memchr::memmem::find(message.bytes(), text.as_bytes()).is_some()
-        };
         // Progress goes nowhere else.
         let own_waiters = inner.waiters.get(&task).into_iter().flatten().filter(|rank| rank.own).map(|rank| rank.id);
         for id in inner.get_stream_of(session).into_iter().chain(own_waiters) {
-            inner.listeners[&id].outbox.retract(stale);
+            let Listener { outbox, writer, .. } = &inner.listeners[&id];
+            outbox.retract(|message| writer.is_progress(task, message));
         }
         drop(inner);
         drop(closed);

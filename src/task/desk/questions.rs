@@ -14,7 +14,7 @@ use super::{
     room::{NotOpened, Room},
 };
 use crate::{
-    session::Session,
+    session::{Asked, Session},
     task::{TaskId, Writer},
     upstream::{Pushed, excerpt},
     wire::{Asks, Message},
@@ -62,8 +62,7 @@ impl Desk {
         &self,
         task: TaskId,
         request: &Message,
-        text: &str,
-        asks: Asks,
+        asked: &Asked,
         session: &Arc<Session>,
         writer: &'static dyn Writer,
     ) -> Result<(Uuid, oneshot::Receiver<()>), NotOpened> {
@@ -71,7 +70,7 @@ impl Desk {
         let id = Uuid::new_v4();
         // What its own client cannot be asked is asked nowhere.
         let written = writer.question(task, id, request).ok_or(NotOpened::Ended)?;
-        let (theirs, text): (Box<str>, Arc<str>) = (theirs.into(), excerpt(text).into());
+        let (theirs, text): (Box<str>, Arc<str>) = (theirs.into(), excerpt(&asked.text).into());
         // Once it has been sent the stream keeps it as well, to send it again.
         let bytes = request.bytes().len() + written.bytes().len() + theirs.len() + text.len() + OVERHEAD;
         let request = request.clone().compact();
@@ -82,8 +81,21 @@ impl Desk {
         let number = inner.next;
         let session = Arc::clone(session);
         let (on, asked_in, held) = (None, Vec::new(), true);
-        let question =
-            Question { task, session, theirs, id, number, text, asks, request, on, asked_in, held, room, _open: open };
+        let question = Question {
+            task,
+            session,
+            theirs,
+            id,
+            number,
+            text,
+            asks: asked.needs,
+            request,
+            on,
+            asked_in,
+            held,
+            room,
+            _open: open,
+        };
         if let Some(running) = inner.running.get_mut(&task) {
             running.questions.push(id);
         }

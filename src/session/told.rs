@@ -1,0 +1,91 @@
+//! What a server says in the course of a call, read for the one who follows the call.
+
+use bytes::Bytes;
+
+use super::{Call, Session, for_client};
+use crate::{
+    upstream::excerpt,
+    wire::{Asks, Kind, Message, Method, RpcError, legacy, object::Members},
+};
+
+/// What a server says.
+#[derive(Debug)]
+pub enum Told {
+    /// How far the call is.
+    Progress {
+        /// A number that grows.
+        progress: f64,
+        /// What a person is told of it, shortened if that is long.
+        text: String,
+        /// The message under the token that the client gave; `None` where it gave none.
+        theirs: Option<Message>,
+    },
+    /// A request to the client.
+    Asks(Asked),
+    /// A request that taskgate answers at once, with these bytes.
+    Answered(Bytes),
+    /// It wants no answer any more to what it asked under this raw id.
+    Withdraws(Box<str>),
+    /// What concerns the session, whatever it came with.
+    Changes,
+    /// Anything else about the call.
+    Says,
+    /// Nothing that can be read.
+    Nothing,
+}
+
+/// A request of a server that its client can be asked.
+#[derive(Debug)]
+pub struct Asked {
+    /// What a client has to have declared to be asked it.
+    pub needs: Asks,
+    /// What a person may be told of it.
+    pub text: String,
+}
+
+impl Session {
+    /// Reads what the server says in the course of `call`.
+    #[must_use]
+    pub fn told(&self, call: &Call, message: &Message) -> Told {
+        match (message.kind(), message.method()) {
+            (Kind::Request, _) => self.asked(message),
+            (_, Method::Progress) => progress(call, message).unwrap_or(Told::Nothing),
+            (_, Method::Cancelled) => {
+                let params = message.params().and_then(|params| Members::parse(params).ok());
+                let request = params.and_then(|params| params.get("requestId"));
+                request.map_or(Told::Nothing, |request| Told::Withdraws(request.into()))
+            }
+            (_, method) if method.is_change() => Told::Changes,
+            _ => Told::Says,
+        }
+    }
+
+    /// Whether something can be asked at all is for the client of the session to say whose server asks: its declaration is
+    /// the one that this server knows.
+    fn asked(&self, request: &Message) -> Told {
+        if request.method() == Method::Ping {
+            // Meant for the other end of the connection, which is here.
+            let id = request.id().unwrap_or("null");
+            return Told::Answered(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#).into());
+        }
+        let needs = Asks::of(request).and_then(|needs| self.client().refusal(request).map_or(Ok(needs), Err));
+        match needs {
+            Ok(needs) => Told::Asks(Asked { needs, text: legacy::question_text(request) }),
+            Err(refusal) => Told::Answered(refusal.to_response(request.id())),
+        }
+    }
+}
+
+/// The answer to a request of a server that cannot be asked, under its raw id.
+#[must_use]
+pub fn not_asked(theirs: &str, why: String) -> Bytes {
+    RpcError::internal(why).to_response(Some(theirs))
+}
+
+fn progress(call: &Call, message: &Message) -> Option<Told> {
+    let params = message.params()?;
+    let progress = legacy::progress(params)?;
+    let text = legacy::progress_text(params).unwrap_or_default();
+    let theirs = for_client(message, call).and_then(|bytes| Message::parse(bytes).ok());
+    Some(Told::Progress { progress, text: excerpt(&text).into_owned(), theirs })
+}
