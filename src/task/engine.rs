@@ -1,11 +1,11 @@
 //! The tasks that run in this process, and how they end.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    Change, Clock, End, Ending, Task, TaskId,
+    Change, Clock, End, Ending, HasEnded, Task, TaskId,
     calls::{Calls, Running},
     change::ASKS_AGAIN,
     desk::Desk,
@@ -23,6 +23,11 @@ use crate::{
     session::Session,
     upstream::Capacity,
 };
+
+/// How long the ends of all calls may take to be written when the process stops.
+const FAILING: Duration = Duration::from_secs(2);
+/// How long what has ended a task may take to take its call out.
+const TAKES_OUT: Duration = Duration::from_secs(1);
 
 /// Limits that hold for every task.
 #[derive(Debug)]
@@ -47,17 +52,21 @@ pub struct Engine {
     pub(super) desk: Desk,
     pub(super) calls: Calls,
     pub(super) wakes: Wakes,
-    /// Told when a task has been removed.
-    gone: Notify,
+    /// Told when a task may have been removed.
+    gone: Arc<Notify>,
 }
 
 impl Engine {
     /// An engine on `store`, whose deadlines `clock` tells and whose expired tasks it removes as long as it lives.
     #[must_use]
     pub fn start(store: Arc<dyn Store>, clock: Clock, limits: Limits, observer: Arc<Observer>) -> Arc<Self> {
-        let (results, wakes) = (Arc::clone(&store), Wakes::default());
-        let woken = wakes.clone();
-        store.listen(Box::new(move |id| woken.wake(id)));
+        let (results, wakes, gone) = (Arc::clone(&store), Wakes::default(), Arc::new(Notify::new()));
+        let (woken, changed) = (wakes.clone(), Arc::clone(&gone));
+        store.listen(Box::new(move |id| {
+            woken.wake(id);
+            // Another process may have removed it.
+            changed.notify_waiters();
+        }));
         let engine = Arc::new(Self {
             store: Arc::clone(&store),
             clock,
@@ -67,7 +76,7 @@ impl Engine {
             observer,
             calls: Calls::default(),
             wakes,
-            gone: Notify::new(),
+            gone,
         });
         let reaper = Arc::downgrade(&engine);
         tokio::spawn(async move {
@@ -118,7 +127,9 @@ impl Engine {
             Err(unavailable) => {
                 self.unavailable(&unavailable);
                 // Some of them may have been removed, and are not told again.
-                self.orphaned(&self.calls.of(owner));
+                for id in self.calls.of(owner) {
+                    self.ended(id, Ended::Orphaned, None, ("its session has ended", None));
+                }
                 let (engine, owner) = (Arc::clone(self), owner.clone());
                 tokio::spawn(async move {
                     let removed = engine.until_available(|| engine.store.remove_all(&owner)).await;
@@ -177,13 +188,20 @@ impl Engine {
 
     /// Fails every task that runs, when the process stops, and returns how many these were.
     pub async fn fail_all(&self, why: &str) -> usize {
-        let running = self.calls.close();
-        for (id, owner) in &running {
-            let change = outcome::failed(why);
-            // The process does not wait for a store that is unavailable.
-            let ended = self.change(owner, *id, |_| Some(change.clone())).await;
-            self.has_finished(*id, &change, &ended, Some(why));
-        }
+        let (running, change) = (self.calls.close(), outcome::failed(why));
+        let fails = |(id, owner): &(TaskId, Owner)| {
+            let (id, owner, change) = (*id, owner.clone(), &change);
+            async move {
+                let ended = self.change(&owner, id, |_| Some(change.clone())).await;
+                // Its call stops, whether the store says that it has ended or not.
+                if !self.has_finished(id, change, &ended, Some(why)) {
+                    self.ended(id, Ended::Failed, None, ("the process stops", Some(why)));
+                }
+            }
+        };
+        // The process does not wait for a store that is unavailable.
+        let all = futures_util::future::join_all(running.iter().map(fails));
+        let _ = tokio::time::timeout(FAILING, all).await;
         running.len()
     }
 
@@ -218,16 +236,32 @@ impl Engine {
 
     /// Ends a task as its call did, once the store is available; `why` is what the log says of its failure. Without effect
     /// if it has ended before.
-    pub(super) async fn finish(&self, owner: &Owner, id: TaskId, change: Change, why: Option<&str>) {
+    pub(super) async fn finish(self: &Arc<Self>, owner: &Owner, id: TaskId, change: Change, why: Option<&str>) {
         let ended = self.change_at_last(owner, id, |_| Some(change.clone())).await;
-        self.has_finished(id, &change, &ended, why);
+        if self.has_finished(id, &change, &ended, why) {
+            return;
+        }
+        let status = match ended {
+            Err(HasEnded(Ending::Cancelled)) => Ended::Cancelled,
+            Err(HasEnded(_)) => Ended::Failed,
+            Ok(_) => Ended::Expired,
+        };
+        // Usually what has ended it takes its call out too. Where the store has not said that it has, nothing does.
+        let engine = Arc::downgrade(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(TAKES_OUT).await;
+            if let Some(engine) = engine.upgrade() {
+                engine.ended(id, status, None, ("the task has ended", None));
+            }
+        });
     }
 
-    fn has_finished<E>(&self, id: TaskId, change: &Change, ended: &Result<Option<Task>, E>, why: Option<&str>) {
-        if let (Ok(Some(_)), Some(end)) = (ended, change.end()) {
-            let status = if end.ending() == Ending::Result { Ended::Completed } else { Ended::Failed };
-            self.ended(id, status, Some(end), ("the task has ended", why));
-        }
+    /// Takes out the call of a task that `change` has ended. Returns whether it has.
+    fn has_finished<E>(&self, id: TaskId, change: &Change, ended: &Result<Option<Task>, E>, why: Option<&str>) -> bool {
+        let (Ok(Some(_)), Some(end)) = (ended, change.end()) else { return false };
+        let status = if end.ending() == Ending::Result { Ended::Completed } else { Ended::Failed };
+        self.ended(id, status, Some(end), ("the task has ended", why));
+        true
     }
 
     /// Notes that a task that has not ended was polled.
@@ -246,7 +280,6 @@ impl Engine {
         for id in ids {
             self.ended(*id, status, None, (why, None));
             self.calls.told(*id);
-            self.observer.emit(events::TaskRemoved { task: *id });
         }
         self.gone.notify_waiters();
         // Calls may have waited for the bytes of their results.

@@ -154,19 +154,16 @@ async fn a_cancellation_holds_or_says_that_it_may_not() {
             return;
         }
         let task = house.tasks().await.remove(0);
-        let cancelled = house.engine.cancel(house.owner(), &house.session.who, task.id).await;
-        let state = house.tasks().await.remove(0).state;
-        match cancelled {
-            Ok(_) => assert_eq!(state, State::Ended(Ending::Cancelled)),
-            // It may have been cancelled, or go on.
-            Err(why) => assert_eq!(why, NotCancelled::Missing(Missing::Unavailable)),
+        if let Err(why) = house.engine.cancel(house.owner(), &house.session.who, task.id).await {
+            assert_eq!(why, NotCancelled::Missing(Missing::Unavailable));
+            // It is cancelled behind the client's back, as soon as that is possible.
+            tokio::time::sleep(Duration::from_secs(30)).await;
         }
+        assert_eq!(house.tasks().await.remove(0).state, State::Ended(Ending::Cancelled));
+        assert_eq!(house.engine.close(), [], "its call is still said to run");
         house.engine.finish(house.owner(), task.id, result(RESULT), None).await;
-        let last = house.tasks().await.remove(0).state;
-        let ending = if state.is_terminal() { Ending::Cancelled } else { Ending::Result };
-        assert_eq!(last, State::Ended(ending));
-        let end = house.until(|| house.store.end(house.owner(), task.id)).await;
-        assert_eq!(end.map(|end| end.ending()), Some(ending));
+        assert_eq!(house.tasks().await.remove(0).state, State::Ended(Ending::Cancelled));
+        assert_eq!(house.collect(&task).await, Some(End::Cancelled));
     })
     .await;
 }
@@ -211,12 +208,19 @@ async fn a_session_whose_tasks_are_not_known_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_expires_while_the_store_is_out_of_order_is_removed_when_it_is_back() {
-    let house = House::new(Fault::Fails(1, 1));
-    let expiring = Task { expires: house.engine.clock.steady() + 1000, ..task(house.owner()) };
-    house.store.insert(expiring).await.expect("in order").expect("room");
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!(house.tasks().await.len(), 0);
+async fn what_expires_while_the_store_is_out_of_order_is_removed_and_its_call_is_forgotten() {
+    for fault in [Fault::Fails(1, 1), Fault::IsLost(1)] {
+        let house = House::new(fault);
+        let expiring = Task { expires: house.engine.clock.steady() + 1000, ..task(house.owner()) };
+        let stopped = house.engine.register(&expiring, &house.session, false).expect("it does not stop");
+        house.store.insert(expiring.clone()).await.expect("in order").expect("room");
+        house.engine.without_tasks(house.owner()).await;
+        assert_eq!(house.tasks().await.len(), 0, "{fault:?}");
+        // Where nothing has said that it was removed, its call goes on to its end.
+        house.engine.finish(house.owner(), expiring.id, result(RESULT), None).await;
+        stopped.await.expect("a reason");
+        assert_eq!(house.engine.close(), [], "{fault:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

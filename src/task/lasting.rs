@@ -5,7 +5,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use tokio::runtime::Handle;
@@ -24,10 +24,13 @@ impl<T: Send> Future for Lasting<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let Some(work) = &mut self.0 else { return Poll::Pending };
-        let done = ready!(work.as_mut().poll(cx));
-        self.0 = None;
-        Poll::Ready(done)
+        // Taken out, or work that panics would be polled again.
+        let Some(mut work) = self.0.take() else { return Poll::Pending };
+        let polled = work.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.0 = Some(work);
+        }
+        polled
     }
 }
 

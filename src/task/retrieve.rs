@@ -96,7 +96,7 @@ impl Engine {
     }
 
     /// As [`Engine::cancel`], as far as its handler waits.
-    pub(super) async fn stop(&self, owner: &Owner, id: TaskId) -> Result<Task, NotCancelled> {
+    pub(super) async fn stop(self: &Arc<Self>, owner: &Owner, id: TaskId) -> Result<Task, NotCancelled> {
         match self.change(owner, id, |_| Some(Change::cancel())).await {
             Ok(Some(task)) => {
                 self.has_been_cancelled(id);
@@ -106,6 +106,14 @@ impl Engine {
             Err(NotChanged::HasEnded(HasEnded(ending))) => Err(NotCancelled::HasEnded(ending)),
             Err(NotChanged::Unavailable(why)) => {
                 self.unavailable(&why);
+                // It may be cancelled already. Then its call must end; and so it is what the client wants.
+                let (engine, owner) = (Arc::clone(self), owner.clone());
+                tokio::spawn(async move {
+                    let cancelled = engine.change_at_last(&owner, id, |_| Some(Change::cancel())).await;
+                    if matches!(cancelled, Ok(Some(_)) | Err(HasEnded(Ending::Cancelled))) {
+                        engine.has_been_cancelled(id);
+                    }
+                });
                 Err(NotCancelled::Missing(Missing::Unavailable))
             }
         }

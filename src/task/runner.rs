@@ -8,7 +8,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Change, Engine, TaskId, Writer, input::Asker, outcome};
+use super::{Change, Engine, TaskId, Writer, change::NotChanged, input::Asker, outcome};
 use crate::{
     config::Tool,
     identity::Owner,
@@ -59,15 +59,17 @@ impl Run {
     ) {
         let in_queue = matches!(admission, Admission::Queued(_)).then(|| InQueue(Arc::clone(&self.engine)));
         tokio::select! {
+            biased;
+            _ = &mut stopped => return,
             // An error is the usual case: the sender is dropped with the answer that carried it.
             _ = started => {}
-            _ = &mut stopped => return,
             // A client that does not take the answer must not keep the turn from others.
             () = tokio::time::sleep(ACKNOWLEDGED) => {}
         }
         let turn = tokio::select! {
-            turn = self.turn(admission) => turn,
+            biased;
             _ = &mut stopped => return,
+            turn = self.turn(admission) => turn,
         };
         drop(in_queue);
         // Held until the exchange is over.
@@ -93,8 +95,11 @@ impl Run {
             () = tokio::time::sleep_until(since + self.tool.timeout) => {
                 let timeout = humantime::format_duration(self.tool.timeout);
                 let why = format!("timeout = {timeout} is over and the call was cancelled");
-                self.finish(outcome::failed(&why), Some(&why)).await;
-                self.cancel(&mut call.exchange, since, &why).await;
+                // The server is told whether the store takes the end or not.
+                tokio::join!(
+                    self.finish(outcome::failed(&why), Some(&why)),
+                    self.cancel(&mut call.exchange, since, &why),
+                );
             }
         }
     }
@@ -106,8 +111,9 @@ impl Run {
             Admission::Queued(waiting) => waiting,
         };
         let permit = tokio::time::timeout_at(self.created + self.patience, waiting.turn()).await.ok().flatten()?;
-        self.tell("Running.".to_owned()).await;
-        Some(permit)
+        let told = self.engine.change(self.owner(), self.id, |_| Some(Change::Message("Running.".into()))).await;
+        // A task that has ended meanwhile needs no turn. Where the store does not answer it has not ended.
+        matches!(told, Ok(Some(_)) | Err(NotChanged::Unavailable(_))).then_some(permit)
     }
 
     /// Why the turn has not come.

@@ -14,8 +14,8 @@ pub use clients::{
 pub use issuer::{IssuerFailed, KeysChanged};
 pub use tasks::{
     Drained, Draining, ExcessivePolling, LookupFailed, QuestionAsked, QuestionForgotten, QuestionKept, QuestionRefused,
-    ResultKept, ResultRemoved, ResultRetrieved, StoreUnavailable, TaskCancelled, TaskCreated, TaskEnded, TaskLeftQueue,
-    TaskRefused, TaskRemoved,
+    ResultKept, ResultRemoved, ResultRetrieved, StoreUnavailable, TaskCancelled, TaskCreated, TaskEnded, TaskKept,
+    TaskLeftQueue, TaskRefused, TaskRemoved,
 };
 pub use upstreams::{
     Cause, ChildEnded, ChildStarted, ExchangeFailed, LimitsVoid, MessageUnreadable, MessagesDropped, PatternsUnmatched,

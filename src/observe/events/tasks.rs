@@ -26,7 +26,6 @@ impl Event for TaskCreated<'_> {
     fn tell(&self, metrics: &Metrics) {
         metrics.tasks_created.inc();
         metrics.tasks_live.inc();
-        metrics.tasks_kept.inc();
         if self.queued {
             metrics.tasks_queued.inc();
         }
@@ -136,6 +135,16 @@ pub struct StoreUnavailable<'a> {
 impl Event for StoreUnavailable<'_> {
     fn tell(&self, _: &Metrics) {
         tracing::warn!(why = self.why, "the store of tasks is unavailable");
+    }
+}
+
+/// The store has taken a task in.
+#[derive(Debug)]
+pub struct TaskKept;
+
+impl Event for TaskKept {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.tasks_kept.inc();
     }
 }
 

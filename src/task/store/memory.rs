@@ -94,6 +94,7 @@ impl MemoryStore {
         };
         if !removed.is_empty() {
             for id in &removed {
+                self.observer.emit(events::TaskRemoved { task: *id });
                 self.changed(*id);
             }
             self.observer.emit(events::ResultRemoved { bytes });
@@ -141,6 +142,7 @@ impl Store for MemoryStore {
         if admitted.is_ok() {
             self.deadlines.add(task.expires, task.id);
             self.tasks.insert(task.id, Arc::new(task));
+            self.observer.emit(events::TaskKept);
         }
         ready(admitted)
     }

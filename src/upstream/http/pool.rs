@@ -18,13 +18,19 @@ use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::{runtime::Handle, time::Instant};
 use tower::{BoxError, ServiceExt};
 
 use super::connection::{Connection, by_hand};
 
 /// Shorter than the keep-alive of the usual servers (5 s), so that no request meets a connection that is being closed.
 const KEPT: Duration = Duration::from_secs(4);
+
+/// How long a connection may take, with its TLS.
+const CONNECTING: Duration = Duration::from_secs(20);
+/// How long, and how far in bytes, an answer is read to its end that is not wanted any more, so that its connection can be
+/// kept.
+const READS_ON: (Duration, usize) = (Duration::from_millis(100), 64 * 1024);
 
 /// Why there is no answer.
 #[derive(Debug)]
@@ -72,21 +78,31 @@ impl Pool {
         let path = request.uri().path_and_query().filter(|path| path.as_str() != "/").cloned();
         *request.uri_mut() = path.map(Uri::from).unwrap_or_default();
         request.headers_mut().entry(header::HOST).or_insert_with(|| self.host.clone());
-        let mut connection = match self.kept() {
-            Some(kept) => kept,
-            None => self.connect().await?,
-        };
-        let mut answer = pin!(connection.requests.send_request(request));
-        let answered = poll_fn(|cx| {
-            connection.drive(cx);
-            answer.as_mut().poll(&mut by_hand())
-        });
-        let (head, body) = answered.await.map_err(Error::Http)?.into_parts();
-        let mut body = AnswerBody { body, connection: Some(connection), idle: Arc::downgrade(&self.idle) };
-        if body.is_end_stream() {
-            body.keep();
+        loop {
+            let (mut connection, is_fresh) = match self.kept() {
+                Some(kept) => (kept, false),
+                None => (self.connect().await?, true),
+            };
+            // Unconstrained: what it waits for comes from driving the connection, and nothing else would wake it.
+            let answer = connection.requests.try_send_request(request);
+            let mut answer = pin!(tokio::task::coop::unconstrained(answer));
+            let answered = poll_fn(|cx| {
+                connection.drive(cx);
+                answer.as_mut().poll(&mut by_hand())
+            });
+            match answered.await {
+                Ok(response) => {
+                    let (head, body) = response.into_parts();
+                    let body = AnswerBody::new(body, connection, Arc::downgrade(&self.idle));
+                    return Ok(Response::from_parts(head, body));
+                }
+                // The server has closed it in this moment, and no byte was written.
+                Err(mut error) => match error.take_message().filter(|_| !is_fresh) {
+                    Some(unsent) => request = unsent,
+                    None => return Err(Error::Http(error.into_error())),
+                },
+            }
         }
-        Ok(Response::from_parts(head, body))
     }
 
     /// The connection that was used last of those that the server has not closed.
@@ -100,7 +116,9 @@ impl Pool {
     }
 
     async fn connect(&self) -> Result<Connection, Error> {
-        let stream = self.connector.clone().oneshot(self.uri.clone()).await.map_err(Error::Connect)?;
+        let connecting = tokio::time::timeout(CONNECTING, self.connector.clone().oneshot(self.uri.clone()));
+        let late = |_| Error::Connect(format!("no connection within {} s", CONNECTING.as_secs()).into());
+        let stream = connecting.await.map_err(late)?.map_err(Error::Connect)?;
         Connection::new(stream).await.map_err(Error::Http)
     }
 }
@@ -115,14 +133,49 @@ fn usual_port(uri: &Uri) -> u16 {
     if uri.scheme_str() == Some("https") { 443 } else { 80 }
 }
 
-/// The body of an answer. At its end the connection is kept for the next request.
-pub struct AnswerBody {
+/// The body of an answer. At its end the connection is kept for the next request. Dropped before, it is read on for a
+/// moment: the end of an answer that says no more may still be under way.
+pub struct AnswerBody(Option<Reading>);
+
+struct Reading {
     body: Incoming,
     connection: Option<Connection>,
     idle: Weak<Idle>,
 }
 
 impl AnswerBody {
+    fn new(body: Incoming, connection: Connection, idle: Weak<Idle>) -> Self {
+        let mut reading = Reading { body, connection: Some(connection), idle };
+        if reading.body.is_end_stream() {
+            reading.keep();
+        }
+        Self(Some(reading))
+    }
+}
+
+impl Drop for AnswerBody {
+    fn drop(&mut self) {
+        let unread = self.0.take().filter(|reading| reading.connection.is_some());
+        if let (Some(reading), Ok(runtime)) = (unread, Handle::try_current()) {
+            runtime.spawn(tokio::time::timeout(READS_ON.0, reading.read_on()));
+        }
+    }
+}
+
+impl Reading {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        let mut frame = Pin::new(&mut self.body).poll_frame(&mut by_hand());
+        if let (true, Some(connection)) = (frame.is_pending(), &mut self.connection) {
+            connection.drive(cx);
+            frame = Pin::new(&mut self.body).poll_frame(&mut by_hand());
+        }
+        let frame = ready!(frame);
+        if frame.is_none() || self.body.is_end_stream() {
+            self.keep();
+        }
+        Poll::Ready(frame)
+    }
+
     fn keep(&mut self) {
         let (Some(mut connection), Some(idle)) = (self.connection.take(), self.idle.upgrade()) else { return };
         if !connection.requests.is_ready() {
@@ -136,6 +189,16 @@ impl AnswerBody {
         if !std::mem::replace(&mut kept.swept, true) {
             drop(kept);
             tokio::spawn(sweep(Weak::clone(&self.idle)));
+        }
+    }
+
+    async fn read_on(mut self) {
+        let mut read = 0;
+        while let Some(Ok(frame)) = poll_fn(|cx| self.poll(cx)).await {
+            read += frame.data_ref().map_or(0, Bytes::len);
+            if read > READS_ON.1 {
+                return;
+            }
         }
     }
 }
@@ -163,31 +226,22 @@ impl Body for AnswerBody {
     type Error = hyper::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        let this = self.get_mut();
-        let mut frame = Pin::new(&mut this.body).poll_frame(&mut by_hand());
-        if let (true, Some(connection)) = (frame.is_pending(), &mut this.connection) {
-            connection.drive(cx);
-            frame = Pin::new(&mut this.body).poll_frame(&mut by_hand());
-        }
-        let frame = ready!(frame);
-        if frame.is_none() || this.body.is_end_stream() {
-            this.keep();
-        }
-        Poll::Ready(frame)
+        self.get_mut().0.as_mut().map_or(Poll::Ready(None), |reading| reading.poll(cx))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.0.as_ref().is_none_or(|reading| reading.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.0.as_ref().map_or_else(SizeHint::default, |reading| reading.body.size_hint())
     }
 }
 
 impl fmt::Debug for AnswerBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AnswerBody").field("body", &self.body).finish_non_exhaustive()
+        let body = self.0.as_ref().map(|reading| &reading.body);
+        f.debug_struct("AnswerBody").field("body", &body).finish_non_exhaustive()
     }
 }
 
@@ -283,14 +337,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_whose_answer_was_not_read_is_closed() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let to = format!("http://{}/mcp", listener.local_addr().expect("bound"));
-        let serving = tokio::spawn(serves(listener, b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nbody"));
-        let pool = pool(&to);
-        drop(pool.request(request(&to)).await.expect("an answer"));
-        assert_eq!(serving.await.expect("it ends"), 1);
-        assert!(pool.idle.lock().connections.is_empty());
+    async fn a_connection_whose_answer_is_not_read_is_kept_where_the_answer_ends_soon_and_else_closed() {
+        for (answer, is_kept) in [
+            (&b"HTTP/1.1 202 Accepted\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"[..], true),
+            (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nbody", false),
+        ] {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+            let to = format!("http://{}/mcp", listener.local_addr().expect("bound"));
+            let serving = tokio::spawn(serves(listener, answer));
+            let pool = pool(&to);
+            drop(pool.request(request(&to)).await.expect("an answer"));
+            if is_kept {
+                while pool.idle.lock().connections.is_empty() {
+                    tokio::task::yield_now().await;
+                }
+                drop(pool.request(request(&to)).await.expect("an answer on the same connection"));
+                drop(pool);
+            }
+            assert_eq!(serving.await.expect("it ends"), if is_kept { 2 } else { 1 });
+        }
     }
 
     #[tokio::test(start_paused = true)]
