@@ -2,26 +2,20 @@
 
 use std::{sync::Arc, time::Duration};
 
-use http::HeaderMap;
-
 use super::{
-    AskedTtl, Change, Clock, End, Ending, Engine, Limits, Missing, NotCancelled, Refused, State, Task, Wanted,
+    Change, Clock, End, Ending, Engine, Missing, NotCancelled, Refused, State, Task,
     change::NotChanged,
     outcome,
     state::tests::{result, task},
     store::{
-        MaxKept, MaxWaiters, MemoryStore, Store,
+        MaxKept, MemoryStore, Store,
         faulty::{Fault, Faulty},
     },
-    tiny::Tiny,
+    tiny::{create, limits},
 };
 use crate::{
-    config::Tool,
     identity::Owner,
-    limit::Totals,
     session::{self, Session},
-    upstream::Capacity,
-    wire::Message,
 };
 
 const RESULT: &str = r#"{"content":[]}"#;
@@ -34,19 +28,9 @@ struct House {
 
 impl House {
     fn new(fault: Fault) -> Self {
-        let (clock, many) = (Clock::start(), usize::MAX);
-        let store = Faulty::new(MemoryStore::new(MaxKept::of_tasks(many, many), clock, Arc::default()), fault);
-        let turns = Totals {
-            running_per_owner: many,
-            running: many,
-            queued_per_owner: many,
-            queued: many,
-            queued_bytes_per_owner: many,
-            queued_bytes: many,
-        };
-        let waiters = MaxWaiters { task: many, owner: many, all: many };
-        let limits = Limits { waiters, turns, outbox: Capacity::new(1024, 1024) };
-        let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, clock, limits, Arc::default());
+        let (clock, max) = (Clock::start(), MaxKept::of_tasks(usize::MAX, usize::MAX));
+        let store = Faulty::new(MemoryStore::new(max, clock, Arc::default()), fault);
+        let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, clock, limits(), Arc::default());
         Self { store, engine, session: session::alone() }
     }
 
@@ -55,12 +39,7 @@ impl House {
     }
 
     async fn create(&self) -> Result<(), Refused> {
-        let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"tool"}}"#;
-        let request = Message::parse(request.into()).expect("a request");
-        let tool = Arc::new(Tool::default());
-        let wanted = Wanted { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: true, writer: &Tiny };
-        // The call begins with the drop of what is returned, and is never answered.
-        self.engine.create(&self.session, request, HeaderMap::new(), wanted).await.map(drop)
+        create(&self.engine, &self.session).await.map(drop)
     }
 
     /// The tasks that there are, as the store has them when it works.

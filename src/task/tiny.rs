@@ -6,7 +6,7 @@ use http::HeaderMap;
 use uuid::Uuid;
 
 use super::{
-    AskedTtl, Clock, Created, End, Ending, Engine, Limits, Missing, Response, State, Task, TaskId, TaskLimit, Waits,
+    AskedTtl, Clock, End, Ending, Engine, Limits, Missing, Refused, Response, State, Task, TaskId, TaskLimit, Waits,
     Wanted, Watch, Writer, outcome,
     state::tests::result,
     store::{MaxKept, MaxWaiters, MemoryStore},
@@ -76,8 +76,9 @@ impl Waits for Waiting {
     }
 }
 
-fn house() -> (Arc<Engine>, Arc<Session>) {
-    let (clock, many) = (Clock::start(), usize::MAX);
+/// Limits that nothing reaches.
+pub(super) fn limits() -> Limits {
+    let many = usize::MAX;
     let turns = Totals {
         running_per_owner: many,
         running: many,
@@ -86,26 +87,27 @@ fn house() -> (Arc<Engine>, Arc<Session>) {
         queued_bytes_per_owner: many,
         queued_bytes: many,
     };
-    let limits =
-        Limits { waiters: MaxWaiters { task: many, owner: many, all: many }, turns, outbox: Capacity::new(4096, 4096) };
-    let store = MemoryStore::new(MaxKept::of_tasks(many, many), clock, Arc::default());
-    (Engine::start(Arc::new(store), clock, limits, Arc::default()), session::alone())
+    let waiters = MaxWaiters { task: many, owner: many, all: many };
+    Limits { waiters, turns, outbox: Capacity::new(4096, 4096) }
 }
 
-async fn create(engine: &Arc<Engine>, session: &Arc<Session>) -> Task {
+/// Wants a task of `session`, and begins its call, which is never answered.
+pub(super) async fn create(engine: &Arc<Engine>, session: &Arc<Session>) -> Result<Task, Refused> {
     let request = r#"{"jsonrpc":"2.0","id":1,"method":"run","params":{"name":"tool"}}"#;
     let request = Message::parse(request.into()).expect("a request");
     let tool = Arc::new(Tool::default());
-    let wanted = Wanted { name: "tool".into(), tool, ttl: AskedTtl::Unlimited, announced: true, writer: &Tiny };
-    let created = engine.create(session, request, HeaderMap::new(), wanted).await;
-    let Created { task, .. } = created.expect("room");
-    task
+    let wanted = Wanted { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: true, writer: &Tiny };
+    let created = engine.create(session, request, HeaderMap::new(), wanted).await?;
+    Ok(created.task)
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_is_told_of_them() {
-    let (engine, session) = house();
-    let (first, second) = (create(&engine, &session).await, create(&engine, &session).await);
+    let (clock, max) = (Clock::start(), MaxKept::of_tasks(usize::MAX, usize::MAX));
+    let store = MemoryStore::new(max, clock, Arc::default());
+    let (engine, session) = (Engine::start(Arc::new(store), clock, limits(), Arc::default()), session::alone());
+    let create = async || create(&engine, &session).await.expect("room");
+    let (first, second) = (create().await, create().await);
     let polled = engine.poll(&session.owner, first.id, &session.who).await.expect("kept");
     assert_eq!((polled.id, polled.state), (first.id, State::Working));
     let page = engine.page(&session.owner, None, 10).await.expect("available");
@@ -135,7 +137,7 @@ async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_is_told_of_them(
     let end = engine.retrieve(&session.owner, first.id, &session.who).await.expect("kept").expect("ended");
     assert_eq!(end, End::Result { raw: "{}".into(), is_error: false });
     // A call that fails without an answer is an error of the engine's own.
-    let third = create(&engine, &session).await;
+    let third = create().await;
     engine.finish(&session.owner, third.id, outcome::failed("why"), Some("why")).await;
     let end = engine.retrieve(&session.owner, third.id, &session.who).await.expect("kept").expect("ended");
     assert_eq!(end.ending(), Ending::Error);

@@ -2,9 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    future::poll_fn,
     sync::Arc,
-    task::Poll,
 };
 
 use parking_lot::Mutex;
@@ -13,7 +11,7 @@ use crate::{
     identity::Owner,
     task::{
         End, Task, TaskId,
-        store::{Answer, Limit, Listener, MemoryStore, Store},
+        store::{Answer, Limit, Listener, MemoryStore, Store, faulty::turn},
     },
 };
 
@@ -59,19 +57,6 @@ impl Model {
 /// What is compared of a task.
 fn look(task: &Task) -> (TaskId, Owner, u32, crate::task::State) {
     (task.id, task.owner.clone(), task.version, task.state)
-}
-
-/// Lets the others go on first.
-async fn turn() {
-    let mut waited = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut waited, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 impl Checked {

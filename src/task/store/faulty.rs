@@ -80,7 +80,7 @@ impl Faulty {
 }
 
 /// Lets the others go on first.
-async fn turn() {
+pub(in crate::task) async fn turn() {
     let mut waited = false;
     poll_fn(|cx| {
         if std::mem::replace(&mut waited, true) {
