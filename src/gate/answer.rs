@@ -75,7 +75,7 @@ impl Gate {
                 Ok(Some((message, edit))) => return self.pass(session, message, headers, (apart, edit)).await,
                 Err(Failure::SessionLost) => return Err(Box::pin(self.lost(session)).await.answering(message.id())),
                 Err(failure) => {
-                    let id = message.id().unwrap_or("null");
+                    let id = message.id_to_answer();
                     return Ok(self.failed(&session.upstream, Some(&session.who), id, failure).into());
                 }
             }
@@ -87,7 +87,7 @@ impl Gate {
                 return self.pass(session, message, headers, (apart, edit)).await;
             }
             Route::RunAsTask { name, tool, ttl } => {
-                let id = message.id().unwrap_or("null").to_owned();
+                let id = message.id_to_answer().to_owned();
                 if session.is_lost() {
                     return Err(Box::pin(self.lost(session)).await.answering(Some(&id)));
                 }
@@ -113,7 +113,7 @@ impl Gate {
             Ok(Reply::Ready(document)) => Whole::Document(document).into(),
             Ok(Reply::Wait(waiter)) => match room(session, apart) {
                 Ok(room) => Answer::Stream(waiter, room),
-                Err(full) => Whole::error(message.id().unwrap_or("null"), &RpcError::internal(full.to_string())).into(),
+                Err(full) => Whole::error(message.id_to_answer(), &RpcError::internal(full.to_string())).into(),
             },
             // It has expired since it was looked for.
             Err(NoAnswer::NotFound(_)) if session.tasks == Tasks::Both && !session.is_lost() => {
@@ -121,10 +121,10 @@ impl Gate {
                 return self.pass(session, message, headers, (apart, edit)).await;
             }
             Err(NoAnswer::NotFound(task)) => {
-                let answered = Box::pin(self.not_found(session, message.id().unwrap_or("null"), task)).await;
+                let answered = Box::pin(self.not_found(session, message.id_to_answer(), task)).await;
                 answered.map_err(|refusal| refusal.answering(message.id()))?.into()
             }
-            Err(NoAnswer::Error(error)) => Whole::error(message.id().unwrap_or("null"), &error).into(),
+            Err(NoAnswer::Error(error)) => Whole::error(message.id_to_answer(), &error).into(),
         })
     }
 
@@ -136,7 +136,7 @@ impl Gate {
         headers: HeaderMap,
         (apart, edit): (bool, Edit),
     ) -> Result<Answer, Refusal> {
-        let id: Box<str> = message.id().unwrap_or("null").into();
+        let id: Box<str> = message.id_to_answer().into();
         if session.is_lost() {
             return Err(Box::pin(self.lost(session)).await.answering(Some(&id)));
         }

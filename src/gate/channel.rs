@@ -25,7 +25,7 @@ use crate::{
     route::is_modern,
     session::{Next, Session, Source, Use},
     upstream::{MAX_IN_FLIGHT, TooMany, Upstream, stdio::TIME_TO_END},
-    wire::{Kind, Message, Method, RpcError, object::Members},
+    wire::{Kind, Message, Method, RpcError, object::Members, response::pong},
 };
 
 /// How many messages may wait in either direction; the outboxes behind are bounded in bytes.
@@ -196,7 +196,7 @@ impl Channel {
             Ok(message) => message,
             Err(error) => return self.say(error.to_response(None)),
         };
-        let id: Box<str> = message.id().unwrap_or("null").into();
+        let id: Box<str> = message.id_to_answer().into();
         if is_modern(&message) {
             return self.say(Refusal::modern().answering(Some(&id)).into_document(&self.gate.observer));
         }
@@ -205,7 +205,7 @@ impl Channel {
         let Some(session) = session.filter(|session| !(anew && session.is_lost())) else {
             return match (message.kind(), message.method()) {
                 (Kind::Request, Method::Initialize) => self.open(id, message, headers),
-                (Kind::Request, Method::Ping) => self.say(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)),
+                (Kind::Request, Method::Ping) => self.say(pong(&id)),
                 (Kind::Request, _) => {
                     let error = RpcError::invalid_request("Invalid request: start with initialize");
                     self.say(error.to_response(Some(&id)));

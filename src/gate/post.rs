@@ -53,7 +53,7 @@ impl Gate {
         let headers = Self::onward(&session.upstream, headers).map_err(|refusal| refusal.answering(message.id()))?;
         match message.kind() {
             Kind::Request => {
-                let id: Box<str> = message.id().unwrap_or("null").into();
+                let id: Box<str> = message.id_to_answer().into();
                 // A call goes on when its token has ended, and its answer comes; a result is for who may ask for it now.
                 let retrieves = message.method() == Method::TasksResult;
                 let pass = principal.filter(|_| retrieves).map_or(Pass::Lasting, |principal| principal.pass);
@@ -69,7 +69,7 @@ impl Gate {
 
     /// The answer to `initialize`, with the id of the session.
     fn opened(&self, session: &Arc<Session>, answer: Answer, initialize: &Message) -> Response {
-        let mut response = self.present(answer, initialize.id().unwrap_or("null"), session, Pass::Lasting);
+        let mut response = self.present(answer, initialize.id_to_answer(), session, Pass::Lasting);
         if let Ok(id) = HeaderValue::from_str(&session.id.to_string()) {
             response.headers_mut().insert(SESSION_ID, id);
         }

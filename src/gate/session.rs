@@ -67,7 +67,7 @@ impl Gate {
         message: &Message,
         headers: HeaderMap,
     ) -> Result<(Arc<Session>, Answer), Whole> {
-        let id = message.id().unwrap_or("null");
+        let id = message.id_to_answer();
         let full = |full: session::Full| Whole::error(id, &RpcError::internal(full.to_string()));
         let room = self.room(&upstream.id, principal.as_ref()).await.map_err(full)?;
         let opening = async {

@@ -267,5 +267,5 @@ async fn ending(exchange: &mut Exchange, inbound: &Inbound) -> Result<Message, F
 }
 
 fn under_id_of(answer: &Message, request: &Message) -> Parts {
-    super::translate::with_id(answer, request.id().unwrap_or("null"))
+    super::translate::with_id(answer, request.id_to_answer())
 }

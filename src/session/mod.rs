@@ -46,7 +46,7 @@ use crate::{
     limit::Account,
     observe::{Observer, Who, events},
     upstream::{Capacity, Exchanges, Failure, Inbound, Link, NativeTasks, Outbox, Upstream},
-    wire::{ClientCapabilities, Edits, Message, Method, Version, object::Members},
+    wire::{ClientCapabilities, Edits, Message, Method, Version, object::Members, response::cancelled},
 };
 
 /// When clients come back whose GET stream has ended because the process stops: a restart takes about that long.
@@ -244,13 +244,10 @@ impl Session {
 
     /// Cancels a call that no client waits for, and gives it up.
     pub async fn cancel_call(&self, number: u64, reason: &str, headers: HeaderMap) {
-        let reason = crate::wire::object::quote(reason);
-        let message = format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{number},"reason":{reason}}}}}"#
-        );
+        let message = cancelled(&number.to_string(), reason);
         self.inbound.exchanges.cancelling(number);
         // An upstream that cannot be told will find out when the connection goes.
-        let _ = tokio::time::timeout(CANCEL_GRACE, self.link.send(message.into(), headers)).await;
+        let _ = tokio::time::timeout(CANCEL_GRACE, self.link.send(message, headers)).await;
         self.inbound.exchanges.cancel(number);
     }
 

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{Call, Session, for_client};
 use crate::{
     upstream::excerpt,
-    wire::{Asks, Kind, Message, Method, RpcError, legacy, object::Members},
+    wire::{Asks, Kind, Message, Method, RpcError, legacy, object::Members, response::pong},
 };
 
 /// What a server says.
@@ -65,8 +65,7 @@ impl Session {
     fn asked(&self, request: &Message) -> Told {
         if request.method() == Method::Ping {
             // Meant for the other end of the connection, which is here.
-            let id = request.id().unwrap_or("null");
-            return Told::Answered(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#).into());
+            return Told::Answered(pong(request.id_to_answer()));
         }
         let needs = Asks::of(request).and_then(|needs| self.client().refusal(request).map_or(Ok(needs), Err));
         match needs {

@@ -169,7 +169,7 @@ impl Engine {
     }
 
     /// The owners of tasks that have ended since [`Engine::close`], one for each that they were not told of; `None` while
-    /// tasks run. A failure is told by `tasks/get`, a result by `tasks/result` alone.
+    /// tasks run. A poll tells a failure; a result is told to the client that collects it alone.
     pub fn owed(&self) -> Option<Vec<Owner>> {
         self.calls.owed()
     }

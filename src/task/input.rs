@@ -40,7 +40,7 @@ impl Engine {
             Ok(opened) => opened,
             Err(why) => {
                 self.observer.emit(events::QuestionRefused { task, reason: why.name() });
-                let reply = not_asked(request.id().unwrap_or("null"), why.to_string());
+                let reply = not_asked(request.id_to_answer(), why.to_string());
                 return self.reply_at_once(asker, reply).await;
             }
         };

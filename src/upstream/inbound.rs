@@ -17,6 +17,7 @@ use crate::{
         object::Members,
         params::unambiguous,
         received::{Broken, Received},
+        response::pong,
     },
 };
 
@@ -198,7 +199,7 @@ impl Inbound {
     pub fn queue(&self, message: Message) -> Option<Bytes> {
         let request = message.id().filter(|_| message.kind() == Kind::Request).map(str::to_owned);
         if let (Some(id), Method::Ping, false) = (&request, message.method(), self.listener.has_reader()) {
-            return Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#).into());
+            return Some(pong(id));
         }
         match self.listener.push(message) {
             Pushed::Kept => None,

@@ -188,6 +188,12 @@ impl Message {
         self.id.as_ref().map(|span| self.part(span))
     }
 
+    /// The raw id of what answers this message: `null` where it has none.
+    #[must_use]
+    pub fn id_to_answer(&self) -> &str {
+        self.id().unwrap_or("null")
+    }
+
     /// Where the raw id stands in [`Message::bytes`].
     #[must_use]
     pub fn id_span(&self) -> Option<Range<usize>> {

@@ -18,7 +18,7 @@ mod own;
 pub mod params;
 pub mod received;
 pub mod relay;
-mod response;
+pub mod response;
 pub mod splice;
 pub mod sse;
 pub mod tools;

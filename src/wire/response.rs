@@ -1,6 +1,11 @@
-//! What a response has to have (JSON-RPC 2.0, section 5; MCP, "Responses").
+//! What a response has to have (JSON-RPC 2.0, section 5; MCP, "Responses"), and the messages that taskgate makes itself.
 
-use super::{message::Outcome, object::Members};
+use bytes::Bytes;
+
+use super::{
+    message::{Outcome, result_response},
+    object::{Members, quote},
+};
 
 /// Refuses a result that is no object, and an error without a code and a message.
 ///
@@ -23,6 +28,19 @@ pub(super) fn check_outcome(outcome: Outcome, raw: &str) -> Result<(), String> {
         return Err("the \"message\" of an \"error\" must be a string".to_owned());
     }
     Ok(())
+}
+
+/// The response to `ping`, under its raw id.
+#[must_use]
+pub fn pong(id: &str) -> Bytes {
+    result_response(id, "{}")
+}
+
+/// What tells the other side that no answer is wanted any more to the request of the raw id `request`.
+#[must_use]
+pub fn cancelled(request: &str, reason: &str) -> Bytes {
+    let params = format!(r#"{{"requestId":{request},"reason":{}}}"#, quote(reason));
+    format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#).into()
 }
 
 #[cfg(test)]

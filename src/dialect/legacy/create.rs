@@ -49,7 +49,7 @@ impl Legacy {
             RequestedTtl::For(ttl) => AskedTtl::For(ttl),
             RequestedTtl::Unlimited => AskedTtl::Unlimited,
         };
-        let id: Box<str> = request.id().unwrap_or("null").into();
+        let id: Box<str> = request.id_to_answer().into();
         let immediate_response = Arc::clone(&tool);
         let wanted = task::Wanted { name, tool, ttl, announced, writer: &Streams };
         let created = self.engine.create(session, request, headers, wanted).await.map_err(|why| refusal(&why))?;

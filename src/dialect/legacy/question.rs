@@ -12,7 +12,7 @@ use crate::{
     wire::{
         Edits, Kind, Message, Method, ids,
         legacy::{related, unrelated},
-        object::quote,
+        response::cancelled,
     },
 };
 
@@ -67,10 +67,8 @@ impl Writer for Streams {
     }
 
     fn withdrawal(&self, task: TaskId, id: Uuid) -> Option<Message> {
-        let reason = quote("the request was withdrawn, or the task has ended");
-        let params = format!(r#"{{"requestId":"{PREFIX}{id}","reason":{reason}}}"#);
-        let text = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
-        related(&Message::parse(text.into()).ok()?, task)
+        let reason = "the request was withdrawn, or the task has ended";
+        related(&Message::parse(cancelled(&format!("\"{PREFIX}{id}\""), reason)).ok()?, task)
     }
 
     fn question_of(&self, message: &Message) -> Option<Uuid> {

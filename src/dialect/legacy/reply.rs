@@ -22,7 +22,7 @@ pub enum Reply {
 impl Reply {
     /// A response with that raw `result`.
     pub(super) fn result(request: &Message, result: &str) -> Self {
-        Self::Ready(result_response(request.id().unwrap_or("null"), result).into())
+        Self::Ready(result_response(request.id_to_answer(), result).into())
     }
 }
 

@@ -33,7 +33,7 @@ impl Legacy {
     /// [`NoAnswer`]; not found is an id that is unknown, foreign or expired; the limit of waiters.
     pub async fn result(&self, session: &Session, request: Message) -> Result<Reply, NoAnswer> {
         let task = task_id(&request)?;
-        let request: Box<str> = request.id().unwrap_or("null").into();
+        let request: Box<str> = request.id_to_answer().into();
         if let Some(end) = self.engine.retrieve(&session.owner, task, &session.who).await? {
             return Ok(Reply::Ready(outcome(task, &end, &request)));
         }

@@ -20,6 +20,7 @@ use crate::{
         message::{echoed_number, error_response, result_response},
         object::Members,
         params::unambiguous,
+        response::cancelled,
     },
 };
 
@@ -79,10 +80,9 @@ impl Link for SharedLink {
         let unheard = self.child.forget(self.place.seat);
         self.place.inbound.exchanges.abandon_all(&Failure::Abandoned);
         for ours in calls.into_iter().filter(|ours| !unheard.contains(ours)) {
-            let params = format!(r#"{{"requestId":{ours},"reason":"the session of the call has ended"}}"#);
-            let message = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
+            let message = cancelled(&ours.to_string(), "the session of the call has ended");
             // A child that cannot be told has ended, or does not read.
-            let _ = self.child.tell(TASKGATE, What::Cancellation, message.into());
+            let _ = self.child.tell(TASKGATE, What::Cancellation, message);
         }
         let error = RpcError::internal("the session that was asked has ended").to_raw();
         for id in questions {
@@ -176,7 +176,7 @@ impl SharedLink {
                 Ok(())
             }
             (Kind::Response, _) => {
-                if party.table.lock().questions.answer(*seat, parsed.id().unwrap_or("null")) {
+                if party.table.lock().questions.answer(*seat, parsed.id_to_answer()) {
                     return self.child.tell(*seat, What::Answer, parsed.bytes().clone());
                 }
                 tracing::debug!("an answer to no request of the server to this session was dropped");

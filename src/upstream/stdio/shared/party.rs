@@ -70,7 +70,7 @@ impl Party {
 
     /// A request of the child, which does not say whose call has caused it.
     fn request(&self, request: &Message, child: &Child) {
-        let id = request.id().unwrap_or("null");
+        let id = request.id_to_answer();
         let refuse = |error: &RpcError| tell(child, error_response(id, &error.to_raw()));
         if request.method() == Method::Ping {
             // It asks whether its client is there, and that is taskgate.
