@@ -7,7 +7,7 @@ use tokio::sync::{Notify, oneshot};
 use super::{
     Change, Clock, End, Ending, HasEnded, Task, TaskId,
     calls::{Calls, Running},
-    change::ASKS_AGAIN,
+    change::{ASKS_AGAIN, NotChanged},
     desk::Desk,
     outcome,
     store::{MaxWaiters, Store},
@@ -193,15 +193,20 @@ impl Engine {
             let (id, owner, change) = (*id, owner.clone(), &change);
             async move {
                 let ended = self.change(&owner, id, |_| Some(change.clone())).await;
-                // Its call stops, whether the store says that it has ended or not.
-                if !self.has_finished(id, change, &ended, Some(why)) {
-                    self.ended(id, Ended::Failed, None, ("the process stops", Some(why)));
+                if !self.has_finished(id, change, &ended, Some(why))
+                    && let Err(NotChanged::HasEnded(HasEnded(ending))) = ended
+                {
+                    self.ended(id, status_of(ending), None, ("the task has ended", None));
                 }
             }
         };
         // The process does not wait for a store that is unavailable.
         let all = futures_util::future::join_all(running.iter().map(fails));
         let _ = tokio::time::timeout(FAILING, all).await;
+        // Every call stops, whether the store has taken its end or not.
+        for (id, _) in &running {
+            self.ended(*id, Ended::Failed, None, ("the process stops", Some(why)));
+        }
         running.len()
     }
 
@@ -242,8 +247,7 @@ impl Engine {
             return;
         }
         let status = match ended {
-            Err(HasEnded(Ending::Cancelled)) => Ended::Cancelled,
-            Err(HasEnded(_)) => Ended::Failed,
+            Err(HasEnded(ending)) => status_of(ending),
             Ok(_) => Ended::Expired,
         };
         // Usually what has ended it takes its call out too. Where the store has not said that it has, nothing does.
@@ -259,8 +263,7 @@ impl Engine {
     /// Takes out the call of a task that `change` has ended. Returns whether it has.
     fn has_finished<E>(&self, id: TaskId, change: &Change, ended: &Result<Option<Task>, E>, why: Option<&str>) -> bool {
         let (Ok(Some(_)), Some(end)) = (ended, change.end()) else { return false };
-        let status = if end.ending() == Ending::Result { Ended::Completed } else { Ended::Failed };
-        self.ended(id, status, Some(end), ("the task has ended", why));
+        self.ended(id, status_of(end.ending()), Some(end), ("the task has ended", why));
         true
     }
 
@@ -304,5 +307,14 @@ impl Engine {
         });
         // Where the call has ended by itself nobody listens any more.
         let _ = running.stop.send(stop);
+    }
+}
+
+/// How logs and metrics name an ending.
+fn status_of(ending: Ending) -> Ended {
+    match ending {
+        Ending::Result => Ended::Completed,
+        Ending::ErrorResult | Ending::Error => Ended::Failed,
+        Ending::Cancelled => Ended::Cancelled,
     }
 }

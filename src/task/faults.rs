@@ -171,7 +171,7 @@ async fn of_an_owner_that_goes_nothing_is_left() {
         let _ = house.create().await;
         let _ = house.create().await;
         house.engine.end_session(&house.session).await;
-        assert_eq!(house.engine.close(), [], "a call of nobody runs");
+        assert_eq!(house.engine.close(), [], "a call without a task runs");
         tokio::time::sleep(Duration::from_mins(1)).await;
         assert_eq!(house.tasks().await.len(), 0);
         house.engine.without_tasks(house.owner()).await;

@@ -113,7 +113,7 @@ impl Read for Socket {
         }
         match recv(this.tcp(), &mut [0u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
             Err(rustix::io::Errno::AGAIN) => Poll::Pending,
-            // The end, an error, or the farewell of a server that nobody has asked: all of them end the connection.
+            // The end, an error, or a farewell that answers no request: all of them end the connection.
             _ => Poll::Ready(Ok(())),
         }
     }

@@ -1,4 +1,4 @@
-//! Connections to one server. Whoever sends a request drives its connection until the answer is read to its end, so that no
+//! Connections to one server. The sender of a request drives its connection until the answer is read to its end, so that no
 //! other task stands between them. Then the connection is kept for the next request, and nothing drives it meanwhile.
 
 use std::{
