@@ -21,6 +21,7 @@ use tokio::{
 use crate::{
     config::{self, Config, Target, UpstreamId},
     dialect::legacy::Legacy,
+    flow::Capacity,
     gate::{self, Bodies, Channels, Gate, Served, Upstreams, admin::Admin},
     identity::{Hosts, Identity},
     limit::{Accounts, Totals},
@@ -30,7 +31,7 @@ use crate::{
         Clock, Engine, Limits,
         store::{MaxKept, MaxWaiters, MemoryStore},
     },
-    upstream::{Capacity, Hints, Server, Upstream, http, stdio},
+    upstream::{Hints, Server, Upstream, http, stdio},
 };
 
 /// taskgate in front of HTTP clients, with its ports open, not yet serving.

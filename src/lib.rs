@@ -1,12 +1,13 @@
 //! taskgate: a reverse proxy that gives tasks to MCP servers that have none.
 //!
 //! A message walks through the modules in one direction, and a module uses only modules further down this list:
-//! [`app`], [`gate`], [`dialect`], [`route`], [`task`], [`session`], [`upstream`], [`limit`], [`identity`], [`net`], [`wire`],
+//! [`app`], [`gate`], [`dialect`], [`route`], [`task`], [`session`], [`upstream`], [`flow`], [`limit`], [`identity`], [`net`], [`wire`],
 //! [`observe`], [`config`]. ARCHITECTURE.md tells the walk of one message.
 
 pub mod app;
 pub mod config;
 pub mod dialect;
+pub mod flow;
 pub mod gate;
 pub mod identity;
 pub mod limit;

@@ -18,10 +18,11 @@ use super::{
 };
 use crate::{
     dialect::legacy::{NoAnswer, Reply, Wanted},
+    flow::Item,
     observe::{Who, events},
     route::{Route, route},
     session::{Call, CallOptions, Full, Next, Session, Source, StreamRoom, Tasks, for_client},
-    upstream::{self, Ending, Failure, HttpError, Item, MAX_MESSAGE, NativeTasks, Purpose, Upstream, http::AnswerBody},
+    upstream::{self, Ending, Failure, HttpError, MAX_MESSAGE, NativeTasks, Purpose, Upstream, http::AnswerBody},
     wire::{Message, Parts as Document, RpcError, relay::Relay},
 };
 

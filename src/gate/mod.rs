@@ -49,12 +49,13 @@ use self::{
 use crate::{
     config::{Protected, UpstreamId},
     dialect::legacy::Legacy,
+    flow::Capacity,
     identity::{Hosts, Identity, Owner, Principal},
     limit::Accounts,
     observe::Observer,
     session::{Session, Sessions, Use},
     task::{Engine, Lasting},
-    upstream::{Capacity, Server, Upstream},
+    upstream::{Server, Upstream},
     wire::ids,
 };
 

@@ -18,10 +18,11 @@ use uuid::Uuid;
 use super::{Session, Streams, Tasks, inbound};
 use crate::{
     config::Native,
+    flow::{Capacity, Item},
     identity::Owner,
     limit::Accounts,
     observe::Observer,
-    upstream::{Capacity, Exchange, Failure, Inbound, Item, Link, MAX_MESSAGE, Outgoing, Purpose, Upstream, Vacancy},
+    upstream::{Exchange, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Purpose, Upstream, Vacancy},
     wire::{
         ClientCapabilities, Edits, Message, Params, Parts, RpcError, Version, excerpt,
         legacy::{SERVER_CAPABILITY, declares_tool_tasks},

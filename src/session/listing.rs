@@ -6,7 +6,8 @@ use http::HeaderMap;
 
 use super::Session;
 use crate::{
-    upstream::{Exchanges, Failure, Item, MAX_MESSAGE, MAX_WAITING, Names, Outgoing, Purpose, excerpt},
+    flow::Item,
+    upstream::{Exchanges, Failure, MAX_MESSAGE, MAX_WAITING, Names, Outgoing, Purpose, excerpt},
     wire::{
         Message, legacy,
         message::Outcome,

@@ -42,10 +42,11 @@ pub use translate::{for_client, with_id};
 
 use crate::{
     config::UpstreamId,
+    flow::{Capacity, Outbox},
     identity::Owner,
     limit::Account,
     observe::{Observer, Who, events},
-    upstream::{Capacity, Exchanges, Failure, Inbound, Link, NativeTasks, Outbox, Upstream},
+    upstream::{Exchanges, Failure, Inbound, Link, NativeTasks, Upstream},
     wire::{ClientCapabilities, Edits, Message, Method, Version, object::Members, response::cancelled},
 };
 

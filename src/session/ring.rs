@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use uuid::Uuid;
 
-use crate::upstream::{Capacity, shrink};
+use crate::flow::{Capacity, shrink};
 
 /// What an event takes besides its bytes, in a queue that has grown and has room for twice as many; and the room that its
 /// text may leave.

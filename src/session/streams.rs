@@ -20,7 +20,7 @@ use super::{
     source::{Next, Source},
 };
 use crate::{
-    upstream::Capacity,
+    flow::Capacity,
     wire::sse::{self, EventId},
 };
 

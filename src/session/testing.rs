@@ -20,10 +20,11 @@ use uuid::Uuid;
 use super::{Session, Streams, Tasks, inbound};
 use crate::{
     config::Rates,
+    flow::Capacity,
     identity::Owner,
     limit::Accounts,
     observe::Observer,
-    upstream::{Capacity, Carrier, Link, Outgoing, Sending, Upstream},
+    upstream::{Carrier, Link, Outgoing, Sending, Upstream},
     wire::{ClientCapabilities, Version},
 };
 

@@ -14,6 +14,7 @@ use super::{
     wakes::Wakes,
 };
 use crate::{
+    flow::Capacity,
     identity::Owner,
     limit::{Totals, Turns},
     observe::{
@@ -21,7 +22,6 @@ use crate::{
         events::{self, Ended},
     },
     session::Session,
-    upstream::Capacity,
 };
 
 /// How long the ends of all calls may take to be written when the process stops.

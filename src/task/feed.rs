@@ -14,9 +14,9 @@ use uuid::Uuid;
 
 use super::{Engine, TaskId, Writer, desk::ListenerId, store::Limit, wakes::Watch};
 use crate::{
+    flow::{Attached, Item, Outbox},
     identity::Owner,
     session::{Next, Session, Source},
-    upstream::{Attached, Item, Outbox},
     wire::Parts,
 };
 

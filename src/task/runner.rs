@@ -11,11 +11,12 @@ use tokio::{
 use super::{Change, Engine, TaskId, Writer, change::NotChanged, input::Asker, outcome};
 use crate::{
     config::Tool,
+    flow::Item,
     identity::Owner,
     limit::{Admission, Permit},
     observe::events,
     session::{Call, CallOptions, Told, Use, gave},
-    upstream::{Exchange, Failure, Item, Purpose},
+    upstream::{Exchange, Failure, Purpose},
     wire::Message,
 };
 

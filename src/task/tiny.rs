@@ -13,9 +13,9 @@ use super::{
 };
 use crate::{
     config::Tool,
+    flow::Capacity,
     limit::Totals,
     session::{self, Next, Session},
-    upstream::Capacity,
     wire::{Message, Parts},
 };
 

@@ -10,7 +10,8 @@ use std::{
 
 use tokio::{runtime::Handle, task::JoinHandle};
 
-use super::{Ending, Exchanges, exchanges::Shared, outbox::Item};
+use super::{Ending, Exchanges, exchanges::Shared};
+use crate::flow::Item;
 
 /// The work that moves an exchange's bytes.
 pub type Carrier = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -15,11 +15,11 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use super::{
-    Capacity, Exchange, Failure, MAX_MESSAGE,
+    Exchange, Failure, MAX_MESSAGE,
     http::{AnswerBody, read},
-    outbox::{Outbox, Pushed},
 };
 use crate::{
+    flow::{Capacity, Outbox, Pushed},
     observe::{Observer, events},
     wire::{Kind, Message, message::MAX_ID},
 };

@@ -2,7 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Capacity, Exchange, Exchanges, Failure, MAX_IN_FLIGHT, Purpose};
+use super::{Exchange, Exchanges, Failure, MAX_IN_FLIGHT, Purpose};
+use crate::flow::Capacity;
 
 /// Lets a task carry an exchange that never ends by itself; the returned value is shared with that task while it lives.
 fn carried_for_ever(exchange: &mut Exchange) -> Arc<()> {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Answer, Exchanges, Failure, NativeTasks, Outbox, Purpose, native::may_be_related, outbox::Pushed};
+use super::{Answer, Exchanges, Failure, NativeTasks, Purpose, native::may_be_related};
 use crate::{
     config::UpstreamId,
+    flow::{Outbox, Pushed},
     observe::{Observer, events},
     wire::{
         ClientCapabilities, Kind, Message, Method, RpcError,

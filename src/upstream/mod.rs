@@ -1,6 +1,5 @@
 //! The servers behind: one [`Link`] a session, one [`Exchange`] a request in flight.
 
-mod capacity;
 mod configured;
 mod exchange;
 mod exchanges;
@@ -11,7 +10,6 @@ pub mod http;
 mod in_flight;
 mod inbound;
 mod native;
-mod outbox;
 pub mod stdio;
 
 use std::{future::Future, pin::Pin, process::ExitStatus, sync::Arc};
@@ -20,7 +18,6 @@ use ::http::HeaderMap;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-pub use capacity::{Capacity, Reserved, shrink};
 pub use configured::Upstream;
 pub use exchange::{Carrier, Exchange};
 pub use exchanges::{Answer, Ending, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
@@ -28,7 +25,6 @@ pub use failure::{Failure, HttpError};
 pub use hints::Hints;
 pub use inbound::{Inbound, progress_token};
 pub use native::{MAX_WAITING, Names, NativeTasks, NativeTools};
-pub use outbox::{Attached, Item, Outbox, Pushed};
 pub use stdio::Vacancy;
 
 use crate::wire::Version;

@@ -10,10 +10,10 @@ use uuid::Uuid;
 
 use super::{Desk, Inner};
 use crate::{
+    flow::Outbox,
     identity::Owner,
     session::Session,
     task::{TaskId, Writer},
-    upstream::Outbox,
     wire::ClientCapabilities,
 };
 

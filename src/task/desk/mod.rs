@@ -23,9 +23,9 @@ use self::{
 };
 use super::{Task, TaskId};
 use crate::{
+    flow::{Capacity, Outbox},
     identity::Owner,
     observe::{Observer, events},
-    upstream::{Capacity, Outbox},
     wire::Message,
 };
 

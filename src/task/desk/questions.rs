@@ -14,9 +14,10 @@ use super::{
     room::{NotOpened, Room},
 };
 use crate::{
+    flow::Pushed,
     session::{Asked, Session},
     task::{TaskId, Writer},
-    upstream::{Pushed, excerpt},
+    upstream::excerpt,
     wire::{Asks, Message},
 };
 

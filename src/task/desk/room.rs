@@ -4,9 +4,9 @@ use std::{fmt, sync::Arc};
 
 use super::{Desk, Inner};
 use crate::{
+    flow::Reserved,
     observe::{Observer, events},
     task::TaskId,
-    upstream::Reserved,
 };
 
 /// How many questions of one task may be open at once.

@@ -20,7 +20,7 @@ use super::{
     state::tests::{error, result, task},
     store::{Limit, MaxKept, MaxWaiters, MemoryStore, Store},
 };
-use crate::{identity::Owner, limit::Totals, upstream::Capacity};
+use crate::{flow::Capacity, identity::Owner, limit::Totals};
 
 const MAX_PER_OWNER: usize = 4;
 const MAX: usize = 6;

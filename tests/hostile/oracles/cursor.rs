@@ -8,13 +8,13 @@ use bytes::Bytes;
 use serde_json::Value;
 use taskgate::{
     dialect::legacy::{Legacy, NoAnswer, Reply},
+    flow::Capacity,
     identity::Owner,
     limit::Totals,
     task::{
         Clock, Engine, Limits, State, Task,
         store::{MaxKept, MaxWaiters, MemoryStore, Store as _},
     },
-    upstream::Capacity,
     wire::{Message, code, object::quote},
 };
 use tokio::runtime::Runtime;

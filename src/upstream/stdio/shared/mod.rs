@@ -197,8 +197,9 @@ mod tests {
 
     use crate::{
         config::Process,
+        flow::{Capacity, Outbox},
         observe::Observer,
-        upstream::{Capacity, Exchanges, Link, Outbox},
+        upstream::{Exchanges, Link},
         wire::ClientCapabilities,
     };
 

@@ -265,7 +265,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        upstream::{Capacity, Exchange, Exchanges, Outbox},
+        flow::{Capacity, Outbox},
+        upstream::{Exchange, Exchanges},
         wire::ClientCapabilities,
     };
 
