@@ -21,8 +21,11 @@ use crate::{
     flow::Item,
     observe::{Who, events},
     route::{Route, route},
-    session::{Call, CallOptions, Full, Next, Session, Source, StreamRoom, Tasks, for_client},
-    upstream::{self, Ending, Failure, HttpError, MAX_MESSAGE, NativeTasks, Purpose, Upstream, http::AnswerBody},
+    session::{Full, Next, Session, Source, StreamRoom, Tasks},
+    upstream::{
+        self, Call, CallOptions, Ending, Failure, HttpError, MAX_MESSAGE, NativeTasks, Purpose, Upstream, for_client,
+        http::AnswerBody,
+    },
     wire::{Message, Parts as Document, RpcError, relay::Relay},
 };
 
@@ -69,7 +72,7 @@ impl Gate {
         headers: HeaderMap,
         apart: bool,
     ) -> Result<Answer, Refusal> {
-        let route = route(&message, session.tasks, &session.upstream.policy);
+        let route = route(&message, session.tasks, &session.caller.upstream.policy);
         if session.tasks == Tasks::Both {
             match Box::pin(self.native(session, &message, &headers, &route)).await {
                 Ok(None) => {}
@@ -77,7 +80,7 @@ impl Gate {
                 Err(Failure::SessionLost) => return Err(Box::pin(self.lost(session)).await.answering(message.id())),
                 Err(failure) => {
                     let id = message.id_to_answer();
-                    return Ok(self.failed(&session.upstream, Some(&session.who), id, failure).into());
+                    return Ok(self.failed(&session.caller.upstream, Some(&session.caller.who), id, failure).into());
                 }
             }
         }
@@ -92,7 +95,7 @@ impl Gate {
                 if session.is_lost() {
                     return Err(Box::pin(self.lost(session)).await.answering(Some(&id)));
                 }
-                let wanted = Wanted { name, tool, ttl, announced: session.upstream.status_notifications };
+                let wanted = Wanted { name, tool, ttl, announced: session.caller.upstream.status_notifications };
                 let created = Box::pin(self.legacy.create(session, message, headers, wanted));
                 return Ok(match created.await {
                     Ok((answer, start)) => Answer::Acknowledgement(answer, start),
@@ -106,7 +109,7 @@ impl Gate {
                 Ok(Tasklist::Own(reply)) => Ok(reply),
                 Err(none) => Err(none),
             },
-            Route::List => self.legacy.list(&session.owner, &message).await,
+            Route::List => self.legacy.list(&session.caller.owner, &message).await,
             Route::Cancel => self.legacy.cancel(session, &message).await,
             Route::Refuse(error) => Err(error.into()),
         };
@@ -146,8 +149,13 @@ impl Gate {
             Err(full) => return Ok(Whole::error(&id, &RpcError::internal(full.to_string())).into()),
         };
         let relay = apart && edit.relays();
-        let options = CallOptions { purpose: Purpose::Foreground, max_answer: MAX_MESSAGE, relay };
-        let call = match session.call(&message, headers, options) {
+        let options = CallOptions {
+            purpose: Purpose::Foreground,
+            max_answer: MAX_MESSAGE,
+            relay,
+            native: session.tasks.are_native(),
+        };
+        let call = match session.upstream_session.call(&message, headers, options) {
             Ok(call) => call,
             Err(error) => return Ok(Whole::error(&id, &error).into()),
         };
@@ -156,8 +164,8 @@ impl Gate {
         let in_use = session.hold();
         let gate = Arc::clone(self);
         let pauses = session.streams().primes();
-        let (upstream, native) = (Arc::clone(&session.upstream), Arc::clone(session.native()));
-        let who = Arc::clone(&session.who);
+        let (upstream, native) = (Arc::clone(&session.caller.upstream), Arc::clone(session.native()));
+        let who = Arc::clone(&session.caller.who);
         let (first, last) = (None, Last::NotYet);
         let mut passing = Passing { gate, upstream, who, call, native, id, edit, pauses, first, last };
         let first = passing.call.exchange.next().await;

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     route::is_modern,
-    session::{Next, Session, Source, Use},
+    session::{Next, Session, SessionGuard, Source},
     upstream::{MAX_IN_FLIGHT, TooMany, Upstream, stdio::TIME_TO_END},
     wire::{Kind, Message, Method, RpcError, object::Members, response::pong},
 };
@@ -61,7 +61,7 @@ struct Channel {
     gate: Arc<Gate>,
     upstream: Arc<Upstream>,
     principal: Option<Arc<str>>,
-    session: Option<Use>,
+    session: Option<SessionGuard>,
     output: mpsc::Sender<Bytes>,
     /// The handshake, as long as it lasts.
     opening: Option<Opening>,
@@ -265,7 +265,7 @@ impl Channel {
         let (gate, upstream) = (Arc::clone(&self.gate), Arc::clone(&self.upstream));
         let principal = self.principal.clone();
         // The tasks of a session that is lost stay the client's.
-        let previous = self.session.as_ref().map(|session| session.get().owner.clone());
+        let previous = self.session.as_ref().map(|session| session.get().caller.owner.clone());
         self.opening = Some(Box::pin(async move {
             let opened = gate.open_again(&upstream, (principal, previous), &initialize, headers).await;
             (id, opened)
@@ -309,12 +309,12 @@ impl Channel {
 }
 
 /// Resolves when a session has ended upstream, and no task in it is left to be asked for.
-async fn over(gate: &Gate, session: Option<&Use>, lasts: Lasts) {
+async fn over(gate: &Gate, session: Option<&SessionGuard>, lasts: Lasts) {
     let Some(session) = session.filter(|_| lasts != Lasts::Client) else { return std::future::pending().await };
     let session = session.get();
-    session.lost().await;
+    session.upstream_session.lost().await;
     loop {
-        gate.engine.without_tasks(&session.owner).await;
+        gate.engine.without_tasks(&session.caller.owner).await;
         if gate.engine.release(session, || true).await {
             return;
         }

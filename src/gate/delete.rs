@@ -17,7 +17,7 @@ impl Gate {
         speaks_version(&headers)?;
         // Not in use any more: otherwise it would end with its last use, and without these headers.
         let session = Arc::clone(self.session(&upstream.id, principal, &headers)?.get());
-        self.end(&session, Self::onward(&session.upstream, headers)?, "client").await;
+        self.end(&session, Self::onward(&session.caller.upstream, headers)?, "client").await;
         Ok(Response::new(Body::default()))
     }
 }

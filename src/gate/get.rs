@@ -29,7 +29,7 @@ impl Gate {
         let in_use = self.session(&upstream.id, principal, &headers)?;
         let session = in_use.get();
         let id = headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default().to_owned());
-        let onward = Self::onward(&session.upstream, headers)?;
+        let onward = Self::onward(&session.caller.upstream, headers)?;
         let connection = match id {
             Some(id) => {
                 let lost = session.is_lost();
@@ -38,16 +38,16 @@ impl Gate {
                     NotResumed::Unknown => Refusal::unknown_event(),
                     NotResumed::Full(full) => Refusal::full(&full),
                 });
-                let connection = connection.map_err(|refusal| refusal.by(Arc::clone(&session.who)))?;
+                let connection = connection.map_err(|refusal| refusal.by(Arc::clone(&session.caller.who)))?;
                 if !lost {
                     // The upstream may have refused its GET stream with the headers that the client had before.
-                    session.listen_upstream(onward);
+                    session.upstream_session.listen(onward);
                 }
                 connection
             }
             None if session.is_lost() => return Err(Refusal::unknown_session()),
             None => {
-                session.listen_upstream(onward);
+                session.upstream_session.listen(onward);
                 session.streams().listen(|| self.legacy.listener(session))
             }
         };

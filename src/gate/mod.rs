@@ -53,7 +53,7 @@ use crate::{
     identity::{Hosts, Identity, Owner, Principal},
     limit::Accounts,
     observe::Observer,
-    session::{Session, Sessions, Use},
+    session::{Session, SessionGuard, Sessions},
     task::{Engine, Lasting},
     upstream::{Server, Upstream},
     wire::ids,
@@ -112,12 +112,12 @@ impl Gate {
         upstream: &UpstreamId,
         principal: Option<&Principal>,
         headers: &HeaderMap,
-    ) -> Result<Use, Refusal> {
+    ) -> Result<SessionGuard, Refusal> {
         let id = headers.get(SESSION_ID).ok_or_else(Refusal::no_session_id)?;
         let id = id.to_str().ok().and_then(ids::parse);
         let is_theirs = |session: &Session| {
-            session.upstream.id == *upstream
-                && match &session.owner {
+            session.caller.upstream.id == *upstream
+                && match &session.caller.owner {
                     Owner::Session(_) => principal.is_none(),
                     Owner::Principal { name, .. } => principal.is_some_and(|principal| principal.name == *name),
                 }
@@ -153,7 +153,7 @@ impl Gate {
     pub async fn end_idle(&self, idle: Duration) {
         for session in self.sessions.idle(idle) {
             let still_idle = || session.idle() >= idle;
-            let released = match session.owner {
+            let released = match session.caller.owner {
                 Owner::Session(_) => self.engine.release(&session, still_idle).await,
                 // Its tasks do not need it.
                 Owner::Principal { .. } => session.refuse_tasks(async { still_idle() }).await,
@@ -169,7 +169,7 @@ impl Gate {
     /// remembered for a time, and only a new session asks the upstream again. To be called every few seconds.
     pub async fn tick(&self) {
         for session in self.sessions.all() {
-            if let Owner::Principal { upstream, name } = &session.owner
+            if let Owner::Principal { upstream, name } = &session.caller.owner
                 && self.identity.has_refused(upstream, name)
             {
                 self.end(&session, HeaderMap::new(), "token refused").await;

@@ -9,8 +9,8 @@ use crate::{
     config::Policy,
     dialect::legacy::{NoAnswer, Reply},
     route::{Route, with_task_support},
-    session::{Session, Tasks, with_id},
-    upstream::{Failure, Names, NativeTasks},
+    session::{Session, Tasks},
+    upstream::{Failure, Names, NativeTasks, with_id},
     wire::{
         Edits, Message, Method, Parts as Document, RpcError,
         message::Outcome,
@@ -181,8 +181,8 @@ impl Gate {
         let native = match route {
             // What is lost has no tasks.
             _ if session.is_lost() => false,
-            Route::RunAsTask { name, .. } => session.has_native_tasks_for(name, headers).await?,
-            Route::Get | Route::Result | Route::Cancel => !self.legacy.concerns(&session.owner, message).await,
+            Route::RunAsTask { name, .. } => session.upstream_session.has_native_tasks_for(name, headers).await?,
+            Route::Get | Route::Result | Route::Cancel => !self.legacy.concerns(&session.caller.owner, message).await,
             Route::List => {
                 let cursor = cursor(message).and_then(|cursor| session.native().unseal(&cursor).flatten());
                 return Ok(cursor.map(|cursor| (with_cursor(message, &cursor), Edit::Tasks(None))));
@@ -199,7 +199,7 @@ impl Gate {
         if cursor(message).is_some_and(|cursor| native.unseal(&cursor).is_some()) {
             return Err(RpcError::invalid_params("Invalid cursor: it is not of this session; begin without one").into());
         }
-        let reply = self.legacy.list(&session.owner, message).await?;
+        let reply = self.legacy.list(&session.caller.owner, message).await?;
         let own = match reply {
             Reply::Ready(document) if native.lists() && !session.is_lost() => document.into_bytes(),
             reply => return Ok(Tasklist::Own(reply)),

@@ -50,7 +50,8 @@ impl Gate {
         let session = self.session(&upstream.id, principal.as_ref(), &headers);
         let in_use = session.map_err(|refusal| refusal.answering(message.id()))?;
         let session = in_use.get();
-        let headers = Self::onward(&session.upstream, headers).map_err(|refusal| refusal.answering(message.id()))?;
+        let headers =
+            Self::onward(&session.caller.upstream, headers).map_err(|refusal| refusal.answering(message.id()))?;
         match message.kind() {
             Kind::Request => {
                 let id: Box<str> = message.id_to_answer().into();
@@ -84,7 +85,7 @@ impl Gate {
                 Ok(relayed) => json(relayed),
                 Err(foreign) => {
                     let failure = Failure::BadAnswer(foreign.to_string());
-                    present_whole(self.failed(&session.upstream, Some(&session.who), id, failure))
+                    present_whole(self.failed(&session.caller.upstream, Some(&session.caller.who), id, failure))
                 }
             },
             Answer::Stream(source, room) => {

@@ -23,7 +23,7 @@ impl Gate {
             Route::Get | Route::Result | Route::List | Route::Cancel => Rated::TaskMethod,
             Route::Pass | Route::ToolsList | Route::Cancelled | Route::Refuse(_) => return Ok(()),
         };
-        session.account.count(rated).map_err(|limit| too_often(session, &limit))
+        session.caller.account.count(rated).map_err(|limit| too_often(session, &limit))
     }
 
     /// The answer to a request for a task that does not exist for the asker. Whoever guesses ids waits for it, and then
@@ -32,13 +32,13 @@ impl Gate {
     /// # Errors
     /// 429, if there were too many of them.
     pub(super) async fn not_found(&self, session: &Session, id: &str, task: Option<TaskId>) -> Result<Whole, Refusal> {
-        let lookup = session.account.failed_lookup();
+        let lookup = session.caller.account.failed_lookup();
         let repeated = match &lookup {
             Lookup::Answered => None,
             Lookup::Slowed(..) => Some("slowed"),
             Lookup::Refused(_) => Some("refused"),
         };
-        self.observer.emit(events::LookupFailed { who: &session.who, task, repeated });
+        self.observer.emit(events::LookupFailed { who: &session.caller.who, task, repeated });
         match lookup {
             Lookup::Answered => {}
             Lookup::Slowed(by, _permit) => tokio::time::sleep(by).await,
@@ -49,5 +49,5 @@ impl Gate {
 }
 
 fn too_often(session: &Session, too_often: &TooOften) -> Refusal {
-    Refusal::too_often(too_often).by(Arc::clone(&session.who))
+    Refusal::too_often(too_often).by(Arc::clone(&session.caller.who))
 }

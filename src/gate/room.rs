@@ -25,7 +25,7 @@ impl Gate {
         };
         let fits = |session: &Session| match full {
             Full::Limit(_) => true,
-            Full::OfOwner(_) => owner.as_ref() == Some(&session.owner),
+            Full::OfOwner(_) => owner.as_ref() == Some(&session.caller.owner),
             Full::OfStreams(_) | Full::Stopping => false,
         };
         for unused in self.sessions.unused(fits) {
@@ -47,7 +47,7 @@ impl Gate {
         let vacancy = upstream.server.vacancy().await?;
         let Some(full) = vacancy.lacking() else { return Ok(vacancy) };
         // A session that is lost has no child any more.
-        let has_child = |session: &Session| Arc::ptr_eq(&session.upstream, upstream) && !session.is_lost();
+        let has_child = |session: &Session| Arc::ptr_eq(&session.caller.upstream, upstream) && !session.is_lost();
         for unused in self.sessions.unused(has_child) {
             if self.has_no_use(&unused).await && self.sessions.give_way(&unused, "max_children") {
                 self.end_unused(&unused);
@@ -59,7 +59,7 @@ impl Gate {
 
     /// Whether nothing is lost with a session but its agreements: an acknowledged task never is.
     async fn has_no_use(&self, unused: &Unused) -> bool {
-        let owner = &unused.session.owner;
+        let owner = &unused.session.caller.owner;
         matches!(owner, Owner::Principal { .. }) || !self.engine.has_tasks(owner).await
     }
 

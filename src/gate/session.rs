@@ -98,7 +98,7 @@ impl Gate {
             upstream.hints.keeps_tasks(&upstream.id, &self.observer);
         }
         self.observer.emit(events::SessionOpened {
-            who: &session.who,
+            who: &session.caller.who,
             version: session.version.as_str(),
             tasks: session.tasks.are_ours(),
         });
@@ -118,7 +118,7 @@ impl Gate {
         message: Message,
         headers: HeaderMap,
     ) -> Result<Accepted, Refusal> {
-        let cancelled = match route(&message, session.tasks, &session.upstream.policy) {
+        let cancelled = match route(&message, session.tasks, &session.caller.upstream.policy) {
             Route::Refuse(error) => return Err(Refusal::unfit(error)),
             route => matches!(route, Route::Cancelled),
         };
@@ -134,7 +134,11 @@ impl Gate {
         // A client that disconnects now has sent its message all the same.
         let mut sent = tokio::spawn(async move {
             let mut sending = std::pin::pin!(async {
-                if cancelled { sender.cancel(&message, headers).await } else { sender.forward(&message, headers).await }
+                if cancelled {
+                    sender.cancel(&message, headers).await
+                } else {
+                    sender.upstream_session.forward(&message, headers).await
+                }
             });
             let room = tokio::select! {
                 sent = &mut sending => return sent,
@@ -145,7 +149,7 @@ impl Gate {
                 Err(_) => Err(Failure::Limit(format!("limit reached: {MAX_LATE} messages of the session are late"))),
             };
             if let Err(failure) = &sent {
-                let (who, cause) = (&*sender.who, failure.cause());
+                let (who, cause) = (&*sender.caller.who, failure.cause());
                 observer.emit(events::ExchangeFailed { upstream: who.upstream(), who: Some(who), task: None, cause });
             }
             sent
@@ -166,7 +170,7 @@ impl Gate {
             Err(Failure::Http(error)) if error.is_authorization() => return Ok(Accepted::Unauthorized(error)),
             // Clients give up the whole session over an error for a message that expects no answer.
             Err(failure) => {
-                let (who, cause) = (&*session.who, failure.cause());
+                let (who, cause) = (&*session.caller.who, failure.cause());
                 let upstream = who.upstream();
                 self.observer.emit(events::ExchangeFailed { upstream, who: Some(who), task: None, cause });
             }

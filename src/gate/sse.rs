@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep};
 use super::{Body, Response, old_sse::OldStream};
 use crate::{
     identity::Pass,
-    session::{Connection, Use},
+    session::{Connection, SessionGuard},
     wire::sse::HEARTBEAT,
 };
 
@@ -32,7 +32,7 @@ pub struct Events {
 #[derive(Debug)]
 enum From {
     /// A stream of a session, which is in use as long as it lives.
-    Session(Connection, #[expect(dead_code, reason = "held, not used")] Use),
+    Session(Connection, #[expect(dead_code, reason = "held, not used")] SessionGuard),
     /// The stream of a client of the older transport.
     Old(OldStream),
 }
@@ -61,7 +61,7 @@ impl Events {
 }
 
 /// The answer that delivers a stream, as long as `pass` holds; the session is in use as long as it lives.
-pub(super) fn response(connection: Connection, session: Use, pass: Pass) -> Response {
+pub(super) fn response(connection: Connection, session: SessionGuard, pass: Pass) -> Response {
     events(From::Session(connection, session), pass)
 }
 

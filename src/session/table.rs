@@ -6,7 +6,7 @@ use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{Session, Use};
+use super::{Session, SessionGuard};
 use crate::{
     identity::Owner,
     observe::{Observer, events},
@@ -130,17 +130,17 @@ impl Table {
     /// under the same lock.
     fn take_unused(&mut self, unused: &Unused) -> Option<Arc<Session>> {
         let open = self.open.get(&unused.session.id)?;
-        if open.unused_since() != Some(unused.last_used) {
+        if open.upstream_session.unused_since() != Some(unused.last_used) {
             return None;
         }
         let session = self.open.remove(&unused.session.id)?;
-        self.one_less(&session.owner);
+        self.one_less(&session.caller.owner);
         Some(session)
     }
 
     fn put_back(&mut self, session: Arc<Session>) {
-        if matches!(session.owner, Owner::Principal { .. }) {
-            *self.owners.entry(session.owner.clone()).or_default() += 1;
+        if matches!(session.caller.owner, Owner::Principal { .. }) {
+            *self.owners.entry(session.caller.owner.clone()).or_default() += 1;
         }
         self.open.insert(session.id, session);
     }
@@ -207,7 +207,7 @@ impl Sessions {
     pub fn unused(&self, fits: impl Fn(&Session) -> bool) -> Vec<Unused> {
         let mut unused: Vec<_> = self.table.read().open.values().filter(|session| fits(session)).cloned().collect();
         let unused = unused.drain(..).filter_map(|session| {
-            let (last_used, silent) = (session.unused_since()?, session.idle());
+            let (last_used, silent) = (session.upstream_session.unused_since()?, session.idle());
             Some(Unused { session, silent, last_used })
         });
         let mut unused: Vec<_> = unused.collect();
@@ -241,7 +241,7 @@ impl Sessions {
 
     fn gave_way(&self, unused: &Unused, limit: &'static str) {
         self.observer.emit(events::SessionGaveWay { limit, silent: unused.silent });
-        self.observer.emit(events::SessionEnded { who: &unused.session.who, reason: "gave way" });
+        self.observer.emit(events::SessionEnded { who: &unused.session.caller.who, reason: "gave way" });
     }
 
     /// Lets no more sessions in, and gives up the handshakes under way.
@@ -269,7 +269,7 @@ impl Sessions {
 
     /// The session of that id, in use from here on, if it fits.
     #[must_use]
-    pub fn get(&self, id: Uuid, fits: impl Fn(&Session) -> bool) -> Option<Use> {
+    pub fn get(&self, id: Uuid, fits: impl Fn(&Session) -> bool) -> Option<SessionGuard> {
         self.table.read().open.get(&id).filter(|session| fits(session)).map(Session::hold)
     }
 
@@ -278,10 +278,10 @@ impl Sessions {
         let session = {
             let mut table = self.table.write();
             let session = table.open.remove(&id)?;
-            table.one_less(&session.owner);
+            table.one_less(&session.caller.owner);
             session
         };
-        self.observer.emit(events::SessionEnded { who: &session.who, reason });
+        self.observer.emit(events::SessionEnded { who: &session.caller.who, reason });
         Some(session)
     }
 

@@ -21,7 +21,7 @@ use crate::{
         Observer, Who,
         events::{self, Ended},
     },
-    session::Session,
+    session::Caller,
 };
 
 /// How long the ends of all calls may take to be written when the process stops.
@@ -105,21 +105,6 @@ impl Engine {
         &self.observer
     }
 
-    /// Lets no more tasks into a session that ends, and ends those that belong to nobody else.
-    pub async fn end_session(self: &Arc<Self>, session: &Session) {
-        // First this, or a task that comes about meanwhile would outlive the session.
-        session.refuse_tasks(std::future::ready(true)).await;
-        if matches!(session.owner, Owner::Session(_)) {
-            self.end_owner(&session.owner).await;
-        }
-    }
-
-    /// Lets no more tasks into a session, if its owner has none and `unneeded` says so at that moment: it can end then
-    /// without losing one. Returns whether it can.
-    pub async fn release(&self, session: &Session, unneeded: impl FnOnce() -> bool) -> bool {
-        session.refuse_tasks(async { unneeded() && !self.has_tasks(&session.owner).await }).await
-    }
-
     /// Ends and removes every task of `owner`; behind the caller's back where the store is unavailable.
     pub(super) async fn end_owner(self: &Arc<Self>, owner: &Owner) {
         match self.store.remove_all(owner).await {
@@ -179,13 +164,6 @@ impl Engine {
         self.calls.changed().await;
     }
 
-    /// Notes that a session has ended: what its client was asked, another one of its owner is asked, and who waits for
-    /// [`Engine::changed`] looks again.
-    pub fn session_ended(&self, session: &Session) {
-        self.desk.leave(session.id);
-        self.calls.look_again();
-    }
-
     /// Fails every task that runs, when the process stops, and returns how many these were.
     pub async fn fail_all(&self, why: &str) -> usize {
         let (running, change) = (self.calls.close(), outcome::failed(why));
@@ -210,19 +188,19 @@ impl Engine {
         running.len()
     }
 
-    /// Registers a call of `session` that is about to run, and gives the receiver that stops it. `None` if the process
+    /// Registers a call of `caller` that is about to run, and gives the receiver that stops it. `None` if the process
     /// stops.
     pub(super) fn register(
         &self,
         task: &Task,
-        session: &Session,
+        caller: &Caller,
         announced: bool,
     ) -> Option<oneshot::Receiver<&'static str>> {
         let (stop, stopped) = oneshot::channel();
-        if !self.calls.add(task.id, Running::new(task, &session.who, announced, stop)) {
+        if !self.calls.add(task.id, Running::new(task, &caller.who, announced, stop)) {
             return None;
         }
-        self.desk.begin(task.id, &task.owner, session.id);
+        self.desk.begin(task.id, &task.owner, caller.session);
         Some(stopped)
     }
 

@@ -69,7 +69,7 @@ impl Feed {
         let (waiter, response) = waiting.map(begin).unzip();
         Self {
             engine: Arc::clone(engine),
-            owner: session.owner.clone(),
+            owner: session.caller.owner.clone(),
             id,
             outbox,
             writer,
@@ -98,7 +98,7 @@ impl Engine {
         waiter: Box<dyn Waits>,
         writer: &'static dyn Writer,
     ) -> Result<Box<dyn Source>, Limit> {
-        let watch = self.watch(&session.owner, waiter.task())?;
+        let watch = self.watch(&session.caller.owner, waiter.task())?;
         let outbox = Arc::new(Outbox::new(&self.limits.outbox));
         Ok(Box::new(Feed::new(self, session, outbox, Some((waiter, watch)), writer)))
     }

@@ -19,6 +19,7 @@ mod lasting;
 mod outcome;
 mod retrieve;
 mod runner;
+mod session_end;
 mod state;
 pub mod store;
 #[cfg(test)]
@@ -27,7 +28,7 @@ mod wakes;
 mod writer;
 
 pub use clock::{Clock, Now};
-pub use create::{AskedTtl, Created, Refused, Wanted};
+pub use create::{AskedTtl, Created, Refused, Request, Wanted};
 pub use engine::{Engine, Limits};
 pub use feed::{Response, Waits};
 pub use lasting::Lasting;

@@ -34,10 +34,11 @@ impl Legacy {
     pub async fn result(&self, session: &Session, request: Message) -> Result<Reply, NoAnswer> {
         let task = task_id(&request)?;
         let request: Box<str> = request.id_to_answer().into();
-        if let Some(end) = self.engine.retrieve(&session.owner, task, &session.who).await? {
+        if let Some(end) = self.engine.retrieve(&session.caller.owner, task, &session.caller.who).await? {
             return Ok(Reply::Ready(outcome(task, &end, &request)));
         }
-        let (engine, owner, who) = (Arc::clone(&self.engine), session.owner.clone(), Arc::clone(&session.who));
+        let (engine, owner, who) =
+            (Arc::clone(&self.engine), session.caller.owner.clone(), Arc::clone(&session.caller.who));
         let waiter = Waiter { engine, owner, who, task, request };
         let waiting =
             self.engine.waiting(session, Box::new(waiter), &Streams).map_err(|limit| limit_reached(&limit))?;

@@ -16,7 +16,7 @@ use std::{
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-pub(super) use self::listeners::ListenerId;
+pub(super) use self::{listeners::ListenerId, questions::AskingCall};
 use self::{
     listeners::{Listener, Rank, SessionStreams},
     questions::Question,
