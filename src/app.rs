@@ -28,8 +28,8 @@ use crate::{
     observe::Observer,
     session::Sessions,
     task::{
-        Clock, Engine, Limits,
-        store::{MaxKept, MaxWaiters, MemoryStore},
+        Clock, Engine, Limits, MaxWaiters,
+        store::{MaxKept, MemoryStore},
     },
     upstream::{Hints, Server, Upstream, http, stdio},
 };

@@ -123,7 +123,7 @@ impl Engine {
             Refused::Turns(Arc::clone(&tool_name), limited)
         })?;
         let queued = matches!(admission, Admission::Queued(_));
-        let (lifetime, now) = (Lifetime::of(&tool, requested, queued), self.clock.now());
+        let (lifetime, now) = (Lifetime::of(&tool, requested, queued), self.ledger.clock.now());
         let task = Task {
             id: Uuid::new_v4(),
             owner: caller.owner.clone(),
@@ -190,7 +190,7 @@ impl Adding {
             refused("stopping");
             return Err(Refused::Stopping);
         };
-        match engine.store.insert(task.clone()).await {
+        match engine.ledger.store.insert(task.clone()).await {
             Ok(Ok(())) => {}
             Ok(Err(limit)) => {
                 engine.deregister(id);
@@ -200,7 +200,7 @@ impl Adding {
             Err(unavailable) => {
                 engine.deregister(id);
                 refused("store");
-                engine.unavailable(&unavailable);
+                engine.ledger.unavailable(&unavailable);
                 let engine = Arc::clone(&engine);
                 tokio::spawn(async move { engine.undo(&task).await });
                 return Err(Refused::Unavailable);

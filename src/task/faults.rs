@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     Change, Clock, End, Ending, Engine, Missing, NotCancelled, Refused, State, Task,
-    change::NotChanged,
+    ledger::NotChanged,
     outcome,
     state::tests::{result, task},
     store::{
@@ -190,7 +190,7 @@ async fn a_session_whose_tasks_are_not_known_is_kept() {
 async fn what_expires_while_the_store_is_out_of_order_is_removed_and_its_call_is_forgotten() {
     for fault in [Fault::Fails(1, 1), Fault::IsLost(1)] {
         let house = House::new(fault);
-        let expiring = Task { expires: house.engine.clock.steady() + 1000, ..task(house.owner()) };
+        let expiring = Task { expires: house.engine.ledger.clock.steady() + 1000, ..task(house.owner()) };
         let stopped = house.engine.register(&expiring, &house.session.caller, false).expect("it does not stop");
         house.store.insert(expiring.clone()).await.expect("in order").expect("room");
         house.engine.without_tasks(house.owner()).await;

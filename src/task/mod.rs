@@ -4,7 +4,6 @@
 //! a dialect turns what its clients send into calls of the engine, and writes what the engine tells.
 
 mod calls;
-mod change;
 mod clock;
 mod create;
 mod desk;
@@ -16,6 +15,7 @@ mod input;
 #[cfg(test)]
 mod interleavings;
 mod lasting;
+mod ledger;
 mod outcome;
 mod retrieve;
 mod runner;
@@ -34,6 +34,6 @@ pub use feed::{Response, Waits};
 pub use lasting::Lasting;
 pub use retrieve::{Missing, NotCancelled};
 pub use state::{Change, End, Ending, HasEnded, State, Task, TaskId};
-pub use store::Limit as TaskLimit;
-pub use wakes::Watch;
+pub use store::Limit as KeptLimit;
+pub use wakes::{MaxWaiters, WaitLimit, Watch};
 pub use writer::Writer;

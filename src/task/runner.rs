@@ -8,7 +8,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Change, Engine, TaskId, Writer, change::NotChanged, desk::AskingCall, input::Asker, outcome};
+use super::{Change, Engine, TaskId, Writer, desk::AskingCall, input::Asker, ledger::NotChanged, outcome};
 use crate::{
     config::Tool,
     flow::Item,
@@ -122,7 +122,7 @@ impl Run {
     fn no_turn(&self) -> String {
         let [patience, timeout] = [self.patience, self.tool.timeout].map(humantime::format_duration);
         let waited = format!("limit reached: the task waited for its turn for {patience}");
-        match self.engine.store.full(self.owner()) {
+        match self.engine.ledger.store.full(self.owner()) {
             Some(limit) => format!("{waited}; {limit}"),
             None => format!(
                 "{waited}, and its ttl leaves the call no more than its timeout = {timeout}; call again later, or ask for \

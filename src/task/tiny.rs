@@ -6,10 +6,10 @@ use http::HeaderMap;
 use uuid::Uuid;
 
 use super::{
-    AskedTtl, Clock, End, Ending, Engine, Limits, Missing, Refused, Request, Response, State, Task, TaskId, TaskLimit,
-    Waits, Wanted, Watch, Writer, outcome,
+    AskedTtl, Clock, End, Ending, Engine, Limits, MaxWaiters, Missing, Refused, Request, Response, State, Task, TaskId,
+    WaitLimit, Waits, Wanted, Watch, Writer, outcome,
     state::tests::result,
-    store::{MaxKept, MaxWaiters, MemoryStore},
+    store::{MaxKept, MemoryStore},
 };
 use crate::{
     config::Tool,
@@ -61,7 +61,7 @@ impl Waits for Waiting {
         self.2
     }
 
-    fn response(&self, watch: Result<Watch, TaskLimit>) -> Response {
+    fn response(&self, watch: Result<Watch, WaitLimit>) -> Response {
         let (engine, session, id) = (Arc::clone(&self.0), Arc::clone(&self.1), self.2);
         Box::pin(async move {
             let mut watch = watch.expect("room");

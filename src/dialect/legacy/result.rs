@@ -11,7 +11,7 @@ use crate::{
     identity::Owner,
     observe::Who,
     session::Session,
-    task::{End, Engine, Response, TaskId, TaskLimit, Waits, Watch},
+    task::{End, Engine, Response, TaskId, WaitLimit, Waits, Watch},
     wire::{Edits, Message, Parts, RpcError, legacy::relate, message::error_response, object::Members},
 };
 
@@ -51,7 +51,7 @@ impl Waits for Waiter {
         self.task
     }
 
-    fn response(&self, watch: Result<Watch, TaskLimit>) -> Response {
+    fn response(&self, watch: Result<Watch, WaitLimit>) -> Response {
         match watch {
             Ok(watch) => Box::pin(self.clone().answer(watch)),
             Err(limit) => Box::pin(std::future::ready(error(&self.request, &limit_reached(&limit)))),
@@ -87,8 +87,8 @@ fn outcome(task: TaskId, end: &End, id: &str) -> Parts {
     }
 }
 
-fn limit_reached(limit: &TaskLimit) -> RpcError {
-    RpcError::internal(format!("limit reached: {limit}"))
+fn limit_reached(limit: &WaitLimit) -> RpcError {
+    RpcError::internal(format!("limit reached: {limit}; poll with tasks/get instead"))
 }
 
 fn error(id: &str, error: &RpcError) -> Parts {

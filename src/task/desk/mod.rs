@@ -77,6 +77,11 @@ impl Desk {
         Self { inner: Mutex::default(), capacity, observer }
     }
 
+    /// Returns the queue of a stream that begins.
+    pub(super) fn new_outbox(&self) -> Arc<Outbox<()>> {
+        Arc::new(Outbox::new(&self.capacity))
+    }
+
     /// Lets a task's messages through from now on.
     pub(super) fn begin(&self, task: TaskId, owner: &Owner, session: Uuid) {
         let running = Running { owner: owner.clone(), session, questions: Vec::new(), bytes: 0, told: 0 };
