@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::{Session, SessionGuard};
 use crate::{
+    flow::Tally,
     identity::Owner,
     observe::{Observer, events},
 };
@@ -31,7 +32,7 @@ struct Table {
     /// Handshakes under way, each of which may become a session.
     opening: usize,
     /// How many of both each principal has.
-    owners: HashMap<Owner, usize>,
+    owners: Tally<Owner>,
     /// The process stops, and no more are let in.
     closed: bool,
 }
@@ -120,7 +121,7 @@ impl Drop for Room<'_> {
         let mut table = self.sessions.table.write();
         table.opening -= 1;
         if let Some(owner) = &self.owner {
-            table.one_less(owner);
+            table.owners.take(owner, 1);
         }
     }
 }
@@ -134,24 +135,15 @@ impl Table {
             return None;
         }
         let session = self.open.remove(&unused.session.id)?;
-        self.one_less(&session.caller.owner);
+        self.owners.take(&session.caller.owner, 1);
         Some(session)
     }
 
     fn put_back(&mut self, session: Arc<Session>) {
         if matches!(session.caller.owner, Owner::Principal { .. }) {
-            *self.owners.entry(session.caller.owner.clone()).or_default() += 1;
+            self.owners.add(&session.caller.owner, 1);
         }
         self.open.insert(session.id, session);
-    }
-
-    fn one_less(&mut self, owner: &Owner) {
-        if let Some(count) = self.owners.get_mut(owner) {
-            *count -= 1;
-            if *count == 0 {
-                self.owners.remove(owner);
-            }
-        }
     }
 }
 
@@ -193,11 +185,11 @@ impl Sessions {
         if table.closed {
             return Err(Full::Stopping);
         }
-        let own = owner.and_then(|owner| table.owners.get(owner)).copied().unwrap_or(0);
+        let own = owner.map_or(0, |owner| table.owners.of(owner));
         self.has_room(table.open.len() + table.opening, own)?;
         table.opening += 1;
         if let Some(owner) = owner {
-            table.owners.insert(owner.clone(), own + 1);
+            table.owners.add(owner, 1);
         }
         Ok(Room { sessions: self, owner: owner.cloned() })
     }
@@ -278,7 +270,7 @@ impl Sessions {
         let session = {
             let mut table = self.table.write();
             let session = table.open.remove(&id)?;
-            table.one_less(&session.caller.owner);
+            table.owners.take(&session.caller.owner, 1);
             session
         };
         self.observer.emit(events::SessionEnded { who: &session.caller.who, reason });

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::TaskId;
-use crate::identity::Owner;
+use crate::{flow::Tally, identity::Owner};
 
 /// How many requests may wait for tasks at once.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ pub(super) struct Wakes {
 struct Watched {
     tasks: HashMap<TaskId, watch::Sender<()>>,
     /// How many watch tasks of each owner.
-    owners: HashMap<Owner, usize>,
+    owners: Tally<Owner>,
     all: usize,
 }
 
@@ -81,7 +81,7 @@ impl Wakes {
         if watched.all >= max.all {
             return Err(WaitLimit::All(max.all));
         }
-        if watched.owners.get(owner).is_some_and(|count| *count >= max.owner) {
+        if watched.owners.of(owner) >= max.owner {
             return Err(WaitLimit::Owner(max.owner));
         }
         let sender = watched.tasks.entry(id).or_insert_with(|| watch::Sender::new(()));
@@ -89,7 +89,7 @@ impl Wakes {
             return Err(WaitLimit::Task(max.task));
         }
         let changes = sender.subscribe();
-        *watched.owners.entry(owner.clone()).or_default() += 1;
+        watched.owners.add(owner, 1);
         watched.all += 1;
         Ok(Watch { owner: owner.clone(), id, changes, wakes: self.clone() })
     }
@@ -122,12 +122,7 @@ impl Drop for Watch {
             watched.tasks.remove(&self.id);
         }
         watched.all -= 1;
-        if let Some(count) = watched.owners.get_mut(&self.owner) {
-            *count -= 1;
-            if *count == 0 {
-                watched.owners.remove(&self.owner);
-            }
-        }
+        watched.owners.take(&self.owner, 1);
     }
 }
 

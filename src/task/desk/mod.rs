@@ -23,7 +23,7 @@ use self::{
 };
 use super::{Task, TaskId};
 use crate::{
-    flow::{Capacity, Outbox},
+    flow::{Capacity, Outbox, Tally},
     identity::Owner,
     observe::{Observer, events},
     wire::Message,
@@ -55,7 +55,7 @@ struct Inner {
     /// The questions of each owner that no stream with a connection has, oldest first.
     unheard: HashMap<Owner, BTreeMap<u64, Uuid>>,
     /// The bytes of each owner's open questions.
-    bytes: HashMap<Owner, usize>,
+    bytes: Tally<Owner>,
 }
 
 #[derive(Debug)]

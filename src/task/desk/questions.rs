@@ -241,13 +241,7 @@ impl Inner {
             running.questions.retain(|open| *open != id);
             running.bytes -= bytes;
         }
-        let owner = &question.call.caller.owner;
-        if let Some(owned) = self.bytes.get_mut(owner) {
-            *owned -= bytes;
-            if *owned == 0 {
-                self.bytes.remove(owner);
-            }
-        }
+        self.bytes.take(&question.call.caller.owner, bytes);
         Some(question)
     }
 
