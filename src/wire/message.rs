@@ -19,6 +19,8 @@ pub struct Message {
     kind: Kind,
     id: Option<Range<usize>>,
     method: Option<Method>,
+    /// The raw name of the method.
+    method_name: Option<Range<usize>>,
     params: Option<Range<usize>>,
     outcome: Option<(Outcome, Range<usize>)>,
 }
@@ -132,7 +134,8 @@ impl Message {
             return Err(invalid("\"params\" must be an object"));
         }
         let (id, params) = (envelope.id.map(span), envelope.params.map(span));
-        Ok(Self { bytes, kind, id, method, params, outcome })
+        let method_name = envelope.method.map(span);
+        Ok(Self { bytes, kind, id, method, method_name, params, outcome })
     }
 
     /// Reads one message of a client.
@@ -180,6 +183,13 @@ impl Message {
     #[must_use]
     pub fn method(&self) -> Method {
         self.method.unwrap_or(Method::Other)
+    }
+
+    /// Returns the name of the method; empty for a response.
+    #[must_use]
+    pub fn method_name(&self) -> Cow<'_, str> {
+        let raw = self.method_name.as_ref().map(|span| self.part(span));
+        raw.and_then(super::object::unquote).unwrap_or_default()
     }
 
     /// The raw JSON of the id.

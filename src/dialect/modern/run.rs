@@ -1,0 +1,443 @@
+//! A request under way at a legacy server: what the server says goes to the client, what it asks comes back as an answer
+//! of its own, and a call that takes long becomes a task.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use http::{HeaderMap, StatusCode};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+
+use super::{
+    Answer, ClientRequest, GATHERS, Modern, Piece, Polled, Refused,
+    meta::Level,
+    parked::{Place, Retry},
+    pieces::pieces,
+    reply,
+    request_state::{Bound, Opened},
+    tasks, translate,
+};
+use crate::{
+    config::Tool,
+    flow::Item,
+    limit::Permit,
+    observe::events,
+    task::{Adoption, AskedTtl, Wanted},
+    upstream::{
+        Call, CallOptions, Ending, Failure, Lease, MAX_MESSAGE, Purpose, ServerEvent, UpstreamSession, not_asked,
+    },
+    wire::{Message, Method, Parts, RpcError, object::Members},
+};
+
+/// How a call may become a task.
+#[derive(Debug)]
+pub(super) struct Adoptable {
+    pub(super) name: Arc<str>,
+    pub(super) tool: Arc<Tool>,
+    /// The right to run, taken before the call began.
+    pub(super) permit: Permit,
+}
+
+/// A question of the server that its client has not answered.
+#[derive(Debug)]
+struct Question {
+    /// The key in `inputRequests`.
+    key: String,
+    request: Message,
+}
+
+/// One request, its call, and where its answer goes.
+struct Run {
+    modern: Arc<Modern>,
+    request: ClientRequest,
+    lease: Lease,
+    call: Call,
+    adoptable: Option<Adoptable>,
+    /// When the call becomes a task if it has not ended.
+    adopt_at: Instant,
+    /// How long its client may take to answer.
+    input_timeout: Duration,
+    since: Instant,
+    progress: f64,
+    /// What a person may be told of the progress.
+    text: Option<String>,
+    questions: Vec<Question>,
+    to: mpsc::Sender<Piece>,
+}
+
+/// Why a run does not go on.
+enum Over {
+    /// It has been answered, or its client has left and knows it.
+    Done,
+    /// Its client has left.
+    Left,
+    /// The engine has taken it.
+    Adopted,
+}
+
+impl Modern {
+    /// Sends a request to the server, and answers as the server does. With `adoptable` it may become a task.
+    ///
+    /// # Errors
+    /// [`Refused`]
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        request: ClientRequest,
+        asks: bool,
+        adoptable: Option<Adoptable>,
+    ) -> Result<Answer, Refused> {
+        let lease = self.lease(&request, asks).await?;
+        let message = translate::to_legacy(&request.message)?;
+        let purpose = Purpose::Background;
+        let options = CallOptions { purpose, max_answer: MAX_MESSAGE, relay: false, native: false };
+        let call = lease.guard.get().call(&message, request.headers.clone(), options)?;
+        drop(message);
+        let now = Instant::now();
+        let tool = request.caller.upstream.policy.tool("*");
+        let (after, input_timeout) = adoptable
+            .as_ref()
+            .map_or((Duration::MAX, tool.input_timeout), |it| (it.tool.task_after, it.tool.input_timeout));
+        let (to, from) = pieces();
+        let run = Run {
+            modern: Arc::clone(self),
+            request,
+            lease,
+            call,
+            adoptable,
+            adopt_at: now.checked_add(after).unwrap_or(now + FAR),
+            input_timeout,
+            since: now,
+            progress: f64::NEG_INFINITY,
+            text: None,
+            questions: Vec::new(),
+            to,
+        };
+        tokio::spawn(run.run());
+        Answer::of(from).await.ok_or_else(|| RpcError::internal("the request was given up").into())
+    }
+
+    /// Takes in a retry, and answers as the parked call goes on.
+    ///
+    /// # Errors
+    /// One -32602 for each state that is not good here and now.
+    pub(super) async fn resume(self: &Arc<Self>, request: ClientRequest, state: &str) -> Result<Answer, Refused> {
+        let bound = Bound::of(&request.caller.owner, &request.message);
+        let opened = self.seals.open(state, bound).filter(|opened| opened.expires >= self.engine.now());
+        let answers = input_responses(&request.message)?;
+        let retry = opened.and_then(|opened| self.parking.take(opened.call));
+        let (to, from) = pieces();
+        let taken = retry.is_some_and(|retry| retry.send(Retry { request: request.clone(), answers, to }).is_ok());
+        if !taken {
+            self.observer.emit(events::RequestStateRefused { who: &request.caller.who });
+            return Err(RpcError::invalid_params(
+                "Invalid params: params.requestState is not good, or not any more; send the request again without it",
+            )
+            .into());
+        }
+        Answer::of(from).await.ok_or_else(|| RpcError::internal("the request was given up").into())
+    }
+}
+
+/// Longer than any process lives.
+const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 10);
+
+impl Run {
+    async fn run(mut self) {
+        if matches!(self.follow().await, Over::Left) {
+            let session = Arc::clone(self.lease.guard.get());
+            let headers = self.request.headers.clone();
+            for question in std::mem::take(&mut self.questions) {
+                let text = "the client has left";
+                let _ = session.reply(not_asked(question.request.id_to_answer(), text.to_owned()), headers.clone()).await;
+            }
+            self.call.exchange.detach();
+            session.cancel_call(self.call.exchange.number, "the client has left", headers).await;
+        }
+    }
+
+    async fn follow(&mut self) -> Over {
+        let mut ask_at = None;
+        loop {
+            let adopts = self.adoptable.is_some() && self.questions.is_empty();
+            let asks = ask_at.unwrap_or(self.since + FAR);
+            tokio::select! {
+                biased;
+                () = self.to.closed() => return Over::Left,
+                item = self.call.exchange.next() => match item {
+                    Some(Item::Message(message)) => {
+                        if !self.take(message).await {
+                            return Over::Left;
+                        }
+                        if !self.questions.is_empty() && ask_at.is_none() {
+                            ask_at = Some(Instant::now() + GATHERS);
+                        }
+                    }
+                    Some(Item::Silence) => {
+                        if self.to.send(Piece::Begin).await.is_err() {
+                            return Over::Left;
+                        }
+                    }
+                    Some(Item::Pause(_)) => {}
+                    Some(Item::End(ending)) => return self.end(ending).await,
+                    None => return self.fail(&Failure::Abandoned).await,
+                },
+                () = tokio::time::sleep_until(asks), if ask_at.is_some() => {
+                    ask_at = None;
+                    if let Some(over) = self.park().await {
+                        return over;
+                    }
+                }
+                () = tokio::time::sleep_until(self.adopt_at), if adopts => {
+                    if let Some(over) = self.adopt().await {
+                        return over;
+                    }
+                }
+            }
+        }
+    }
+
+    fn session(&self) -> &Arc<UpstreamSession> {
+        self.lease.guard.get()
+    }
+
+    /// Takes in what the server says. Returns whether the client is still there.
+    async fn take(&mut self, message: Message) -> bool {
+        let event = self.session().event(&self.call, &message);
+        match event {
+            ServerEvent::Progress { progress, text, theirs } if progress > self.progress => {
+                self.progress = progress;
+                self.text = Some(text);
+                match theirs {
+                    Some(theirs) => self.to.send(Piece::Notification(theirs.bytes().clone())).await.is_ok(),
+                    None => true,
+                }
+            }
+            ServerEvent::Progress { .. } | ServerEvent::Nothing => true,
+            ServerEvent::Asks(_) => {
+                self.questions.push(Question { key: uuid::Uuid::new_v4().to_string(), request: message.compact() });
+                true
+            }
+            ServerEvent::Answered(answer) => {
+                let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
+                let _ = session.reply(answer, headers).await;
+                true
+            }
+            ServerEvent::Withdraws(theirs) => {
+                self.questions.retain(|question| question.request.id() != Some(&theirs));
+                true
+            }
+            ServerEvent::Changes => {
+                self.session().push(message);
+                true
+            }
+            ServerEvent::Says => {
+                if !self.wants(&message) {
+                    return true;
+                }
+                self.to.send(Piece::Notification(message.bytes().clone())).await.is_ok()
+            }
+        }
+    }
+
+    /// Returns whether the client has asked for such a log message with this request. It gets nothing else.
+    fn wants(&self, message: &Message) -> bool {
+        let (Method::LogMessage, Some(least)) = (message.method(), self.request.meta.log_level) else { return false };
+        let params = message.params().and_then(|params| Members::parse(params).ok());
+        let level = params.and_then(|params| params.text("level")).and_then(|level| Level::parse(&level));
+        level.is_some_and(|level| level >= least)
+    }
+
+    async fn end(&mut self, ending: Ending) -> Over {
+        let ending = match ending {
+            Ok(answer) => answer.whole().await,
+            Err(failure) => Err(failure),
+        };
+        match ending {
+            Ok(response) => {
+                let modern = translate::to_modern(&response, &self.request, &self.lease.pooled.facts);
+                match modern {
+                    Ok(document) => self.respond(document).await,
+                    Err(why) => self.fail(&Failure::BadAnswer(why)).await,
+                }
+            }
+            Err(Failure::Cancelled) => Over::Done,
+            Err(failure) => self.fail(&failure).await,
+        }
+    }
+
+    async fn respond(&mut self, document: Parts) -> Over {
+        // A client that has left wants no answer.
+        let _ = self.to.send(Piece::Response(StatusCode::OK, document)).await;
+        Over::Done
+    }
+
+    async fn fail(&mut self, failure: &Failure) -> Over {
+        let refused = self.modern.failed(&self.request, failure);
+        self.respond(refused.to_response(&self.request.id).into()).await
+    }
+
+    /// Makes a task of the call. `None` where there is no room for one: the call goes on as it is.
+    async fn adopt(&mut self) -> Option<Over> {
+        let Adoptable { name, tool, permit } = self.adoptable.take()?;
+        let announced = self.request.caller.upstream.status_notifications;
+        let wanted =
+            Wanted { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
+        let upstream_session = self.session().hold();
+        let (progress, text) = (self.progress, self.text.take());
+        let adoption = Adoption { permit, since: self.since, progress, text, headers: self.request.headers.clone() };
+        match self.modern.engine.adopt(&self.request.caller, upstream_session, wanted, adoption).await {
+            Ok(adopted) => {
+                let result = tasks::created(&adopted.task);
+                let document = crate::wire::message::result_response(&self.request.id, &result);
+                let (nothing, _) = self.lease.guard.get().nothing();
+                let call = std::mem::replace(&mut self.call, nothing);
+                adopted.follow(call);
+                let _ = self.to.send(Piece::Response(StatusCode::OK, document.into())).await;
+                Some(Over::Adopted)
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Asks the client, and waits for the retry that answers.
+    async fn park(&mut self) -> Option<Over> {
+        loop {
+            let Some((place, retried)) = self.modern.parking.park(&self.request.caller.owner) else {
+                self.give_up("limit reached: too many calls wait for answers of their client").await;
+                return None;
+            };
+            if let Err(over) = self.ask(&place).await {
+                return Some(over);
+            }
+            let retry = match self.wait(retried).await {
+                Ok(retry) => retry,
+                Err(over) => return Some(over),
+            };
+            drop(place);
+            self.request = retry.request;
+            self.to = retry.to;
+            self.call.progress_token = progress_token(&self.request.message);
+            if let Some(adoptable) = &self.adoptable {
+                self.adopt_at = Instant::now() + adoptable.tool.task_after;
+            }
+            self.answer(retry.answers).await;
+            if self.questions.is_empty() {
+                return None;
+            }
+        }
+    }
+
+    /// Answers the request with the open questions.
+    async fn ask(&mut self, place: &Place) -> Result<(), Over> {
+        let expires = self.modern.engine.now() + u64::try_from(self.input_timeout.as_millis()).unwrap_or(u64::MAX);
+        let bound = Bound::of(&self.request.caller.owner, &self.request.message);
+        let Ok(state) = self.modern.seals.seal(Opened { call: place.call(), expires }, bound) else {
+            return Err(self.fail(&Failure::Abandoned).await);
+        };
+        let requests: Vec<_> = self.questions.iter().map(|it| tasks::input_request(&it.key, &it.request)).collect();
+        let result = format!(
+            r#"{{"resultType":"input_required","inputRequests":{{{}}},"requestState":"{state}","_meta":{{"{}":{}}}}}"#,
+            requests.join(","),
+            super::SERVER_INFO,
+            self.lease.pooled.facts.server_info
+        );
+        let document = crate::wire::message::result_response(&self.request.id, &result);
+        match self.to.send(Piece::Response(StatusCode::OK, document.into())).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(Over::Left),
+        }
+    }
+
+    /// Waits for the retry, while the server may go on by itself.
+    async fn wait(&mut self, mut retried: oneshot::Receiver<Retry>) -> Result<Retry, Over> {
+        let until = Instant::now() + self.input_timeout;
+        let mut ended = None;
+        loop {
+            tokio::select! {
+                biased;
+                retry = &mut retried => {
+                    let Ok(retry) = retry else { return Err(Over::Left) };
+                    if let Some(ending) = ended {
+                        self.request = retry.request;
+                        self.to = retry.to;
+                        return Err(self.end(ending).await);
+                    }
+                    return Ok(retry);
+                }
+                item = self.call.exchange.next(), if ended.is_none() => match item {
+                    Some(Item::End(ending)) => ended = Some(ending),
+                    Some(Item::Message(message)) => drop(self.take_parked(message).await),
+                    Some(Item::Silence | Item::Pause(_)) => {}
+                    None => ended = Some(Err(Failure::Abandoned)),
+                },
+                () = tokio::time::sleep_until(until) => {
+                    let limit = humantime::format_duration(self.input_timeout);
+                    self.give_up(&format!("The client did not answer within input_timeout = {limit}")).await;
+                    return Err(Over::Left);
+                }
+            }
+        }
+    }
+
+    /// Takes in what the server says while no request of the client is open.
+    async fn take_parked(&mut self, message: Message) {
+        let event = self.session().event(&self.call, &message);
+        match event {
+            ServerEvent::Asks(_) | ServerEvent::Withdraws(_) | ServerEvent::Answered(_) | ServerEvent::Changes => {
+                self.take(message).await;
+            }
+            ServerEvent::Progress { progress, text, .. } if progress > self.progress => {
+                (self.progress, self.text) = (progress, Some(text));
+            }
+            ServerEvent::Progress { .. } | ServerEvent::Says | ServerEvent::Nothing => {}
+        }
+    }
+
+    /// Passes on the answers that there are. What is not answered stays open.
+    async fn answer(&mut self, mut answers: HashMap<String, String>) {
+        let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
+        for question in std::mem::take(&mut self.questions) {
+            match answers.remove(&question.key) {
+                Some(result) => {
+                    let response = reply(question.request.id_to_answer(), &result);
+                    // A server that does not take it has its own end of the call.
+                    let _ = session.reply(response, headers.clone()).await;
+                }
+                None => self.questions.push(question),
+            }
+        }
+    }
+
+    /// Answers every open question with an error.
+    async fn give_up(&mut self, why: &str) {
+        let (session, headers) = (Arc::clone(self.session()), HeaderMap::clone(&self.request.headers));
+        for question in std::mem::take(&mut self.questions) {
+            let _ = session.reply(not_asked(question.request.id_to_answer(), why.to_owned()), headers.clone()).await;
+        }
+    }
+}
+
+fn progress_token(request: &Message) -> Option<Box<str>> {
+    let (_, meta) = crate::wire::params::unambiguous(request.params()?).ok()?;
+    meta?.get("progressToken").map(Into::into)
+}
+
+/// The raw answers in `params.inputResponses`, by their keys.
+pub(super) fn input_responses(request: &Message) -> Result<HashMap<String, String>, RpcError> {
+    let invalid = |why: &str| RpcError::invalid_params(format!("Invalid params: {why}"));
+    let params = request.params().map(Members::parse).transpose().map_err(|why| invalid(&why))?;
+    let Some(params) = params else { return Ok(HashMap::new()) };
+    let responses = match params.get("inputResponses") {
+        None => return Ok(HashMap::new()),
+        Some(raw) => Members::parse(raw).map_err(|why| invalid(&format!("params.inputResponses: {why}")))?,
+    };
+    let mut answers = HashMap::new();
+    for (key, value) in responses.iter() {
+        if !value.starts_with('{') {
+            return Err(invalid("each of params.inputResponses must be an object"));
+        }
+        answers.insert(key.to_owned(), value.to_owned());
+    }
+    Ok(answers)
+}

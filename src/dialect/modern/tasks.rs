@@ -1,0 +1,139 @@
+//! `tasks/get`, `tasks/update`, `tasks/cancel`, and a task as the extension writes it.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use http::StatusCode;
+
+use super::{Answer, ClientRequest, Modern, Refused, reply, run::input_responses};
+use crate::{
+    task::{End, Ending, Missing, NotCancelled, State, Task, TaskId},
+    wire::{
+        Edits, Message, Parts, RpcError, ids,
+        legacy::timestamp,
+        object::{Members, quote},
+    },
+};
+
+impl Modern {
+    /// `tasks/get`: the task as it is now, with its outcome or its open questions.
+    pub(super) async fn get(self: &Arc<Self>, request: &ClientRequest) -> Result<Answer, Refused> {
+        let id = task_id(request)?;
+        let front = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"resultType":"complete","#, request.id);
+        let task = self.detailed(request, id, &front, "}}").await?;
+        Ok(Answer::Whole(StatusCode::OK, task))
+    }
+
+    /// Returns the members of a task as `tasks/get` tells it, between `front` and `back`.
+    pub(super) async fn detailed(
+        &self,
+        request: &ClientRequest,
+        id: TaskId,
+        front: &str,
+        back: &str,
+    ) -> Result<Parts, RpcError> {
+        let (owner, who) = (&request.caller.owner, &request.caller.who);
+        let task = self.engine.poll(owner, id, who).await.map_err(|why| missing(&why))?;
+        let mut members = String::with_capacity(320);
+        members.push_str(front);
+        match task.state {
+            State::Working | State::InputRequired => {
+                let questions = self.engine.questions(owner, id);
+                write_task(&mut members, &task, if questions.is_empty() { "working" } else { "input_required" });
+                if !questions.is_empty() {
+                    let requests = questions.iter().map(|(key, request)| input_request(&key.to_string(), request));
+                    let _ = write!(members, r#","inputRequests":{{{}}}"#, requests.collect::<Vec<_>>().join(","));
+                }
+            }
+            State::Ended(Ending::Cancelled) => write_task(&mut members, &task, "cancelled"),
+            State::Ended(_) => {
+                let end = self.engine.retrieve(owner, id, who).await.map_err(|why| missing(&why))?;
+                let (status, member, raw) = match &end {
+                    // `isError` is no failure of the protocol.
+                    Some(End::Result { raw, .. }) => ("completed", "result", raw),
+                    Some(End::Error { raw }) => ("failed", "error", raw),
+                    Some(End::Cancelled) | None => return Err(RpcError::internal("the task has no outcome")),
+                };
+                write_task(&mut members, &task, status);
+                let _ = write!(members, r#","{member}":"#);
+                return Ok(Edits::of(raw).apply_between(&members, back));
+            }
+        }
+        members.push_str(back);
+        Ok(bytes::Bytes::from(members).into())
+    }
+
+    /// `tasks/update`: takes the answers to questions that are open, and ignores all others.
+    pub(super) async fn update(self: &Arc<Self>, request: &ClientRequest) -> Result<Answer, Refused> {
+        let id = task_id(request)?;
+        let (owner, who) = (&request.caller.owner, &request.caller.who);
+        let params = request.message.params().and_then(|params| Members::parse(params).ok());
+        if params.is_none_or(|params| params.get("inputResponses").is_none()) {
+            return Err(RpcError::invalid_params("Invalid params: params.inputResponses must be an object").into());
+        }
+        let answers = input_responses(&request.message)?;
+        self.engine.poll(owner, id, who).await.map_err(|why| missing(&why))?;
+        for (key, result) in answers {
+            let Some(question) = ids::parse(&key) else { continue };
+            let response = move |theirs: &str| reply(theirs, &result);
+            self.engine.answer_in_task(owner, id, question, response, request.headers.clone()).await;
+        }
+        Ok(request.result(r#"{"resultType":"complete"}"#))
+    }
+
+    /// `tasks/cancel`: acknowledged whether the task has ended before or not.
+    pub(super) async fn cancel(self: &Arc<Self>, request: &ClientRequest) -> Result<Answer, Refused> {
+        let id = task_id(request)?;
+        match self.engine.cancel(&request.caller.owner, &request.caller.who, id).await {
+            Ok(_) | Err(NotCancelled::HasEnded(_)) => Ok(request.result(r#"{"resultType":"complete"}"#)),
+            Err(NotCancelled::Missing(why)) => Err(missing(&why).into()),
+        }
+    }
+}
+
+/// Returns the raw `CreateTaskResult`.
+pub(super) fn created(task: &Task) -> String {
+    let mut result = String::from(r#"{"resultType":"task","#);
+    write_task(&mut result, task, "working");
+    result.push('}');
+    result
+}
+
+/// Returns a member of `inputRequests`.
+pub(super) fn input_request(key: &str, request: &Message) -> String {
+    let method = quote(&request.method_name());
+    let params = request.params().map_or(String::new(), |params| format!(r#","params":{params}"#));
+    format!(r#"{}:{{"method":{method}{params}}}"#, quote(key))
+}
+
+fn write_task(out: &mut String, task: &Task, status: &str) {
+    // Writing to a String cannot fail.
+    let _ = write!(out, r#""taskId":"{}","status":"{status}","#, task.id);
+    if let Some(message) = &task.status_message {
+        let _ = write!(out, r#""statusMessage":{},"#, quote(message));
+    }
+    let (created, updated) = (timestamp(task.created_at), timestamp(task.last_updated_at));
+    let (ttl, poll_interval) = (task.ttl, task.poll_interval);
+    let _ = write!(
+        out,
+        r#""createdAt":"{created}","lastUpdatedAt":"{updated}","ttlMs":{ttl},"pollIntervalMs":{poll_interval}"#
+    );
+}
+
+fn task_id(request: &ClientRequest) -> Result<TaskId, RpcError> {
+    let params = request.message.params().and_then(|params| Members::parse(params).ok());
+    let id = params.and_then(|params| params.text("taskId"));
+    let id = id.ok_or_else(|| RpcError::invalid_params("Invalid params: params.taskId must be a string"))?;
+    ids::parse(&id).ok_or_else(not_found)
+}
+
+fn missing(why: &Missing) -> RpcError {
+    match why {
+        Missing::NotFound(_) => not_found(),
+        Missing::Unavailable => RpcError::internal("taskgate cannot reach its store of tasks now; try again"),
+    }
+}
+
+/// The one answer for ids that are unknown, foreign or expired.
+fn not_found() -> RpcError {
+    RpcError::invalid_params("Task not found: no task of yours has this id, or its ttl is over")
+}
