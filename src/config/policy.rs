@@ -14,12 +14,13 @@ type Pattern = WildMatchPattern<'*', '\u{10FFFF}'>;
 pub struct Policy {
     /// For the tools that no pattern matches.
     default: Arc<Tool>,
-    /// Longest first; each tool's key is its pattern as written.
+    /// The patterns with their settings, the longest first. Each tool's key is its pattern as written.
     patterns: Vec<(Pattern, Arc<Tool>)>,
 }
 
 impl Policy {
-    /// Settings for tools by pattern, each tool's `key` being its pattern, and those for all others.
+    /// Makes a policy of the settings for each pattern, which is the tool's `key`, and the `default` for all other
+    /// tools.
     pub(super) fn new(default: Tool, mut tools: Vec<Tool>) -> Self {
         // Patterns of the same length are ordered by their text, so that the file's order never matters.
         tools.sort_by(|a, b| b.key.chars().count().cmp(&a.key.chars().count()).then_with(|| a.key.cmp(&b.key)));
@@ -59,7 +60,7 @@ impl Policy {
         (**tool != plain).then_some(&*tool.key)
     }
 
-    /// Every pattern with its settings, in the order in which they are tried; the last one is `*`
+    /// Returns every pattern with its settings, in the order in which they are tried; the last one is `*`
     /// with the settings of `[tasks]`.
     pub fn tools(&self) -> impl Iterator<Item = (&str, &Tool)> {
         self.patterns.iter().map(|(_, tool)| tool).chain([&self.default]).map(|tool| (&*tool.key, &**tool))

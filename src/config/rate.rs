@@ -18,16 +18,16 @@ pub struct Rates {
     pub failed_lookups: Rate,
 }
 
-/// So many in a period; all of them may come at once.
+/// A count in a period; all of it may come at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// How many.
+    /// The count.
     pub count: NonZeroU32,
-    /// In which time.
+    /// The period.
     pub period: Duration,
 }
 
-/// The most that a rate allows in its period, so that each has its nanoseconds.
+/// The largest count. Even in a second each has a microsecond.
 const MOST: u32 = 1_000_000;
 const PERIODS: [(&str, Duration); 3] =
     [("s", Duration::from_secs(1)), ("m", Duration::from_mins(1)), ("h", Duration::from_hours(1))];
