@@ -82,7 +82,7 @@ pub enum StartError {
     Upstream(String),
     /// What `[auth]` needs cannot be set up.
     Identity(String),
-    /// There are so many upstreams where taskgate can serve only one.
+    /// The configuration has this many upstreams, and taskgate can serve only one here.
     SeveralUpstreams(usize),
 }
 

@@ -133,7 +133,7 @@ const CONFIG_HELP: &str = "Configuration file; TASKGATE_CONFIG_TOML may have its
 #[derive(Debug, Args)]
 struct ConfigArgs {
     /// The name of a configuration file.
-    #[arg(id = "config", long, env = "TASKGATE_CONFIG", value_name = "FILE", help = CONFIG_HELP)]
+    #[arg(id = "config", long = "config", env = "TASKGATE_CONFIG", value_name = "FILE", help = CONFIG_HELP)]
     file: Option<PathBuf>,
     /// Whether the environment names the file, and not the command line.
     #[arg(skip)]
