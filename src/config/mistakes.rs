@@ -20,7 +20,7 @@ pub struct Mistake {
     pub line: usize,
     /// Column in characters, from 1; 0 where the mistake has no place in a file.
     pub column: usize,
-    /// The setting, such as `upstream[0].tools."export_*".ttl`; empty where no single one is wrong.
+    /// The setting, such as `upstream[0].tools."export_*".ttl`; empty where the mistake is in no single setting.
     pub key: String,
     /// What is wrong, and what would be right.
     pub message: String,

@@ -9,8 +9,8 @@ use toml::de::DeValue;
 
 use super::reader::Entry;
 
-/// Far beyond any password or token, so that a wrong file is not read for long.
-const LONGEST_FILE: u64 = 64 << 10;
+/// The largest file, in bytes: far beyond any password or token, so that a wrong file is not read for long.
+const MAX_FILE: u64 = 64 << 10;
 
 /// A value that `Debug` does not show and no mistake repeats.
 #[derive(Clone, PartialEq, Eq)]
@@ -48,14 +48,14 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Reads a secret that stands here, or where `{ env = "NAME" }` or `{ file = "path" }` refers to.
+/// Reads a secret: a string, or what `{ env = "NAME" }` or `{ file = "path" }` refers to.
 pub(super) fn literal_or_reference(entry: &Entry<'_>, value: &DeValue<'_>) -> Result<Secret, String> {
     let literal = value.as_str().map(|text| Ok(Secret { value: text.to_owned(), file: None }));
     let expected = || Err("expected a string, { env = \"NAME\" } or { file = \"path\" }".to_owned());
     literal.or_else(|| referred_to(entry, value)).unwrap_or_else(expected)
 }
 
-/// Reads a secret from where the value refers to. A string is a mistake, because configuration files are shown around.
+/// Reads a secret that the value refers to. A string is a mistake, because configuration files are shown around.
 pub(super) fn reference(entry: &Entry<'_>, value: &DeValue<'_>) -> Result<Secret, String> {
     let expected =
         || Err("expected { env = \"NAME\" } or { file = \"path\" }, so that it is not in this file".to_owned());
@@ -99,8 +99,8 @@ fn read(path: &Path) -> Result<String, String> {
     if !found.is_file() {
         return Err("it is not a file".to_owned());
     }
-    if found.len() > LONGEST_FILE {
-        return Err(format!("it has more than {LONGEST_FILE} bytes"));
+    if found.len() > MAX_FILE {
+        return Err(format!("it has more than {MAX_FILE} bytes"));
     }
     let mut text = fs::read_to_string(path).map_err(|error| error.to_string())?;
     // Editors end a file with a newline, which belongs to no secret.

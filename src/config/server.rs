@@ -10,10 +10,10 @@ use super::reader::{Entry, Section};
 use super::values::{address, count, duration, size, text_as};
 use super::{Overrides, Tls, tls};
 
-/// A request with a session and a token takes a good part of this.
-const LEAST_HEAD: usize = 1 << 10;
-/// Far beyond any need.
-const MOST_HEAD: usize = 1 << 20;
+/// The least that `max_head` can be. A request with a session and a token takes a good part of it.
+const MIN_HEAD: usize = 1 << 10;
+/// The most that `max_head` can be, far beyond any need.
+const MAX_HEAD: usize = 1 << 20;
 
 /// The `[server]` section.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +40,7 @@ pub struct Server {
     pub body_timeout: Duration,
     /// Largest request body, in bytes.
     pub max_body: usize,
-    /// Most bytes that wait for the rest of their request bodies.
+    /// Most bytes of request bodies that are still arriving.
     pub max_body_total: usize,
     /// Most bytes that wait for one reader: a GET stream, or the stream that answers a request.
     pub max_outbox: usize,
@@ -91,7 +91,7 @@ impl Default for Server {
     }
 }
 
-/// Reads the section, with the overrides that win over it. Returns too whether every client needs a certificate.
+/// Reads the section, with the overrides that win over it. Also returns whether every client needs a certificate.
 pub(super) fn read(mut section: Section<'_>, overrides: Overrides) -> (Server, bool) {
     let default = Server::default();
     let mut certificates = false;
@@ -146,10 +146,10 @@ fn is_taken(address: SocketAddr, other: SocketAddr) -> bool {
 /// Reads a size that the heads of usual clients fit into, and that HTTP/2 can announce.
 fn head(value: &DeValue<'_>) -> Result<usize, String> {
     let bytes = size(value)?;
-    if (LEAST_HEAD..=MOST_HEAD).contains(&bytes) {
+    if (MIN_HEAD..=MAX_HEAD).contains(&bytes) {
         return Ok(bytes);
     }
-    Err(format!("expected a size from {LEAST_HEAD} to {MOST_HEAD} bytes, found {bytes}"))
+    Err(format!("expected a size from {MIN_HEAD} to {MAX_HEAD} bytes, found {bytes}"))
 }
 
 /// Checks an entry of `allowed_hosts`, and returns it in lower case.

@@ -54,7 +54,7 @@ pub enum Native {
 pub struct Tool {
     /// The pattern that these settings come from, `*` for those of `[tasks]`. It is for messages only:
     /// each tool has limits of its own, by its name.
-    pub key: Arc<str>,
+    pub pattern: Arc<str>,
     /// Whether a call may, must or cannot be a task.
     pub support: Support,
     /// How long a task is kept after its end when the client asks for nothing.
@@ -111,7 +111,7 @@ impl Default for Tasks {
 impl Default for Tool {
     fn default() -> Self {
         Self {
-            key: "*".into(),
+            pattern: "*".into(),
             support: Support::Optional,
             ttl: Duration::from_mins(15),
             max_ttl: Duration::from_hours(24),
@@ -219,7 +219,7 @@ fn pattern_tool(pattern: &str, entry: Entry<'_>, default: &Tool) -> Option<Tool>
     let mut section = entry.section()?;
     let tool = tool(&mut section, default, "inherited from [tasks]");
     section.finish_except(ELSEWHERE);
-    Some(Tool { key: pattern.into(), ..tool })
+    Some(Tool { pattern: pattern.into(), ..tool })
 }
 
 /// Reads the keys that `[tasks]` and each pattern have; `origin` says where the value of an unset one comes from.
@@ -243,7 +243,7 @@ fn tool(section: &mut Section<'_>, default: &Tool, origin: &str) -> Tool {
         }
     }
     Tool {
-        key: Arc::clone(&default.key),
+        pattern: Arc::clone(&default.pattern),
         support: section.get("support", one_of(SUPPORT)).unwrap_or(default.support),
         ttl: ttl.unwrap_or(default.ttl),
         max_ttl: max_ttl.unwrap_or(default.max_ttl),

@@ -55,7 +55,7 @@ impl Tls {
     }
 }
 
-/// Reads the section. Returns too whether every client needs a certificate, even where `client_ca` cannot be used.
+/// Reads the section. Also returns whether every client needs a certificate, even where `client_ca` cannot be used.
 pub(super) fn read(mut section: Section<'_>) -> (Option<Tls>, bool) {
     let (cert, key_entry) = (section.entry("cert"), section.entry("key"));
     for (entry, name) in [(&cert, "cert"), (&key_entry, "key")] {

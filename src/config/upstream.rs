@@ -112,14 +112,14 @@ pub(super) fn read(
     let mut paths = HashMap::new();
     for (i, block) in blocks.into_iter().enumerate() {
         let Some(section) = block.section() else { continue };
-        let common = Common { defaults, auth, here };
-        upstreams.extend(read_block(section, common, target.take(), &mut paths, i));
+        let context = BlockContext { defaults, auth, here };
+        upstreams.extend(read_block(section, context, target.take(), &mut paths, i));
     }
     upstreams
 }
 
-/// What every block is read with.
-struct Common<'a> {
+/// What reading any block needs to know.
+struct BlockContext<'a> {
     defaults: &'a Defaults,
     auth: &'a Auth,
     /// Where taskgate listens, if it does.
@@ -130,7 +130,7 @@ struct Common<'a> {
 /// before it.
 fn read_block(
     mut section: Section<'_>,
-    Common { defaults, auth, here }: Common<'_>,
+    BlockContext { defaults, auth, here }: BlockContext<'_>,
     replacement: Option<Target>,
     paths: &mut HashMap<String, usize>,
     index: usize,

@@ -9,10 +9,10 @@ use toml::de::DeValue;
 use super::nearest::did_you_mean;
 use super::reader::describe;
 
-/// Far beyond any need, and within what every timer and cache takes.
-const LONGEST: Duration = Duration::from_hours(365 * 24);
-/// Far beyond any need, and within what every semaphore and channel takes.
-const MOST: u64 = 1_000_000_000;
+/// The longest duration: far beyond any need, and within what every timer and cache takes.
+const MAX_DURATION: Duration = Duration::from_hours(365 * 24);
+/// The largest count: far beyond any need, and within what every semaphore and channel takes.
+const MAX_COUNT: u64 = 1_000_000_000;
 
 fn expected<T>(what: &str, value: &DeValue<'_>) -> Result<T, String> {
     Err(format!("expected {what}, found {}", describe(value)))
@@ -87,7 +87,7 @@ pub(super) fn duration(value: &DeValue<'_>) -> Result<Duration, String> {
     if duration < Duration::from_millis(1) {
         return expected("a duration of at least 1ms", value);
     }
-    if duration > LONGEST {
+    if duration > MAX_DURATION {
         return expected("a duration of at most 365days", value);
     }
     Ok(duration)
@@ -112,9 +112,9 @@ pub(super) fn size(value: &DeValue<'_>) -> Result<usize, String> {
 /// Reads a whole number of at least `least`.
 pub(super) fn count(least: u64) -> impl Fn(&DeValue<'_>) -> Result<usize, String> {
     move |value| {
-        let number = integer(value).filter(|number| (least..=MOST).contains(number));
+        let number = integer(value).filter(|number| (least..=MAX_COUNT).contains(number));
         let number = number.and_then(|number| usize::try_from(number).ok());
-        number.map_or_else(|| expected(&format!("a whole number from {least} to {MOST}"), value), Ok)
+        number.map_or_else(|| expected(&format!("a whole number from {least} to {MAX_COUNT}"), value), Ok)
     }
 }
 
@@ -147,7 +147,7 @@ mod tests {
         #[test]
         fn a_duration_is_within_its_limits(text in "[0-9]{1,20}(ns|us|ms|s|m|h|d|w|M|y|days)?") {
             if let Ok(duration) = read(&format!("\"{text}\""), duration) {
-                prop_assert!((Duration::from_millis(1)..=LONGEST).contains(&duration));
+                prop_assert!((Duration::from_millis(1)..=MAX_DURATION).contains(&duration));
             }
         }
 
@@ -161,7 +161,7 @@ mod tests {
 
         #[test]
         fn a_count_is_accepted_within_its_limits_only(number: i64, least in 0_u64..3) {
-            let fits = u64::try_from(number).ok().filter(|number| (least..=MOST).contains(number));
+            let fits = u64::try_from(number).ok().filter(|number| (least..=MAX_COUNT).contains(number));
             prop_assert_eq!(read(&number.to_string(), count(least)).ok().map(|count| count as u64), fits);
         }
     }

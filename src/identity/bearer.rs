@@ -23,7 +23,7 @@ const MAX_REFUSED: u64 = 50_000;
 /// replaced.
 #[derive(Debug)]
 pub(super) struct Refusals {
-    /// Random in each process. Those of the upstreams are derived from it.
+    /// Random in each process. The keys of the upstreams are derived from it.
     key: hmac::Key,
     refused: RwLock<HashMap<UpstreamId, Arc<RefusedTokens>>>,
 }

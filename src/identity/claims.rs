@@ -1,4 +1,4 @@
-//! What a token claims, whether its signature or its issuer says so (RFC 7519, section 4.1; RFC 7662, section 2.2).
+//! The claims of a token, which are signed or told by its issuer (RFC 7519, section 4.1; RFC 7662, section 2.2).
 
 use std::{
     sync::Arc,
@@ -10,8 +10,8 @@ use serde::Deserialize;
 use super::{Denied, Pass, Principal};
 use crate::config::TokenRules;
 
-/// Far beyond the subjects that issuers name, in bytes. Sessions and tasks keep the names.
-const LONGEST_SUBJECT: usize = 1024;
+/// The longest subject, in bytes: far beyond those that issuers name. Sessions and tasks keep the names.
+const MAX_SUBJECT: usize = 1024;
 
 /// What a token claims. A claim that is there twice is an error, because two readers could each take another one.
 #[derive(Debug, Deserialize)]
@@ -50,8 +50,7 @@ impl Claims {
             return Err(Denied::BadToken("the token is for another audience"));
         }
         let pass = self.pass(leeway)?;
-        let fits =
-            |sub: &&String| !sub.is_empty() && sub.len() <= LONGEST_SUBJECT && !sub.chars().any(char::is_control);
+        let fits = |sub: &&String| !sub.is_empty() && sub.len() <= MAX_SUBJECT && !sub.chars().any(char::is_control);
         let Some(subject) = self.sub.as_ref().filter(fits) else {
             return Err(Denied::BadToken("the token names no subject"));
         };
@@ -127,7 +126,7 @@ mod tests {
     fn the_principal_is_issuer_and_subject() {
         assert_eq!(principal_with(&json!({})).as_deref(), Ok("https://i s"));
         assert_eq!(principal_with(&json!({ "sub": "t u" })).as_deref(), Ok("https://i t u"));
-        for sub in [json!(""), json!(null), json!("a\nb"), json!("a".repeat(LONGEST_SUBJECT + 1))] {
+        for sub in [json!(""), json!(null), json!("a\nb"), json!("a".repeat(MAX_SUBJECT + 1))] {
             assert_eq!(principal_with(&json!({ "sub": sub })), Err(Denied::BadToken("the token names no subject")));
         }
     }

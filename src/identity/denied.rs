@@ -25,7 +25,7 @@ pub enum Denied {
     Unavailable {
         /// Why.
         why: &'static str,
-        /// When another try is worth it.
+        /// After how long to try again.
         after: Duration,
     },
 }

@@ -36,7 +36,7 @@ const ENDLESS: Duration = Duration::from_hours(1);
 const MAX_VERDICTS: u64 = 10_000;
 /// About how many tokens taskgate asks at once.
 const MAX_ASKED: usize = 256;
-/// When another try is worth it.
+/// After how long to try again where the issuer does not answer.
 const RETRY: Duration = Duration::from_secs(5);
 
 type Verdict = Result<Principal, Denied>;

@@ -122,7 +122,7 @@ impl Jwks {
     /// Fetches the keys because the `known` ones did not help, unless they have just been fetched.
     ///
     /// # Errors
-    /// The time after which another try is worth it, if the keys cannot be fetched.
+    /// After how long to try again, if the keys cannot be fetched.
     pub(super) async fn newer(self: &Arc<Self>, known: Option<Arc<KeySet>>) -> Result<(), Duration> {
         let jwks = Arc::clone(self);
         // In a task of its own: the request may leave, and the others wait for this fetch.

@@ -116,8 +116,7 @@ impl From<Denied> for Unverified {
     }
 }
 
-/// Tells the operator, and not the sender, what is wrong with a token: without a good signature a sender may not know
-/// it.
+/// Logs what is wrong with a token. Its sender does not learn this: without a good signature it may have no right to.
 fn refused(why: &dyn fmt::Display) -> Denied {
     tracing::debug!(why = excerpt(&why.to_string()).as_ref(), "a token was refused");
     NOT_VALID

@@ -6,8 +6,8 @@ use http::{HeaderMap, HeaderValue, header};
 use super::Denied;
 
 const SCHEME: &[u8] = b"bearer";
-/// Far beyond the tokens that issuers make, in bytes.
-const LONGEST: usize = 16 << 10;
+/// The longest token, in bytes: far beyond those that issuers make.
+const MAX_TOKEN: usize = 16 << 10;
 
 /// What taskgate keeps in the place of a token.
 pub(super) type Digest = [u8; digest::SHA256_OUTPUT_LEN];
@@ -37,7 +37,7 @@ impl<'h> Token<'h> {
             return Err(Denied::NoToken);
         }
         let token = token.trim_ascii();
-        if token.len() <= LONGEST { Ok(Self(token)) } else { Err(MALFORMED) }
+        if token.len() <= MAX_TOKEN { Ok(Self(token)) } else { Err(MALFORMED) }
     }
 
     /// Returns the token as text. This checks every byte, so it is not for a token whose digest is already known.
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn other_texts_and_too_long_tokens_are_malformed() {
-        let long = format!("Bearer {}", "a".repeat(LONGEST + 1));
+        let long = format!("Bearer {}", "a".repeat(MAX_TOKEN + 1));
         for value in ["Bearer", "Bearer ", "Bearer ==", "Bearer a b", "Bearer a,b", "Bearer a=b", "Bearer \"a\"", &long]
         {
             assert!(matches!(token(&[value]), Err(Denied::BadToken(_))), "{value}");

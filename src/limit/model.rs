@@ -29,7 +29,7 @@ struct Model {
     skipped: HashMap<(Pair, Pair), usize>,
 }
 
-/// The owner and the tool of a call. Of tool n there run n + 1 calls.
+/// The owner and the tool of a call. Tool n may run n + 1 calls at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Pair {
     owner: usize,
@@ -51,11 +51,11 @@ impl Model {
         self.held.lock().contains(&owner(number))
     }
 
-    /// Holds an owner back, or lets it start again.
-    fn hold(&mut self, number: usize) {
+    /// Holds an owner back, or lets it start again if it was held.
+    fn toggle_hold(&mut self, number: usize) {
         let held = self.held.lock().insert(owner(number));
         if held {
-            // Other owners pass it for a reason.
+            // Other owners pass it because it is held.
             self.passed.retain(|(passed, _), _| passed.owner != number);
             self.skipped.retain(|(skipped, _), _| skipped.owner != number);
             return;
@@ -128,7 +128,7 @@ impl Model {
         }
         drop(self.running.remove(at % self.running.len()));
         let mut begun = self.take_turns();
-        self.begun(&begun.iter().map(|(pair, _)| *pair).collect::<Vec<_>>());
+        self.check_turns(&begun.iter().map(|(pair, _)| *pair).collect::<Vec<_>>());
         self.running.append(&mut begun);
     }
 
@@ -149,7 +149,7 @@ impl Model {
 
     /// Checks that no owner that could have had one of these turns was passed by the same owner before, and no tool of
     /// an owner by the same tool.
-    fn begun(&mut self, begun: &[Pair]) {
+    fn check_turns(&mut self, begun: &[Pair]) {
         self.had_turns(begun);
         let waiting: HashSet<_> = self.waiting.iter().map(|(pair, _)| *pair).collect();
         for (pair, turn) in waiting.iter().flat_map(|pair| begun.iter().map(move |turn| (*pair, *turn))) {
@@ -204,7 +204,7 @@ proptest! {
             match kind {
                 0..=4 => model.enter(Pair { owner, tool }),
                 5 | 6 => model.leave(4 * tool + owner),
-                7 => model.hold(owner),
+                7 => model.toggle_hold(owner),
                 _ if model.waiting.is_empty() => {}
                 _ => drop(model.waiting.remove((4 * tool + owner) % model.waiting.len())),
             }
@@ -212,7 +212,7 @@ proptest! {
         }
         for owner in 0..4 {
             if model.is_held(owner) {
-                model.hold(owner);
+                model.toggle_hold(owner);
                 model.check();
             }
         }

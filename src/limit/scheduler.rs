@@ -47,7 +47,7 @@ pub(super) struct Scheduler<C> {
     owner_ids: HashMap<Owner, usize>,
     /// The owners with waiting calls, by place: the next one first.
     ring: BTreeMap<u64, usize>,
-    /// The newest place in any ring. Later ones are behind it.
+    /// The newest place. Places grow, and are never used again.
     last_place: u64,
 }
 
@@ -94,7 +94,7 @@ struct ToolQueue<C> {
 
 #[derive(Debug)]
 struct WaitingCall<C> {
-    /// What the caller of the scheduler left for the call's turn.
+    /// What the call's turn returns.
     on_turn: C,
     /// The size of its request.
     bytes: usize,
@@ -116,8 +116,8 @@ impl<C> Scheduler<C> {
         }
     }
 
-    /// Lets a call run, or wait at the place that is returned. A waiting call keeps what `on_turn` makes, and its
-    /// request of so many `bytes`.
+    /// Lets a call run, or wait at the place that is returned. A waiting call keeps its request of so many `bytes`, and
+    /// what `on_turn` makes, which its turn returns.
     ///
     /// # Errors
     /// [`Limited`]
@@ -161,7 +161,7 @@ impl<C> Scheduler<C> {
     /// Begins the next call that can run, of any owner, if there is room.
     pub(super) fn next(&mut self, may_start: MayStart<'_>) -> Option<(CallKeys, C)> {
         let next = self.next_of_all(may_start)?;
-        self.turn(next)
+        self.take_turn(next)
     }
 
     /// Removes a call that waits no longer. Has no effect if the call has had its turn.
@@ -174,6 +174,7 @@ impl<C> Scheduler<C> {
         }
     }
 
+    /// Returns the keys of an owner and a tool, which are remembered from now on.
     fn keys(&mut self, owner: &Owner, tool: ToolId, max_running: usize) -> CallKeys {
         let (tools, owners) = (&mut self.tools, &mut self.owners);
         let tool = *self.tool_ids.entry(tool).or_insert_with_key(|id| {
@@ -214,12 +215,14 @@ impl<C> Scheduler<C> {
         }
     }
 
+    /// Counts a call that begins to run.
     fn begin(&mut self, keys: CallKeys) {
         self.running += 1;
         self.tools[keys.tool].running += 1;
         self.owners[keys.owner].running += 1;
     }
 
+    /// Puts a call at the end of its queue, and returns its place.
     fn wait(&mut self, keys: CallKeys, call: WaitingCall<C>) -> u64 {
         self.last_place += 1;
         let place = self.last_place;
@@ -246,7 +249,7 @@ impl<C> Scheduler<C> {
     fn next_after(&mut self, keys: CallKeys, may_start: MayStart<'_>) -> Option<(CallKeys, C)> {
         let of_tool = self.next_of_tool(keys.tool, may_start).filter(|next| next.owner != keys.owner);
         let next = of_tool.or_else(|| self.next_of_owner(keys.owner, may_start))?;
-        self.turn(next)
+        self.take_turn(next)
     }
 
     /// Returns the first owner with room that waits for a tool, if the tool has room.
@@ -263,6 +266,7 @@ impl<C> Scheduler<C> {
         owner.ring.values().copied().find(has_room).map(|tool| CallKeys { owner: key, tool })
     }
 
+    /// Returns the first owner with room, and its first tool with room, if the process has room.
     fn next_of_all(&self, may_start: MayStart<'_>) -> Option<CallKeys> {
         if self.running >= self.max.running {
             return None;
@@ -276,7 +280,7 @@ impl<C> Scheduler<C> {
     }
 
     /// Begins the call of one owner and one tool that has waited longest.
-    fn turn(&mut self, keys: CallKeys) -> Option<(CallKeys, C)> {
+    fn take_turn(&mut self, keys: CallKeys) -> Option<(CallKeys, C)> {
         let (_, call) = self.owners[keys.owner].queues.get_mut(&keys.tool)?.calls.pop_first()?;
         self.left_queue(keys, call.bytes, true);
         self.begin(keys);
@@ -291,10 +295,10 @@ impl<C> Scheduler<C> {
         (self.queued, self.bytes) = (self.queued - 1, self.bytes - bytes);
         (owner.queued, owner.bytes) = (owner.queued - 1, owner.bytes - bytes);
         let Some(queue) = owner.queues.get_mut(&keys.tool) else { return };
-        let (before, empty) = (queue.place, queue.calls.is_empty());
+        let (place, empty) = (queue.place, queue.calls.is_empty());
         if turn || empty {
-            tool.ring.remove(&before);
-            owner.ring.remove(&before);
+            tool.ring.remove(&place);
+            owner.ring.remove(&place);
         }
         if empty {
             owner.queues.remove(&keys.tool);

@@ -22,7 +22,7 @@ use tracing_subscriber::{
 use crate::cli::LogFormat;
 
 /// How long the process waits at its end for a slow reader of stderr.
-const LAST_LINES: Duration = Duration::from_millis(500);
+const FINISH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Everything that the process writes to stderr.
 #[derive(Clone, Debug)]
@@ -68,6 +68,6 @@ impl Log {
     /// Writes the lines that are left, if stderr takes them soon.
     pub(crate) fn finish(&self) {
         self.rates.sum_up();
-        self.queue.flush(LAST_LINES);
+        self.queue.flush(FINISH_TIMEOUT);
     }
 }

@@ -16,7 +16,7 @@ const MAX_WAITING: usize = 1 << 20;
 /// How often sums are logged, where nothing else is.
 const SUM_UP_EVERY: Duration = Duration::from_secs(10);
 /// The pause before another try where stderr takes nothing at the moment.
-const NOT_NOW: Duration = Duration::from_millis(20);
+const RETRY_AFTER: Duration = Duration::from_millis(20);
 
 /// Lines on their way to stderr.
 #[derive(Debug, Default)]
@@ -67,22 +67,22 @@ impl StderrQueue {
 
     /// Writes lines as they come, for ever.
     pub(super) fn write_forever(&self, rates: &EventRates) {
-        let mut untold = 0;
+        let mut unreported = 0;
         loop {
             let Some((lines, lost)) = self.next() else {
                 rates.sum_up();
                 continue;
             };
-            untold += lost;
+            unreported += lost;
             match write_all(&lines, &mut io::stderr()) {
-                Ok(()) if untold > 0 => {
-                    tracing::warn!(target: "taskgate", "{untold} lines of the log were dropped: stderr did not take them");
-                    untold = 0;
+                Ok(()) if unreported > 0 => {
+                    tracing::warn!(target: "taskgate", "{unreported} lines of the log were dropped: stderr did not take them");
+                    unreported = 0;
                 }
                 Ok(()) => {}
                 // The next write that succeeds logs it. That line may be lost itself.
                 Err(lost) => {
-                    untold += lost;
+                    unreported += lost;
                     log_lines_lost("unwritable", lost);
                 }
             }
@@ -108,14 +108,14 @@ impl StderrQueue {
 /// Writes lines.
 ///
 /// # Errors
-/// The number of those that could not be written.
+/// The number of lines that could not be written.
 fn write_all(mut lines: &[u8], to: &mut impl Write) -> Result<(), u64> {
     while !lines.is_empty() {
         match to.write(lines) {
             Ok(written) if written > 0 => lines = &lines[written..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // Another process that shares the other end may have made it non-blocking.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(NOT_NOW),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(RETRY_AFTER),
             _ => return Err(memchr::memchr_iter(b'\n', lines).count() as u64),
         }
     }

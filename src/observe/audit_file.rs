@@ -16,11 +16,11 @@ const MAX_WAITING: usize = 16 << 20;
 /// How long lines wait for more, so that each does not cost a write of its own.
 const GATHER: Duration = Duration::from_millis(50);
 /// How long to wait after a failed write before the next one.
-const AGAIN_AFTER: Duration = Duration::from_secs(5);
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// How long the file may take to open at the start.
-const OPENS_WITHIN: Duration = Duration::from_secs(5);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long writing the last lines may take at the end of the process.
-const LAST_LINES: Duration = Duration::from_secs(1);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A file that lines are appended to. The thread that writes it ends, when it can, after this is dropped.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ struct Backlog {
     writing: usize,
     /// The outcome of the first attempt to open the file, until `open` takes it.
     opened: Option<io::Result<()>>,
-    /// Why the last write failed, if it was after the begin of a `finish`.
+    /// Why the last failed write did. A `finish` clears it when it begins.
     failed: Option<io::Error>,
     /// Whether a `finish` waits.
     urgent: bool,
@@ -63,7 +63,7 @@ impl AuditFile {
         let file = Self(Arc::new(writer));
         let writer = Arc::clone(&file.0);
         std::thread::Builder::new().name("audit".to_owned()).spawn(move || writer.run())?;
-        let until = Instant::now() + OPENS_WITHIN;
+        let until = Instant::now() + OPEN_TIMEOUT;
         let mut backlog = file.0.backlog.lock();
         loop {
             if let Some(opened) = backlog.opened.take() {
@@ -71,7 +71,7 @@ impl AuditFile {
                 return opened.map(|()| file);
             }
             if file.0.done.wait_until(&mut backlog, until).timed_out() {
-                let why = format!("it does not open within {OPENS_WITHIN:?}; a FIFO needs a reader");
+                let why = format!("it does not open within {OPEN_TIMEOUT:?}; a FIFO needs a reader");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }
         }
@@ -99,7 +99,7 @@ impl AuditFile {
     /// If a write fails, or takes too long. The lines that are left go on waiting.
     pub(super) fn finish(&self) -> io::Result<()> {
         let AuditWriter { path, backlog, wake, done } = &*self.0;
-        let until = Instant::now() + LAST_LINES;
+        let until = Instant::now() + FINISH_TIMEOUT;
         let mut backlog = backlog.lock();
         backlog.failed = None;
         backlog.urgent = true;
@@ -109,7 +109,7 @@ impl AuditFile {
                 return Err(error);
             }
             if done.wait_until(&mut backlog, until).timed_out() {
-                let why = format!("{}: it did not take them within {LAST_LINES:?}", path.display());
+                let why = format!("{}: it did not take them within {FINISH_TIMEOUT:?}", path.display());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }
         }
@@ -148,7 +148,7 @@ impl AuditWriter {
                 backlog.failed = Some(error);
                 backlog.urgent = false;
                 self.done.notify_all();
-                let until = Instant::now() + AGAIN_AFTER;
+                let until = Instant::now() + RETRY_AFTER;
                 while !backlog.urgent && !backlog.closed && !self.wake.wait_until(&mut backlog, until).timed_out() {}
             }
             drop(backlog);
@@ -179,7 +179,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
-/// Writes the lines that are left. What a full disk has taken, even half of a line, is not written again.
+/// Writes the lines that are left. Does not write again what a full disk has taken, even if that is a part of a line.
 fn append(to: &mut impl Write, left: &mut &[u8]) -> io::Result<()> {
     while !left.is_empty() {
         match to.write(left) {
