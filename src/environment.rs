@@ -11,7 +11,7 @@ use taskgate::config::nearest;
 
 /// The variable that may hold the text of a configuration instead of a file.
 pub(crate) const CONFIG_TOML: &str = "TASKGATE_CONFIG_TOML";
-/// The variable by which taskgate finds its child processes again. It is set where such a child is a taskgate.
+/// The variable by which taskgate finds its child processes again. A child that is itself a taskgate has it.
 const CHILD: &str = "TASKGATE_CHILD";
 const PREFIX: &str = "TASKGATE_";
 

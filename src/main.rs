@@ -33,7 +33,7 @@ use log::Log;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// When the allocator begins to give memory back.
+/// How long after the start the allocator begins to give memory back.
 const GIVE_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// The exit code for wrong arguments or a wrong configuration: that of a usage error in `sysexits.h`.
@@ -175,7 +175,7 @@ async fn serve(log: &Log, arguments: Serve) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // Signals count from before any line says that taskgate runs.
+    // Before any line says that taskgate runs, so that no signal after that line is missed.
     let (signals, kill, stop) = (Signals::listen(), app.killer(), CancellationToken::new());
     for endpoint in app.endpoints() {
         tracing::info!("listening on {endpoint}");
@@ -195,7 +195,7 @@ fn exit_at_once(kill_children: impl FnOnce()) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// SIGTERM, SIGINT and SIGHUP from when it was made on. With an error no signal is received.
+/// SIGTERM, SIGINT and SIGHUP, received from [`Signals::listen`] on; none is received if that failed.
 struct Signals(std::io::Result<[Signal; 3]>);
 
 impl Signals {

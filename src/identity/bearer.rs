@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 
 use super::{
     Denied, Identified, Pass, Principal,
-    token::{Digest, Token},
+    token::{BearerToken, Digest},
 };
 use crate::config::UpstreamId;
 
@@ -68,7 +68,7 @@ impl RefusedTokens {
 
     /// Remembers the token of an `Authorization` header that an upstream has answered with 401.
     pub fn add(&self, authorization: &HeaderValue) {
-        if let Ok(token) = Token::within(authorization) {
+        if let Ok(token) = BearerToken::within(authorization) {
             self.refused.insert(token.keyed_digest(&self.key), ());
         }
     }
@@ -84,7 +84,7 @@ impl RefusedTokens {
     }
 
     /// Takes a keyed digest of the token as the name of its principal.
-    pub(super) fn identify(self: &Arc<Self>, token: Token<'_>) -> Result<Identified, Denied> {
+    pub(super) fn identify(self: &Arc<Self>, token: BearerToken<'_>) -> Result<Identified, Denied> {
         token.text()?;
         let digest = token.keyed_digest(&self.key);
         if self.refused.get(&digest).is_some() {

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use super::{
     Certificate, Denied, Pass, Principal, RefusedTokens, bearer::Refusals, certificate, introspect::Introspector,
-    jwt::JwtVerifier, token::Token, trusted,
+    jwt::JwtVerifier, token::BearerToken, trusted,
 };
 use crate::{
     config::{Auth, UpstreamId},
@@ -101,6 +101,6 @@ impl Identity {
     }
 }
 
-fn by_token(caller: &Caller<'_>, identify: impl FnOnce(Token<'_>) -> Result<Identified, Denied>) -> Identified {
-    Token::of(caller.headers).and_then(identify).unwrap_or_else(Identified::Denied)
+fn by_token(caller: &Caller<'_>, identify: impl FnOnce(BearerToken<'_>) -> Result<Identified, Denied>) -> Identified {
+    BearerToken::of(caller.headers).and_then(identify).unwrap_or_else(Identified::Denied)
 }

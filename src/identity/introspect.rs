@@ -19,7 +19,7 @@ use serde::Deserialize;
 use super::{
     Denied, Identified, Pass, Principal,
     claims::Claims,
-    token::{Digest, Token},
+    token::{BearerToken, Digest},
 };
 use crate::{
     config::{self, TokenRules},
@@ -93,7 +93,7 @@ impl Introspector {
     }
 
     /// Finds the principal of a token, at once if the verdict is remembered.
-    pub(super) fn identify(&self, token: Token<'_>) -> Result<Identified, Denied> {
+    pub(super) fn identify(&self, token: BearerToken<'_>) -> Result<Identified, Denied> {
         let digest = token.digest();
         if let Some(principal) = self.0.active.get(&digest) {
             return principal.if_live().map(|principal| Identified::Known(Some(principal)));

@@ -8,7 +8,7 @@ use super::{
     Denied, Identified, Principal,
     jwks::Jwks,
     keys::KeySet,
-    token::{Digest, Token},
+    token::{BearerToken, Digest},
 };
 use crate::{
     config::{self, TokenRules},
@@ -50,7 +50,7 @@ impl JwtVerifier {
     }
 
     /// Finds the principal of a token, at once unless the issuer may have newer keys.
-    pub(super) fn identify(&self, token: Token<'_>) -> Result<Identified, Denied> {
+    pub(super) fn identify(&self, token: BearerToken<'_>) -> Result<Identified, Denied> {
         let (digest, keys) = (token.digest(), self.keys.current());
         if let Some(principal) = keys.as_ref().and_then(|keys| keys.verified.get(&digest)) {
             return principal.if_live().map(|principal| Identified::Known(Some(principal)));

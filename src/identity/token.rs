@@ -14,11 +14,11 @@ pub(super) type Digest = [u8; digest::SHA256_OUTPUT_LEN];
 
 /// The token that a request brings, not yet checked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Token<'h>(&'h [u8]);
+pub(super) struct BearerToken<'h>(&'h [u8]);
 
 const MALFORMED: Denied = Denied::BadToken("the token is malformed");
 
-impl<'h> Token<'h> {
+impl<'h> BearerToken<'h> {
     /// Returns the only token of a request.
     pub(super) fn of(headers: &'h HeaderMap) -> Result<Self, Denied> {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
@@ -76,7 +76,7 @@ mod tests {
         for value in values {
             headers.append(header::AUTHORIZATION, HeaderValue::from_str(value).expect("a header"));
         }
-        Token::of(&headers)?.text().map(str::to_owned)
+        BearerToken::of(&headers)?.text().map(str::to_owned)
     }
 
     #[test]

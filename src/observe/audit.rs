@@ -1,4 +1,5 @@
-//! The audit log: who did what with which task, in one line. No line has arguments, results, tokens or ids of sessions.
+//! The audit log: who did what with which task, one line for each act. No line has arguments, results, tokens or ids of
+//! sessions.
 
 use std::{
     fmt::Write as _,
@@ -23,7 +24,7 @@ const SHOWN: usize = 8;
 pub struct Who {
     owner: Box<str>,
     session: Box<str>,
-    /// The upstream, for the log.
+    /// The upstream, which log lines name and audit lines do not.
     #[serde(skip)]
     upstream: UpstreamId,
 }

@@ -25,7 +25,7 @@ pub trait Event {
     }
 }
 
-/// Tells of events: to the log, the metrics and the audit log. A process has one.
+/// Writes events to the log, the metrics and the audit log. A process has one.
 #[derive(Debug, Default)]
 pub struct Observer {
     metrics: Metrics,
@@ -41,7 +41,7 @@ impl Observer {
         Ok(Self { metrics: Metrics::default(), audit: audit::AuditLog::new(audit)? })
     }
 
-    /// Tells that `event` has happened.
+    /// Writes an event to the log and the metrics and, where it belongs there, to the audit log.
     #[expect(clippy::needless_pass_by_value, reason = "an event is made to be told once")]
     pub fn emit(&self, event: impl Event) {
         event.tell(&self.metrics);

@@ -2,21 +2,21 @@
 
 use crate::observe::{Event, Metrics};
 
-/// Messages began to wait until a stdio child reads them, or no longer wait.
+/// More or fewer bytes wait for a stdio child to read them.
 #[derive(Debug)]
 pub struct WaitsForChild {
-    /// How many more bytes wait; negative where fewer do.
+    /// How many more bytes wait; negative if fewer do.
     bytes: i64,
 }
 
 impl WaitsForChild {
-    /// Makes the event that so many more bytes wait.
+    /// Says that so many more bytes wait.
     #[must_use]
     pub fn more(bytes: usize) -> Self {
         Self { bytes: i64::try_from(bytes).unwrap_or(i64::MAX) }
     }
 
-    /// Makes the event that so many fewer bytes wait.
+    /// Says that so many fewer bytes wait.
     #[must_use]
     pub fn less(bytes: usize) -> Self {
         Self { bytes: -Self::more(bytes).bytes }

@@ -77,14 +77,14 @@ impl Event for SessionEnded<'_> {
 
 /// A session that was not in use was evicted to make room for a new one.
 #[derive(Debug)]
-pub struct SessionGaveWay {
+pub struct SessionEvicted {
     /// The limit that was reached.
     pub limit: &'static str,
     /// How long it had been silent.
     pub silent: std::time::Duration,
 }
 
-impl Event for SessionGaveWay {
+impl Event for SessionEvicted {
     fn tell(&self, metrics: &Metrics) {
         metrics.sessions_evicted.get_or_create(&ReasonLabels { reason: self.limit }).inc();
         let (limit, silent) = (self.limit, self.silent);

@@ -34,7 +34,7 @@ impl Event for ExchangeFailed<'_> {
         let (session, task) = (who.map(Who::session), task.map(tracing::field::display));
         if *of_server {
             metrics.exchange_failures.inc();
-            // The text is quoted: words of the upstream are in it.
+            // In a field of its own, which is quoted: the text has words of the upstream.
             tracing::warn!(session, upstream, task, kind, failure = text, "request failed upstream");
         } else {
             tracing::debug!(
