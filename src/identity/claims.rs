@@ -1,4 +1,4 @@
-//! The claims of a token, which are signed or told by its issuer (RFC 7519, section 4.1; RFC 7662, section 2.2).
+//! The claims of a token, which its issuer signs or tells (RFC 7519, section 4.1; RFC 7662, section 2.2).
 
 use std::{
     sync::Arc,
@@ -70,7 +70,7 @@ impl Claims {
         let malformed = Denied::BadToken("the token has a malformed time");
         if let Some(begin) = self.nbf {
             let begin = with_leeway(begin).ok_or_else(|| malformed.clone())?;
-            // `begin` has the leeway added, so that it takes two to allow for it.
+            // `begin` has the leeway added, so `now` gets it twice.
             if now.checked_add(leeway).and_then(|now| now.checked_add(leeway)).is_none_or(|now| begin > now) {
                 return Err(Denied::BadToken("the token is not valid yet"));
             }
