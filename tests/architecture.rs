@@ -102,7 +102,7 @@ fn a_room_uses_only_rooms_below_it() {
 }
 
 #[test]
-fn uses_are_found_in_paths_lists_and_expressions() {
+fn the_check_finds_uses_in_paths_lists_and_expressions() {
     let text = "use crate::wire::{Message, Version};\n// crate::nothing\nuse crate::{\n    config::{self, Auth},\n    \
         observe::{Observer, events},\n    task,\n};\nfn f() { crate::limit::g() }";
     let used: Vec<_> = used_by(text).into_iter().collect();
@@ -110,7 +110,7 @@ fn uses_are_found_in_paths_lists_and_expressions() {
 }
 
 #[test]
-fn no_file_is_longer_than_can_be_read_at_once() {
+fn no_file_has_more_than_400_lines() {
     let files = ["src", "tests", "benches"].into_iter().flat_map(sources);
     let lengths = files.map(|file| (fs::read_to_string(&file).unwrap().lines().count(), file));
     let long: Vec<_> = lengths.filter(|(lines, _)| *lines > MAX_LINES).collect();

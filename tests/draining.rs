@@ -81,7 +81,7 @@ async fn sent_away(listening: &mut Stream) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn a_task_that_runs_goes_on_to_its_end_and_its_waiter_gets_the_result() {
+async fn a_running_task_runs_to_its_end_and_its_waiter_gets_the_result() {
     let (upstream, gate, client) = house(Upstream::json().await).await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await;
@@ -124,7 +124,7 @@ async fn a_result_waits_for_a_client_that_polls_on_new_connections() {
 }
 
 #[tokio::test]
-async fn of_a_task_that_has_failed_or_was_cancelled_there_is_nothing_to_collect() {
+async fn draining_does_not_wait_for_clients_of_failed_or_cancelled_tasks() {
     let (upstream, gate, client) = house(Upstream::json().await).await;
     let (failing, cancelled) = (client.create_id("slow").await, client.create_id("other").await);
     let slow = upstream.held("slow").await;
@@ -136,7 +136,7 @@ async fn of_a_task_that_has_failed_or_was_cancelled_there_is_nothing_to_collect(
 }
 
 #[tokio::test]
-async fn what_nobody_can_ask_for_any_more_is_not_waited_for() {
+async fn draining_does_not_wait_for_results_that_no_client_can_reach() {
     let upstream = Upstream::json().await;
     for (auth, session) in [("", "anonymous"), (HEADER, "ann")] {
         let gate = Gate::with(&upstream, &format!("{LONG}{auth}")).await;
@@ -192,7 +192,7 @@ async fn new_sessions_and_new_tasks_are_refused_while_open_sessions_are_served()
 }
 
 #[tokio::test]
-async fn a_handshake_under_way_is_given_up() {
+async fn a_handshake_in_flight_is_given_up() {
     let (upstream, gate, client) = house(Upstream::json().await).await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await;
@@ -228,7 +228,7 @@ async fn question_on(stream: &mut Stream) -> Value {
 }
 
 #[tokio::test]
-async fn questions_of_running_tasks_are_asked_and_answered_as_ever() {
+async fn questions_of_running_tasks_are_still_asked_and_answered() {
     let (upstream, gate, client) = house(Upstream::sse().await).await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await.sse();
@@ -251,7 +251,7 @@ async fn questions_of_running_tasks_are_asked_and_answered_as_ever() {
 }
 
 #[tokio::test]
-async fn a_get_stream_that_no_task_needs_ends_with_the_time_to_come_back_after() {
+async fn a_get_stream_that_no_task_needs_ends_and_says_when_to_reconnect() {
     let (upstream, gate, client) = house(Upstream::sse().await).await;
     let bystander = Client::connect(&gate.url).await;
     let mut listening = bystander.get_stream().await;
@@ -269,7 +269,7 @@ async fn a_get_stream_that_no_task_needs_ends_with_the_time_to_come_back_after()
 }
 
 #[tokio::test]
-async fn the_get_stream_of_a_client_that_knows_no_pauses_stays_until_its_session_ends() {
+async fn the_get_stream_of_a_revision_without_polling_stays_until_its_session_ends() {
     let (upstream, gate, client) = house(Upstream::sse().await).await;
     let old = Client::connect_as(&gate.url, "2025-06-18", json!({})).await;
     let mut listening = old.get_stream().await;
@@ -287,7 +287,7 @@ async fn the_get_stream_of_a_client_that_knows_no_pauses_stays_until_its_session
 }
 
 #[tokio::test]
-async fn when_drain_timeout_is_over_the_rest_fails_and_waiters_and_pollers_learn_why() {
+async fn after_drain_timeout_the_remaining_tasks_fail_and_waiters_and_pollers_learn_why() {
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, &format!("{SHORT}[tasks]\nmax_running = 1\n")).await;
     let client = Client::connect(&gate.url).await;
@@ -310,7 +310,7 @@ async fn when_drain_timeout_is_over_the_rest_fails_and_waiters_and_pollers_learn
 }
 
 #[tokio::test]
-async fn the_last_chance_to_ask_ends_when_nobody_takes_it() {
+async fn the_time_to_collect_a_failure_ends_even_if_no_client_collects_it() {
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, SHORT).await;
     let client = Client::connect(&gate.url).await;
@@ -321,7 +321,7 @@ async fn the_last_chance_to_ask_ends_when_nobody_takes_it() {
 }
 
 #[tokio::test]
-async fn a_child_whose_call_drain_timeout_has_ended_is_gone_with_taskgate() {
+async fn a_child_whose_call_hits_drain_timeout_ends_with_taskgate() {
     let children = Children::new(Script::default());
     let gate = children.gate(SHORT).await;
     let client = Client::connect(&gate.url).await;
@@ -335,7 +335,7 @@ async fn a_child_whose_call_drain_timeout_has_ended_is_gone_with_taskgate() {
 }
 
 #[tokio::test]
-async fn without_a_running_task_it_ends_at_once() {
+async fn without_a_running_task_taskgate_ends_at_once() {
     let (upstream, gate, client) = house(Upstream::json().await).await;
     // That results are kept and a plain call is in flight makes no difference.
     let id = client.create_id("echo").await;
@@ -348,7 +348,7 @@ async fn without_a_running_task_it_ends_at_once() {
 }
 
 #[tokio::test]
-async fn a_request_whose_head_has_not_arrived_does_not_hold_up_the_end() {
+async fn a_request_with_an_incomplete_head_does_not_delay_the_end() {
     let (_upstream, gate, client) = house(Upstream::json().await).await;
     let head = format!("POST /mcp HTTP/1.1\r\nhost: {}\r\n", gate.authority());
     let whole = format!("DELETE /mcp HTTP/1.1\r\nhost: {}\r\n\r\n", gate.authority());

@@ -77,7 +77,7 @@ impl House {
 }
 
 #[tokio::test]
-async fn behind_ten_thousand_calls_of_another_owner_a_call_begins_after_one_of_them_at_most() {
+async fn a_call_waits_for_at_most_one_of_another_owners_ten_thousand_calls() {
     let limits = format!("max_queued = {FLOOD}\nmax_queued_per_owner = {FLOOD}\nmax_tasks_per_owner = {FLOOD}");
     let mut house = flooded(&limits).await;
     assert_eq!((house.acknowledged.len(), house.refused.len()), (FLOOD, 0));
@@ -88,7 +88,7 @@ async fn behind_ten_thousand_calls_of_another_owner_a_call_begins_after_one_of_t
 }
 
 #[tokio::test]
-async fn of_a_flood_what_finds_no_place_is_told_why_and_what_was_acknowledged_is_found() {
+async fn in_a_flood_refused_calls_learn_why_and_acknowledged_tasks_are_found() {
     let mut house = flooded("").await;
     let places = RUNNING + 256;
     assert_eq!((house.acknowledged.len(), house.refused.len()), (places, FLOOD - places));

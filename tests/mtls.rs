@@ -135,7 +135,7 @@ async fn tunnel(url: &str, config: ClientConfig) -> String {
 }
 
 #[tokio::test]
-async fn clients_reach_the_endpoint_over_tls_with_either_http_and_either_version_of_tls() {
+async fn clients_reach_the_endpoint_over_either_version_of_tls_and_of_http() {
     let (files, upstream) = (Files::new(), Upstream::json().await);
     let gate = Gate::with(&upstream, &files.toml(false)).await;
     assert!(gate.url.starts_with("https://127.0.0.1:"), "{}", gate.url);
@@ -155,7 +155,7 @@ async fn clients_reach_the_endpoint_over_tls_with_either_http_and_either_version
 }
 
 #[tokio::test]
-async fn plain_text_gets_no_answer_where_tls_is_spoken() {
+async fn a_plain_text_request_to_a_tls_port_gets_no_answer() {
     let (files, upstream) = (Files::new(), Upstream::json().await);
     let gate = Gate::with(&upstream, &files.toml(false)).await;
     let mut plain = TcpStream::connect(authority_of(&gate.url)).await.unwrap();
@@ -167,7 +167,7 @@ async fn plain_text_gets_no_answer_where_tls_is_spoken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handshake_that_does_not_come_ends_after_head_timeout_and_gives_way() {
+async fn a_missing_tls_handshake_ends_the_connection_after_head_timeout_or_earlier_if_others_need_it() {
     let (files, upstream) = (Files::new(), Upstream::json().await);
     let toml = format!("[server]\nmax_connections = 1\nhead_timeout = \"5s\"\n{}", files.toml(false));
     let gate = Gate::with(&upstream, &toml).await;
@@ -186,7 +186,7 @@ async fn a_handshake_that_does_not_come_ends_after_head_timeout_and_gives_way() 
 }
 
 #[tokio::test]
-async fn a_new_certificate_is_read_without_a_restart_and_one_that_is_broken_leaves_the_old() {
+async fn a_new_certificate_is_read_without_a_restart_and_a_broken_one_leaves_the_old() {
     let (files, upstream) = (Files::new(), Upstream::json().await);
     let config = files.path("config.toml");
     std::fs::write(&config, format!("{}[[upstream]]\nurl = \"{}\"\n", files.toml(false), upstream.url())).unwrap();
@@ -210,7 +210,7 @@ async fn a_new_certificate_is_read_without_a_restart_and_one_that_is_broken_leav
 }
 
 #[tokio::test]
-async fn the_owner_is_the_name_in_the_certificate_and_a_renewed_one_keeps_the_tasks() {
+async fn the_owner_is_the_name_in_the_certificate_and_a_renewed_certificate_keeps_the_tasks() {
     let (files, upstream) = (Files::new(), Upstream::json().await);
     let gate = Gate::with(&upstream, &format!("{}[auth]\nmode = \"mtls\"\n", files.toml(true))).await;
     let connect = async |identity: &Identity| {
@@ -237,7 +237,7 @@ async fn the_owner_is_the_name_in_the_certificate_and_a_renewed_one_keeps_the_ta
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 
 #[tokio::test]
-async fn without_a_certificate_of_the_authority_there_is_no_connection_and_without_a_name_no_answer() {
+async fn a_client_needs_a_certificate_of_the_authority_to_connect_and_a_name_in_it_to_be_served() {
     let (files, upstream) = (Files::new(), Upstream::json().await);
     let (stranger, nameless) = (authority("clients"), Identity::new(Vec::new(), &files.clients));
     for mode in ["mtls", "none"] {
@@ -262,7 +262,7 @@ async fn without_a_certificate_of_the_authority_there_is_no_connection_and_witho
 }
 
 #[tokio::test]
-async fn files_that_are_none_are_mistakes_with_their_place() {
+async fn invalid_tls_files_are_reported_with_their_place() {
     let files = Files::new();
     let other = files.path("other.pem");
     std::fs::write(&other, KeyPair::generate().unwrap().serialize_pem()).unwrap();

@@ -104,7 +104,7 @@ fn every_row_of_the_tables_names_a_test_or_says_why_there_is_none() {
 }
 
 #[test]
-fn the_list_of_limits_has_those_of_the_configuration_with_their_defaults() {
+fn the_list_of_limits_has_every_configured_limit_with_its_default() {
     let (security, reference) = (read(PAGES[1]), read("docs/configuration.md"));
     let (limits, keys) = (limits(&security), keys(&reference));
     for (key, default) in &keys {
@@ -120,7 +120,7 @@ fn the_list_of_limits_has_those_of_the_configuration_with_their_defaults() {
 }
 
 #[test]
-fn what_is_said_at_a_limit_is_told_of_limits_that_are_listed() {
+fn every_limit_in_operations_is_in_the_list_of_limits() {
     let (security, operations) = (read(PAGES[1]), read("docs/operations.md"));
     let (limits, said) = (limits(&security), limits(&operations));
     assert!(said.len() > 40, "{} limits", said.len());
@@ -130,9 +130,9 @@ fn what_is_said_at_a_limit_is_told_of_limits_that_are_listed() {
 }
 
 #[test]
-fn a_missing_file_and_a_missing_test_are_noticed() {
+fn a_missing_file_and_a_missing_test_are_reported() {
     assert_eq!(mistake("src/lib.rs"), None);
-    assert_eq!(mistake("tests/protocol_table.rs::a_missing_file_and_a_missing_test_are_noticed"), None);
+    assert_eq!(mistake("tests/protocol_table.rs::a_missing_file_and_a_missing_test_are_reported"), None);
     assert!(mistake("src/gone.rs").is_some());
     assert!(mistake("tests/protocol_table.rs::references").is_some());
 }

@@ -71,7 +71,7 @@ async fn task_methods_over_the_rate_are_refused_and_a_new_session_does_not_help(
 }
 
 #[tokio::test]
-async fn a_request_that_was_refused_may_be_sent_again_when_the_time_is_over() {
+async fn a_refused_request_succeeds_after_the_time_to_wait() {
     let (_upstream, gate) = start("creations = \"1/s\"").await;
     let ann = user(&gate, "ann").await;
     ann.create_id("slow").await;
@@ -108,7 +108,7 @@ async fn a_client_on_stdin_gets_the_same_error() {
 
 /// 50,000 guesses, half of them ids of another owner's tasks: the guesser gets 429 and others are as quick as ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_guesses_ids_is_slowed_then_refused_and_nobody_else_notices() {
+async fn a_client_that_guesses_ids_is_slowed_then_refused_and_no_other_client_notices() {
     const GUESSES: usize = 50_000;
     let (_upstream, gate) = start("").await;
     let (ann, eve) = (user(&gate, "ann").await, user(&gate, "eve").await);
@@ -159,7 +159,7 @@ fn middle(mut times: Vec<f64>) -> (f64, f64) {
 
 /// Not a test of speed: neither kind of id may be told by the time that its answer takes.
 #[tokio::test]
-async fn foreign_expired_and_unknown_ids_take_the_same_time_to_within_noise() {
+async fn foreign_expired_and_unknown_ids_take_the_same_time_within_noise() {
     let (_upstream, gate) = start("failed_lookups = \"1000000/s\"").await;
     let (ann, eve) = (user(&gate, "ann").await, user(&gate, "eve").await);
     let foreign = ann.create_id("slow").await;

@@ -70,7 +70,7 @@ async fn goes_on(client: &Client) {
 }
 
 #[tokio::test]
-async fn a_hundred_clients_that_do_not_read_their_answers_cost_their_outbox_each() {
+async fn a_hundred_clients_that_do_not_read_their_answers_cost_one_outbox_each() {
     let bad = Bad::start().await;
     let (taskgate, url) = outside(&bad).await;
     floods(&bad);
@@ -95,7 +95,7 @@ async fn a_hundred_clients_that_do_not_read_their_answers_cost_their_outbox_each
 }
 
 #[tokio::test]
-async fn outboxes_that_nobody_reads_cost_no_more_together_than_all_may() {
+async fn unread_outboxes_together_cost_at_most_max_outbox_total() {
     const FEW: usize = 40;
     const TOTAL: usize = 2 * MIB;
     /// What is kept to be sent again, and the buffers of the connections.
@@ -122,7 +122,7 @@ async fn outboxes_that_nobody_reads_cost_no_more_together_than_all_may() {
 }
 
 #[tokio::test]
-async fn a_hundred_clients_that_do_not_read_their_get_stream_cost_their_outbox_each() {
+async fn a_hundred_clients_that_do_not_read_their_get_stream_cost_one_outbox_each() {
     let bad = Bad::start().await;
     let (taskgate, url) = outside(&bad).await;
     let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"PADDING"}}"#;
@@ -156,7 +156,7 @@ async fn a_hundred_clients_that_do_not_read_their_get_stream_cost_their_outbox_e
 }
 
 #[tokio::test]
-async fn a_question_for_which_there_is_no_room_is_answered_in_the_clients_place() {
+async fn a_question_outside_a_task_without_room_gets_an_error() {
     const ASKED: usize = 1000;
     let bad = Bad::start().await;
     let gate = Gate::to(&bad.url(), "").await;
@@ -208,7 +208,7 @@ async fn an_outbox_of_tiny_messages_costs_no_more_than_one_of_large_ones() {
 }
 
 #[tokio::test]
-async fn questions_that_there_was_no_room_for_are_asked_when_the_client_has_read_the_others() {
+async fn questions_of_a_task_without_room_are_asked_once_the_client_has_read_the_others() {
     let upstream = Upstream::sse().await;
     let gate = Gate::before(&upstream).await;
     let client = Client::connect_as(&gate.url, "2025-11-25", json!({ "elicitation": {} })).await;

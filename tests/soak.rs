@@ -214,7 +214,7 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_long_time_with_faults_on_both_sides_everything_is_as_it_was() {
+async fn after_a_long_run_with_faults_on_both_sides_nothing_has_leaked() {
     let seconds = std::env::var("TASKGATE_SOAK").ok().map(|seconds| Duration::from_secs(seconds.parse().unwrap()));
     let time = seconds.unwrap_or(SHARE);
     let world = Arc::new(World::start().await);

@@ -92,7 +92,7 @@ fn undisturbed((calm, _): (Duration, Duration), (median, longest): (Duration, Du
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_thousand_half_open_connections_cost_little_disturb_nobody_and_are_closed_in_time() {
+async fn two_thousand_half_open_connections_cost_little_disturb_no_client_and_are_closed_in_time() {
     allow_sockets();
     let upstream = Upstream::json().await;
     let (taskgate, _config, url) = outside(&upstream, "head_timeout = \"3s\"\nbody_timeout = \"3s\"").await;
@@ -113,7 +113,7 @@ async fn two_thousand_half_open_connections_cost_little_disturb_nobody_and_are_c
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_thousand_half_open_connections_where_a_hundred_are_allowed_keep_nobody_out() {
+async fn two_thousand_half_open_connections_where_a_hundred_are_allowed_keep_no_client_out() {
     allow_sockets();
     let upstream = Upstream::sse().await;
     let (taskgate, _config, url) = outside(&upstream, "max_connections = 100\nadmin = \"127.0.0.1:0\"").await;
@@ -145,7 +145,7 @@ async fn two_thousand_half_open_connections_where_a_hundred_are_allowed_keep_nob
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_the_system_allows_fewer_connections_than_max_connections_the_half_open_ones_give_way() {
+async fn half_open_connections_give_way_where_the_system_allows_fewer_than_max_connections() {
     let upstream = Upstream::json().await;
     let (taskgate, _config, url) = outside(&upstream, "").await;
     taskgate.allow_files(64);

@@ -13,7 +13,7 @@ fn answer_to(id: &str, method: &str, params: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_id_of_any_form_comes_back_as_it_was_and_one_of_a_million_characters_is_400() {
+async fn an_id_of_any_form_comes_back_unchanged_and_one_of_a_million_characters_is_400() {
     let house = House::new("").await;
     let long = format!("\"{}\"", "x".repeat(1022));
     let number = "9".repeat(1024);
@@ -40,7 +40,7 @@ async fn an_id_of_any_form_comes_back_as_it_was_and_one_of_a_million_characters_
 }
 
 #[tokio::test]
-async fn numbers_that_are_no_ids_are_400() {
+async fn invalid_ids_are_400() {
     let house = House::new("").await;
     for id in ["1e400", "1.0", "0.1", "-1e-9", "1E5", &format!("0.{}", "1".repeat(MILLION)), "[]", "false"] {
         let (status, code, _) = house.witness.post(answer_to(id, "ping", "{}")).await.refusal();
@@ -54,7 +54,7 @@ async fn numbers_that_are_no_ids_are_400() {
 }
 
 #[tokio::test]
-async fn a_million_characters_where_a_name_belongs_are_no_task_cursor_or_session() {
+async fn a_million_characters_name_no_task_cursor_or_session() {
     let house = House::new("").await;
     let long = "x".repeat(MILLION);
     for (method, params) in [
@@ -77,7 +77,7 @@ async fn a_million_characters_where_a_name_belongs_are_no_task_cursor_or_session
 }
 
 #[tokio::test]
-async fn a_method_of_a_million_characters_passes_and_a_progress_token_of_so_many_is_refused() {
+async fn a_method_of_a_million_characters_passes_and_so_long_a_progress_token_is_refused() {
     let house = House::new("").await;
     let long = "x".repeat(MILLION);
     house.upstream.hold(&long);
@@ -100,7 +100,7 @@ async fn a_method_of_a_million_characters_passes_and_a_progress_token_of_so_many
 }
 
 #[tokio::test]
-async fn a_tool_name_of_a_million_characters_is_a_tool_as_any_other() {
+async fn a_tool_name_of_a_million_characters_is_treated_like_any_other() {
     let house = House::new("").await;
     let long = "x".repeat(MILLION);
     let id = house.witness.create_id(&long).await;
@@ -110,7 +110,7 @@ async fn a_tool_name_of_a_million_characters_is_a_tool_as_any_other() {
 }
 
 #[tokio::test]
-async fn text_that_is_no_unicode_is_refused_where_it_is_read_and_passes_where_it_is_not() {
+async fn invalid_unicode_is_refused_where_taskgate_reads_it_and_passes_elsewhere() {
     let house = House::new("").await;
     let lone = r"\ud800";
     for (method, params) in [
@@ -136,7 +136,7 @@ async fn text_that_is_no_unicode_is_refused_where_it_is_read_and_passes_where_it
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_members_are_read_and_the_same_one_twice_is_refused() {
+async fn a_hundred_thousand_members_are_read_and_a_duplicate_among_them_is_refused() {
     let house = House::new("").await;
     let members: Vec<_> = (0..100_000).map(|n| format!(r#""m{n}":{n}"#)).collect();
     let wide = format!(r#"{{"name":"echo","arguments":{{}},{}}}"#, members.join(","));

@@ -97,7 +97,7 @@ fn request<'a>(house: &'a House, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &
 }
 
 #[tokio::test]
-async fn headers_that_http_2_does_not_have_end_the_request_and_nothing_is_smuggled() {
+async fn headers_that_http_2_forbids_end_the_request_and_smuggle_nothing() {
     let house = House::new("").await;
     for more in [
         &[("connection", "close")][..],
@@ -133,7 +133,7 @@ async fn headers_that_http_2_does_not_have_end_the_request_and_nothing_is_smuggl
 }
 
 #[tokio::test]
-async fn a_host_header_beside_the_authority_has_to_be_ours_too() {
+async fn a_host_header_beside_the_authority_must_be_ours_too() {
     let house = House::new("").await;
     for (host, status) in [("evil.example", "403"), (house.gate.authority(), "200")] {
         let mut frames = Frames::open(&house).await;
@@ -150,7 +150,7 @@ async fn a_host_header_beside_the_authority_has_to_be_ours_too() {
 }
 
 #[tokio::test]
-async fn streams_that_are_reset_as_soon_as_they_are_opened_end_the_connection() {
+async fn a_flood_of_streams_that_are_opened_and_reset_ends_the_connection() {
     let house = House::new("").await;
     let mut frames = Frames::open(&house).await;
     let head = block(&request(&house, &[]));
@@ -174,7 +174,7 @@ async fn streams_that_are_reset_as_soon_as_they_are_opened_end_the_connection() 
 }
 
 #[tokio::test]
-async fn floods_of_pings_settings_empty_data_and_continuations_disturb_nobody() {
+async fn floods_of_pings_settings_empty_data_and_continuations_disturb_no_client() {
     let house = House::new("").await;
     let open = frame(HEADERS, 0, 1, &block(&request(&house, &[])));
     let begun = frame(HEADERS, END_HEADERS, 1, &block(&request(&house, &[])));
@@ -207,7 +207,7 @@ async fn floods_of_pings_settings_empty_data_and_continuations_disturb_nobody() 
 }
 
 #[tokio::test]
-async fn a_connection_is_told_that_it_may_have_128_streams() {
+async fn a_connection_may_have_128_streams_and_says_so() {
     const MAX_CONCURRENT_STREAMS: [u8; 2] = [0, 3];
     let house = House::new("").await;
     let mut frames = Frames::open(&house).await;

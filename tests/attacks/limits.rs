@@ -35,7 +35,7 @@ async fn a_head_over_max_head_is_431_and_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn more_headers_than_a_hundred_are_431() {
+async fn more_than_a_hundred_headers_are_431() {
     let house = House::new("").await;
     let headers = "x: y\r\n".repeat(101);
     let many = format!("{}{PING}", head(&house.witness, &format!("content-length: {}\r\n{headers}", PING.len())));
@@ -54,7 +54,7 @@ async fn over_http_2_a_head_over_max_head_is_431_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn the_connection_that_was_half_open_for_the_longest_gives_way() {
+async fn the_connection_that_has_been_half_open_longest_gives_way() {
     let house = House::new("[server]\nmax_connections = 4").await;
     let whole = post(&house.witness, PING);
     let (start, end) = whole.split_at(whole.len() / 2);
@@ -75,7 +75,7 @@ async fn the_connection_that_was_half_open_for_the_longest_gives_way() {
 }
 
 #[tokio::test]
-async fn among_connections_that_wait_for_a_further_request_the_longest_idle_gives_way() {
+async fn among_idle_connections_the_longest_idle_gives_way() {
     let house = House::new("[server]\nmax_connections = 3").await;
     let whole = post(&house.witness, PING);
     let served = async || {
@@ -97,7 +97,7 @@ async fn among_connections_that_wait_for_a_further_request_the_longest_idle_give
 }
 
 #[tokio::test]
-async fn a_connection_beyond_max_connections_is_503_while_all_are_in_use_and_served_when_one_is_not() {
+async fn a_connection_beyond_max_connections_is_503_while_all_are_in_use_and_served_once_one_is_idle() {
     let house = House::new("[server]\nmax_connections = 2").await;
     let listening = house.witness.get_stream().await;
     let calling = tokio::spawn({
@@ -148,7 +148,7 @@ async fn a_body_that_never_ends_is_413_when_it_is_too_large_and_408_when_it_take
 }
 
 #[tokio::test]
-async fn bodies_on_their_way_are_bounded_in_all_and_one_that_comes_whole_is_taken_all_the_same() {
+async fn bodies_in_flight_are_bounded_in_total_and_one_that_arrives_whole_is_still_accepted() {
     let house = House::new("[server]\nmax_body_total = \"64KiB\"").await;
     let head = head(&house.witness, "content-length: 100000\r\n");
     let mut first = house.raw().await;
@@ -170,7 +170,7 @@ async fn bodies_on_their_way_are_bounded_in_all_and_one_that_comes_whole_is_take
 }
 
 #[tokio::test]
-async fn a_preface_of_http_2_that_comes_byte_by_byte_is_understood() {
+async fn an_http_2_preface_that_comes_byte_by_byte_is_recognised() {
     let house = House::new("").await;
     let mut raw: Raw = house.raw().await;
     raw.stream.set_nodelay(true).unwrap();

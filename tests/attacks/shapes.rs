@@ -6,7 +6,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn what_frames_a_body_ambiguously_is_400_or_ends_the_connection_and_nothing_is_smuggled() {
+async fn an_ambiguously_framed_body_is_400_or_ends_the_connection_and_smuggles_nothing() {
     let house = House::new("").await;
     let client = &house.witness;
     let smuggled = post(client, SMUGGLED);
@@ -48,7 +48,7 @@ async fn what_frames_a_body_ambiguously_is_400_or_ends_the_connection_and_nothin
 }
 
 #[tokio::test]
-async fn a_length_beside_chunks_does_not_count_and_ends_the_connection() {
+async fn a_content_length_beside_chunks_is_ignored_and_ends_the_connection() {
     let house = House::new("").await;
     let smuggled = post(&house.witness, SMUGGLED);
     let (chunked, length) = (chunked(PING), PING.len());
@@ -67,7 +67,7 @@ async fn a_length_beside_chunks_does_not_count_and_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn chunks_that_are_none_are_400_and_end_the_connection() {
+async fn invalid_chunks_are_400_and_end_the_connection() {
     let house = House::new("").await;
     let head = head(&house.witness, "transfer-encoding: chunked\r\n");
     let smuggled = post(&house.witness, SMUGGLED);
@@ -97,7 +97,7 @@ async fn chunks_that_are_none_are_400_and_end_the_connection() {
 }
 
 #[tokio::test]
-async fn chunk_extensions_and_trailers_mean_nothing_and_do_not_go_on() {
+async fn chunk_extensions_and_trailers_are_ignored_and_not_forwarded() {
     let house = House::new("").await;
     let body = format!("{:x};name=\"v\"\r\n{PING}\r\n0\r\nauthorization: Bearer x\r\nx-trailer: 1\r\n\r\n", PING.len());
     let mut raw = house.raw().await;
@@ -112,7 +112,7 @@ async fn chunk_extensions_and_trailers_mean_nothing_and_do_not_go_on() {
 }
 
 #[tokio::test]
-async fn a_request_has_one_host_and_it_is_ours_wherever_it_is_named() {
+async fn a_request_must_name_exactly_one_host_and_it_must_be_ours() {
     let house = House::new("").await;
     let own = house.gate.authority();
     let post = post(&house.witness, PING);
@@ -166,7 +166,7 @@ async fn odd_request_lines_are_refused() {
 }
 
 #[tokio::test]
-async fn requests_in_a_row_are_answered_in_order_and_apart() {
+async fn pipelined_requests_are_answered_in_order_and_apart() {
     let house = House::new("").await;
     let ids: Vec<_> = (10..20).collect();
     let asked: String =

@@ -56,7 +56,7 @@ async fn ids_and_progress_tokens_do_not_break_the_framing_of_events() {
 }
 
 #[tokio::test]
-async fn what_a_client_names_comes_back_in_json_only() {
+async fn names_that_a_client_sends_come_back_in_json_only() {
     let house = House::new("").await;
     for line_break in BREAKS {
         let evil = evil(line_break);
@@ -84,7 +84,7 @@ async fn what_a_client_names_comes_back_in_json_only() {
 }
 
 #[tokio::test]
-async fn a_header_cannot_hold_a_line_end_and_what_stands_for_one_is_no_session_or_event() {
+async fn a_header_cannot_hold_a_line_end_and_an_encoded_one_names_no_session_or_event() {
     let house = House::new("").await;
     let post = post(&house.witness, PING);
     let own = format!("mcp-session-id: {}", house.witness.session());
@@ -110,7 +110,7 @@ async fn a_header_cannot_hold_a_line_end_and_what_stands_for_one_is_no_session_o
 }
 
 #[tokio::test]
-async fn headers_of_a_client_go_upstream_as_they_are_or_not_at_all() {
+async fn headers_of_a_client_go_upstream_unchanged_or_not_at_all() {
     let house = House::new("").await;
     let mut raw = house.raw().await;
     let odd = "x-odd: \u{e9}\tb  \r\nx-odd: %0d%0ainjected: 1\r\n";
@@ -124,7 +124,7 @@ async fn headers_of_a_client_go_upstream_as_they_are_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn nobody_writes_a_line_of_the_log_but_taskgate() {
+async fn only_taskgate_writes_lines_of_the_log() {
     let upstream = Upstream::json().await;
     for format in ["text", "json"] {
         let args = ["--log", "trace", "--log-format", format, "serve", "--listen", "127.0.0.1:0"];

@@ -40,7 +40,7 @@ fn renewed(client: &Client, issuer: &Issuer, key: &Signer) -> Client {
 }
 
 #[tokio::test]
-async fn the_call_of_a_task_goes_on_and_its_result_is_for_who_has_a_live_token() {
+async fn a_task_outlives_the_token_of_its_call_and_a_live_token_collects_the_result() {
     let (upstream, gate, issuer, key) = house().await;
     let client = session(&gate, &short(&issuer, &key)).await;
     let id = client.create_id("slow").await;
@@ -65,7 +65,7 @@ async fn the_call_of_a_task_goes_on_and_its_result_is_for_who_has_a_live_token()
 }
 
 #[tokio::test]
-async fn a_get_stream_delivers_nothing_after_the_end_of_its_token_and_goes_on_with_a_new_one() {
+async fn a_get_stream_delivers_nothing_after_its_token_expires_and_resumes_with_a_new_one() {
     let (upstream, gate, issuer, key) = house().await;
     let client = session(&gate, &short(&issuer, &key)).await;
     let server = upstream.get_stream().await;
@@ -82,7 +82,7 @@ async fn a_get_stream_delivers_nothing_after_the_end_of_its_token_and_goes_on_wi
 }
 
 #[tokio::test]
-async fn the_answer_to_a_plain_call_comes_though_its_token_has_ended() {
+async fn a_plain_call_is_answered_although_its_token_has_expired_meanwhile() {
     let (upstream, gate, issuer, key) = house().await;
     let client = session(&gate, &short(&issuer, &key)).await;
     let calling = client.ask("tools/call", json!({ "name": "slow", "arguments": {} }));
@@ -96,7 +96,7 @@ async fn the_answer_to_a_plain_call_comes_though_its_token_has_ended() {
 }
 
 #[tokio::test]
-async fn a_stream_of_an_old_client_lives_as_long_as_the_longest_lasting_token_of_its_messages() {
+async fn an_http_sse_stream_lives_as_long_as_the_longest_lived_token_of_its_messages() {
     let key = Signer::ec("key");
     let issuer = Issuer::start(&[&key]).await;
     let upstream = Upstream::json().await;

@@ -127,18 +127,18 @@ impl House {
 }
 
 #[tokio::test]
-async fn without_authentication_each_session_keeps_to_itself() {
+async fn without_authentication_each_session_sees_its_own_tasks_only() {
     House::new("", [None, None], 400).await.keeps_to_themselves().await;
 }
 
 #[tokio::test]
-async fn users_of_a_trusted_gateway_keep_to_themselves() {
+async fn users_of_a_trusted_gateway_see_their_own_tasks_only() {
     let auth = "[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]";
     House::new(auth, [Some(("x-user", "ann")), Some(("x-user", "bob"))], 401).await.keeps_to_themselves().await;
 }
 
 #[tokio::test]
-async fn subjects_of_one_issuer_keep_to_themselves() {
+async fn subjects_of_one_issuer_see_their_own_tasks_only() {
     let key = Signer::ec("key");
     let issuer = Issuer::start(&[&key]).await;
     let [ann, bob] = ["ann", "bob"].map(|sub| format!("Bearer {}", key.token(&issuer.claims(sub))));
@@ -147,7 +147,7 @@ async fn subjects_of_one_issuer_keep_to_themselves() {
 }
 
 #[tokio::test]
-async fn subjects_of_introspected_tokens_keep_to_themselves() {
+async fn subjects_of_introspected_tokens_see_their_own_tasks_only() {
     let (issuer, secret) = (Issuer::start(&[]).await, secret());
     issuer.say("ann", active(&issuer, "ann"));
     issuer.say("bob", active(&issuer, "bob"));
@@ -157,7 +157,7 @@ async fn subjects_of_introspected_tokens_keep_to_themselves() {
 }
 
 #[tokio::test]
-async fn holders_of_opaque_tokens_keep_to_themselves() {
+async fn holders_of_opaque_tokens_see_their_own_tasks_only() {
     let proofs = [Some(("authorization", "Bearer ann")), Some(("authorization", "Bearer bob"))];
     House::new("[auth]\nmode = \"bearer\"\n", proofs, 401).await.keeps_to_themselves().await;
 }

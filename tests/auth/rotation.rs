@@ -45,7 +45,7 @@ async fn an_introspected_token_that_replaces_another_keeps_the_tasks() {
 }
 
 #[tokio::test]
-async fn with_a_trusted_header_the_token_beside_it_does_not_matter() {
+async fn with_a_trusted_header_a_token_beside_it_is_ignored() {
     let upstream = Upstream::json().await;
     let toml = "[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]";
     let gate = Gate::with(&upstream, toml).await;

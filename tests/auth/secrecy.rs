@@ -69,7 +69,7 @@ async fn keeps_quiet(binary: Binary, folder: TempDir, tokens: &[String], secrets
 }
 
 #[tokio::test]
-async fn a_jwt_is_written_nowhere_good_or_bad() {
+async fn a_jwt_is_never_written_whether_valid_or_not() {
     let key = Signer::ec("key");
     let issuer = Issuer::start(&[&key]).await;
     let upstream = Upstream::json().await;
@@ -88,7 +88,7 @@ async fn a_jwt_is_written_nowhere_good_or_bad() {
 }
 
 #[tokio::test]
-async fn an_introspected_token_and_the_clients_secret_are_written_nowhere() {
+async fn an_introspected_token_and_the_clients_secret_are_never_written() {
     let issuer = Issuer::start(&[]).await;
     let upstream = Upstream::json().await;
     let mut file = NamedTempFile::new().unwrap();
@@ -102,7 +102,7 @@ async fn an_introspected_token_and_the_clients_secret_are_written_nowhere() {
 }
 
 #[tokio::test]
-async fn a_token_for_the_upstream_is_written_nowhere() {
+async fn a_token_for_the_upstream_is_never_written() {
     let upstream = Upstream::start(Options { sessions: false, ..Options::default() }).await;
     upstream.hold("initialize");
     let (binary, folder) = start("[auth]\nmode = \"bearer\"\n", &upstream);

@@ -29,7 +29,7 @@ async fn a_missing_session_id_is_400_and_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn an_unknown_session_is_404_and_answers_the_request() {
+async fn an_unknown_session_is_404_with_an_error_under_the_id_of_the_request() {
     let house = House::new("").await;
     let id = house.witness.session();
     for session in ["x", "upstream-1", "00000000-0000-0000-0000-000000000000", &id.replace('-', "")] {
@@ -48,7 +48,7 @@ async fn an_unknown_session_is_404_and_answers_the_request() {
 }
 
 #[tokio::test]
-async fn a_bad_protocol_version_header_is_400_and_names_the_good_ones() {
+async fn an_unsupported_protocol_version_header_is_400_and_names_the_supported_ones() {
     let house = House::new("").await;
     let client = house.client().await;
     for version in ["1999-01-01", "latest", "", "2025-11-25, 2025-06-18"] {
@@ -157,7 +157,7 @@ async fn accepted_notifications_and_responses_are_202_without_a_body() {
 }
 
 #[tokio::test]
-async fn a_client_that_breaks_off_in_the_middle_does_no_harm() {
+async fn a_client_that_disconnects_in_mid_request_does_no_harm() {
     use tokio::io::AsyncWriteExt;
     let house = House::new("").await;
     let head = format!(
@@ -175,7 +175,7 @@ async fn a_client_that_breaks_off_in_the_middle_does_no_harm() {
 }
 
 #[tokio::test]
-async fn a_header_with_one_value_that_is_there_twice_is_400_and_nothing_is_taken_from_it() {
+async fn a_repeated_single_value_header_is_400_and_neither_value_is_used() {
     let house = House::new("").await;
     let client = house.client().await;
     for (name, value) in [

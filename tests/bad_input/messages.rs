@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::{House, PING, kit::Client};
 
 #[tokio::test]
-async fn what_is_not_json_is_400_with_a_parse_error() {
+async fn invalid_json_is_400_with_a_parse_error() {
     let house = House::new("").await;
     let client = house.client().await;
     let bodies: [&[u8]; 12] = [
@@ -34,7 +34,7 @@ async fn what_is_not_json_is_400_with_a_parse_error() {
 }
 
 #[tokio::test]
-async fn a_batch_is_400_and_says_that_there_are_none() {
+async fn a_batch_is_400_and_says_that_batches_do_not_exist() {
     let house = House::new("").await;
     for version in ["2025-03-26", "2025-11-25"] {
         let client = Client::connect_as(&house.gate.url, version, json!({})).await;
@@ -48,7 +48,7 @@ async fn a_batch_is_400_and_says_that_there_are_none() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_400_and_says_why() {
+async fn an_invalid_message_is_400_and_says_why() {
     let house = House::new("").await;
     let client = house.client().await;
     for (body, id, why) in [
@@ -86,7 +86,7 @@ async fn what_is_no_message_is_400_and_says_why() {
 }
 
 #[tokio::test]
-async fn json_that_is_no_object_is_400_and_says_so_in_the_protocols_words() {
+async fn json_that_is_not_an_object_is_400_in_the_words_of_the_protocol() {
     let house = House::new("").await;
     let client = house.client().await;
     for body in [r#""text""#, "7", "null", "true"] {
@@ -98,7 +98,7 @@ async fn json_that_is_no_object_is_400_and_says_so_in_the_protocols_words() {
 }
 
 #[tokio::test]
-async fn duplicate_keys_in_what_taskgate_reads_are_refused() {
+async fn duplicate_members_that_taskgate_reads_are_refused() {
     let house = House::new("").await;
     let client = house.client().await;
     for (method, params) in [

@@ -89,7 +89,7 @@ async fn what_a_client_declares_twice_is_refused_at_initialize() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_named_like_a_notification_is_refused() {
+async fn a_request_named_like_a_notification_is_refused() {
     let house = House::new("").await;
     let client = house.client().await;
     for method in ["notifications/cancelled", "notifications/progress", "notifications/initialized", "notifications/x"]
@@ -130,7 +130,7 @@ async fn a_request_without_an_id_is_400_and_does_nothing() {
 }
 
 #[tokio::test]
-async fn a_notification_with_a_member_twice_or_a_token_of_its_own_is_400_and_goes_nowhere() {
+async fn a_notification_with_a_duplicate_member_or_a_progress_token_in_meta_is_400_and_goes_nowhere() {
     let house = House::new("").await;
     let client = house.client().await;
     for (method, params, words) in [
@@ -151,7 +151,7 @@ async fn a_notification_with_a_member_twice_or_a_token_of_its_own_is_400_and_goe
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_or_has_a_member_twice_is_400_and_can_be_given_again() {
+async fn an_invalid_or_ambiguous_answer_is_400_and_the_client_can_answer_again() {
     let house = House::new("").await;
     let client = house.client().await;
     let response = |members: &str| format!(r#"{{"jsonrpc":"2.0","id":"q",{members}}}"#);

@@ -18,7 +18,7 @@ fn with(members: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_response_that_is_none_fails_its_call_at_once_and_says_what_is_wrong() {
+async fn an_invalid_response_fails_its_call_at_once_and_says_what_is_wrong() {
     let house = House::new().await;
     for (members, words) in [
         (r#""result":{},"error":{"code":1,"message":"m"}"#, "not both"),
@@ -44,7 +44,7 @@ async fn a_response_that_is_none_fails_its_call_at_once_and_says_what_is_wrong()
 }
 
 #[tokio::test]
-async fn a_response_that_names_no_request_is_about_the_one_that_carried_it() {
+async fn a_result_without_an_id_fails_the_request_that_carried_it() {
     let house = House::new().await;
     let nameless = r#"{"jsonrpc":"2.0","result":{}}"#;
     for answer in [vec![json_answer(nameless)], vec![stream(), event(nameless), Step::Gone]] {
@@ -55,7 +55,7 @@ async fn a_response_that_names_no_request_is_about_the_one_that_carried_it() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_in_few_words_and_not_in_the_servers() {
+async fn the_error_is_short_and_does_not_quote_the_servers_answer() {
     let house = House::new().await;
     let long = "x".repeat(20_000);
     for members in [format!(r#""error":"{long}""#), format!(r#""error":{{"{long}":1,"{long}":2}}"#)] {
@@ -69,7 +69,7 @@ async fn what_is_wrong_is_said_in_few_words_and_not_in_the_servers() {
 }
 
 #[tokio::test]
-async fn one_bad_message_in_a_batch_leaves_the_others() {
+async fn one_bad_message_in_a_batch_does_not_affect_the_others() {
     let house = House::new().await;
     let bad = r#"{"jsonrpc":"2.0","id":4711,"result":7}"#;
     house.bad.on_call("first", vec![json_answer(&format!("[{bad},{DONE}]"))]);
@@ -80,7 +80,7 @@ async fn one_bad_message_in_a_batch_leaves_the_others() {
 }
 
 #[tokio::test]
-async fn the_null_that_json_rpc_1_wants_beside_a_result_or_an_error_is_as_good_as_absent() {
+async fn the_null_that_json_rpc_1_has_beside_a_result_or_an_error_counts_as_absent() {
     let house = House::new().await;
     let done = DONE.replace(r#""result""#, r#""error":null,"result""#);
     let failed = with(r#""result":null,"error":{"code":-1,"message":"no luck"}"#);
@@ -97,7 +97,7 @@ async fn the_null_that_json_rpc_1_wants_beside_a_result_or_an_error_is_as_good_a
 }
 
 #[tokio::test]
-async fn a_result_with_a_member_twice_passes_in_a_plain_call_and_fails_a_task() {
+async fn a_result_with_a_duplicate_member_passes_in_a_plain_call_and_fails_a_task() {
     let house = House::new().await;
     let content = r#""content":[{"type":"text","text":"done"}]"#;
     for result in [
@@ -121,7 +121,7 @@ async fn a_result_with_a_member_twice_passes_in_a_plain_call_and_fails_a_task() 
 }
 
 #[tokio::test]
-async fn a_question_with_a_member_twice_is_answered_with_an_error_and_reaches_nobody() {
+async fn a_question_with_a_duplicate_member_gets_an_error_and_reaches_no_client() {
     let house = House::new().await;
     let able = json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {} });
     let client = Client::connect_as(&house.gate.url, "2025-11-25", able).await;
@@ -151,7 +151,7 @@ async fn a_question_with_a_member_twice_is_answered_with_an_error_and_reaches_no
 }
 
 #[tokio::test]
-async fn what_cannot_be_tied_to_its_task_is_dropped_and_counted() {
+async fn a_message_that_cannot_be_tied_to_its_task_is_dropped_and_counted() {
     let bad = Bad::start().await;
     let gate = Gate::to(&bad.url(), "[server]\nadmin = \"127.0.0.1:0\"").await;
     let house = House::with(bad, gate).await;
@@ -182,7 +182,7 @@ async fn what_cannot_be_tied_to_its_task_is_dropped_and_counted() {
 }
 
 #[tokio::test]
-async fn a_message_with_a_member_twice_is_not_tied_to_a_task_in_a_plain_call_either() {
+async fn a_message_with_a_duplicate_member_is_not_tied_to_a_task_in_a_plain_call_either() {
     let house = House::new().await;
     let log = |meta: &str| {
         format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{{meta}"level":"info","data":"x"}}}}"#)
@@ -198,7 +198,7 @@ async fn a_message_with_a_member_twice_is_not_tied_to_a_task_in_a_plain_call_eit
 }
 
 #[tokio::test]
-async fn an_error_without_an_id_that_cannot_be_given_one_is_none() {
+async fn an_error_without_an_id_that_has_a_duplicate_member_answers_nothing() {
     let house = House::new().await;
     let error = r#"{"jsonrpc":"2.0","error":{"code":-1,"message":"m"},"a":1,"a":2}"#;
     house.bad.on_call("nameless", vec![json_answer(error)]);

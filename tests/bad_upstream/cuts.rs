@@ -43,7 +43,7 @@ async fn a_call_whose_answer_is_cut_off_fails_and_says_so_and_the_tool_runs_once
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_in_order_without_the_response_is_a_failure_that_says_so() {
+async fn a_stream_that_ends_cleanly_without_the_response_is_a_failure_that_says_so() {
     let house = House::new().await;
     for (tool, steps) in [
         ("at once", vec![stream()]),
@@ -58,7 +58,7 @@ async fn a_stream_that_ends_in_order_without_the_response_is_a_failure_that_says
 }
 
 #[tokio::test]
-async fn a_response_counts_although_its_stream_is_cut_behind_it() {
+async fn a_response_counts_although_its_stream_is_cut_after_it() {
     let house = House::new().await;
     for (tool, last) in [("closed", Step::Close), ("reset", Step::Reset)] {
         // A reset can overtake what was written before it, so it waits until the response has arrived.
@@ -87,7 +87,7 @@ async fn a_large_answer_that_is_cut_off_is_cut_off_for_its_client_and_fails_its_
 }
 
 #[tokio::test]
-async fn a_stream_that_goes_on_behind_the_response_is_given_up() {
+async fn a_stream_that_goes_on_after_the_response_is_closed() {
     let house = House::new().await;
     let heartbeats = Step::Times(usize::MAX, ": still here\n\n".repeat(100));
     for (tool, behind) in [("silent", Step::Gone), ("busy", heartbeats)] {

@@ -33,7 +33,7 @@ async fn a_task_whose_progress_comes_as_a_flood_gets_its_result() {
 }
 
 #[tokio::test]
-async fn a_flood_of_progress_that_nobody_reads_costs_one_outbox_and_the_answer_is_kept() {
+async fn an_unread_flood_of_progress_costs_one_outbox_and_the_answer_is_kept() {
     let bad = Bad::start().await;
     let taskgate = Binary::start(&["serve", "--upstream", &bad.url(), "--listen", "127.0.0.1:0"], &[]);
     let client = Client::connect(&taskgate.url().await).await;
@@ -53,7 +53,7 @@ async fn a_flood_of_progress_that_nobody_reads_costs_one_outbox_and_the_answer_i
 }
 
 #[tokio::test]
-async fn a_flood_of_questions_that_nobody_reads_ends_the_call_and_says_why() {
+async fn an_unread_flood_of_questions_ends_the_call_and_says_why() {
     let house = House::new().await;
     let question = r#"{"jsonrpc":"2.0","id":"q$N","method":"roots/list","params":{"x":"PADDING"}}"#;
     let question = question.replace("PADDING", &"x".repeat(10_000));
@@ -74,7 +74,7 @@ async fn a_flood_of_questions_that_nobody_reads_ends_the_call_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_flood_of_pings_that_taskgate_answers_itself_waits_for_its_answers() {
+async fn a_flood_of_pings_has_at_most_16_answers_in_flight() {
     let house = House::new().await;
     let ping = r#"{"jsonrpc":"2.0","id":"p$N","method":"ping"}"#;
     house.bad.on_listen(vec![stream(), Step::Times(500, format!("data: {ping}\n\n")), Step::Gone]);
@@ -108,7 +108,7 @@ async fn a_flood_on_the_get_stream_does_not_hold_up_calls() {
 }
 
 #[tokio::test]
-async fn progress_without_end_ends_with_the_tasks_timeout() {
+async fn endless_progress_ends_with_the_tasks_timeout() {
     let bad = Bad::start().await;
     let gate = crate::Gate::to(&bad.url(), "[tasks]\ntimeout = \"2s\"").await;
     let house = House::with(bad, gate).await;
@@ -123,7 +123,7 @@ async fn progress_without_end_ends_with_the_tasks_timeout() {
 }
 
 #[tokio::test]
-async fn a_flood_of_questions_of_a_task_that_taskgate_answers_itself_waits_for_its_answers() {
+async fn a_flood_of_questions_that_taskgate_answers_has_at_most_16_answers_in_flight() {
     let house = House::new().await;
     // The client has declared no capability, so that nobody asks it.
     let question = r#"{"jsonrpc":"2.0","id":"q$N","method":"roots/list"}"#;

@@ -55,7 +55,7 @@ async fn a_stream_may_also_end_with_its_connection() {
 }
 
 #[tokio::test]
-async fn data_that_is_no_message_is_passed_over() {
+async fn data_that_is_no_message_is_skipped() {
     let house = House::new().await;
     let nonsense =
         ["", "{", "[]", "7", "null", "\"text\"", "{}", "{\"jsonrpc\":\"1.0\",\"id\":4711,\"result\":{}}", "\0"];
@@ -68,7 +68,7 @@ async fn data_that_is_no_message_is_passed_over() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_utf_8_are_passed_over() {
+async fn invalid_utf_8_is_skipped() {
     let house = House::new().await;
     let latin = || Step::Bytes(b"b\r\ndata: {\"\xe9\"}\r\n".to_vec());
     house.bad.on_call("latin", vec![stream(), latin(), chunk("\n\n"), event(DONE), end()]);

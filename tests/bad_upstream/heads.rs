@@ -28,7 +28,7 @@ fn whole(head: &'static str) -> Step {
 }
 
 #[tokio::test]
-async fn an_answer_of_another_kind_is_an_error_that_names_it() {
+async fn an_answer_of_another_content_type_is_an_error_that_names_it() {
     let house = House::new().await;
     for (answer, words) in [
         (whole("200 OK\r\ncontent-type: text/html"), ["HTTP 200 OK", "\"text/html\""]),
@@ -69,7 +69,7 @@ async fn a_redirect_is_not_followed_and_the_error_says_where_it_leads() {
 }
 
 #[tokio::test]
-async fn interim_answers_are_passed_over() {
+async fn interim_responses_are_skipped() {
     let house = House::new().await;
     let interim = "HTTP/1.1 103 Early Hints\r\nlink: </style.css>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n";
     house.bad.on_call("early", vec![raw("HTTP/1.1 100 Continue\r\n\r\n"), raw(&interim.repeat(50)), json_answer(DONE)]);
@@ -84,7 +84,7 @@ async fn interim_answers_are_passed_over() {
 }
 
 #[tokio::test]
-async fn a_head_that_cannot_be_read_is_an_invalid_answer() {
+async fn an_unreadable_head_is_an_invalid_answer() {
     let house = House::new().await;
     let many = "x: y\r\n".repeat(1000);
     let long = format!("x-long: {}\r\n", "x".repeat(2_000_000));
@@ -105,7 +105,7 @@ async fn a_head_that_cannot_be_read_is_an_invalid_answer() {
 }
 
 #[tokio::test]
-async fn a_length_that_is_not_true_is_an_error_and_leaves_nothing_behind_for_the_next_call() {
+async fn a_wrong_content_length_is_an_error_and_leaves_nothing_for_the_next_call() {
     let house = House::new().await;
     let head = |length: usize| {
         format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n")
@@ -125,7 +125,7 @@ async fn a_length_that_is_not_true_is_an_error_and_leaves_nothing_behind_for_the
 }
 
 #[tokio::test]
-async fn bytes_behind_an_answer_are_not_taken_for_the_next_one() {
+async fn bytes_after_an_answer_are_not_taken_for_the_next_one() {
     let house = House::new().await;
     let forged = DONE.replace("done", "forged");
     // Whichever number the next request has.

@@ -29,7 +29,7 @@ async fn a_response_that_comes_twice_counts_once() {
 }
 
 #[tokio::test]
-async fn responses_to_nobody_are_dropped_and_the_true_one_counts() {
+async fn responses_under_unknown_ids_are_dropped_and_the_true_one_counts() {
     let house = House::new().await;
     let nobody = ["4711", "-1", "18446744073709551616", "1.5", "\"\"", "\"$ID \"", "\"no number\"", "0"];
     for id in nobody {

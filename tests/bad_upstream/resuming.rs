@@ -17,7 +17,7 @@ fn numbers(house: &House, tool: &str) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_breaks_is_resumed_by_the_last_whole_event() {
+async fn a_broken_answer_is_resumed_after_the_last_complete_event() {
     let house = House::new().await;
     let half = |tool: &str| chunk(&format!("id: {tool}/$ID/3\ndata: {{\"jsonrpc\":"));
     for (tool, behind) in [
@@ -36,7 +36,7 @@ async fn an_answer_that_breaks_is_resumed_by_the_last_whole_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_breaks_again_and_again_is_resumed_as_long_as_it_goes_on() {
+async fn an_answer_that_keeps_breaking_is_resumed_while_it_makes_progress() {
     let house = House::new().await;
     house.bad.on_call("long", vec![stream(), prime("long", 0), Step::Close]);
     let parts = (1..=12).map(|n| vec![stream(), numbered("long", n, PROGRESS), Step::Close]);
@@ -80,7 +80,7 @@ async fn a_stream_that_cannot_be_resumed_is_a_failure_that_says_why_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resumption_that_is_answered_with_404_ends_that_session_alone() {
+async fn a_resumption_answered_with_404_ends_that_session_alone() {
     let house = House::new().await;
     house.bad.on_call("forgotten", vec![stream(), prime("forgotten", 1), Step::Close]);
     house.bad.on_resume("forgotten", vec![vec![Step::Whole("404 Not Found", String::new())]]);
@@ -93,7 +93,7 @@ async fn a_resumption_that_is_answered_with_404_ends_that_session_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_resumed_ten_times_at_most_where_nothing_comes_of_it() {
+async fn an_answer_that_makes_no_progress_is_resumed_at_most_ten_times() {
     let house = House::new().await;
     let heartbeats = || chunk(": \n\n: \n\n: still here\n\n");
     for (tool, fruitless) in [
@@ -112,7 +112,7 @@ async fn an_answer_is_resumed_ten_times_at_most_where_nothing_comes_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_id_that_no_header_can_carry_is_no_place_to_resume_at() {
+async fn an_answer_is_not_resumed_after_an_event_id_that_no_header_can_carry() {
     let house = House::new().await;
     let long = "x".repeat(100_000);
     for (tool, id) in [("long", &*long), ("control", "a\u{1}b"), ("empty", "")] {

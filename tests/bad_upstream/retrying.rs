@@ -25,13 +25,13 @@ async fn pause(retry: &str) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_pause_is_the_one_that_was_asked_for() {
+async fn the_pause_is_what_the_server_asked_for() {
     let waited = pause("retry: 2500").await;
     assert!((2_500..2_700).contains(&waited.as_millis()), "{waited:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_word_the_pause_is_a_second() {
+async fn without_a_valid_retry_field_the_pause_is_a_second() {
     for retry in ["", "retry: soon", "retry: -1", "retry: 99999999999999999999999", "retry: 1.5"] {
         let waited = pause(retry).await;
         assert!((1_000..1_200).contains(&waited.as_millis()), "{retry}: {waited:?}");
@@ -39,7 +39,7 @@ async fn without_a_word_the_pause_is_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_pause_is_a_tenth_of_a_second_at_least() {
+async fn the_pause_is_at_least_a_tenth_of_a_second() {
     for retry in ["retry: 0", "retry: 1", "retry: 99"] {
         let waited = pause(retry).await;
         assert!((100..300).contains(&waited.as_millis()), "{retry}: {waited:?}");

@@ -20,7 +20,7 @@ fn large(mib: usize) -> String {
 }
 
 #[tokio::test]
-async fn a_message_of_32_mib_passes_for_a_call_and_a_task_says_that_max_result_is_smaller() {
+async fn a_message_of_32_mib_passes_in_a_plain_call_and_fails_a_task_that_names_max_result() {
     let house = House::new().await;
     let document = large(32);
     for (tool, answer) in [
@@ -38,7 +38,7 @@ async fn a_message_of_32_mib_passes_for_a_call_and_a_task_says_that_max_result_i
 }
 
 #[tokio::test]
-async fn a_message_of_more_than_64_mib_is_refused_and_the_limit_named() {
+async fn a_message_of_more_than_64_mib_is_refused_and_the_limit_is_named() {
     let house = House::new().await;
     let document = large(65);
     for (tool, answer) in [
@@ -89,7 +89,7 @@ fn endless() -> Vec<(&'static str, Vec<Step>)> {
 }
 
 #[tokio::test]
-async fn an_answer_without_end_is_refused_at_its_limit_and_costs_no_more_memory_than_that() {
+async fn an_endless_answer_is_refused_at_its_limit_and_costs_no_more_memory_than_that() {
     let bad = Bad::start().await;
     let taskgate = Binary::start(&["serve", "--upstream", &bad.url(), "--listen", "127.0.0.1:0"], &[]);
     let client = Client::connect(&taskgate.url().await).await;

@@ -21,7 +21,7 @@ async fn the_demo_follows_one_task_from_call_to_result() {
 }
 
 #[tokio::test]
-async fn the_demo_whose_output_nobody_reads_still_ends_well() {
+async fn the_demo_exits_0_even_if_its_output_is_closed() {
     let (_, closed) = std::io::pipe().unwrap();
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_taskgate"));
     let mut demo = command.arg("demo").stdout(closed).kill_on_drop(true).spawn().unwrap();

@@ -8,7 +8,7 @@ use crate::{
 const UPSTREAM: &str = "http://127.0.0.1:9/mcp";
 
 #[tokio::test]
-async fn the_text_of_a_file_may_come_from_the_environment_for_every_key() {
+async fn the_text_of_a_file_may_come_from_the_environment() {
     let upstream = Upstream::json().await;
     let text = format!(
         "[server]\nlisten = \"127.0.0.1:0\"\n[tasks]\nsupport = \"forbidden\"\n[[upstream]]\npath = \"/own\"\nurl = {:?}\n",
@@ -25,7 +25,7 @@ async fn the_text_of_a_file_may_come_from_the_environment_for_every_key() {
 }
 
 #[tokio::test]
-async fn mistakes_in_a_text_of_the_environment_have_their_place_in_it() {
+async fn mistakes_in_a_text_from_the_environment_are_named_with_their_place() {
     for command in ["serve", "check", "stdio"] {
         let ended = Binary::run(&[command], &[("TASKGATE_CONFIG_TOML", "[server]\nlisten = \"here\"\n")]).await;
         assert_eq!((ended.code, ended.stdout), (USAGE, String::new()));
@@ -96,7 +96,7 @@ async fn an_unknown_variable_is_a_warning_that_names_the_nearest_one() {
 }
 
 #[tokio::test]
-async fn the_url_of_taskgate_itself_and_one_address_for_two_ports_are_mistakes_before_anything_starts() {
+async fn taskgates_own_url_and_one_address_for_two_ports_are_named_before_anything_starts() {
     for (args, said) in [
         (
             &["serve", "--listen", "8809", "--upstream", "http://localhost:8809/mcp"][..],

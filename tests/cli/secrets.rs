@@ -87,7 +87,7 @@ fn is_clean(log: &str) {
 }
 
 #[tokio::test]
-async fn nothing_that_clients_and_servers_say_to_each_other_is_in_the_log() {
+async fn the_log_has_nothing_that_clients_and_servers_say_to_each_other() {
     for answers in [Answers::Json, Answers::Sse] {
         let upstream = Upstream::start(Options { answers, ..Options::default() }).await;
         let url = format!("{}?key={SECRET}", upstream.url());
@@ -109,7 +109,7 @@ async fn nothing_that_clients_and_servers_say_to_each_other_is_in_the_log() {
 }
 
 #[tokio::test]
-async fn nothing_that_a_client_and_a_child_process_say_to_each_other_is_in_the_log() {
+async fn the_log_has_nothing_that_a_client_and_a_child_process_say_to_each_other() {
     let tools = r#"
     *'"name":"junk"'*) echo '"open-sesame"'; echo '{"result":"open-sesame"'; echo 'open-sesame'; text "$id" open-sesame ;;
     *'"name":"bad"'*) reply "$id" '{"isError":true,"content":[{"type":"text","text":"open-sesame"}]}' ;;"#;

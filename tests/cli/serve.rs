@@ -33,7 +33,7 @@ async fn serve_with_two_targets_says_so() {
 }
 
 #[tokio::test]
-async fn arguments_that_cannot_be_read_are_named() {
+async fn invalid_arguments_are_named() {
     for (args, part) in [
         (&["serve", "--listen", "here", "--upstream", UPSTREAM][..], "--listen"),
         (&["serve", "--upstream", "ftp://host/mcp"], "ftp"),
@@ -110,7 +110,7 @@ async fn help_names_every_subcommand_and_each_explains_itself() {
 }
 
 #[tokio::test]
-async fn patterns_that_match_no_tool_and_limits_that_the_servers_own_tasks_make_void_are_told_once() {
+async fn patterns_that_match_no_tool_and_limits_without_effect_are_warned_of_once() {
     let upstream = Upstream::json().await;
     let tables = ["ech*", "export_*", "fetch"].map(|pattern| format!("[upstream.tools.\"{pattern}\"]\n")).concat();
     let (_dir, path) = file(&format!("[[upstream]]\nurl = {:?}\n{tables}", upstream.url()));

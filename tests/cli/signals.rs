@@ -23,7 +23,7 @@ async fn serving(upstream: &Upstream) -> (Binary, Client) {
 }
 
 #[tokio::test]
-async fn sigterm_and_sigint_end_it_with_exit_code_0() {
+async fn sigterm_and_sigint_end_taskgate_with_exit_code_0() {
     let upstream = Upstream::json().await;
     for signal in [Signal::TERM, Signal::INT] {
         let (taskgate, _client) = serving(&upstream).await;
@@ -35,7 +35,7 @@ async fn sigterm_and_sigint_end_it_with_exit_code_0() {
 }
 
 #[tokio::test]
-async fn sigterm_as_soon_as_it_listens_ends_it_with_exit_code_0() {
+async fn sigterm_right_after_the_start_ends_taskgate_with_exit_code_0() {
     // Many times: what can go wrong here is over in a moment.
     for _ in 0..40 {
         let taskgate = Binary::start(&["serve", "--upstream", "http://127.0.0.1:9/", "--listen", "127.0.0.1:0"], &[]);
@@ -76,7 +76,7 @@ async fn a_second_signal_ends_running_tasks_at_once() {
 }
 
 #[tokio::test]
-async fn after_drain_timeout_whoever_waits_is_answered_and_told_why() {
+async fn after_drain_timeout_every_waiter_is_answered_and_learns_why() {
     let upstream = Upstream::json().await;
     let (taskgate, client) = draining_for("1ms", &upstream).await;
     let id = client.create_id("slow").await;
@@ -102,7 +102,7 @@ async fn after_drain_timeout_whoever_waits_is_answered_and_told_why() {
 }
 
 #[tokio::test]
-async fn a_task_that_drain_timeout_has_failed_does_not_go_on_upstream() {
+async fn a_task_that_drain_timeout_failed_does_not_go_on_upstream() {
     let upstream = Upstream::json().await;
     let (taskgate, client) = draining_for("1ms", &upstream).await;
     client.create_id("slow").await;
@@ -129,7 +129,7 @@ async fn after_sigterm_no_connection_is_accepted() {
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_it_at_once() {
+async fn a_second_signal_ends_taskgate_at_once() {
     let upstream = Upstream::json().await;
     upstream.hold("DELETE");
     for second in [Signal::TERM, Signal::INT] {
@@ -143,7 +143,7 @@ async fn a_second_signal_ends_it_at_once() {
 }
 
 #[tokio::test]
-async fn a_log_without_signals_in_it_still_waits_for_them() {
+async fn signals_end_taskgate_even_if_the_log_level_hides_them() {
     let upstream = Upstream::json().await;
     let mut taskgate = Wrapped::start(&["--log", "error", "--upstream", &upstream.url()]);
     assert!(taskgate.initialize().await["result"].is_object());
@@ -152,7 +152,7 @@ async fn a_log_without_signals_in_it_still_waits_for_them() {
 }
 
 #[tokio::test]
-async fn sighup_ends_nothing_and_is_answered_in_the_log() {
+async fn sighup_is_ignored_and_logged() {
     let upstream = Upstream::json().await;
     let (taskgate, client) = serving(&upstream).await;
     let id = client.create_id("slow").await;
@@ -178,7 +178,7 @@ fn audited(dir: &tempfile::TempDir, upstream: &Upstream) -> Binary {
 }
 
 #[tokio::test]
-async fn an_audit_file_that_hangs_does_not_keep_it_from_ending() {
+async fn an_audit_file_that_hangs_does_not_keep_taskgate_from_ending() {
     let upstream = Upstream::json().await;
     for (second, code) in [(false, 0), (true, 1)] {
         let dir = tempfile::TempDir::new().unwrap();

@@ -58,7 +58,7 @@ fn relative_paths_of_a_text_without_a_file_stay_as_they_are() {
 }
 
 #[test]
-fn an_address_may_be_a_port_alone_or_of_localhost() {
+fn an_address_may_be_a_port_alone_or_a_port_of_localhost() {
     for (text, address) in [
         ("8808", "127.0.0.1:8808"),
         ("0", "127.0.0.1:0"),
@@ -87,7 +87,7 @@ fn an_address_may_be_a_port_alone_or_of_localhost() {
 }
 
 #[test]
-fn one_client_on_stdin_and_stdout_may_have_any_server_behind_because_no_address_is_listened_on() {
+fn the_url_of_taskgate_itself_is_a_mistake_only_where_taskgate_listens() {
     let text = "[server]\nadmin = '127.0.0.1:8808'\n[[upstream]]\nurl = 'http://127.0.0.1:8808/mcp'\n";
     assert_eq!(parse("text", text, Overrides::default()).unwrap_err().iter().count(), 2);
     parse("text", text, Overrides { stdio: true, ..Overrides::default() }).unwrap();

@@ -15,7 +15,7 @@ fn names(folder: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_target_has_a_program_and_a_corpus_and_the_other_way_round() {
+fn every_fuzz_target_has_a_program_and_a_corpus_and_there_are_no_others() {
     let targets: BTreeSet<String> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(names(&fuzz().join("fuzz_targets")), targets);
     assert_eq!(names(&fuzz().join("corpus")), targets);

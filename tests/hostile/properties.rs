@@ -144,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cursor_is_taken_only_as_it_was_given_and_from_whom_it_was_given_to(text in pieces(CURSORS)) {
+    fn a_cursor_is_accepted_only_unchanged_and_from_its_owner(text in pieces(CURSORS)) {
         cursor::check(text.as_bytes());
     }
 

@@ -47,7 +47,7 @@ async fn small_messages_do_not_keep_the_large_batch_that_they_were_cut_from() {
 }
 
 #[tokio::test]
-async fn what_was_sent_last_on_all_streams_is_bounded_and_small_events_are_counted_with_what_they_take() {
+async fn the_events_kept_for_resumption_are_bounded_in_total_and_small_ones_count_with_their_overhead() {
     const OUTBOX: usize = 2 * MIB;
     const READERS: usize = 60;
     const EVENTS: usize = 450;

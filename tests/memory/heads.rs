@@ -42,7 +42,7 @@ async fn sessions_whose_clients_send_large_heads_take_no_more_than_their_share()
 }
 
 #[tokio::test]
-async fn of_what_is_pipelined_behind_a_request_that_waits_little_is_read() {
+async fn little_is_read_of_requests_pipelined_behind_one_that_waits() {
     let upstream = Upstream::json().await;
     let house = House::before(&upstream.url(), "", "").await;
     let client = Client::connect(&house.url).await;

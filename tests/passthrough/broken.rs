@@ -97,7 +97,7 @@ async fn a_call_in_flight_when_the_upstream_goes_down_gets_an_error() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_is_an_error_that_says_so() {
+async fn an_invalid_answer_is_an_error_that_says_so() {
     let answers: [(u16, &str, &str); 9] = [
         (200, "application/json", "{"),
         (200, "application/json", ""),

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::kit::{Client, Gate, Options, Upstream, house};
 
 #[tokio::test]
-async fn the_upstreams_session_id_stays_behind_taskgate_and_taskgates_in_front() {
+async fn client_and_upstream_each_see_a_session_id_of_their_own() {
     let (upstream, _gate, client) = house(Upstream::json()).await;
     let answer = client.answer("ping", json!({})).await;
     assert!(client.session().len() >= 32 && client.session().bytes().all(|b| (0x21..=0x7e).contains(&b)));
@@ -126,7 +126,7 @@ async fn several_upstreams_stand_behind_their_own_paths() {
 }
 
 #[tokio::test]
-async fn sessions_beyond_the_limit_are_refused_by_its_name_until_one_ends() {
+async fn sessions_beyond_max_sessions_are_refused_until_one_ends_and_the_limit_is_named() {
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, "[server]\nmax_sessions = 1").await;
     let client = Client::connect(&gate.url).await;
@@ -139,7 +139,7 @@ async fn sessions_beyond_the_limit_are_refused_by_its_name_until_one_ends() {
 }
 
 #[tokio::test]
-async fn at_max_sessions_the_session_gives_way_that_has_been_silent_longest_and_none_with_tasks() {
+async fn at_max_sessions_the_longest_idle_session_gives_way_and_none_with_tasks() {
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, "[server]\nmax_sessions = 3").await;
     let connect = || Client::connect(&gate.url);
@@ -158,7 +158,7 @@ async fn at_max_sessions_the_session_gives_way_that_has_been_silent_longest_and_
 }
 
 #[tokio::test]
-async fn sessions_of_one_user_beyond_the_limit_are_refused_by_its_name_until_one_ends() {
+async fn sessions_beyond_max_sessions_per_owner_are_refused_until_one_ends_and_the_limit_is_named() {
     let header = "[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]\n";
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, &format!("{header}[server]\nmax_sessions_per_owner = 1")).await;

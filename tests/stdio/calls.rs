@@ -165,7 +165,7 @@ const CHANGING: Script = Script {
 };
 
 #[tokio::test]
-async fn that_the_tools_have_changed_is_told_on_the_get_stream_whatever_runs_and_never_of_a_task() {
+async fn tools_list_changed_comes_on_the_get_stream_whatever_runs_and_names_no_task() {
     let children = Children::new(CHANGING);
     let gate = children.gate("").await;
     let client = Client::connect(&gate.url).await;
@@ -189,7 +189,7 @@ async fn that_the_tools_have_changed_is_told_on_the_get_stream_whatever_runs_and
 }
 
 #[tokio::test]
-async fn that_the_tools_have_changed_is_told_with_a_call_where_nobody_listens() {
+async fn tools_list_changed_comes_with_a_call_where_no_get_stream_is_open() {
     let children = Children::new(CHANGING);
     let gate = children.gate("").await;
     let client = Client::connect(&gate.url).await;

@@ -116,7 +116,7 @@ async fn a_child_whose_client_left_before_it_was_initialized_ends() {
 }
 
 #[tokio::test]
-async fn a_child_that_closes_its_stdout_is_ended_and_its_session_is_over() {
+async fn a_child_that_closes_its_stdout_is_ended_with_its_session() {
     let tools = r#"*'"name":"hush"'*) exec >/dev/null; while :; do sleep 1; done ;;"#;
     let children = Children::new(Script { tools, ..Script::default() });
     let (_gate, client, child) = children.session().await;

@@ -79,7 +79,7 @@ async fn a_child_that_ends_at_its_start_is_told_with_its_last_words_and_leaves_n
 }
 
 #[tokio::test]
-async fn a_session_whose_child_ends_right_after_initialize_is_over_and_no_task_is_promised() {
+async fn a_session_whose_child_ends_right_after_initialize_ends_and_no_task_is_acknowledged() {
     let tools = r"*'notifications/initialized'*) echo 'bad start' >&2; exit 4 ;;";
     let children = Children::new(Script { setup: "sleep 60 &", tools, ..Script::default() });
     let gate = children.gate("").await;

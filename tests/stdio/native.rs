@@ -21,7 +21,7 @@ const SERVER: Script = Script {
 };
 
 #[tokio::test]
-async fn what_it_tells_of_its_own_task_does_not_go_to_the_only_one_of_taskgates_that_runs() {
+async fn notifications_about_the_childs_own_task_do_not_go_to_the_only_running_task_of_taskgate() {
     let children = Children::new(SERVER);
     let gate = children.gate("").await;
     let client = Client::connect(&gate.url).await;

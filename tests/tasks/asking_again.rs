@@ -59,7 +59,7 @@ async fn a_question_that_was_lost_on_the_way_is_replayed_when_its_stream_is_resu
 }
 
 #[tokio::test]
-async fn a_question_whose_stream_stays_away_is_asked_on_one_that_is_open() {
+async fn a_question_whose_stream_is_not_resumed_is_asked_on_an_open_one() {
     let house = house().await;
     let mut listener = house.client.get_stream().await;
     let mut waiting = house.waiting().await;

@@ -21,7 +21,7 @@ async fn a_call_that_the_client_has_cancelled_claims_no_question() {
 }
 
 #[tokio::test]
-async fn what_the_server_offers_anew_is_told_to_the_session_and_not_of_the_task_that_it_came_with() {
+async fn list_changed_and_resource_updates_go_to_the_session_and_name_no_task() {
     let house = house().await;
     for method in [
         "notifications/tools/list_changed",

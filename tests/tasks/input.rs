@@ -150,7 +150,7 @@ async fn several_questions_are_answered_in_any_order_and_the_task_works_again_af
 }
 
 #[tokio::test]
-async fn an_answer_that_declines_or_is_an_error_or_odd_reaches_the_server_as_it_is() {
+async fn an_answer_that_declines_fails_or_is_odd_reaches_the_server_unchanged() {
     let house = house().await;
     let mut waiting = house.waiting().await;
     for (n, outcome) in
@@ -214,7 +214,7 @@ async fn a_question_that_the_server_withdraws_is_withdrawn_from_the_client() {
 }
 
 #[tokio::test]
-async fn a_question_that_is_withdrawn_before_anyone_heard_it_is_not_asked() {
+async fn a_question_withdrawn_before_it_was_asked_is_never_asked() {
     let house = house().await;
     house.asks("ask", "?").await;
     house.client.until(&house.id, "input_required").await;
@@ -226,7 +226,7 @@ async fn a_question_that_is_withdrawn_before_anyone_heard_it_is_not_asked() {
 }
 
 #[tokio::test]
-async fn a_question_that_nobody_answers_in_time_is_an_error_for_the_server_and_the_task_goes_on() {
+async fn a_question_without_an_answer_in_time_is_an_error_for_the_server_and_the_task_goes_on() {
     let house = house_with("[tasks]\ninput_timeout = \"50ms\"").await;
     let mut waiting = house.waiting().await;
     house.asks("ask", "?").await;
@@ -242,7 +242,7 @@ async fn a_question_that_nobody_answers_in_time_is_an_error_for_the_server_and_t
 }
 
 #[tokio::test]
-async fn questions_beyond_what_may_be_open_are_refused_in_the_clients_place() {
+async fn questions_beyond_the_limit_of_open_ones_get_an_error_at_once() {
     let house = house().await;
     for n in 0..65 {
         house.asks(&format!("q{n}"), "?").await;
@@ -285,7 +285,7 @@ async fn the_server_is_told_at_once_what_the_client_does_not_support() {
 }
 
 #[tokio::test]
-async fn a_ping_in_the_course_of_a_task_is_answered_without_the_client() {
+async fn a_ping_during_a_task_is_answered_without_the_client() {
     let house = house().await;
     house.slow.event(r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#).await;
     assert_eq!(house.answer_to("p").await["result"], json!({}));

@@ -40,7 +40,7 @@ async fn calls_over_max_running_wait_for_their_turn_in_order_and_say_so() {
 }
 
 #[tokio::test]
-async fn a_queued_task_says_when_it_runs() {
+async fn a_queued_task_says_so_and_then_that_it_runs() {
     let (upstream, _gate, client) = start("[tasks]\nmax_running = 1").await;
     client.create_id("slow").await;
     let queued = client.create_id("slow").await;

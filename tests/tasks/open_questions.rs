@@ -75,7 +75,7 @@ async fn questions_of_one_task_over_a_quarter_of_max_outbox_total_are_refused_an
 }
 
 #[tokio::test]
-async fn questions_of_one_owner_over_half_of_it_are_refused_and_another_owner_is_asked_until_all_of_it_is_used() {
+async fn questions_of_one_owner_over_half_of_max_outbox_total_are_refused_and_another_owner_may_use_the_rest() {
     let upstream = Upstream::sse().await;
     let gate = Gate::with(&upstream, LIMITS).await;
     let (ann, bob, carl) = (client(&gate).await, client(&gate).await, client(&gate).await);

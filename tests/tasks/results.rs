@@ -91,7 +91,7 @@ async fn a_result_that_is_ready_is_json_and_one_that_is_not_is_a_stream_with_the
 }
 
 #[tokio::test]
-async fn a_result_blocks_while_the_task_works_and_polling_goes_on_beside_it() {
+async fn tasks_result_blocks_while_the_task_works_and_polling_goes_on_beside_it() {
     let (upstream, _gate, client) = house(Upstream::sse()).await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await.sse();
@@ -164,7 +164,7 @@ async fn a_cancellation_of_the_creating_request_does_not_cancel_the_task() {
 }
 
 #[tokio::test]
-async fn a_result_can_be_collected_as_often_as_one_likes() {
+async fn a_result_can_be_collected_any_number_of_times() {
     let (_upstream, _gate, client) = house(Upstream::json()).await;
     let id = client.create_id("echo").await;
     let first = client.collect(&id).await["result"].take();

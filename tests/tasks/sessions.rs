@@ -63,7 +63,7 @@ async fn kept(gate: &Gate) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_task_that_comes_about_while_its_session_ends_does_not_outlive_it() {
+async fn a_task_created_while_its_session_ends_does_not_outlive_it() {
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, "[server]\nadmin = \"127.0.0.1:0\"").await;
     for _ in 0..300 {

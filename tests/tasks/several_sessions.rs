@@ -99,7 +99,7 @@ async fn a_session_of_an_older_revision_is_told_nothing_of_tasks() {
 }
 
 #[tokio::test]
-async fn progress_goes_to_the_session_that_gave_the_token_and_log_messages_to_another_if_need_be() {
+async fn progress_goes_to_the_session_that_gave_the_token_and_log_messages_may_go_to_another() {
     let (upstream, gate) = house().await;
     let (creator, another) = (able(&gate).await, able(&gate).await);
     let mut listener = another.get_stream().await;
@@ -151,7 +151,7 @@ async fn a_question_whose_session_ends_is_asked_in_another_one_at_once() {
 }
 
 #[tokio::test]
-async fn a_stream_that_waits_in_a_session_that_has_ended_is_asked_nothing() {
+async fn a_waiting_stream_of_an_ended_session_is_asked_nothing() {
     let (upstream, gate) = house().await;
     let (creator, another) = (able(&gate).await, able(&gate).await);
     let (id, slow) = task(&creator, &upstream).await;
@@ -167,7 +167,7 @@ async fn a_stream_that_waits_in_a_session_that_has_ended_is_asked_nothing() {
 }
 
 #[tokio::test]
-async fn a_question_of_a_request_that_the_client_cancels_is_asked_on_another_stream_at_once() {
+async fn a_question_on_a_stream_that_the_client_cancels_is_asked_on_another_at_once() {
     let (upstream, gate) = house().await;
     let (creator, another) = (able(&gate).await, able(&gate).await);
     let mut other = another.get_stream().await;

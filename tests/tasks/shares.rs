@@ -49,7 +49,7 @@ async fn calls_of_one_owner_over_max_running_per_owner_wait_whatever_their_tools
 }
 
 #[tokio::test]
-async fn calls_over_max_running_total_wait_whosever_they_are() {
+async fn calls_over_max_running_total_wait_whatever_their_owners() {
     let (upstream, _gate, [ann, bob]) = two("[tasks]\nmax_running_total = 1").await;
     ann.create_id("a").await;
     let queued = bob.create("b", json!({})).await;
@@ -71,7 +71,7 @@ async fn the_full_queue_of_one_owner_leaves_room_for_another() {
 }
 
 #[tokio::test]
-async fn a_call_over_max_queued_per_owner_or_in_all_is_refused_by_that_name() {
+async fn a_call_over_max_queued_per_owner_or_max_queued_total_is_refused_and_the_limit_is_named() {
     let limits = "[tasks]\nmax_running_per_owner = 1\nmax_queued_per_owner = 2\nmax_queued_total = 3";
     let (upstream, _gate, [ann, bob]) = two(limits).await;
     for tool in ["a", "b", "c"] {
@@ -93,7 +93,7 @@ async fn a_call_over_max_queued_per_owner_or_in_all_is_refused_by_that_name() {
 }
 
 #[tokio::test]
-async fn the_requests_that_wait_are_bounded_in_bytes_for_each_owner_and_in_all() {
+async fn queued_requests_are_bounded_in_bytes_for_each_owner_and_in_total() {
     let limits = "max_running_per_owner = 1\nmax_queued_bytes_per_owner = 30000\nmax_queued_bytes = 60000";
     let (upstream, _gate, [ann, bob]) = two(&format!("[tasks]\n{limits}")).await;
     let call = json!({ "name": "slow", "task": {}, "arguments": { "x": "x".repeat(20_000) } });
@@ -116,7 +116,7 @@ async fn the_requests_that_wait_are_bounded_in_bytes_for_each_owner_and_in_all()
 }
 
 #[tokio::test]
-async fn over_max_result_bytes_new_tasks_are_refused_and_all_that_were_taken_can_be_collected() {
+async fn over_max_result_bytes_new_tasks_are_refused_and_all_acknowledged_ones_can_be_collected() {
     let limits = "[tasks]\nmax_result_bytes = 2500\nmax_result_bytes_per_owner = 1500";
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, limits).await;
@@ -143,7 +143,7 @@ async fn over_max_result_bytes_new_tasks_are_refused_and_all_that_were_taken_can
 }
 
 #[tokio::test]
-async fn requests_of_one_owner_over_max_waiters_per_owner_or_in_all_do_not_wait() {
+async fn requests_over_max_waiters_per_owner_or_max_waiters_total_do_not_wait() {
     let (upstream, _gate, [ann, bob]) = two("[tasks]\nmax_waiters_per_owner = 2\nmax_waiters_total = 3").await;
     let ids = [ann.create_id("slow").await, ann.create_id("slow").await, ann.create_id("slow").await];
     let (first, second) = (may_wait(&ann, &ids[0]).await.unwrap(), may_wait(&ann, &ids[1]).await.unwrap());
@@ -166,7 +166,7 @@ async fn requests_of_one_owner_over_max_waiters_per_owner_or_in_all_do_not_wait(
 }
 
 #[tokio::test]
-async fn a_call_that_waits_gets_no_turn_while_the_results_of_its_owner_use_up_their_bytes() {
+async fn a_queued_call_gets_no_turn_while_the_results_of_its_owner_use_up_their_bytes() {
     let limits = "[tasks]\nmax_running = 1\nmax_result_bytes_per_owner = 1000\npoll_interval = \"50ms\"";
     let (upstream, _gate, [ann, bob]) = two(limits).await;
     let first = ann.create("slow", json!({ "ttl": 1 })).await["taskId"].as_str().unwrap().to_owned();
@@ -184,7 +184,7 @@ async fn a_call_that_waits_gets_no_turn_while_the_results_of_its_owner_use_up_th
 }
 
 #[tokio::test]
-async fn a_call_that_waits_for_room_for_results_until_its_time_is_over_fails_and_names_the_limit() {
+async fn a_call_that_waits_too_long_for_room_for_results_fails_and_names_the_limit() {
     let limits = "[tasks]\nmax_running = 1\nmax_result_bytes = 1000\ntimeout = \"300ms\"\nttl = \"1h\"";
     let (upstream, _gate, [ann, bob]) = two(limits).await;
     ann.create_id("slow").await;

@@ -24,7 +24,7 @@ async fn ttl_for(client: &Client, tool: &str, task: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_ttl_is_honoured_up_to_the_maximum_and_reported_as_it_is() {
+async fn a_ttl_is_honoured_between_its_bounds_and_reported_as_applied() {
     let toml = "[tasks]\nttl = \"20m\"\nmax_ttl = \"1h\"\ntimeout = \"1m\"\npoll_interval = \"1s\"";
     let (_upstream, _gate, client) = start(toml).await;
     for (asked, given) in [
@@ -62,7 +62,7 @@ async fn each_tool_has_the_ttl_of_its_pattern() {
 }
 
 #[tokio::test]
-async fn an_expired_task_is_gone_as_if_it_had_never_been_and_not_before() {
+async fn a_task_is_found_until_it_expires_and_then_looks_unknown() {
     let (_upstream, _gate, client) = start(SHORT).await;
     let before = Instant::now();
     let task = client.create("echo", json!({})).await;
@@ -90,7 +90,7 @@ async fn an_expired_task_makes_room_for_another() {
 }
 
 #[tokio::test]
-async fn no_task_is_lost_before_its_ttl_is_over_however_many_there_are() {
+async fn no_task_is_lost_before_its_ttl_however_many_there_are() {
     let (_upstream, _gate, client) = start("[tasks]\nmax_tasks_per_owner = 5000").await;
     let mut ids = Vec::new();
     for _ in 0..1000 {
@@ -107,7 +107,7 @@ async fn no_task_is_lost_before_its_ttl_is_over_however_many_there_are() {
 }
 
 #[tokio::test]
-async fn once_it_has_ended_a_task_is_kept_for_what_its_client_asked_and_says_so() {
+async fn an_ended_task_is_kept_for_the_ttl_that_its_client_asked_for_and_says_so() {
     let (upstream, _gate, client) = start("[tasks]\npoll_interval = \"100ms\"").await;
     let hour = 3_600_000;
     let mut stream = client.get_stream().await;
@@ -133,7 +133,7 @@ async fn once_it_has_ended_a_task_is_kept_for_what_its_client_asked_and_says_so(
 }
 
 #[tokio::test]
-async fn a_task_whose_client_asked_for_no_ttl_is_kept_for_what_it_was_told_at_creation() {
+async fn a_task_whose_client_asked_for_no_ttl_is_kept_for_the_one_reported_at_creation() {
     let (_upstream, _gate, client) = start("").await;
     let task = client.create("echo", json!({})).await;
     let ended = client.until(task["taskId"].as_str().unwrap(), "completed").await;
@@ -169,7 +169,7 @@ const ONE: &str = "[tasks]\nmax_running_per_owner = 1\npoll_interval = \"300ms\"
     [upstream.tools.second]\ntimeout = \"1s\"\n";
 
 #[tokio::test]
-async fn the_timeout_of_a_call_that_waited_counts_from_its_turn() {
+async fn the_timeout_of_a_queued_call_counts_from_its_turn() {
     let (upstream, _gate, client) = start(ONE).await;
     client.create_id("first").await;
     let task = client.create("second", json!({ "ttl": 1 })).await;
@@ -186,7 +186,7 @@ async fn the_timeout_of_a_call_that_waited_counts_from_its_turn() {
 }
 
 #[tokio::test]
-async fn a_task_that_is_queued_until_it_cannot_finish_any_more_fails_and_says_why() {
+async fn a_task_queued_until_it_can_no_longer_finish_fails_and_says_why() {
     let (upstream, _gate, client) = start(&format!("{ONE}[upstream.tools.slow]\ntimeout = \"1h\"")).await;
     let running = client.create_id("slow").await;
     let _running = upstream.held("slow").await;

@@ -57,7 +57,7 @@ async fn a_task_asks_and_tells_its_client_without_being_asked() {
 }
 
 #[tokio::test]
-async fn what_expects_no_answer_and_is_not_as_it_has_to_be_goes_nowhere() {
+async fn malformed_notifications_and_responses_go_nowhere() {
     let children = Children::new(ASKING);
     let mut client = Wrapped::connect(&args(&children)).await;
     for line in [
@@ -106,7 +106,7 @@ async fn a_cancellation_does_not_overtake_its_request() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_answered_and_the_session_goes_on() {
+async fn an_invalid_message_is_answered_and_the_session_goes_on() {
     let children = Children::new(Script::default());
     let config = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(config.path(), "[server]\nmax_body = 200").unwrap();
@@ -143,7 +143,7 @@ async fn a_modern_client_falls_back_to_a_session() {
 }
 
 #[tokio::test]
-async fn requests_beyond_what_may_be_in_flight_are_refused_and_others_are_still_heard() {
+async fn requests_over_the_limit_in_flight_are_refused_and_other_messages_are_still_read() {
     let upstream = Upstream::json().await;
     let mut client = Wrapped::connect(&["--upstream", &upstream.url()]).await;
     let mut last = 0;
@@ -159,7 +159,7 @@ async fn requests_beyond_what_may_be_in_flight_are_refused_and_others_are_still_
 }
 
 #[tokio::test]
-async fn a_wait_for_a_result_that_is_cancelled_gets_no_answer_and_leaves_the_task_alone() {
+async fn a_cancelled_tasks_result_gets_no_answer_and_leaves_the_task_alone() {
     let children = Children::new(Script::default());
     let mut client = Wrapped::connect(&args(&children)).await;
     let created = client.request("tools/call", json!({ "name": "hold", "task": {} })).await;

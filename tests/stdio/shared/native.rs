@@ -55,7 +55,7 @@ async fn a_shared_servers_own_tasks_are_hidden_and_no_task_method_reaches_it() {
 }
 
 #[tokio::test]
-async fn a_session_of_a_revision_without_tasks_reaches_none_of_a_shared_server() {
+async fn a_session_of_a_revision_without_tasks_reaches_no_task_of_a_shared_server() {
     let children = Children::new(SERVER);
     let gate = children.gate(SHARED).await;
     let client = Client::connect_as(&gate.url, "2025-06-18", json!({})).await;

@@ -89,7 +89,7 @@ async fn a_ping_of_the_child_is_answered_by_taskgate() {
 }
 
 #[tokio::test]
-async fn what_concerns_everybody_reaches_every_session() {
+async fn a_notification_about_the_server_as_a_whole_reaches_every_session() {
     let (_children, gate) = shared(SERVER).await;
     let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
     let (mut of_ann, mut of_bob) = (ann.get_stream().await, bob.get_stream().await);

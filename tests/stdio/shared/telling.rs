@@ -43,7 +43,7 @@ async fn hears_nothing_before_the_change(teller: &Client, stream: &mut Stream) {
 }
 
 #[tokio::test]
-async fn that_an_elicitation_at_a_url_is_complete_is_told_to_the_session_that_was_sent_there() {
+async fn the_completion_of_a_url_elicitation_goes_to_the_session_that_was_asked() {
     let (_children, gate) = shared(TELLING).await;
     let ((ann, mut of_ann), (bob, mut of_bob)) = (listening(&gate).await, listening(&gate).await);
     let mut sending = ann.stream("tools/call", json!({ "name": "send" }));
@@ -69,7 +69,7 @@ async fn that_an_elicitation_at_a_url_is_complete_is_told_to_the_session_that_wa
 }
 
 #[tokio::test]
-async fn an_update_of_a_resource_is_told_to_the_sessions_that_have_subscribed_to_it() {
+async fn a_resource_update_goes_to_the_sessions_that_have_subscribed() {
     let (children, gate) = shared(TELLING).await;
     let ((ann, mut of_ann), (bob, mut of_bob)) = (listening(&gate).await, listening(&gate).await);
     let subscribe = async |client: &Client, uri| client.request("resources/subscribe", json!({ "uri": uri })).await;
@@ -95,7 +95,7 @@ async fn an_update_of_a_resource_is_told_to_the_sessions_that_have_subscribed_to
 }
 
 #[tokio::test]
-async fn a_uri_that_is_there_twice_ends_no_subscription_of_another_session() {
+async fn a_duplicate_uri_ends_no_subscription_of_another_session() {
     let (children, gate) = shared(TELLING).await;
     let ((ann, mut of_ann), bob) = (listening(&gate).await, Client::connect(&gate.url).await);
     ann.ask("resources/subscribe", json!({ "uri": "file:///a" })).await;
@@ -113,7 +113,7 @@ async fn a_uri_that_is_there_twice_ends_no_subscription_of_another_session() {
 }
 
 #[tokio::test]
-async fn subscriptions_beyond_what_one_session_may_have_are_refused() {
+async fn subscriptions_beyond_the_limit_of_a_session_are_refused() {
     let (_children, gate) = shared(TELLING).await;
     let client = Client::connect(&gate.url).await;
     let (code, message) = client.error("resources/subscribe", json!({ "uri": "u".repeat(70_000) })).await;
@@ -123,7 +123,7 @@ async fn subscriptions_beyond_what_one_session_may_have_are_refused() {
 }
 
 #[tokio::test]
-async fn a_log_message_reaches_the_one_session_that_has_calls_in_flight_and_with_several_none() {
+async fn a_log_message_reaches_the_only_session_with_calls_in_flight_and_none_of_several() {
     let (children, gate) = shared(SERVER).await;
     let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
     let child = children.only().await;

@@ -70,7 +70,7 @@ async fn no_client_can_cancel_the_call_of_another_by_its_number() {
 }
 
 #[tokio::test]
-async fn progress_of_a_client_reaches_the_child_only_where_that_client_was_asked() {
+async fn progress_of_a_client_reaches_the_child_only_for_a_question_to_that_client() {
     let (children, gate) = shared(CARELESS).await;
     let (ann, bob) = (with_elicitation(&gate).await, with_elicitation(&gate).await);
     let child = children.only().await;

@@ -71,7 +71,7 @@ async fn the_capability_is_that_of_the_server_with_what_taskgate_adds() {
 }
 
 #[tokio::test]
-async fn task_methods_go_by_whose_id_it_is_and_what_passes_counts_for_nothing() {
+async fn task_methods_go_to_the_side_that_has_the_id_and_those_that_pass_count_against_no_rate() {
     let rate = "[rate]\ntask_methods = \"3/h\"\nfailed_lookups = \"1/h\"";
     let (upstream, gate, client) = house(options(), rate).await;
     let other = Client::connect(&gate.url).await;
@@ -180,7 +180,7 @@ async fn a_server_of_an_older_revision_has_no_tasks_of_its_own() {
 }
 
 #[tokio::test]
-async fn the_list_takes_room_among_the_streams_as_the_server_may_answer_with_one() {
+async fn tasks_list_counts_as_a_stream_because_the_server_may_answer_with_one() {
     let options = Options { answers: Answers::Sse, ..options() };
     let (upstream, _gate, client) = house(options, "[server]\nmax_streams = 1").await;
     let mut call = client.stream("tools/call", json!({ "name": "slow" }));

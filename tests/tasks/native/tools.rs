@@ -62,7 +62,7 @@ async fn before_any_list_taskgate_asks_for_all_pages_once_and_again_after_a_chan
 }
 
 #[tokio::test]
-async fn a_call_is_refused_and_not_sent_where_the_server_does_not_tell_its_tools() {
+async fn a_call_is_refused_and_not_sent_where_the_server_does_not_list_its_tools() {
     let (upstream, _gate, client) = house(options(), "").await;
     upstream.hold("tools/list");
     for (answer, words) in [(r#"{"x":1}"#, "has no tools"), (r#"{"tools":7}"#, "no list")] {
@@ -107,7 +107,7 @@ async fn what_the_policy_forbids_or_requires_holds_for_the_servers_tasks_too() {
 }
 
 #[tokio::test]
-async fn more_calls_than_may_wait_for_the_servers_list_are_refused() {
+async fn calls_beyond_those_that_may_wait_for_the_servers_list_are_refused() {
     let (upstream, _gate, client) = house(options(), "").await;
     upstream.hold("tools/list");
     let mut calls: Vec<_> = (0..65).map(|_| call(&client, "echo")).collect();
@@ -117,7 +117,7 @@ async fn more_calls_than_may_wait_for_the_servers_list_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_does_not_come_is_waited_for_half_a_minute() {
+async fn taskgate_waits_half_a_minute_for_the_servers_list() {
     let (upstream, _gate, client) = house(options(), "").await;
     upstream.hold("tools/list");
     let calling = client.stream("tools/call", json!({ "name": "echo", "task": {} }));
@@ -129,7 +129,7 @@ async fn a_list_that_does_not_come_is_waited_for_half_a_minute() {
 }
 
 #[tokio::test]
-async fn a_list_of_tools_without_end_is_given_up_after_a_hundred_pages() {
+async fn an_endless_list_of_tools_is_given_up_after_a_hundred_pages() {
     let (upstream, _gate, client) = house(options(), "").await;
     upstream.hold("tools/list");
     let calling = call(&client, "echo");
@@ -142,7 +142,7 @@ async fn a_list_of_tools_without_end_is_given_up_after_a_hundred_pages() {
 }
 
 #[tokio::test]
-async fn while_taskgate_asks_for_the_list_a_question_of_the_only_task_is_that_tasks() {
+async fn a_question_while_taskgate_asks_for_the_list_belongs_to_the_only_task() {
     let upstream = Upstream::start(options()).await;
     let gate = Gate::before(&upstream).await;
     let client = Client::connect_as(&gate.url, "2025-11-25", json!({ "elicitation": {} })).await;
