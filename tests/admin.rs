@@ -1,4 +1,4 @@
-//! The admin port: whether it is alive, whether it is ready, and what it counts.
+//! The admin port: its answers about life and readiness, and what it counts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod kit;
@@ -21,7 +21,7 @@ async fn fetch(gate: &Gate, path: &str) -> Answer {
     Client::new(&format!("{}{path}", gate.admin.as_ref().unwrap())).send(Method::GET, "").await
 }
 
-/// Every sample by its name and labels.
+/// Returns every sample by its name and labels.
 async fn metrics(gate: &Gate) -> HashMap<String, f64> {
     let answer = fetch(gate, "/metrics").await;
     let samples = answer.text().lines().filter(|line| !line.starts_with('#'));
@@ -57,7 +57,7 @@ async fn without_an_admin_address_no_port_serves_the_admin_paths() {
 
 #[tokio::test]
 async fn taskgate_is_alive_and_ready_from_the_start() {
-    // Even where the upstream is down: that is for the calls to say.
+    // Even where the upstream is down: calls report that themselves.
     let (upstream, gate) = observed("").await;
     upstream.stop().await;
     for path in ["/livez", "/readyz"] {

@@ -1,4 +1,4 @@
-//! The house: a room uses only the rooms below it, and a file stays small enough to be read.
+//! The house: a room uses only the rooms below it, and a file stays small enough to be read at once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::{
@@ -7,14 +7,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A file that is longer is two files.
+/// A longer file should be two files.
 const MAX_LINES: usize = 400;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every Rust file below a folder of the project.
+/// Returns every Rust file below a folder of the project.
 fn sources(folder: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut folders = vec![root().join(folder)];
@@ -31,7 +31,7 @@ fn sources(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// The rooms from top to bottom, as the documentation of the crate lists them.
+/// Returns the rooms from top to bottom, as the documentation of the crate lists them.
 fn rooms() -> Vec<String> {
     let text = fs::read_to_string(root().join("src/lib.rs")).unwrap();
     let docs = text.lines().filter_map(|line| line.strip_prefix("//!"));
@@ -39,7 +39,7 @@ fn rooms() -> Vec<String> {
     names.map(|name| name.split_once("`]").unwrap().0.to_owned()).collect()
 }
 
-/// The room that a file belongs to; `None` for the binary's own files.
+/// Returns the room that a file belongs to; `None` for the binary's own files.
 fn room_of(file: &Path) -> Option<String> {
     let place = file.strip_prefix(root().join("src")).unwrap();
     let first = Path::new(place.components().next().unwrap().as_os_str());
@@ -47,13 +47,13 @@ fn room_of(file: &Path) -> Option<String> {
     rooms().contains(&name).then_some(name)
 }
 
-/// The rooms that a text names after `crate::`, in lists too.
+/// Returns the rooms that a text names after `crate::`, in lists too.
 fn used_by(text: &str) -> BTreeSet<String> {
     let code: String = text.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n");
     code.split("crate::").skip(1).flat_map(first_segments).collect()
 }
 
-/// The first segment of a path, or of each path in a list.
+/// Returns the first segment of a path, or of each path in a list.
 fn first_segments(path: &str) -> Vec<String> {
     let segment = |text: &str| -> String {
         text.trim_start().chars().take_while(|char| char.is_alphanumeric() || *char == '_').collect()

@@ -1,4 +1,4 @@
-//! The audit log: a line for everything that a client does with a task, and nothing in it that is private.
+//! The audit log: a line for everything that a client does with a task, and nothing private in it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -41,7 +41,7 @@ impl Audited {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The first line with all these members, once it is there.
+    /// Returns the first line with all these members, once it is there.
     async fn line(&self, members: Value) -> Value {
         let members = members.as_object().unwrap().clone();
         let fits = |line: &Value| members.iter().all(|(name, value)| line[name] == *value);

@@ -1,4 +1,4 @@
-//! The documents: their links lead somewhere, the files that they name exist, and the README is short enough to be read.
+//! The documents: their links work, the files that they name exist, and the README is short enough to be read.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! How a taskgate that stops lets its tasks come to their end, and their owners collect what has ended.
+//! How a taskgate that stops lets its tasks come to their end, and their owners collect the results.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod kit;
@@ -12,11 +12,11 @@ use tokio::{io::AsyncWriteExt, net::TcpStream, task::JoinHandle};
 use crate::kit::{Children, Client, Gate, Script, Stream, Upstream, eventually, soon, status_of};
 
 const DONE: &str = r#"{"content":[]}"#;
-/// Time enough for every test that must not need it.
+/// Longer than every test that must not reach it.
 const LONG: &str = "[server]\ndrain_timeout = \"1h\"\n";
-/// Over before a test has asked for anything.
+/// Over before a test has sent a request.
 const SHORT: &str = "[server]\ndrain_timeout = \"1ms\"\n";
-/// How long clients may ask for what `drain_timeout` has failed.
+/// How long clients may ask for tasks that `drain_timeout` has failed.
 const LAST_CHANCE: Duration = Duration::from_secs(3);
 const HEADER: &str = "[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]\n";
 
@@ -40,11 +40,11 @@ impl Stopping {
         Self { url, stopping }
     }
 
-    /// The same client on connections of its own.
-    fn anew(&self, client: &Client) -> Client {
-        let mut anew = Client::new(&self.url);
-        anew.headers = client.headers.clone();
-        anew
+    /// Returns the same client on connections of its own.
+    fn on_new_connections(&self, client: &Client) -> Client {
+        let mut copy = Client::new(&self.url);
+        copy.headers = client.headers.clone();
+        copy
     }
 
     fn goes_on(&self) -> bool {
@@ -56,7 +56,7 @@ impl Stopping {
     }
 }
 
-/// A server, taskgate in front of it that drains as long as it takes, and a client in a session.
+/// Starts a server, taskgate that drains for as long as it takes, and a client in a session.
 async fn house(upstream: Upstream) -> (Upstream, Gate, Client) {
     let gate = Gate::with(&upstream, LONG).await;
     let able = json!({ "elicitation": {} });
@@ -64,14 +64,14 @@ async fn house(upstream: Upstream) -> (Upstream, Gate, Client) {
     (upstream, gate, client)
 }
 
-/// A stream that waits for the result of a task.
+/// Opens a stream that waits for the result of a task.
 async fn waiting(client: &Client, id: &str) -> Stream {
     let mut waiting = client.stream("tasks/result", json!({ "taskId": id }));
     waiting.head().await;
     waiting
 }
 
-/// How long the client is told to stay away, at the end of its GET stream.
+/// Returns how long the client is told to stay away, at the end of its GET stream.
 async fn sent_away(listening: &mut Stream) -> Option<u64> {
     let mut retry = None;
     while let Some(event) = listening.next_of_any_kind().await {
@@ -115,11 +115,11 @@ async fn a_result_waits_for_a_client_that_polls_on_new_connections() {
     let slow = upstream.held("slow").await;
     let stopping = Stopping::begin(gate).await;
     slow.result(DONE);
-    stopping.anew(&client).until(&id, "completed").await;
-    // Whoever knows that there is a result does not have it yet.
-    assert!(stopping.anew(&client).list().await.contains(&id));
+    stopping.on_new_connections(&client).until(&id, "completed").await;
+    // A client that knows of the result does not have it yet.
+    assert!(stopping.on_new_connections(&client).list().await.contains(&id));
     assert!(stopping.goes_on());
-    assert_eq!(stopping.anew(&client).collect(&id).await["result"]["content"], json!([]));
+    assert_eq!(stopping.on_new_connections(&client).collect(&id).await["result"]["content"], json!([]));
     stopping.ends().await;
 }
 
@@ -183,7 +183,8 @@ async fn new_sessions_and_new_tasks_are_refused_while_open_sessions_are_served()
     let (code, why) = client.error("tools/call", json!({ "name": "echo", "task": {} })).await;
     assert_eq!(code, -32603);
     assert_eq!(why, "taskgate is stopping and takes no new tasks; try again when it is back");
-    let echoed = stopping.anew(&client).ask("tools/call", json!({ "name": "echo", "arguments": {} })).await;
+    let echoed =
+        stopping.on_new_connections(&client).ask("tools/call", json!({ "name": "echo", "arguments": {} })).await;
     assert!(echoed["content"].is_array());
     assert!(client.list().await.contains(&id));
     slow.result(DONE);
@@ -241,7 +242,7 @@ async fn questions_of_running_tasks_are_still_asked_and_answered() {
     // The stream of a client that may be asked something has stayed.
     asks(&slow, "meanwhile").await;
     let meanwhile = question_on(&mut listening).await;
-    answers(&stopping.anew(&client), &meanwhile).await;
+    answers(&stopping.on_new_connections(&client), &meanwhile).await;
     upstream.wait_for(|seen| seen.json()["id"] == "meanwhile" && seen.rpc().is_empty()).await;
     slow.result(DONE).await;
     assert!(client.collect(&id).await["result"].is_object());
@@ -260,8 +261,8 @@ async fn a_get_stream_that_no_task_needs_ends_and_says_when_to_reconnect() {
     let stopping = Stopping::begin(gate).await;
     assert_eq!(sent_away(&mut listening).await, Some(5000));
     assert!(stopping.goes_on());
-    // Whoever comes back during the drain is served.
-    let mut again = stopping.anew(&bystander).get_stream().await;
+    // A client that comes back during the drain is served.
+    let mut again = stopping.on_new_connections(&bystander).get_stream().await;
     slow.result(DONE).await;
     client.collect(&id).await;
     assert_eq!(sent_away(&mut again).await, Some(5000));
@@ -300,7 +301,7 @@ async fn after_drain_timeout_the_remaining_tasks_fail_and_waiters_and_pollers_le
     let why = "server.drain_timeout = 1ms is over: taskgate is stopping and has ended the call";
     assert_eq!(waiter.message().await["error"]["message"], why);
     for id in [&polled, &queued] {
-        assert_eq!(stopping.anew(&client).until(id, "failed").await["statusMessage"], why);
+        assert_eq!(stopping.on_new_connections(&client).until(id, "failed").await["statusMessage"], why);
     }
     slow.abandoned().await;
     other.abandoned().await;
@@ -337,7 +338,7 @@ async fn a_child_whose_call_hits_drain_timeout_ends_with_taskgate() {
 #[tokio::test]
 async fn without_a_running_task_taskgate_ends_at_once() {
     let (upstream, gate, client) = house(Upstream::json().await).await;
-    // That results are kept and a plain call is in flight makes no difference.
+    // Kept results and a plain call in flight make no difference.
     let id = client.create_id("echo").await;
     client.until(&id, "completed").await;
     let caller = client.clone();

@@ -18,7 +18,7 @@ async fn before(upstream: &Upstream, keys: &str) -> (Gate, Client) {
     (gate, client)
 }
 
-/// taskgate as a process, which logs everything.
+/// Starts taskgate as a process, which logs everything.
 fn outside(upstream: &Upstream, headers: &str, env: &[(&str, &str)]) -> (Binary, NamedTempFile) {
     let config = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
     let text = format!("[[upstream]]\nurl = \"{}\"\nheaders = {{ {headers} }}\n", upstream.url());
@@ -27,7 +27,7 @@ fn outside(upstream: &Upstream, headers: &str, env: &[(&str, &str)]) -> (Binary,
     (Binary::start(&args, env), config)
 }
 
-/// Everything that a session can make taskgate send to a server.
+/// Does everything that can make taskgate send a request to a server.
 async fn everything(upstream: &Upstream, client: &Client) -> Vec<Seen> {
     let _listener = client.get_stream().await;
     let to_listener = upstream.get_stream().await;

@@ -1,4 +1,4 @@
-//! TLS from clients, and clients that are who their certificates say.
+//! TLS from clients, and clients that their certificates identify.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod kit;
@@ -59,7 +59,7 @@ impl Files {
         self.folder.path().join(name)
     }
 
-    /// Writes a new certificate; what clients will see of it.
+    /// Writes a new certificate; returns what clients will see of it.
     fn renew(&self) -> Vec<u8> {
         let server = Identity::new(vec![SanType::IpAddress([127, 0, 0, 1].into())], &self.authority);
         std::fs::write(self.path("key.pem"), server.key.serialize_pem()).unwrap();
@@ -73,7 +73,7 @@ impl Files {
         format!("[server.tls]\n{}{}{client_ca}", line("cert", "cert.pem"), line("key", "key.pem"))
     }
 
-    /// What a client trusts, and who it is.
+    /// Returns what a client trusts, and who it is.
     fn client(
         &self,
         identity: Option<&Identity>,
@@ -102,7 +102,7 @@ fn authority_of(url: &str) -> &str {
     url.trim_start_matches("https://").split('/').next().unwrap()
 }
 
-/// What a client sees of a handshake: the server's certificate, and which HTTP was agreed.
+/// Returns what a client sees of a handshake: the server's certificate, and which HTTP was agreed.
 async fn handshake(url: &str, config: ClientConfig) -> std::io::Result<(Vec<u8>, Option<Vec<u8>>)> {
     let stream = TcpStream::connect(authority_of(url)).await?;
     let mut stream = TlsConnector::from(Arc::new(config)).connect("127.0.0.1".try_into().unwrap(), stream).await?;
@@ -115,7 +115,7 @@ async fn handshake(url: &str, config: ClientConfig) -> std::io::Result<(Vec<u8>,
     Ok((session.peer_certificates().unwrap()[0].to_vec(), session.alpn_protocol().map(<[u8]>::to_vec)))
 }
 
-/// The endpoint in plain text: each connection goes on to it over TLS.
+/// Starts a port that speaks plain text and passes each connection to the endpoint over TLS.
 async fn tunnel(url: &str, config: ClientConfig) -> String {
     let (to, connector) = (authority_of(url).to_owned(), TlsConnector::from(Arc::new(config)));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -162,7 +162,7 @@ async fn a_plain_text_request_to_a_tls_port_gets_no_answer() {
     plain.write_all(b"GET /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
     let _ = soon(plain.read_to_end(&mut answer)).await;
-    // An alert of TLS at most.
+    // At most a TLS alert.
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
 }
 
@@ -200,7 +200,7 @@ async fn a_new_certificate_is_read_without_a_restart_and_a_broken_one_leaves_the
     let second = files.renew();
     taskgate.logged_after("the certificate of the server was read again").await;
     assert_eq!(seen().await, second);
-    // What is open goes on.
+    // Open connections go on.
     assert_eq!(old.ask("ping", json!({})).await, json!({}));
     // A key that belongs to no certificate, as in the middle of a change.
     std::fs::write(files.path("key.pem"), KeyPair::generate().unwrap().serialize_pem()).unwrap();
@@ -230,7 +230,7 @@ async fn the_owner_is_the_name_in_the_certificate_and_a_renewed_certificate_keep
     );
     assert_eq!(bob.list().await, [""; 0]);
     assert_eq!(bob.error("tasks/get", json!({ "taskId": id })).await.0, -32602);
-    // A session belongs to whom it was opened for.
+    // A session belongs to the owner that opened it.
     assert_eq!(bob.with("mcp-session-id", ann.session()).post(PING).await.status, 404);
 }
 
@@ -250,7 +250,7 @@ async fn a_client_needs_a_certificate_of_the_authority_to_connect_and_a_name_in_
         let url = tunnel(&gate.url, files.client(Some(&nameless), &["http/1.1"], BOTH)).await;
         let answer = Client::new(&url).ask_to_initialize("2025-11-25", json!({})).await;
         if mode == "none" {
-            // The certificate opens the door, and says nothing about owners.
+            // The certificate admits the client, and says nothing about owners.
             assert_eq!(answer.status, 200);
         } else {
             let (status, code, message) = answer.refusal();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::kit::{Client, Gate, Stream, Upstream, eventually};
 
 /// Such a client in a session.
-struct Old {
+struct OldClient {
     stream: Stream,
     /// Sends its messages.
     messages: Client,
@@ -26,7 +26,7 @@ async fn open(gate: &Gate) -> (Stream, String) {
     (stream, format!("http://{}{}", gate.authority(), endpoint.data))
 }
 
-impl Old {
+impl OldClient {
     async fn connect(gate: &Gate, version: &str) -> Self {
         let (stream, url) = open(gate).await;
         let mut old = Self { stream, messages: Client::new(&url), next_id: 1 };
@@ -67,7 +67,7 @@ async fn house() -> (Upstream, Gate) {
 #[tokio::test]
 async fn malformed_notifications_and_responses_go_nowhere() {
     let (upstream, gate) = house().await;
-    let mut old = Old::connect(&gate, "2024-11-05").await;
+    let mut old = OldClient::connect(&gate, "2024-11-05").await;
     for body in [
         r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"echo"}}"#,
         r#"{"jsonrpc":"2.0","method":"notifications/x","params":{"_meta":{},"_meta":{"progressToken":1}}}"#,
@@ -75,7 +75,7 @@ async fn malformed_notifications_and_responses_go_nowhere() {
     ] {
         assert_eq!(old.messages.post(body).await.status, 202, "{body}");
     }
-    // Nothing was answered, and nothing was passed on before this.
+    // Nothing was answered, and nothing was forwarded before this.
     let id = old.ask("ping", json!({})).await;
     assert_eq!(old.stream.message().await["id"], id);
     for method in ["tools/call", "notifications/x", "notifications/cancelled"] {
@@ -86,7 +86,7 @@ async fn malformed_notifications_and_responses_go_nowhere() {
 #[tokio::test]
 async fn every_message_to_the_client_comes_on_its_stream() {
     let (upstream, gate) = house().await;
-    let mut old = Old::connect(&gate, "2024-11-05").await;
+    let mut old = OldClient::connect(&gate, "2024-11-05").await;
     let id = old.ask("tools/call", json!({ "name": "slow", "_meta": { "progressToken": 7 } })).await;
     let slow = upstream.held("slow").await.sse();
     slow.progress(1).await;
@@ -103,7 +103,7 @@ async fn every_message_to_the_client_comes_on_its_stream() {
 #[tokio::test]
 async fn a_client_of_a_newer_revision_on_the_old_transport_gets_tasks() {
     let (upstream, gate) = house().await;
-    let mut old = Old::connect(&gate, "2025-11-25").await;
+    let mut old = OldClient::connect(&gate, "2025-11-25").await;
     let created = old.request("tools/call", json!({ "name": "slow", "task": {} })).await;
     let task = created["result"]["task"]["taskId"].clone();
     let slow = upstream.held("slow").await.sse();
@@ -120,7 +120,7 @@ async fn a_client_of_a_newer_revision_on_the_old_transport_gets_tasks() {
 #[tokio::test]
 async fn the_end_of_the_stream_ends_the_session() {
     let (upstream, gate) = house().await;
-    let old = Old::connect(&gate, "2024-11-05").await;
+    let old = OldClient::connect(&gate, "2024-11-05").await;
     drop(old.stream);
     upstream.wait_for(|seen| seen.method == "DELETE").await;
     eventually(async || {
@@ -189,8 +189,8 @@ async fn max_sessions_per_owner_bounds_the_streams_of_one_user_and_leaves_room_f
 #[tokio::test]
 async fn a_client_that_does_not_read_cannot_go_on_sending_requests() {
     let (_upstream, gate) = house().await;
-    let old = Old::connect(&gate, "2025-11-25").await;
-    // Held open, and read no further.
+    let old = OldClient::connect(&gate, "2025-11-25").await;
+    // Held open, but not read.
     let _stream = old.stream;
     // Each answer has a megabyte.
     let params = json!({ "name": "echo", "arguments": { "text": "x".repeat(1 << 20) } });
@@ -198,7 +198,7 @@ async fn a_client_that_does_not_read_cannot_go_on_sending_requests() {
     let mut taken = 0;
     while tokio::time::timeout(Duration::from_secs(1), old.messages.post(request.clone())).await.is_ok() {
         taken += 1;
-        // What the channel may hold either way, and what the system keeps on the way.
+        // What the channel may hold in either direction, and what the system keeps in flight.
         assert!(taken < 100);
     }
 }

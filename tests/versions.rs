@@ -39,7 +39,7 @@ async fn every_pair_of_revisions_works_and_each_side_gets_its_own() {
                 assert_eq!(seen.header("mcp-protocol-version"), theirs, "{ours} in front of {theirs}: {seen:?}");
             }
         }
-        // What is sent before anything has been agreed names nothing.
+        // Messages before the agreement name no revision.
         let first = upstream.wait_for_message("initialize").await;
         assert_eq!(first.header("mcp-protocol-version"), "");
     }
@@ -170,7 +170,7 @@ async fn a_modern_request_is_answered_as_by_a_server_that_requires_sessions() {
     ] {
         let answer = client.post(body).await;
         let (status, code, message) = answer.refusal();
-        // No code of the modern generation, by which a client would stay with it.
+        // No code of the modern generation, which would keep a client from falling back.
         assert_eq!((status, code), (400, -32600), "{message}");
         assert_eq!(answer.json()["error"].get("data"), None);
         assert!(message.contains("initialize"), "{message}");

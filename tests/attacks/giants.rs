@@ -1,4 +1,4 @@
-//! Values that are far larger, deeper or odder than any that is meant.
+//! Values that are far larger, deeper or odder than any real one.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use crate::House;
 
 const MILLION: usize = 1_000_000;
 
-/// The raw text of a member of an object, up to the comma or the end.
+/// Returns the raw text of a member of an object, up to the comma or the end.
 fn answer_to(id: &str, method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
 }
@@ -36,7 +36,7 @@ async fn an_id_of_any_form_comes_back_unchanged_and_one_of_a_million_characters_
             assert_eq!(refusal, (400, -32600, "Invalid request: the id is longer than 1024 bytes".to_owned()));
         }
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn invalid_ids_are_400() {
         let (status, code, _) = house.witness.post(answer_to(id, "ping", "{}")).await.refusal();
         assert_eq!((status, code), (400, -32700), "{id}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn a_million_characters_name_no_task_cursor_or_session() {
             assert_eq!(house.witness.with(header, &long).open(method, "").await.status(), 431, "{header}");
         }
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -92,11 +92,11 @@ async fn a_method_of_a_million_characters_passes_and_so_long_a_progress_token_is
     let meta = json!({ "progressToken": long });
     let why = "Invalid params: the progress token is longer than 1024 bytes";
     assert_eq!(house.witness.error("ping", json!({ "_meta": meta })).await, (-32602, why.to_owned()));
-    // No task is acknowledged for it either.
+    // It acknowledges no task either.
     let task = json!({ "name": "echo", "task": {}, "_meta": meta });
     assert_eq!(house.witness.error("tools/call", task).await, (-32602, why.to_owned()));
     assert_eq!(house.witness.list().await, Vec::<String>::new());
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn a_tool_name_of_a_million_characters_is_treated_like_any_other() {
     let id = house.witness.create_id(&long).await;
     house.upstream.held(&long).await.result("{}");
     house.witness.until(&id, "completed").await;
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn invalid_unicode_is_refused_where_taskgate_reads_it_and_passes_elsewhere
         let (status, code, _) = house.witness.post(broken.clone()).await.refusal();
         assert_eq!((status, code), (400, -32700), "{byte:x}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -146,5 +146,5 @@ async fn a_hundred_thousand_members_are_read_and_a_duplicate_among_them_is_refus
     let twice = wide.replacen(r#""m0":0"#, r#""name":"other""#, 1);
     let answer = house.witness.post(answer_to("1", "tools/call", &twice)).await;
     assert_eq!(answer.json()["error"]["code"], -32602, "{:?}", Value::from(answer.text()));
-    house.stands().await;
+    house.still_works().await;
 }

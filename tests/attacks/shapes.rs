@@ -44,7 +44,7 @@ async fn an_ambiguously_framed_body_is_400_or_ends_the_connection_and_smuggles_n
         assert_eq!(answer.status, 400, "{framing:?}: {answer:?}");
         assert_eq!(raw.rest().await, "", "{framing:?}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -60,10 +60,10 @@ async fn a_content_length_beside_chunks_is_ignored_and_ends_the_connection() {
         let mut raw = house.raw().await;
         let answer = raw.write(format!("{}{chunked}{smuggled}", head(&house.witness, &framing))).await.answer().await;
         assert_eq!(answer.status, 200, "{framing:?}: {answer:?}");
-        // What follows is nobody's request: RFC 9112, section 6.1.
+        // What follows belongs to no request: RFC 9112, section 6.1.
         assert_eq!(raw.rest().await, "", "{framing:?}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn invalid_chunks_are_400_and_end_the_connection() {
         assert_eq!((answer.status, answer.code()), (400, -32600), "{shown:?}: {answer:?}");
         assert_eq!(raw.rest().await, "", "{shown:?}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn chunk_extensions_and_trailers_are_ignored_and_not_forwarded() {
         assert!(!seen.headers.contains_key(name), "{seen:?}");
     }
     assert_eq!((seen.header("content-length"), seen.text().len()), (&*seen.text().len().to_string(), seen.body.len()));
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn a_request_must_name_exactly_one_host_and_it_must_be_ours() {
         let answer = house.raw().await.write(with(line, &hosts)).await.answer().await;
         assert_eq!(answer.status, status, "{line} {hosts:?}: {answer:?}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn odd_request_lines_are_refused() {
     }
     let old = format!("POST /mcp HTTP/1.0\r\nhost: {}\r\ntransfer-encoding: chunked\r\n\r\n", house.gate.authority());
     assert_eq!(house.raw().await.write(old).await.answer().await.status, 400);
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Words of a stranger that would be something else if they were let out as they are: headers, events, log lines.
+//! Words of a stranger that would mean something else if they went out unchanged: in headers, events and log lines.
 
 use bytes::Bytes;
 use http::{HeaderValue, Method};
@@ -10,7 +10,7 @@ use crate::{
     raw::{head, post},
 };
 
-/// What breaks lines in one reader or another.
+/// Characters that break lines in one reader or another.
 const BREAKS: [&str; 6] = ["\r\n", "\n", "\r", "\r\n\r\n", "\u{2028}", "\u{85}"];
 
 fn evil(line_break: &str) -> String {
@@ -18,7 +18,7 @@ fn evil(line_break: &str) -> String {
     lines.join(line_break)
 }
 
-/// No line of a text is what [`evil`] wanted.
+/// Checks that no line of a text is what [`evil`] wanted.
 #[track_caller]
 fn is_clean(text: &str) {
     let injected = |line: &str| ["event: inj", "data: inj", "id: inj", "inj"].iter().any(|evil| line.starts_with(evil));
@@ -34,7 +34,7 @@ async fn ids_and_progress_tokens_do_not_break_the_framing_of_events() {
         let (id, token) = (evil(line_break), format!("token{}", evil(line_break)));
         let params = json!({ "name": "slow", "_meta": { "progressToken": token } });
         let call = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }).to_string();
-        // Line ends between the members are white space, and have to be kept apart from those of the events.
+        // Line ends between the members are white space, and must not be taken for those of the events.
         let call = call.replace(",\"", &format!(",{}\"", if line_break.is_ascii() { line_break } else { " " }));
         let asked = tokio::spawn({
             let client = client.clone();
@@ -80,7 +80,7 @@ async fn names_that_a_client_sends_come_back_in_json_only() {
         is_clean(&created.to_string());
         house.upstream.held(&evil).await.result("{}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn a_header_cannot_hold_a_line_end_and_an_encoded_one_names_no_session_or_
         let broken = post.replacen("accept:", &format!("{name}: x\r\n injected: 1\r\naccept:"), 1);
         assert_eq!(house.raw().await.write(broken).await.answer().await.status, 400);
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]

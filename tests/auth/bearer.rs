@@ -19,7 +19,7 @@ async fn house() -> (Upstream, Gate) {
     (upstream, gate)
 }
 
-/// taskgate itself refuses every request of the client.
+/// Checks that taskgate itself refuses every request of the client.
 async fn reads_nothing(upstream: &Upstream, client: &Client, id: &str) {
     let before = upstream.seen().len();
     for (method, params) in [
@@ -144,7 +144,7 @@ async fn open_streams_of_a_refused_token_deliver_nothing_more() {
     assert_eq!(waiting.next().await, None);
 }
 
-/// A refusal is remembered for a time; a session that outlived it would read without the server being asked.
+/// A refusal is remembered for a time. A session that outlived it would read without the server being asked again.
 #[tokio::test]
 async fn the_sessions_of_a_refused_token_end_and_those_of_others_stay() {
     let (upstream, gate) = house().await;

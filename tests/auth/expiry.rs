@@ -1,4 +1,4 @@
-//! The end of a token: what runs goes on, and what is retrieved needs another token.
+//! Tokens that expire: what runs goes on, and what is retrieved needs another token.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     pass, session,
 };
 
-/// A token that ends in a second.
+/// Returns a token that ends in a second.
 fn short(issuer: &Issuer, key: &Signer) -> String {
     let mut claims = issuer.claims("ann");
     claims["exp"] = in_seconds(1.0).into();
@@ -34,7 +34,7 @@ async fn house() -> (Upstream, Gate, Issuer, Signer) {
     (upstream, gate, issuer, key)
 }
 
-/// The same client with a new token.
+/// Returns the same client with a new token.
 fn renewed(client: &Client, issuer: &Issuer, key: &Signer) -> Client {
     client.with("authorization", &format!("Bearer {}", key.token(&issuer.claims("ann"))))
 }
@@ -54,12 +54,12 @@ async fn a_task_outlives_the_token_of_its_call_and_a_live_token_collects_the_res
     }
     assert!(slow.is_open(), "the call is the task's, not the token's");
     slow.result(r#"{"content":[{"type":"text","text":"done"}]}"#);
-    // The stream that waits ends without the result.
+    // The waiting stream ends without the result.
     assert_eq!(waiting.next().await, None);
     let client = renewed(&client, &issuer, &key);
     client.until(&id, "completed").await;
     assert_eq!(client.collect(&id).await["result"]["content"][0]["text"], "done");
-    // Or it is resumed, and brings it.
+    // It can also be resumed, and then brings the result.
     let resumed = client.with("last-event-id", &primed.id.unwrap()).get_stream().await.last().await;
     assert_eq!(resumed["result"]["content"][0]["text"], "done");
 }
@@ -119,7 +119,7 @@ async fn an_http_sse_stream_lives_as_long_as_the_longest_lived_token_of_its_mess
     eventually(async || (keeps.post(ping).await.status == 401).then_some(())).await;
     assert_eq!(newer.post(ping).await.status, 202);
     assert_eq!(kept.message().await["id"], 1);
-    // The other one is looked at with its next heartbeat.
+    // taskgate checks the other one with its next heartbeat.
     pass(Duration::from_secs(15)).await;
     assert_eq!(ends.next().await, None);
     assert_eq!(newer.post(ping).await.status, 202);

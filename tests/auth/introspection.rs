@@ -15,14 +15,14 @@ use crate::{
 
 const ENDPOINT: &str = "/introspect";
 
-/// The client's secret, in a file.
+/// Writes the client's secret into a file.
 pub(crate) fn secret() -> NamedTempFile {
     let mut file = NamedTempFile::new().unwrap();
     writeln!(file, "s3 cret:&").unwrap();
     file
 }
 
-/// What is said of a good token.
+/// Returns the answer for a valid token.
 pub(crate) fn active(issuer: &Issuer, sub: &str) -> Value {
     json!({ "active": true, "iss": issuer.url, "sub": sub, "aud": AUDIENCE, "exp": in_seconds(600.0) })
 }
@@ -92,11 +92,11 @@ async fn concurrent_requests_share_one_introspection_even_if_the_first_client_le
     {
         let leaves = attempt(&gate, "token");
         tokio::pin!(leaves);
-        tokio::select! { _ = &mut leaves => panic!("nobody has answered"), () = asked() => {} }
+        tokio::select! { _ = &mut leaves => panic!("the issuer has not answered yet"), () = asked() => {} }
     }
     let all = join_all((0..10).map(|_| attempt(&gate, "token")));
     let (answers, ()) = tokio::join!(all, async {
-        // Requests that are sent later are answered: the others have come.
+        // Requests that are sent later are answered, so the others have arrived.
         for _ in 0..20 {
             assert_eq!(attempt(&gate, "").await.status, 401);
         }

@@ -116,7 +116,7 @@ async fn before_the_first_key_arrives_requests_with_tokens_get_503() {
     let (status, _, message) = answer.refusal();
     assert_eq!((status, &*message), (503, "Unavailable: the issuer's keys cannot be fetched; try again later"));
     assert_ne!(answer.header("retry-after"), "");
-    // What would be refused with any key is refused at once.
+    // A token that no key could save is refused at once.
     assert_eq!(attempt(&gate, "opaque").await.status, 401);
     issuer.off(false);
     pass(RETRY).await;

@@ -9,7 +9,7 @@ use crate::{
     session, with_token,
 };
 
-/// A task that was created with one token is there with another, in the same session and in a new one.
+/// Checks that a task created with one token is found with another, in the same session and in a new one.
 async fn stays(upstream: &Upstream, before: Client, after: Client) {
     let before = before.initialize("2025-11-25", json!({})).await;
     let id = before.create_id("slow").await;

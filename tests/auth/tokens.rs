@@ -1,4 +1,4 @@
-//! Which tokens are good (RFC 7519, RFC 8725).
+//! Which tokens are valid (RFC 7519, RFC 8725).
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ struct House {
     ed: Signer,
 }
 
-/// An issuer with a key of each kind, and taskgate that trusts it.
+/// Starts an issuer with a key of each kind, and taskgate that trusts it.
 async fn house(more: &str) -> House {
     let (rsa, ec, ed) = (Signer::rsa("rsa"), Signer::ec("ec"), Signer::ed("ed"));
     let issuer = Issuer::start(&[&rsa, &ec, &ed]).await;
@@ -36,7 +36,7 @@ impl House {
         claims
     }
 
-    /// Each token is refused with these words, and nothing goes upstream.
+    /// Checks that each token is refused with these words, and that nothing goes upstream.
     async fn refused(&self, words: &str, tokens: &[(&str, String)]) {
         for (name, token) in tokens {
             let answer = attempt(&self.gate, token).await;

@@ -1,4 +1,4 @@
-//! Connections on which nothing comes, in the test's own time.
+//! Silent connections, in the test's own time.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::{
 
 use crate::{House, kit::within};
 
-/// How long a connection is kept on which this was sent and nothing more comes.
+/// Returns how long a connection is kept after this was sent and nothing more comes.
 async fn kept(house: &House, beginning: &str) -> Duration {
     let mut connection = TcpStream::connect(house.gate.authority()).await.unwrap();
     let opened = Instant::now();

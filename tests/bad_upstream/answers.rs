@@ -6,13 +6,13 @@ use serde_json::json;
 use crate::{
     House, call_of,
     kit::{
-        Bad, Client, Gate,
+        BadUpstream, Client, Gate,
         bad::{DONE, PROGRESS, Step, end, event, json_answer, stream},
         soon,
     },
 };
 
-/// The response to the call with other members than it should have.
+/// Returns the response to the call, with these members in place of the usual ones.
 fn with(members: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":$ID,{members}}}"#)
 }
@@ -34,13 +34,13 @@ async fn an_invalid_response_fails_its_call_at_once_and_says_what_is_wrong() {
         (r#""error":{"code":1,"message":"one","message":"two"}"#, "duplicate member"),
         (r#""result":{},"result":{}"#, "duplicate field"),
     ] {
-        // The stream goes on: nobody waits for its end.
+        // The stream goes on, and no reader waits for its end.
         for answer in [vec![json_answer(&with(members))], vec![stream(), event(&with(members)), Step::Gone]] {
             house.bad.on_call("liar", answer);
             house.fails("liar", &["gave an invalid answer", words]).await;
         }
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn a_result_without_an_id_fails_the_request_that_carried_it() {
         house.bad.on_call("nameless", answer);
         house.fails("nameless", &["gave an invalid answer", "id"]).await;
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn the_error_is_short_and_does_not_quote_the_servers_answer() {
             assert!(why.contains("gave an invalid answer") && why.len() < 300, "{why}");
         }
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn one_bad_message_in_a_batch_does_not_affect_the_others() {
     house.bad.on_call("second", vec![stream(), event(&format!("[{DONE},{bad}]")), end()]);
     house.succeeds("first").await;
     house.succeeds("second").await;
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn the_null_that_json_rpc_1_has_beside_a_result_or_an_error_counts_as_abse
         house.succeeds("done").await;
         assert_eq!(house.both("failed").await, [Err("no luck".to_owned()), Err("no luck".to_owned())]);
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn a_result_with_a_duplicate_member_passes_in_a_plain_call_and_fails_a_tas
             assert!(why.contains("gave an invalid answer: duplicate member"), "{why}");
         }
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -147,12 +147,12 @@ async fn a_question_with_a_duplicate_member_gets_an_error_and_reaches_no_client(
         client.until(created["task"]["taskId"].as_str().unwrap(), "completed").await;
         assert_eq!(house.bad.responses(), 2 * (n + 1));
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
 async fn a_message_that_cannot_be_tied_to_its_task_is_dropped_and_counted() {
-    let bad = Bad::start().await;
+    let bad = BadUpstream::start().await;
     let gate = Gate::to(&bad.url(), "[server]\nadmin = \"127.0.0.1:0\"").await;
     let house = House::with(bad, gate).await;
     let forged = r#"{"io.modelcontextprotocol/related-task":{"taskId":"forged"}}"#;
@@ -169,7 +169,7 @@ async fn a_message_that_cannot_be_tied_to_its_task_is_dropped_and_counted() {
     params["task"] = json!({});
     let created = house.client.ask("tools/call", params).await;
     let id = created["task"]["taskId"].as_str().unwrap();
-    // The first that comes is the one that can be tied.
+    // The first one that comes is the one that can be tied.
     let message = heard.message().await;
     assert_eq!(message["method"], "notifications/message");
     assert_eq!(message["params"]["_meta"]["io.modelcontextprotocol/related-task"]["taskId"], id);
@@ -178,7 +178,7 @@ async fn a_message_that_cannot_be_tied_to_its_task_is_dropped_and_counted() {
     let metrics = format!("{}/metrics", house.gate.admin.as_ref().unwrap());
     let metrics = Client::new(&metrics).send(Method::GET, "").await;
     assert!(metrics.text().contains("\ntaskgate_unreadable_messages_total 3\n"), "{}", metrics.text());
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn a_message_with_a_duplicate_member_is_not_tied_to_a_task_in_a_plain_call
     let mut call = house.client.stream("tools/call", call_of("forger"));
     assert_eq!(call.message().await["params"], json!({ "_meta": {}, "level": "info", "data": "x" }));
     assert_eq!(call.message().await["result"]["content"][0]["text"], "done");
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -205,5 +205,5 @@ async fn an_error_without_an_id_that_has_a_duplicate_member_answers_nothing() {
     let (code, message) = soon(house.client.error("tools/call", call_of("nameless"))).await;
     assert_eq!(code, -32603);
     assert!(message.contains("has no response to the request"), "{message}");
-    house.stands().await;
+    house.still_works().await;
 }

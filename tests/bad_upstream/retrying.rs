@@ -9,7 +9,7 @@ use crate::{
     kit::bad::{DONE, Step, chunk, end, event, stream},
 };
 
-/// How long a call takes whose stream ends once, after it has asked for this pause.
+/// Returns how long a call takes whose stream ends once, after it has asked for this pause.
 async fn pause(retry: &str) -> Duration {
     let house = House::new().await;
     let prime = chunk(&format!("id: pause/$ID/1\n{retry}\ndata: \n\n"));
@@ -20,7 +20,7 @@ async fn pause(retry: &str) -> Duration {
     let waited = before.elapsed();
     assert_eq!(house.task("pause").await.as_deref(), Ok("done"), "{retry}");
     assert_eq!((house.bad.runs("pause"), house.bad.resumed("pause").len()), (2, 2));
-    house.stands().await;
+    house.still_works().await;
     waited
 }
 
@@ -68,5 +68,5 @@ async fn a_pause_does_not_hold_up_other_calls_of_the_session() {
     let (slow, (quick, waited)) = both.await;
     assert_eq!((slow.as_deref(), quick.as_deref()), (Ok("done"), Ok("done")));
     assert!(waited < Duration::from_secs(30) && before.elapsed() >= Duration::from_secs(30), "{waited:?}");
-    house.stands().await;
+    house.still_works().await;
 }

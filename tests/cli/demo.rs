@@ -6,7 +6,7 @@ use crate::kit::{Binary, within};
 
 #[tokio::test]
 async fn the_demo_follows_one_task_from_call_to_result() {
-    // What is set for a real taskgate does not disturb it.
+    // The variables of a real taskgate do not disturb the demo.
     let env = [("TASKGATE_UPSTREAM", "http://127.0.0.1:9/mcp"), ("TASKGATE_LISTEN", "127.0.0.1:1")];
     let demo = Binary::run(&["demo"], &env).await;
     assert_eq!((demo.code, demo.stderr), (Some(0), String::new()));

@@ -61,7 +61,7 @@ async fn a_variable_that_is_set_but_empty_is_named() {
         let said = format!("the environment variable {name} is set but empty; unset it or give it a value");
         assert!(ended.stderr.contains(&said), "{}", ended.stderr);
     }
-    // A flag wins over it, so that it does not matter.
+    // A flag overrides it, so its value does not matter.
     let upstream = Upstream::json().await;
     let args = ["serve", "--listen", "127.0.0.1:0", "--upstream", &upstream.url()];
     let taskgate = Binary::start(&args, &[("TASKGATE_LISTEN", ""), ("TASKGATE_UPSTREAM", "")]);
@@ -73,7 +73,7 @@ async fn an_unknown_variable_is_a_warning_that_names_the_nearest_one() {
     let env = [
         ("TASKGATE_LISTN", "127.0.0.1:1"),
         ("TASKGATE_TIMEOUT", "1h"),
-        // A child of a taskgate may be one.
+        // A taskgate may start another taskgate as its child.
         ("TASKGATE_CHILD", "x"),
         // What Kubernetes sets in every pod for a service of this name.
         ("TASKGATE_SERVICE_HOST", "10.0.0.1"),

@@ -1,4 +1,4 @@
-//! The log: it holds up nothing, nobody fills it, and it says what an operator needs.
+//! The log: it holds nothing up, no stranger can fill it, and it says what an operator needs.
 
 use std::process::Stdio;
 
@@ -16,7 +16,7 @@ use crate::{
     kit::{Binary, Children, Client, Finished, Script, Upstream, Wrapped, eventually, soon, within},
 };
 
-/// taskgate whose log is read to the addresses in it, and by the test from there.
+/// taskgate whose log is read up to the addresses in it, and by the test from there.
 struct Served {
     child: Child,
     log: BufReader<ChildStderr>,
@@ -44,12 +44,12 @@ impl Served {
         Self { child, log, url, admin }
     }
 
-    /// The value of a metric; 0 if it is not there.
+    /// Returns the value of a metric; 0 if it is not there.
     async fn metric(&self, name: &str) -> u64 {
         metric(&self.admin, name).await
     }
 
-    /// Ends it with SIGTERM; the exit code.
+    /// Ends taskgate with SIGTERM; returns the exit code.
     async fn end(mut self) -> Option<i32> {
         let pid = Pid::from_raw(self.child.id().unwrap().try_into().unwrap()).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
@@ -67,7 +67,7 @@ const UNWRITABLE: &str = "taskgate_log_lines_lost_total{reason=\"unwritable\"}";
 const FULL: &str = "taskgate_log_lines_lost_total{reason=\"full\"}";
 const RATE: &str = "taskgate_log_lines_lost_total{reason=\"rate\"}";
 
-/// taskgate with an admin port in front of `upstream`.
+/// Starts taskgate with an admin port in front of `upstream`.
 fn serve(level: &str, upstream: &Upstream) -> Binary {
     let url = upstream.url();
     let args = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", &url];
@@ -165,7 +165,7 @@ async fn what_a_client_does_a_thousand_times_is_logged_a_few_times_and_summed_up
 async fn a_server_that_writes_a_hundred_thousand_lines_of_junk_makes_a_handful_of_lines() {
     let children = Children::new(Script { setup: "yes | head -n 100000", ..Script::default() });
     let taskgate = Binary::start(&[&["serve", "--listen", "127.0.0.1:0", "--"], &children.command()[..]].concat(), &[]);
-    // It answers behind all of them.
+    // It answers after all of them.
     Client::connect(&taskgate.url().await).await;
     let log = end(taskgate).await.stderr;
     assert!(log.contains("the server wrote a line that is no message"), "{log}");

@@ -1,4 +1,4 @@
-//! `taskgate serve` and what keeps it from starting; the help.
+//! `taskgate serve`, the mistakes that keep it from starting, and the help.
 
 use std::net::TcpListener;
 
@@ -11,7 +11,7 @@ use crate::{
 
 const UPSTREAM: &str = "http://127.0.0.1:9/mcp";
 
-/// Arguments that cannot work: exit code 64, the reason on stderr, nothing on stdout.
+/// Checks arguments that cannot work: exit code 64, the reason on stderr, nothing on stdout.
 async fn refused(args: &[&str], env: &[(&str, &str)]) -> String {
     let ended = Binary::run(args, env).await;
     assert_eq!((ended.code, ended.stdout), (USAGE, String::new()), "{args:?}: {}", ended.stderr);
@@ -105,7 +105,7 @@ async fn help_names_every_subcommand_and_each_explains_itself() {
         assert_eq!((own.code, own.stderr), (Some(0), String::new()));
         assert!(own.stdout.contains(&format!("taskgate {subcommand}")), "{}", own.stdout);
     }
-    // A part of the demo, not for people.
+    // A part of the demo, hidden from the help.
     assert!(!help.stdout.contains("demo-server"), "{}", help.stdout);
 }
 

@@ -9,7 +9,7 @@ use crate::{
     kit::{Binary, Client, Upstream, Wrapped, eventually},
 };
 
-/// taskgate whose tasks may go on for so long after a signal, and a client in a session.
+/// Starts taskgate whose tasks may go on for so long after a signal, and a client in a session.
 async fn draining_for(timeout: &str, upstream: &Upstream) -> (Binary, Client) {
     let (_dir, path) = file(&format!("[server]\ndrain_timeout = {timeout:?}\n"));
     let args = ["serve", "--config", &path, "--upstream", &upstream.url(), "--listen", "127.0.0.1:0"];
@@ -36,7 +36,7 @@ async fn sigterm_and_sigint_end_taskgate_with_exit_code_0() {
 
 #[tokio::test]
 async fn sigterm_right_after_the_start_ends_taskgate_with_exit_code_0() {
-    // Many times: what can go wrong here is over in a moment.
+    // Many times, because what can go wrong here lasts only a moment.
     for _ in 0..40 {
         let taskgate = Binary::start(&["serve", "--upstream", "http://127.0.0.1:9/", "--listen", "127.0.0.1:0"], &[]);
         taskgate.url().await;
@@ -121,7 +121,7 @@ async fn after_sigterm_no_connection_is_accepted() {
     let url = taskgate.url().await;
     let address = url.trim_start_matches("http://").trim_end_matches("/mcp");
     taskgate.signal(Signal::TERM);
-    // It is still there, waiting for the end of the session upstream.
+    // taskgate is still there, waiting for the end of the session upstream.
     let delete = upstream.held("DELETE").await;
     eventually(async || TcpStream::connect(address).await.err()).await;
     delete.status(200, &[], "");
@@ -166,7 +166,7 @@ async fn sighup_is_ignored_and_logged() {
     assert_eq!(taskgate.end().await.code, Some(0));
 }
 
-/// taskgate whose audit log goes to a FIFO, in a folder.
+/// Starts taskgate with an audit log that goes to a FIFO, in a folder.
 fn audited(dir: &tempfile::TempDir, upstream: &Upstream) -> Binary {
     let fifo = dir.path().join("audit");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());

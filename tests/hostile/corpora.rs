@@ -1,4 +1,4 @@
-//! The committed inputs of the fuzz targets, what the fuzzer has found among them, fed to the same checks.
+//! The committed inputs of the fuzz targets, with the fuzzer's findings among them, fed to the same checks.
 
 use std::{collections::BTreeSet, fs, panic, path::Path};
 
@@ -8,7 +8,7 @@ fn fuzz() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz"))
 }
 
-/// The names in a folder, without their endings.
+/// Returns the names in a folder, without their endings.
 fn names(folder: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     entries.map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect()

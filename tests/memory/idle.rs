@@ -1,4 +1,4 @@
-//! Memory that is not needed any more goes back to the system, also where nothing happens.
+//! Memory that is no longer needed goes back to the system, also while nothing happens.
 
 use std::time::Duration;
 

@@ -113,7 +113,7 @@ async fn a_client_that_resumes_its_get_stream_with_accepted_headers_opens_that_o
     let primer = listener.next_of_any_kind().await.unwrap();
     drop(listener);
     let resuming = client.with("last-event-id", &primer.id.unwrap());
-    // The refusal may be on its way still when the client comes back for the first time.
+    // The refusal may still be in flight when the client reconnects for the first time.
     let to_listener = async {
         loop {
             let held = upstream.held("GET").await;

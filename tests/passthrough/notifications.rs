@@ -1,4 +1,4 @@
-//! What expects no answer is accepted without waiting for a server that takes its time.
+//! Notifications and responses are accepted without waiting for a slow server.
 
 use serde_json::json;
 

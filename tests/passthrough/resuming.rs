@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::kit::{Client, Gate, Options, Stream, Upstream, house};
 
-/// Goes on after the event `id`.
+/// Resumes after the event `id`.
 async fn resume(client: &Client, id: &str) -> Stream {
     client.with("last-event-id", id).get_stream().await
 }
@@ -70,7 +70,7 @@ async fn a_call_whose_connection_breaks_is_resumed_where_it_broke_and_runs_once(
     let last = resumed.next().await.unwrap();
     assert_eq!(last.json(), json!({ "jsonrpc": "2.0", "id": 1, "result": { "done": true } }));
     assert_eq!(resumed.next().await, None);
-    // Also when it is over, and as often as one likes.
+    // Also after the end, and any number of times.
     for _ in 0..2 {
         let mut again = resume(&client, first.id.as_deref().unwrap()).await;
         assert_eq!(again.message().await["params"], numbered(2));

@@ -52,7 +52,7 @@ async fn delete_ends_the_session_on_both_sides() {
     let deleted = upstream.wait_for(|seen| seen.method == "DELETE").await;
     assert_eq!((deleted.header("mcp-session-id"), deleted.header("x-custom")), ("upstream-1", "bye"));
     assert_eq!(listener.next().await, None);
-    // Nobody is left waiting.
+    // No call is left waiting.
     assert_eq!(call.message().await["error"]["code"], -32603);
     slow.abandoned().await;
     for _ in 0..2 {
@@ -170,7 +170,7 @@ async fn sessions_beyond_max_sessions_per_owner_are_refused_until_one_ends_and_t
     assert!(message.contains("server.max_sessions_per_owner = 1"), "{message}");
     let bob = user("bob").initialize("2025-11-25", json!({})).await;
     ann.delete().await;
-    // A handshake that fails gives its place back.
+    // A failed handshake gives its place back.
     upstream.hold("initialize");
     for _ in 0..2 {
         let ann = user("ann");
@@ -178,7 +178,7 @@ async fn sessions_beyond_max_sessions_per_owner_are_refused_until_one_ends_and_t
         upstream.held("initialize").await.error(r#"{"code":-1,"message":"no"}"#);
         assert_eq!(opening.await.unwrap().1, -1);
     }
-    // Of an owner who has as many as may be, an unused one of their own gives way, and none of anyone else.
+    // At the limit of an owner, one of its own unused sessions gives way, and none of another owner.
     let open = |name: &'static str| {
         let client = user(name);
         tokio::spawn(async move { client.initialize("2025-11-25", json!({})).await })

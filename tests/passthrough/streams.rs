@@ -169,7 +169,7 @@ async fn a_waiting_call_gets_only_heartbeats_and_then_its_answer() {
     let (upstream, _gate, client) = house(Upstream::json()).await;
     let mut answer = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await;
-    // The head comes without the answer, so that no proxy on the way takes the silence for death.
+    // The head comes before the answer, so that no proxy in between takes the silence for a dead server.
     let (status, headers) = within(Duration::from_secs(30), answer.head()).await;
     assert_eq!((status.as_u16(), headers["content-type"].to_str().unwrap()), (200, "text/event-stream"));
     slow.result(r#"{"x":1.50}"#);
@@ -177,7 +177,7 @@ async fn a_waiting_call_gets_only_heartbeats_and_then_its_answer() {
     assert_eq!(answer.next().await, None);
 }
 
-/// A call whose answer is a stream that has begun on both sides, and the id to resume it by.
+/// Starts a call whose answer is a stream that has begun on both sides; returns it with the id to resume after.
 async fn begun(client: &Client, upstream: &Upstream) -> (Stream, Sse, String) {
     let mut call = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
@@ -255,7 +255,7 @@ async fn at_most_max_streams_calls_reach_the_server_at_once_and_each_makes_room_
             assert_eq!(answered.unwrap()["result"], json!({}));
         }
         assert_eq!(upstream.count("slow"), round * MAX);
-        // The room is given back behind the answer.
+        // The room is given back after the answer.
         eventually(async || client.request("ping", json!({})).await.get("result").cloned()).await;
     }
 }

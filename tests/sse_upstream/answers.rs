@@ -1,4 +1,4 @@
-//! What comes on the stream and is no response: its call fails at once, and the session goes on.
+//! Invalid responses on the stream: their call fails at once, and the session goes on.
 
 use serde_json::json;
 

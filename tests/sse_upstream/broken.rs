@@ -57,7 +57,7 @@ async fn a_task_whose_stream_ends_fails_says_why_and_is_not_run_again() {
         waiting.head().await;
         end.of(&server, 1).await;
         let error = waiting.message().await["error"].take();
-        // The task can still be asked for; anything that needs the server sends the client to a new session.
+        // The task can still be polled; anything that needs the server sends the client to a new session.
         let task = client.get(&id).await;
         assert_eq!((status_of(&task), &task["statusMessage"]), ("failed", &error["message"]));
         assert!(task["statusMessage"].as_str().unwrap().contains("event stream"), "{task}");

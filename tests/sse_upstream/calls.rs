@@ -1,4 +1,4 @@
-//! What passes between a client and an old server that behaves, in sessions without tasks.
+//! What passes between a client and a well-behaved old server, in sessions without tasks.
 
 use http::Method;
 use serde_json::json;
@@ -98,7 +98,7 @@ async fn messages_that_belong_to_no_call_reach_the_get_stream() {
     let mut listening = client.get_stream().await;
     server.stream(1).notify("notifications/tools/list_changed", json!({})).await;
     assert_eq!(listening.message().await["method"], "notifications/tools/list_changed");
-    // taskgate has the one stream, and opens no other for the client's.
+    // taskgate has the one stream, and opens no other for that of the client.
     assert_eq!(server.count("GET"), 1);
 }
 

@@ -1,4 +1,4 @@
-//! How a server's transport is found (revision 2025-11-25, "Transports", "Backwards Compatibility").
+//! How taskgate finds a server's transport (revision 2025-11-25, "Transports", "Backwards Compatibility").
 
 use serde_json::json;
 
@@ -100,7 +100,7 @@ async fn no_other_refusal_is_followed_by_a_get() {
         let gate = gate_with(&server, "").await;
         let answer = Client::new(&gate.url).ask_to_initialize("2025-11-25", json!({})).await;
         assert_eq!(server.requests(), ["POST /v1/sse initialize"]);
-        // Who may ask is between the client and the server.
+        // Authorization is between the client and the server.
         assert_eq!(answer.status, if status == 401 || status == 403 { status } else { 200 });
         assert!(answer.text().contains("not now"), "{answer:?}");
     }

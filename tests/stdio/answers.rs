@@ -1,4 +1,4 @@
-//! What a child answers that is no answer: its call fails at once and says why, alone or shared, and the others go on.
+//! Invalid answers of a child: their call fails at once and says why, alone or shared, and the others go on.
 
 use serde_json::json;
 

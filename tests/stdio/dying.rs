@@ -1,4 +1,4 @@
-//! Children that end by themselves, or never begin.
+//! Children that end by themselves, or never start.
 
 use serde_json::json;
 
@@ -80,7 +80,7 @@ async fn tasks_that_have_ended_outlive_the_child_and_other_requests_get_404() {
     let died = client.create_id("die").await;
     client.until(&died, "failed").await;
     let child = children.only().await;
-    // The failed task tells of the end; the child counts as gone once its group is.
+    // The failed task reports the end; the child counts as gone once its process group is.
     let refused = eventually(async || {
         let answer = client.answer("tools/call", json!({ "name": "pid" })).await;
         (answer.status != 200).then_some(answer)

@@ -1,4 +1,4 @@
-//! How children end with their session: by themselves if they can, by force if they do not.
+//! How children end with their session: by themselves if they can, by force otherwise.
 
 use std::time::{Duration, Instant};
 
@@ -60,7 +60,7 @@ async fn what_the_child_has_started_ends_with_it_at_delete() {
 
 #[tokio::test]
 async fn what_has_left_the_childs_process_group_ends_with_it_too() {
-    // In a session of its own, with a parent that has gone, and deaf to SIGTERM.
+    // In a session of its own, with a parent that has ended, and ignoring SIGTERM.
     let setup = "setsid sh -c 'trap \"\" TERM; sleep 60 & sleep 60' & (setsid sleep 60 >/dev/null 2>&1 </dev/null &)";
     let children = Children::new(Script { setup, ..Script::default() });
     let (_gate, client, child) = children.session().await;

@@ -1,4 +1,4 @@
-//! Where as many children run as may, the session gives way that has been silent longest.
+//! At `max_children`, the longest idle session gives way.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ async fn gate_of(children: &Children, max: usize) -> Gate {
     children.gate(&format!("[[upstream]]\nmax_children = {max}")).await
 }
 
-/// Whether its session has ended.
+/// Returns whether its session has ended.
 async fn has_gone(client: &Client) -> bool {
     client.answer("ping", json!({})).await.status == 404
 }
@@ -21,7 +21,7 @@ async fn the_longest_idle_session_gives_way_and_gets_404() {
     for _ in 0..3 {
         clients.push(Client::connect(&gate.url).await);
     }
-    // Now the second one is the one that has been silent longest.
+    // Now the second one is the longest idle.
     text_of(&clients[0], "pid").await;
     let newcomer = Client::connect(&gate.url).await;
     assert!(has_gone(&clients[1]).await);

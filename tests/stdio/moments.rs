@@ -14,8 +14,8 @@ const DYING: Script = Script {
     after: "",
 };
 
-/// What a task on a tool ends as, while another session has a call in flight on its own child.
-async fn fate_of(tool: &str) -> (Value, Value) {
+/// Runs a task on a tool while another session has a call in flight on its own child; returns how the task ended.
+async fn outcome_of(tool: &str) -> (Value, Value) {
     let children = Children::new(DYING);
     let gate = children.gate("").await;
     let bystander = Client::connect(&gate.url).await;
@@ -40,7 +40,7 @@ async fn fate_of(tool: &str) -> (Value, Value) {
 }
 
 async fn fails_with(tool: &str, why: &str) {
-    let (task, collected) = fate_of(tool).await;
+    let (task, collected) = outcome_of(tool).await;
     assert_eq!(status_of(&task), "failed");
     let message = task["statusMessage"].as_str().unwrap();
     assert!(message.contains("the MCP server process behind taskgate has ended") && message.contains(why), "{message}");
@@ -64,7 +64,7 @@ async fn a_task_whose_child_is_killed_fails_with_the_signal() {
 
 #[tokio::test]
 async fn a_task_whose_child_ends_right_after_the_answer_is_completed() {
-    let (task, collected) = fate_of("after the answer").await;
+    let (task, collected) = outcome_of("after the answer").await;
     assert_eq!(status_of(&task), "completed");
     assert_eq!(collected["result"]["content"][0]["text"], "in time");
 }

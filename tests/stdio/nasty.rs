@@ -1,4 +1,4 @@
-//! Children that write what they should not, or do not read: the call, the session and the others go on.
+//! Children that write what they should not, or do not read: their call, their session and all others go on.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! How children are started: with what, how many, and how soon again.
+//! How children are started: with what environment, how many, and how soon again.
 
 use std::time::{Duration, Instant};
 
@@ -90,7 +90,7 @@ async fn after_children_that_end_at_once_the_next_start_backs_off_longer_each_ti
     }
 }
 
-/// What taskgate logs while one client after the other starts a session and ends it by `end`.
+/// Returns what taskgate logs while one client after the other starts a session and ends it by `end`.
 async fn log_of_sessions_that_end_by(end: impl AsyncFn(&Client)) -> String {
     let children = Children::new(Script::default());
     let args: Vec<&str> = ["serve", "--listen", "127.0.0.1:0", "--"].into_iter().chain(children.command()).collect();

@@ -24,7 +24,7 @@ async fn sigterm_ends_every_child_and_then_taskgate() {
     eventually(async || started.iter().any(has).then_some(())).await;
     taskgate.signal(Signal::TERM);
     assert_eq!(taskgate.end().await.code, Some(0));
-    // They have gone before taskgate has.
+    // They have ended before taskgate has.
     assert!(started.iter().all(|child| !child.is_alive()));
     calling.await.unwrap();
 }

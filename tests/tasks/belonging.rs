@@ -1,4 +1,4 @@
-//! What a server says without naming a call: whether it belongs to a task, and to which.
+//! Messages of a server that name no call: whether they belong to a task, and to which.
 
 use serde_json::json;
 
@@ -31,7 +31,7 @@ async fn list_changed_and_resource_updates_go_to_the_session_and_name_no_task() 
         house.slow.event(&format!(r#"{{"jsonrpc":"2.0","method":"{method}"}}"#)).await;
     }
     house.slow.notify("notifications/resources/updated", json!({ "uri": "x:y" })).await;
-    // Also where nobody listens yet.
+    // Also before any stream is open.
     let mut waiting = house.waiting().await;
     let mut listener = house.client.get_stream().await;
     for method in ["tools", "prompts", "resources"] {

@@ -28,7 +28,7 @@ async fn a_task_goes_from_working_to_completed_and_stays_there() {
     let id = created["taskId"].as_str().unwrap();
     let slow = upstream.held("slow").await;
     assert_eq!(status_of(&client.get(id).await), "working");
-    // A clock that has moved on, for the time of the update.
+    // The clock has moved on, for the time of the update.
     let at = created["createdAt"].as_str().unwrap();
     eventually(async || Some(()).filter(|()| now().as_str() > at)).await;
     slow.result(r#"{"content":[]}"#);

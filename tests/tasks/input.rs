@@ -1,5 +1,4 @@
-//! What the server asks in the course of a task reaches the client on exactly one stream, and the answers find their
-//! way back.
+//! What the server asks during a task reaches the client on exactly one stream, and the answers find their way back.
 
 use serde_json::{Value, json};
 
@@ -43,7 +42,7 @@ impl House {
         waiting
     }
 
-    /// The answer that the server gets to its question `id`.
+    /// Returns the answer that the server gets to its question `id`.
     pub(super) async fn answer_to(&self, id: &str) -> Value {
         self.upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == id).await.json()
     }
@@ -59,7 +58,7 @@ impl House {
     }
 }
 
-/// The next request of the server, other messages skipped.
+/// Returns the next request of the server, and skips other messages.
 pub(super) async fn question(stream: &mut Stream) -> Value {
     loop {
         let message = stream.message().await;
@@ -69,7 +68,7 @@ pub(super) async fn question(stream: &mut Stream) -> Value {
     }
 }
 
-/// The next message of a method, others skipped.
+/// Returns the next message of a method, and skips others.
 pub(super) async fn next(stream: &mut Stream, method: &str) -> Value {
     loop {
         let mut message = stream.message().await;
@@ -179,7 +178,7 @@ async fn the_second_answer_to_a_question_goes_nowhere() {
     house.accept(&asked).await;
     house.answer_to("ask").await;
     house.accept(&asked).await;
-    // What comes after it shows that it went nowhere.
+    // The message after it shows that it went nowhere.
     house.client.ask("ping", json!({})).await;
     let answers = house.upstream.seen().into_iter().filter(|seen| seen.rpc().is_empty() && seen.method == "POST");
     assert_eq!(answers.count(), 1);
@@ -346,7 +345,7 @@ async fn a_question_of_a_principals_task_is_answered_from_another_session_of_the
     let mut bobs = bob.get_stream().await;
     let mut waiting = again.stream("tasks/result", json!({ "taskId": id }));
     let asked = question(&mut waiting).await;
-    // Only where it was asked: not in a session that has merely the same owner.
+    // Only where it was asked: not in another session of the same owner.
     let unasked = connect("ann").await;
     assert_eq!(unasked.respond(&asked["id"], json!({ "action": "accept" })).await, 202);
     assert_eq!(status_of(&unasked.get(&id).await), "input_required");

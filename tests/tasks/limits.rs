@@ -1,4 +1,4 @@
-//! Limits: each is kept, and named when it is reached.
+//! Limits: each holds, and is named when it is reached.
 
 use serde_json::json;
 

@@ -122,7 +122,7 @@ async fn any_number_of_waiters_up_to_the_limit_get_the_result() {
     let (code, message) = client.error("tasks/result", json!({ "taskId": id })).await;
     assert_eq!(code, -32603);
     assert!(message.contains("max_waiters = 5"), "{message}");
-    // One that leaves makes room for another.
+    // A waiter that leaves makes room for another.
     drop(waiting.pop());
     crate::kit::eventually(async || {
         let mut waiter = client.stream("tasks/result", json!({ "taskId": id }));

@@ -1,4 +1,4 @@
-//! What a client hears of its tasks without asking: progress, log messages, changes of status.
+//! What a client hears of its tasks without polling: progress, log messages, changes of status.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ async fn house(toml: &str) -> House {
 }
 
 impl House {
-    /// A task whose client wants progress under the token "t".
+    /// Creates a task whose client wants progress under the token "t".
     async fn task(&self) -> (String, Sse) {
         let params = json!({ "name": "slow", "task": {}, "_meta": { "progressToken": "t" } });
         let created = self.client.ask("tools/call", params).await;
@@ -35,7 +35,7 @@ impl House {
     }
 }
 
-/// What came until the one with this method, that one included.
+/// Returns what came until the message with this method, that one included.
 async fn until(stream: &mut Stream, last: impl Fn(&Value) -> bool) -> Vec<Value> {
     let mut all = Vec::new();
     loop {
@@ -122,7 +122,7 @@ async fn no_progress_comes_after_the_end_of_the_task() {
         let ended = until(&mut listener, |message| message["method"] == "notifications/tasks/status").await;
         assert_eq!(ended.last().unwrap()["params"]["taskId"], json!(id));
     }
-    // Whatever came late would come before this.
+    // A late message would come before this.
     let (_, slow) = house.task().await;
     slow.notify("notifications/last", json!({})).await;
     let rest = until(&mut listener, |message| message["method"] == "notifications/last").await;

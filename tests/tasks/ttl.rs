@@ -15,7 +15,7 @@ async fn start(toml: &str) -> (Upstream, Gate, Client) {
     (upstream, gate, client)
 }
 
-/// The ttl of a task that runs.
+/// Returns the ttl of a task that runs.
 async fn ttl_for(client: &Client, tool: &str, task: Value) -> Value {
     let created = client.create(tool, task).await;
     let id = created["taskId"].as_str().unwrap();
@@ -37,7 +37,7 @@ async fn a_ttl_is_honoured_between_its_bounds_and_reported_as_applied() {
         // At least the timeout and time to collect, ten polls.
         (json!({ "ttl": 60_000 }), 70_000),
         (json!({ "ttl": 0 }), 70_000),
-        // An integer, whatever was asked for.
+        // An integer, whatever the client asked for.
         (json!({ "ttl": 600_000.4 }), 600_001),
     ] {
         assert_eq!(ttl_for(&client, "slow", asked.clone()).await, json!(given), "{asked}");
@@ -96,7 +96,7 @@ async fn no_task_is_lost_before_its_ttl_however_many_there_are() {
     for _ in 0..1000 {
         ids.push(client.create_id("echo").await);
     }
-    // Many reads of a few, which a cache would take for a reason to drop the others.
+    // Many reads of a few, which a cache would take for a reason to evict the others.
     for _ in 0..200 {
         client.get(&ids[0]).await;
     }
@@ -122,7 +122,7 @@ async fn an_ended_task_is_kept_for_the_ttl_that_its_client_asked_for_and_says_so
         } else {
             assert_ne!(client.cancel(id).await["ttl"], task["ttl"], "the answer tells what holds from now on");
         }
-        // Told, asked for and listed it is the same.
+        // In notifications, `tasks/get` and `tasks/list` it is the same.
         let told = stream.message().await["params"].take();
         let ttl = told["ttl"].as_u64().unwrap();
         let ran = u64::try_from(before.elapsed().as_millis()).unwrap();
@@ -138,7 +138,7 @@ async fn a_task_whose_client_asked_for_no_ttl_is_kept_for_the_one_reported_at_cr
     let task = client.create("echo", json!({})).await;
     let ended = client.until(task["taskId"].as_str().unwrap(), "completed").await;
     assert_eq!(ended["ttl"], task["ttl"]);
-    // Where the ttl of the configuration is more than what is left of that, it counts from the end.
+    // Where the configured ttl is more than what is left of that, it counts from the end.
     let (upstream, _gate, client) = start("[tasks]\nttl = \"1m\"\ntimeout = \"50s\"\npoll_interval = \"1s\"").await;
     let before = Instant::now();
     let task = client.create("slow", json!({})).await;
@@ -175,7 +175,7 @@ async fn the_timeout_of_a_queued_call_counts_from_its_turn() {
     let task = client.create("second", json!({ "ttl": 1 })).await;
     assert_eq!(task["ttl"], 2 * 1000 + 3000, "it may wait for as long as it may run");
     let id = task["taskId"].as_str().unwrap();
-    // Half of it is over when the first one has run into its own.
+    // Half of it has passed when the first call reaches its own timeout.
     let _first = upstream.held("first").await;
     let _second = upstream.held("second").await;
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! How `taskgate stdio` ends, and what its exit code tells.
+//! How `taskgate stdio` ends, and what its exit code says.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -71,7 +71,7 @@ async fn sigterm_answers_every_waiter_and_ends_the_server() {
     let waiting = client.ask("tasks/result", json!({ "taskId": created["result"]["task"]["taskId"] })).await;
     let child = children.only().await;
     child.line(r#""hold""#).await;
-    // A later answer shows that the request before it has been taken in.
+    // A later answer shows that the request before it has been read.
     client.request("ping", json!({})).await;
     client.signal(Signal::TERM);
     let answer = client.until(|message| message["id"] == waiting).await;
@@ -86,7 +86,7 @@ async fn a_client_that_stops_reading_ends_the_session() {
     let upstream = Upstream::sse().await;
     let client = Wrapped::connect(&["--upstream", &upstream.url()]).await;
     drop(client);
-    // Killed with it, so that only a session that was left behind could still be told of.
+    // Killed with it, so that only a session that was left behind could still be told.
     let mut client = Wrapped::connect(&["--upstream", &upstream.url()]).await;
     client.close();
     assert_eq!(client.end().await.0, Some(0));
@@ -192,7 +192,7 @@ async fn at_the_end_of_stdin_taskgate_does_not_wait_for_a_cancelled_call() {
     let since = std::time::Instant::now();
     client.close();
     child.line("end of stdin").await;
-    // A call that was not cancelled is waited for for half a second.
+    // taskgate waits half a second for a call that was not cancelled.
     assert!(since.elapsed() < std::time::Duration::from_millis(450), "{:?}", since.elapsed());
     assert_eq!(client.end().await.0, Some(0));
 }

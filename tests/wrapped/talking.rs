@@ -86,7 +86,7 @@ async fn an_http_server_is_reached_from_stdin_too() {
     slow.progress(1).await;
     let progress = client.message().await;
     assert_eq!(progress["params"], json!({ "progressToken": "t", "progress": 1 }));
-    // Messages of the server itself come on the same way.
+    // Messages of the server itself come on the same channel.
     upstream.get_stream().await.notify("notifications/x", json!({})).await;
     assert_eq!(client.message().await["method"], "notifications/x");
     slow.result(r#"{"x":1.50}"#).await;

@@ -66,7 +66,7 @@ async fn a_child_that_dies_fails_the_calls_of_all_sessions_and_the_next_session_
     let anew = Client::connect(&gate.url).await;
     assert_ne!(text_of(&anew, "pid").await, child.pid);
     assert_eq!(children.started().len(), 2);
-    // What was acknowledged can still be asked for.
+    // An acknowledged task can still be polled.
     assert_eq!(status_of(&ann.get(&task).await), "failed");
 }
 

@@ -1,11 +1,11 @@
-//! What a shared child tells of itself, and which of its sessions hears it: the one whose business it is, or none.
+//! What a shared child reports, and which of its sessions hears it: the one that it concerns, or none.
 
 use serde_json::json;
 
 use super::{SERVER, call, shared};
 use crate::kit::{Client, Gate, Script, Stream, text_in, text_of};
 
-/// Sends clients to URLs, and tells of resources.
+/// Sends clients to URLs, and reports changes of resources.
 const TELLING: Script = Script {
     setup: r#"elicitation() { printf '{"mode":"url","elicitationId":"%s","url":"https://x/","message":"Go"}' "$1"; }"#,
     tools: r#"*'"name":"send"'*)
@@ -29,14 +29,14 @@ const TELLING: Script = Script {
     after: "",
 };
 
-/// A client, and its GET stream.
+/// Connects a client, and opens its GET stream.
 async fn listening(gate: &Gate) -> (Client, Stream) {
     let client = Client::connect_as(&gate.url, "2025-11-25", json!({ "elicitation": { "url": {} } })).await;
     let stream = client.get_stream().await;
     (client, stream)
 }
 
-/// Checks that nothing but the news for everyone has come on a stream, or will.
+/// Checks that nothing came on a stream before a notification that goes to everyone.
 async fn hears_nothing_before_the_change(teller: &Client, stream: &mut Stream) {
     text_of(teller, "change").await;
     assert_eq!(stream.message().await["method"], "notifications/tools/list_changed");
@@ -61,7 +61,7 @@ async fn the_completion_of_a_url_elicitation_goes_to_the_session_that_was_asked(
             (&json!("notifications/elicitation/complete"), &json!(id))
         );
     }
-    // One that no client was sent to, or that has been told of, goes to no session.
+    // An elicitation that no client was sent to, or that was already reported, goes to no session.
     text_of(&teller, "complete e-1").await;
     text_of(&teller, "complete e-3").await;
     hears_nothing_before_the_change(&teller, &mut of_ann).await;
@@ -82,7 +82,7 @@ async fn a_resource_update_goes_to_the_sessions_that_have_subscribed() {
     assert_eq!(of_ann.message().await["params"]["uri"], "file:///a/part");
     hears_nothing_before_the_change(&teller, &mut of_bob).await;
     assert_eq!(of_ann.message().await["method"], "notifications/tools/list_changed");
-    // Of two that have subscribed, one that does not want it any more takes nothing from the other.
+    // Of two subscribed sessions, one that unsubscribes takes nothing from the other.
     subscribe(&bob, "file:///a").await;
     assert_eq!(ann.ask("resources/unsubscribe", json!({ "uri": "file:///a" })).await, json!({}));
     text_of(&teller, "update file:///a").await;

@@ -1,4 +1,4 @@
-//! What a server tells of its own tasks: status, progress, and what its messages are tied to.
+//! What a server reports on its own tasks: status, progress, and what its messages are related to.
 
 use serde_json::json;
 
@@ -45,7 +45,7 @@ async fn a_message_of_a_taskgate_task_is_related_to_that_task_alone() {
         };
         assert_eq!(related(&mut stream).await, (json!("notifications/x"), json!(id)));
         if native == "auto" {
-            // What is about a task of the server is not about the only one that runs here.
+            // A message about a task of the server is not about the only task of taskgate.
             let params = json!({ "message": "?", "_meta": { RELATED: { "taskId": "theirs" } } });
             let question = json!({ "jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": params });
             theirs.event(&question.to_string()).await;
@@ -78,7 +78,7 @@ async fn progress_of_a_task_of_the_server_goes_on_after_its_creation_until_its_e
         };
         progress(1).await;
         assert_eq!(stream.message().await["params"], json!({ "progressToken": "mine", "progress": 1 }));
-        // On the stream where the server sends it.
+        // On the stream on which the server sends it.
         upstream.hold("tasks/result");
         let mut waiting = client.stream("tasks/result", json!({ "taskId": "theirs" }));
         let result = upstream.held("tasks/result").await.sse();

@@ -1,4 +1,4 @@
-//! Which tools a server runs as tasks itself: what its lists tell, and when taskgate asks.
+//! Which tools a server runs as tasks itself: what its lists say, and when taskgate asks.
 
 use http::StatusCode;
 use serde_json::json;
@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use super::{RELATED, house, options, passed, research, task};
 use crate::kit::{Answers, Client, Gate, Options, Upstream};
 
-/// A call as a task, in flight.
+/// Sends a call as a task that must be refused.
 fn call(client: &Client, tool: &str) -> JoinHandle<(i64, String)> {
     let (client, params) = (client.clone(), json!({ "name": tool, "task": {} }));
     tokio::spawn(async move { client.error("tools/call", params).await })
