@@ -167,7 +167,7 @@ async fn a_plain_text_request_to_a_tls_port_gets_no_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_tls_handshake_ends_the_connection_after_head_timeout_or_earlier_if_others_need_it() {
+async fn a_connection_without_a_tls_handshake_is_closed_after_head_timeout_and_gives_way_to_others() {
     let (files, upstream) = (Files::new(), Upstream::json().await);
     let toml = format!("[server]\nmax_connections = 1\nhead_timeout = \"5s\"\n{}", files.toml(false));
     let gate = Gate::with(&upstream, &toml).await;

@@ -156,7 +156,7 @@ async fn a_hundred_clients_that_do_not_read_their_get_stream_cost_one_outbox_eac
 }
 
 #[tokio::test]
-async fn a_question_outside_a_task_without_room_gets_an_error() {
+async fn a_question_for_a_full_get_stream_gets_an_error() {
     const ASKED: usize = 1000;
     let bad = BadUpstream::start().await;
     let gate = Gate::to(&bad.url(), "").await;
@@ -208,7 +208,7 @@ async fn an_outbox_of_tiny_messages_costs_no_more_than_one_of_large_ones() {
 }
 
 #[tokio::test]
-async fn questions_of_a_task_without_room_are_asked_once_the_client_has_read_the_others() {
+async fn questions_of_a_task_wait_for_room_until_the_client_has_read_the_others() {
     let upstream = Upstream::sse().await;
     let gate = Gate::before(&upstream).await;
     let client = Client::connect_as(&gate.url, "2025-11-25", json!({ "elicitation": {} })).await;

@@ -165,7 +165,7 @@ async fn the_sessions_of_a_refused_token_end_and_those_of_others_stay() {
 }
 
 #[tokio::test]
-async fn what_one_server_refuses_another_may_accept() {
+async fn a_token_that_one_server_refuses_may_be_accepted_by_another() {
     let [one, other] = [Upstream::json().await, Upstream::json().await];
     let block = |path, upstream: &Upstream| format!("[[upstream]]\npath = \"/{path}\"\nurl = \"{}\"\n", upstream.url());
     let gate = Gate::configured(&format!("{BEARER}{}{}", block("one", &one), block("other", &other))).await;

@@ -72,7 +72,7 @@ async fn a_progress_token_that_is_no_string_or_integer_is_refused() {
 }
 
 #[tokio::test]
-async fn what_a_client_declares_twice_is_refused_at_initialize() {
+async fn duplicate_members_in_a_clients_declaration_are_refused_at_initialize() {
     let house = House::new("").await;
     let client = house.client().await.without("mcp-session-id");
     for params in [

@@ -48,7 +48,7 @@ async fn an_answer_that_keeps_breaking_is_resumed_while_it_makes_progress() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_resumed_stream_repeats_counts_once() {
+async fn events_that_a_resumed_stream_repeats_count_once() {
     let house = House::new().await;
     house.bad.on_call("replay", vec![stream(), prime("replay", 1), Step::Close]);
     let again = vec![stream(), prime("replay", 1), numbered("replay", 2, PROGRESS), event(DONE), event(DONE), end()];

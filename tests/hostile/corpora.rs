@@ -22,7 +22,7 @@ fn every_fuzz_target_has_a_program_and_a_corpus_and_there_are_no_others() {
 }
 
 #[test]
-fn every_input_of_every_corpus_keeps_the_promises() {
+fn every_input_of_every_corpus_keeps_every_promise() {
     let mut broken = Vec::new();
     for (name, check) in TARGETS {
         let folder = fuzz().join("corpus").join(name);

@@ -198,7 +198,7 @@ async fn a_stream_that_the_client_has_cancelled_cannot_be_resumed() {
 }
 
 #[tokio::test]
-async fn the_upstreams_get_stream_is_open_while_the_session_is_even_without_one_of_the_client() {
+async fn the_get_stream_of_the_upstream_stays_open_with_the_session_even_if_the_client_has_none() {
     let (upstream, _gate, client) = house(Upstream::sse()).await;
     let to_listener = upstream.get_stream().await;
     to_listener.event(r#"{"jsonrpc":"2.0","id":"alive","method":"ping"}"#).await;

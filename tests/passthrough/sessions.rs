@@ -80,7 +80,7 @@ async fn a_client_that_disconnects_does_not_cancel_its_call() {
 }
 
 #[tokio::test]
-async fn an_upstream_without_sessions_gets_none_and_the_client_has_one_all_the_same() {
+async fn an_upstream_without_sessions_gets_no_session_id_but_the_client_has_one() {
     let upstream = Upstream::start(Options { sessions: false, ..Options::default() }).await;
     let gate = Gate::before(&upstream).await;
     let client = Client::connect(&gate.url).await;
@@ -108,7 +108,7 @@ async fn a_session_that_the_upstream_has_forgotten_is_gone_for_the_client_too() 
 }
 
 #[tokio::test]
-async fn several_upstreams_stand_behind_their_own_paths() {
+async fn each_upstream_has_a_path_of_its_own() {
     let (first, second) = (Upstream::json().await, Upstream::json().await);
     let gate = Gate::configured(&format!(
         "[[upstream]]\npath = \"/first\"\nurl = \"{}\"\n[[upstream]]\npath = \"/a/second\"\nurl = \"{}\"\n",
@@ -139,7 +139,7 @@ async fn sessions_beyond_max_sessions_are_refused_until_one_ends_and_the_limit_i
 }
 
 #[tokio::test]
-async fn at_max_sessions_the_longest_idle_session_gives_way_and_none_with_tasks() {
+async fn at_max_sessions_the_longest_idle_session_without_tasks_gives_way() {
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, "[server]\nmax_sessions = 3").await;
     let connect = || Client::connect(&gate.url);

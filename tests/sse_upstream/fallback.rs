@@ -13,7 +13,7 @@ async fn refusing(status: u16, body: &'static str) -> SseUpstream {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_the_post_with_400_404_or_405_is_spoken_to_over_sse() {
+async fn a_server_that_refuses_the_post_with_400_404_or_405_is_reached_over_sse() {
     for status in [400, 404, 405] {
         let server = refusing(status, "").await;
         let gate = gate_with(&server, "").await;

@@ -82,7 +82,7 @@ async fn an_error_without_an_id_answers_the_only_call_in_flight() {
 }
 
 #[tokio::test]
-async fn one_bad_response_in_a_batch_leaves_the_others() {
+async fn one_bad_response_in_a_batch_does_not_affect_the_others() {
     for keys in BOTH {
         let children = Children::new(LIAR);
         let gate = children.gate(keys).await;

@@ -70,7 +70,7 @@ async fn a_task_whose_child_ends_right_after_the_answer_is_completed() {
 }
 
 #[tokio::test]
-async fn a_child_that_ends_at_its_start_is_told_with_its_last_words_and_leaves_nothing() {
+async fn the_error_of_a_child_that_ends_at_its_start_has_its_last_words_and_no_process_stays() {
     let children = Children::new(Script { setup: "sleep 60 & echo 'no licence' >&2; exit 4", ..Script::default() });
     let gate = children.gate("").await;
     let (_, _, message) = Client::new(&gate.url).ask_to_initialize("2025-11-25", json!({})).await.refusal();

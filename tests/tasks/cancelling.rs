@@ -43,7 +43,7 @@ async fn a_cancelled_task_stays_cancelled_whatever_the_call_does() {
 }
 
 #[tokio::test]
-async fn the_answer_does_not_wait_for_the_upstream() {
+async fn the_answer_to_tasks_cancel_does_not_wait_for_the_upstream() {
     let (upstream, _gate, client) = house(Upstream::json()).await;
     upstream.hold("notifications/cancelled");
     let id = client.create_id("slow").await;

@@ -262,7 +262,7 @@ async fn questions_beyond_the_limit_of_open_ones_get_an_error_at_once() {
 }
 
 #[tokio::test]
-async fn the_server_is_told_at_once_what_the_client_does_not_support() {
+async fn a_question_that_the_client_does_not_support_gets_an_error_at_once() {
     let upstream = Upstream::sse().await;
     let gate = Gate::before(&upstream).await;
     let client = Client::connect_as(&gate.url, "2025-11-25", json!({ "elicitation": { "form": {} } })).await;

@@ -160,7 +160,7 @@ async fn a_result_over_max_result_fails_the_task_and_names_the_limit() {
 }
 
 #[tokio::test]
-async fn a_call_over_its_timeout_fails_names_it_and_is_cancelled_upstream() {
+async fn a_call_over_its_timeout_is_cancelled_upstream_and_the_error_names_the_timeout() {
     let (upstream, _gate, client) = start("[tasks]\ntimeout = \"200ms\"").await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await;

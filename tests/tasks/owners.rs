@@ -51,7 +51,7 @@ async fn the_end_of_a_session_ends_its_anonymous_tasks() {
 }
 
 #[tokio::test]
-async fn a_principal_sees_their_tasks_in_every_session() {
+async fn a_principal_sees_its_tasks_in_every_session() {
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, HEADER).await;
     let (here, there) = (as_user(&gate, "ann").await, as_user(&gate, "ann").await);
@@ -110,7 +110,7 @@ async fn another_principal_finds_nothing() {
 }
 
 #[tokio::test]
-async fn a_session_belongs_to_the_principal_who_opened_it() {
+async fn a_session_belongs_to_the_principal_that_opened_it() {
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, HEADER).await;
     let ann = as_user(&gate, "ann").await;

@@ -87,7 +87,7 @@ async fn a_question_waits_for_a_session_whose_client_can_be_asked_exactly_that()
 }
 
 #[tokio::test]
-async fn a_session_of_an_older_revision_is_told_nothing_of_tasks() {
+async fn a_session_of_an_older_revision_hears_nothing_of_tasks() {
     let (upstream, gate) = house().await;
     let older = session(&gate, "2025-06-18", json!({ "elicitation": {} })).await;
     let listening = older.get_stream().await;

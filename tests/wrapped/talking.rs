@@ -37,7 +37,7 @@ async fn a_stdio_server_gets_tasks_and_stdout_carries_nothing_but_messages() {
 }
 
 #[tokio::test]
-async fn a_task_asks_and_tells_its_client_without_being_asked() {
+async fn a_task_asks_its_client_and_reports_to_it_without_polling() {
     let children = Children::new(ASKING);
     let mut client = Wrapped::connect(&args(&children)).await;
     let created = client.request("tools/call", json!({ "name": "ask", "task": {} })).await;

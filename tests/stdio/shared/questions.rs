@@ -6,7 +6,7 @@ use super::{SERVER, call, shared, with_elicitation};
 use crate::kit::{Client, text_in, text_of};
 
 #[tokio::test]
-async fn a_question_goes_to_the_session_whose_call_is_the_only_one_and_only_its_first_answer_goes_back() {
+async fn a_question_goes_to_the_session_with_the_only_call_and_only_its_first_answer_goes_back() {
     let (children, gate) = shared(SERVER).await;
     let (ann, bob) = (with_elicitation(&gate).await, with_elicitation(&gate).await);
     let child = children.only().await;

@@ -90,7 +90,7 @@ async fn a_tool_that_is_only_called_plainly_needs_no_list() {
 }
 
 #[tokio::test]
-async fn what_the_policy_forbids_or_requires_holds_for_the_servers_tasks_too() {
+async fn forbidden_and_required_in_the_policy_hold_for_the_servers_tasks_too() {
     let policy = "[[upstream]]\n[upstream.tools.research]\nsupport = \"forbidden\"\n[upstream.tools.maybe]\nsupport = \"required\"";
     let (upstream, _gate, client) = house(options(), policy).await;
     let list = client.ask("tools/list", json!({})).await;
