@@ -1,5 +1,5 @@
-//! An HTTP upstream that breaks, lies, floods and repeats itself: each call and each task comes to the right end and says
-//! why, no tool runs twice, and the other sessions go on.
+//! An HTTP upstream that breaks, lies, floods and repeats itself: each call and each task comes to the right end and
+//! says why, no tool runs twice, and the other sessions go on.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "../kit/mod.rs"]

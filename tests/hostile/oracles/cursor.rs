@@ -1,6 +1,7 @@
 //! `dialect/legacy/list.rs`: a cursor is accepted only if it was given out, and only from its owner.
 //!
-//! In an input `{a0}` and `{a1}` stand for the first and the second cursor that ann was given, `{b0}` and `{b1}` for bob's.
+//! In an input `{a0}` and `{a1}` stand for the first and the second cursor that ann was given, `{b0}` and `{b1}` for
+//! bob's.
 
 use std::sync::Arc;
 

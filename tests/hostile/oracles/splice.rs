@@ -1,8 +1,8 @@
 //! `wire/splice.rs`: an edited text means what the same edits of its value mean, and nothing else in it changes.
 //!
-//! The first line of an input is a list of edits, one letter for each value that is met on the way through the document:
-//! `n` sets a member that is not there, `s` sets one that is, `r` removes one, `b` sets a new one and removes one, `x`
-//! replaces the value. With `L` in front the document is part of a large one.
+//! The first line of an input is a list of edits, one letter for each value that is met on the way through the
+//! document: `n` sets a member that is not there, `s` sets one that is, `r` removes one, `b` sets a new one and removes
+//! one, `x` replaces the value. With `L` in front the document is part of a large one.
 
 use std::slice::Iter;
 
