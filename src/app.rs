@@ -1,4 +1,4 @@
-//! The one place that knows every room: puts them together, opens the ports, keeps the clocks (silence, idle sessions).
+//! The one place that knows every room: puts the rooms together, opens the ports, and runs what happens by the clock.
 
 use std::{
     fmt,
@@ -34,26 +34,36 @@ use crate::{
     upstream::{Hints, Server, Upstream, http, stdio},
 };
 
-/// taskgate in front of HTTP clients, with its ports open, not yet serving.
+/// taskgate in front of HTTP clients, with its ports open but not yet serving.
 #[derive(Debug)]
 pub struct App {
-    house: House,
+    core: Core,
     listener: gate::Listener,
 }
 
 /// taskgate around one upstream for one client on stdin and stdout.
 #[derive(Debug)]
 pub struct Wrapper {
-    house: House,
-    /// The only one.
+    core: Core,
+    /// The only upstream.
     upstream: Arc<Upstream>,
 }
 
-/// All rooms, put together.
+/// How a [`Wrapper`] ended.
+#[derive(Clone, Copy, Debug)]
+pub struct WrapperEnd {
+    /// How the child process ended, if there was one.
+    pub child: Option<ExitStatus>,
+    /// Whether the client got the session that it wanted.
+    pub had_session: bool,
+}
+
+/// What both forms of taskgate have: the rooms put together, and the admin port.
 #[derive(Debug)]
-struct House {
+struct Core {
     gate: Arc<Gate>,
     admin: Option<(TcpListener, Admin)>,
+    /// Whether `/readyz` says that taskgate takes clients.
     ready: Arc<AtomicBool>,
     session_idle: Duration,
     drain_timeout: Duration,
@@ -62,7 +72,7 @@ struct House {
 /// Why taskgate cannot start.
 #[derive(Debug)]
 pub enum StartError {
-    /// An address cannot be listened on.
+    /// taskgate cannot listen on an address.
     Listen(SocketAddr, std::io::Error),
     /// The audit log cannot be written.
     Audit(std::io::Error),
@@ -72,7 +82,7 @@ pub enum StartError {
     Upstream(String),
     /// What `[auth]` needs cannot be set up.
     Identity(String),
-    /// There are several upstreams where only one can be served.
+    /// The configuration has this many upstreams, and taskgate can serve only one here.
     SeveralUpstreams(usize),
 }
 
@@ -95,7 +105,7 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 impl App {
-    /// Opens the ports and prepares the upstreams. Connections to those are made as sessions need them.
+    /// Opens the ports and prepares the upstreams. taskgate connects to those when sessions need them.
     ///
     /// # Errors
     /// [`StartError`]
@@ -106,79 +116,79 @@ impl App {
         let config::Server { max_connections, head_timeout, max_head, .. } = config.server;
         let limits = gate::Limits { max_connections, head_timeout, max_head };
         let listener = gate::Listener { tcp, tls: tls.map(Arc::new), limits };
-        Ok(Self { house: House::build(config, address).await?, listener })
+        Ok(Self { core: Core::build(config, address).await?, listener })
     }
 
-    /// The URLs of the endpoints, with the ports that were really opened.
+    /// Returns the URLs of the endpoints, with the ports that were really opened.
     #[must_use]
     pub fn endpoints(&self) -> Vec<String> {
-        let base = url(self.house.gate.scheme, &self.listener.tcp);
-        self.house.gate.upstreams.now().all().iter().map(|upstream| format!("{base}{}", upstream.id.as_str())).collect()
+        let base = url(self.core.gate.scheme, &self.listener.tcp);
+        self.core.gate.upstreams.now().all().iter().map(|upstream| format!("{base}{}", upstream.id.as_str())).collect()
     }
 
-    /// The URL of the admin port.
+    /// Returns the URL of the admin port, if there is one.
     #[must_use]
     pub fn admin(&self) -> Option<String> {
-        self.house.admin.as_ref().map(|(listener, _)| url("http", listener))
+        self.core.admin.as_ref().map(|(listener, _)| url("http", listener))
     }
 
-    /// What kills every child process and writes the last audit lines, for an end of the process that waits for nothing.
+    /// Returns a function that kills every child process and writes the last audit lines, for an end without waiting.
     pub fn killer(&self) -> impl FnOnce() + Send + 'static {
-        self.house.killer()
+        self.core.killer()
     }
 
-    /// Serves until `stop` resolves and running tasks have ended, as long as they may take; then ends sessions and
+    /// Serves until `stop` resolves and running tasks have ended or `drain_timeout` is over. Then ends sessions and
     /// connections.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { mut house, listener } = self;
-        let _keepers = house.keep(listener.tls.clone());
+        let Self { mut core, listener } = self;
+        let _background = core.start_background(listener.tls.clone());
         let stop = async {
             stop.await;
-            house.ready.store(false, Ordering::Release);
-            house.gate.drain(house.drain_timeout).await;
+            // Pairs with the Acquire of `/readyz`.
+            core.ready.store(false, Ordering::Release);
+            core.gate.drain(core.drain_timeout).await;
         };
-        gate::serve(Arc::clone(&house.gate), listener, stop).await;
-        // Those that have not ended in time.
-        house.killer()();
+        gate::serve(Arc::clone(&core.gate), listener, stop).await;
+        // For the children that have not ended in time.
+        core.killer()();
     }
 }
 
 impl Wrapper {
-    /// Prepares the upstream. Its connection is made, or its process started, by the client's `initialize`.
+    /// Prepares the upstream. The client's `initialize` makes taskgate connect to it, or start its process.
     ///
     /// # Errors
     /// [`StartError`]
     pub async fn new(config: Config) -> Result<Self, StartError> {
         let address = config.server.listen;
-        let house = House::build(config, address).await?;
-        let served = house.gate.upstreams.now();
+        let core = Core::build(config, address).await?;
+        let served = core.gate.upstreams.now();
         let [upstream] = served.all() else { return Err(StartError::SeveralUpstreams(served.all().len())) };
-        Ok(Self { upstream: Arc::clone(upstream), house })
+        Ok(Self { upstream: Arc::clone(upstream), core })
     }
 
-    /// What kills every child process and writes the last audit lines, for an end of the process that waits for nothing.
+    /// Returns a function that kills every child process and writes the last audit lines, for an end without waiting.
     pub fn killer(&self) -> impl FnOnce() + Send + 'static {
-        self.house.killer()
+        self.core.killer()
     }
 
-    /// Serves the client until it closes `input`, its server has ended, or `stop` resolves; then ends its session. Returns
-    /// how the child process ended, if there was one, and whether the client got the session that it wanted.
+    /// Serves the client until it closes `input`, its server has ended, or `stop` resolves. Then ends its session.
     pub async fn run(
         self,
         input: impl AsyncRead + Send + Unpin + 'static,
         output: impl AsyncWrite + Unpin,
         stop: impl Future<Output = ()>,
-    ) -> (Option<ExitStatus>, bool) {
-        let Self { mut house, upstream } = self;
-        let _keepers = house.keep(None);
-        let served = house.gate.stdio(Arc::clone(&upstream), input, output, stop).await;
-        let status = upstream.server.exit_status();
-        house.killer()();
-        (status, served)
+    ) -> WrapperEnd {
+        let Self { mut core, upstream } = self;
+        let _background = core.start_background(None);
+        let had_session = core.gate.stdio(Arc::clone(&upstream), input, output, stop).await;
+        let child = upstream.server.exit_status();
+        core.killer()();
+        WrapperEnd { child, had_session }
     }
 }
 
-impl House {
+impl Core {
     async fn build(config: Config, address: SocketAddr) -> Result<Self, StartError> {
         let observer = Arc::new(Observer::new(config.audit).map_err(StartError::Audit)?);
         let ready = Arc::new(AtomicBool::new(true));
@@ -219,18 +229,18 @@ impl House {
         Ok(Self { gate: Arc::new(gate), admin, ready, session_idle, drain_timeout })
     }
 
-    /// Starts what runs beside the clients: the admin port, and the keepers, which end when they are dropped.
-    fn keep(&mut self, tls: Option<Arc<gate::Tls>>) -> JoinSet<()> {
+    /// Starts the admin port, and the tasks that run by the clock. These end when the set that it returns is dropped.
+    fn start_background(&mut self, tls: Option<Arc<gate::Tls>>) -> JoinSet<()> {
         if let Some((listener, admin)) = self.admin.take() {
             tokio::spawn(admin.serve(listener));
         }
-        let mut keepers = JoinSet::new();
-        keepers.spawn(sweep(Arc::clone(&self.gate), self.session_idle));
-        keepers.spawn(tick(Arc::clone(&self.gate)));
+        let mut background = JoinSet::new();
+        background.spawn(sweep(Arc::clone(&self.gate), self.session_idle));
+        background.spawn(tick(Arc::clone(&self.gate)));
         if tls.is_some() || self.gate.upstreams.now().all().iter().any(|upstream| upstream.server.reads_files()) {
-            keepers.spawn(refresh(Arc::clone(&self.gate), tls));
+            background.spawn(refresh(Arc::clone(&self.gate), tls));
         }
-        keepers
+        background
     }
 
     fn killer(&self) -> impl FnOnce() + Send + use<> {
@@ -244,7 +254,7 @@ impl House {
     }
 }
 
-/// What the store takes in, and what holds for every task.
+/// Returns the limits of the store and those of the engine.
 fn limits(server: &config::Server, tasks: &config::Tasks) -> (MaxKept, Limits) {
     let kept = MaxKept {
         tasks_per_owner: tasks.max_tasks_per_owner,
@@ -265,10 +275,10 @@ fn limits(server: &config::Server, tasks: &config::Tasks) -> (MaxKept, Limits) {
     (kept, Limits { waiters, turns, outbox: Capacity::new(server.max_outbox, server.max_outbox_total) })
 }
 
-/// A request that has waited for one to two of these intervals is answered with a stream, for its heartbeats.
+/// The interval of [`tick`]. A request without an answer for one to two of them gets a stream, for its heartbeats.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Keeps an eye on silence, and on what nobody has come back for.
+/// Has the gate begin heartbeats, and drop streams to which no client came back and sessions whose token was refused.
 async fn tick(gate: Arc<Gate>) {
     loop {
         tokio::time::sleep(SILENCE).await;
@@ -276,10 +286,10 @@ async fn tick(gate: Arc<Gate>) {
     }
 }
 
-/// How often files are read again that may have changed.
+/// How often taskgate reads again files that may have changed.
 const REFRESH: Duration = Duration::from_secs(2);
 
-/// Keeps what stands in files as it stands there.
+/// Reads certificates and secrets again when their files have changed.
 async fn refresh(gate: Arc<Gate>, tls: Option<Arc<gate::Tls>>) {
     loop {
         tokio::time::sleep(REFRESH).await;
@@ -295,10 +305,10 @@ async fn refresh(gate: Arc<Gate>, tls: Option<Arc<gate::Tls>>) {
     }
 }
 
-/// How often idle sessions are looked for at most.
+/// The least time between two looks for idle sessions.
 const SWEEP_AT_MOST_EVERY: Duration = Duration::from_millis(20);
 
-/// Ends idle sessions, soon after they have become so.
+/// Ends sessions soon after they have become idle.
 async fn sweep(gate: Arc<Gate>, idle: Duration) {
     loop {
         tokio::time::sleep((idle / 10).max(SWEEP_AT_MOST_EVERY)).await;

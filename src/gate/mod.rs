@@ -47,7 +47,7 @@ use self::{
     refuse::Refusal,
 };
 use crate::{
-    config::{Protected, UpstreamId},
+    config::{ProtectedResource, UpstreamId},
     dialect::legacy::Legacy,
     flow::Capacity,
     identity::{Hosts, Identity, Owner, Principal},
@@ -72,7 +72,7 @@ pub struct Gate {
     /// Who is asking.
     pub identity: Identity,
     /// What clients are told about whose tokens are accepted.
-    pub protected: Option<Protected>,
+    pub protected: Option<ProtectedResource>,
     /// The open sessions.
     pub sessions: Sessions,
     /// What each owner has left of its rates.

@@ -17,7 +17,7 @@ use super::{
     headers::{PROTOCOL_VERSION, SESSION_ID},
     refuse::Refusal,
 };
-use crate::identity::Refused;
+use crate::identity::RefusedHeader;
 
 /// How long a browser may remember the answer to its preflight.
 const REMEMBER: Duration = Duration::from_hours(1);
@@ -77,7 +77,7 @@ where
         let browser = request.headers().contains_key(header::ORIGIN);
         match self.gate.hosts.check(request.uri(), request.headers()) {
             // A foreign Origin is the last thing to be found, so that the Host is right.
-            Ok(()) | Err(Refused::Origin(_)) if browser && self.gate.is_public(request.uri().path()) => {
+            Ok(()) | Err(RefusedHeader::Origin(_)) if browser && self.gate.is_public(request.uri().path()) => {
                 Either::Left(Either::Left(self.inner.call(request)))
             }
             Ok(()) if browser => Either::Left(Either::Right(self.browsers.call(request))),

@@ -73,7 +73,7 @@ impl Gate {
 
     fn challenge(&self, denied: &Denied, uri: &Uri, headers: &HeaderMap) -> String {
         let mut parts = Vec::new();
-        if let Some(code) = denied.code() {
+        if let Some(code) = denied.challenge_error() {
             parts.push(format!("error=\"{code}\", error_description=\"{denied}\""));
         }
         if let Some(protected) = &self.protected {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Gate, answer::Whole, refuse::Refusal};
 use crate::{
     dialect::legacy::not_found,
-    limit::{Lookup, Rated, TooOften},
+    limit::{FailedLookup, Rated, TooOften},
     observe::events,
     route::Route,
     session::Session,
@@ -34,15 +34,15 @@ impl Gate {
     pub(super) async fn not_found(&self, session: &Session, id: &str, task: Option<TaskId>) -> Result<Whole, Refusal> {
         let lookup = session.caller.account.failed_lookup();
         let repeated = match &lookup {
-            Lookup::Answered => None,
-            Lookup::Slowed(..) => Some("slowed"),
-            Lookup::Refused(_) => Some("refused"),
+            FailedLookup::Answered => None,
+            FailedLookup::Slowed(..) => Some("slowed"),
+            FailedLookup::Refused(_) => Some("refused"),
         };
         self.observer.emit(events::LookupFailed { who: &session.caller.who, task, repeated });
         match lookup {
-            Lookup::Answered => {}
-            Lookup::Slowed(by, _permit) => tokio::time::sleep(by).await,
-            Lookup::Refused(limit) => return Err(too_often(session, &limit)),
+            FailedLookup::Answered => {}
+            FailedLookup::Slowed(by, _permit) => tokio::time::sleep(by).await,
+            FailedLookup::Refused(limit) => return Err(too_often(session, &limit)),
         }
         Ok(Whole::error(id, &not_found()))
     }

@@ -232,7 +232,7 @@ impl Sessions {
     }
 
     fn gave_way(&self, unused: &Unused, limit: &'static str) {
-        self.observer.emit(events::SessionGaveWay { limit, silent: unused.silent });
+        self.observer.emit(events::SessionEvicted { limit, silent: unused.silent });
         self.observer.emit(events::SessionEnded { who: &unused.session.caller.who, reason: "gave way" });
     }
 

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::{Engine, Lasting, State, Task, Writer, clock::millis, outcome, runner::Run, store::Limit};
 use crate::{
     config::Tool,
-    limit::{Admission, Limited, ToolId},
+    limit::{Admission, Limited, ToolId, ToolLimits},
     observe::events,
     session::{Caller, TaskAdmission},
     upstream::{UpstreamGuard, excerpt},
@@ -114,9 +114,9 @@ impl Engine {
         // Names are the client's, and of any length; those with one beginning share their turns.
         let tool_name: Arc<str> = if excerpt(&name) == *name { name } else { excerpt(&name).into() };
         let bytes = CALL + request.bytes().len() + headers_cost(&headers);
-        let max = (tool.max_running, tool.max_queued);
+        let limits = ToolLimits { running: tool.max_running, queued: tool.max_queued };
         let tool_id = ToolId { upstream: caller.upstream.id.clone(), name: Arc::clone(&tool_name) };
-        let admitted = self.turns.admit(&caller.owner, tool_id, max, bytes);
+        let admitted = self.turns.admit(&caller.owner, tool_id, limits, bytes);
         let admission = admitted.map_err(|limited| {
             let reason = limited.name();
             self.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool_name, reason });
