@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::{
     config::{self, Config, Target, UpstreamId},
-    dialect::legacy::Legacy,
+    dialect::{legacy::Legacy, modern::Modern},
     flow::Capacity,
     gate::{self, Bodies, Channels, Gate, Served, Upstreams, admin::Admin},
     identity::{Hosts, Identity},
@@ -31,7 +31,7 @@ use crate::{
         Clock, Engine, Limits, MaxWaiters,
         store::{MaxKept, MemoryStore},
     },
-    upstream::{Hints, Server, Upstream, http, stdio},
+    upstream::{Hints, PoolLimits, Server, SessionPool, Upstream, http, stdio},
 };
 
 /// taskgate in front of HTTP clients, with its ports open but not yet serving.
@@ -205,7 +205,9 @@ impl Core {
         let store = MemoryStore::new(store, clock, Arc::clone(&observer));
         let protected = config.auth.protected();
         let identity = Identity::start(config.auth, &observer).map_err(StartError::Identity)?;
-        let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, &identity));
+        let open = PoolLimits { per_owner: config.server.max_sessions_per_owner, all: config.server.max_sessions };
+        let pool = || SessionPool::new(open, Arc::clone(&outbox), Arc::clone(&observer));
+        let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, &identity, pool()));
         let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
         let server = config.server;
         let engine = Engine::start(Arc::new(store), clock, limits, Arc::clone(&observer));
@@ -216,6 +218,7 @@ impl Core {
             sessions: Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer)),
             accounts: Accounts::new(config.rate),
             legacy: Legacy::new(Arc::clone(&engine)),
+            modern: Modern::new(Arc::clone(&engine), Arc::clone(&observer)).map_err(StartError::Identity)?,
             engine,
             upstreams: Upstreams::new(Served::new(upstreams, protected.is_some())),
             protected,
@@ -324,9 +327,13 @@ fn url(scheme: &str, listener: &TcpListener) -> String {
     listener.local_addr().map_or_else(|error| error.to_string(), |address| format!("{scheme}://{address}"))
 }
 
-fn upstream(configured: config::Upstream, identity: &Identity) -> Result<Arc<Upstream>, StartError> {
-    let config::Upstream { path, sse_path, target, transport, process, forward, native, status_notifications, policy } =
-        configured;
+fn upstream(
+    configured: config::Upstream,
+    identity: &Identity,
+    pool: SessionPool,
+) -> Result<Arc<Upstream>, StartError> {
+    let config::Upstream { path, sse_path, target, transport, process, forward, native, .. } = configured;
+    let config::Upstream { status_notifications, modern, sessions, policy, .. } = configured;
     let (id, forward_authorization) = (UpstreamId::from(&*path), forward.authorization);
     let server = match target {
         Target::Url(uri) => {
@@ -336,7 +343,17 @@ fn upstream(configured: config::Upstream, identity: &Identity) -> Result<Arc<Ups
         Target::Command { program, args } => Server::Stdio(stdio::Server::new(id.clone(), program, args, process)),
     };
     let hints = Hints::new(&policy);
-    let upstream =
-        Upstream { id, sse_path, server, forward_authorization, native, status_notifications, policy, hints };
-    Ok(Arc::new(upstream))
+    Ok(Arc::new(Upstream {
+        id,
+        sse_path,
+        server,
+        forward_authorization,
+        native,
+        status_notifications,
+        modern,
+        sessions,
+        pool,
+        policy,
+        hints,
+    }))
 }

@@ -36,7 +36,7 @@ pub use secret::Secret;
 pub use server::{Server, allowed_host, allowed_origin};
 pub use tasks::{Native, Support, Tasks, Tool};
 pub use tls::Tls;
-pub use upstream::{SSE_MESSAGES, Target, Transport, Upstream, target_from_url};
+pub use upstream::{SSE_MESSAGES, Sessions, Target, Transport, Upstream, target_from_url};
 pub use upstream_id::UpstreamId;
 pub use values::listen_address;
 

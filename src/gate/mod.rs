@@ -12,6 +12,7 @@ mod headers;
 mod inline;
 mod intake;
 mod listener;
+mod modern;
 mod native;
 mod old_sse;
 mod origin;
@@ -48,7 +49,7 @@ use self::{
 };
 use crate::{
     config::{ProtectedResource, UpstreamId},
-    dialect::legacy::Legacy,
+    dialect::{legacy::Legacy, modern::Modern},
     flow::Capacity,
     identity::{Hosts, Identity, Owner, Principal},
     limit::Accounts,
@@ -81,6 +82,8 @@ pub struct Gate {
     pub engine: Arc<Engine>,
     /// Answers legacy clients from the engine.
     pub legacy: Legacy,
+    /// Answers modern clients from the engine and the servers.
+    pub modern: Arc<Modern>,
     /// The upstreams, and the paths that lead to them.
     pub upstreams: Upstreams,
     /// The open streams of clients of the older transport.
@@ -118,7 +121,7 @@ impl Gate {
         let is_theirs = |session: &Session| {
             session.caller.upstream.id == *upstream
                 && match &session.caller.owner {
-                    Owner::Session(_) => principal.is_none(),
+                    Owner::Session(_) | Owner::Anyone { .. } => principal.is_none(),
                     Owner::Principal { name, .. } => principal.is_some_and(|principal| principal.name == *name),
                 }
         };
@@ -156,7 +159,7 @@ impl Gate {
             let released = match session.caller.owner {
                 Owner::Session(_) => self.engine.release(&session, still_idle).await,
                 // Its tasks do not need it.
-                Owner::Principal { .. } => session.refuse_tasks(async { still_idle() }).await,
+                Owner::Principal { .. } | Owner::Anyone { .. } => session.refuse_tasks(async { still_idle() }).await,
             };
             if released {
                 self.end(&session, HeaderMap::new(), "idle").await;

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use super::{
     Body, Gate, Response,
     answer::{Answer, Whole},
-    headers::{SESSION_ID, accepts_answers, is_json, speaks_version},
+    headers::{SESSION_ID, accepts_answers, is_json, names_modern_revision, speaks_version},
     intake::Intake,
     refuse::{Refusal, json},
     session::Accepted,
@@ -31,8 +31,11 @@ impl Gate {
     ) -> Result<Response, Refusal> {
         is_json(&headers)?;
         accepts_answers(&headers)?;
-        speaks_version(&headers)?;
         let message = intake.message(&self.bodies).await?;
+        if upstream.modern && (is_modern(&message) || names_modern_revision(&headers)) {
+            return Box::pin(self.post_modern(upstream, principal, headers, message)).await;
+        }
+        speaks_version(&headers).map_err(|refusal| refusal.answering(message.id()))?;
         if is_modern(&message) {
             return Err(Refusal::modern().answering(message.id()));
         }

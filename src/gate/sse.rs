@@ -12,9 +12,10 @@ use tokio::time::{Instant, Sleep};
 
 use super::{Body, Response, old_sse::OldStream};
 use crate::{
+    dialect::modern::Pieces,
     identity::Pass,
-    session::{Connection, SessionGuard},
-    wire::sse::HEARTBEAT,
+    session::{Connection, Next, SessionGuard, Source as _},
+    wire::sse::{HEARTBEAT, encode},
 };
 
 /// The time between heartbeats on a silent stream.
@@ -35,6 +36,8 @@ enum From {
     Session(Connection, #[expect(dead_code, reason = "held, not used")] SessionGuard),
     /// The stream of a client of the older transport.
     Old(OldStream),
+    /// The answer to one request of a modern client.
+    Modern(Pieces),
 }
 
 impl Events {
@@ -46,6 +49,10 @@ impl Events {
         let next = match &mut self.from {
             From::Session(connection, _) => connection.poll_next(cx),
             From::Old(stream) => stream.poll_next(cx),
+            From::Modern(pieces) => pieces.poll_next(cx).map(|next| match next {
+                Some(Next::Document(document)) => Some(encode(&document, None)),
+                Some(Next::Question(..) | Next::Pause(_)) | None => None,
+            }),
         };
         let next = match next {
             Poll::Ready(None) => return Poll::Ready(None),
@@ -68,6 +75,11 @@ pub(super) fn response(connection: Connection, session: SessionGuard, pass: Pass
 /// The answer that delivers the stream of a client of the older transport.
 pub(super) fn old_response(stream: OldStream) -> Response {
     events(From::Old(stream), Pass::Lasting)
+}
+
+/// The answer to a request of a modern client: a stream of its own, without ids.
+pub(super) fn modern_response(pieces: Pieces) -> Response {
+    events(From::Modern(pieces), Pass::Lasting)
 }
 
 fn events(from: From, pass: Pass) -> Response {

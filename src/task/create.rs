@@ -22,7 +22,7 @@ use crate::{
 /// How many poll intervals a client has to collect a result.
 const POLLS_TO_COLLECT: u32 = 10;
 /// How many questions of one call may be being answered in the client's place at once.
-const MAX_REPLIES: usize = 16;
+pub(super) const MAX_REPLIES: usize = 16;
 /// What a call that waits takes besides its request and its headers, in bytes.
 const CALL: usize = 4 * 1024;
 const QUEUED: &str = "Queued: waits for its turn, because as many calls run as may run at once.";
@@ -94,7 +94,8 @@ pub struct Wanted {
     /// Writes for its streams.
     pub writer: &'static dyn Writer,
     /// The right to add a task to the client's session, whose end waits until the store has it.
-    pub admission: TaskAdmission,
+    /// `None` for a client without sessions.
+    pub admission: Option<TaskAdmission>,
 }
 
 impl Engine {
@@ -161,7 +162,7 @@ impl Engine {
     }
 
     /// Ends a task that may have been added, and was not acknowledged.
-    async fn undo(&self, task: &Task) {
+    pub(super) async fn undo(&self, task: &Task) {
         let end = outcome::failed("The task was not acknowledged, and its call was not sent");
         // No change is what is there in the end, or a task that says so.
         let _ = self.change_at_last(&task.owner, task.id, |_| Some(end.clone())).await;
@@ -175,7 +176,7 @@ struct Adding {
     request: Message,
     admission: Admission,
     announced: bool,
-    letting_in: TaskAdmission,
+    letting_in: Option<TaskAdmission>,
 }
 
 impl Adding {
@@ -216,19 +217,19 @@ impl Adding {
 
 /// How long a task lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Lifetime {
+pub(super) struct Lifetime {
     /// From its creation on, while it waits and runs.
-    ttl: Duration,
+    pub(super) ttl: Duration,
     /// From its end on.
-    keep: Duration,
+    pub(super) keep: Duration,
     /// How long it may wait for its turn: after that its ttl would not cover the call.
-    patience: Duration,
+    pub(super) patience: Duration,
 }
 
 impl Lifetime {
     /// Returns what the client asks for, within what the operator allows, and at least what the call needs: its timeout
     /// and the time to collect, and as long as its timeout to wait for its turn if it is `queued`.
-    fn of(tool: &Tool, requested: AskedTtl, queued: bool) -> Self {
+    pub(super) fn of(tool: &Tool, requested: AskedTtl, queued: bool) -> Self {
         let wanted = match requested {
             AskedTtl::Default => tool.ttl,
             AskedTtl::For(wanted) => wanted.min(tool.max_ttl),

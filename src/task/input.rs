@@ -7,7 +7,10 @@ use http::HeaderMap;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use super::{Change, Engine, State, TaskId, Writer, desk::AskingCall};
+use super::{
+    Change, Engine, State, TaskId, Writer,
+    desk::{AskingCall, Question},
+};
 use crate::{
     identity::Owner,
     observe::events,
@@ -77,6 +80,11 @@ impl Engine {
         headers: HeaderMap,
     ) -> bool {
         let Some(question) = self.desk.answered(session, question) else { return false };
+        self.pass_on(question, reply, headers).await;
+        true
+    }
+
+    async fn pass_on(self: &Arc<Self>, question: Question, reply: impl FnOnce(&str) -> Bytes, headers: HeaderMap) {
         let (engine, reply) = (Arc::clone(self), reply(&question.theirs));
         // A client that disconnects now has answered all the same.
         let passing = tokio::spawn(async move {
@@ -90,7 +98,26 @@ impl Engine {
         });
         // A server that takes its time must not hold the client up.
         let _ = tokio::time::timeout(PROMPTLY, passing).await;
-        true
+    }
+
+    /// Takes in the answer of the owner of a task to one of its questions, as [`Engine::answer`] does. Ignores one that is
+    /// not open.
+    pub async fn answer_in_task(
+        self: &Arc<Self>,
+        owner: &Owner,
+        task: TaskId,
+        question: Uuid,
+        reply: impl FnOnce(&str) -> Bytes,
+        headers: HeaderMap,
+    ) {
+        if let Some(question) = self.desk.answered_for(owner, task, question) {
+            self.pass_on(question, reply, headers).await;
+        }
+    }
+
+    /// Returns the questions of a task that are open, each under its id, in the order in which they came.
+    pub fn questions(&self, owner: &Owner, task: TaskId) -> Vec<(Uuid, Message)> {
+        self.desk.questions(owner, task)
     }
 
     /// The upstream does not want an answer any more.

@@ -3,6 +3,7 @@
 //! The engine knows no wire form of tasks. It has a state machine, an owner, deadlines and the raw bytes of the outcome;
 //! a dialect turns what its clients send into calls of the engine, and writes what the engine tells.
 
+mod adopt;
 mod calls;
 mod clock;
 mod create;
@@ -27,6 +28,7 @@ mod tiny;
 mod wakes;
 mod writer;
 
+pub use adopt::{Adopted, Adoption};
 pub use clock::{Clock, Now};
 pub use create::{AskedTtl, Created, Refused, Request, Wanted};
 pub use engine::{Engine, Limits};

@@ -50,6 +50,15 @@ pub(super) struct Run {
     pub patience: Duration,
 }
 
+/// How far a call is when it is followed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beginning {
+    /// When it began.
+    pub(super) since: Instant,
+    /// The last progress that was told.
+    pub(super) progress: f64,
+}
+
 impl Run {
     /// Runs the call. `started` resolves when the task has been acknowledged, `stopped` when nobody wants it any more.
     pub(super) async fn run(
@@ -81,15 +90,24 @@ impl Run {
         };
         let max_answer = self.tool.max_result.saturating_add(ENVELOPE);
         let options = CallOptions { purpose: Purpose::Background, max_answer, relay: false, native: false };
-        let mut call = match self.upstream_session.get().call(&request, HeaderMap::clone(&self.headers), options) {
+        let call = match self.upstream_session.get().call(&request, HeaderMap::clone(&self.headers), options) {
             Ok(call) => call,
             Err(error) => return self.finish(outcome::failed(&error.message), Some(&error.message)).await,
         };
         // Only what goes upstream is kept while the call runs.
         drop(request);
-        let since = Instant::now();
+        self.attend(call, stopped, Beginning { since: Instant::now(), progress: f64::NEG_INFINITY }).await;
+    }
+
+    /// Follows a call that runs to its end, its timeout, or until it is stopped.
+    pub(super) async fn attend(
+        self,
+        mut call: Call,
+        mut stopped: oneshot::Receiver<&'static str>,
+        Beginning { since, progress }: Beginning,
+    ) {
         tokio::select! {
-            ending = self.follow(&mut call) => {
+            ending = self.follow(&mut call, progress) => {
                 let (end, why) = outcome::of(CallEnd::of(ending, self.tool.max_result));
                 self.finish(end, why.as_deref()).await;
             }
@@ -132,8 +150,7 @@ impl Run {
     }
 
     /// Takes in what the server says until the end.
-    async fn follow(&self, call: &mut Call) -> Result<Message, Failure> {
-        let mut progress = f64::NEG_INFINITY;
+    async fn follow(&self, call: &mut Call, mut progress: f64) -> Result<Message, Failure> {
         loop {
             match call.exchange.next().await {
                 Some(Item::Message(message)) => {

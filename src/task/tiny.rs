@@ -98,7 +98,7 @@ pub(super) async fn create(engine: &Arc<Engine>, session: &Arc<Session>) -> Resu
     let tool = Arc::new(Tool::default());
     let admission = session.let_task_in().await.expect("it is open");
     let wanted =
-        Wanted { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: true, writer: &Tiny, admission };
+        Wanted { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: true, writer: &Tiny, admission: Some(admission) };
     let call = Request { message: request, headers: HeaderMap::new() };
     let created = engine.create(&session.caller, session.upstream_session.hold(), call, wanted).await?;
     Ok(created.task)

@@ -1,7 +1,7 @@
 //! One upstream as the configuration has it.
 
-use super::{Hints, Server};
-use crate::config::{Native, Policy, UpstreamId};
+use super::{Hints, SessionPool, Server};
+use crate::config::{Native, Policy, Sessions, UpstreamId};
 
 /// Everything that belongs to one upstream. What began with it keeps it, whatever is served meanwhile.
 #[derive(Debug)]
@@ -18,6 +18,12 @@ pub struct Upstream {
     pub native: Native,
     /// Whether clients are told of changes of a task's state.
     pub status_notifications: bool,
+    /// Whether clients of revision 2026-07-28 are served.
+    pub modern: bool,
+    /// Whose calls share a session where clients have none.
+    pub sessions: Sessions,
+    /// The sessions for callers that have none.
+    pub pool: SessionPool,
     /// The policy of its tools.
     pub policy: Policy,
     /// What has not been told yet of what it turned out to be.
@@ -38,6 +44,9 @@ impl Upstream {
             forward_authorization: false,
             native: Native::Auto,
             status_notifications: true,
+            modern: true,
+            sessions: Sessions::Owner,
+            pool: SessionPool::new(super::PoolLimits { per_owner: 1, all: 1 }, crate::flow::Capacity::new(1024, 1024), std::sync::Arc::default()),
             hints: Hints::new(&policy),
             policy,
         })

@@ -10,6 +10,7 @@ pub mod http;
 mod in_flight;
 mod inbound;
 mod native;
+mod pool;
 mod session;
 pub mod stdio;
 
@@ -26,6 +27,7 @@ pub use failure::{Failure, HttpError};
 pub use hints::Hints;
 pub use inbound::{Inbound, progress_token};
 pub use native::{MAX_WAITING, Names, NativeTasks, NativeTools};
+pub use pool::{Lease, NoSession, PoolKey, PoolLimits, Pooled, ServerFacts, SessionPool};
 pub use session::{
     Agreed, Asked, Call, CallEnd, CallOptions, Handshake, NotAgreed, ServerEvent, UpstreamGuard, UpstreamSession,
     error_code, for_client, not_asked, own_error, with_id,
@@ -112,6 +114,15 @@ impl Server {
         match self {
             Self::Http(server) => server.refresh(),
             Self::Stdio(_) => {}
+        }
+    }
+
+    /// Returns whether the transport says in the course of which call a server asks, as far as that is known.
+    #[must_use]
+    pub fn attributes_questions(&self) -> bool {
+        match self {
+            Self::Http(server) => server.attributes_questions(),
+            Self::Stdio(_) => false,
         }
     }
 

@@ -15,7 +15,7 @@ use tokio::sync::broadcast;
 
 use super::{Agreed, Failure, Handshake, NotAgreed, Upstream, UpstreamGuard, UpstreamSession};
 use crate::{
-    flow::{Capacity, Item},
+    flow::{Capacity, Item, Outbox, Tally},
     identity::Owner,
     observe::Observer,
     wire::{
@@ -61,7 +61,7 @@ pub struct PoolLimits {
 
 /// The sessions of one upstream.
 #[derive(Debug)]
-pub struct Pool {
+pub struct SessionPool {
     slots: Mutex<HashMap<PoolKey, Arc<Slot>>>,
     limits: PoolLimits,
     outbox: Arc<Capacity>,
@@ -86,6 +86,8 @@ pub struct Pooled {
     pub facts: ServerFacts,
     /// What the server tells that belongs to no call.
     changes: broadcast::Sender<Message>,
+    /// How many subscriptions each resource has.
+    subscribed: Mutex<Tally<String>>,
 }
 
 /// A session in use by one call.
@@ -119,7 +121,7 @@ impl fmt::Display for NoSession {
     }
 }
 
-impl Pool {
+impl SessionPool {
     /// An empty pool.
     #[must_use]
     pub fn new(limits: PoolLimits, outbox: Arc<Capacity>, observer: Arc<Observer>) -> Self {
@@ -204,7 +206,7 @@ impl Pool {
         session.forward(&initialized, headers.clone()).await.map_err(failed)?;
         let (changes, _) = broadcast::channel(BEHIND);
         tokio::spawn(hear(Arc::downgrade(&session), Arc::clone(session.listener()), changes.clone()));
-        Ok(Arc::new(Pooled { session, facts, changes }))
+        Ok(Arc::new(Pooled { session, facts, changes, subscribed: Mutex::default() }))
     }
 
     /// Ends the sessions that have not been used for `idle`, and forgets those that are lost. To be called now and then.
@@ -255,6 +257,18 @@ impl Pooled {
         self.changes.subscribe()
     }
 
+    /// Counts a subscription of a resource that begins, or one that ends. Returns whether the server has to be told.
+    pub fn counts(&self, uri: &String, begins: bool) -> bool {
+        let mut subscribed = self.subscribed.lock();
+        if begins {
+            subscribed.add(uri, 1);
+            subscribed.of(uri) == 1
+        } else {
+            subscribed.take(uri, 1);
+            subscribed.of(uri) == 0
+        }
+    }
+
     fn end(&self) {
         self.session.listener().end(());
         self.session.close_when_unused(HeaderMap::new());
@@ -271,7 +285,7 @@ impl Drop for Lease {
 
 /// Reads what a server sends that belongs to no call, while its session lives: tells changes, and answers questions, which
 /// no client can be asked.
-async fn hear(session: Weak<UpstreamSession>, listener: Arc<crate::flow::Outbox<()>>, changes: broadcast::Sender<Message>) {
+async fn hear(session: Weak<UpstreamSession>, listener: Arc<Outbox<()>>, changes: broadcast::Sender<Message>) {
     let _attached = listener.attach();
     loop {
         match poll_fn(|cx| listener.poll_next(cx)).await {

@@ -55,7 +55,7 @@ impl Legacy {
         let upstream_session = session.upstream_session.hold();
         let ended = || RpcError::invalid_request("the session has ended; initialize a new one");
         let admission = session.let_task_in().await.ok_or_else(ended)?;
-        let wanted = task::Wanted { name, tool, ttl, announced, writer: &Streams, admission };
+        let wanted = task::Wanted { name, tool, ttl, announced, writer: &Streams, admission: Some(admission) };
         let call = task::Request { message: request, headers };
         let created = self.engine.create(&session.caller, upstream_session, call, wanted).await;
         let created = created.map_err(|why| refusal(&why))?;

@@ -28,6 +28,7 @@ pub use pieces::{Answer, Piece, Pieces};
 
 use self::{meta::RequestMeta, parked::Parking, request_state::Seals};
 use crate::{
+    config::Sessions,
     identity::Owner,
     limit::{Accounts, Rated},
     observe::Observer,
@@ -179,12 +180,18 @@ impl Modern {
             hash
         });
         let key = PoolKey { owner: caller.owner.clone(), credential, client: caller.client };
-        let single = match caller.upstream.sessions {
-            crate::config::Sessions::Request => true,
-            // Where the transport does not say which call asks, a call that may ask is alone in its session.
-            crate::config::Sessions::Owner => asks && caller.client.any() && !caller.upstream.server.attributes_questions(),
+        let upstream = &caller.upstream;
+        // Where the transport does not say which call asks, a call that may be asked is alone in its session.
+        let single = || match upstream.sessions {
+            Sessions::Request => true,
+            Sessions::Owner => asks && caller.client.any() && !upstream.server.attributes_questions(),
         };
-        let leased = caller.upstream.pool.lease(&caller.upstream, &key, single, &request.headers).await;
+        let at_first = single();
+        let mut leased = upstream.pool.lease(upstream, &key, at_first, &request.headers).await;
+        if leased.is_ok() && !at_first && single() {
+            // The handshake has shown which transport it is.
+            leased = upstream.pool.lease(upstream, &key, true, &request.headers).await;
+        }
         leased.map_err(|why| match why {
             NoSession::NotAgreed(NotAgreed::Failed(failure)) => self.failed(request, &failure),
             why => RpcError::internal(why.to_string()).into(),

@@ -23,7 +23,7 @@ use crate::{
     flow::Item,
     limit::Permit,
     observe::events,
-    task::{Adoption, AskedTtl, Wanted},
+    task::{Adopted, Adoption, AskedTtl, Wanted},
     upstream::{
         Call, CallOptions, Ending, Failure, Lease, MAX_MESSAGE, Purpose, ServerEvent, UpstreamSession, not_asked,
     },
@@ -72,8 +72,8 @@ enum Over {
     Done,
     /// Its client has left.
     Left,
-    /// The engine has taken it.
-    Adopted,
+    /// It is a task, whose call the engine follows.
+    Adopted(Box<Adopted>),
 }
 
 impl Modern {
@@ -139,25 +139,30 @@ impl Modern {
     }
 }
 
+/// How long a client waits for the first word before its answer becomes a stream, whose heartbeats keep it open.
+const SILENCE: Duration = Duration::from_secs(5);
 /// Longer than any process lives.
 const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 10);
 
 impl Run {
     async fn run(mut self) {
-        if matches!(self.follow().await, Over::Left) {
-            let session = Arc::clone(self.lease.guard.get());
-            let headers = self.request.headers.clone();
-            for question in std::mem::take(&mut self.questions) {
-                let text = "the client has left";
-                let _ = session.reply(not_asked(question.request.id_to_answer(), text.to_owned()), headers.clone()).await;
-            }
-            self.call.exchange.detach();
-            session.cancel_call(self.call.exchange.number, "the client has left", headers).await;
+        match self.follow().await {
+            Over::Done => {}
+            Over::Adopted(adopted) => adopted.follow(self.call),
+            Over::Left => self.cancel().await,
         }
     }
 
+    /// Cancels the call, whose client has left.
+    async fn cancel(&mut self) {
+        self.give_up("the client has left").await;
+        self.call.exchange.detach();
+        let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
+        session.cancel_call(self.call.exchange.number, "the client has left", headers).await;
+    }
+
     async fn follow(&mut self) -> Over {
-        let mut ask_at = None;
+        let (mut ask_at, mut begin_at) = (None, Some(Instant::now() + SILENCE));
         loop {
             let adopts = self.adoptable.is_some() && self.questions.is_empty();
             let asks = ask_at.unwrap_or(self.since + FAR);
@@ -173,20 +178,22 @@ impl Run {
                             ask_at = Some(Instant::now() + GATHERS);
                         }
                     }
-                    Some(Item::Silence) => {
-                        if self.to.send(Piece::Begin).await.is_err() {
-                            return Over::Left;
-                        }
-                    }
-                    Some(Item::Pause(_)) => {}
+                    Some(Item::Silence | Item::Pause(_)) => {}
                     Some(Item::End(ending)) => return self.end(ending).await,
                     None => return self.fail(&Failure::Abandoned).await,
                 },
+                () = tokio::time::sleep_until(begin_at.unwrap_or(self.since)), if begin_at.is_some() => {
+                    begin_at = None;
+                    if self.to.send(Piece::Begin).await.is_err() {
+                        return Over::Left;
+                    }
+                }
                 () = tokio::time::sleep_until(asks), if ask_at.is_some() => {
                     ask_at = None;
                     if let Some(over) = self.park().await {
                         return over;
                     }
+                    begin_at = Some(Instant::now() + SILENCE);
                 }
                 () = tokio::time::sleep_until(self.adopt_at), if adopts => {
                     if let Some(over) = self.adopt().await {
@@ -290,11 +297,8 @@ impl Run {
             Ok(adopted) => {
                 let result = tasks::created(&adopted.task);
                 let document = crate::wire::message::result_response(&self.request.id, &result);
-                let (nothing, _) = self.lease.guard.get().nothing();
-                let call = std::mem::replace(&mut self.call, nothing);
-                adopted.follow(call);
                 let _ = self.to.send(Piece::Response(StatusCode::OK, document.into())).await;
-                Some(Over::Adopted)
+                Some(Over::Adopted(Box::new(adopted)))
             }
             Err(_) => None,
         }

@@ -16,11 +16,11 @@ use std::{
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-pub(super) use self::{listeners::ListenerId, questions::AskingCall};
-use self::{
-    listeners::{Listener, Rank, SessionStreams},
-    questions::Question,
+pub(super) use self::{
+    listeners::ListenerId,
+    questions::{AskingCall, Question},
 };
+use self::listeners::{Listener, Rank, SessionStreams};
 use super::{Task, TaskId};
 use crate::{
     flow::{Capacity, Outbox, Tally},

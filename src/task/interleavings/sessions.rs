@@ -25,7 +25,7 @@ async fn create(house: &House, session: &Arc<Session>) -> bool {
     let upstream_session = session.upstream_session.hold();
     let Some(admission) = session.let_task_in().await else { return false };
     let wanted =
-        Wanted { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: false, writer: &Tiny, admission };
+        Wanted { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: false, writer: &Tiny, admission: Some(admission) };
     let call = Request { message: request, headers: HeaderMap::new() };
     house.engine.create(&session.caller, upstream_session, call, wanted).await.is_ok()
 }

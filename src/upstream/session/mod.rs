@@ -27,12 +27,14 @@ pub use event::{Asked, ServerEvent, not_asked};
 pub use handshake::{Agreed, Handshake, NotAgreed};
 pub use translate::{for_client, with_id};
 
-use super::{Failure, Inbound, Link, NativeTasks};
+use super::{Failure, Inbound, Link, MAX_MESSAGE, NativeTasks, Outgoing, Purpose};
 use crate::{
-    flow::Outbox,
+    flow::{Item, Outbox},
     wire::{Edits, Message, Method, response::cancelled},
 };
 
+/// How long a server may take to answer a request of taskgate's own.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a server may still answer a request that was cancelled before its connection is dropped.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
@@ -192,6 +194,29 @@ impl UpstreamSession {
         // A server that cannot be told will find out when the connection goes.
         let _ = tokio::time::timeout(CANCEL_GRACE, self.link.send(message, headers)).await;
         self.inbound.exchanges.cancel(number);
+    }
+
+    /// Sends a request of taskgate's own with raw `params`, and waits for its answer.
+    ///
+    /// # Errors
+    /// [`Failure`]
+    pub async fn request(&self, method: &str, params: &str, headers: HeaderMap) -> Result<Message, Failure> {
+        let begun = self.inbound.exchanges.begin(None, Purpose::Foreground);
+        let mut exchange = begun.map_err(|too_many| Failure::Limit(too_many.to_string()))?;
+        let number = exchange.number;
+        let message = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"{method}","params":{params}}}"#).into();
+        exchange.carry(self.link.request(Outgoing { number, message, headers, max_answer: MAX_MESSAGE, relay: false }));
+        let answering = async {
+            loop {
+                match exchange.next().await {
+                    Some(Item::Message(message)) => drop(self.inbound.queue(message)),
+                    Some(Item::Silence | Item::Pause(_)) => {}
+                    Some(Item::End(ending)) => return ending?.whole().await,
+                    None => return Err(Failure::Abandoned),
+                }
+            }
+        };
+        tokio::time::timeout(REQUEST_TIMEOUT, answering).await.unwrap_or(Err(Failure::TimedOut(REQUEST_TIMEOUT)))
     }
 
     /// Tells the requests that have waited for long that nothing has come yet. To be called every few seconds.
