@@ -10,7 +10,7 @@ use std::{
 
 use tokio::{runtime::Handle, task::JoinHandle};
 
-use super::{Ending, Exchanges, exchanges::Shared};
+use super::{Ending, Exchanges, Purpose, TooMany, exchanges::Shared};
 use crate::flow::Item;
 
 /// The work that moves an exchange's bytes.
@@ -28,11 +28,18 @@ pub struct Exchange {
     detached: Option<JoinHandle<()>>,
 }
 
-impl Exchange {
-    pub(super) fn new(number: u64, shared: Arc<Shared>, all: Arc<Exchanges>) -> Self {
-        Self { number, shared, all, carrier: None, detached: None }
+impl Exchanges {
+    /// Begins a new exchange, for the client's request `client_id` if there is one.
+    ///
+    /// # Errors
+    /// [`TooMany`]
+    pub fn begin(self: &Arc<Self>, client_id: Option<&str>, purpose: Purpose) -> Result<Exchange, TooMany> {
+        let (number, shared) = self.register(client_id, purpose)?;
+        Ok(Exchange { number, shared, all: Arc::clone(self), carrier: None, detached: None })
     }
+}
 
+impl Exchange {
     /// Takes over the work of carrying the exchange.
     pub fn carry(&mut self, carrier: Option<Carrier>) {
         self.carrier = carrier;

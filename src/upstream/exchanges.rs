@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use super::{
-    Exchange, Failure, MAX_MESSAGE,
+    Failure, MAX_MESSAGE,
     http::{AnswerBody, read},
 };
 use crate::{
@@ -131,11 +131,11 @@ impl Exchanges {
         Arc::new(Self { next: AtomicU64::new(1), open: Mutex::default(), outbox, observer })
     }
 
-    /// Registers a new exchange, for the client's request `client_id` if there is one.
+    /// Registers a new exchange under the next number, for [`Exchanges::begin`].
     ///
     /// # Errors
     /// [`TooMany`]
-    pub fn begin(self: &Arc<Self>, client_id: Option<&str>, purpose: Purpose) -> Result<Exchange, TooMany> {
+    pub(super) fn register(&self, client_id: Option<&str>, purpose: Purpose) -> Result<(u64, Arc<Shared>), TooMany> {
         let mut open = self.open.lock();
         // Tasks do not count: they have limits of their own, and were acknowledged under them.
         let plain = || open.values().filter(|open| open.purpose == Purpose::Foreground).count();
@@ -144,11 +144,10 @@ impl Exchanges {
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::new(Shared { outbox: Outbox::new(&self.outbox), streams: AtomicBool::new(false) });
-        let exchange = Exchange::new(number, Arc::clone(&shared), Arc::clone(self));
-        let client_id = client_id.map(Box::from);
         let (transport, asked, cancelled, waited) = (None, Vec::new(), false, false);
+        let (listened, client_id) = (Arc::clone(&shared), client_id.map(Box::from));
         open.insert(number, Open { shared, client_id, purpose, transport, asked, cancelled, waited });
-        Ok(exchange)
+        Ok((number, listened))
     }
 
     /// Names the task that goes on carrying an exchange, to be stopped with it.

@@ -16,7 +16,7 @@ use crate::{
         legacy::error_code,
         message::echoed_number,
         object::Members,
-        params::unambiguous,
+        params::{progress_token, unambiguous},
         received::{Broken, Received},
         response::pong,
     },
@@ -237,10 +237,4 @@ fn readable(message: &Message) -> Result<(), String> {
 fn could_not_read(response: &Message) -> bool {
     let code = response.outcome().and_then(|(_, error)| error_code(error));
     [code::PARSE_ERROR, code::INVALID_REQUEST].map(|code| Some(code.into())).contains(&code)
-}
-
-/// The raw progress token of a progress notification.
-#[must_use]
-pub fn progress_token(message: &Message) -> Option<&str> {
-    Members::parse(message.params()?).ok()?.get("progressToken")
 }

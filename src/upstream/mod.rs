@@ -23,7 +23,7 @@ pub use exchange::{Carrier, Exchange};
 pub use exchanges::{Answer, Ending, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
 pub use failure::{Failure, HttpError};
 pub use hints::Hints;
-pub use inbound::{Inbound, progress_token};
+pub use inbound::Inbound;
 pub use native::{MAX_WAITING, Names, NativeTasks, NativeTools};
 pub use stdio::Vacancy;
 

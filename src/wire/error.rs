@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use serde_json::json;
 
+use super::response::error_response;
+
 /// The JSON-RPC error codes that taskgate itself answers with.
 pub mod code {
     /// The body is not JSON.
@@ -58,7 +60,7 @@ impl RpcError {
     #[must_use]
     pub fn to_response(&self, id: Option<&str>) -> Bytes {
         match id {
-            Some(id) => super::message::error_response(id, &self.to_raw()),
+            Some(id) => error_response(id, &self.to_raw()),
             None => format!(r#"{{"jsonrpc":"2.0","error":{}}}"#, self.to_raw()).into(),
         }
     }

@@ -6,7 +6,11 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::{Method, RpcError, code, response::check_outcome};
+use super::{
+    Method, RpcError, code,
+    outcome::{check_error, check_result},
+    span::span,
+};
 
 /// The longest id and the longest progress token that a client may give a request, in bytes of JSON: they are kept for
 /// as long as it is under way.
@@ -99,7 +103,7 @@ impl Message {
         if envelope.jsonrpc.as_deref() != Some("2.0") {
             return Err(invalid("the member \"jsonrpc\" must be \"2.0\""));
         }
-        let span = |raw: &RawValue| super::splice::span(&bytes, raw.get());
+        let span = |raw: &RawValue| span(&bytes, raw.get());
         let method = match envelope.method {
             None => None,
             Some(raw) => {
@@ -150,11 +154,15 @@ impl Message {
     /// Reads one message of a server.
     ///
     /// # Errors
-    /// As for [`Message::parse`], and for a response whose outcome is none.
+    /// As for [`Message::parse`], and for a response with a malformed `result` or `error`.
     pub fn of_server(bytes: Bytes) -> Result<Self, Malformed> {
         let message = Self::parse(bytes)?;
-        let outcome = message.outcome().map_or(Ok(()), |(outcome, raw)| check_outcome(outcome, raw));
-        outcome.map_err(|reason| Malformed::Invalid { reason, id: None })?;
+        let checked = match message.outcome() {
+            Some((Outcome::Result, raw)) => check_result(raw),
+            Some((Outcome::Error, raw)) => check_error(raw),
+            None => Ok(()),
+        };
+        checked.map_err(|reason| Malformed::Invalid { reason, id: None })?;
         Ok(message)
     }
 
@@ -222,26 +230,6 @@ impl Message {
         // JSON that was parsed is UTF-8.
         std::str::from_utf8(&self.bytes[span.clone()]).unwrap_or_default()
     }
-}
-
-/// The response `{"jsonrpc":"2.0","id":…,"result":…}` from raw parts.
-#[must_use]
-pub fn result_response(id: &str, result: &str) -> Bytes {
-    response(id, "\"result\"", result)
-}
-
-/// The response `{"jsonrpc":"2.0","id":…,"error":…}` from raw parts.
-#[must_use]
-pub fn error_response(id: &str, error: &str) -> Bytes {
-    response(id, "\"error\"", error)
-}
-
-fn response(id: &str, member: &str, raw: &str) -> Bytes {
-    let mut out = String::with_capacity(28 + id.len() + member.len() + raw.len());
-    for part in ["{\"jsonrpc\":\"2.0\",\"id\":", id, ",", member, ":", raw, "}"] {
-        out.push_str(part);
-    }
-    out.into()
 }
 
 /// Whether raw JSON is an id: a string or an integer of any length.

@@ -8,7 +8,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::splice::span;
+use super::span::span;
 
 /// How much of a key an error shows, in characters: a stranger decides how long it is.
 const SHOWN: usize = 64;

@@ -1,7 +1,7 @@
 //! What taskgate reads in the `params` of a request, which must not mean two things to two readers.
 
 use super::{
-    RpcError, Version,
+    Message, RpcError, Version,
     message::{MAX_ID, is_id},
     object::Members,
 };
@@ -47,6 +47,12 @@ pub fn unambiguous(raw: &str) -> Result<(Members<'_>, Option<Members<'_>>), Stri
     let members = Members::parse(raw)?;
     let meta = members.nested("_meta")?;
     Ok((members, meta))
+}
+
+/// Returns the raw progress token of a progress notification.
+#[must_use]
+pub fn progress_token(notification: &Message) -> Option<&str> {
+    Members::parse(notification.params()?).ok()?.get("progressToken")
 }
 
 /// Whether raw `params` may hold what is read of a request that passes: an escape could hide a key. Most have none, and

@@ -4,16 +4,13 @@ use std::{borrow::Cow, ops::Range};
 
 use bytes::{Bytes, BytesMut};
 
-use super::object::{Members, quote};
+use super::{
+    object::{Members, quote},
+    span::span,
+};
 
 /// From this size on the untouched parts of a message are shared instead of copied.
 const SHARE_FROM: usize = 16 * 1024;
-
-/// Where `inner` stands in `outer`, of which it must be a part.
-pub(super) fn span(outer: &[u8], inner: &str) -> Range<usize> {
-    let start = (inner.as_ptr() as usize).saturating_sub(outer.as_ptr() as usize);
-    start..start + inner.len()
-}
 
 /// A set of edits to one document, applied at once.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    AnswerBody, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, Server,
+    AnswerBody, LAST_EVENT_ID, PROTOCOL_VERSION, SEND_TIMEOUT, SESSION_ID, Server,
     body::{is_stream, media_type, messages_in, next_chunk, read, rpc_error_in},
     reopen::{backed_off, pause, resumption},
     session_id,
@@ -38,8 +38,6 @@ use crate::{
 const RESUME_ATTEMPTS: u32 = 10;
 /// From this size on, in bytes, an answer is handed over while it arrives.
 const RELAY_FROM: u64 = 64 * 1024;
-/// How long an upstream may take to accept a message that expects no answer.
-pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// How many answers to an upstream's own requests taskgate sends at once in one session.
 const MAX_REPLIES: usize = 16;
 /// How long the end of a session may take upstream.

@@ -50,6 +50,8 @@ pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// The longest session id of a server that is kept, in bytes: every request carries it.
 const MAX_SESSION_ID: usize = 4 * 1024;
+/// How long a server may take to accept a message that expects no answer.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The silence on a connection after which the other host is asked whether it is there, and how often again.
 const KEEPALIVE: Duration = Duration::from_secs(30);

@@ -13,10 +13,9 @@ use tokio::{sync::OnceCell, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    AnswerBody, Server,
+    AnswerBody, SEND_TIMEOUT, Server,
     body::{MAX_ERROR_BODY, is_stream, media_type, messages_in, next_chunk, read},
     endpoint::resolve,
-    link::SEND_TIMEOUT,
 };
 use crate::{
     upstream::{Carrier, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending},

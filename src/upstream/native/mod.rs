@@ -16,7 +16,9 @@ use tokio::time::Instant;
 
 use self::tokens::Tokens;
 pub use self::tools::{MAX_WAITING, Names, NativeTools};
-use crate::wire::{Edits, Kind, Message, Method, legacy, message::echoed_number, object::Members};
+use crate::wire::{
+    Edits, Kind, Message, Method, legacy, message::echoed_number, object::Members, params::progress_token,
+};
 
 /// The server's own tasks in one session.
 #[derive(Debug, Default)]
@@ -89,7 +91,7 @@ impl NativeTasks {
 
     /// The progress of a task of the server under the client's token, with that token; `None` if there is no such task.
     pub(super) fn progress(&self, message: &Message) -> Option<(Message, Box<str>)> {
-        let ours = super::progress_token(message)?;
+        let ours = progress_token(message)?;
         let token = self.tokens.lock().get(echoed_number(ours)?, Instant::now())?;
         let mut edits = Edits::of(message.bytes());
         edits.replace_raw(ours, token.to_string());

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use tokio::{
     io::BufReader,
     process::{self, ChildStderr, ChildStdin, ChildStdout},
@@ -22,9 +22,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     backoff::SETTLED,
-    children::{Children, Slot, TIME_TO_END},
     lines::{self, Line},
     queue::Queue,
+    roster::{Group, Roster, Slot},
     share::{NotTaken, Source, TASKGATE, What},
     strays,
     words::Words,
@@ -39,6 +39,8 @@ use crate::{
     },
 };
 
+/// How long a child may take to end after its stdin was closed, and again after SIGTERM.
+pub(crate) const TIME_TO_END: Duration = Duration::from_millis(1500);
 /// The longest line of stderr that is logged, in bytes.
 const MAX_LOG_LINE: usize = 16 * 1024;
 /// How long a child that has ended is still listened to.
@@ -57,22 +59,6 @@ pub(super) trait Ears: fmt::Debug + Send + Sync {
 
     /// The child is gone, and every request in flight ends.
     fn end(&self, failure: &Failure);
-}
-
-/// A process group, named by the process that leads it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Group(pub(super) Pid);
-
-impl Group {
-    /// Returns the process id of its leader.
-    pub(super) fn pid(self) -> u32 {
-        self.0.as_raw_nonzero().get().unsigned_abs()
-    }
-
-    pub(super) fn signal(self, signal: Signal) {
-        // The group may have ended by itself.
-        let _ = kill_process_group(self.0, signal);
-    }
 }
 
 /// The other ends of a child's stdin, stdout and stderr.
@@ -101,14 +87,14 @@ pub(super) struct Child {
     /// Cancelled when the child is gone and its group with it.
     ended: CancellationToken,
     group: Group,
-    children: Arc<Children>,
+    roster: Arc<Roster>,
     observer: Arc<Observer>,
 }
 
 impl Child {
     /// Takes over a process that was just started.
     pub(super) fn run(
-        children: Arc<Children>,
+        roster: Arc<Roster>,
         process: process::Child,
         pipes: Pipes,
         slot: Slot,
@@ -124,14 +110,14 @@ impl Child {
             stopped: AtomicBool::new(false),
             signalled: AtomicBool::new(false),
             ended: CancellationToken::new(),
-            group: slot.group(),
-            children,
+            group: slot.group,
+            roster,
             observer,
         });
         let Pipes { stdin, stdout, stderr } = pipes;
         tokio::spawn(Arc::clone(&child).write_all(stdin));
         let words = tokio::spawn(Arc::clone(&child).drain(stderr));
-        child.children.tasks.spawn(Arc::clone(&child).accompany(process, stdout, words, slot, ears));
+        child.roster.tasks.spawn(Arc::clone(&child).accompany(process, stdout, words, slot, ears));
         child
     }
 
@@ -196,7 +182,7 @@ impl Child {
         }
         self.queue.close();
         let child = Arc::clone(self);
-        self.children.tasks.spawn(async move {
+        self.roster.tasks.spawn(async move {
             for signal in [Signal::TERM, Signal::KILL] {
                 if timeout(TIME_TO_END, child.ended.cancelled()).await.is_ok() {
                     return;
@@ -236,12 +222,12 @@ impl Child {
         let young = !self.initialized.load(Ordering::Acquire) || self.started.elapsed() < SETTLED;
         let fate = self.reap(process, words, slot).await;
         if by_itself && young {
-            self.children.backoff.failed(self.started, &fate);
+            self.roster.backoff.failed(self.started, &fate);
         }
         self.queue.clear();
         self.ended.cancel();
         self.observer.emit(events::ChildEnded {
-            upstream: self.children.upstream.as_str(),
+            upstream: self.roster.upstream.as_str(),
             pid: self.group.pid(),
             fate: &fate,
         });
@@ -256,7 +242,7 @@ impl Child {
             let line = match lines::read(&mut reader, MAX_MESSAGE).await {
                 Line::Whole(line) => line,
                 Line::TooLong(beginning) => {
-                    let (upstream, pid) = (self.children.upstream.as_str(), self.group.pid());
+                    let (upstream, pid) = (self.roster.upstream.as_str(), self.group.pid());
                     tracing::warn!(
                         upstream,
                         pid,
@@ -284,7 +270,7 @@ impl Child {
                     }
                     Received::Broken(broken) => broken,
                 };
-                let (upstream, pid, bytes) = (self.children.upstream.as_str(), self.group.pid(), line.len());
+                let (upstream, pid, bytes) = (self.roster.upstream.as_str(), self.group.pid(), line.len());
                 self.observer.emit(events::NotAMessage { upstream, pid, why: &why, bytes, first });
                 first = false;
                 match meant {
@@ -322,7 +308,7 @@ impl Child {
         drop(slot);
         let status = match status {
             Ok(Ok(status)) => {
-                *self.children.last_status.lock() = Some(status).filter(|_| !self.signalled.load(Ordering::Acquire));
+                *self.roster.last_status.lock() = Some(status).filter(|_| !self.signalled.load(Ordering::Acquire));
                 status.to_string()
             }
             Ok(Err(error)) => error.to_string(),
@@ -339,7 +325,7 @@ impl Child {
     /// A child that was initialised and has lived for long shows that the command works.
     fn settle(&self) {
         if self.initialized.load(Ordering::Acquire) && self.started.elapsed() >= SETTLED {
-            self.children.backoff.settled();
+            self.roster.backoff.settled();
         }
     }
 
@@ -364,7 +350,7 @@ impl Child {
             let text = String::from_utf8_lossy(&line);
             let text = text.trim();
             if !text.is_empty() {
-                let (upstream, pid) = (self.children.upstream.as_str(), self.group.pid());
+                let (upstream, pid) = (self.roster.upstream.as_str(), self.group.pid());
                 tracing::info!(target: "taskgate::upstream::stderr", upstream, pid, "{text}{cut}");
                 self.words.lock().hear(text);
             }

@@ -6,6 +6,7 @@ mod children;
 pub(crate) mod lines;
 mod link;
 mod queue;
+mod roster;
 mod share;
 mod shared;
 #[cfg(target_os = "linux")]
@@ -20,7 +21,7 @@ mod words;
 
 use std::{process::ExitStatus, sync::Arc};
 
-pub(crate) use self::children::TIME_TO_END;
+pub(crate) use self::child::TIME_TO_END;
 pub use self::vacancy::Vacancy;
 use self::{children::Children, link::OwnLink, shared::Shared};
 use super::{Failure, Inbound, Link};
@@ -64,16 +65,16 @@ impl Server {
         if let Some(shared) = &self.shared {
             shared.stop();
         }
-        self.children.ended().await;
+        self.children.roster.ended().await;
     }
 
     /// How the last child to end ended.
     pub(super) fn exit_status(&self) -> Option<ExitStatus> {
-        *self.children.last_status.lock()
+        *self.children.roster.last_status.lock()
     }
 
     /// Kills every child and all that it has started, at once.
     pub(super) fn kill(&self) {
-        self.children.kill();
+        self.children.roster.kill();
     }
 }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::{belongings::MAX_SUBSCRIBED, party::Party, table::Left};
 use crate::{
     upstream::{
-        Answer, Carrier, Failure, Inbound, Link, Outgoing, Sending, progress_token,
+        Answer, Carrier, Failure, Inbound, Link, Outgoing, Sending,
         stdio::{
             child::Child,
             share::{TASKGATE, What},
@@ -17,10 +17,10 @@ use crate::{
     },
     wire::{
         Edits, Kind, Message, Method, RpcError, Version,
-        message::{echoed_number, error_response, result_response},
+        message::echoed_number,
         object::Members,
-        params::unambiguous,
-        response::cancelled,
+        params::{progress_token, unambiguous},
+        response::{cancelled, error_response, result_response},
     },
 };
 

@@ -101,7 +101,7 @@ impl Shared {
         let previous = current.replace(running.clone());
         let keeper = Keeper { children: Arc::clone(&self.children), running, begin, linger: self.linger };
         let keeping = self.stopping.clone().run_until_cancelled_owned(keeper.keep(previous));
-        self.children.tasks.spawn(keeping);
+        self.children.roster.tasks.spawn(keeping);
         (Place { party, seat, inbound }, begun)
     }
 

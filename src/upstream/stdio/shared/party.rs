@@ -12,7 +12,7 @@ use super::{
 use crate::{
     observe::{Observer, events},
     upstream::{
-        Answer, Failure, Inbound, progress_token,
+        Answer, Failure, Inbound,
         stdio::{
             child::{Child, Ears},
             share::{TASKGATE, What},
@@ -20,9 +20,10 @@ use crate::{
     },
     wire::{
         Edits, Kind, Message, Method, RpcError,
-        message::{echoed_number, error_response, result_response},
+        message::echoed_number,
         object::Members,
-        params::unambiguous,
+        params::{progress_token, unambiguous},
+        response::{error_response, result_response},
     },
 };
 
