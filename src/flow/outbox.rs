@@ -17,16 +17,16 @@ use crate::wire::{Kind, Message, Method};
 #[derive(Debug)]
 pub struct Outbox<E> {
     capacity: Arc<Capacity>,
-    state: Mutex<State<E>>,
+    state: Mutex<OutboxState<E>>,
     /// Told when the reader has taken what waits.
     emptied: Notify,
 }
 
 #[derive(Debug)]
-struct State<E> {
+struct OutboxState<E> {
     queue: VecDeque<Message>,
     bytes: usize,
-    end: End<E>,
+    end: OutboxEnd<E>,
     /// A message was refused, see [`Outbox::has_refused`].
     refused: bool,
     silent: bool,
@@ -37,7 +37,7 @@ struct State<E> {
 }
 
 #[derive(Debug)]
-enum End<E> {
+enum OutboxEnd<E> {
     Open,
     Waiting(E),
     Delivered,
@@ -71,10 +71,10 @@ impl<E> Outbox<E> {
     /// Nothing waits yet.
     #[must_use]
     pub fn new(capacity: &Arc<Capacity>) -> Self {
-        let state = State {
+        let state = OutboxState {
             queue: VecDeque::new(),
             bytes: 0,
-            end: End::Open,
+            end: OutboxEnd::Open,
             refused: false,
             silent: false,
             pause: None,
@@ -89,7 +89,7 @@ impl<E> Outbox<E> {
     /// reader that takes each message as it comes, where others have left no room.
     pub fn push(&self, message: Message) -> Pushed {
         let mut state = self.state.lock();
-        if !matches!(state.end, End::Open) {
+        if !matches!(state.end, OutboxEnd::Open) {
             return Pushed::Dropped(1);
         }
         let (before, cost) = (state.bytes, cost(&message));
@@ -103,8 +103,8 @@ impl<E> Outbox<E> {
     /// Sets the end, unless there is one already. What waits is still delivered.
     pub fn end(&self, end: E) {
         let mut state = self.state.lock();
-        if matches!(state.end, End::Open) {
-            state.end = End::Waiting(end);
+        if matches!(state.end, OutboxEnd::Open) {
+            state.end = OutboxEnd::Waiting(end);
             state.wake();
         }
     }
@@ -173,7 +173,7 @@ impl<E> Outbox<E> {
         self.pop(&mut state)
     }
 
-    fn pop(&self, state: &mut State<E>) -> Option<Message> {
+    fn pop(&self, state: &mut OutboxState<E>) -> Option<Message> {
         let message = state.queue.pop_front()?;
         shrink(&mut state.queue);
         let cost = cost(&message);
@@ -191,11 +191,11 @@ impl<E> Outbox<E> {
         if let Some(message) = self.pop(&mut state) {
             return Poll::Ready(Some(Item::Message(message)));
         }
-        match std::mem::replace(&mut state.end, End::Delivered) {
-            End::Waiting(end) => Poll::Ready(Some(Item::End(end))),
-            End::Delivered => Poll::Ready(None),
-            End::Open => {
-                state.end = End::Open;
+        match std::mem::replace(&mut state.end, OutboxEnd::Delivered) {
+            OutboxEnd::Waiting(end) => Poll::Ready(Some(Item::End(end))),
+            OutboxEnd::Delivered => Poll::Ready(None),
+            OutboxEnd::Open => {
+                state.end = OutboxEnd::Open;
                 if let Some(pause) = state.pause.take() {
                     return Poll::Ready(Some(Item::Pause(pause)));
                 }
@@ -230,7 +230,7 @@ impl<E> Drop for Attached<E> {
     }
 }
 
-impl<E> State<E> {
+impl<E> OutboxState<E> {
     fn push(&mut self, message: Message, capacity: usize) -> Pushed {
         self.bytes += cost(&message);
         self.queue.push_back(message);

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::{runtime::Handle, task::JoinHandle};
 
-use super::{Ending, Exchanges, Purpose, TooMany, exchanges::Shared};
+use super::{ExchangeEnd, Exchanges, Purpose, TooMany, exchanges::ExchangeState};
 use crate::flow::Item;
 
 /// The work that moves an exchange's bytes.
@@ -21,7 +21,7 @@ pub type Carrier = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub struct Exchange {
     /// The number that stands for the client's id and progress token towards the upstream.
     pub number: u64,
-    shared: Arc<Shared>,
+    shared: Arc<ExchangeState>,
     all: Arc<Exchanges>,
     carrier: Option<Carrier>,
     /// The task that goes on with the work.
@@ -72,12 +72,12 @@ impl Exchange {
     }
 
     /// Waits for what comes next; `None` after the end.
-    pub async fn next(&mut self) -> Option<Item<Ending>> {
+    pub async fn next(&mut self) -> Option<Item<ExchangeEnd>> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
     /// As [`Exchange::next`].
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item<Ending>>> {
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item<ExchangeEnd>>> {
         if let Some(carrier) = &mut self.carrier {
             // Otherwise the work below would wake the very task that does it.
             if let Some(message) = self.shared.outbox.take() {

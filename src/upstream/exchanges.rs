@@ -41,11 +41,11 @@ const LINGER: Duration = Duration::from_secs(5);
 const READING: Duration = Duration::from_secs(2);
 
 /// How an exchange ends: with the upstream's response, or without one.
-pub type Ending = Result<Answer, Failure>;
+pub type ExchangeEnd = Result<UpstreamResponse, Failure>;
 
 /// An upstream's response.
 #[derive(Debug)]
-pub enum Answer {
+pub enum UpstreamResponse {
     /// Read whole.
     Whole(Message),
     /// A large one that is still arriving; only where [`super::Outgoing::relay`] allows it.
@@ -57,7 +57,7 @@ pub enum Answer {
     },
 }
 
-impl Answer {
+impl UpstreamResponse {
     /// The whole response, read to its end.
     ///
     /// # Errors
@@ -77,15 +77,15 @@ impl Answer {
 #[derive(Debug)]
 pub struct Exchanges {
     next: AtomicU64,
-    open: Mutex<HashMap<u64, Open>>,
+    open: Mutex<HashMap<u64, InFlight>>,
     /// What may wait for the listeners.
     outbox: Arc<Capacity>,
     observer: Arc<Observer>,
 }
 
 #[derive(Debug)]
-struct Open {
-    shared: Arc<Shared>,
+struct InFlight {
+    shared: Arc<ExchangeState>,
     client_id: Option<Box<str>>,
     purpose: Purpose,
     transport: Option<AbortHandle>,
@@ -118,8 +118,8 @@ impl fmt::Display for TooMany {
 
 /// What both ends of an exchange have in common.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) outbox: Outbox<Ending>,
+pub(super) struct ExchangeState {
+    pub(super) outbox: Outbox<ExchangeEnd>,
     /// The upstream answers with a stream.
     pub(super) streams: AtomicBool,
 }
@@ -135,7 +135,11 @@ impl Exchanges {
     ///
     /// # Errors
     /// [`TooMany`]
-    pub(super) fn register(&self, client_id: Option<&str>, purpose: Purpose) -> Result<(u64, Arc<Shared>), TooMany> {
+    pub(super) fn register(
+        &self,
+        client_id: Option<&str>,
+        purpose: Purpose,
+    ) -> Result<(u64, Arc<ExchangeState>), TooMany> {
         let mut open = self.open.lock();
         // Tasks do not count: they have limits of their own, and were acknowledged under them.
         let plain = || open.values().filter(|open| open.purpose == Purpose::Foreground).count();
@@ -143,10 +147,10 @@ impl Exchanges {
             return Err(TooMany);
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let shared = Arc::new(Shared { outbox: Outbox::new(&self.outbox), streams: AtomicBool::new(false) });
+        let shared = Arc::new(ExchangeState { outbox: Outbox::new(&self.outbox), streams: AtomicBool::new(false) });
         let (transport, asked, cancelled, waited) = (None, Vec::new(), false, false);
         let (listened, client_id) = (Arc::clone(&shared), client_id.map(Box::from));
-        open.insert(number, Open { shared, client_id, purpose, transport, asked, cancelled, waited });
+        open.insert(number, InFlight { shared, client_id, purpose, transport, asked, cancelled, waited });
         Ok((number, listened))
     }
 
@@ -225,7 +229,7 @@ impl Exchanges {
         }
     }
 
-    fn take(&self, number: u64) -> Option<Open> {
+    fn take(&self, number: u64) -> Option<InFlight> {
         let mut open = self.open.lock();
         let taken = open.remove(&number);
         if open.is_empty() && open.capacity() > KEPT_ROOM {
@@ -235,7 +239,7 @@ impl Exchanges {
     }
 
     /// Ends an exchange. An ending for an unknown number, late or invented, is counted and dropped.
-    pub fn end(&self, number: u64, ending: Ending) {
+    pub fn end(&self, number: u64, ending: ExchangeEnd) {
         match (self.take(number), ending) {
             (Some(open), ending) => open.shared.outbox.end(ending),
             (None, Ok(_)) => self.observer.emit(events::UnknownResponse),
@@ -299,7 +303,7 @@ impl Exchanges {
     #[must_use]
     pub fn newest(&self, purpose: Option<Purpose>) -> Option<u64> {
         let open = self.open.lock();
-        let fits = |open: &Open| !open.cancelled && purpose.is_none_or(|purpose| open.purpose == purpose);
+        let fits = |open: &InFlight| !open.cancelled && purpose.is_none_or(|purpose| open.purpose == purpose);
         let fit = open.iter().filter(|(_, open)| fits(open));
         let newest = fit.max_by_key(|(number, open)| (open.purpose == Purpose::Foreground, **number));
         newest.map(|(number, _)| *number)

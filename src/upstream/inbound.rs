@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Answer, Exchanges, Failure, NativeTasks, Purpose, native::may_be_related};
+use super::{Exchanges, Failure, NativeTasks, Purpose, UpstreamResponse, native::may_be_related};
 use crate::{
     config::UpstreamId,
     flow::{Outbox, Pushed},
@@ -59,7 +59,7 @@ impl Inbound {
                     Some(number) => {
                         // Before the end, so that progress is known by one or the other.
                         self.native.answered(number, &message);
-                        self.exchanges.end(number, Ok(Answer::Whole(message)));
+                        self.exchanges.end(number, Ok(UpstreamResponse::Whole(message)));
                     }
                     None => self.observer.emit(events::UnknownResponse),
                 }

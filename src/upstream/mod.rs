@@ -20,11 +20,11 @@ use tokio_util::sync::CancellationToken;
 
 pub use configured::Upstream;
 pub use exchange::{Carrier, Exchange};
-pub use exchanges::{Answer, Ending, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
+pub use exchanges::{ExchangeEnd, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany, UpstreamResponse};
 pub use failure::{Failure, HttpError};
 pub use hints::Hints;
 pub use inbound::Inbound;
-pub use native::{MAX_WAITING, Names, NativeTasks, NativeTools};
+pub use native::{MAX_WAITING, NativeTasks, NativeTools, ToolNames};
 pub use stdio::Vacancy;
 
 use crate::wire::Version;

@@ -16,7 +16,7 @@ pub struct Relay {
     depth: usize,
     /// A top-level value is being read, not a key.
     value: bool,
-    place: Place,
+    position: Position,
     /// The top-level key, or the id's value, as far as it was read; never longer than [`LONGEST`].
     word: Vec<u8>,
 }
@@ -26,7 +26,7 @@ const LONGEST: usize = 32;
 
 /// Where the next byte stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Position {
     /// Before the object.
     Start,
     /// Between tokens.
@@ -61,7 +61,7 @@ impl Relay {
     /// Puts the raw id `theirs` in the place of `ours`.
     #[must_use]
     pub fn new(ours: u64, theirs: Bytes) -> Self {
-        Self { ours, theirs: Some(theirs), depth: 0, value: false, place: Place::Start, word: Vec::new() }
+        Self { ours, theirs: Some(theirs), depth: 0, value: false, position: Position::Start, word: Vec::new() }
     }
 
     /// Takes in `chunk` and appends what goes on to `out`, none of it empty. Behind the id everything goes on unseen.
@@ -71,13 +71,13 @@ impl Relay {
     pub fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), Foreign> {
         let mut at = 0;
         while at < chunk.len() && !self.has_exchanged() {
-            let (in_id, from) = (self.place == Place::Id, at);
-            while at < chunk.len() && in_id == (self.place == Place::Id) {
+            let (in_id, from) = (self.position == Position::Id, at);
+            while at < chunk.len() && in_id == (self.position == Position::Id) {
                 at = self.step(chunk, at)?;
             }
             match in_id {
                 false => pass(chunk, from..at, out),
-                true if self.place != Place::Id => out.push(self.exchange()?),
+                true if self.position != Position::Id => out.push(self.exchange()?),
                 true => {}
             }
         }
@@ -99,40 +99,40 @@ impl Relay {
         if self.has_exchanged() { Ok(()) } else { Err(Foreign) }
     }
 
-    /// Goes over at least one byte of `chunk`, or only changes the place, and returns where the next one stands.
+    /// Goes over at least one byte of `chunk`, or only changes the position, and returns where the next one stands.
     fn step(&mut self, chunk: &[u8], at: usize) -> Result<usize, Foreign> {
         let byte = chunk[at];
-        match self.place {
-            Place::Start => match byte {
+        match self.position {
+            Position::Start => match byte {
                 b'{' => {
                     self.depth = 1;
-                    self.place = Place::Between;
+                    self.position = Position::Between;
                 }
                 byte if byte.is_ascii_whitespace() => {}
                 _ => return Err(Foreign),
             },
-            Place::Between => return Ok(self.between(chunk, at)),
-            Place::Key | Place::Text => return Ok(self.string(chunk, at)),
-            Place::Escape { key } => self.place = if key { Place::Key } else { Place::Text },
-            Place::AfterKey => {
+            Position::Between => return Ok(self.between(chunk, at)),
+            Position::Key | Position::Text => return Ok(self.string(chunk, at)),
+            Position::Escape { key } => self.position = if key { Position::Key } else { Position::Text },
+            Position::AfterKey => {
                 if byte == b':' {
                     self.value = true;
-                    self.place = if self.word == b"id" { Place::Id } else { Place::Between };
+                    self.position = if self.word == b"id" { Position::Id } else { Position::Between };
                     self.word.clear();
                 } else if !byte.is_ascii_whitespace() {
                     return Err(Foreign);
                 }
             }
-            Place::Id => match byte {
-                // Left where it is, for the place behind the value.
+            Position::Id => match byte {
+                // Left where it is, for the position behind the value.
                 b',' | b'}' => {
-                    self.place = Place::Between;
+                    self.position = Position::Between;
                     return Ok(at);
                 }
                 _ if self.word.len() < LONGEST => self.word.push(byte),
                 _ => return Err(Foreign),
             },
-            Place::End => return Err(Foreign),
+            Position::End => return Err(Foreign),
         }
         Ok(at + 1)
     }
@@ -143,18 +143,18 @@ impl Relay {
             b'}' | b']' => {
                 self.depth = self.depth.saturating_sub(1);
                 if self.depth == 0 {
-                    self.place = Place::End;
+                    self.position = Position::End;
                 }
             }
             b',' if self.depth == 1 => self.value = false,
-            b'"' => self.place = if self.depth == 1 && !self.value { Place::Key } else { Place::Text },
+            b'"' => self.position = if self.depth == 1 && !self.value { Position::Key } else { Position::Text },
             _ => {}
         }
         at + 1
     }
 
     fn string(&mut self, chunk: &[u8], mut at: usize) -> usize {
-        let key = self.place == Place::Key;
+        let key = self.position == Position::Key;
         loop {
             let end = memchr::memchr2(b'"', b'\\', &chunk[at..]).map_or(chunk.len(), |offset| at + offset);
             if key {
@@ -164,14 +164,14 @@ impl Relay {
             match chunk.get(end) {
                 None => return end,
                 Some(b'"') => {
-                    self.place = if key { Place::AfterKey } else { Place::Between };
+                    self.position = if key { Position::AfterKey } else { Position::Between };
                     return end + 1;
                 }
                 Some(_) => {
                     // Kept, so that no key with an escape is taken for the one that is looked for.
                     self.word.extend((key && self.word.len() < LONGEST).then_some(b'\\'));
                     if end + 1 == chunk.len() {
-                        self.place = Place::Escape { key };
+                        self.position = Position::Escape { key };
                         return chunk.len();
                     }
                     at = end + 2;

@@ -16,10 +16,10 @@ use crate::{
 
 /// Streamable HTTP, or HTTP+SSE where the server refuses that.
 #[derive(Debug)]
-pub(super) struct AutoLink(Arc<Shared>);
+pub(super) struct AutoLink(Arc<AutoSession>);
 
 #[derive(Debug)]
-struct Shared {
+struct AutoSession {
     server: Server,
     streamable: HttpLink,
     /// Set when the server has shown what it speaks; with a link where that is HTTP+SSE.
@@ -29,7 +29,7 @@ struct Shared {
 impl AutoLink {
     pub(super) fn new(server: Server, inbound: Inbound) -> Self {
         let streamable = HttpLink::new(server.clone(), inbound);
-        Self(Arc::new(Shared { server, streamable, decided: OnceLock::new() }))
+        Self(Arc::new(AutoSession { server, streamable, decided: OnceLock::new() }))
     }
 }
 
@@ -38,8 +38,8 @@ impl Link for AutoLink {
         if self.0.decided.get().is_some() {
             return self.0.link().request(outgoing);
         }
-        let shared = Arc::clone(&self.0);
-        Some(Box::pin(async move { shared.introduce(outgoing).await }))
+        let session = Arc::clone(&self.0);
+        Some(Box::pin(async move { session.introduce(outgoing).await }))
     }
 
     fn send(&self, message: Bytes, headers: HeaderMap) -> Sending<'_> {
@@ -67,7 +67,7 @@ impl Link for AutoLink {
     }
 }
 
-impl Shared {
+impl AutoSession {
     fn link(&self) -> &dyn Link {
         match self.decided.get() {
             Some(Some(sse)) => sse,

@@ -31,14 +31,14 @@ pub(super) fn by_hand() -> Context<'static> {
 }
 
 /// One connection.
-pub(super) struct Connection {
+pub(super) struct ServerConnection {
     pub(super) requests: SendRequest<Full<Bytes>>,
     /// Until the connection is over.
     driver: Option<Box<http1::Connection<Socket, Full<Bytes>>>>,
     look: Arc<AtomicBool>,
 }
 
-impl Connection {
+impl ServerConnection {
     pub(super) async fn new(stream: MaybeHttpsStream<Tcp>) -> hyper::Result<Self> {
         let look = Arc::new(AtomicBool::new(false));
         let (requests, driver) = http1::handshake(Socket::new(stream, Arc::clone(&look))).await?;
@@ -66,12 +66,12 @@ impl Connection {
 
 /// What a connection reads and writes.
 struct Socket {
-    stream: Stream,
+    stream: TcpOrTls,
     /// The next read is a look at what the kernel has, whatever the runtime knows.
     look: Arc<AtomicBool>,
 }
 
-enum Stream {
+enum TcpOrTls {
     Plain(Tcp),
     /// Boxed, or a plain one would have room for the state of TLS too.
     Tls(Box<TokioIo<TlsStream<TokioIo<Tcp>>>>),
@@ -84,23 +84,23 @@ impl<T: Read + Write + Unpin> ReadWrite for T {}
 impl Socket {
     fn new(stream: MaybeHttpsStream<Tcp>, look: Arc<AtomicBool>) -> Self {
         let stream = match stream {
-            MaybeHttpsStream::Http(tcp) => Stream::Plain(tcp),
-            MaybeHttpsStream::Https(tls) => Stream::Tls(Box::new(tls)),
+            MaybeHttpsStream::Http(tcp) => TcpOrTls::Plain(tcp),
+            MaybeHttpsStream::Https(tls) => TcpOrTls::Tls(Box::new(tls)),
         };
         Self { stream, look }
     }
 
     fn stream(&mut self) -> Pin<&mut dyn ReadWrite> {
         match &mut self.stream {
-            Stream::Plain(tcp) => Pin::new(tcp),
-            Stream::Tls(tls) => Pin::new(&mut **tls),
+            TcpOrTls::Plain(tcp) => Pin::new(tcp),
+            TcpOrTls::Tls(tls) => Pin::new(&mut **tls),
         }
     }
 
     fn tcp(&self) -> &TcpStream {
         match &self.stream {
-            Stream::Plain(tcp) => tcp.inner(),
-            Stream::Tls(tls) => tls.inner().get_ref().0.inner().inner(),
+            TcpOrTls::Plain(tcp) => tcp.inner(),
+            TcpOrTls::Tls(tls) => tls.inner().get_ref().0.inner().inner(),
         }
     }
 }
@@ -134,8 +134,8 @@ impl Write for Socket {
 
     fn is_write_vectored(&self) -> bool {
         match &self.stream {
-            Stream::Plain(tcp) => tcp.is_write_vectored(),
-            Stream::Tls(tls) => tls.is_write_vectored(),
+            TcpOrTls::Plain(tcp) => tcp.is_write_vectored(),
+            TcpOrTls::Tls(tls) => tls.is_write_vectored(),
         }
     }
 

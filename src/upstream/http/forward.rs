@@ -7,14 +7,14 @@ use crate::config::{Forward, Secret, header_value};
 
 /// The headers that are the same for all clients.
 #[derive(Debug)]
-pub(super) struct Added {
+pub(super) struct AddedHeaders {
     /// Whether a 401 is about the client, as it was its own `Authorization` that the server saw.
     pub(super) clients_own: bool,
-    headers: Vec<(HeaderName, RwLock<Value>)>,
+    headers: Vec<(HeaderName, RwLock<AddedValue>)>,
 }
 
 #[derive(Debug)]
-struct Value {
+struct AddedValue {
     /// Where it comes from.
     secret: Secret,
     sent: HeaderValue,
@@ -22,11 +22,11 @@ struct Value {
     wrong: Option<String>,
 }
 
-impl Added {
+impl AddedHeaders {
     pub(super) fn new(forward: Forward) -> Self {
         let value = |(name, secret): (HeaderName, Secret)| {
             let sent = header_value(&secret)?;
-            Some((name, RwLock::new(Value { secret, sent, wrong: None })))
+            Some((name, RwLock::new(AddedValue { secret, sent, wrong: None })))
         };
         let headers = forward.headers.into_iter().filter_map(value).collect();
         Self { clients_own: forward.authorization, headers }
@@ -55,7 +55,7 @@ impl Added {
             match usable {
                 Ok((secret, sent)) if secret != value.secret => {
                     tracing::info!(upstream, %name, "the value of a header for a server was read again");
-                    *value = Value { secret, sent, wrong: None };
+                    *value = AddedValue { secret, sent, wrong: None };
                 }
                 Ok(_) => value.wrong = None,
                 Err(why) if value.wrong.as_ref() != Some(&why) => {

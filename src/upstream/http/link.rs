@@ -26,7 +26,7 @@ use super::{
     sse::SseLink,
 };
 use crate::{
-    upstream::{Answer, Carrier, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending},
+    upstream::{Carrier, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending, UpstreamResponse},
     wire::{
         Version,
         received::{Received, last_mistake, receive},
@@ -47,10 +47,10 @@ const NO_RESPONSE: &str = "the answer has no response to the request";
 
 /// A session with an HTTP upstream.
 #[derive(Debug)]
-pub(in crate::upstream) struct HttpLink(Arc<Shared>);
+pub(in crate::upstream) struct HttpLink(Arc<HttpSession>);
 
 #[derive(Debug)]
-struct Shared {
+struct HttpSession {
     server: Server,
     inbound: Inbound,
     /// The upstream's session id: set by the answer to `initialize`, if the upstream has sessions.
@@ -65,7 +65,7 @@ struct Shared {
 
 impl HttpLink {
     pub(super) fn new(server: Server, inbound: Inbound) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(HttpSession {
             server,
             inbound,
             session: OnceLock::new(),
@@ -95,11 +95,11 @@ impl HttpLink {
 
 impl Link for HttpLink {
     fn request(&self, outgoing: Outgoing) -> Option<Carrier> {
-        let shared = Arc::clone(&self.0);
+        let session = Arc::clone(&self.0);
         let number = outgoing.number;
         Some(Box::pin(async move {
-            let ended = shared.exchange(outgoing).await;
-            shared.finish(number, ended);
+            let ended = session.exchange(outgoing).await;
+            session.finish(number, ended);
         }))
     }
 
@@ -111,11 +111,11 @@ impl Link for HttpLink {
         if self.0.listening.swap(true, Ordering::AcqRel) {
             return;
         }
-        let shared = Arc::clone(&self.0);
+        let session = Arc::clone(&self.0);
         tokio::spawn(async move {
-            let closed = shared.closed.clone();
+            let closed = session.closed.clone();
             // Boxed, or the task would have room for it twice, as long as the stream is open.
-            closed.run_until_cancelled(Box::pin(shared.listen(headers))).await;
+            closed.run_until_cancelled(Box::pin(session.listen(headers))).await;
         });
     }
 
@@ -136,16 +136,16 @@ impl Link for HttpLink {
         if self.0.session.get().is_none() || self.0.lost.is_cancelled() {
             return;
         }
-        let shared = Arc::clone(&self.0);
+        let session = Arc::clone(&self.0);
         self.0.server.closings.spawn(async move {
-            let request = shared.request(Method::DELETE, headers, Bytes::new());
+            let request = session.request(Method::DELETE, headers, Bytes::new());
             // An upstream that does not take the DELETE ends its session by itself.
-            let _ = tokio::time::timeout(CLOSE_TIMEOUT, shared.server.request(request)).await;
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, session.server.request(request)).await;
         });
     }
 }
 
-impl Shared {
+impl HttpSession {
     async fn send(&self, message: Bytes, headers: HeaderMap) -> Result<(), Failure> {
         let sending = tokio::time::timeout(SEND_TIMEOUT, async {
             let response = self.post(message, headers).await?;
@@ -164,11 +164,11 @@ impl Shared {
                 self.inbound.exchanges.room_for(number, request).await;
             }
             if let Some(reply) = self.inbound.take(received, carrier) {
-                let (shared, headers) = (Arc::clone(self), headers.clone());
+                let (session, headers) = (Arc::clone(self), headers.clone());
                 // Whoever asks faster than it takes the answers has to wait.
                 let Ok(turn) = Arc::clone(&self.replies).acquire_owned().await else { return };
                 tokio::spawn(async move {
-                    let _ = shared.send(reply, headers).await;
+                    let _ = session.send(reply, headers).await;
                     drop(turn);
                 });
             }
@@ -197,7 +197,7 @@ impl Shared {
                 if relay && body.size_hint().lower() >= RELAY_FROM {
                     first = next_chunk(&mut body).await?.unwrap_or_default();
                     if first.trim_ascii_start().starts_with(b"{") {
-                        self.inbound.exchanges.end(number, Ok(Answer::Large { first, rest: body }));
+                        self.inbound.exchanges.end(number, Ok(UpstreamResponse::Large { first, rest: body }));
                         return Ok(());
                     }
                 }
@@ -220,7 +220,7 @@ impl Shared {
 
     fn finish(&self, number: u64, ended: Result<(), Failure>) {
         let failure = ended.err().unwrap_or_else(|| Failure::Incomplete(NO_RESPONSE.to_owned()));
-        self.inbound.exchanges.end(number, rpc_error_in(&failure).map(Answer::Whole).ok_or(failure));
+        self.inbound.exchanges.end(number, rpc_error_in(&failure).map(UpstreamResponse::Whole).ok_or(failure));
     }
 
     async fn post(&self, message: Bytes, mut headers: HeaderMap) -> Result<Response<AnswerBody>, Failure> {

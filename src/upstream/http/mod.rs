@@ -29,9 +29,9 @@ pub use self::pool::AnswerBody;
 use self::{
     auto::AutoLink,
     body::http_error,
-    forward::Added,
+    forward::AddedHeaders,
     link::HttpLink,
-    pool::{Error, Pool},
+    pool::{Pool, RequestError},
     sse::SseLink,
 };
 use super::{Failure, Inbound, Link};
@@ -69,7 +69,7 @@ pub struct Server {
     /// Where the tokens are reported that the upstream refuses, if it is the judge of them.
     refused: Option<Arc<RefusedTokens>>,
     /// What its requests get besides.
-    added: Arc<Added>,
+    added: Arc<AddedHeaders>,
     /// The ends of sessions that are under way.
     closings: TaskTracker,
 }
@@ -102,7 +102,7 @@ impl Server {
         connector.set_keepalive_interval(Some(KEEPALIVE));
         let tls = tls_config(uri.scheme_str() == Some("https"))?;
         let pool = Arc::new(Pool::new(HttpsConnector::from((connector, tls)), uri.clone())?);
-        let added = Arc::new(Added::new(forward));
+        let added = Arc::new(AddedHeaders::new(forward));
         let (last_over_sse, closings) = (Arc::default(), TaskTracker::new());
         Ok(Self { id, uri, transport, last_over_sse, pool, refused, added, closings })
     }
@@ -116,7 +116,7 @@ impl Server {
         self.added.refresh(self.id.as_str());
     }
 
-    async fn request(&self, mut request: Request<Full<Bytes>>) -> Result<Response<AnswerBody>, Error> {
+    async fn request(&self, mut request: Request<Full<Bytes>>) -> Result<Response<AnswerBody>, RequestError> {
         self.added.put(request.headers_mut());
         self.pool.request(request).await
     }
@@ -135,9 +135,9 @@ impl Server {
             refused.add(&token);
         }
         answered.map_err(|error| match error {
-            Error::Connect(error) => Failure::Unreachable(format!("{}: {}", shown(&self.uri), causes(&*error))),
-            Error::Http(error) if error.is_parse() => Failure::BadAnswer(causes(&error)),
-            Error::Http(error) => Failure::Incomplete(causes(&error)),
+            RequestError::Connect(error) => Failure::Unreachable(format!("{}: {}", shown(&self.uri), causes(&*error))),
+            RequestError::Http(error) if error.is_parse() => Failure::BadAnswer(causes(&error)),
+            RequestError::Http(error) => Failure::Incomplete(causes(&error)),
         })
     }
 

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use tokio::{runtime::Handle, time::Instant};
 use tower::{BoxError, ServiceExt};
 
-use super::connection::{Connection, by_hand};
+use super::connection::{ServerConnection, by_hand};
 
 /// Shorter than the keep-alive of the usual servers (5 s), so that no request meets a connection that is being closed.
 const KEPT: Duration = Duration::from_secs(4);
@@ -34,7 +34,7 @@ const READS_ON: (Duration, usize) = (Duration::from_millis(100), 64 * 1024);
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub(super) enum Error {
+pub(super) enum RequestError {
     /// No connection was made, and nothing was sent.
     Connect(BoxError),
     /// The request may have been sent.
@@ -50,11 +50,11 @@ pub(super) struct Pool {
 }
 
 /// Those that wait for a request, the one that was used last at the end.
-type Idle = Mutex<Kept>;
+type Idle = Mutex<IdleConnections>;
 
 #[derive(Default)]
-struct Kept {
-    connections: Vec<(Instant, Connection)>,
+struct IdleConnections {
+    connections: Vec<(Instant, ServerConnection)>,
     /// A task looks after them.
     swept: bool,
 }
@@ -74,7 +74,10 @@ impl Pool {
     }
 
     /// Sends a request for a URI of the server.
-    pub(super) async fn request(&self, mut request: Request<Full<Bytes>>) -> Result<Response<AnswerBody>, Error> {
+    pub(super) async fn request(
+        &self,
+        mut request: Request<Full<Bytes>>,
+    ) -> Result<Response<AnswerBody>, RequestError> {
         let path = request.uri().path_and_query().filter(|path| path.as_str() != "/").cloned();
         *request.uri_mut() = path.map(Uri::from).unwrap_or_default();
         request.headers_mut().entry(header::HOST).or_insert_with(|| self.host.clone());
@@ -99,14 +102,14 @@ impl Pool {
                 // The server has closed it in this moment, and no byte was written.
                 Err(mut error) => match error.take_message().filter(|_| !is_fresh) {
                     Some(unsent) => request = unsent,
-                    None => return Err(Error::Http(error.into_error())),
+                    None => return Err(RequestError::Http(error.into_error())),
                 },
             }
         }
     }
 
     /// The connection that was used last of those that the server has not closed.
-    fn kept(&self) -> Option<Connection> {
+    fn kept(&self) -> Option<ServerConnection> {
         loop {
             let (since, mut connection) = self.idle.lock().connections.pop()?;
             if since.elapsed() < KEPT && connection.is_open() {
@@ -115,11 +118,11 @@ impl Pool {
         }
     }
 
-    async fn connect(&self) -> Result<Connection, Error> {
+    async fn connect(&self) -> Result<ServerConnection, RequestError> {
         let connecting = tokio::time::timeout(CONNECTING, self.connector.clone().oneshot(self.uri.clone()));
-        let late = |_| Error::Connect(format!("no connection within {} s", CONNECTING.as_secs()).into());
-        let stream = connecting.await.map_err(late)?.map_err(Error::Connect)?;
-        Connection::new(stream).await.map_err(Error::Http)
+        let late = |_| RequestError::Connect(format!("no connection within {} s", CONNECTING.as_secs()).into());
+        let stream = connecting.await.map_err(late)?.map_err(RequestError::Connect)?;
+        ServerConnection::new(stream).await.map_err(RequestError::Http)
     }
 }
 
@@ -139,12 +142,12 @@ pub struct AnswerBody(Option<Reading>);
 
 struct Reading {
     body: Incoming,
-    connection: Option<Connection>,
+    connection: Option<ServerConnection>,
     idle: Weak<Idle>,
 }
 
 impl AnswerBody {
-    fn new(body: Incoming, connection: Connection, idle: Weak<Idle>) -> Self {
+    fn new(body: Incoming, connection: ServerConnection, idle: Weak<Idle>) -> Self {
         let mut reading = Reading { body, connection: Some(connection), idle };
         if reading.body.is_end_stream() {
             reading.keep();

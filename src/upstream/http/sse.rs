@@ -33,10 +33,10 @@ const MAX_REPLIES: usize = 64;
 
 /// A session with a server of the older transport.
 #[derive(Debug)]
-pub(super) struct SseLink(Arc<Shared>);
+pub(super) struct SseLink(Arc<SseSession>);
 
 #[derive(Debug)]
-struct Shared {
+struct SseSession {
     server: Server,
     inbound: Inbound,
     /// Where messages go by POST; known once the stream is open.
@@ -50,7 +50,7 @@ impl SseLink {
     /// A link that ends when `closed` is cancelled. Its stream is opened by the first message.
     pub(super) fn new(server: Server, inbound: Inbound, closed: CancellationToken) -> Self {
         let lost = CancellationToken::new();
-        Self(Arc::new(Shared { server, inbound, endpoint: OnceCell::new(), lost, closed }))
+        Self(Arc::new(SseSession { server, inbound, endpoint: OnceCell::new(), lost, closed }))
     }
 
     /// Opens the stream, if it is not open.
@@ -61,12 +61,12 @@ impl SseLink {
 
 impl Link for SseLink {
     fn request(&self, outgoing: Outgoing) -> Option<Carrier> {
-        let shared = Arc::clone(&self.0);
+        let session = Arc::clone(&self.0);
         Some(Box::pin(async move {
             let Outgoing { number, message, headers, .. } = outgoing;
             // The response comes on the stream.
-            if let Err(failure) = shared.post(message, headers).await {
-                shared.inbound.exchanges.end(number, Err(failure));
+            if let Err(failure) = session.post(message, headers).await {
+                session.inbound.exchanges.end(number, Err(failure));
             }
         }))
     }
@@ -96,7 +96,7 @@ impl Link for SseLink {
     }
 }
 
-impl Shared {
+impl SseSession {
     async fn post(self: &Arc<Self>, message: Bytes, headers: HeaderMap) -> Result<(), Failure> {
         if self.lost.is_cancelled() {
             return Err(Failure::SessionLost);
@@ -135,7 +135,7 @@ impl Shared {
             if !is_stream(kind) {
                 return Err(Failure::BadAnswer(format!("the content type {kind:?} and not an event stream")));
             }
-            let mut stream = Stream::new(response.into_body());
+            let mut stream = EventStream::new(response.into_body());
             match stream.next().await? {
                 Some(event) if event.name == "endpoint" => Ok((stream, self.named(&event.data)?)),
                 Some(_) => Err(Failure::BadAnswer("its stream does not begin with an endpoint event".to_owned())),
@@ -147,10 +147,10 @@ impl Shared {
             let limit = humantime::format_duration(ENDPOINT_TIMEOUT);
             Err(Failure::BadAnswer(format!("no endpoint event came within {limit}")))
         })?;
-        let (shared, to) = (Arc::clone(self), endpoint.clone());
+        let (session, to) = (Arc::clone(self), endpoint.clone());
         tokio::spawn(async move {
-            let closed = shared.closed.clone();
-            closed.run_until_cancelled(shared.read(stream, &to, &headers)).await;
+            let closed = session.closed.clone();
+            closed.run_until_cancelled(session.read(stream, &to, &headers)).await;
         });
         Ok(endpoint)
     }
@@ -160,7 +160,7 @@ impl Shared {
     }
 
     /// Delivers what comes until the stream ends, and the session with it. Never waits for a client.
-    async fn read(self: &Arc<Self>, mut stream: Stream, endpoint: &Uri, headers: &HeaderMap) {
+    async fn read(self: &Arc<Self>, mut stream: EventStream, endpoint: &Uri, headers: &HeaderMap) {
         let mut replies = JoinSet::new();
         let why = loop {
             match stream.next().await {
@@ -173,8 +173,8 @@ impl Shared {
                         while replies.try_join_next().is_some() {}
                         // A server that does not take answers goes without.
                         if replies.len() < MAX_REPLIES {
-                            let (shared, endpoint, headers) = (Arc::clone(self), endpoint.clone(), headers.clone());
-                            let sending = async move { shared.post_to(endpoint, reply, headers).await };
+                            let (session, endpoint, headers) = (Arc::clone(self), endpoint.clone(), headers.clone());
+                            let sending = async move { session.post_to(endpoint, reply, headers).await };
                             replies.spawn(tokio::time::timeout(SEND_TIMEOUT, sending));
                         }
                     }
@@ -199,14 +199,14 @@ fn request(method: Method, uri: Uri, headers: HeaderMap, body: Bytes) -> Request
 }
 
 /// A body as events.
-struct Stream {
+struct EventStream {
     body: AnswerBody,
     decoder: Decoder,
     /// Events that came with the last part of the body.
     ready: vec::IntoIter<Event>,
 }
 
-impl Stream {
+impl EventStream {
     fn new(body: AnswerBody) -> Self {
         Self { body, decoder: Decoder::new(MAX_MESSAGE), ready: Vec::new().into_iter() }
     }

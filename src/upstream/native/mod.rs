@@ -14,8 +14,8 @@ use aws_lc_rs::hmac;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use self::tokens::Tokens;
-pub use self::tools::{MAX_WAITING, Names, NativeTools};
+use self::tokens::ProgressTokens;
+pub use self::tools::{MAX_WAITING, NativeTools, ToolNames};
 use crate::wire::{
     Edits, Kind, Message, Method, legacy, message::echoed_number, object::Members, params::progress_token,
 };
@@ -29,7 +29,7 @@ pub struct NativeTasks {
     lists: AtomicBool,
     /// Which tools they are for.
     pub tools: NativeTools,
-    tokens: Mutex<Tokens>,
+    tokens: Mutex<ProgressTokens>,
     /// Seals the cursors of their list. Boxed: it is large, and few sessions need one.
     cursor_key: OnceLock<Box<hmac::Key>>,
 }

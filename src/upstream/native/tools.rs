@@ -30,19 +30,19 @@ struct Known {
     /// The whole list has been seen, so that other tools have no tasks of the server's.
     whole: bool,
     /// The tools that the server runs as tasks.
-    native: Names,
+    native: ToolNames,
 }
 
 /// Names of tools, as many as may be kept.
 #[derive(Debug, Default)]
-pub struct Names {
+pub struct ToolNames {
     kept: HashSet<Box<str>>,
     bytes: usize,
     /// There were more, so that none is kept.
     over: bool,
 }
 
-impl Names {
+impl ToolNames {
     /// Adds those that the server runs as tasks.
     pub fn add_native(&mut self, tools: &[Listed<'_>]) {
         tools.iter().filter(|tool| tool.native).for_each(|tool| self.add(&tool.name));
@@ -104,7 +104,7 @@ impl NativeTools {
     }
 
     /// Takes in which of all its tools the server runs as tasks.
-    pub fn learn_all(&self, asked_at: u64, native: Names) {
+    pub fn learn_all(&self, asked_at: u64, native: ToolNames) {
         let mut known = self.known.lock();
         if known.changes == asked_at {
             *known = Known { changes: asked_at, whole: !native.over, native };
@@ -122,7 +122,7 @@ mod tests {
         if !whole {
             return tools.learn(asked_at, &list);
         }
-        let mut names = Names::default();
+        let mut names = ToolNames::default();
         names.add_native(&list);
         tools.learn_all(asked_at, names);
     }

@@ -23,11 +23,11 @@ use tokio_util::sync::CancellationToken;
 use super::{
     backoff::SETTLED,
     lines::{self, Line},
-    queue::Queue,
+    queue::StdinQueue,
     roster::{Group, Roster, Slot},
-    share::{NotTaken, Source, TASKGATE, What},
+    share::{MessageClass, NotTaken, SenderId, TASKGATE},
     strays,
-    words::Words,
+    words::LastWords,
 };
 use crate::{
     observe::{Observer, events},
@@ -49,16 +49,16 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Who hears what a child says. Nothing here may wait: it holds up the reader.
-pub(super) trait Ears: fmt::Debug + Send + Sync {
+pub(super) trait ChildHandler: fmt::Debug + Send + Sync {
     /// One message.
-    fn hear(&self, message: Message, child: &Child);
+    fn on_message(&self, message: Message, child: &Child);
 
     /// A message was too long and is lost. It was the response to the request of that number, or, if there is none, may
     /// have been that to any request in flight, which would wait for ever.
-    fn miss(&self, number: Option<u64>, failure: Failure);
+    fn on_lost(&self, number: Option<u64>, failure: Failure);
 
     /// The child is gone, and every request in flight ends.
-    fn end(&self, failure: &Failure);
+    fn on_end(&self, failure: &Failure);
 }
 
 /// The other ends of a child's stdin, stdout and stderr.
@@ -73,9 +73,9 @@ pub(super) struct Pipes {
 #[derive(Debug)]
 pub(super) struct Child {
     /// What waits for it; closed to close its stdin.
-    queue: Arc<Queue>,
+    queue: Arc<StdinQueue>,
     /// What it wrote to stderr last, which often says why it ended.
-    words: Mutex<Words>,
+    last_words: Mutex<LastWords>,
     /// How it ended.
     fate: OnceLock<String>,
     started: Instant,
@@ -98,12 +98,12 @@ impl Child {
         process: process::Child,
         pipes: Pipes,
         slot: Slot,
-        ears: Arc<dyn Ears>,
+        handler: Arc<dyn ChildHandler>,
         observer: Arc<Observer>,
     ) -> Arc<Self> {
         let child = Arc::new(Self {
-            queue: Queue::new(Arc::clone(&observer)),
-            words: Mutex::default(),
+            queue: StdinQueue::new(Arc::clone(&observer)),
+            last_words: Mutex::default(),
             fate: OnceLock::new(),
             started: Instant::now(),
             initialized: AtomicBool::new(false),
@@ -117,16 +117,16 @@ impl Child {
         let Pipes { stdin, stdout, stderr } = pipes;
         tokio::spawn(Arc::clone(&child).write_all(stdin));
         let words = tokio::spawn(Arc::clone(&child).drain(stderr));
-        child.roster.tasks.spawn(Arc::clone(&child).accompany(process, stdout, words, slot, ears));
+        child.roster.tasks.spawn(Arc::clone(&child).accompany(process, stdout, words, slot, handler));
         child
     }
 
     /// Queues a notification, or an answer to a request of the child.
     ///
     /// # Errors
-    /// [`Failure`] if the child is gone, is to end, or as much of this source waits as may.
-    pub(super) fn tell(&self, source: Source, what: What, message: Bytes) -> Result<(), Failure> {
-        self.queue.tell(source, what, message).map_err(|why| self.failure(why))
+    /// [`Failure`] if the child is gone, is to end, or as much of this sender waits as may.
+    pub(super) fn tell(&self, sender: SenderId, what: MessageClass, message: Bytes) -> Result<(), Failure> {
+        self.queue.tell(sender, what, message).map_err(|why| self.failure(why))
     }
 
     /// Queues the call that is the exchange `number` of `inbound`; returns what waits with it until it was written.
@@ -135,12 +135,12 @@ impl Child {
     /// As [`Child::tell`]; the call of a task finds a place in any case.
     pub(super) fn call(
         self: &Arc<Self>,
-        source: Source,
-        what: What,
+        sender: SenderId,
+        what: MessageClass,
         message: Bytes,
         (inbound, number): (&Inbound, u64),
     ) -> Result<Carrier, Failure> {
-        let place = self.queue.call(source, what, message).map_err(|why| self.failure(why))?;
+        let place = self.queue.call(sender, what, message).map_err(|why| self.failure(why))?;
         let (child, exchanges) = (Arc::clone(self), Arc::clone(&inbound.exchanges));
         Ok(Box::pin(async move {
             if !place.written().await {
@@ -151,9 +151,9 @@ impl Child {
         }))
     }
 
-    /// Gives up what waits of a source that has gone, but for its answers; returns the numbers of the calls.
-    pub(super) fn forget(&self, source: Source) -> Vec<u64> {
-        self.queue.forget(source)
+    /// Gives up what waits of a sender that has gone, but for its answers; returns the numbers of the calls.
+    pub(super) fn forget(&self, sender: SenderId) -> Vec<u64> {
+        self.queue.forget(sender)
     }
 
     fn failure(&self, why: NotTaken) -> Failure {
@@ -199,7 +199,7 @@ impl Child {
         stdout: ChildStdout,
         words: JoinHandle<()>,
         slot: Slot,
-        ears: Arc<dyn Ears>,
+        handler: Arc<dyn ChildHandler>,
     ) {
         let gone = async {
             let _ = process.wait().await;
@@ -214,7 +214,7 @@ impl Child {
         tokio::select! {
             // What can be read is read, however late this task comes to it.
             biased;
-            () = self.listen(stdout, &*ears) => {}
+            () = self.listen(stdout, &*handler) => {}
             () = gone => {}
             () = settles => {}
         }
@@ -231,11 +231,11 @@ impl Child {
             pid: self.group.pid(),
             fate: &fate,
         });
-        ears.end(&Failure::ProcessEnded(fate));
+        handler.on_end(&Failure::ProcessEnded(fate));
     }
 
     /// Takes in lines until stdout ends.
-    async fn listen(&self, stdout: ChildStdout, ears: &dyn Ears) {
+    async fn listen(&self, stdout: ChildStdout, handler: &dyn ChildHandler) {
         let mut reader = BufReader::new(stdout);
         let mut first = true;
         loop {
@@ -251,9 +251,9 @@ impl Child {
                     );
                     let too_large = Failure::TooLarge(MAX_MESSAGE);
                     match meant(&beginning) {
-                        Meant::Response(number) => ears.miss(number, too_large),
+                        Meant::Response(number) => handler.on_lost(number, too_large),
                         Meant::Request(id) => self.refuse(&id, format!("it is longer than {MAX_MESSAGE} bytes")),
-                        Meant::Unknown => ears.miss(None, too_large),
+                        Meant::Unknown => handler.on_lost(None, too_large),
                     }
                     continue;
                 }
@@ -265,7 +265,7 @@ impl Child {
             for received in receive(&line) {
                 let Broken { why, meant } = match received {
                     Received::Message(message) => {
-                        ears.hear(message, self);
+                        handler.on_message(message, self);
                         continue;
                     }
                     Received::Broken(broken) => broken,
@@ -274,7 +274,7 @@ impl Child {
                 self.observer.emit(events::NotAMessage { upstream, pid, why: &why, bytes, first });
                 first = false;
                 match meant {
-                    Meant::Response(Some(number)) => ears.miss(Some(number), Failure::BadAnswer(why)),
+                    Meant::Response(Some(number)) => handler.on_lost(Some(number), Failure::BadAnswer(why)),
                     Meant::Request(id) => self.refuse(&id, why),
                     Meant::Response(None) | Meant::Unknown => {}
                 }
@@ -286,7 +286,7 @@ impl Child {
     fn refuse(&self, id: &str, why: impl fmt::Display) {
         let error = RpcError::invalid_request(format!("Invalid request: {why}"));
         // A child that cannot be told has ended, or does not read.
-        let _ = self.tell(TASKGATE, What::Answer, error.to_response(Some(id)));
+        let _ = self.tell(TASKGATE, MessageClass::Answer, error.to_response(Some(id)));
     }
 
     /// Ends what is left of the child and of all that it has started; says how it ended.
@@ -318,7 +318,7 @@ impl Child {
     }
 
     fn with_last_words(&self, end: impl fmt::Display) -> String {
-        let words = self.words.lock().telling();
+        let words = self.last_words.lock().telling();
         words.map_or_else(|| end.to_string(), |words| format!("{end}; its last words: {words}"))
     }
 
@@ -352,7 +352,7 @@ impl Child {
             if !text.is_empty() {
                 let (upstream, pid) = (self.roster.upstream.as_str(), self.group.pid());
                 tracing::info!(target: "taskgate::upstream::stderr", upstream, pid, "{text}{cut}");
-                self.words.lock().hear(text);
+                self.last_words.lock().hear(text);
             }
         }
     }

@@ -7,7 +7,7 @@ use tokio::{process::Command, sync::Semaphore};
 use uuid::Uuid;
 
 use super::{
-    child::{Child, Ears, Pipes},
+    child::{Child, ChildHandler, Pipes},
     roster::{Group, Roster},
     strays,
     vacancy::Vacancy,
@@ -50,14 +50,14 @@ impl Children {
         }))
     }
 
-    /// Starts a child in its place; `ears` hears what it says.
+    /// Starts a child in its place; `handler` hears what it says.
     ///
     /// # Errors
     /// [`Failure`] if there is no place in time, or the command cannot be started.
     pub(super) async fn start(
         self: &Arc<Self>,
         vacancy: Vacancy,
-        ears: Arc<dyn Ears>,
+        handler: Arc<dyn ChildHandler>,
         observer: Arc<Observer>,
     ) -> Result<Arc<Child>, Failure> {
         let permit = vacancy.taken().await?;
@@ -90,6 +90,6 @@ impl Children {
         observer.emit(events::ChildStarted { upstream: self.roster.upstream.as_str(), pid: group.pid() });
         let slot = self.roster.enter(group, mark, permit);
         let pipes = Pipes { stdin, stdout, stderr };
-        Ok(Child::run(Arc::clone(&self.roster), process, pipes, slot, ears, observer))
+        Ok(Child::run(Arc::clone(&self.roster), process, pipes, slot, handler, observer))
     }
 }

@@ -23,7 +23,7 @@ use std::{process::ExitStatus, sync::Arc};
 
 pub(crate) use self::child::TIME_TO_END;
 pub use self::vacancy::Vacancy;
-use self::{children::Children, link::OwnLink, shared::Shared};
+use self::{children::Children, link::OwnLink, shared::SharedChild};
 use super::{Failure, Inbound, Link};
 use crate::config::{Process, UpstreamId};
 
@@ -32,7 +32,7 @@ use crate::config::{Process, UpstreamId};
 pub struct Server {
     children: Arc<Children>,
     /// The one child of all sessions; without it each session has its own.
-    shared: Option<Shared>,
+    shared: Option<SharedChild>,
 }
 
 impl Server {
@@ -41,7 +41,7 @@ impl Server {
     pub fn new(id: UpstreamId, program: String, args: Vec<String>, process: Process) -> Self {
         let shared = process.shared;
         let children = Children::new(id, program, args, process);
-        let shared = shared.then(|| Shared::new(Arc::clone(&children), shared::LINGER));
+        let shared = shared.then(|| SharedChild::new(Arc::clone(&children), shared::LINGER));
         Self { children, shared }
     }
 
@@ -55,8 +55,8 @@ impl Server {
         if let Some(shared) = &self.shared {
             return Ok(Arc::new(shared.connect(inbound).await?));
         }
-        let (ears, observer) = (Arc::new(inbound.clone()), Arc::clone(&inbound.observer));
-        let child = self.children.start(vacancy, ears, observer).await?;
+        let (handler, observer) = (Arc::new(inbound.clone()), Arc::clone(&inbound.observer));
+        let child = self.children.start(vacancy, handler, observer).await?;
         Ok(Arc::new(OwnLink::new(inbound, child)))
     }
 

@@ -1,4 +1,4 @@
-//! What one source has waiting for a child, and how much that may be.
+//! What one sender has waiting for a child, and how much that may be.
 
 use std::{collections::VecDeque, fmt};
 
@@ -6,21 +6,21 @@ use bytes::Bytes;
 use bytesize::ByteSize;
 use tokio::sync::oneshot;
 
-/// How many messages of one source may wait; calls of tasks and cancellations are not counted.
+/// How many messages of one sender may wait; calls of tasks and cancellations are not counted.
 pub(super) const MAX_MESSAGES: usize = 256;
-/// How many bytes may wait, divided by the sources of which something waits; calls of tasks and cancellations are not counted.
+/// How many bytes may wait, divided by the senders of which something waits; calls of tasks and cancellations are not counted.
 pub(super) const MAX_BYTES: usize = 16 * 1024 * 1024;
 /// What a message takes besides its bytes.
 const OVERHEAD: usize = 128;
 
 /// Who sends: taskgate itself, or a session by a number of its own.
-pub(super) type Source = u64;
+pub(super) type SenderId = u64;
 /// taskgate, which answers the child in the place of clients.
-pub(super) const TASKGATE: Source = 0;
+pub(super) const TASKGATE: SenderId = 0;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum MessageClass {
     /// A plain call, by its number.
     Call(u64),
     /// The call of a task that was acknowledged: it always finds a place, because the limits of tasks bound it.
@@ -38,26 +38,26 @@ pub(super) enum What {
 pub(super) enum NotTaken {
     /// The child reads no more, or is to end.
     Closed,
-    /// So many messages of the source wait.
+    /// So many messages of the sender wait.
     Messages,
-    /// With it more than these bytes of the source would wait.
+    /// With it more than these bytes of the sender would wait.
     Bytes(usize),
 }
 
-/// What waits of one source, with what is being written.
+/// What waits of one sender, with what is being written.
 #[derive(Default)]
-pub(super) struct Lane {
-    pub(super) entries: VecDeque<Entry>,
+pub(super) struct Backlog {
+    pub(super) entries: VecDeque<QueuedMessage>,
     /// Of those that are limited.
     messages: usize,
     pub(super) bytes: usize,
 }
 
 /// One message.
-pub(super) struct Entry {
+pub(super) struct QueuedMessage {
     pub(super) ticket: u64,
     pub(super) message: Bytes,
-    pub(super) what: What,
+    pub(super) what: MessageClass,
     /// Told when the message was written.
     pub(super) written: Option<oneshot::Sender<()>>,
 }
@@ -81,26 +81,26 @@ impl fmt::Display for NotTaken {
     }
 }
 
-impl What {
+impl MessageClass {
     /// Whether it counts among what may wait.
     pub(super) fn is_limited(self) -> bool {
         !matches!(self, Self::Task(_) | Self::Cancellation)
     }
 }
 
-impl Entry {
+impl QueuedMessage {
     /// What it takes.
     pub(super) fn size(&self) -> usize {
         self.message.len() + OVERHEAD
     }
 }
 
-impl Lane {
-    /// Takes in a message, where the source has a share of so many bytes.
+impl Backlog {
+    /// Takes in a message, where the sender has a share of so many bytes.
     ///
     /// # Errors
     /// [`NotTaken`]
-    pub(super) fn take(&mut self, entry: Entry, share: usize) -> Result<(), NotTaken> {
+    pub(super) fn take(&mut self, entry: QueuedMessage, share: usize) -> Result<(), NotTaken> {
         if entry.what.is_limited() {
             // The first one has room, whatever its size.
             if self.messages >= MAX_MESSAGES {
@@ -117,7 +117,7 @@ impl Lane {
     }
 
     /// Notes that a message that was taken out waits no longer.
-    pub(super) fn let_go(&mut self, entry: &Entry) {
+    pub(super) fn let_go(&mut self, entry: &QueuedMessage) {
         if entry.what.is_limited() {
             self.messages -= 1;
             self.bytes -= entry.size();

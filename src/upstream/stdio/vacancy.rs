@@ -13,19 +13,19 @@ use crate::upstream::Failure;
 /// How long a child may take that ends to make room: longer than any does.
 const MAKING_ROOM: Duration = Duration::from_secs(10);
 
-type Waiting = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync>>;
+type NextPermit = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync>>;
 
 /// The place of the next link. What is no child of its own needs none.
 #[derive(Default)]
-pub struct Vacancy(Kind);
+pub struct Vacancy(VacancyState);
 
 #[derive(Default)]
-enum Kind {
+enum VacancyState {
     #[default]
     NotNeeded,
     Taken(OwnedSemaphorePermit),
     /// The place that becomes free next, and why there is none now.
-    Next(Waiting, Failure),
+    Next(NextPermit, Failure),
 }
 
 impl fmt::Debug for Vacancy {
@@ -39,13 +39,13 @@ impl Vacancy {
     pub(super) fn among(slots: &Arc<Semaphore>, full: impl FnOnce() -> Failure) -> Self {
         // A poll may be put off although there is a place: no session must give way then.
         if let Ok(permit) = Arc::clone(slots).try_acquire_owned() {
-            return Self(Kind::Taken(permit));
+            return Self(VacancyState::Taken(permit));
         }
-        let mut waiting: Waiting = Box::pin(Arc::clone(slots).acquire_owned());
+        let mut waiting: NextPermit = Box::pin(Arc::clone(slots).acquire_owned());
         // Polled once, it has its place in the queue, before anything is done to make room.
         match (&mut waiting).now_or_never() {
-            Some(Ok(permit)) => Self(Kind::Taken(permit)),
-            Some(Err(_)) | None => Self(Kind::Next(waiting, full())),
+            Some(Ok(permit)) => Self(VacancyState::Taken(permit)),
+            Some(Err(_)) | None => Self(VacancyState::Next(waiting, full())),
         }
     }
 
@@ -53,17 +53,17 @@ impl Vacancy {
     #[must_use]
     pub fn lacking(&self) -> Option<&Failure> {
         match &self.0 {
-            Kind::Next(_, full) => Some(full),
-            Kind::NotNeeded | Kind::Taken(_) => None,
+            VacancyState::Next(_, full) => Some(full),
+            VacancyState::NotNeeded | VacancyState::Taken(_) => None,
         }
     }
 
     /// Waits for the place, as long as a child may take to end.
     pub(super) async fn taken(self) -> Result<OwnedSemaphorePermit, Failure> {
         match self.0 {
-            Kind::NotNeeded => Err(Failure::Limit("no place was taken for this process".to_owned())),
-            Kind::Taken(permit) => Ok(permit),
-            Kind::Next(waiting, full) => match timeout(MAKING_ROOM, waiting).await {
+            VacancyState::NotNeeded => Err(Failure::Limit("no place was taken for this process".to_owned())),
+            VacancyState::Taken(permit) => Ok(permit),
+            VacancyState::Next(waiting, full) => match timeout(MAKING_ROOM, waiting).await {
                 Ok(Ok(permit)) => Ok(permit),
                 Ok(Err(_)) | Err(_) => Err(full),
             },

@@ -14,9 +14,9 @@ const PREFIXES: [&str; 2] = ["npm error", "npm ERR!"];
 
 /// The last lines, each of them cut, but for the places in the code that stack traces list.
 #[derive(Debug, Default)]
-pub(super) struct Words(VecDeque<Box<str>>);
+pub(super) struct LastWords(VecDeque<Box<str>>);
 
-impl Words {
+impl LastWords {
     /// Takes in a line.
     pub(super) fn hear(&mut self, line: &str) {
         if line.starts_with("at ") {
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     fn telling(text: &str) -> Option<String> {
-        let mut words = Words::default();
+        let mut words = LastWords::default();
         // As they are read: trimmed, and without empty lines.
         text.lines().map(str::trim).filter(|line| !line.is_empty()).for_each(|line| words.hear(line));
         words.telling()
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_long_line_is_cut() {
-        let mut words = Words::default();
+        let mut words = LastWords::default();
         words.hear(&"x".repeat(10_000));
         assert_eq!(words.telling().map(|line| line.len()), Some(500));
     }

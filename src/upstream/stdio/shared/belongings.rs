@@ -22,11 +22,11 @@ const URL_ELICITATION_REQUIRED: &str = "-32042";
 
 /// What belongs to whom, by the numbers of the sessions.
 #[derive(Debug, Default)]
-pub(super) struct Belongings(BTreeMap<u64, Own>);
+pub(super) struct Belongings(BTreeMap<u64, SessionBelongings>);
 
 /// What belongs to one session.
 #[derive(Debug, Default)]
-struct Own {
+struct SessionBelongings {
     elicitations: VecDeque<Box<str>>,
     /// The URIs that it subscribes to; with the number of the call as long as the child has not agreed.
     subscriptions: HashMap<Box<str>, Option<u64>>,
@@ -109,7 +109,9 @@ impl Belongings {
 
     /// The sessions that have subscribed to a resource, or to one that it is a part of.
     pub(super) fn subscribers(&self, uri: &str) -> Vec<u64> {
-        let hears = |own: &Own| own.subscriptions.iter().any(|(of, asked)| asked.is_none() && is_part_of(uri, of));
+        let hears = |own: &SessionBelongings| {
+            own.subscriptions.iter().any(|(of, asked)| asked.is_none() && is_part_of(uri, of))
+        };
         self.0.iter().filter(|(_, own)| hears(own)).map(|(session, _)| *session).collect()
     }
 

@@ -9,11 +9,11 @@ const MAX_QUESTIONS: usize = 1024;
 
 /// What the child has asked, by the ids as [`key`] has them.
 #[derive(Debug, Default)]
-pub(super) struct Questions(HashMap<String, Asked>);
+pub(super) struct Questions(HashMap<String, PendingQuestion>);
 
 /// A request of the child.
 #[derive(Debug)]
-struct Asked {
+struct PendingQuestion {
     /// The session that it went to.
     seat: u64,
     /// Its progress token, as [`key`] has it.
@@ -36,7 +36,7 @@ impl Questions {
         }
         // Of a token that is longer than any should be, progress does not go back.
         let token = token.filter(|token| token.len() <= MAX_ID).map(key);
-        self.0.insert(key(id), Asked { seat, token });
+        self.0.insert(key(id), PendingQuestion { seat, token });
         Ok(())
     }
 

@@ -15,11 +15,11 @@ const SWEEP_FROM: usize = 64;
 
 /// What one message of a child concerns.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct Registry {
     /// The next number that stands for a request towards the child.
     next: u64,
     /// The requests in flight, by that number.
-    calls: HashMap<u64, Call>,
+    calls: HashMap<u64, SharedCall>,
     /// The sessions, oldest first.
     seats: BTreeMap<u64, Seat>,
     /// The child's own requests that wait for an answer.
@@ -35,7 +35,7 @@ pub(super) struct Table {
 }
 
 #[derive(Debug)]
-struct Call {
+struct SharedCall {
     seat: u64,
     /// What the session knows it as.
     number: u64,
@@ -52,14 +52,14 @@ struct Seat {
 
 /// What a session that has gone leaves with the child.
 #[derive(Debug, Default)]
-pub(super) struct Left {
+pub(super) struct LeftBehind {
     /// Its calls, to be cancelled.
     pub(super) calls: Vec<u64>,
     /// The child's requests to it, raw ids, to be answered with an error.
     pub(super) questions: Vec<String>,
 }
 
-impl Table {
+impl Registry {
     pub(super) fn new() -> Self {
         Self {
             next: 1,
@@ -91,10 +91,10 @@ impl Table {
     }
 
     /// Lets a session go.
-    pub(super) fn leave(&mut self, seat: u64) -> Left {
-        let Some(Seat { inbound, calls, .. }) = self.seats.remove(&seat) else { return Left::default() };
+    pub(super) fn leave(&mut self, seat: u64) -> LeftBehind {
+        let Some(Seat { inbound, calls, .. }) = self.seats.remove(&seat) else { return LeftBehind::default() };
         self.belongings.forget(seat);
-        let mut left = Left::default();
+        let mut left = LeftBehind::default();
         for (number, ours) in calls {
             let call = self.calls.remove(&ours);
             if call.is_some_and(|call| !call.cancelled) && inbound.exchanges.is_open(number) {
@@ -189,7 +189,7 @@ impl Table {
             caller.sweep_at = SWEEP_FROM.max(2 * caller.calls.len());
         }
         caller.calls.insert(number, ours);
-        self.calls.insert(ours, Call { seat, number, cancelled: false });
+        self.calls.insert(ours, SharedCall { seat, number, cancelled: false });
         Some(ours)
     }
 
@@ -202,7 +202,7 @@ impl Table {
     /// The call that ends with a response, or that an error without an id can only be about.
     pub(super) fn end(&mut self, ours: Option<u64>) -> Option<(Inbound, u64)> {
         let ours = ours.or_else(|| self.only())?;
-        let Call { seat, number, .. } = self.calls.remove(&ours)?;
+        let SharedCall { seat, number, .. } = self.calls.remove(&ours)?;
         let caller = self.seats.get_mut(&seat)?;
         caller.calls.remove(&number);
         Some((caller.inbound.clone(), number))
@@ -250,7 +250,7 @@ impl Table {
     /// The only call in flight, if there is just one; those that have ended without a response, or were cancelled, do not
     /// count.
     fn only(&self) -> Option<u64> {
-        let is_in_flight = |call: &Call| {
+        let is_in_flight = |call: &SharedCall| {
             let seat = self.seats.get(&call.seat);
             seat.is_some_and(|seat| seat.inbound.exchanges.is_in_flight(call.number))
         };
@@ -279,61 +279,61 @@ mod tests {
     }
 
     /// A call of a session, as long as its exchange lives.
-    fn call(table: &mut Table, seat: u64, purpose: Purpose) -> (u64, Exchange) {
-        let exchange = table.seats[&seat].inbound.exchanges.begin(None, purpose).unwrap();
-        (table.call(seat, exchange.number).unwrap(), exchange)
+    fn call(registry: &mut Registry, seat: u64, purpose: Purpose) -> (u64, Exchange) {
+        let exchange = registry.seats[&seat].inbound.exchanges.begin(None, purpose).unwrap();
+        (registry.call(seat, exchange.number).unwrap(), exchange)
     }
 
-    fn asked(table: &Table) -> Option<u64> {
-        table.asked().map(|(seat, _)| seat)
+    fn asked(registry: &Registry) -> Option<u64> {
+        registry.asked().map(|(seat, _)| seat)
     }
 
     #[test]
     fn without_a_session_nobody_is_asked() {
-        assert_eq!(asked(&Table::new()), None);
+        assert_eq!(asked(&Registry::new()), None);
     }
 
     #[test]
     fn a_plain_call_is_asked_before_a_task_and_a_task_before_a_listener() {
         use Purpose::{Background, Foreground};
-        let mut table = Table::new();
-        let (ann, bob) = (table.join(inbound()).unwrap(), table.join(inbound()).unwrap());
-        let listening = table.seats[&ann].inbound.listener.attach();
-        assert_eq!(asked(&table), Some(ann), "nobody calls, and she listens");
-        let (of_bob, _task) = call(&mut table, bob, Background);
-        assert_eq!(asked(&table), Some(bob), "his is the only call");
-        let (_, _task) = call(&mut table, bob, Background);
-        assert_eq!(asked(&table), Some(bob), "both calls are his");
-        let (_, _task) = call(&mut table, ann, Background);
-        assert_eq!(asked(&table), Some(ann), "both run tasks, and she listens");
-        let (_, _plain) = call(&mut table, bob, Foreground);
-        assert_eq!(asked(&table), Some(bob), "his is the only plain call");
-        let (_, _plain) = call(&mut table, ann, Foreground);
-        assert_eq!(asked(&table), Some(ann), "hers is newer");
+        let mut registry = Registry::new();
+        let (ann, bob) = (registry.join(inbound()).unwrap(), registry.join(inbound()).unwrap());
+        let listening = registry.seats[&ann].inbound.listener.attach();
+        assert_eq!(asked(&registry), Some(ann), "nobody calls, and she listens");
+        let (of_bob, _task) = call(&mut registry, bob, Background);
+        assert_eq!(asked(&registry), Some(bob), "his is the only call");
+        let (_, _task) = call(&mut registry, bob, Background);
+        assert_eq!(asked(&registry), Some(bob), "both calls are his");
+        let (_, _task) = call(&mut registry, ann, Background);
+        assert_eq!(asked(&registry), Some(ann), "both run tasks, and she listens");
+        let (_, _plain) = call(&mut registry, bob, Foreground);
+        assert_eq!(asked(&registry), Some(bob), "his is the only plain call");
+        let (_, _plain) = call(&mut registry, ann, Foreground);
+        assert_eq!(asked(&registry), Some(ann), "hers is newer");
         drop(listening);
-        assert_eq!(asked(&table), Some(ann), "whether she listens or not");
-        assert!(table.end(Some(of_bob)).is_some() && table.end(Some(of_bob)).is_none());
+        assert_eq!(asked(&registry), Some(ann), "whether she listens or not");
+        assert!(registry.end(Some(of_bob)).is_some() && registry.end(Some(of_bob)).is_none());
     }
 
     #[test]
     fn a_call_that_ended_without_a_response_does_not_count_and_is_forgotten() {
-        let mut table = Table::new();
-        let (ann, bob) = (table.join(inbound()).unwrap(), table.join(inbound()).unwrap());
+        let mut registry = Registry::new();
+        let (ann, bob) = (registry.join(inbound()).unwrap(), registry.join(inbound()).unwrap());
         for _ in 0..10 * SWEEP_FROM {
-            let (_, exchange) = call(&mut table, ann, Purpose::Background);
-            table.seats[&ann].inbound.exchanges.cancel(exchange.number);
+            let (_, exchange) = call(&mut registry, ann, Purpose::Background);
+            registry.seats[&ann].inbound.exchanges.cancel(exchange.number);
         }
-        assert!(table.calls.len() <= SWEEP_FROM + 1 && table.seats[&ann].calls.len() == table.calls.len());
-        let _listening = table.seats[&ann].inbound.listener.attach();
-        let (ours, _exchange) = call(&mut table, bob, Purpose::Background);
-        assert_eq!((asked(&table), table.only()), (Some(bob), Some(ours)));
+        assert!(registry.calls.len() <= SWEEP_FROM + 1 && registry.seats[&ann].calls.len() == registry.calls.len());
+        let _listening = registry.seats[&ann].inbound.listener.attach();
+        let (ours, _exchange) = call(&mut registry, bob, Purpose::Background);
+        assert_eq!((asked(&registry), registry.only()), (Some(bob), Some(ours)));
     }
 
     #[test]
     fn a_question_is_answered_once_and_by_whom_it_was_put_to() {
-        let mut table = Table::new();
-        let (ann, bob) = (table.join(inbound()).unwrap(), table.join(inbound()).unwrap());
-        let questions = &mut table.questions;
+        let mut registry = Registry::new();
+        let (ann, bob) = (registry.join(inbound()).unwrap(), registry.join(inbound()).unwrap());
+        let questions = &mut registry.questions;
         assert!(questions.ask(r#""q""#, None, bob).is_ok() && questions.ask("7", Some(r#""t""#), bob).is_ok());
         assert!(questions.expects_progress(bob, r#""\u0074""#), "a token may be escaped differently");
         assert!(!questions.expects_progress(ann, r#""t""#) && !questions.expects_progress(bob, "7"));
@@ -341,20 +341,20 @@ mod tests {
         assert!(questions.answer(bob, r#""\u0071""#), "an id may be escaped differently");
         assert!(!questions.answer(bob, r#""q""#));
         assert!(!questions.answer(bob, r#""7""#), "a number is no text");
-        assert_eq!(table.leave(bob).questions, ["7"]);
-        assert!(!table.questions.expects_progress(bob, r#""t""#), "nobody is asked any more");
-        assert!(table.withdraw("7").is_none());
+        assert_eq!(registry.leave(bob).questions, ["7"]);
+        assert!(!registry.questions.expects_progress(bob, r#""t""#), "nobody is asked any more");
+        assert!(registry.withdraw("7").is_none());
     }
 
     #[test]
     fn a_session_that_leaves_names_the_calls_to_cancel() {
-        let mut table = Table::new();
-        let ann = table.join(inbound()).unwrap();
-        let (open, _exchange) = call(&mut table, ann, Purpose::Background);
-        let (_, cancelled) = call(&mut table, ann, Purpose::Background);
-        table.cancel(ann, cancelled.number).unwrap();
-        assert_eq!(table.leave(ann).calls, [open]);
-        assert!(table.calls.is_empty());
-        assert!(table.leave(ann).calls.is_empty());
+        let mut registry = Registry::new();
+        let ann = registry.join(inbound()).unwrap();
+        let (open, _exchange) = call(&mut registry, ann, Purpose::Background);
+        let (_, cancelled) = call(&mut registry, ann, Purpose::Background);
+        registry.cancel(ann, cancelled.number).unwrap();
+        assert_eq!(registry.leave(ann).calls, [open]);
+        assert!(registry.calls.is_empty());
+        assert!(registry.leave(ann).calls.is_empty());
     }
 }
