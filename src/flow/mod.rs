@@ -1,4 +1,4 @@
-//! What bounds everything that waits: the queue before a reader, and how many bytes all queues may hold.
+//! What bounds everything that waits: the queue in front of a reader, and how many bytes all queues may hold.
 
 mod capacity;
 mod outbox;

@@ -13,12 +13,12 @@ use tokio::sync::Notify;
 use super::{Capacity, shrink};
 use crate::wire::{Kind, Message, Method};
 
-/// A queue of messages with one reader, and an end that is delivered after them.
+/// A queue of messages for one reader, with an end that is delivered after them.
 #[derive(Debug)]
 pub struct Outbox<E> {
     capacity: Arc<Capacity>,
     state: Mutex<OutboxState<E>>,
-    /// Told when the reader has taken what waits.
+    /// Notified when the reader has taken the last message.
     emptied: Notify,
 }
 
@@ -31,7 +31,7 @@ struct OutboxState<E> {
     refused: bool,
     silent: bool,
     pause: Option<Duration>,
-    /// How many streams deliver what waits here; at most one, but for a moment.
+    /// How many streams deliver from here: at most one, except for a moment.
     readers: usize,
     reader: Option<Waker>,
 }
@@ -50,7 +50,7 @@ pub enum Item<E> {
     Message(Message),
     /// Nothing has come for a while; see [`Outbox::tell_silence`].
     Silence,
-    /// The sender has ended the connection, not the stream, for so long; see [`Outbox::pause`].
+    /// The sender has ended the connection but not the stream, and goes on after this time; see [`Outbox::pause`].
     Pause(Duration),
     /// The end; nothing comes after it.
     End(E),
@@ -61,14 +61,14 @@ pub enum Item<E> {
 pub enum Pushed {
     /// It waits for the reader.
     Kept,
-    /// It waits, but this many less important ones, itself perhaps among them, were dropped for it.
+    /// This many less important messages were dropped for it, perhaps itself among them.
     Dropped(usize),
-    /// It must not be dropped and there is no room: the stream has to end.
+    /// It must not be dropped, and there is no room: the stream has to end.
     Full,
 }
 
 impl<E> Outbox<E> {
-    /// Nothing waits yet.
+    /// Creates an empty outbox.
     #[must_use]
     pub fn new(capacity: &Arc<Capacity>) -> Self {
         let state = OutboxState {
@@ -84,9 +84,10 @@ impl<E> Outbox<E> {
         Self { capacity: Arc::clone(capacity), state: Mutex::new(state), emptied: Notify::new() }
     }
 
-    /// Queues a message. When full, progress goes first, oldest first, then log messages, then other notifications,
-    /// but never a server request. A message that is larger than the capacity is let in alone: it has to pass. So does a
-    /// reader that takes each message as it comes, where others have left no room.
+    /// Queues a message. A full outbox drops progress first, then log messages, then other notifications, the oldest of
+    /// each first, but never a server request. A message larger than the capacity is taken when nothing else waits,
+    /// because it has to pass. For the same reason a reader that takes each message as it comes still gets its messages
+    /// when other outboxes have used up all room.
     pub fn push(&self, message: Message) -> Pushed {
         let mut state = self.state.lock();
         if !matches!(state.end, OutboxEnd::Open) {
@@ -109,7 +110,7 @@ impl<E> Outbox<E> {
         }
     }
 
-    /// Gives a reader that waits [`Item::Silence`].
+    /// Gives a waiting reader [`Item::Silence`].
     pub fn tell_silence(&self) {
         let mut state = self.state.lock();
         state.silent = true;
@@ -123,7 +124,7 @@ impl<E> Outbox<E> {
         state.wake();
     }
 
-    /// Takes back the messages that `unwanted` names and nobody has taken yet, and says how many they were.
+    /// Takes back the messages that `unwanted` selects and the reader has not taken. Returns their number.
     pub fn retract(&self, unwanted: impl Fn(&Message) -> bool) -> usize {
         let mut state = self.state.lock();
         let (before, bytes) = (state.queue.len(), state.bytes);
@@ -132,14 +133,14 @@ impl<E> Outbox<E> {
         before - state.queue.len()
     }
 
-    /// Whether there is room for a message, where nothing is dropped for it.
+    /// Returns whether a message fits without another one being dropped.
     pub fn has_room_for(&self, message: &Message) -> bool {
         let state = self.state.lock();
         let cost = cost(message);
         state.queue.is_empty() || state.bytes + cost <= self.capacity.with(state.bytes, cost)
     }
 
-    /// Waits until nothing waits for the reader.
+    /// Waits until the reader has taken every message.
     pub async fn emptied(&self) {
         loop {
             let emptied = self.emptied.notified();
@@ -150,23 +151,23 @@ impl<E> Outbox<E> {
         }
     }
 
-    /// Whether a message was refused since the last call, because there was no room.
+    /// Returns whether a message was refused for lack of room since the last call.
     pub fn has_refused(&self) -> bool {
         std::mem::take(&mut self.state.lock().refused)
     }
 
-    /// Counts a stream that delivers what waits here, as long as the returned value lives.
+    /// Counts a stream that delivers from this outbox, until the returned value is dropped.
     pub fn attach(self: &Arc<Self>) -> Attached<E> {
         self.state.lock().readers += 1;
         Attached(Arc::clone(self))
     }
 
-    /// Whether a stream delivers what waits here.
+    /// Returns whether a stream delivers from this outbox.
     pub fn has_reader(&self) -> bool {
         self.state.lock().readers > 0
     }
 
-    /// A message that waits already, and no reader any more until the next poll.
+    /// Takes the next message if one waits. Wakes the reader no more until it polls again.
     pub fn take(&self) -> Option<Message> {
         let mut state = self.state.lock();
         state.reader = None;
@@ -185,7 +186,7 @@ impl<E> Outbox<E> {
         Some(message)
     }
 
-    /// The next item; `None` once the end has been delivered.
+    /// Polls for the next item; `None` once the end has been delivered.
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Item<E>>> {
         let mut state = self.state.lock();
         if let Some(message) = self.pop(&mut state) {
@@ -220,7 +221,7 @@ impl<E> Drop for Outbox<E> {
     }
 }
 
-/// A stream that delivers what waits in an outbox.
+/// Counts a stream that delivers from an outbox, until this is dropped.
 #[derive(Debug)]
 pub struct Attached<E>(Arc<Outbox<E>>);
 
@@ -249,13 +250,14 @@ impl<E> OutboxState<E> {
         if dropped == 0 { Pushed::Kept } else { Pushed::Dropped(dropped) }
     }
 
-    /// Drops what may be dropped until a quarter is free, so that a flood does not pay for every message with a search.
+    /// Drops less important messages until a quarter of the capacity is free, so that a flood does not cost a search
+    /// for every message.
     fn make_room(&mut self, capacity: usize) -> usize {
         let before = self.queue.len();
-        for gladly in 0..=2 {
+        for drop_order in 0..=2 {
             let mut excess = self.bytes.saturating_sub(capacity / 4 * 3);
             self.remove(|message| {
-                let drop = excess > 0 && rank(message) == Some(gladly);
+                let drop = excess > 0 && drop_order_of(message) == Some(drop_order);
                 if drop {
                     excess = excess.saturating_sub(cost(message));
                 }
@@ -283,14 +285,14 @@ impl<E> OutboxState<E> {
     }
 }
 
-/// What a message takes while it waits, in bytes: many small ones cost more than their text. A queue that has grown has
-/// room for twice as many.
+/// Returns what a waiting message takes in memory, in bytes: many small ones cost more than their text. The queue may
+/// have room for twice as many.
 fn cost(message: &Message) -> usize {
     2 * size_of::<Message>() + message.bytes().len()
 }
 
-/// How gladly a message is dropped, most gladly first; `None` for never.
-fn rank(message: &Message) -> Option<u8> {
+/// Returns the drop order of a message, the lowest first; `None` if it must not be dropped.
+fn drop_order_of(message: &Message) -> Option<u8> {
     match (message.kind(), message.method()) {
         (Kind::Notification, Method::Progress) => Some(0),
         (Kind::Notification, Method::LogMessage) => Some(1),
@@ -345,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_retracted_is_not_delivered_and_leaves_its_room() {
+    fn a_retracted_message_is_not_delivered_and_its_room_is_free() {
         let outbox = outbox();
         for _ in 0..4 {
             assert_eq!(outbox.push(message("roots/list", "\"id\":7,", CAPACITY / 2)), Pushed::Kept);
@@ -355,14 +357,14 @@ mod tests {
     }
 
     #[test]
-    fn when_all_outboxes_together_are_full_each_is_and_one_that_is_read_still_passes_message_by_message() {
+    fn when_all_outboxes_together_are_full_every_one_is_but_one_that_is_read_still_passes_each_message() {
         let capacity = Capacity::new(CAPACITY, CAPACITY);
         let (stalled, read) = (Outbox::<&str>::new(&capacity), Outbox::<&str>::new(&capacity));
         let request = || message("roots/list", "\"id\":1,", CAPACITY / 2);
         assert_eq!(stalled.push(request()), Pushed::Kept);
         assert_eq!(stalled.push(message("notifications/progress", "", CAPACITY / 4)), Pushed::Kept);
         assert_eq!(read.push(request()), Pushed::Kept);
-        // Progress makes room here as well as where the outbox itself is full.
+        // Progress is dropped here as well as where the outbox itself is full.
         assert_eq!(stalled.push(message("roots/list", "\"id\":2,", CAPACITY / 8)), Pushed::Dropped(1));
         assert!(!read.has_room_for(&request()));
         assert_eq!(read.push(request()), Pushed::Full);

@@ -1,7 +1,7 @@
-//! Bytes and meaning, no I/O: the JSON-RPC envelope, splices, error codes, SSE framing and the tasks dialect.
+//! Formats without I/O: the JSON-RPC envelope, splices, error codes, SSE framing and the tasks dialect.
 //!
-//! Messages are never turned into typed models and back, because that loses what the model does not know. A
-//! [`Message`] is the received bytes plus the spans of the envelope's members; every edit is a byte splice.
+//! taskgate never turns messages into typed models and back, which would lose what the model does not know. A
+//! [`Message`] is the received bytes and the spans of the envelope's members; every edit is a byte splice.
 
 pub mod batch;
 pub mod beginning;

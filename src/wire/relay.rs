@@ -1,6 +1,6 @@
-//! A response that passes through while it arrives: its id is exchanged, nothing else is looked at or copied.
+//! Relays a response while it arrives: exchanges its id, and neither reads nor copies the rest.
 //!
-//! For large answers only. Small ones are read whole, which also proves them to be valid JSON.
+//! This is for large answers only. Small ones are read whole, which also checks that they are valid JSON.
 
 use std::{fmt, ops::Range};
 
@@ -9,19 +9,19 @@ use bytes::Bytes;
 /// Exchanges the top-level `id` of one JSON object, however it is cut into chunks.
 #[derive(Debug)]
 pub struct Relay {
-    /// What the upstream knows the request as.
+    /// The number under which the upstream knows the request.
     ours: u64,
-    /// What the client knows it as, as raw JSON; taken when it has been written.
+    /// The raw id under which the client knows it; taken when it has been written.
     theirs: Option<Bytes>,
     depth: usize,
-    /// A top-level value is being read, not a key.
+    /// Whether a top-level value is being read, and not a key.
     value: bool,
     position: Position,
-    /// The top-level key, or the id's value, as far as it was read; never longer than [`LONGEST`].
+    /// The top-level key or the id's value, as far as it has been read; at most [`LONGEST`] bytes.
     word: Vec<u8>,
 }
 
-/// More than any key or number that matters has.
+/// More bytes than any key or number that matters has.
 const LONGEST: usize = 32;
 
 /// Where the next byte stands.
@@ -45,7 +45,7 @@ enum Position {
     End,
 }
 
-/// The bytes are not the response that was expected.
+/// The bytes are not the expected response.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Foreign;
 
@@ -64,10 +64,10 @@ impl Relay {
         Self { ours, theirs: Some(theirs), depth: 0, value: false, position: Position::Start, word: Vec::new() }
     }
 
-    /// Takes in `chunk` and appends what goes on to `out`, none of it empty. Behind the id everything goes on unseen.
+    /// Takes in `chunk` and appends to `out` what passes on, without empty parts. Behind the id everything passes unread.
     ///
     /// # Errors
-    /// [`Foreign`] if this cannot be the response; nothing more may be passed on.
+    /// [`Foreign`] if this cannot be the response; then nothing more may pass.
     pub fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), Foreign> {
         let mut at = 0;
         while at < chunk.len() && !self.has_exchanged() {
@@ -85,13 +85,13 @@ impl Relay {
         Ok(())
     }
 
-    /// Whether the id has been exchanged already.
+    /// Returns whether the id has been exchanged already.
     #[must_use]
     pub fn has_exchanged(&self) -> bool {
         self.theirs.is_none()
     }
 
-    /// Tells that nothing more comes.
+    /// Notes that nothing more comes.
     ///
     /// # Errors
     /// [`Foreign`] if there was no id.
@@ -99,7 +99,7 @@ impl Relay {
         if self.has_exchanged() { Ok(()) } else { Err(Foreign) }
     }
 
-    /// Goes over at least one byte of `chunk`, or only changes the position, and returns where the next one stands.
+    /// Reads at least one byte of `chunk`, or only changes the position. Returns where the next byte stands.
     fn step(&mut self, chunk: &[u8], at: usize) -> Result<usize, Foreign> {
         let byte = chunk[at];
         match self.position {
@@ -124,7 +124,7 @@ impl Relay {
                 }
             }
             Position::Id => match byte {
-                // Left where it is, for the position behind the value.
+                // The byte stays, to be read at the position behind the value.
                 b',' | b'}' => {
                     self.position = Position::Between;
                     return Ok(at);
@@ -168,7 +168,7 @@ impl Relay {
                     return end + 1;
                 }
                 Some(_) => {
-                    // Kept, so that no key with an escape is taken for the one that is looked for.
+                    // The backslash is kept, so that no key with an escape equals "id".
                     self.word.extend((key && self.word.len() < LONGEST).then_some(b'\\'));
                     if end + 1 == chunk.len() {
                         self.position = Position::Escape { key };
@@ -180,7 +180,7 @@ impl Relay {
         }
     }
 
-    /// The client's id, if the value that was read is ours.
+    /// Returns the client's id, if the value that was read is the number of the request.
     fn exchange(&mut self) -> Result<Bytes, Foreign> {
         let value = std::str::from_utf8(&self.word).map_err(|_| Foreign)?.trim();
         if super::message::echoed_number(value) != Some(self.ours) {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_the_beginning_of_a_key_is_kept() {
+    fn only_the_beginning_of_a_key_is_kept() {
         for key in ["x".repeat(1000), "\\\\".repeat(1000), "x\\\"".repeat(1000)] {
             let mut relay = Relay::new(7, Bytes::new());
             relay.push(&format!("{{\"{key}").into(), &mut Vec::new()).expect("no end yet");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_response_is_not_passed_on_as_one() {
+    fn a_document_that_is_not_the_response_is_refused() {
         for foreign in [
             r#"{"id":8,"result":{}}"#,
             r#"{"id":null,"error":{}}"#,
