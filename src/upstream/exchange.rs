@@ -1,4 +1,4 @@
-//! The listening end of one request in flight, and the work that carries it.
+//! The listening end of one request in flight, and the work that carries the request.
 
 use std::{
     fmt,
@@ -13,18 +13,18 @@ use tokio::{runtime::Handle, task::JoinHandle};
 use super::{ExchangeEnd, Exchanges, Purpose, TooMany, exchanges::ExchangeState};
 use crate::flow::Item;
 
-/// The work that moves an exchange's bytes.
+/// The work that sends an exchange's request and receives its answer.
 pub type Carrier = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The listening end of an exchange. It also does the work of carrying it while somebody listens, which saves a task
-/// and its wake-ups; when it is dropped, because a client left or did not want to wait, a task goes on with the work.
+/// The listening end of an exchange. It also carries the exchange while a listener polls it, which saves a task and its
+/// wake-ups. When it is dropped, because the client has left or does not wait, a task goes on with the work.
 pub struct Exchange {
     /// The number that stands for the client's id and progress token towards the upstream.
     pub number: u64,
     shared: Arc<ExchangeState>,
     all: Arc<Exchanges>,
     carrier: Option<Carrier>,
-    /// The task that goes on with the work.
+    /// The task that the work was left to.
     detached: Option<JoinHandle<()>>,
 }
 
@@ -45,7 +45,7 @@ impl Exchange {
         self.carrier = carrier;
     }
 
-    /// Leaves the work to a task of its own, so that it goes on however slowly somebody listens.
+    /// Leaves the work to a task of its own, so that a slow listener does not slow it down.
     pub fn detach(&mut self) {
         let Some(carrier) = self.carrier.take() else { return };
         if let (true, Ok(runtime)) = (self.all.is_open(self.number), Handle::try_current()) {
@@ -62,11 +62,11 @@ impl Exchange {
         }
     }
 
-    /// Waits until nothing carries the exchange any more, after it has ended or was cancelled.
+    /// Waits until nothing carries the exchange any more, once it has ended or was cancelled.
     pub async fn gone(&mut self) {
         self.carrier = None;
         if let Some(detached) = &mut self.detached {
-            // One that was stopped has gone as well.
+            // A task that was aborted is gone as well.
             let _ = detached.await;
         }
     }
@@ -76,10 +76,10 @@ impl Exchange {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// As [`Exchange::next`].
+    /// Polls for what comes next; `None` after the end.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item<ExchangeEnd>>> {
         if let Some(carrier) = &mut self.carrier {
-            // Otherwise the work below would wake the very task that does it.
+            // Otherwise the work below would wake the task that is doing it.
             if let Some(message) = self.shared.outbox.take() {
                 return Poll::Ready(Some(Item::Message(message)));
             }
@@ -90,9 +90,10 @@ impl Exchange {
         self.shared.outbox.poll_next(cx)
     }
 
-    /// Whether the upstream answers with a stream.
+    /// Returns whether the upstream answers with a stream.
     #[must_use]
     pub fn streams(&self) -> bool {
+        // Pairs with the store in `Exchanges::streams`.
         self.shared.streams.load(Ordering::Acquire)
     }
 }

@@ -27,28 +27,28 @@ use crate::{
 /// How many requests of one session may be in flight at once.
 pub const MAX_IN_FLIGHT: usize = 1024;
 
-/// How many of the upstream's own requests in the course of one exchange are remembered, with ids no longer than ours.
+/// How many requests of the upstream are remembered for each exchange, each with an id of at most [`MAX_ID`] bytes.
 const MAX_ASKED: usize = 64;
 
-/// Room for how many exchanges a session without any keeps.
+/// For how many exchanges a session that has none keeps room.
 const KEPT_ROOM: usize = 64;
 
-/// How often it is looked whether the response has come while a task of its own carries the exchange. One that ends soon
-/// after the response leaves its connection to others; one that does not is given up.
+/// How often a task that carries an exchange checks whether the exchange has ended. An answer that ends soon after its
+/// response frees its connection; one that goes on is given up.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// How long a reader that is behind may take for what waits, where more must not be dropped.
+/// How long a slow reader may take to empty its queue when the next message must not be dropped.
 const READING: Duration = Duration::from_secs(2);
 
-/// How an exchange ends: with the upstream's response, or without one.
+/// How an exchange ends: with the upstream's response, or with a failure.
 pub type ExchangeEnd = Result<UpstreamResponse, Failure>;
 
 /// An upstream's response.
 #[derive(Debug)]
 pub enum UpstreamResponse {
-    /// Read whole.
+    /// A response that was read whole.
     Whole(Message),
-    /// A large one that is still arriving; only where [`super::Outgoing::relay`] allows it.
+    /// A large response that is still arriving; only where [`super::Outgoing::relay`] allows it.
     Large {
         /// Its beginning.
         first: Bytes,
@@ -58,10 +58,10 @@ pub enum UpstreamResponse {
 }
 
 impl UpstreamResponse {
-    /// The whole response, read to its end.
+    /// Reads the response to its end.
     ///
     /// # Errors
-    /// [`Failure`] if the rest does not arrive, is too large or is no response.
+    /// [`Failure`] if the rest does not arrive, or the whole is too large or not a response.
     pub async fn whole(self) -> Result<Message, Failure> {
         match self {
             Self::Whole(message) => Ok(message),
@@ -73,12 +73,12 @@ impl UpstreamResponse {
     }
 }
 
-/// The exchanges of one link by the number that stands for the client's id towards the upstream.
+/// The exchanges of one link, by the number that stands for the client's id towards the upstream.
 #[derive(Debug)]
 pub struct Exchanges {
     next: AtomicU64,
     open: Mutex<HashMap<u64, InFlight>>,
-    /// What may wait for the listeners.
+    /// How many bytes may wait for the listeners.
     outbox: Arc<Capacity>,
     observer: Arc<Observer>,
 }
@@ -89,15 +89,15 @@ struct InFlight {
     client_id: Option<Box<str>>,
     purpose: Purpose,
     transport: Option<AbortHandle>,
-    /// The raw ids of what the upstream has asked in the course of this request.
+    /// The raw ids of the requests that the upstream has sent during this exchange.
     asked: Vec<Box<str>>,
-    /// It was cancelled: what may still come is delivered, but it claims nothing that could be another one's.
+    /// Whether it was cancelled: it still gets messages with its number, but none that could belong to another exchange.
     cancelled: bool,
-    /// It was open already when silence was looked for the last time.
+    /// Whether it was open at the last call of [`Exchanges::tell_silence`].
     waited: bool,
 }
 
-/// Who waits for an exchange.
+/// What waits for an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A client's open request.
@@ -116,16 +116,16 @@ impl fmt::Display for TooMany {
     }
 }
 
-/// What both ends of an exchange have in common.
+/// What the listening end of an exchange shares with the table.
 #[derive(Debug)]
 pub(super) struct ExchangeState {
     pub(super) outbox: Outbox<ExchangeEnd>,
-    /// The upstream answers with a stream.
+    /// Whether the upstream answers with a stream.
     pub(super) streams: AtomicBool,
 }
 
 impl Exchanges {
-    /// No exchanges yet; `outbox` says what may wait for the listener of each.
+    /// Creates an empty table; `outbox` bounds what may wait for the listener of each exchange.
     #[must_use]
     pub fn new(outbox: Arc<Capacity>, observer: Arc<Observer>) -> Arc<Self> {
         Arc::new(Self { next: AtomicU64::new(1), open: Mutex::default(), outbox, observer })
@@ -141,7 +141,7 @@ impl Exchanges {
         purpose: Purpose,
     ) -> Result<(u64, Arc<ExchangeState>), TooMany> {
         let mut open = self.open.lock();
-        // Tasks do not count: they have limits of their own, and were acknowledged under them.
+        // Tasks do not count: they have limits of their own, under which they were acknowledged.
         let plain = || open.values().filter(|open| open.purpose == Purpose::Foreground).count();
         if purpose == Purpose::Foreground && open.len() >= MAX_IN_FLIGHT && plain() >= MAX_IN_FLIGHT {
             return Err(TooMany);
@@ -154,30 +154,32 @@ impl Exchanges {
         Ok((number, listened))
     }
 
-    /// Names the task that goes on carrying an exchange, to be stopped with it.
+    /// Notes which task carries an exchange, so that it can be stopped with the exchange.
     pub(super) fn carried_by(&self, number: u64, transport: AbortHandle) {
         if let Some(open) = self.open.lock().get_mut(&number) {
             open.transport = Some(transport);
         }
     }
 
-    /// Notes that the upstream answers with a stream, and lets who listens begin with it, before the first message.
+    /// Notes that the upstream answers with a stream, and lets the listener begin its own before the first message.
     pub fn streams(&self, number: u64) {
         if let Some(open) = self.open.lock().get(&number) {
+            // Pairs with the load in `Exchange::streams`.
             open.shared.streams.store(true, Ordering::Release);
             open.shared.outbox.tell_silence();
         }
     }
 
-    /// Tells who listens that the upstream has ended the connection, not the stream, and is asked again after `pause`.
+    /// Tells the listener that the upstream has ended the connection but not the stream, and is asked again after
+    /// `pause`.
     pub fn pause(&self, number: u64, pause: Duration) {
         if let Some(open) = self.open.lock().get(&number) {
             open.shared.outbox.pause(pause);
         }
     }
 
-    /// Tells those who wait that nothing has come, in the exchanges that were open at the last call already. One call
-    /// every few seconds costs less than a timer for each exchange.
+    /// Tells the listeners of exchanges that were open at the last call already that nothing has come. One call every
+    /// few seconds costs less than a timer for each exchange.
     pub fn tell_silence(&self) {
         for open in self.open.lock().values_mut() {
             if open.purpose == Purpose::Foreground && std::mem::replace(&mut open.waited, true) {
@@ -186,8 +188,8 @@ impl Exchanges {
         }
     }
 
-    /// Hands a message of the upstream to whoever listens to the exchange. Gives it back where the number is unknown or
-    /// its exchange has ended.
+    /// Hands a message of the upstream to the listener of an exchange. Gives the message back if the number is unknown
+    /// or its exchange has ended.
     pub fn push(&self, number: u64, message: Message) -> Option<Message> {
         let shared = match self.open.lock().get_mut(&number) {
             Some(open) => {
@@ -209,8 +211,8 @@ impl Exchanges {
         None
     }
 
-    /// Waits for room for a request of the upstream in the course of an exchange, as long as it makes sense: a burst of
-    /// requests is no sign that nobody reads.
+    /// Waits a moment for room for a request that the upstream sends during an exchange: a burst of requests does not
+    /// yet mean that the client has stopped reading.
     pub async fn room_for(&self, number: u64, request: &Message) {
         let shared = self.open.lock().get(&number).map(|open| Arc::clone(&open.shared));
         if let Some(shared) = shared.filter(|shared| !shared.outbox.has_room_for(request)) {
@@ -218,8 +220,8 @@ impl Exchanges {
         }
     }
 
-    /// Resolves some time after an exchange has ended: the answer came elsewhere, or does not end with the response, and must
-    /// not be carried for ever when nobody waits for it.
+    /// Resolves some time after an exchange has ended. An answer that came elsewhere, or that goes on after its
+    /// response, must not be carried for ever.
     pub(super) async fn outlived(&self, number: u64) {
         loop {
             tokio::time::sleep(LINGER).await;
@@ -238,7 +240,7 @@ impl Exchanges {
         taken
     }
 
-    /// Ends an exchange. An ending for an unknown number, late or invented, is counted and dropped.
+    /// Ends an exchange. Counts and drops a response to an unknown number, which is late or invented.
     pub fn end(&self, number: u64, ending: ExchangeEnd) {
         match (self.take(number), ending) {
             (Some(open), ending) => open.shared.outbox.end(ending),
@@ -247,12 +249,12 @@ impl Exchanges {
         }
     }
 
-    /// Notes that an exchange was cancelled, and may still end by itself. Returns whether that is new.
+    /// Notes that an exchange was cancelled, although it may still end by itself. Returns whether that is new.
     pub fn cancelling(&self, number: u64) -> bool {
         self.open.lock().get_mut(&number).is_some_and(|open| !std::mem::replace(&mut open.cancelled, true))
     }
 
-    /// Ends an exchange that was cancelled without waiting for the upstream, and stops what carries it.
+    /// Ends a cancelled exchange without waiting for the upstream, and stops the task that carries it.
     pub fn cancel(&self, number: u64) {
         if let Some(open) = self.take(number) {
             open.shared.outbox.end(Err(Failure::Cancelled));
@@ -273,8 +275,8 @@ impl Exchanges {
         }
     }
 
-    /// The foreground exchange that stands for the client's request `client_id`, the newest if the client has used
-    /// the id twice.
+    /// Returns the foreground exchange of the client's request `client_id`; the newest if the client has used the id
+    /// twice.
     #[must_use]
     pub fn of_client(&self, client_id: &str) -> Option<u64> {
         let open = self.open.lock();
@@ -282,14 +284,15 @@ impl Exchanges {
         matching.map(|(number, _)| *number).max()
     }
 
-    /// The exchange in the course of which the upstream has asked its request `id`.
+    /// Returns the exchange during which the upstream has sent its request `id`.
     #[must_use]
     pub fn asked(&self, id: &str) -> Option<u64> {
         let open = self.open.lock();
         open.iter().find(|(_, open)| open.asked.iter().any(|asked| &**asked == id)).map(|(number, _)| *number)
     }
 
-    /// The only exchange in flight, if there is just one, and it has that purpose. Those that were cancelled do not count.
+    /// Returns the only exchange in flight, if there is exactly one and it has that purpose. Cancelled ones do not
+    /// count.
     #[must_use]
     pub fn only(&self, purpose: Option<Purpose>) -> Option<u64> {
         let open = self.open.lock();
@@ -298,8 +301,8 @@ impl Exchanges {
         only.filter(|(_, open)| purpose.is_none_or(|purpose| open.purpose == purpose)).map(|(number, _)| *number)
     }
 
-    /// The newest exchange of that purpose, or, if any will do, rather one that a client's request waits for. Those that
-    /// were cancelled do not count.
+    /// Returns the newest exchange of that purpose. Without a purpose, prefers one that a client's request waits for.
+    /// Cancelled ones do not count.
     #[must_use]
     pub fn newest(&self, purpose: Option<Purpose>) -> Option<u64> {
         let open = self.open.lock();
@@ -309,25 +312,25 @@ impl Exchanges {
         newest.map(|(number, _)| *number)
     }
 
-    /// Whether an exchange has neither ended nor been cancelled.
+    /// Returns whether an exchange is open and not cancelled.
     #[must_use]
     pub fn is_in_flight(&self, number: u64) -> bool {
         self.open.lock().get(&number).is_some_and(|open| !open.cancelled)
     }
 
-    /// Whether an exchange has not ended that a client's request waits for.
+    /// Returns whether an exchange is open and a client's request waits for it.
     #[must_use]
     pub fn is_foreground(&self, number: u64) -> bool {
         self.open.lock().get(&number).is_some_and(|open| open.purpose == Purpose::Foreground)
     }
 
-    /// Whether an exchange is the call of a task.
+    /// Returns whether an exchange is open and is the call of a task.
     #[must_use]
     pub fn is_task(&self, number: u64) -> bool {
         self.open.lock().get(&number).is_some_and(|open| open.purpose == Purpose::Background)
     }
 
-    /// Whether an exchange has not ended.
+    /// Returns whether an exchange is open: it has not ended.
     #[must_use]
     pub fn is_open(&self, number: u64) -> bool {
         self.open.lock().contains_key(&number)
@@ -339,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_what_the_upstream_has_asked_the_newest_is_remembered() {
+    fn the_newest_requests_of_the_upstream_are_remembered() {
         let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());
         let exchange = exchanges.begin(None, Purpose::Background).expect("room");
         for id in 0..=MAX_ASKED {

@@ -1,4 +1,4 @@
-//! The progress tokens of calls that became tasks of the server: its progress goes on when the call has been answered
+//! The progress tokens of calls that became tasks of the server, whose progress goes on after the call was answered
 //! (section "Task Progress Notifications").
 
 use std::{collections::BTreeMap, time::Duration};
@@ -11,7 +11,7 @@ use crate::wire::{
     object::Members,
 };
 
-/// How many tokens are kept in one session, and their bytes with those of the tasks' ids; the oldest give way.
+/// How many tokens one session keeps, and how many bytes with the tasks' ids; the oldest are evicted.
 const MAX_TOKENS: usize = 256;
 const MAX_BYTES: usize = 64 * 1024;
 
@@ -75,7 +75,7 @@ impl ProgressTokens {
         self.insert(number, ProgressToken { task: Some(id.as_ref().into()), expires, ..token });
     }
 
-    /// The raw token behind a number, where its task has not ended.
+    /// Returns the raw token behind a number, if the token's task has not ended.
     pub(super) fn get(&self, number: u64, now: Instant) -> Option<Box<str>> {
         let token = self.kept.get(&number).filter(|token| token.task.is_some() && !token.has_expired(now))?;
         Some(token.raw.clone())
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_no_running_task_keeps_no_token() {
+    fn an_answer_without_a_running_task_keeps_no_token() {
         for task in [r#"{"taskId":"a","status":"completed"}"#, r#"{"status":"working"}"#, "7"] {
             let mut tokens = ProgressTokens::default();
             tokens.expect(1, "1", |_| true, Instant::now());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_bounded_in_number_and_bytes_and_the_oldest_give_way() {
+    fn tokens_are_bounded_in_number_and_bytes_and_the_oldest_are_evicted() {
         let (mut tokens, now) = (ProgressTokens::default(), Instant::now());
         let keep = |tokens: &mut ProgressTokens, number: u64, raw: &str| {
             tokens.expect(number, raw, |_| true, now);
