@@ -105,7 +105,7 @@ async fn an_answer_is_resumed_ten_times_at_most_where_nothing_comes_of_it() {
     ] {
         house.bad.on_call(tool, vec![stream(), prime(tool, 1), Step::Close]);
         house.bad.on_resume(tool, vec![fruitless]);
-        house.fails(tool, &["before the response", "resumed 10 times without anything coming of it"]).await;
+        house.fails(tool, &["before the response", "resumed 10 times without a new event"]).await;
         assert_eq!(numbers(&house, tool), ["1"; 20], "{tool}");
     }
     house.stands().await;

@@ -1,4 +1,4 @@
-//! A session with a server whose transport is not known before `initialize` (revision 2025-11-25, "Transports", "Backwards
+//! One session with a server whose transport only `initialize` finds out (revision 2025-11-25, "Transports", "Backwards
 //! Compatibility").
 
 use std::sync::{Arc, OnceLock, atomic::Ordering};
@@ -14,7 +14,7 @@ use crate::{
     wire::{Version, message::echoed_number},
 };
 
-/// Streamable HTTP, or HTTP+SSE where the server refuses that.
+/// A link over Streamable HTTP, or over HTTP+SSE where the server refuses that.
 #[derive(Debug)]
 pub(super) struct AutoLink(Arc<AutoSession>);
 
@@ -22,7 +22,7 @@ pub(super) struct AutoLink(Arc<AutoSession>);
 struct AutoSession {
     server: Server,
     streamable: HttpLink,
-    /// Set when the server has shown what it speaks; with a link where that is HTTP+SSE.
+    /// Set once the transport is known; with a link if it is HTTP+SSE.
     decided: OnceLock<Option<SseLink>>,
 }
 
@@ -62,7 +62,7 @@ impl Link for AutoLink {
     }
 
     fn close(&self, headers: HeaderMap) {
-        // Closes the link over HTTP+SSE with it.
+        // This closes the link over HTTP+SSE too.
         self.0.streamable.close(headers);
     }
 }
@@ -75,7 +75,7 @@ impl AutoSession {
         }
     }
 
-    /// Carries `initialize` over the transport that worked the last time, or else over the other one.
+    /// Carries `initialize` over the transport that worked last time. If that fails, tries the other one.
     async fn introduce(&self, outgoing: Outgoing) {
         let number = outgoing.number;
         let mut opened = None;
@@ -121,8 +121,8 @@ async fn carry(link: &SseLink, outgoing: Outgoing) {
     }
 }
 
-/// Whether a POST was refused as a server of the older transport does. One that answers under the request's id has
-/// understood it.
+/// Returns whether the POST was refused in the way of a server of the older transport. A server that answers under the
+/// request's id has understood it.
 fn may_speak_sse(failure: &Failure, number: u64) -> bool {
     const REFUSALS: [StatusCode; 3] = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
     let refused = matches!(failure, Failure::Http(error) if REFUSALS.contains(&error.status));

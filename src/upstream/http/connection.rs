@@ -1,4 +1,4 @@
-//! One connection to a server, which does something only when it is driven.
+//! One connection to a server, which works only when it is driven.
 
 use std::{
     future::Future,
@@ -25,15 +25,16 @@ use tokio_rustls::client::TlsStream;
 
 type Tcp = TokioIo<TcpStream>;
 
-/// What a connection does it does when it is driven. So what waits for it need not be woken.
+/// Returns a context that wakes nothing. A connection works only when it is driven, so the code that drives it needs no
+/// wake-up.
 pub(super) fn by_hand() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
 
-/// One connection.
+/// One connection to a server.
 pub(super) struct ServerConnection {
     pub(super) requests: SendRequest<Full<Bytes>>,
-    /// Until the connection is over.
+    /// Moves the bytes of the connection, until it is over.
     driver: Option<Box<http1::Connection<Socket, Full<Bytes>>>>,
     look: Arc<AtomicBool>,
 }
@@ -45,18 +46,18 @@ impl ServerConnection {
         Ok(Self { requests, driver: Some(Box::new(driver)), look })
     }
 
-    /// Does what there is to do.
+    /// Lets the connection do what it can do now.
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
         if let Some(driver) = &mut self.driver
             && Pin::new(driver).poll(cx).is_ready()
         {
-            // How it ended is told to the request.
+            // The request learns how the connection ended.
             self.driver = None;
         }
     }
 
-    /// Returns whether the connection takes a request. The server may have closed it, and the runtime not know yet: so the
-    /// socket itself is looked at.
+    /// Returns whether the connection takes a request. It looks at the socket itself, because the server may have
+    /// closed it before the runtime knows.
     pub(super) fn is_open(&mut self) -> bool {
         self.look.store(true, Ordering::Relaxed);
         self.drive(&mut by_hand());
@@ -64,16 +65,16 @@ impl ServerConnection {
     }
 }
 
-/// What a connection reads and writes.
+/// What a connection reads from and writes to.
 struct Socket {
     stream: TcpOrTls,
-    /// The next read is a look at what the kernel has, whatever the runtime knows.
+    /// Whether the next read only looks at what the kernel has, also if the runtime knows of nothing.
     look: Arc<AtomicBool>,
 }
 
 enum TcpOrTls {
     Plain(Tcp),
-    /// Boxed, or a plain one would have room for the state of TLS too.
+    /// Boxed, or a plain stream would have room for the state of TLS too.
     Tls(Box<TokioIo<TlsStream<TokioIo<Tcp>>>>),
 }
 
@@ -113,7 +114,7 @@ impl Read for Socket {
         }
         match recv(this.tcp(), &mut [0u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
             Err(rustix::io::Errno::AGAIN) => Poll::Pending,
-            // The end, an error, or a farewell that answers no request: all of them end the connection.
+            // The end, an error, or an answer to no request: each of them ends the connection.
             _ => Poll::Ready(Ok(())),
         }
     }

@@ -1,4 +1,4 @@
-//! One session with an HTTP upstream: its exchanges, the resumption of broken answers, the GET stream and the end.
+//! One session over Streamable HTTP: its exchanges, the resumption of broken answers, the GET stream and the end.
 
 use std::{
     sync::{
@@ -34,18 +34,18 @@ use crate::{
     },
 };
 
-/// How often in a row a broken answer is resumed without anything coming of it.
+/// How often in a row a broken answer is resumed without a new event.
 const RESUME_ATTEMPTS: u32 = 10;
-/// From this size on, in bytes, an answer is handed over while it arrives.
+/// From this size on, in bytes, an answer is passed on while it arrives.
 const RELAY_FROM: u64 = 64 * 1024;
-/// How many answers to an upstream's own requests taskgate sends at once in one session.
+/// How many answers to requests of the upstream taskgate sends at once in one session.
 const MAX_REPLIES: usize = 16;
-/// How long the end of a session may take upstream.
+/// How long an upstream may take to end a session.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 const NO_RESPONSE: &str = "the answer has no response to the request";
 
-/// A session with an HTTP upstream.
+/// A session over Streamable HTTP.
 #[derive(Debug)]
 pub(in crate::upstream) struct HttpLink(Arc<HttpSession>);
 
@@ -53,13 +53,13 @@ pub(in crate::upstream) struct HttpLink(Arc<HttpSession>);
 struct HttpSession {
     server: Server,
     inbound: Inbound,
-    /// The upstream's session id: set by the answer to `initialize`, if the upstream has sessions.
+    /// The upstream's session id, from the answer to `initialize`, if the upstream has sessions.
     session: OnceLock<HeaderValue>,
     version: OnceLock<Version>,
     lost: CancellationToken,
     listening: AtomicBool,
     closed: CancellationToken,
-    /// One for each message that may be on its way to answer a request of the upstream at once.
+    /// One permit for each answer to a request of the upstream that may be on its way at once.
     replies: Arc<Semaphore>,
 }
 
@@ -77,17 +77,17 @@ impl HttpLink {
         }))
     }
 
-    /// A link over HTTP+SSE to the same server, closed with this one.
+    /// Creates a link over HTTP+SSE to the same server. It is closed with this one.
     pub(super) fn over_sse(&self) -> SseLink {
         SseLink::new(self.0.server.clone(), self.0.inbound.clone(), self.0.closed.clone())
     }
 
-    /// Carries one exchange from the request to the end of its answer, or to the HTTP error that refuses it.
+    /// Carries one exchange from its request to the end of its answer, or to the HTTP error that refuses it.
     pub(super) async fn exchange(&self, outgoing: Outgoing) -> Result<(), Failure> {
         self.0.exchange(outgoing).await
     }
 
-    /// Ends the exchange that was carried. Without effect where the response has arrived and ended it.
+    /// Ends the exchange that was carried. Has no effect if the response has already ended it.
     pub(super) fn finish(&self, number: u64, ended: Result<(), Failure>) {
         self.0.finish(number, ended);
     }
@@ -108,13 +108,14 @@ impl Link for HttpLink {
     }
 
     fn listen(&self, headers: HeaderMap) {
+        // Pairs with the store that gives the stream up.
         if self.0.listening.swap(true, Ordering::AcqRel) {
             return;
         }
         let session = Arc::clone(&self.0);
         tokio::spawn(async move {
             let closed = session.closed.clone();
-            // Boxed, or the task would have room for it twice, as long as the stream is open.
+            // Boxed, or the task would have room for it twice while the stream is open.
             closed.run_until_cancelled(Box::pin(session.listen(headers))).await;
         });
     }
@@ -139,7 +140,7 @@ impl Link for HttpLink {
         let session = Arc::clone(&self.0);
         self.0.server.closings.spawn(async move {
             let request = session.request(Method::DELETE, headers, Bytes::new());
-            // An upstream that does not take the DELETE ends its session by itself.
+            // An upstream that refuses the DELETE ends the session by itself.
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, session.server.request(request)).await;
         });
     }
@@ -157,7 +158,8 @@ impl HttpSession {
         }
     }
 
-    /// Delivers what came with the answer to exchange `carrier`, or with none, and sends back what answers it at once.
+    /// Delivers what came with the answer to exchange `carrier`, or with none. Sends back the answers that have to go
+    /// back at once.
     async fn deliver(self: &Arc<Self>, all: Vec<Received>, carrier: Option<u64>, headers: &HeaderMap) {
         for received in all {
             if let (Some(number), Some(request)) = (carrier, received.request()) {
@@ -165,7 +167,7 @@ impl HttpSession {
             }
             if let Some(reply) = self.inbound.take(received, carrier) {
                 let (session, headers) = (Arc::clone(self), headers.clone());
-                // Whoever asks faster than it takes the answers has to wait.
+                // A server that asks faster than it takes the answers has to wait.
                 let Ok(turn) = Arc::clone(&self.replies).acquire_owned().await else { return };
                 tokio::spawn(async move {
                     let _ = session.send(reply, headers).await;
@@ -204,7 +206,7 @@ impl HttpSession {
                 let all = receive(&read(first, body, max_answer).await?);
                 let mistake = last_mistake(&all);
                 self.deliver(all, Some(number), &headers).await;
-                // Without effect where the response is there too.
+                // Has no effect if the response has come too.
                 mistake.map_or(Ok(()), |why| Err(Failure::BadAnswer(why)))
             }
             stream if is_stream(stream) => {
@@ -243,8 +245,8 @@ impl HttpSession {
         request
     }
 
-    /// Reads an answer that streams. A stream that breaks, or that the upstream closes to be polled, is resumed where
-    /// it gave event ids (section "Resumability and Redelivery"); the request itself is never sent again.
+    /// Reads an answer that streams. Resumes a stream that breaks, or that the upstream closes to be polled, if it gave
+    /// event ids (section "Resumability and Redelivery"). Never sends the request itself again.
     async fn answer(
         self: &Arc<Self>,
         mut body: AnswerBody,
@@ -255,7 +257,7 @@ impl HttpSession {
         let mut decoder = Decoder::new(limit);
         let (mut fruitless, mut seen) = (0, None);
         loop {
-            let read = self.events(body, limit, (Some(number), headers), &mut decoder).await;
+            let read = self.events(body, limit, Some(number), headers, &mut decoder).await;
             if decoder.last_id() != seen.as_ref() {
                 seen = decoder.last_id().cloned();
                 fruitless = 0;
@@ -271,14 +273,14 @@ impl HttpSession {
             };
             let Some(resumption) = resumption(&decoder) else { return Err(Failure::Incomplete(why)) };
             if whole {
-                // A server that wants to be polled wants that of the client too.
+                // A server that wants to be polled expects the same of the client.
                 self.inbound.exchanges.pause(number, pause(&decoder));
             }
             decoder.restart();
             body = loop {
                 fruitless += 1;
                 if fruitless > RESUME_ATTEMPTS {
-                    let why = format!("{why}; it was resumed {RESUME_ATTEMPTS} times without anything coming of it");
+                    let why = format!("{why}; it was resumed {RESUME_ATTEMPTS} times without a new event");
                     return Err(Failure::Incomplete(why));
                 }
                 tokio::time::sleep(pause(&decoder)).await;
@@ -308,13 +310,13 @@ impl HttpSession {
         self.server.ask(self.request(Method::GET, headers, Bytes::new())).await
     }
 
-    /// Delivers the messages of one stream until it ends: of the GET stream with those headers, or of the answer to an
-    /// exchange.
+    /// Delivers the messages of one stream until it ends: of the answer to exchange `carrier`, or of the GET stream.
     async fn events(
         self: &Arc<Self>,
         mut body: AnswerBody,
         limit: usize,
-        (carrier, headers): (Option<u64>, &HeaderMap),
+        carrier: Option<u64>,
+        headers: &HeaderMap,
         decoder: &mut Decoder,
     ) -> Result<(), Failure> {
         while let Some(chunk) = next_chunk(&mut body).await? {
@@ -337,25 +339,25 @@ impl HttpSession {
             if let Some(id) = resumption(&decoder) {
                 resuming.insert(LAST_EVENT_ID, id);
             }
-            // Boxed, so that the open stream does not keep the room that the request took.
+            // Boxed, so that the open stream does not keep the memory of the request.
             match Box::pin(self.get(resuming)).await {
                 Ok(response) if response.status().is_success() => {
                     if !is_stream(media_type(response.headers())) {
-                        // It answers GET, but not as the protocol has it.
+                        // It answers GET, but not with an event stream.
                         return;
                     }
                     fruitless = 0;
-                    let read = self.events(response.into_body(), MAX_MESSAGE, (None, &headers), &mut decoder).await;
+                    let read = self.events(response.into_body(), MAX_MESSAGE, None, &headers, &mut decoder).await;
                     if let Err(failure) = read {
                         tracing::debug!(upstream = self.server.id.as_str(), %failure, "the GET stream broke");
                     }
                     decoder.restart();
                 }
                 Ok(response) => match response.status() {
-                    // The upstream has no such stream, and will not get one.
+                    // The upstream has no such stream.
                     StatusCode::METHOD_NOT_ALLOWED => return,
                     StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS => fruitless += 1,
-                    // The client's next GET may come with better headers.
+                    // The client's next GET may have better headers. Pairs with the swap in `listen`.
                     status if status.is_client_error() => return self.listening.store(false, Ordering::Release),
                     _ => fruitless += 1,
                 },
@@ -365,11 +367,11 @@ impl HttpSession {
         }
     }
 
-    /// The failure that an HTTP error status stands for.
+    /// Returns the failure that an HTTP error status stands for.
     async fn refusal(&self, response: Response<AnswerBody>) -> Failure {
         if response.status() == StatusCode::NOT_FOUND && self.session.get().is_some() {
             self.lost.cancel();
-            // Nothing that runs in a session that is gone is ever answered.
+            // The upstream never answers a request of a lost session.
             self.inbound.exchanges.abandon_all(&Failure::SessionLost);
             return Failure::SessionLost;
         }

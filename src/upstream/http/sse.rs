@@ -1,5 +1,5 @@
-//! One session over HTTP+SSE, the transport of revision 2024-11-05: what the client sends goes by POST to the endpoint that
-//! the server names, and everything that the server sends comes on one stream, which cannot be resumed.
+//! One session over HTTP+SSE, the transport of revision 2024-11-05. The client's messages go by POST to the endpoint that
+//! the server names. Everything that the server sends comes on one stream, which cannot be resumed.
 
 use std::{sync::Arc, time::Duration, vec};
 
@@ -26,9 +26,9 @@ use crate::{
     },
 };
 
-/// How long the `endpoint` event may take to come, connecting included.
+/// How long the server may take to send the `endpoint` event, connecting included.
 const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many answers that taskgate gives in the client's place may be on their way.
+/// How many answers that taskgate gives in place of the client may be on their way at once.
 const MAX_REPLIES: usize = 64;
 
 /// A session with a server of the older transport.
@@ -39,21 +39,21 @@ pub(super) struct SseLink(Arc<SseSession>);
 struct SseSession {
     server: Server,
     inbound: Inbound,
-    /// Where messages go by POST; known once the stream is open.
+    /// Where messages go by POST, once the stream is open.
     endpoint: OnceCell<Uri>,
-    /// The stream has ended, and with it the session.
+    /// Cancelled when the stream has ended, and with it the session.
     lost: CancellationToken,
     closed: CancellationToken,
 }
 
 impl SseLink {
-    /// A link that ends when `closed` is cancelled. Its stream is opened by the first message.
+    /// Creates a link that ends when `closed` is cancelled. The first message opens its stream.
     pub(super) fn new(server: Server, inbound: Inbound, closed: CancellationToken) -> Self {
         let lost = CancellationToken::new();
         Self(Arc::new(SseSession { server, inbound, endpoint: OnceCell::new(), lost, closed }))
     }
 
-    /// Opens the stream, if it is not open.
+    /// Opens the stream if it is not open.
     pub(super) async fn open(&self, headers: &HeaderMap) -> Result<(), Failure> {
         self.0.endpoint(headers).await.map(drop)
     }
@@ -90,7 +90,7 @@ impl Link for SseLink {
     }
 
     fn close(&self, _headers: HeaderMap) {
-        // The end of the stream is all that the server is told.
+        // The server learns of it by the end of the stream.
         self.0.closed.cancel();
         self.0.inbound.exchanges.abandon_all(&Failure::Abandoned);
     }
@@ -112,7 +112,7 @@ impl SseSession {
         if !response.status().is_success() {
             return Err(self.server.refusal(response).await);
         }
-        // It is no message, but a connection that was read to the end can be used again.
+        // The body is not a message, but a connection that was read to the end can be used again.
         let _ = read(Bytes::new(), response.into_body(), MAX_ERROR_BODY).await;
         Ok(())
     }
@@ -121,7 +121,7 @@ impl SseSession {
         self.endpoint.get_or_try_init(|| self.open(headers.clone())).await
     }
 
-    /// Opens the stream, and leaves it to a task of its own once its first event has told the endpoint.
+    /// Opens the stream. Leaves it to a task of its own once its first event has named the endpoint.
     async fn open(self: &Arc<Self>, mut headers: HeaderMap) -> Result<Uri, Failure> {
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         headers.remove(CONTENT_TYPE);
@@ -159,7 +159,7 @@ impl SseSession {
         resolve(&self.server.uri, &String::from_utf8_lossy(data)).map_err(Failure::BadAnswer)
     }
 
-    /// Delivers what comes until the stream ends, and the session with it. Never waits for a client.
+    /// Delivers messages until the stream ends, which ends the session. Never waits for a client.
     async fn read(self: &Arc<Self>, mut stream: EventStream, endpoint: &Uri, headers: &HeaderMap) {
         let mut replies = JoinSet::new();
         let why = loop {
@@ -171,7 +171,7 @@ impl SseSession {
                     };
                     for reply in messages_in(&event).into_iter().filter_map(deliver) {
                         while replies.try_join_next().is_some() {}
-                        // A server that does not take answers goes without.
+                        // A server that takes no answers gets none.
                         if replies.len() < MAX_REPLIES {
                             let (session, endpoint, headers) = (Arc::clone(self), endpoint.clone(), headers.clone());
                             let sending = async move { session.post_to(endpoint, reply, headers).await };
@@ -198,7 +198,7 @@ fn request(method: Method, uri: Uri, headers: HeaderMap, body: Bytes) -> Request
     request
 }
 
-/// A body as events.
+/// Reads a body as events.
 struct EventStream {
     body: AnswerBody,
     decoder: Decoder,
@@ -211,7 +211,7 @@ impl EventStream {
         Self { body, decoder: Decoder::new(MAX_MESSAGE), ready: Vec::new().into_iter() }
     }
 
-    /// The next event; `None` at the end.
+    /// Returns the next event; `None` at the end.
     async fn next(&mut self) -> Result<Option<Event>, Failure> {
         loop {
             if let Some(event) = self.ready.next() {
