@@ -330,7 +330,7 @@ impl HttpSession {
         Ok(())
     }
 
-    /// Keeps the GET stream open as long as the upstream has one.
+    /// Keeps the GET stream open while the upstream has one.
     async fn listen(self: &Arc<Self>, headers: HeaderMap) {
         let mut decoder = Decoder::new(MAX_MESSAGE);
         let mut fruitless = 0;
