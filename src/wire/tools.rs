@@ -23,7 +23,7 @@ pub struct Listed<'a> {
 /// A sentence that says what is wrong with the result.
 pub fn listed(result: &str) -> Result<Vec<Listed<'_>>, String> {
     let tools = Members::parse(result)?.get("tools").ok_or("it has no tools")?;
-    let tools: Vec<&RawValue> = serde_json::from_str(tools).map_err(|_| "its tools are no list")?;
+    let tools: Vec<&RawValue> = serde_json::from_str(tools).map_err(|_| "its tools are not a list")?;
     Ok(tools.into_iter().filter_map(|tool| tool_of(tool.get())).collect())
 }
 

@@ -85,8 +85,8 @@ pub(super) fn messages_in(event: &Event) -> Vec<Received> {
     receive(&event.data)
 }
 
-/// Returns the JSON-RPC error in the body of an HTTP error, which is the response whatever the status. 401 and 403 stay
-/// as they are, because authorization is between the client and the upstream.
+/// Returns the JSON-RPC error in the body of an HTTP error, which is the response, with any status but 401 and 403.
+/// Those stay as they are, because authorization is between the client and the upstream.
 pub(super) fn rpc_error_in(failure: &Failure) -> Option<Message> {
     let Failure::Http(error) = failure else { return None };
     if error.is_authorization() {

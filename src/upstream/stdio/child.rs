@@ -1,4 +1,4 @@
-//! One child process: what it is told, what it says, and its end.
+//! One child process: its stdin, stdout and stderr, and its end.
 
 use std::{
     fmt,
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     observe::{Observer, events},
-    upstream::{Carrier, Failure, Inbound, MAX_MESSAGE},
+    upstream::{Carrier, Exchanges, Failure, MAX_MESSAGE},
     wire::{
         Message, RpcError,
         beginning::{Meant, meant},
@@ -43,21 +43,21 @@ use crate::{
 pub(crate) const TIME_TO_END: Duration = Duration::from_millis(1500);
 /// The longest line of stderr that is logged, in bytes.
 const MAX_LOG_LINE: usize = 16 * 1024;
-/// How long a child that has ended is still listened to.
+/// How long taskgate reads on from a child that has ended.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-/// How long what is left to do after a child's end may take.
+/// How long each cleanup after a child's end may take.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Who hears what a child says. Nothing here may wait: it holds up the reader.
+/// Handles what a child says. Nothing here may wait, because it would hold up the reader.
 pub(super) trait ChildHandler: fmt::Debug + Send + Sync {
-    /// One message.
+    /// Takes one message of the child.
     fn on_message(&self, message: Message, child: &Child);
 
-    /// A message was too long and is lost. It was the response to the request of that number, or, if there is none, may
-    /// have been that to any request in flight, which would wait for ever.
+    /// Ends the request of that number, whose response is lost: it was malformed or too long. Without a number, ends
+    /// every request in flight, because the message may have been the response to any of them.
     fn on_lost(&self, number: Option<u64>, failure: Failure);
 
-    /// The child is gone, and every request in flight ends.
+    /// Ends every request in flight, because the child is gone.
     fn on_end(&self, failure: &Failure);
 }
 
@@ -72,9 +72,9 @@ pub(super) struct Pipes {
 /// A child that was started.
 #[derive(Debug)]
 pub(super) struct Child {
-    /// What waits for it; closed to close its stdin.
+    /// The messages that wait for it. Closing the queue closes its stdin.
     queue: Arc<StdinQueue>,
-    /// What it wrote to stderr last, which often says why it ended.
+    /// What it wrote to stderr last, which often explains its end.
     last_words: Mutex<LastWords>,
     /// How it ended.
     fate: OnceLock<String>,
@@ -115,43 +115,45 @@ impl Child {
             observer,
         });
         let Pipes { stdin, stdout, stderr } = pipes;
-        tokio::spawn(Arc::clone(&child).write_all(stdin));
-        let words = tokio::spawn(Arc::clone(&child).drain(stderr));
-        child.roster.tasks.spawn(Arc::clone(&child).accompany(process, stdout, words, slot, handler));
+        tokio::spawn(Arc::clone(&child).write_stdin(stdin));
+        let words = tokio::spawn(Arc::clone(&child).read_stderr(stderr));
+        child.roster.tasks.spawn(Arc::clone(&child).follow(process, stdout, words, slot, handler));
         child
     }
 
     /// Queues a notification, or an answer to a request of the child.
     ///
     /// # Errors
-    /// [`Failure`] if the child is gone, is to end, or as much of this sender waits as may.
-    pub(super) fn tell(&self, sender: SenderId, what: MessageClass, message: Bytes) -> Result<(), Failure> {
-        self.queue.tell(sender, what, message).map_err(|why| self.failure(why))
+    /// [`Failure`] if the child is gone or about to end, or if the sender is at a limit.
+    pub(super) fn tell(&self, sender: SenderId, class: MessageClass, message: Bytes) -> Result<(), Failure> {
+        self.queue.tell(sender, class, message).map_err(|why| self.failure(why))
     }
 
-    /// Queues the call that is the exchange `number` of `inbound`; returns what waits with it until it was written.
+    /// Queues the call that is exchange `number` of `exchanges`. Returns the work that waits until the call has been
+    /// written.
     ///
     /// # Errors
-    /// As [`Child::tell`]; the call of a task finds a place in any case.
+    /// The same as for [`Child::tell`]; but a task's call always finds a place.
     pub(super) fn call(
         self: &Arc<Self>,
         sender: SenderId,
-        what: MessageClass,
+        class: MessageClass,
         message: Bytes,
-        (inbound, number): (&Inbound, u64),
+        exchanges: &Arc<Exchanges>,
+        number: u64,
     ) -> Result<Carrier, Failure> {
-        let place = self.queue.call(sender, what, message).map_err(|why| self.failure(why))?;
-        let (child, exchanges) = (Arc::clone(self), Arc::clone(&inbound.exchanges));
+        let queued = self.queue.call(sender, class, message).map_err(|why| self.failure(why))?;
+        let (child, exchanges) = (Arc::clone(self), Arc::clone(exchanges));
         Ok(Box::pin(async move {
-            if !place.written().await {
-                // A child that has closed its stdin is likely to end, and how it does says more.
+            if !queued.written().await {
+                // A child that has closed its stdin probably ends soon, and the way it ends says more.
                 let _ = timeout(2 * TIME_TO_END, child.ended.cancelled()).await;
                 exchanges.end(number, Err(child.failure(NotTaken::Closed)));
             }
         }))
     }
 
-    /// Gives up what waits of a sender that has gone, but for its answers; returns the numbers of the calls.
+    /// Drops what waits of a sender that has gone, except for its answers. Returns the numbers of the dropped calls.
     pub(super) fn forget(&self, sender: SenderId) -> Vec<u64> {
         self.queue.forget(sender)
     }
@@ -166,17 +168,19 @@ impl Child {
 
     /// Notes that the handshake is over.
     pub(super) fn initialized(&self) {
+        // Pairs with the loads in `settle` and `follow`.
         self.initialized.store(true, Ordering::Release);
         self.settle();
     }
 
-    /// Cancelled when the child is gone, and all that it has started.
+    /// Returns a token that is cancelled when the child and all that it has started are gone.
     pub(super) fn ended(&self) -> &CancellationToken {
         &self.ended
     }
 
-    /// Ends the child in the background: by the end of its stdin, by SIGTERM, by SIGKILL.
+    /// Ends the child in the background: closes its stdin, then sends SIGTERM, then SIGKILL.
     pub(super) fn stop(self: &Arc<Self>) {
+        // Pairs with the load in `follow`.
         if self.stopped.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -187,13 +191,15 @@ impl Child {
                 if timeout(TIME_TO_END, child.ended.cancelled()).await.is_ok() {
                     return;
                 }
+                // Pairs with the load in `reap`.
                 child.signalled.store(true, Ordering::Release);
                 child.group.signal(signal);
             }
         });
     }
 
-    async fn accompany(
+    /// Follows the child to its end, and cleans up behind it.
+    async fn follow(
         self: Arc<Self>,
         mut process: process::Child,
         stdout: ChildStdout,
@@ -203,7 +209,7 @@ impl Child {
     ) {
         let gone = async {
             let _ = process.wait().await;
-            // What it wrote last is still on its way; what it started may hold its stdout open for ever.
+            // Its last output is still on its way, and a process that it started may hold its stdout open for ever.
             sleep(LAST_WORDS).await;
         };
         let settles = async {
@@ -212,12 +218,13 @@ impl Child {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            // What can be read is read, however late this task comes to it.
+            // Output comes first, so that all of it is read also when this task runs late.
             biased;
-            () = self.listen(stdout, &*handler) => {}
+            () = self.read_stdout(stdout, &*handler) => {}
             () = gone => {}
             () = settles => {}
         }
+        // These pair with the swap in `stop` and the store in `initialized`.
         let by_itself = !self.stopped.load(Ordering::Acquire);
         let young = !self.initialized.load(Ordering::Acquire) || self.started.elapsed() < SETTLED;
         let fate = self.reap(process, words, slot).await;
@@ -235,7 +242,7 @@ impl Child {
     }
 
     /// Takes in lines until stdout ends.
-    async fn listen(&self, stdout: ChildStdout, handler: &dyn ChildHandler) {
+    async fn read_stdout(&self, stdout: ChildStdout, handler: &dyn ChildHandler) {
         let mut reader = BufReader::new(stdout);
         let mut first = true;
         loop {
@@ -282,14 +289,14 @@ impl Child {
         }
     }
 
-    /// Answers a request that is none.
+    /// Answers a malformed request.
     fn refuse(&self, id: &str, why: impl fmt::Display) {
         let error = RpcError::invalid_request(format!("Invalid request: {why}"));
-        // A child that cannot be told has ended, or does not read.
+        // A child that refuses the answer has ended, or does not read.
         let _ = self.tell(TASKGATE, MessageClass::Answer, error.to_response(Some(id)));
     }
 
-    /// Ends what is left of the child and of all that it has started; says how it ended.
+    /// Ends what is left of the child and of all that it has started. Returns how it ended.
     async fn reap(&self, mut process: process::Child, mut words: JoinHandle<()>, slot: Slot) -> String {
         let mut status = timeout(TIME_TO_END, process.wait()).await;
         for signal in [Signal::TERM, Signal::KILL] {
@@ -298,7 +305,7 @@ impl Child {
                 status = timeout(TIME_TO_END, process.wait()).await;
             }
         }
-        // Whatever the command left behind in its group, and outside of it.
+        // What the command has left in its group and outside of it.
         self.group.signal(Signal::KILL);
         let marks = [slot.mark.clone()];
         let _ = timeout(GRACE, tokio::task::spawn_blocking(move || strays::kill(&marks))).await;
@@ -308,6 +315,7 @@ impl Child {
         drop(slot);
         let status = match status {
             Ok(Ok(status)) => {
+                // Pairs with the store in `stop`.
                 *self.roster.last_status.lock() = Some(status).filter(|_| !self.signalled.load(Ordering::Acquire));
                 status.to_string()
             }
@@ -322,14 +330,17 @@ impl Child {
         words.map_or_else(|| end.to_string(), |words| format!("{end}; its last words: {words}"))
     }
 
-    /// A child that was initialised and has lived for long shows that the command works.
+    /// Resets the backoff once the child has been initialised and has lived for long, which shows that the command
+    /// works.
     fn settle(&self) {
+        // Pairs with the store in `initialized`.
         if self.initialized.load(Ordering::Acquire) && self.started.elapsed() >= SETTLED {
             self.roster.backoff.settled();
         }
     }
 
-    async fn write_all(self: Arc<Self>, mut stdin: ChildStdin) {
+    /// Writes what waits to stdin.
+    async fn write_stdin(self: Arc<Self>, mut stdin: ChildStdin) {
         while let Some(message) = self.queue.next().await {
             if lines::write(&mut stdin, &message).await.is_err() {
                 break;
@@ -339,7 +350,8 @@ impl Child {
         self.queue.clear();
     }
 
-    async fn drain(self: Arc<Self>, stderr: ChildStderr) {
+    /// Reads stderr into the log.
+    async fn read_stderr(self: Arc<Self>, stderr: ChildStderr) {
         let mut reader = BufReader::new(stderr);
         loop {
             let (line, cut) = match lines::read(&mut reader, MAX_LOG_LINE).await {

@@ -1,4 +1,4 @@
-//! The children of one configured command: how they are started, how many there are, and when the next one may start.
+//! Starts the children of one configured command, and limits how many run.
 
 use std::{process::Stdio, sync::Arc};
 
@@ -35,7 +35,7 @@ impl Children {
         Arc::new(Self { program, args, process, slots, roster: Roster::new(upstream) })
     }
 
-    /// The place of one more child, once it may be started.
+    /// Waits until one more child may be started, and returns its place.
     ///
     /// # Errors
     /// [`Failure::Limit`] if that is not soon.
@@ -50,7 +50,7 @@ impl Children {
         }))
     }
 
-    /// Starts a child in its place; `handler` hears what it says.
+    /// Starts a child in its place; `handler` gets what it says.
     ///
     /// # Errors
     /// [`Failure`] if there is no place in time, or the command cannot be started.

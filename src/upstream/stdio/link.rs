@@ -15,7 +15,7 @@ use crate::{
     wire::{Message, Version},
 };
 
-/// The session, as a source of messages.
+/// The session, as a sender of messages.
 const CLIENT: SenderId = 1;
 
 /// The link of a session that has a child of its own.
@@ -34,18 +34,17 @@ impl OwnLink {
 impl Link for OwnLink {
     fn request(&self, outgoing: Outgoing) -> Option<Carrier> {
         let Outgoing { number, message, .. } = outgoing;
-        let what = if self.inbound.exchanges.is_task(number) {
+        let class = if self.inbound.exchanges.is_task(number) {
             MessageClass::Task(number)
         } else {
             MessageClass::Call(number)
         };
-        // The reader does what follows the writing.
-        let queued = self.child.call(CLIENT, what, message, (&self.inbound, number));
+        let queued = self.child.call(CLIENT, class, message, &self.inbound.exchanges, number);
         queued.map_err(|failure| self.inbound.exchanges.end(number, Err(failure))).ok()
     }
 
     fn send(&self, message: Bytes, _headers: HeaderMap) -> Sending<'_> {
-        // Nothing of a child of its own outlives the session, so that answers need not be told from notifications.
+        // The child ends with the session, so answers need not be distinguished from notifications.
         Box::pin(std::future::ready(self.child.tell(CLIENT, MessageClass::Notice, message)))
     }
 
@@ -68,7 +67,7 @@ impl Link for OwnLink {
 impl ChildHandler for Inbound {
     fn on_message(&self, message: Message, child: &Child) {
         if let Some(reply) = self.deliver_unaddressed(message) {
-            // A child that cannot be told has ended, or does not read.
+            // A child that refuses the answer has ended, or does not read.
             let _ = child.tell(TASKGATE, MessageClass::Answer, reply);
         }
     }

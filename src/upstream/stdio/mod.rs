@@ -31,12 +31,13 @@ use crate::config::{Process, UpstreamId};
 #[derive(Debug)]
 pub struct Server {
     children: Arc<Children>,
-    /// The one child of all sessions; without it each session has its own.
+    /// The one child of all sessions; `None` if each session has a child of its own.
     shared: Option<SharedChild>,
 }
 
 impl Server {
-    /// The server of an upstream, which is started by `program` with `args` as `process` says, when the first session needs it.
+    /// Creates the server of an upstream. When the first session needs it, `program` is started with `args` as
+    /// `process` says.
     #[must_use]
     pub fn new(id: UpstreamId, program: String, args: Vec<String>, process: Process) -> Self {
         let shared = process.shared;
@@ -45,12 +46,12 @@ impl Server {
         Self { children, shared }
     }
 
-    /// The place of a session's own child, once it may be started.
+    /// Waits until a session's own child may be started, and returns its place.
     pub(super) async fn vacancy(&self) -> Result<Vacancy, Failure> {
         if self.shared.is_some() { Ok(Vacancy::default()) } else { self.children.vacancy().await }
     }
 
-    /// A link to a child, which is started if there is none yet.
+    /// Links a session to a child, which is started if there is none yet.
     pub(super) async fn connect(&self, inbound: Inbound, vacancy: Vacancy) -> Result<Arc<dyn Link>, Failure> {
         if let Some(shared) = &self.shared {
             return Ok(Arc::new(shared.connect(inbound).await?));
@@ -68,7 +69,7 @@ impl Server {
         self.children.roster.ended().await;
     }
 
-    /// How the last child to end ended.
+    /// Returns how the last child to end has ended.
     pub(super) fn exit_status(&self) -> Option<ExitStatus> {
         *self.children.roster.last_status.lock()
     }

@@ -1,4 +1,4 @@
-//! What waits for a child to read it: each sender has a share, and they take turns.
+//! The messages that wait for a child to read its stdin: each sender has a share, and the senders take turns.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,7 +19,7 @@ use crate::observe::{Observer, events};
 /// The messages that wait for one child.
 pub(super) struct StdinQueue {
     state: Mutex<QueueState>,
-    /// Told when there is something to write, or never will be.
+    /// Notified when there is something to write, or when the queue is closed.
     changed: Notify,
     observer: Arc<Observer>,
 }
@@ -29,13 +29,13 @@ struct QueueState {
     backlogs: HashMap<SenderId, Backlog>,
     /// The senders of which something waits, the next one first.
     turns: VecDeque<SenderId>,
-    /// What is being written.
+    /// The message that is being written.
     writing: Option<(SenderId, QueuedMessage)>,
     next_ticket: u64,
     closed: bool,
 }
 
-/// The place of a call, which is given up where this is dropped before the call was written.
+/// A call that waits. It is withdrawn if this is dropped before the call was written.
 pub(super) struct QueuedCall {
     queue: Arc<StdinQueue>,
     sender: SenderId,
@@ -50,7 +50,7 @@ impl fmt::Debug for StdinQueue {
 }
 
 impl QueueState {
-    /// What waits of all senders.
+    /// Returns how many bytes wait of all senders.
     fn bytes(&self) -> usize {
         self.backlogs.values().map(|backlog| backlog.bytes).sum()
     }
@@ -75,45 +75,45 @@ impl StdinQueue {
     ///
     /// # Errors
     /// [`NotTaken`]
-    pub(super) fn tell(&self, sender: SenderId, what: MessageClass, message: Bytes) -> Result<(), NotTaken> {
-        self.push(sender, what, message, None).map(drop)
+    pub(super) fn tell(&self, sender: SenderId, class: MessageClass, message: Bytes) -> Result<(), NotTaken> {
+        self.push(sender, class, message, None).map(drop)
     }
 
-    /// Queues a call, which waits as long as the place is kept.
+    /// Queues a call, which is withdrawn if the returned value is dropped first.
     ///
     /// # Errors
     /// [`NotTaken`]
     pub(super) fn call(
         self: &Arc<Self>,
         sender: SenderId,
-        what: MessageClass,
+        class: MessageClass,
         message: Bytes,
     ) -> Result<QueuedCall, NotTaken> {
         let (tell, written) = oneshot::channel();
-        let ticket = self.push(sender, what, message, Some(tell))?;
+        let ticket = self.push(sender, class, message, Some(tell))?;
         Ok(QueuedCall { queue: Arc::clone(self), sender, ticket, written })
     }
 
     fn push(
         &self,
         sender: SenderId,
-        what: MessageClass,
+        class: MessageClass,
         message: Bytes,
         written: Option<oneshot::Sender<()>>,
     ) -> Result<u64, NotTaken> {
-        // As it came it may be a part of a larger buffer, and would keep it.
+        // A copy, because the message may be a part of a larger buffer, which it would keep.
         let message = Bytes::copy_from_slice(&one_line(message));
         let mut state = self.state.lock();
         if state.closed {
             return Err(NotTaken::Closed);
         }
         let ticket = state.next_ticket;
-        let entry = QueuedMessage { ticket, message, what, written };
+        let entry = QueuedMessage { ticket, message, class, written };
         let size = entry.size();
         state.next_ticket += 1;
         let share = MAX_BYTES / (state.backlogs.len() + usize::from(!state.backlogs.contains_key(&sender)));
         // Each sender may send a large message, but not all of them at once.
-        if what.is_limited() && size > share && state.bytes() > MAX_BYTES {
+        if class.is_limited() && size > share && state.bytes() > MAX_BYTES {
             return Err(NotTaken::Bytes(share));
         }
         let backlog = state.backlogs.entry(sender).or_default();
@@ -127,7 +127,8 @@ impl StdinQueue {
         Ok(ticket)
     }
 
-    /// The next message to write; `None` when the queue is closed and empty. [`StdinQueue::written`] has to follow.
+    /// Waits for the next message to write; `None` when the queue is closed and empty. The caller then calls
+    /// [`StdinQueue::written`].
     pub(super) async fn next(&self) -> Option<Bytes> {
         loop {
             {
@@ -151,7 +152,7 @@ impl StdinQueue {
         }
     }
 
-    /// Notes that the message was written that [`StdinQueue::next`] gave.
+    /// Notes that the message that [`StdinQueue::next`] returned was written.
     pub(super) fn written(&self) {
         let mut state = self.state.lock();
         let Some((sender, mut entry)) = state.writing.take() else { return };
@@ -162,18 +163,18 @@ impl StdinQueue {
         drop(state);
         self.observer.emit(events::WaitsForChild::less(entry.size()));
         if let Some(written) = entry.written.take() {
-            // The call may have been given up.
+            // The call may have been withdrawn.
             let _ = written.send(());
         }
     }
 
-    /// Takes nothing more; what waits is still written.
+    /// Refuses further messages; what waits is still written.
     pub(super) fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_one();
     }
 
-    /// Takes nothing more, and gives up what waits: the child reads no more.
+    /// Refuses further messages and drops what waits, because the child reads no more.
     pub(super) fn clear(&self) {
         let mut state = self.state.lock();
         let backlogs = std::mem::take(&mut state.backlogs);
@@ -186,7 +187,8 @@ impl StdinQueue {
         self.changed.notify_one();
     }
 
-    /// Gives up what waits of a sender that has gone, but for the answers that the child waits for; returns the calls.
+    /// Drops what waits of a sender that has gone, except for answers, which the child waits for. Returns the numbers
+    /// of the dropped calls.
     pub(super) fn forget(&self, sender: SenderId) -> Vec<u64> {
         let mut state = self.state.lock();
         let others: usize =
@@ -194,14 +196,14 @@ impl StdinQueue {
         let Some(backlog) = state.backlogs.get_mut(&sender) else { return Vec::new() };
         let (mut calls, mut given_up) = (Vec::new(), 0);
         for entry in std::mem::take(&mut backlog.entries) {
-            // Sessions that come and go must not leave ever more behind.
-            if entry.what == MessageClass::Answer && others + backlog.bytes <= MAX_BYTES {
+            // Sessions that come and go must not leave more and more behind.
+            if entry.class == MessageClass::Answer && others + backlog.bytes <= MAX_BYTES {
                 backlog.entries.push_back(entry);
                 continue;
             }
             backlog.let_go(&entry);
             given_up += entry.size();
-            if let MessageClass::Call(number) | MessageClass::Task(number) = entry.what {
+            if let MessageClass::Call(number) | MessageClass::Task(number) = entry.class {
                 calls.push(number);
             }
         }
@@ -224,7 +226,7 @@ impl StdinQueue {
 }
 
 impl QueuedCall {
-    /// Resolves when the call was written; `false` if it never will be.
+    /// Waits until the call has been written. Returns `false` if it never will be.
     pub(super) async fn written(mut self) -> bool {
         (&mut self.written).await.is_ok()
     }
@@ -256,7 +258,7 @@ mod tests {
         vec![b'x'; size].into()
     }
 
-    /// The next message, written.
+    /// Writes the next message, and returns it.
     async fn write(queue: &StdinQueue) -> String {
         let message = queue.next().await.expect("something waits");
         queue.written();
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sender_that_fills_its_share_is_refused_alone_and_the_call_of_a_task_finds_a_place_all_the_same() {
+    async fn a_sender_that_fills_its_share_is_refused_alone_but_the_call_of_a_task_always_finds_a_place() {
         let queue = queue();
         let calls: Vec<_> = (0..MAX_MESSAGES as u64)
             .map(|number| queue.call(ANN, MessageClass::Call(number), text("ping")).expect("room"))
@@ -295,15 +297,11 @@ mod tests {
         let _task = queue.call(ANN, MessageClass::Task(1000), text("task")).expect("a place");
         queue.tell(BOB, MessageClass::Notice, text("bob")).expect("room");
         drop(calls);
-        assert_eq!(
-            [write(&queue).await, write(&queue).await],
-            ["task", "bob"],
-            "calls that are given up are not written"
-        );
+        assert_eq!([write(&queue).await, write(&queue).await], ["task", "bob"], "withdrawn calls are not written");
     }
 
     #[tokio::test]
-    async fn bytes_are_shared_by_the_senders_that_wait_and_a_larger_message_is_taken_alone() {
+    async fn senders_that_wait_share_the_bytes_and_a_larger_message_is_taken_alone() {
         let queue = queue();
         queue.tell(ANN, MessageClass::Notice, of_size(MAX_BYTES + 1)).expect("nothing waits");
         assert_eq!(queue.tell(ANN, MessageClass::Notice, text("more")), Err(NotTaken::Bytes(MAX_BYTES)));
@@ -321,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn however_many_calls_a_session_leaves_behind_all_are_cancelled() {
+    async fn all_calls_that_a_session_leaves_behind_are_cancelled() {
         let queue = queue();
         for number in 0..4 * MAX_MESSAGES {
             queue.tell(TASKGATE, MessageClass::Cancellation, text(&number.to_string())).expect("a place");
@@ -333,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_messages_of_many_senders_do_not_add_up_and_small_ones_are_taken_all_the_same() {
+    async fn large_messages_of_many_senders_do_not_add_up_and_small_ones_are_still_taken() {
         let queue = queue();
         let taken =
             (1..=100).filter(|sender| queue.tell(*sender, MessageClass::Notice, of_size(MAX_BYTES)).is_ok()).count();
@@ -347,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_is_given_up_while_it_is_written_does_no_harm() {
+    async fn a_call_that_is_withdrawn_while_it_is_being_written_does_no_harm() {
         let queue = queue();
         let call = queue.call(ANN, MessageClass::Call(1), text("call")).expect("room");
         queue.next().await.expect("the call");
@@ -358,7 +356,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sender_that_has_gone_leaves_nothing_but_its_answers() {
+    async fn a_sender_that_has_gone_leaves_only_its_answers() {
         let queue = queue();
         let _call = queue.call(ANN, MessageClass::Call(7), text("call")).expect("room");
         let _task = queue.call(ANN, MessageClass::Task(8), text("task")).expect("room");
@@ -371,7 +369,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn senders_that_come_and_go_do_not_leave_ever_more_answers() {
+    async fn the_answers_of_senders_that_come_and_go_do_not_add_up() {
         let queue = queue();
         for sender in 1..100 {
             queue.tell(sender, MessageClass::Answer, of_size(MAX_BYTES / 4)).expect("the first of its sender");
@@ -382,7 +380,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_is_written_after_closing_and_given_up_when_the_child_reads_no_more() {
+    async fn what_waits_is_written_after_closing_and_dropped_when_the_child_reads_no_more() {
         let queue = queue();
         let (first, second) =
             (queue.call(ANN, MessageClass::Call(1), text("1")), queue.call(ANN, MessageClass::Call(2), text("2")));

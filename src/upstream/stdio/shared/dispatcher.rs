@@ -1,4 +1,4 @@
-//! A shared child and the sessions on it: what the child says, and to which of them it is said.
+//! Passes what a shared child says to the sessions that it concerns.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// The sessions on one child.
+/// Passes the messages of one child to its sessions.
 #[derive(Debug)]
 pub(super) struct Dispatcher {
     pub(super) registry: Mutex<Registry>,
@@ -35,14 +35,14 @@ pub(super) struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Waits until no session has been here for `linger`, and lets none in any more.
+    /// Waits until there has been no session for `linger`. After that none may join.
     pub(super) async fn deserted(&self, linger: Duration) {
         let mut count = self.registry.lock().count();
         loop {
             // An error is impossible: the sender is in the registry.
             let _ = count.wait_for(|count| *count == 0).await;
-            let somebody = tokio::time::timeout(linger, count.wait_for(|count| *count > 0)).await.is_ok();
-            if !somebody && self.registry.lock().close_if_empty() {
+            let came_back = tokio::time::timeout(linger, count.wait_for(|count| *count > 0)).await.is_ok();
+            if !came_back && self.registry.lock().close_if_empty() {
                 return;
             }
         }
@@ -69,18 +69,19 @@ impl Dispatcher {
         }
     }
 
-    /// A request of the child, which does not say whose call has caused it.
+    /// Passes a request of the child, which does not say whose call has caused it, to the session that it most likely
+    /// concerns.
     fn request(&self, request: &Message, child: &Child) {
         let id = request.id_to_answer();
         let refuse = |error: &RpcError| tell(child, error_response(id, &error.to_raw()));
         if request.method() == Method::Ping {
-            // It asks whether its client is there, and that is taskgate.
+            // The child asks whether its client is there, which is taskgate.
             return tell(child, result_response(id, "{}"));
         }
         let mut registry = self.registry.lock();
         let Some((seat, inbound)) = registry.asked() else {
             drop(registry);
-            return refuse(&RpcError::internal("no client is there that could be asked"));
+            return refuse(&RpcError::internal("no client is there to be asked"));
         };
         if let Some(error) = inbound.client.refusal(request) {
             drop(registry);
@@ -102,7 +103,7 @@ impl Dispatcher {
         }
     }
 
-    /// No notification is answered.
+    /// Passes a notification to the sessions that it concerns. Nothing has to be sent back.
     fn notification(&self, message: Message) {
         let deliver = |inbound: &Inbound, message| drop(inbound.deliver_unaddressed(message));
         match message.method() {
@@ -117,8 +118,8 @@ impl Dispatcher {
                 }
             }
             Method::ToolsListChanged | Method::OtherListChanged => {
-                let everybody = self.registry.lock().everybody();
-                for inbound in everybody {
+                let sessions = self.registry.lock().sessions();
+                for inbound in sessions {
                     let _ = inbound.listen(message.clone());
                 }
             }
@@ -156,7 +157,7 @@ impl Dispatcher {
     }
 }
 
-/// Answers the child. One that cannot be told has ended, or does not read.
+/// Answers the child. A child that refuses the answer has ended, or does not read.
 fn tell(child: &Child, answer: Bytes) {
     let _ = child.tell(TASKGATE, MessageClass::Answer, answer);
 }
@@ -181,16 +182,16 @@ impl ChildHandler for Dispatcher {
             }
             return;
         }
-        let everybody = registry.everybody();
+        let sessions = registry.sessions();
         drop(registry);
-        for inbound in everybody {
+        for inbound in sessions {
             inbound.exchanges.abandon_all(&failure);
         }
     }
 
     fn on_end(&self, failure: &Failure) {
-        let everybody = self.registry.lock().close(failure);
-        for inbound in everybody {
+        let sessions = self.registry.lock().close(failure);
+        for inbound in sessions {
             inbound.exchanges.abandon_all(failure);
         }
     }

@@ -81,7 +81,7 @@ impl Link for SharedLink {
         self.seat_guard.inbound.exchanges.abandon_all(&Failure::Abandoned);
         for ours in calls.into_iter().filter(|ours| !unheard.contains(ours)) {
             let message = cancelled(&ours.to_string(), "the session of the call has ended");
-            // A child that cannot be told has ended, or does not read.
+            // A child that refuses the cancellation has ended, or does not read.
             let _ = self.child.tell(TASKGATE, MessageClass::Cancellation, message);
         }
         let error = RpcError::internal("the session that was asked has ended").to_raw();
@@ -92,7 +92,7 @@ impl Link for SharedLink {
 }
 
 impl SharedLink {
-    /// A session's request under the child's own number.
+    /// Passes a session's request to the child under a number that the child has for it alone.
     fn call(&self, number: u64, message: Bytes) -> Result<Option<Carrier>, Failure> {
         let request = Message::parse(message).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
         if request.method() == Method::Initialize {
@@ -107,11 +107,11 @@ impl SharedLink {
         };
         let refuse = |refusal: RpcError| whole(refusal.to_response(Some(&number.to_string())));
         if let Method::TasksGet | Method::TasksResult | Method::TasksList | Method::TasksCancel = request.method() {
-            // The child's tasks would be everyone's.
+            // Every session would see the child's tasks.
             let why = "there are no tasks in a session of this revision on a shared server";
             return refuse(RpcError::method_not_found(why));
         }
-        // What the child reads in the params must be what is looked up here.
+        // The child must read the same params that are looked up here.
         let (params, meta) = match request.params().map(unambiguous).transpose() {
             Ok(params) => params.unzip(),
             Err(why) => return refuse(RpcError::invalid_params(format!("Invalid params: {why}"))),
@@ -120,7 +120,7 @@ impl SharedLink {
         if let Some(uri) = uri(Method::Unsubscribe)
             && !dispatcher.registry.lock().belongings.unsubscribe(*seat, &uri)
         {
-            // For the child the others are subscribed still.
+            // The child must keep the subscription for the other sessions.
             return whole(result_response(&number.to_string(), "{}"));
         }
         let Some(ours) = dispatcher.registry.lock().call(*seat, number) else { return Err(Failure::Abandoned) };
@@ -141,8 +141,8 @@ impl SharedLink {
         if let (Method::ToolsCall, Some(params)) = (request.method(), &params) {
             edits.remove(params, "task");
         }
-        let what = if inbound.exchanges.is_task(number) { MessageClass::Task(ours) } else { MessageClass::Call(ours) };
-        let queued = self.child.call(*seat, what, edits.apply().into_bytes(), (inbound, number));
+        let class = if inbound.exchanges.is_task(number) { MessageClass::Task(ours) } else { MessageClass::Call(ours) };
+        let queued = self.child.call(*seat, class, edits.apply().into_bytes(), &inbound.exchanges, number);
         if queued.is_err() {
             let mut registry = dispatcher.registry.lock();
             registry.belongings.refused(*seat, ours);
@@ -151,12 +151,12 @@ impl SharedLink {
         queued.map(Some)
     }
 
-    /// A session's notification, or its answer to a request of the child.
+    /// Passes a session's notification, or its answer to a request of the child.
     fn tell(&self, message: Bytes) -> Result<(), Failure> {
         let SeatGuard { dispatcher, seat, .. } = &self.seat_guard;
         let parsed = Message::parse(message).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
         match (parsed.kind(), parsed.method()) {
-            // The child has got one of taskgate.
+            // The child got one from taskgate.
             (Kind::Notification, Method::Initialized) => Ok(()),
             (Kind::Notification, Method::Cancelled) => {
                 let params = parsed.params().and_then(|params| Members::parse(params).ok());
@@ -172,14 +172,14 @@ impl SharedLink {
                 if token.is_some_and(|token| dispatcher.registry.lock().questions.expects_progress(*seat, token)) {
                     return self.child.tell(*seat, MessageClass::Notice, parsed.bytes().clone());
                 }
-                tracing::debug!("progress of no request of the server to this session was dropped");
+                tracing::debug!("dropped progress that belongs to no request of the server to this session");
                 Ok(())
             }
             (Kind::Response, _) => {
                 if dispatcher.registry.lock().questions.answer(*seat, parsed.id_to_answer()) {
                     return self.child.tell(*seat, MessageClass::Answer, parsed.bytes().clone());
                 }
-                tracing::debug!("an answer to no request of the server to this session was dropped");
+                tracing::debug!("dropped an answer that belongs to no request of the server to this session");
                 Ok(())
             }
             _ => self.child.tell(*seat, MessageClass::Notice, parsed.bytes().clone()),

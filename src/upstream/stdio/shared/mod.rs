@@ -1,4 +1,4 @@
-//! One child for all sessions. taskgate initialises it itself, and keeps the sessions on it apart.
+//! One child for all sessions. taskgate initialises the child itself, and keeps its sessions apart.
 
 mod belongings;
 mod dispatcher;
@@ -47,11 +47,11 @@ pub(super) struct SharedChild {
 struct SharedRun {
     dispatcher: Arc<Dispatcher>,
     begun: watch::Receiver<Option<Result<InitializedChild, Failure>>>,
-    /// Cancelled when it is gone.
+    /// Cancelled when the child is gone.
     gone: CancellationToken,
 }
 
-/// A child that was initialised.
+/// A child after its handshake.
 #[derive(Clone, Debug)]
 struct InitializedChild {
     child: Arc<Child>,
@@ -59,7 +59,7 @@ struct InitializedChild {
     greeting: Message,
 }
 
-/// Ends the child when it is dropped, so that it ends in whatever way its keeper does.
+/// Ends the child when this is dropped, so that the child ends with its keeper in any case.
 struct StopOnDrop(Arc<Child>);
 
 impl Drop for StopOnDrop {
@@ -80,7 +80,7 @@ impl SharedChild {
     pub(super) async fn connect(&self, inbound: Inbound) -> Result<SharedLink, Failure> {
         let (seat_guard, mut begun) = self.join(inbound);
         let begun = begun.wait_for(Option::is_some).await.ok().and_then(|begun| begun.clone());
-        // Nobody keeps the child any more.
+        // The keeper is gone.
         let InitializedChild { child, greeting } = begun.unwrap_or(Err(Failure::Stopping))?;
         Ok(SharedLink { seat_guard, child, greeting })
     }
@@ -122,7 +122,7 @@ struct Keeper {
 
 impl Keeper {
     async fn keep(self, previous: Option<SharedRun>) {
-        // Servers that are shared often hold something only once.
+        // A shared server often holds something that only one process can hold.
         if let Some(previous) = previous {
             previous.gone.cancelled().await;
         }
@@ -146,7 +146,7 @@ impl Keeper {
                 }
             }
             Ok(Ok(refusal)) => {
-                // The clients' answer too.
+                // The clients get this answer too.
                 dispatcher.registry.lock().close(&Failure::Abandoned);
                 self.begin.send_replace(Some(Ok(InitializedChild { child: Arc::clone(&child), greeting: refusal })));
             }
@@ -162,7 +162,7 @@ impl Keeper {
         self.begin.send_replace(Some(Err(failure)));
     }
 
-    /// The handshake: each side agrees on a revision of its own, as in that of a session.
+    /// Performs the handshake. taskgate agrees on a revision with the child, and each session on one with its client.
     async fn greet(&self, child: &Arc<Child>) -> Result<Message, Failure> {
         let mut offer = Version::LATEST;
         loop {
@@ -183,7 +183,7 @@ impl Keeper {
     }
 }
 
-/// taskgate as a client that can be asked everything, because one of its own clients may be.
+/// Writes the `initialize` of a client that supports every request, because one of taskgate's clients may.
 fn initialize(number: u64, offer: Version) -> Bytes {
     let capabilities =
         json!({ "roots": { "listChanged": true }, "sampling": {}, "elicitation": { "form": {}, "url": {} } });
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     const LINGER: Duration = Duration::from_millis(300);
-    /// Answers `initialize`, whose number is the first, after that of the session.
+    /// Answers `initialize`, which has the next number after the session's.
     const SERVER: &str = r#"read -r line
         echo '{"jsonrpc":"2.0","id":2,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}'
         cat >/dev/null"#;
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_child_is_stopped_when_its_last_session_has_been_over_for_a_while() {
+    async fn a_child_is_stopped_some_time_after_its_last_session() {
         let shared = shared();
         let (first, second) = (shared.connect(inbound()).await.unwrap(), shared.connect(inbound()).await.unwrap());
         let child = Arc::clone(&first.child);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_party_is_over_when_nobody_has_come_back_in_time() {
+    async fn a_child_is_deserted_when_no_session_has_come_back_in_time() {
         let dispatcher = Dispatcher { registry: Mutex::new(Registry::new()), observer: Arc::default() };
         let first = dispatcher.registry.lock().join(inbound()).expect("open");
         let coming_and_going = async {
