@@ -21,7 +21,7 @@ pub type Carrier = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub struct Exchange {
     /// The number that stands for the client's id and progress token towards the upstream.
     pub number: u64,
-    shared: Arc<ExchangeState>,
+    state: Arc<ExchangeState>,
     all: Arc<Exchanges>,
     carrier: Option<Carrier>,
     /// The task that the work was left to.
@@ -34,8 +34,8 @@ impl Exchanges {
     /// # Errors
     /// [`TooMany`]
     pub fn begin(self: &Arc<Self>, client_id: Option<&str>, purpose: Purpose) -> Result<Exchange, TooMany> {
-        let (number, shared) = self.register(client_id, purpose)?;
-        Ok(Exchange { number, shared, all: Arc::clone(self), carrier: None, detached: None })
+        let (number, state) = self.register(client_id, purpose)?;
+        Ok(Exchange { number, state, all: Arc::clone(self), carrier: None, detached: None })
     }
 }
 
@@ -80,21 +80,21 @@ impl Exchange {
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item<ExchangeEnd>>> {
         if let Some(carrier) = &mut self.carrier {
             // Otherwise the work below would wake the task that is doing it.
-            if let Some(message) = self.shared.outbox.take() {
+            if let Some(message) = self.state.outbox.take() {
                 return Poll::Ready(Some(Item::Message(message)));
             }
             if carrier.as_mut().poll(cx).is_ready() {
                 self.carrier = None;
             }
         }
-        self.shared.outbox.poll_next(cx)
+        self.state.outbox.poll_next(cx)
     }
 
     /// Returns whether the upstream answers with a stream.
     #[must_use]
     pub fn streams(&self) -> bool {
         // Pairs with the store in `Exchanges::streams`.
-        self.shared.streams.load(Ordering::Acquire)
+        self.state.streams.load(Ordering::Acquire)
     }
 }
 

@@ -43,7 +43,7 @@ const READING: Duration = Duration::from_secs(2);
 /// How an exchange ends: with the upstream's response, or with a failure.
 pub type ExchangeEnd = Result<UpstreamResponse, Failure>;
 
-/// An upstream's response.
+/// An upstream's response to a request.
 #[derive(Debug)]
 pub enum UpstreamResponse {
     /// A response that was read whole.
@@ -76,7 +76,9 @@ impl UpstreamResponse {
 /// The exchanges of one link, by the number that stands for the client's id towards the upstream.
 #[derive(Debug)]
 pub struct Exchanges {
+    /// The next number.
     next: AtomicU64,
+    /// The exchanges that have not ended, by their numbers.
     open: Mutex<HashMap<u64, InFlight>>,
     /// How many bytes may wait for the listeners.
     outbox: Arc<Capacity>,
@@ -85,10 +87,14 @@ pub struct Exchanges {
 
 #[derive(Debug)]
 struct InFlight {
-    shared: Arc<ExchangeState>,
+    /// Where its listener finds what comes.
+    state: Arc<ExchangeState>,
+    /// The raw id of the client's request, if it is one.
     client_id: Option<Box<str>>,
+    /// What waits for it.
     purpose: Purpose,
-    transport: Option<AbortHandle>,
+    /// The task that carries it, if one does.
+    carried_by: Option<AbortHandle>,
     /// The raw ids of the requests that the upstream has sent during this exchange.
     asked: Vec<Box<str>>,
     /// Whether it was cancelled: it still gets messages with its number, but none that could belong to another exchange.
@@ -119,6 +125,7 @@ impl fmt::Display for TooMany {
 /// What the listening end of an exchange shares with the table.
 #[derive(Debug)]
 pub(super) struct ExchangeState {
+    /// The messages of the upstream, and the end, on their way to the listener.
     pub(super) outbox: Outbox<ExchangeEnd>,
     /// Whether the upstream answers with a stream.
     pub(super) streams: AtomicBool,
@@ -147,17 +154,17 @@ impl Exchanges {
             return Err(TooMany);
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let shared = Arc::new(ExchangeState { outbox: Outbox::new(&self.outbox), streams: AtomicBool::new(false) });
-        let (transport, asked, cancelled, waited) = (None, Vec::new(), false, false);
-        let (listened, client_id) = (Arc::clone(&shared), client_id.map(Box::from));
-        open.insert(number, InFlight { shared, client_id, purpose, transport, asked, cancelled, waited });
+        let state = Arc::new(ExchangeState { outbox: Outbox::new(&self.outbox), streams: AtomicBool::new(false) });
+        let (carried_by, asked, cancelled, waited) = (None, Vec::new(), false, false);
+        let (listened, client_id) = (Arc::clone(&state), client_id.map(Box::from));
+        open.insert(number, InFlight { state, client_id, purpose, carried_by, asked, cancelled, waited });
         Ok((number, listened))
     }
 
     /// Notes which task carries an exchange, so that it can be stopped with the exchange.
-    pub(super) fn carried_by(&self, number: u64, transport: AbortHandle) {
+    pub(super) fn carried_by(&self, number: u64, task: AbortHandle) {
         if let Some(open) = self.open.lock().get_mut(&number) {
-            open.transport = Some(transport);
+            open.carried_by = Some(task);
         }
     }
 
@@ -165,8 +172,8 @@ impl Exchanges {
     pub fn streams(&self, number: u64) {
         if let Some(open) = self.open.lock().get(&number) {
             // Pairs with the load in `Exchange::streams`.
-            open.shared.streams.store(true, Ordering::Release);
-            open.shared.outbox.tell_silence();
+            open.state.streams.store(true, Ordering::Release);
+            open.state.outbox.tell_silence();
         }
     }
 
@@ -174,7 +181,7 @@ impl Exchanges {
     /// `pause`.
     pub fn pause(&self, number: u64, pause: Duration) {
         if let Some(open) = self.open.lock().get(&number) {
-            open.shared.outbox.pause(pause);
+            open.state.outbox.pause(pause);
         }
     }
 
@@ -183,7 +190,7 @@ impl Exchanges {
     pub fn tell_silence(&self) {
         for open in self.open.lock().values_mut() {
             if open.purpose == Purpose::Foreground && std::mem::replace(&mut open.waited, true) {
-                open.shared.outbox.tell_silence();
+                open.state.outbox.tell_silence();
             }
         }
     }
@@ -191,7 +198,7 @@ impl Exchanges {
     /// Hands a message of the upstream to the listener of an exchange. Gives the message back if the number is unknown
     /// or its exchange has ended.
     pub fn push(&self, number: u64, message: Message) -> Option<Message> {
-        let shared = match self.open.lock().get_mut(&number) {
+        let state = match self.open.lock().get_mut(&number) {
             Some(open) => {
                 if let (Kind::Request, Some(id)) = (message.kind(), message.id().filter(|id| id.len() <= MAX_ID)) {
                     if open.asked.len() == MAX_ASKED {
@@ -199,11 +206,11 @@ impl Exchanges {
                     }
                     open.asked.push(id.into());
                 }
-                Arc::clone(&open.shared)
+                Arc::clone(&open.state)
             }
             None => return Some(message),
         };
-        match shared.outbox.push(message) {
+        match state.outbox.push(message) {
             Pushed::Kept => {}
             Pushed::Dropped(count) => self.observer.emit(events::MessagesDropped { count }),
             Pushed::Full => self.end(number, Err(Failure::ClientTooSlow)),
@@ -214,9 +221,9 @@ impl Exchanges {
     /// Waits a moment for room for a request that the upstream sends during an exchange: a burst of requests does not
     /// yet mean that the client has stopped reading.
     pub async fn room_for(&self, number: u64, request: &Message) {
-        let shared = self.open.lock().get(&number).map(|open| Arc::clone(&open.shared));
-        if let Some(shared) = shared.filter(|shared| !shared.outbox.has_room_for(request)) {
-            let _ = tokio::time::timeout(READING, shared.outbox.emptied()).await;
+        let state = self.open.lock().get(&number).map(|open| Arc::clone(&open.state));
+        if let Some(state) = state.filter(|state| !state.outbox.has_room_for(request)) {
+            let _ = tokio::time::timeout(READING, state.outbox.emptied()).await;
         }
     }
 
@@ -243,7 +250,7 @@ impl Exchanges {
     /// Ends an exchange. Counts and drops a response to an unknown number, which is late or invented.
     pub fn end(&self, number: u64, ending: ExchangeEnd) {
         match (self.take(number), ending) {
-            (Some(open), ending) => open.shared.outbox.end(ending),
+            (Some(open), ending) => open.state.outbox.end(ending),
             (None, Ok(_)) => self.observer.emit(events::UnknownResponse),
             (None, Err(_)) => {}
         }
@@ -257,9 +264,9 @@ impl Exchanges {
     /// Ends a cancelled exchange without waiting for the upstream, and stops the task that carries it.
     pub fn cancel(&self, number: u64) {
         if let Some(open) = self.take(number) {
-            open.shared.outbox.end(Err(Failure::Cancelled));
-            if let Some(transport) = open.transport {
-                transport.abort();
+            open.state.outbox.end(Err(Failure::Cancelled));
+            if let Some(task) = open.carried_by {
+                task.abort();
             }
         }
     }
@@ -268,9 +275,9 @@ impl Exchanges {
     pub fn abandon_all(&self, failure: &Failure) {
         let all = std::mem::take(&mut *self.open.lock());
         for open in all.into_values() {
-            open.shared.outbox.end(Err(failure.clone()));
-            if let Some(transport) = open.transport {
-                transport.abort();
+            open.state.outbox.end(Err(failure.clone()));
+            if let Some(task) = open.carried_by {
+                task.abort();
             }
         }
     }

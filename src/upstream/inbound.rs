@@ -128,15 +128,17 @@ impl Inbound {
     #[must_use]
     pub fn deliver_unaddressed(&self, message: Message) -> Option<Bytes> {
         let carrier = match message.kind() {
-            Kind::Request | Kind::Notification if self.native.owns(&message) => self.unheard(Some(Purpose::Foreground)),
+            Kind::Request | Kind::Notification if self.native.owns(&message) => {
+                self.fallback(Some(Purpose::Foreground))
+            }
             // Progress of a call is delivered by its number.
-            Kind::Notification if message.method() == Method::Progress => self.unheard(Some(Purpose::Foreground)),
-            Kind::Request => self.exchanges.only(None).or_else(|| self.unheard(None)),
+            Kind::Notification if message.method() == Method::Progress => self.fallback(Some(Purpose::Foreground)),
+            Kind::Request => self.exchanges.only(None).or_else(|| self.fallback(None)),
             Kind::Notification if message.method() == Method::Cancelled => self.asker(&message),
             // A change in what the server offers belongs to no request. It goes to one only if no client reads the GET stream.
-            Kind::Notification if message.method().is_change() => self.unheard(Some(Purpose::Foreground)),
+            Kind::Notification if message.method().is_change() => self.fallback(Some(Purpose::Foreground)),
             // A task must not get what may belong to another task.
-            Kind::Notification => self.exchanges.only(None).or_else(|| self.unheard(Some(Purpose::Foreground))),
+            Kind::Notification => self.exchanges.only(None).or_else(|| self.fallback(Some(Purpose::Foreground))),
             // A server that could not read a request's id answers the only request in flight.
             Kind::Response if could_not_read(&message) => self.exchanges.only(None),
             Kind::Response => None,
@@ -176,7 +178,7 @@ impl Inbound {
         match message.method() {
             Method::Cancelled => self.asker(message),
             Method::Elicit | Method::CreateMessage | Method::ListRoots => {
-                self.exchanges.only(Some(Purpose::Background)).or_else(|| self.unheard(None))
+                self.exchanges.only(Some(Purpose::Background)).or_else(|| self.fallback(None))
             }
             _ => None,
         }
@@ -187,8 +189,8 @@ impl Inbound {
         self.exchanges.asked(Members::parse(cancelled.params()?).ok()?.get("requestId")?)
     }
 
-    /// Returns the exchange that gets a message when no client reads the GET stream.
-    fn unheard(&self, purpose: Option<Purpose>) -> Option<u64> {
+    /// Returns the exchange that gets a message because no client reads the GET stream: the newest of that purpose.
+    fn fallback(&self, purpose: Option<Purpose>) -> Option<u64> {
         if self.listener.has_reader() { None } else { self.exchanges.newest(purpose) }
     }
 

@@ -55,9 +55,13 @@ struct HttpSession {
     inbound: Inbound,
     /// The upstream's session id, from the answer to `initialize`, if the upstream has sessions.
     session: OnceLock<HeaderValue>,
+    /// The revision that was agreed with the upstream.
     version: OnceLock<Version>,
+    /// Cancelled when the upstream has ended the session.
     lost: CancellationToken,
+    /// Whether a task keeps the GET stream open.
     listening: AtomicBool,
+    /// Cancelled when this side has ended the session.
     closed: CancellationToken,
     /// One permit for each answer to a request of the upstream that may be on its way at once.
     replies: Arc<Semaphore>,

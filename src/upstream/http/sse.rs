@@ -43,6 +43,7 @@ struct SseSession {
     endpoint: OnceCell<Uri>,
     /// Cancelled when the stream has ended, and with it the session.
     lost: CancellationToken,
+    /// Cancelled when this side has ended the session.
     closed: CancellationToken,
 }
 

@@ -30,6 +30,7 @@ use crate::{
 /// Passes the messages of one child to its sessions.
 #[derive(Debug)]
 pub(super) struct Dispatcher {
+    /// The sessions, their calls, and the child's own requests.
     pub(super) registry: Mutex<Registry>,
     pub(super) observer: Arc<Observer>,
 }
@@ -79,7 +80,7 @@ impl Dispatcher {
             return tell(child, result_response(id, "{}"));
         }
         let mut registry = self.registry.lock();
-        let Some((seat, inbound)) = registry.asked() else {
+        let Some((seat, inbound)) = registry.session_to_ask() else {
             drop(registry);
             return refuse(&RpcError::internal("no client is there to be asked"));
         };
@@ -131,7 +132,7 @@ impl Dispatcher {
             }
             method => {
                 let concerned = if method == Method::ElicitationComplete {
-                    named(&message, "elicitationId").map(|id| self.registry.lock().elicited(&id))
+                    named(&message, "elicitationId").map(|id| self.registry.lock().elicitation_completed(&id))
                 } else {
                     self.registry.lock().concerned()
                 };

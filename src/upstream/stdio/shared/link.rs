@@ -37,6 +37,7 @@ pub(in super::super) struct SharedLink {
 #[derive(Debug)]
 pub(super) struct SeatGuard {
     pub(super) dispatcher: Arc<Dispatcher>,
+    /// The session's number in the registry.
     pub(super) seat: u64,
     pub(super) inbound: Inbound,
 }
@@ -92,7 +93,7 @@ impl Link for SharedLink {
 }
 
 impl SharedLink {
-    /// Passes a session's request to the child under a number that the child has for it alone.
+    /// Passes a session's request to the child under a number of its own.
     fn call(&self, number: u64, message: Bytes) -> Result<Option<Carrier>, Failure> {
         let request = Message::parse(message).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
         if request.method() == Method::Initialize {

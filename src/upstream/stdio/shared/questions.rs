@@ -11,7 +11,7 @@ const MAX_QUESTIONS: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Questions(HashMap<String, PendingQuestion>);
 
-/// A request of the child that waits.
+/// A request of the child that waits for an answer.
 #[derive(Debug)]
 struct PendingQuestion {
     /// The session that it went to.

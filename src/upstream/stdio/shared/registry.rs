@@ -24,7 +24,7 @@ pub(super) struct Registry {
     seats: BTreeMap<u64, Seat>,
     /// The child's own requests that wait for an answer.
     pub(super) questions: Questions,
-    /// What the child tells single sessions of later.
+    /// What belongs to single sessions, of which the child tells later.
     pub(super) belongings: Belongings,
     /// taskgate's own `initialize`, while it is in flight.
     greeting: Option<(u64, oneshot::Sender<Result<Message, Failure>>)>,
@@ -34,19 +34,24 @@ pub(super) struct Registry {
     count: watch::Sender<usize>,
 }
 
+/// A call of a session that is in flight on the child.
 #[derive(Debug)]
 struct SharedCall {
+    /// The session that made it.
     seat: u64,
     /// The number under which the session knows it.
     number: u64,
+    /// Whether the session has cancelled it.
     cancelled: bool,
 }
 
+/// A session on the child.
 #[derive(Debug)]
 struct Seat {
     inbound: Inbound,
     /// The child's numbers of its calls, by the session's own.
     calls: HashMap<u64, u64>,
+    /// The number of calls at which ended ones are removed.
     sweep_at: usize,
 }
 
@@ -132,7 +137,7 @@ impl Registry {
     }
 
     /// Returns the sessions whose elicitation is complete.
-    pub(super) fn elicited(&mut self, id: &str) -> Vec<Inbound> {
+    pub(super) fn elicitation_completed(&mut self, id: &str) -> Vec<Inbound> {
         let seats = self.belongings.completed(id);
         self.those(&seats)
     }
@@ -229,13 +234,13 @@ impl Registry {
 
     /// Returns the session that gets a request of the child, which does not say whose call has caused it; `None` if
     /// there is no session.
-    pub(super) fn asked(&self) -> Option<(u64, Inbound)> {
+    pub(super) fn session_to_ask(&self) -> Option<(u64, Inbound)> {
         let newest = |seat: &Seat| {
             let number = seat.inbound.exchanges.newest(Some(Purpose::Foreground))?;
             seat.calls.get(&number).copied()
         };
         let runs = |seat: &Seat| seat.calls.keys().any(|number| seat.inbound.exchanges.is_in_flight(*number));
-        // The session with the newest plain call comes first. Without any plain call, sessions with running tasks come before
+        // The session with the newest plain call comes first. Without a plain call, sessions with running tasks come before
         // the others, then those whose client reads the GET stream, then the newest. So the session of the only call in
         // flight always comes first.
         let rank = |(id, seat): &(&u64, &Seat)| (newest(seat), runs(seat), seat.inbound.listener.has_reader(), **id);
@@ -286,7 +291,7 @@ mod tests {
     }
 
     fn asked(registry: &Registry) -> Option<u64> {
-        registry.asked().map(|(seat, _)| seat)
+        registry.session_to_ask().map(|(seat, _)| seat)
     }
 
     #[test]
