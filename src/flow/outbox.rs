@@ -84,10 +84,9 @@ impl<E> Outbox<E> {
         Self { capacity: Arc::clone(capacity), state: Mutex::new(state), emptied: Notify::new() }
     }
 
-    /// Queues a message. A full outbox drops progress first, then log messages, then other notifications, the oldest of
-    /// each first, but never a server request. A message larger than the capacity is taken when nothing else waits,
-    /// because it has to pass. For the same reason a reader that takes each message as it comes still gets its messages
-    /// when other outboxes have used up all room.
+    /// Queues a message. A full outbox drops progress, then log messages, then other notifications, each oldest first,
+    /// but never a server request. A message always passes if nothing else waits, even if it is larger than the
+    /// capacity or other outboxes have used up all room.
     pub fn push(&self, message: Message) -> Pushed {
         let mut state = self.state.lock();
         if !matches!(state.end, OutboxEnd::Open) {
@@ -250,8 +249,7 @@ impl<E> OutboxState<E> {
         if dropped == 0 { Pushed::Kept } else { Pushed::Dropped(dropped) }
     }
 
-    /// Drops less important messages until a quarter of the capacity is free, so that a flood does not cost a search
-    /// for every message.
+    /// Drops messages until a quarter is free, so that a flood does not cost a search for every message.
     fn make_room(&mut self, capacity: usize) -> usize {
         let before = self.queue.len();
         for drop_order in 0..=2 {
@@ -285,8 +283,7 @@ impl<E> OutboxState<E> {
     }
 }
 
-/// Returns what a waiting message takes in memory, in bytes: many small ones cost more than their text. The queue may
-/// have room for twice as many.
+/// Returns the bytes that a waiting message takes: its text, and room for two in a queue that has grown.
 fn cost(message: &Message) -> usize {
     2 * size_of::<Message>() + message.bytes().len()
 }
