@@ -23,6 +23,7 @@ use crate::{
 pub struct Hints {
     /// `None` once the server has listed all of its tools.
     patterns: Mutex<Option<Patterns>>,
+    /// Whether the log was told that the server has tasks of its own.
     native: AtomicBool,
 }
 

@@ -18,9 +18,11 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct AutoLink(Arc<AutoSession>);
 
+/// What the tasks of one session share.
 #[derive(Debug)]
 struct AutoSession {
     server: Server,
+    /// The link over Streamable HTTP.
     streamable: HttpLink,
     /// Set once the transport is known; with a link if it is HTTP+SSE.
     decided: OnceLock<Option<SseLink>>,

@@ -43,18 +43,20 @@ const MAX_REPLIES: usize = 16;
 /// How long an upstream may take to end a session.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Why an exchange fails whose answer ends without a response.
 const NO_RESPONSE: &str = "the answer has no response to the request";
 
 /// A session over Streamable HTTP.
 #[derive(Debug)]
 pub(in crate::upstream) struct HttpLink(Arc<HttpSession>);
 
+/// What the tasks of one session share.
 #[derive(Debug)]
 struct HttpSession {
     server: Server,
     inbound: Inbound,
     /// The upstream's session id, from the answer to `initialize`, if the upstream has sessions.
-    session: OnceLock<HeaderValue>,
+    id: OnceLock<HeaderValue>,
     /// The revision that was agreed with the upstream.
     version: OnceLock<Version>,
     /// Cancelled when the upstream has ended the session.
@@ -72,7 +74,7 @@ impl HttpLink {
         Self(Arc::new(HttpSession {
             server,
             inbound,
-            session: OnceLock::new(),
+            id: OnceLock::new(),
             version: OnceLock::new(),
             lost: CancellationToken::new(),
             listening: AtomicBool::new(false),
@@ -138,7 +140,7 @@ impl Link for HttpLink {
         }
         self.0.closed.cancel();
         self.0.inbound.exchanges.abandon_all(&Failure::Abandoned);
-        if self.0.session.get().is_none() || self.0.lost.is_cancelled() {
+        if self.0.id.get().is_none() || self.0.lost.is_cancelled() {
             return;
         }
         let session = Arc::clone(&self.0);
@@ -187,9 +189,9 @@ impl HttpSession {
         if !response.status().is_success() {
             return Err(Box::pin(self.refusal(response)).await);
         }
-        if let Some(session) = response.headers().get(SESSION_ID) {
-            let session = session_id(session)?;
-            self.session.get_or_init(|| session);
+        if let Some(id) = response.headers().get(SESSION_ID) {
+            let id = session_id(id)?;
+            self.id.get_or_init(|| id);
         }
         if let Some(encoding) = response.headers().get(CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
             return Err(Failure::BadAnswer(format!(
@@ -240,8 +242,8 @@ impl HttpSession {
         *request.method_mut() = method;
         *request.uri_mut() = self.server.uri.clone();
         *request.headers_mut() = headers;
-        if let Some(session) = self.session.get() {
-            request.headers_mut().insert(SESSION_ID, session.clone());
+        if let Some(id) = self.id.get() {
+            request.headers_mut().insert(SESSION_ID, id.clone());
         }
         if let Some(version) = self.version.get() {
             request.headers_mut().insert(PROTOCOL_VERSION, HeaderValue::from_static(version.as_str()));
@@ -373,7 +375,7 @@ impl HttpSession {
 
     /// Returns the failure that an HTTP error status stands for.
     async fn refusal(&self, response: Response<AnswerBody>) -> Failure {
-        if response.status() == StatusCode::NOT_FOUND && self.session.get().is_some() {
+        if response.status() == StatusCode::NOT_FOUND && self.id.get().is_some() {
             self.lost.cancel();
             // The upstream never answers a request of a lost session.
             self.inbound.exchanges.abandon_all(&Failure::SessionLost);

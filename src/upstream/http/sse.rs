@@ -35,6 +35,7 @@ const MAX_REPLIES: usize = 64;
 #[derive(Debug)]
 pub(super) struct SseLink(Arc<SseSession>);
 
+/// What the tasks of one session share.
 #[derive(Debug)]
 struct SseSession {
     server: Server,

@@ -29,6 +29,7 @@ pub struct NativeTasks {
     lists: AtomicBool,
     /// Which tools have them.
     pub tools: NativeTools,
+    /// The progress tokens of their calls.
     tokens: Mutex<ProgressTokens>,
     /// Seals the cursors of their list. Boxed: it is large, and few sessions need one.
     cursor_key: OnceLock<Box<hmac::Key>>,

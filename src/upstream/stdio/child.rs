@@ -79,6 +79,7 @@ pub(super) struct Child {
     /// How it ended.
     fate: OnceLock<String>,
     started: Instant,
+    /// Whether the handshake is over.
     initialized: AtomicBool,
     /// Whether it has been told to end.
     stopped: AtomicBool,
@@ -86,7 +87,9 @@ pub(super) struct Child {
     signalled: AtomicBool,
     /// Cancelled when the child is gone and its group with it.
     ended: CancellationToken,
+    /// The process group that it leads.
     group: Group,
+    /// What it has in common with the other children of its command.
     roster: Arc<Roster>,
     observer: Arc<Observer>,
 }

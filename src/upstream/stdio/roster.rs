@@ -17,6 +17,7 @@ pub(super) struct Roster {
     pub(super) upstream: UpstreamId,
     /// The marks of the children that run, by their groups.
     running: Mutex<HashMap<Group, String>>,
+    /// When the next child may start.
     pub(super) backoff: Backoff,
     /// How the last child to end ended; `None` if only a signal ended it.
     pub(super) last_status: Mutex<Option<ExitStatus>>,

@@ -35,6 +35,7 @@ const INITIALIZE_TIMEOUT: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub(super) struct SharedChild {
     children: Arc<Children>,
+    /// The latest child, which may be about to end.
     current: Mutex<Option<SharedRun>>,
     /// Cancelled when the process stops.
     stopping: CancellationToken,
@@ -46,6 +47,7 @@ pub(super) struct SharedChild {
 #[derive(Clone, Debug)]
 struct SharedRun {
     dispatcher: Arc<Dispatcher>,
+    /// The child once it was initialised, or why it was not.
     begun: watch::Receiver<Option<Result<InitializedChild, Failure>>>,
     /// Cancelled when the child is gone.
     gone: CancellationToken,
