@@ -23,8 +23,8 @@ use crate::{
     route::{Route, route},
     session::{Full, Next, Session, Source, StreamRoom, Tasks},
     upstream::{
-        self, Call, CallOptions, Ending, Failure, HttpError, MAX_MESSAGE, NativeTasks, Purpose, Upstream, for_client,
-        http::AnswerBody,
+        Call, CallOptions, ExchangeEnd, Failure, HttpError, MAX_MESSAGE, NativeTasks, Purpose, Upstream,
+        UpstreamResponse, for_client, http::AnswerBody,
     },
     wire::{Message, Parts as Document, RpcError, relay::Relay},
 };
@@ -212,7 +212,7 @@ struct Passing {
     /// Whether the client may be told to come back later.
     pauses: bool,
     /// What came before it was known that the answer is a stream.
-    first: Option<Item<Ending>>,
+    first: Option<Item<ExchangeEnd>>,
     last: Last,
 }
 
@@ -225,10 +225,15 @@ enum Last {
 
 impl Passing {
     /// The answer of an upstream that does not stream.
-    async fn answer(self, ending: Ending, session: &Arc<Session>, room: Option<StreamRoom>) -> Result<Answer, Refusal> {
+    async fn answer(
+        self,
+        ending: ExchangeEnd,
+        session: &Arc<Session>,
+        room: Option<StreamRoom>,
+    ) -> Result<Answer, Refusal> {
         match ending {
-            Ok(upstream::Answer::Whole(response)) => Ok(Whole::Document(self.finish(&response)).into()),
-            Ok(upstream::Answer::Large { first, rest }) => {
+            Ok(UpstreamResponse::Whole(response)) => Ok(Whole::Document(self.finish(&response)).into()),
+            Ok(UpstreamResponse::Large { first, rest }) => {
                 self.edit.relayed(&self.native);
                 let relay = Relay::new(self.call.exchange.number, Bytes::copy_from_slice(self.id.as_bytes()));
                 Ok(Answer::Large(relay, first, rest))

@@ -10,7 +10,7 @@ use crate::{
     dialect::legacy::{NoAnswer, Reply},
     route::{Route, with_task_support},
     session::{Session, Tasks},
-    upstream::{Failure, Names, NativeTasks, with_id},
+    upstream::{Failure, NativeTasks, ToolNames, with_id},
     wire::{
         Edits, Message, Method, Parts as Document, RpcError,
         message::Outcome,
@@ -129,7 +129,7 @@ impl Page {
     fn tells(self, result: &str, native: &NativeTasks) {
         let Ok(tools) = listed(result) else { return };
         if self.first && next_cursor(result).is_none() {
-            let mut names = Names::default();
+            let mut names = ToolNames::default();
             names.add_native(&tools);
             native.tools.learn_all(self.asked_at, names);
         } else {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Change, Clock, End, HasEnded, Missing, Task, TaskId,
+    Change, Clock, End, HasEnded, Task, TaskId,
     store::{Answer, Store, Unavailable},
 };
 use crate::{
@@ -30,6 +30,15 @@ pub(super) struct Changed {
     pub(super) task: Task,
     /// Whether its state may be another one than before.
     pub(super) has_new_state: bool,
+}
+
+/// Why there is no task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The owner has none with this id: it is unknown, foreign or expired.
+    NotFound(TaskId),
+    /// The store does not answer now.
+    Unavailable,
 }
 
 /// Why a task was not changed.

@@ -2,20 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Change, End, Ending, Engine, HasEnded, Lasting, State, Task, TaskId, ledger::NotChanged};
+use super::{Change, End, Ending, Engine, HasEnded, Lasting, Missing, State, Task, TaskId, ledger::NotChanged};
 use crate::{
     identity::Owner,
     observe::{Who, events},
 };
-
-/// Why there is no task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// The owner has none with this id: it is unknown, foreign or expired.
-    NotFound(TaskId),
-    /// The store does not answer now.
-    Unavailable,
-}
 
 /// Why a task was not cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

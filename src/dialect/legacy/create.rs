@@ -14,7 +14,7 @@ use crate::{
     config::Tool,
     session::Session,
     task::{self, AskedTtl, Refused},
-    wire::{Message, Parts, RpcError, legacy::RequestedTtl, message::result_response},
+    wire::{Message, Parts, RpcError, legacy::RequestedTtl, response::result_response},
 };
 
 /// What is to run as a task.

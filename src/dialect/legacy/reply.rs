@@ -6,8 +6,8 @@ use crate::{
     wire::{
         Message, Parts, RpcError, ids,
         legacy::{Status, TaskView},
-        message::result_response,
         object::Members,
+        response::result_response,
     },
 };
 

@@ -12,7 +12,7 @@ use crate::{
     observe::Who,
     session::Session,
     task::{End, Engine, Response, TaskId, WaitLimit, Waits, Watch},
-    wire::{Edits, Message, Parts, RpcError, legacy::relate, message::error_response, object::Members},
+    wire::{Edits, Message, Parts, RpcError, legacy::relate, object::Members, response::error_response},
 };
 
 /// A `tasks/result` that waits for its task to end.

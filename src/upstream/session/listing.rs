@@ -7,7 +7,7 @@ use ::http::HeaderMap;
 use super::UpstreamSession;
 use crate::{
     flow::Item,
-    upstream::{Exchanges, Failure, MAX_MESSAGE, MAX_WAITING, Names, Outgoing, Purpose, excerpt},
+    upstream::{Exchanges, Failure, MAX_MESSAGE, MAX_WAITING, Outgoing, Purpose, ToolNames, excerpt},
     wire::{
         Message, legacy,
         message::Outcome,
@@ -48,7 +48,7 @@ impl UpstreamSession {
     async fn list_tools(&self, wanted: &str, headers: &HeaderMap) -> Result<bool, Failure> {
         let tools = &self.inbound.native.tools;
         let asked_at = tools.changes();
-        let (mut names, mut cursor, mut native) = (Names::default(), None, false);
+        let (mut names, mut cursor, mut native) = (ToolNames::default(), None, false);
         for page in 1.. {
             let answer = self.tools_page(cursor.as_deref(), headers.clone()).await?;
             let result = match answer.outcome() {

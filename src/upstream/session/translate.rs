@@ -3,9 +3,8 @@
 use bytes::Bytes;
 
 use super::Call;
-use crate::{
-    upstream::progress_token,
-    wire::{Edits, Kind, Message, Method, Parts, message::echoed_number, object::Members},
+use crate::wire::{
+    Edits, Kind, Message, Method, Parts, message::echoed_number, object::Members, params::progress_token,
 };
 
 /// The message for the client: progress of the call under the client's own token, everything else as it is, which may be

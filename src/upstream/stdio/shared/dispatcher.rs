@@ -1,4 +1,4 @@
-//! A shared child and the sessions on it: what the child says, and to which of them it is said.
+//! Passes what a shared child says to the sessions that it concerns.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,41 +7,43 @@ use parking_lot::Mutex;
 
 use super::{
     belongings::{elicitation, named},
-    table::Table,
+    registry::Registry,
 };
 use crate::{
     observe::{Observer, events},
     upstream::{
-        Answer, Failure, Inbound, progress_token,
+        Failure, Inbound, UpstreamResponse,
         stdio::{
-            child::{Child, Ears},
-            share::{TASKGATE, What},
+            child::{Child, ChildHandler},
+            share::{MessageClass, TASKGATE},
         },
     },
     wire::{
         Edits, Kind, Message, Method, RpcError,
-        message::{echoed_number, error_response, result_response},
+        message::echoed_number,
         object::Members,
-        params::unambiguous,
+        params::{progress_token, unambiguous},
+        response::{error_response, result_response},
     },
 };
 
-/// The sessions on one child.
+/// Passes the messages of one child to its sessions.
 #[derive(Debug)]
-pub(super) struct Party {
-    pub(super) table: Mutex<Table>,
+pub(super) struct Dispatcher {
+    /// The sessions, their calls, and the child's own requests.
+    pub(super) registry: Mutex<Registry>,
     pub(super) observer: Arc<Observer>,
 }
 
-impl Party {
-    /// Waits until no session has been here for `linger`, and lets none in any more.
+impl Dispatcher {
+    /// Waits until there has been no session for `linger`. After that none may join.
     pub(super) async fn deserted(&self, linger: Duration) {
-        let mut count = self.table.lock().count();
+        let mut count = self.registry.lock().count();
         loop {
-            // An error is impossible: the sender is in the table.
+            // An error is impossible: the sender is in the registry.
             let _ = count.wait_for(|count| *count == 0).await;
-            let somebody = tokio::time::timeout(linger, count.wait_for(|count| *count > 0)).await.is_ok();
-            if !somebody && self.table.lock().close_if_empty() {
+            let came_back = tokio::time::timeout(linger, count.wait_for(|count| *count > 0)).await.is_ok();
+            if !came_back && self.registry.lock().close_if_empty() {
                 return;
             }
         }
@@ -55,53 +57,54 @@ impl Party {
                 None => return self.observer.emit(events::UnknownResponse),
             },
         };
-        let mut table = self.table.lock();
-        let Some(ending) = table.greeted(number, Ok(response)) else { return };
+        let mut registry = self.registry.lock();
+        let Some(ending) = registry.greeted(number, Ok(response)) else { return };
         if let (Some(number), Ok(response)) = (number, &ending) {
-            table.answered(number, response);
+            registry.answered(number, response);
         }
-        let ended = table.end(number);
-        drop(table);
+        let ended = registry.end(number);
+        drop(registry);
         match ended {
-            Some((inbound, number)) => inbound.exchanges.end(number, ending.map(Answer::Whole)),
+            Some((inbound, number)) => inbound.exchanges.end(number, ending.map(UpstreamResponse::Whole)),
             None => self.observer.emit(events::UnknownResponse),
         }
     }
 
-    /// A request of the child, which does not say whose call has caused it.
+    /// Passes a request of the child, which does not say whose call has caused it, to the session that it most likely
+    /// concerns.
     fn request(&self, request: &Message, child: &Child) {
         let id = request.id_to_answer();
         let refuse = |error: &RpcError| tell(child, error_response(id, &error.to_raw()));
         if request.method() == Method::Ping {
-            // It asks whether its client is there, and that is taskgate.
+            // The child asks whether its client is there, which is taskgate.
             return tell(child, result_response(id, "{}"));
         }
-        let mut table = self.table.lock();
-        let Some((seat, inbound)) = table.asked() else {
-            drop(table);
-            return refuse(&RpcError::internal("no client is there that could be asked"));
+        let mut registry = self.registry.lock();
+        let Some((seat, inbound)) = registry.session_to_ask() else {
+            drop(registry);
+            return refuse(&RpcError::internal("no client is there to be asked"));
         };
         if let Some(error) = inbound.client.refusal(request) {
-            drop(table);
+            drop(registry);
             return refuse(&error);
         }
         let meta = request.params().and_then(|params| unambiguous(params).ok()).and_then(|(_, meta)| meta);
         let token = meta.as_ref().and_then(|meta| meta.get("progressToken"));
-        if let Err(error) = table.questions.ask(id, token, seat) {
-            drop(table);
+        if let Err(error) = registry.questions.ask(id, token, seat) {
+            drop(registry);
             return refuse(&error);
         }
         if let Some(id) = elicitation(request) {
-            table.belongings.elicited(seat, &id);
+            registry.belongings.elicited(seat, &id);
         }
-        drop(table);
+        drop(registry);
         if let Some(reply) = inbound.deliver_unaddressed(request.clone()) {
-            self.table.lock().withdraw(id);
+            self.registry.lock().withdraw(id);
             tell(child, reply);
         }
     }
 
-    /// No notification is answered.
+    /// Passes a notification to the sessions that it concerns. Nothing has to be sent back.
     fn notification(&self, message: Message) {
         let deliver = |inbound: &Inbound, message| drop(inbound.deliver_unaddressed(message));
         match message.method() {
@@ -110,28 +113,28 @@ impl Party {
             Method::Cancelled => {
                 let params = message.params().and_then(|params| Members::parse(params).ok());
                 let id = params.and_then(|params| params.get("requestId"));
-                let asked = id.and_then(|id| self.table.lock().withdraw(id));
+                let asked = id.and_then(|id| self.registry.lock().withdraw(id));
                 if let Some(inbound) = asked {
                     deliver(&inbound, message);
                 }
             }
             Method::ToolsListChanged | Method::OtherListChanged => {
-                let everybody = self.table.lock().everybody();
-                for inbound in everybody {
+                let sessions = self.registry.lock().sessions();
+                for inbound in sessions {
                     let _ = inbound.listen(message.clone());
                 }
             }
             Method::ResourceUpdated => {
-                let subscribers = named(&message, "uri").map(|uri| self.table.lock().subscribers(&uri));
+                let subscribers = named(&message, "uri").map(|uri| self.registry.lock().subscribers(&uri));
                 for inbound in subscribers.into_iter().flatten() {
                     let _ = inbound.listen(message.clone());
                 }
             }
             method => {
                 let concerned = if method == Method::ElicitationComplete {
-                    named(&message, "elicitationId").map(|id| self.table.lock().elicited(&id))
+                    named(&message, "elicitationId").map(|id| self.registry.lock().elicitation_completed(&id))
                 } else {
-                    self.table.lock().concerned()
+                    self.registry.lock().concerned()
                 };
                 match concerned.filter(|concerned| !concerned.is_empty()) {
                     Some(concerned) => concerned.iter().for_each(|inbound| deliver(inbound, message.clone())),
@@ -143,7 +146,7 @@ impl Party {
 
     fn progress(&self, message: &Message) {
         let token = progress_token(message);
-        let caller = token.and_then(echoed_number).and_then(|ours| self.table.lock().caller(ours));
+        let caller = token.and_then(echoed_number).and_then(|ours| self.registry.lock().caller(ours));
         let (Some(token), Some((inbound, number))) = (token, caller) else {
             return self.observer.emit(events::UnknownProgress);
         };
@@ -155,13 +158,13 @@ impl Party {
     }
 }
 
-/// Answers the child. One that cannot be told has ended, or does not read.
+/// Answers the child. A child that refuses the answer has ended, or does not read.
 fn tell(child: &Child, answer: Bytes) {
-    let _ = child.tell(TASKGATE, What::Answer, answer);
+    let _ = child.tell(TASKGATE, MessageClass::Answer, answer);
 }
 
-impl Ears for Party {
-    fn hear(&self, message: Message, child: &Child) {
+impl ChildHandler for Dispatcher {
+    fn on_message(&self, message: Message, child: &Child) {
         match message.kind() {
             Kind::Response => self.response(message),
             Kind::Request => self.request(&message, child),
@@ -169,27 +172,27 @@ impl Ears for Party {
         }
     }
 
-    fn miss(&self, number: Option<u64>, failure: Failure) {
-        let mut table = self.table.lock();
-        let Some(Err(failure)) = table.greeted(number, Err(failure)) else { return };
+    fn on_lost(&self, number: Option<u64>, failure: Failure) {
+        let mut registry = self.registry.lock();
+        let Some(Err(failure)) = registry.greeted(number, Err(failure)) else { return };
         if number.is_some() {
-            let ended = table.end(number);
-            drop(table);
+            let ended = registry.end(number);
+            drop(registry);
             if let Some((inbound, number)) = ended {
                 inbound.exchanges.end(number, Err(failure));
             }
             return;
         }
-        let everybody = table.everybody();
-        drop(table);
-        for inbound in everybody {
+        let sessions = registry.sessions();
+        drop(registry);
+        for inbound in sessions {
             inbound.exchanges.abandon_all(&failure);
         }
     }
 
-    fn end(&self, failure: &Failure) {
-        let everybody = self.table.lock().close(failure);
-        for inbound in everybody {
+    fn on_end(&self, failure: &Failure) {
+        let sessions = self.registry.lock().close(failure);
+        for inbound in sessions {
             inbound.exchanges.abandon_all(failure);
         }
     }
