@@ -3,47 +3,26 @@
 
 pub mod admin;
 mod answer;
-mod body;
 mod channel;
-mod connections;
-mod delete;
-mod get;
-mod headers;
-mod inline;
-mod intake;
-mod listener;
+mod http;
 mod native;
-mod old_sse;
-mod origin;
-mod post;
-mod protected;
 mod rates;
 mod refuse;
 mod room;
-mod service;
 mod session;
-mod sse;
-mod stdio;
 mod stop;
-mod tls;
-mod turned_away;
 mod upstreams;
-mod watched;
 
 use std::{sync::Arc, time::Duration};
 
-use http::HeaderMap;
+use ::http::HeaderMap;
 
-pub use body::Body;
-pub use intake::Bodies;
-pub use listener::{Limits, Listener, serve};
-pub use old_sse::Channels;
-pub use service::Endpoint;
-pub use tls::Tls;
+pub use channel::Channels;
+pub use http::{Bodies, Body, Endpoint, Limits, Listener, Tls, serve};
 pub use upstreams::{Door, Served, Upstreams};
 
 use self::{
-    headers::{SESSION_ID, end_to_end},
+    http::headers::{SESSION_ID, end_to_end},
     refuse::Refusal,
 };
 use crate::{
@@ -60,7 +39,7 @@ use crate::{
 };
 
 /// An answer to a client.
-pub type Response = http::Response<Body>;
+pub type Response = ::http::Response<Body>;
 
 /// Everything that a request may need; one a process.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::RwLock;
 
-use super::protected;
+use super::http::protected;
 use crate::{config::SSE_MESSAGES, upstream::Upstream};
 
 /// What is behind a path.

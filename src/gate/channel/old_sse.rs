@@ -15,16 +15,18 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::{self, error::SendTimeoutError};
 use uuid::Uuid;
 
-use super::{
-    Gate, Response,
-    channel::{Incoming, Lasts},
-    headers::{accepts_stream, is_json},
-    intake::Intake,
-    refuse::Refusal,
-    sse,
-};
+use super::{Incoming, Lasts};
 use crate::{
     config::SSE_MESSAGES,
+    gate::{
+        Gate, Response,
+        http::{
+            headers::{accepts_stream, is_json},
+            intake::Intake,
+            sse,
+        },
+        refuse::Refusal,
+    },
     identity::{Pass, Principal},
     upstream::Upstream,
     wire::{
@@ -55,7 +57,7 @@ struct Open {
 }
 
 /// One stream. Dropping it ends its session.
-pub(super) struct OldStream {
+pub(in crate::gate) struct OldStream {
     /// The event with the address for messages.
     endpoint: Option<Bytes>,
     output: mpsc::Receiver<Bytes>,
@@ -66,7 +68,7 @@ pub(super) struct OldStream {
 
 impl OldStream {
     /// The next event.
-    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    pub(in crate::gate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if !self.pass.lock().is_live() {
             return Poll::Ready(None);
         }
@@ -93,7 +95,7 @@ impl fmt::Debug for OldStream {
 
 impl Gate {
     /// GET: opens a stream.
-    pub(super) fn open_old_sse(
+    pub(in crate::gate) fn open_old_sse(
         self: &Arc<Self>,
         upstream: Arc<Upstream>,
         principal: Option<Principal>,
@@ -117,7 +119,7 @@ impl Gate {
     }
 
     /// POST: takes a message for a stream, where it is answered.
-    pub(super) async fn old_message(
+    pub(in crate::gate) async fn old_message(
         &self,
         upstream: &Upstream,
         principal: Option<Principal>,

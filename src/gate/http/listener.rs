@@ -19,7 +19,7 @@ use tokio::{
 use tower::{Layer, Service};
 
 use super::{
-    Endpoint, Gate,
+    Endpoint,
     connections::{Connections, Served},
     inline::Inline,
     origin::CheckOriginLayer,
@@ -27,6 +27,8 @@ use super::{
     turned_away::TurnedAway,
     watched::{Counted, Watched},
 };
+use crate::gate::Gate;
+
 /// How an HTTP/2 connection begins, and no HTTP/1.1 request.
 const PREFACE: &[u8; 4] = b"PRI ";
 /// The silence on an HTTP/2 connection after which the client is asked whether it is there.
@@ -112,7 +114,7 @@ pub async fn serve(gate: Arc<Gate>, listener: Listener, stop: impl Future<Output
 }
 
 /// The next connection. Where the system has no room for one, `make_room` may close another.
-pub(super) async fn accept(listener: &TcpListener, make_room: impl Fn() -> bool) -> (TcpStream, SocketAddr) {
+pub(in crate::gate) async fn accept(listener: &TcpListener, make_room: impl Fn() -> bool) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use super::{
-    Gate, Response,
     headers::{LAST_EVENT_ID, accepts_stream, speaks_version},
-    refuse::Refusal,
     sse,
 };
 use crate::{
+    gate::{Gate, Response, refuse::Refusal},
     identity::{Pass, Principal},
     session::NotResumed,
     upstream::Upstream,

@@ -8,14 +8,14 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{
-    connections::{Arriving, Connection},
-    refuse::Refusal,
-};
-use crate::wire::{
-    Message,
-    depth::{MAX_DEPTH, nests_too_deep},
-    headers_cost, own,
+use super::connections::{Arriving, Connection};
+use crate::{
+    gate::refuse::Refusal,
+    wire::{
+        Message,
+        depth::{MAX_DEPTH, nests_too_deep},
+        headers_cost, own,
+    },
 };
 
 /// What a request over HTTP/2 takes besides its head while its body is on its way, in bytes.
@@ -57,7 +57,7 @@ impl Bodies {
 
 /// The body of a request that is still to come.
 #[derive(Debug)]
-pub(super) struct Intake {
+pub(in crate::gate) struct Intake {
     body: Incoming,
     arriving: Arriving,
     /// What is counted of the request, given back as soon as the body is whole: what it asks for has limits of its own.
@@ -76,7 +76,7 @@ impl Intake {
     }
 
     /// The message in it, in whatever pieces it comes.
-    pub(super) async fn message(self, bodies: &Bodies) -> Result<Message, Refusal> {
+    pub(in crate::gate) async fn message(self, bodies: &Bodies) -> Result<Message, Refusal> {
         let body = read(self.body, self.counted, bodies).await?;
         if !self.arriving.arrived() {
             // The connection gives way to another one.

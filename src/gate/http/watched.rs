@@ -11,10 +11,8 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use tower::Service;
 
-use super::{
-    Response,
-    connections::{Answering, Connection},
-};
+use super::connections::{Answering, Connection};
+use crate::gate::Response;
 
 /// The two directions of a connection.
 #[derive(Debug)]

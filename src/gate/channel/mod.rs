@@ -1,6 +1,9 @@
 //! A client on one channel, as over stdio and over the 2024-11-05 HTTP+SSE transport: all that it sends comes in one after
 //! the other, and all that it is sent goes out one after the other. The session lives as long as the channel.
 
+mod old_sse;
+mod stdio;
+
 use std::{
     collections::{HashMap, VecDeque},
     future::Future,
@@ -16,12 +19,15 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Gate,
-    answer::{Answer, Whole},
-    refuse::Refusal,
-};
+pub use old_sse::Channels;
+pub(super) use old_sse::OldStream;
+
 use crate::{
+    gate::{
+        Gate,
+        answer::{Answer, Whole},
+        refuse::Refusal,
+    },
     route::is_modern,
     session::{Next, Session, Source, Use},
     upstream::{MAX_IN_FLIGHT, TooMany, Upstream, stdio::TIME_TO_END},

@@ -13,8 +13,9 @@ use http::{Method, Request, request::Parts};
 use hyper::body::Incoming;
 use tower::Service;
 
-use super::{Door, Gate, Response, connections::Connection, headers::said_once, intake::Intake, refuse::Refusal};
+use super::{connections::Connection, headers::said_once, intake::Intake};
 use crate::{
+    gate::{Door, Gate, Response, refuse::Refusal},
     identity::{Caller, Certificate, Identified, Principal},
     upstream::Upstream,
 };

@@ -4,8 +4,12 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use super::{Body, Gate, Response, headers::speaks_version, refuse::Refusal};
-use crate::{identity::Principal, upstream::Upstream};
+use super::{Body, headers::speaks_version};
+use crate::{
+    gate::{Gate, Response, refuse::Refusal},
+    identity::Principal,
+    upstream::Upstream,
+};
 
 impl Gate {
     pub(super) async fn delete(

@@ -10,11 +10,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Gate,
-    channel::{Incoming, Lasts},
-};
+use super::{Incoming, Lasts};
 use crate::{
+    gate::Gate,
     upstream::{
         Upstream,
         stdio::lines::{self, Line},

@@ -3,10 +3,10 @@
 use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-use super::refuse::Refusal;
-pub(super) use crate::upstream::http::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+pub(in crate::gate) use crate::upstream::http::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use crate::{
     config::OWN_HEADERS,
+    gate::refuse::Refusal,
     wire::{Version, headers_cost},
 };
 
@@ -15,7 +15,7 @@ const MAX_ONWARD: usize = 24 * 1024;
 
 /// The end-to-end headers, for the upstream; with the client's `Authorization` only if it is for the upstream. They may be
 /// kept: as they came they are parts of the buffer that their request was read into.
-pub(super) fn end_to_end(headers: &HeaderMap, authorization: bool) -> Result<HeaderMap, Refusal> {
+pub(in crate::gate) fn end_to_end(headers: &HeaderMap, authorization: bool) -> Result<HeaderMap, Refusal> {
     let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named: Vec<HeaderName> =
         named.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
@@ -48,7 +48,7 @@ const SINGLE: [HeaderName; 5] =
     [header::AUTHORIZATION, header::CONTENT_TYPE, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID];
 
 /// Refuses several values of a header that has one.
-pub(super) fn said_once(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(in crate::gate) fn said_once(headers: &HeaderMap) -> Result<(), Refusal> {
     // Usually no header is there twice.
     if headers.len() == headers.keys_len() {
         return Ok(());
@@ -61,7 +61,7 @@ pub(super) fn said_once(headers: &HeaderMap) -> Result<(), Refusal> {
 const USUAL_ACCEPT: &str = "application/json, text/event-stream";
 
 /// Section "Sending Messages to the Server" 2: both kinds of answer must be acceptable.
-pub(super) fn accepts_answers(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(in crate::gate) fn accepts_answers(headers: &HeaderMap) -> Result<(), Refusal> {
     if headers.get(header::ACCEPT).is_some_and(|value| value == USUAL_ACCEPT)
         || accepts(headers, "application", "json") && accepts(headers, "text", "event-stream")
     {
@@ -71,7 +71,7 @@ pub(super) fn accepts_answers(headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 /// Section "Listening for Messages from the Server" 2.
-pub(super) fn accepts_stream(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(in crate::gate) fn accepts_stream(headers: &HeaderMap) -> Result<(), Refusal> {
     if accepts(headers, "text", "event-stream") { Ok(()) } else { Err(Refusal::not_acceptable("text/event-stream")) }
 }
 
@@ -107,14 +107,14 @@ fn is_wanted(parameters: &str) -> bool {
 }
 
 /// The body must be declared as JSON.
-pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(in crate::gate) fn is_json(headers: &HeaderMap) -> Result<(), Refusal> {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let essence = value.split(';').next().unwrap_or("").trim();
     if essence.eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(Refusal::content_type()) }
 }
 
 /// Section "Protocol Version Header": a version that is not spoken is refused; none is fine, the session knows its own.
-pub(super) fn speaks_version(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(in crate::gate) fn speaks_version(headers: &HeaderMap) -> Result<(), Refusal> {
     let Some(value) = headers.get(PROTOCOL_VERSION) else { return Ok(()) };
     let name = value.to_str().unwrap_or("?");
     match Version::parse(name) {

@@ -9,8 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::refuse::Refusal;
-use crate::observe::Observer;
+use crate::{gate::refuse::Refusal, observe::Observer};
 
 /// How many connections are told at once. Further ones are just closed.
 const AT_ONCE: usize = 64;

@@ -10,11 +10,15 @@ use http::{
 };
 use serde_json::json;
 
-use super::{
-    Body, Door, Gate, Response, Served,
-    refuse::{self, Refusal},
+use super::Body;
+use crate::{
+    gate::{
+        Door, Gate, Response, Served,
+        refuse::{self, Refusal},
+    },
+    identity::Denied,
+    upstream::Upstream,
 };
-use crate::{identity::Denied, upstream::Upstream};
 
 /// What stands before the path of the resource (RFC 9728, section 3.1).
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
@@ -26,7 +30,7 @@ const CORS: [(HeaderName, &str); 3] = [
 ];
 
 /// Where the metadata of each endpoint is. That of the only upstream is at the root, too, where clients look next.
-pub(super) fn doors(upstreams: &[Arc<Upstream>]) -> impl Iterator<Item = (String, (&Arc<Upstream>, Door))> {
+pub(in crate::gate) fn doors(upstreams: &[Arc<Upstream>]) -> impl Iterator<Item = (String, (&Arc<Upstream>, Door))> {
     let only = if let [only] = upstreams { Some(only) } else { None };
     let root = only.map(|only| (WELL_KNOWN.to_owned(), (only, Door::Metadata)));
     let each = upstreams.iter().flat_map(|upstream| {

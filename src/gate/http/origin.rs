@@ -12,12 +12,11 @@ use http::{Method, Request, header};
 use tower::{Layer, Service};
 use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, Cors, CorsLayer, ExposeHeaders};
 
-use super::{
-    Gate, Response,
-    headers::{PROTOCOL_VERSION, SESSION_ID},
-    refuse::Refusal,
+use super::headers::{PROTOCOL_VERSION, SESSION_ID};
+use crate::{
+    gate::{Gate, Response, refuse::Refusal},
+    identity::Refused,
 };
-use crate::identity::Refused;
 
 /// How long a browser may remember the answer to its preflight.
 const REMEMBER: Duration = Duration::from_hours(1);

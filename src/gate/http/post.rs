@@ -5,15 +5,18 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use super::{
-    Body, Gate, Response,
-    answer::{Answer, Whole},
+    Body,
     headers::{SESSION_ID, accepts_answers, is_json, speaks_version},
     intake::Intake,
-    refuse::{Refusal, json},
-    session::Accepted,
     sse,
 };
 use crate::{
+    gate::{
+        Gate, Response,
+        answer::{Answer, Whole},
+        refuse::{Refusal, json},
+        session::Accepted,
+    },
     identity::{Pass, Principal},
     route::is_modern,
     session::Session,

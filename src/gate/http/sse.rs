@@ -10,8 +10,9 @@ use bytes::Bytes;
 use http::{HeaderValue, header};
 use tokio::time::{Instant, Sleep};
 
-use super::{Body, Response, old_sse::OldStream};
+use super::Body;
 use crate::{
+    gate::{Response, channel::OldStream},
     identity::Pass,
     session::{Connection, Use},
     wire::sse::HEARTBEAT,
@@ -66,7 +67,7 @@ pub(super) fn response(connection: Connection, session: Use, pass: Pass) -> Resp
 }
 
 /// The answer that delivers the stream of a client of the older transport.
-pub(super) fn old_response(stream: OldStream) -> Response {
+pub(in crate::gate) fn old_response(stream: OldStream) -> Response {
     events(From::Old(stream), Pass::Lasting)
 }
 
