@@ -22,7 +22,12 @@ use crate::{
     config::{self, Config, Target, UpstreamId},
     dialect::legacy::Legacy,
     flow::Capacity,
-    gate::{self, Bodies, Channels, Gate, Served, Upstreams, admin::Admin},
+    gate::{
+        Dispatcher, Lifecycle, Served, SessionTerms, Upstreams,
+        admin::Admin,
+        channel::{Channels, OldStreams},
+        http::{AccessControl, Bodies, ConnectionLimits, Endpoint, Listener, ProtectedResource, Tls, serve},
+    },
     identity::{Hosts, Identity},
     limit::{Accounts, Totals},
     observe::Observer,
@@ -38,21 +43,29 @@ use crate::{
 #[derive(Debug)]
 pub struct App {
     house: House,
-    listener: gate::Listener,
+    endpoint: Arc<Endpoint>,
+    listener: Listener,
 }
 
 /// taskgate around one upstream for one client on stdin and stdout.
 #[derive(Debug)]
 pub struct Wrapper {
     house: House,
+    /// The largest message of the client, in bytes.
+    max_body: usize,
     /// The only one.
     upstream: Arc<Upstream>,
 }
 
-/// All rooms, put together.
+/// What serves clients of any transport, put together.
 #[derive(Debug)]
 struct House {
-    gate: Arc<Gate>,
+    upstreams: Arc<Upstreams>,
+    identity: Arc<Identity>,
+    sessions: Arc<Sessions>,
+    lifecycle: Arc<Lifecycle>,
+    dispatcher: Arc<Dispatcher>,
+    observer: Arc<Observer>,
     admin: Option<(TcpListener, Admin)>,
     ready: Arc<AtomicBool>,
     session_idle: Duration,
@@ -102,18 +115,24 @@ impl App {
     pub async fn bind(config: Config) -> Result<Self, StartError> {
         let tcp = listen(config.server.listen).await?;
         let address = tcp.local_addr().unwrap_or(config.server.listen);
-        let tls = config.server.tls.clone().map(gate::Tls::new).transpose().map_err(StartError::Tls)?;
+        let tls = config.server.tls.clone().map(Tls::new).transpose().map_err(StartError::Tls)?;
         let config::Server { max_connections, head_timeout, max_head, .. } = config.server;
-        let limits = gate::Limits { max_connections, head_timeout, max_head };
-        let listener = gate::Listener { tcp, tls: tls.map(Arc::new), limits };
-        Ok(Self { house: House::build(config, address).await?, listener })
+        let limits = ConnectionLimits { max_connections, head_timeout, max_head };
+        let listener = Listener { tcp, tls: tls.map(Arc::new), limits };
+        let (server, protected) = (config.server.clone(), config.auth.protected());
+        let house = House::build(config).await?;
+        let resource = ProtectedResource::new(server.scheme(), protected, Arc::clone(&house.upstreams));
+        let hosts = Hosts::new(address, server.tls.is_some(), server.allowed_hosts, server.allowed_origins);
+        let bodies = Bodies::new(server.max_body, server.body_timeout, server.max_body_total);
+        let endpoint = house.endpoint(hosts, resource, bodies);
+        Ok(Self { house, endpoint, listener })
     }
 
     /// The URLs of the endpoints, with the ports that were really opened.
     #[must_use]
     pub fn endpoints(&self) -> Vec<String> {
-        let base = url(self.house.gate.scheme, &self.listener.tcp);
-        self.house.gate.upstreams.now().all().iter().map(|upstream| format!("{base}{}", upstream.id.as_str())).collect()
+        let base = url(if self.listener.tls.is_some() { "https" } else { "http" }, &self.listener.tcp);
+        self.house.upstreams.now().all().iter().map(|upstream| format!("{base}{}", upstream.id.as_str())).collect()
     }
 
     /// The URL of the admin port.
@@ -130,14 +149,14 @@ impl App {
     /// Serves until `stop` resolves and running tasks have ended, as long as they may take; then ends sessions and
     /// connections.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { mut house, listener } = self;
+        let Self { mut house, endpoint, listener } = self;
         let _keepers = house.keep(listener.tls.clone());
         let stop = async {
             stop.await;
             house.ready.store(false, Ordering::Release);
-            house.gate.drain(house.drain_timeout).await;
+            house.lifecycle.drain(house.drain_timeout).await;
         };
-        gate::serve(Arc::clone(&house.gate), listener, stop).await;
+        serve(endpoint, listener, stop).await;
         // Those that have not ended in time.
         house.killer()();
     }
@@ -149,11 +168,11 @@ impl Wrapper {
     /// # Errors
     /// [`StartError`]
     pub async fn new(config: Config) -> Result<Self, StartError> {
-        let address = config.server.listen;
-        let house = House::build(config, address).await?;
-        let served = house.gate.upstreams.now();
+        let max_body = config.server.max_body;
+        let house = House::build(config).await?;
+        let served = house.upstreams.now();
         let [upstream] = served.all() else { return Err(StartError::SeveralUpstreams(served.all().len())) };
-        Ok(Self { upstream: Arc::clone(upstream), house })
+        Ok(Self { upstream: Arc::clone(upstream), house, max_body })
     }
 
     /// What kills every child process and writes the last audit lines, for an end of the process that waits for nothing.
@@ -169,9 +188,9 @@ impl Wrapper {
         output: impl AsyncWrite + Unpin,
         stop: impl Future<Output = ()>,
     ) -> (Option<ExitStatus>, bool) {
-        let Self { mut house, upstream } = self;
+        let Self { mut house, max_body, upstream } = self;
         let _keepers = house.keep(None);
-        let served = house.gate.stdio(Arc::clone(&upstream), input, output, stop).await;
+        let served = house.channels().stdio(Arc::clone(&upstream), max_body, input, output, stop).await;
         let status = upstream.server.exit_status();
         house.killer()();
         (status, served)
@@ -179,7 +198,7 @@ impl Wrapper {
 }
 
 impl House {
-    async fn build(config: Config, address: SocketAddr) -> Result<Self, StartError> {
+    async fn build(config: Config) -> Result<Self, StartError> {
         let observer = Arc::new(Observer::new(config.audit).map_err(StartError::Audit)?);
         let ready = Arc::new(AtomicBool::new(true));
         let admin = match config.server.admin {
@@ -193,51 +212,72 @@ impl House {
         let outbox = Arc::clone(&limits.outbox);
         let clock = Clock::start();
         let store = MemoryStore::new(store, clock, Arc::clone(&observer));
-        let protected = config.auth.protected();
-        let identity = Identity::start(config.auth, &observer).map_err(StartError::Identity)?;
+        let protected = config.auth.protected().is_some();
+        let identity = Arc::new(Identity::start(config.auth, &observer).map_err(StartError::Identity)?);
         let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, &identity));
         let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
+        let upstreams = Arc::new(Upstreams::new(Served::new(upstreams, protected)));
         let server = config.server;
         let engine = Engine::start(Arc::new(store), clock, limits, Arc::clone(&observer));
-        let gate = Gate {
-            scheme: server.scheme(),
-            hosts: Hosts::new(address, server.tls.is_some(), server.allowed_hosts, server.allowed_origins),
-            identity,
-            sessions: Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer)),
-            accounts: Accounts::new(config.rate),
-            legacy: Legacy::new(Arc::clone(&engine)),
-            engine,
-            upstreams: Upstreams::new(Served::new(upstreams, protected.is_some())),
-            protected,
-            channels: Channels::default(),
-            bodies: Bodies::new(server.max_body, server.body_timeout, server.max_body_total),
-            outbox,
-            max_streams: server.max_streams,
-            observer,
-        };
+        let sessions = Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer));
+        let sessions = Arc::new(sessions);
+        let terms = SessionTerms { accounts: Accounts::new(config.rate), outbox, max_streams: server.max_streams };
+        let legacy = Legacy::new(Arc::clone(&engine));
+        let lifecycle = Lifecycle::new(Arc::clone(&sessions), terms, engine, Arc::clone(&observer));
+        let dispatcher = Dispatcher::new(legacy, Arc::clone(&lifecycle), Arc::clone(&observer));
         let (session_idle, drain_timeout) = (server.session_idle, server.drain_timeout);
-        Ok(Self { gate: Arc::new(gate), admin, ready, session_idle, drain_timeout })
+        Ok(Self {
+            upstreams,
+            identity,
+            sessions,
+            lifecycle,
+            dispatcher,
+            observer,
+            admin,
+            ready,
+            session_idle,
+            drain_timeout,
+        })
+    }
+
+    /// Builds the front for clients on one channel.
+    fn channels(&self) -> Channels {
+        Channels::new(Arc::clone(&self.lifecycle), Arc::clone(&self.dispatcher), Arc::clone(&self.observer))
+    }
+
+    /// Builds the front for clients over HTTP.
+    fn endpoint(&self, hosts: Hosts, resource: ProtectedResource, bodies: Bodies) -> Arc<Endpoint> {
+        let (identity, upstreams) = (Arc::clone(&self.identity), Arc::clone(&self.upstreams));
+        Endpoint::new(
+            AccessControl::new(hosts, identity, upstreams, Arc::clone(&self.observer)),
+            resource,
+            bodies,
+            OldStreams::new(self.channels(), Arc::clone(&self.sessions)),
+            Arc::clone(&self.lifecycle),
+            Arc::clone(&self.dispatcher),
+            Arc::clone(&self.observer),
+        )
     }
 
     /// Starts what runs beside the clients: the admin port, and the keepers, which end when they are dropped.
-    fn keep(&mut self, tls: Option<Arc<gate::Tls>>) -> JoinSet<()> {
+    fn keep(&mut self, tls: Option<Arc<Tls>>) -> JoinSet<()> {
         if let Some((listener, admin)) = self.admin.take() {
             tokio::spawn(admin.serve(listener));
         }
         let mut keepers = JoinSet::new();
-        keepers.spawn(sweep(Arc::clone(&self.gate), self.session_idle));
-        keepers.spawn(tick(Arc::clone(&self.gate)));
-        if tls.is_some() || self.gate.upstreams.now().all().iter().any(|upstream| upstream.server.reads_files()) {
-            keepers.spawn(refresh(Arc::clone(&self.gate), tls));
+        keepers.spawn(sweep(Arc::clone(&self.lifecycle), self.session_idle));
+        keepers.spawn(tick(Arc::clone(&self.lifecycle), Arc::clone(&self.identity)));
+        if tls.is_some() || self.upstreams.now().all().iter().any(|upstream| upstream.server.reads_files()) {
+            keepers.spawn(refresh(Arc::clone(&self.upstreams), tls));
         }
         keepers
     }
 
     fn killer(&self) -> impl FnOnce() + Send + use<> {
-        let gate = Arc::clone(&self.gate);
+        let (upstreams, observer) = (Arc::clone(&self.upstreams), Arc::clone(&self.observer));
         move || {
-            gate.upstreams.now().all().iter().for_each(|upstream| upstream.server.kill());
-            if let Err(error) = gate.observer.finish_audit() {
+            upstreams.now().all().iter().for_each(|upstream| upstream.server.kill());
+            if let Err(error) = observer.finish_audit() {
                 tracing::error!(%error, "the last lines of the audit log are lost");
             }
         }
@@ -269,10 +309,10 @@ fn limits(server: &config::Server, tasks: &config::Tasks) -> (MaxKept, Limits) {
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// Keeps an eye on silence, and on what nobody has come back for.
-async fn tick(gate: Arc<Gate>) {
+async fn tick(lifecycle: Arc<Lifecycle>, identity: Arc<Identity>) {
     loop {
         tokio::time::sleep(SILENCE).await;
-        gate.tick().await;
+        lifecycle.tick(&identity).await;
     }
 }
 
@@ -280,13 +320,13 @@ async fn tick(gate: Arc<Gate>) {
 const REFRESH: Duration = Duration::from_secs(2);
 
 /// Keeps what stands in files as it stands there.
-async fn refresh(gate: Arc<Gate>, tls: Option<Arc<gate::Tls>>) {
+async fn refresh(upstreams: Arc<Upstreams>, tls: Option<Arc<Tls>>) {
     loop {
         tokio::time::sleep(REFRESH).await;
-        let (gate, tls) = (Arc::clone(&gate), tls.clone());
+        let (upstreams, tls) = (Arc::clone(&upstreams), tls.clone());
         // Files may be slow.
         let reading = tokio::task::spawn_blocking(move || {
-            gate.upstreams.now().all().iter().for_each(|upstream| upstream.server.refresh());
+            upstreams.now().all().iter().for_each(|upstream| upstream.server.refresh());
             if let Some(tls) = tls {
                 tls.refresh();
             }
@@ -299,10 +339,10 @@ async fn refresh(gate: Arc<Gate>, tls: Option<Arc<gate::Tls>>) {
 const SWEEP_AT_MOST_EVERY: Duration = Duration::from_millis(20);
 
 /// Ends idle sessions, soon after they have become so.
-async fn sweep(gate: Arc<Gate>, idle: Duration) {
+async fn sweep(lifecycle: Arc<Lifecycle>, idle: Duration) {
     loop {
         tokio::time::sleep((idle / 10).max(SWEEP_AT_MOST_EVERY)).await;
-        gate.end_idle(idle).await;
+        lifecycle.end_idle(idle).await;
     }
 }
 

@@ -16,7 +16,7 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 
-use super::http::listener::accept;
+use super::http::accept;
 use crate::observe::Observer;
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);

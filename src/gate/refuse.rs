@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 
-use super::{Body, Door, Response};
+use super::Door;
 use crate::{
     identity::{Denied, Refused},
     limit::TooOften,
@@ -264,21 +264,15 @@ impl Refusal {
         observer.emit(events::RequestRefused { who, reason: self.reason, status, foreign });
     }
 
-    /// The answer.
-    pub(super) fn into_response(self, observer: &Observer) -> Response {
+    /// Reports the refusal, and returns the answer over HTTP.
+    pub(super) fn into_response(self, observer: &Observer) -> Response<Bytes> {
         self.emit(observer);
-        let mut response = json(self.error.to_response(self.id.as_deref()));
+        let mut response = Response::new(self.error.to_response(self.id.as_deref()));
         *response.status_mut() = self.status;
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some((name, value)) = self.header {
             response.headers_mut().insert(name, value);
         }
         response
     }
-}
-
-/// A JSON answer with status 200.
-pub(super) fn json(body: impl Into<Body>) -> Response {
-    let mut response = Response::new(body.into());
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
 }

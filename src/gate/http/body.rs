@@ -19,7 +19,7 @@ use crate::{
 
 /// A whole answer, or a stream of events.
 #[derive(Debug, Default)]
-pub struct Body {
+pub(super) struct Body {
     content: Content,
     /// Dropped with the body: what waits for the answer to be on its way goes on then.
     _sent: Option<oneshot::Sender<()>>,
@@ -78,7 +78,7 @@ impl Body {
     ///
     /// # Errors
     /// If already the beginning is not the response.
-    pub fn relayed(relay: Relay, first: &Bytes, rest: AnswerBody) -> Result<Self, BoxError> {
+    pub(super) fn relayed(relay: Relay, first: &Bytes, rest: AnswerBody) -> Result<Self, BoxError> {
         let mut relayed = Relayed { relay, ready: VecDeque::new(), rest, size: SizeHint::default() };
         relayed.push(first)?;
         // Only the id changes the length.
@@ -89,8 +89,7 @@ impl Body {
     }
 
     /// A body that drops `sent` once hyper has taken it whole, or has given it up.
-    #[must_use]
-    pub fn with_signal(parts: Parts, sent: oneshot::Sender<()>) -> Self {
+    pub(super) fn with_signal(parts: Parts, sent: oneshot::Sender<()>) -> Self {
         Self { _sent: Some(sent), ..Self::from(parts) }
     }
 

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use tokio::{task::AbortHandle, time::Instant};
 
-use super::Limits;
+use super::ConnectionLimits;
 use crate::observe::{Observer, events};
 
 /// How long an HTTP/1.1 connection may stay without a request after it has had one.
@@ -20,27 +20,27 @@ const GIVES_WAY: usize = 16;
 /// The open connections of one listener.
 #[derive(Debug)]
 pub(super) struct Connections {
-    limits: Limits,
-    table: Mutex<Table>,
+    limits: ConnectionLimits,
+    table: Mutex<OpenConnections>,
     observer: Arc<Observer>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct OpenConnections {
     next: u64,
     /// In the order in which they came.
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, OpenConnection>,
 }
 
 #[derive(Debug)]
-struct Open {
-    connection: Arc<Connection>,
+struct OpenConnection {
+    activity: Arc<Activity>,
     task: AbortHandle,
 }
 
 /// What one connection is doing.
 #[derive(Debug)]
-pub(super) struct Connection(Mutex<State>);
+pub(super) struct Activity(Mutex<State>);
 
 #[derive(Clone, Copy, Debug)]
 struct State {
@@ -74,19 +74,19 @@ enum Phase {
 /// A request that is being answered. Kept with the answer until that has left.
 #[derive(Debug)]
 pub(super) struct Answering {
-    connection: Arc<Connection>,
+    activity: Arc<Activity>,
     http1: bool,
 }
 
 /// A request whose body is still to come.
 #[derive(Debug)]
 pub(super) struct Arriving {
-    connection: Arc<Connection>,
+    activity: Arc<Activity>,
     arrived: bool,
 }
 
 impl Connections {
-    pub(super) fn new(limits: Limits, observer: Arc<Observer>) -> Arc<Self> {
+    pub(super) fn new(limits: ConnectionLimits, observer: Arc<Observer>) -> Arc<Self> {
         Arc::new(Self { limits, table: Mutex::default(), observer })
     }
 
@@ -95,18 +95,22 @@ impl Connections {
     ///
     /// # Errors
     /// Gives `stream` back where all are in use.
-    pub(super) fn open<T>(self: &Arc<Self>, stream: T, spawn: impl FnOnce(Served, T) -> AbortHandle) -> Result<(), T> {
+    pub(super) fn open<T>(
+        self: &Arc<Self>,
+        stream: T,
+        spawn: impl FnOnce(ConnectionGuard, T) -> AbortHandle,
+    ) -> Result<(), T> {
         let mut table = self.table.lock();
         if table.open.len() >= self.limits.max_connections && !self.cut(table.make_room()) {
             return Err(stream);
         }
         let id = table.next;
         table.next += 1;
-        let connection = Arc::<Connection>::default();
+        let activity = Arc::<Activity>::default();
         // Under the lock, so that a connection that ends at once finds itself.
-        let served = Served { connection: Arc::clone(&connection), connections: Arc::clone(self), id };
-        let task = spawn(served, stream);
-        table.open.insert(id, Open { connection, task });
+        let guard = ConnectionGuard { activity: Arc::clone(&activity), connections: Arc::clone(self), id };
+        let task = spawn(guard, stream);
+        table.open.insert(id, OpenConnection { activity, task });
         self.observer.emit(events::ConnectionOpened);
         Ok(())
     }
@@ -150,7 +154,7 @@ impl Connections {
     }
 }
 
-impl Table {
+impl OpenConnections {
     fn close_all(&mut self, over: impl Fn(&State) -> bool) -> usize {
         let before = self.open.len();
         self.open.retain(|_, open| !open.close_if(&over));
@@ -166,8 +170,8 @@ impl Table {
             self.open.remove(&id);
             return 1;
         }
-        let waiting = |(id, open): (&u64, &Open)| {
-            let state = *open.connection.0.lock();
+        let waiting = |(id, open): (&u64, &OpenConnection)| {
+            let state = *open.activity.0.lock();
             state.is_unused().then_some((state.phase != Phase::Head, state.since, *id))
         };
         let mut waiting: Vec<_> = self.open.iter().filter_map(waiting).collect();
@@ -182,10 +186,10 @@ impl Table {
     }
 }
 
-impl Open {
+impl OpenConnection {
     /// Closes the connection if `over` says so. No request can come in between.
     fn close_if(&self, over: impl Fn(&State) -> bool) -> bool {
-        let mut state = self.connection.0.lock();
+        let mut state = self.activity.0.lock();
         let over = over(&state);
         if over {
             state.phase = Phase::Over;
@@ -206,14 +210,14 @@ impl State {
     }
 }
 
-impl Default for Connection {
+impl Default for Activity {
     fn default() -> Self {
         let (phase, since) = (Phase::New, Instant::now());
         Self(Mutex::new(State { phase, since, proven: false, answering: 0, arriving: 0 }))
     }
 }
 
-impl Connection {
+impl Activity {
     /// Something has come from the client.
     pub(super) fn came(&self) {
         let mut state = self.0.lock();
@@ -230,13 +234,13 @@ impl Connection {
         }
         state.answering += 1;
         state.proven |= !body;
-        Some(Answering { connection: Arc::clone(self), http1 })
+        Some(Answering { activity: Arc::clone(self), http1 })
     }
 
     /// The body of a request is to come.
     pub(super) fn arriving(self: &Arc<Self>) -> Arriving {
         self.0.lock().arriving += 1;
-        Arriving { connection: Arc::clone(self), arrived: false }
+        Arriving { activity: Arc::clone(self), arrived: false }
     }
 }
 
@@ -244,7 +248,7 @@ impl Arriving {
     /// The body has come. `false` where the connection is being closed, and nothing may come of the request.
     pub(super) fn arrived(mut self) -> bool {
         self.arrived = true;
-        let mut state = self.connection.0.lock();
+        let mut state = self.activity.0.lock();
         state.arriving -= 1;
         state.proven = true;
         state.phase != Phase::Over
@@ -254,14 +258,14 @@ impl Arriving {
 impl Drop for Arriving {
     fn drop(&mut self) {
         if !self.arrived {
-            self.connection.0.lock().arriving -= 1;
+            self.activity.0.lock().arriving -= 1;
         }
     }
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        let mut state = self.connection.0.lock();
+        let mut state = self.activity.0.lock();
         state.answering -= 1;
         if state.answering == 0 && state.phase != Phase::Over {
             state.enter(Phase::Idle { http1: self.http1 });
@@ -271,20 +275,20 @@ impl Drop for Answering {
 
 /// A connection that is being served. Dropped at its end, it makes room for another one.
 #[derive(Debug)]
-pub(super) struct Served {
-    pub(super) connection: Arc<Connection>,
+pub(super) struct ConnectionGuard {
+    pub(super) activity: Arc<Activity>,
     connections: Arc<Connections>,
     id: u64,
 }
 
-impl Served {
+impl ConnectionGuard {
     /// What holds for the connection.
-    pub(super) fn limits(&self) -> &Limits {
+    pub(super) fn limits(&self) -> &ConnectionLimits {
         &self.connections.limits
     }
 }
 
-impl Drop for Served {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.connections.table.lock().open.remove(&self.id);
         self.connections.observer.emit(events::ConnectionEnded);

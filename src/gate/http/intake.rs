@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::connections::{Arriving, Connection};
+use super::connections::{Activity, Arriving};
 use crate::{
     gate::refuse::Refusal,
     wire::{
@@ -57,7 +57,7 @@ impl Bodies {
 
 /// The body of a request that is still to come.
 #[derive(Debug)]
-pub(in crate::gate) struct Intake {
+pub(super) struct Intake {
     body: Incoming,
     arriving: Arriving,
     /// What is counted of the request, given back as soon as the body is whole: what it asks for has limits of its own.
@@ -67,7 +67,7 @@ pub(in crate::gate) struct Intake {
 impl Intake {
     /// Counts a request that waits for its body, unless it is all that its connection has. It counts before the handler waits
     /// for the body: by then the heads of many requests would be there.
-    pub(super) fn new(head: &Parts, body: Incoming, bodies: &Bodies, on: &Arc<Connection>) -> Result<Self, Refusal> {
+    pub(super) fn new(head: &Parts, body: Incoming, bodies: &Bodies, on: &Arc<Activity>) -> Result<Self, Refusal> {
         let mut counted = None;
         if head.version == Version::HTTP_2 && !body.is_end_stream() {
             bodies.count(REQUEST + headers_cost(&head.headers), &mut counted)?;
@@ -76,7 +76,7 @@ impl Intake {
     }
 
     /// The message in it, in whatever pieces it comes.
-    pub(in crate::gate) async fn message(self, bodies: &Bodies) -> Result<Message, Refusal> {
+    pub(super) async fn message(self, bodies: &Bodies) -> Result<Message, Refusal> {
         let body = read(self.body, self.counted, bodies).await?;
         if !self.arriving.arrived() {
             // The connection gives way to another one.

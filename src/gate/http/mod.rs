@@ -1,24 +1,70 @@
-//! Clients over HTTP: the connections, and one file for each method of the MCP endpoint.
+//! Clients over HTTP: the connections, who comes in, and one file for each method of the MCP endpoint (revision 2025-11-25,
+//! "Streamable HTTP").
 
+mod access;
 mod body;
 mod connections;
 mod delete;
 mod get;
-pub(super) mod headers;
+mod headers;
 mod inline;
-pub(super) mod intake;
-pub(super) mod listener;
+mod intake;
+mod listener;
+mod old_sse;
 mod origin;
 mod post;
-pub(super) mod protected;
+mod protected;
+mod respond;
 mod service;
-pub(super) mod sse;
+mod sse;
 mod tls;
 mod turned_away;
 mod watched;
 
-pub use body::Body;
+use std::sync::Arc;
+
+pub use access::AccessControl;
 pub use intake::Bodies;
-pub use listener::{Limits, Listener, serve};
-pub use service::Endpoint;
+pub(super) use listener::accept;
+pub use listener::{ConnectionLimits, Listener, serve};
+pub use protected::ProtectedResource;
 pub use tls::Tls;
+
+use body::Body;
+
+use crate::{
+    gate::{Dispatcher, Lifecycle, channel::OldStreams},
+    observe::Observer,
+};
+
+/// The front for clients over HTTP. `get.rs`, `post.rs`, `delete.rs` and `old_sse.rs` have a method each.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// Decides what comes in.
+    access: Arc<AccessControl>,
+    /// What refused clients are told about tokens.
+    resource: ProtectedResource,
+    /// What holds for the bodies of requests.
+    bodies: Bodies,
+    /// The streams of clients of the older transport.
+    old_streams: Arc<OldStreams>,
+    lifecycle: Arc<Lifecycle>,
+    dispatcher: Arc<Dispatcher>,
+    observer: Arc<Observer>,
+}
+
+impl Endpoint {
+    /// Creates the endpoint.
+    #[must_use]
+    pub fn new(
+        access: Arc<AccessControl>,
+        resource: ProtectedResource,
+        bodies: Bodies,
+        old_streams: Arc<OldStreams>,
+        lifecycle: Arc<Lifecycle>,
+        dispatcher: Arc<Dispatcher>,
+        observer: Arc<Observer>,
+    ) -> Arc<Self> {
+        Arc::new(Self { access, resource, bodies, old_streams, lifecycle, dispatcher, observer })
+    }
+}

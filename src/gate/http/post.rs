@@ -2,31 +2,33 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue};
 
 use super::{
-    Body,
-    headers::{SESSION_ID, accepts_answers, is_json, speaks_version},
+    Body, Endpoint,
+    headers::{SESSION_ID, accepts_answers, is_json, onward, session_id, speaks_version},
     intake::Intake,
-    sse,
+    respond::{self, Response},
+    sse::Events,
 };
 use crate::{
     gate::{
-        Gate, Response,
-        answer::{Answer, Whole},
-        refuse::{Refusal, json},
-        session::Accepted,
+        delivery::{Carrier, Delivery, Whole},
+        dispatcher::Accepted,
+        lifecycle::NewClient,
+        refuse::Refusal,
     },
     identity::{Pass, Principal},
     route::is_modern,
     session::Session,
-    upstream::{Failure, HttpError, Upstream},
+    upstream::{Failure, Upstream},
     wire::{Kind, Message, Method},
 };
 
-impl Gate {
+impl Endpoint {
+    /// Takes one message of a client.
     pub(super) async fn post(
-        self: &Arc<Self>,
+        &self,
         upstream: &Arc<Upstream>,
         principal: Option<Principal>,
         headers: HeaderMap,
@@ -42,36 +44,40 @@ impl Gate {
         let initialize = message.kind() == Kind::Request && message.method() == Method::Initialize;
         if initialize && !headers.contains_key(SESSION_ID) {
             // Rare paths are boxed, so that every request's future stays small.
-            let headers = Self::onward(upstream, headers).map_err(|refusal| refusal.answering(message.id()))?;
+            let headers = onward(upstream, headers).map_err(|refusal| refusal.answering(message.id()))?;
             let principal = principal.map(|principal| principal.name);
-            let opening = Box::pin(self.open(upstream, principal, &message, headers));
+            let client = NewClient { upstream, principal, previous: None };
+            let opening = Box::pin(self.lifecycle.open(client, &message, headers));
             return Ok(match opening.await {
                 Ok((session, answer)) => self.opened(&session, answer, &message),
-                Err(whole) => present_whole(whole),
+                Err(whole) => respond::whole(whole),
             });
         }
-        let session = self.session(&upstream.id, principal.as_ref(), &headers);
-        let in_use = session.map_err(|refusal| refusal.answering(message.id()))?;
+        let named = session_id(&headers);
+        let found = named.and_then(|id| self.lifecycle.find(id, &upstream.id, principal.as_ref()));
+        let in_use = found.map_err(|refusal| refusal.answering(message.id()))?;
         let session = in_use.get();
-        let headers = Self::onward(&session.upstream, headers).map_err(|refusal| refusal.answering(message.id()))?;
+        let headers = onward(&session.upstream, headers).map_err(|refusal| refusal.answering(message.id()))?;
         match message.kind() {
             Kind::Request => {
                 let id: Box<str> = message.id_to_answer().into();
-                // A call goes on when its token has ended, and its answer comes; a result is for who may ask for it now.
+                // A call goes on when its token has ended, and its answer comes; a result is for clients that may ask for it now.
                 let retrieves = message.method() == Method::TasksResult;
                 let pass = principal.filter(|_| retrieves).map_or(Pass::Lasting, |principal| principal.pass);
-                let answer = self.request(session, message, headers, true).await?;
+                let answer = self.dispatcher.request(session, message, headers, Carrier::Response).await?;
                 Ok(self.present(answer, &id, session, pass))
             }
-            Kind::Notification | Kind::Response => Ok(match Box::pin(self.accept(session, message, headers)).await? {
-                Accepted::Yes => accepted(),
-                Accepted::Unauthorized(error) => passed_on(&error),
-            }),
+            Kind::Notification | Kind::Response => {
+                Ok(match Box::pin(self.dispatcher.accept(session, message, headers)).await? {
+                    Accepted::Yes => respond::accepted(Body::default()),
+                    Accepted::Unauthorized(error) => respond::passed_on(&error),
+                })
+            }
         }
     }
 
-    /// The answer to `initialize`, with the id of the session.
-    fn opened(&self, session: &Arc<Session>, answer: Answer, initialize: &Message) -> Response {
+    /// Answers `initialize`, with the id of the session.
+    fn opened(&self, session: &Arc<Session>, answer: Delivery, initialize: &Message) -> Response {
         let mut response = self.present(answer, initialize.id_to_answer(), session, Pass::Lasting);
         if let Ok(id) = HeaderValue::from_str(&session.id.to_string()) {
             response.headers_mut().insert(SESSION_ID, id);
@@ -79,47 +85,21 @@ impl Gate {
         response
     }
 
-    fn present(&self, answer: Answer, id: &str, session: &Arc<Session>, pass: Pass) -> Response {
+    fn present(&self, answer: Delivery, id: &str, session: &Arc<Session>, pass: Pass) -> Response {
         match answer {
-            Answer::Whole(whole) => present_whole(whole),
-            Answer::Acknowledgement(document, start) => json(Body::with_signal(document, start)),
-            Answer::Large(relay, first, rest) => match Body::relayed(relay, &first, rest) {
-                Ok(relayed) => json(relayed),
+            Delivery::Whole(whole) => respond::whole(whole),
+            Delivery::Acknowledgement(document, start) => respond::json(Body::with_signal(document, start)),
+            Delivery::Large(relay, first, rest) => match Body::relayed(relay, &first, rest) {
+                Ok(relayed) => respond::json(relayed),
                 Err(foreign) => {
                     let failure = Failure::BadAnswer(foreign.to_string());
-                    present_whole(self.failed(&session.upstream, Some(&session.who), id, failure))
+                    respond::whole(Whole::failed(&self.observer, &session.upstream, Some(&session.who), id, failure))
                 }
             },
-            Answer::Stream(source, room) => {
-                sse::response(session.streams().open(id, source, room), session.hold(), pass)
+            Delivery::Stream(source, room) => {
+                let connection = session.streams().open(id, source, room);
+                respond::stream(Events::of_session(connection, session.hold(), pass))
             }
         }
     }
-}
-
-/// An error in answer to a request that was understood has status 200 too: clients take any other status for a fault of
-/// the connection and drop every request on it.
-fn present_whole(whole: Whole) -> Response {
-    match whole {
-        Whole::Document(document) => json(document),
-        Whole::Unauthorized(error) => passed_on(&error),
-    }
-}
-
-fn accepted() -> Response {
-    let mut response = Response::new(Body::default());
-    *response.status_mut() = StatusCode::ACCEPTED;
-    response
-}
-
-/// An upstream's HTTP error as it came.
-fn passed_on(error: &HttpError) -> Response {
-    let mut response = Response::new(Body::from(error.body.clone()));
-    *response.status_mut() = error.status;
-    for name in [header::CONTENT_TYPE, header::WWW_AUTHENTICATE] {
-        for value in error.headers.get_all(&name) {
-            response.headers_mut().append(name.clone(), value.clone());
-        }
-    }
-    response
 }

@@ -13,63 +13,62 @@ use http::{Method, Request, request::Parts};
 use hyper::body::Incoming;
 use tower::Service;
 
-use super::{connections::Connection, headers::said_once, intake::Intake};
+use super::{Endpoint, connections::Activity, headers::said_once, intake::Intake, respond::Response};
 use crate::{
-    gate::{Door, Gate, Response, refuse::Refusal},
+    gate::{Door, refuse::Refusal},
     identity::{Caller, Certificate, Identified, Principal},
     upstream::Upstream,
 };
 
-type Answered = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
 /// The endpoint as one connection sees it.
 #[derive(Clone, Debug)]
-pub struct Endpoint {
-    /// The process's state.
-    pub gate: Arc<Gate>,
+pub(super) struct EndpointService {
+    pub(super) endpoint: Arc<Endpoint>,
     /// The other end of the connection.
-    pub peer: IpAddr,
+    pub(super) peer: IpAddr,
     /// What the client's certificate says, if it has one.
-    pub certificate: Option<Arc<Certificate>>,
-    /// The connection.
-    pub(super) connection: Arc<Connection>,
+    pub(super) certificate: Option<Arc<Certificate>>,
+    /// What the connection is doing.
+    pub(super) activity: Arc<Activity>,
 }
 
-impl Service<Request<Incoming>> for Endpoint {
+impl Service<Request<Incoming>> for EndpointService {
     type Response = Response;
     type Error = Infallible;
-    type Future = Answered;
+    type Future = ResponseFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        let gate = &self.gate;
-        let (upstream, door) = match gate.place(&request) {
-            Ok(place) => place,
-            Err(refusal) => return refused(gate, refusal),
+        let access = &self.endpoint.access;
+        let (upstream, door) = match access.find(request.uri().path()) {
+            Ok(found) => found,
+            Err(refusal) => return self.refuse(refusal),
         };
-        let identified = match door {
-            // Who looks for the issuer has no token yet.
-            Door::Metadata => Identified::Known(None),
-            _ => gate.identity.identify(&Caller {
-                upstream: &upstream.id,
-                peer: self.peer,
-                certificate: self.certificate.as_deref(),
-                headers: request.headers(),
-            }),
+        let caller = Caller {
+            upstream: &upstream.id,
+            peer: self.peer,
+            certificate: self.certificate.as_deref(),
+            headers: request.headers(),
         };
-        match identified {
+        match access.identify(door, &caller) {
             Identified::Known(principal) => self.serve(upstream, door, principal, request),
-            Identified::Denied(denied) => refused(gate, gate.denied(&denied, request.uri(), request.headers())),
+            Identified::Denied(denied) => {
+                self.refuse(self.endpoint.resource.denied(&denied, request.uri(), request.headers()))
+            }
             Identified::Later(identified) => {
-                let endpoint = self.clone();
+                let service = self.clone();
                 Box::pin(async move {
-                    let gate = &endpoint.gate;
                     match identified.await {
-                        Ok(principal) => endpoint.serve(upstream, door, Some(principal), request).await,
-                        Err(denied) => refused(gate, gate.denied(&denied, request.uri(), request.headers())).await,
+                        Ok(principal) => service.serve(upstream, door, Some(principal), request).await,
+                        Err(denied) => {
+                            let resource = &service.endpoint.resource;
+                            service.refuse(resource.denied(&denied, request.uri(), request.headers())).await
+                        }
                     }
                 })
             }
@@ -77,7 +76,7 @@ impl Service<Request<Incoming>> for Endpoint {
     }
 }
 
-impl Endpoint {
+impl EndpointService {
     /// Hands a request to the file of its method.
     fn serve(
         &self,
@@ -85,59 +84,48 @@ impl Endpoint {
         door: Door,
         principal: Option<Principal>,
         request: Request<Incoming>,
-    ) -> Answered {
-        let gate = Arc::clone(&self.gate);
+    ) -> ResponseFuture {
+        let endpoint = Arc::clone(&self.endpoint);
         if let Err(refusal) = said_once(request.headers()) {
-            return refused(&gate, refusal);
+            return self.refuse(refusal);
         }
         let (head, body) = request.into_parts();
         let posted = matches!((door, &head.method), (Door::Streamable | Door::OldMessages, &Method::POST));
-        let intake = posted.then(|| Intake::new(&head, body, &gate.bodies, &self.connection)).transpose();
+        let intake = posted.then(|| Intake::new(&head, body, &endpoint.bodies, &self.activity)).transpose();
         let intake = match intake {
             Ok(intake) => intake,
-            Err(refusal) => return refused(&gate, refusal),
+            Err(refusal) => return self.refuse(refusal),
         };
         let Parts { method, uri, headers, .. } = head;
         // One box with the future of one method: this is allocated for every request.
         match (door, method, intake) {
             (Door::Streamable, _, Some(intake)) => Box::pin(async move {
-                let answered = gate.post(&upstream, principal, headers, intake).await;
-                Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
+                let answered = endpoint.post(&upstream, principal, headers, intake).await;
+                Ok(answered.unwrap_or_else(|refusal| endpoint.access.refuse(refusal)))
             }),
             (Door::Streamable, Method::DELETE, _) => Box::pin(async move {
-                let answered = gate.delete(&upstream, principal.as_ref(), headers).await;
-                Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
+                let answered = endpoint.delete(&upstream, principal.as_ref(), headers).await;
+                Ok(answered.unwrap_or_else(|refusal| endpoint.access.refuse(refusal)))
             }),
             (Door::OldMessages, _, Some(intake)) => Box::pin(async move {
-                let answered = gate.old_message(&upstream, principal, uri.query(), headers, intake).await;
-                Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))
+                let answered = endpoint.old_message(&upstream, principal, uri.query(), headers, intake).await;
+                Ok(answered.unwrap_or_else(|refusal| endpoint.access.refuse(refusal)))
             }),
             (door, method, _) => {
                 let answered = match (door, method) {
-                    (Door::Streamable, Method::GET) => gate.get(&upstream, principal.as_ref(), headers),
-                    (Door::OldStream, Method::GET) => gate.open_old_sse(upstream, principal, uri.path(), &headers),
-                    (Door::Metadata, method) => gate.metadata(&method, &uri, &headers),
+                    (Door::Streamable, Method::GET) => endpoint.get(&upstream, principal.as_ref(), headers),
+                    (Door::OldStream, Method::GET) => {
+                        endpoint.open_old_stream(upstream, principal, uri.path(), &headers)
+                    }
+                    (Door::Metadata, method) => endpoint.resource.metadata(&method, &uri, &headers),
                     (door, _) => Err(Refusal::method(door)),
                 };
-                Box::pin(ready(Ok(answered.unwrap_or_else(|refusal| refusal.into_response(&gate.observer)))))
+                Box::pin(ready(Ok(answered.unwrap_or_else(|refusal| endpoint.access.refuse(refusal)))))
             }
         }
     }
-}
 
-fn refused(gate: &Gate, refusal: Refusal) -> Answered {
-    Box::pin(ready(Ok(refusal.into_response(&gate.observer))))
-}
-
-impl Gate {
-    /// The upstream that a request is for, and by which door it comes.
-    fn place(&self, request: &Request<Incoming>) -> Result<(Arc<Upstream>, Door), Refusal> {
-        let path = request.uri().path();
-        let served = self.upstreams.now();
-        served.at(path).cloned().ok_or_else(|| {
-            let streams = |upstream: &Arc<Upstream>| [Some(upstream.id.as_str().to_owned()), upstream.sse_path.clone()];
-            let paths: Vec<String> = served.all().iter().flat_map(streams).flatten().collect();
-            Refusal::no_such_path(path, &paths)
-        })
+    fn refuse(&self, refusal: Refusal) -> ResponseFuture {
+        Box::pin(ready(Ok(self.endpoint.access.refuse(refusal))))
     }
 }

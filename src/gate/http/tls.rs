@@ -49,20 +49,20 @@ impl Tls {
         }
     }
 
-    /// The handshake on a connection.
-    pub(super) async fn accept(&self, stream: TcpStream) -> std::io::Result<Accepted> {
+    /// Shakes hands on a connection.
+    pub(super) async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsConnection> {
         let config = Arc::clone(&self.current.read());
         let stream = TlsAcceptor::from(config).accept(stream).await?;
         let (_, session) = stream.get_ref();
         let http1 = session.alpn_protocol() != Some(b"h2");
         let certificate = session.peer_certificates().and_then(<[_]>::first);
         let certificate = certificate.and_then(|certificate| Certificate::read(certificate)).map(Arc::new);
-        Ok(Accepted { stream, http1, certificate })
+        Ok(TlsConnection { stream, http1, certificate })
     }
 }
 
 /// A connection after its handshake.
-pub(super) struct Accepted {
+pub(super) struct TlsConnection {
     pub(super) stream: TlsStream<TcpStream>,
     /// Which version of HTTP was agreed.
     pub(super) http1: bool,

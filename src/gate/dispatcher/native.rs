@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use super::Gate;
 use crate::{
     config::Policy,
-    dialect::legacy::{NoAnswer, Reply},
+    dialect::legacy::{Legacy, NoAnswer, Reply},
     route::{Route, with_task_support},
     session::{Session, Tasks, with_id},
     upstream::{Failure, Names, NativeTasks},
@@ -165,54 +164,52 @@ fn tasks_page(
     Ok(edits.apply())
 }
 
-impl Gate {
-    /// Returns what to ask the server where a request is about its own tasks: a call of a tool that it lists with them, and the
-    /// task methods with what was not given by taskgate. Nothing of that counts against rates, or is a failed look-up.
-    ///
-    /// # Errors
-    /// [`Failure`] where the server does not tell which tools those are.
-    pub(super) async fn native(
-        &self,
-        session: &Arc<Session>,
-        message: &Message,
-        headers: &HeaderMap,
-        route: &Route,
-    ) -> Result<Option<(Message, Edit)>, Failure> {
-        let native = match route {
-            // What is lost has no tasks.
-            _ if session.is_lost() => false,
-            Route::RunAsTask { name, .. } => session.has_native_tasks_for(name, headers).await?,
-            Route::Get | Route::Result | Route::Cancel => !self.legacy.concerns(&session.owner, message).await,
-            Route::List => {
-                let cursor = cursor(message).and_then(|cursor| session.native().unseal(&cursor).flatten());
-                return Ok(cursor.map(|cursor| (with_cursor(message, &cursor), Edit::Tasks(None))));
-            }
-            _ => false,
-        };
-        Ok(native.then(|| (message.clone(), Edit::of(session, message))))
-    }
-
-    /// Answers `tasks/list` in a session with both: a page of taskgate's tasks, the last of which goes on with the server's
-    /// first page.
-    pub(super) async fn tasklist(&self, session: &Arc<Session>, message: &Message) -> Result<Tasklist, NoAnswer> {
-        let native = session.native();
-        if cursor(message).is_some_and(|cursor| native.unseal(&cursor).is_some()) {
-            return Err(RpcError::invalid_params("Invalid cursor: it is not of this session; begin without one").into());
+/// Returns what to ask the server where a request is about its own tasks: a call of a tool that it lists with them, and the
+/// task methods with what was not given by taskgate. Nothing of that counts against rates, or is a failed look-up.
+///
+/// # Errors
+/// [`Failure`] where the server does not tell which tools those are.
+pub(super) async fn of_server(
+    legacy: &Legacy,
+    session: &Arc<Session>,
+    message: &Message,
+    headers: &HeaderMap,
+    route: &Route,
+) -> Result<Option<(Message, Edit)>, Failure> {
+    let native = match route {
+        // What is lost has no tasks.
+        _ if session.is_lost() => false,
+        Route::RunAsTask { name, .. } => session.has_native_tasks_for(name, headers).await?,
+        Route::Get | Route::Result | Route::Cancel => !legacy.concerns(&session.owner, message).await,
+        Route::List => {
+            let cursor = cursor(message).and_then(|cursor| session.native().unseal(&cursor).flatten());
+            return Ok(cursor.map(|cursor| (with_cursor(message, &cursor), Edit::Tasks(None))));
         }
-        let reply = self.legacy.list(&session.owner, message).await?;
-        let own = match reply {
-            Reply::Ready(document) if native.lists() && !session.is_lost() => document.into_bytes(),
-            reply => return Ok(Tasklist::Own(reply)),
-        };
-        let listed = Message::parse(own.clone()).ok().filter(|own| {
-            let result = own.outcome().map(|(_, result)| result);
-            result.is_some_and(|result| next_cursor(result).is_none())
-        });
-        Ok(match listed {
-            Some(own) => Tasklist::Joint(with_cursor(message, ""), Edit::Tasks(Some(own))),
-            None => Tasklist::Own(Reply::Ready(own.into())),
-        })
+        _ => false,
+    };
+    Ok(native.then(|| (message.clone(), Edit::of(session, message))))
+}
+
+/// Answers `tasks/list` in a session with both: a page of taskgate's tasks, the last of which goes on with the server's
+/// first page.
+pub(super) async fn tasklist(legacy: &Legacy, session: &Arc<Session>, message: &Message) -> Result<Tasklist, NoAnswer> {
+    let native = session.native();
+    if cursor(message).is_some_and(|cursor| native.unseal(&cursor).is_some()) {
+        return Err(RpcError::invalid_params("Invalid cursor: it is not of this session; begin without one").into());
     }
+    let reply = legacy.list(&session.owner, message).await?;
+    let own = match reply {
+        Reply::Ready(document) if native.lists() && !session.is_lost() => document.into_bytes(),
+        reply => return Ok(Tasklist::Own(reply)),
+    };
+    let listed = Message::parse(own.clone()).ok().filter(|own| {
+        let result = own.outcome().map(|(_, result)| result);
+        result.is_some_and(|result| next_cursor(result).is_none())
+    });
+    Ok(match listed {
+        Some(own) => Tasklist::Joint(with_cursor(message, ""), Edit::Tasks(Some(own))),
+        None => Tasklist::Own(Reply::Ready(own.into())),
+    })
 }
 
 fn cursor(message: &Message) -> Option<String> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use super::Gate;
+use super::Lifecycle;
 use crate::{
     config::UpstreamId,
     identity::Owner,
@@ -12,7 +12,7 @@ use crate::{
     upstream::{Failure, Upstream, Vacancy},
 };
 
-impl Gate {
+impl Lifecycle {
     /// Room for a session of a principal, or of an anonymous client, taken from an unused session if there is no other.
     ///
     /// # Errors
