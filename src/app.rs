@@ -128,31 +128,33 @@ impl App {
         Ok(Self { house, endpoint, listener })
     }
 
-    /// The URLs of the endpoints, with the ports that were really opened.
+    /// Returns the URLs of the endpoints, with the ports that were really opened.
     #[must_use]
     pub fn endpoints(&self) -> Vec<String> {
         let base = url(if self.listener.tls.is_some() { "https" } else { "http" }, &self.listener.tcp);
         self.house.upstreams.now().all().iter().map(|upstream| format!("{base}{}", upstream.id.as_str())).collect()
     }
 
-    /// The URL of the admin port.
+    /// Returns the URL of the admin port.
     #[must_use]
     pub fn admin(&self) -> Option<String> {
         self.house.admin.as_ref().map(|(listener, _)| url("http", listener))
     }
 
-    /// What kills every child process and writes the last audit lines, for an end of the process that waits for nothing.
+    /// Returns what kills every child process and writes the last audit lines, for an end of the process that waits for
+    /// nothing.
     pub fn killer(&self) -> impl FnOnce() + Send + 'static {
         self.house.killer()
     }
 
-    /// Serves until `stop` resolves and running tasks have ended, as long as they may take; then ends sessions and
+    /// Serves until `stop` resolves and running tasks have ended, within `server.drain_timeout`; then ends sessions and
     /// connections.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Self { mut house, endpoint, listener } = self;
         let _keepers = house.keep(listener.tls.clone());
         let stop = async {
             stop.await;
+            // Pairs with the acquire of `/readyz`.
             house.ready.store(false, Ordering::Release);
             house.lifecycle.drain(house.drain_timeout).await;
         };
@@ -175,13 +177,14 @@ impl Wrapper {
         Ok(Self { upstream: Arc::clone(upstream), house, max_body })
     }
 
-    /// What kills every child process and writes the last audit lines, for an end of the process that waits for nothing.
+    /// Returns what kills every child process and writes the last audit lines, for an end of the process that waits for
+    /// nothing.
     pub fn killer(&self) -> impl FnOnce() + Send + 'static {
         self.house.killer()
     }
 
-    /// Serves the client until it closes `input`, its server has ended, or `stop` resolves; then ends its session. Returns
-    /// how the child process ended, if there was one, and whether the client got the session that it wanted.
+    /// Serves the client until it closes `input`, its server has ended, or `stop` resolves; then ends its session.
+    /// Returns how the child process ended, if there was one, and whether the client got the session that it wanted.
     pub async fn run(
         self,
         input: impl AsyncRead + Send + Unpin + 'static,
@@ -284,7 +287,7 @@ impl House {
     }
 }
 
-/// What the store takes in, and what holds for every task.
+/// Returns what the store takes in, and what holds for every task.
 fn limits(server: &config::Server, tasks: &config::Tasks) -> (MaxKept, Limits) {
     let kept = MaxKept {
         tasks_per_owner: tasks.max_tasks_per_owner,
@@ -308,7 +311,7 @@ fn limits(server: &config::Server, tasks: &config::Tasks) -> (MaxKept, Limits) {
 /// A request that has waited for one to two of these intervals is answered with a stream, for its heartbeats.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Keeps an eye on silence, and on what nobody has come back for.
+/// Looks at requests without an answer yet, and at streams that no client has resumed.
 async fn tick(lifecycle: Arc<Lifecycle>, identity: Arc<Identity>) {
     loop {
         tokio::time::sleep(SILENCE).await;

@@ -59,6 +59,7 @@ impl Admin {
         }
         match request.uri().path() {
             "/livez" => text(StatusCode::OK, "ok\n"),
+            // Acquire: pairs with the release by which `app` says that the process stops.
             "/readyz" if self.ready.load(Ordering::Acquire) => text(StatusCode::OK, "ok\n"),
             "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
             "/metrics" => respond(StatusCode::OK, OPEN_METRICS, self.observer.open_metrics().into()),

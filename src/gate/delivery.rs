@@ -23,13 +23,12 @@ pub(super) enum Carrier {
 pub(super) enum Delivery {
     /// An answer that is ready.
     Whole(Whole),
-    /// A response that acknowledges a task: its call starts when the sender is dropped, with the answer on its way.
-    Acknowledgement(Document, oneshot::Sender<()>),
+    /// A response that acknowledges a task: its call starts when `start` is dropped, with the answer on its way.
+    Acknowledgement { document: Document, start: oneshot::Sender<()> },
     /// A large response that is still arriving; only for [`Carrier::Response`].
-    Large(Relay, Bytes, AnswerBody),
-    /// Messages, and the response as the last of them, in the room that was taken for them where a stream of its own
-    /// carries them.
-    Stream(Box<dyn Source>, Option<StreamRoom>),
+    Large { relay: Relay, first: Bytes, rest: AnswerBody },
+    /// Messages, and the response as the last of them; with the room that was taken for a [`Carrier::Response`].
+    Stream { source: Box<dyn Source>, room: Option<StreamRoom> },
 }
 
 /// An answer that is whole.

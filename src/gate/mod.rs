@@ -1,5 +1,5 @@
-//! Towards clients: over HTTP ([`http`]), and on one channel ([`channel`]). Both stand on a [`Lifecycle`], which opens and ends
-//! sessions, and a [`Dispatcher`], which takes the messages in them. Beside them is the admin port.
+//! Towards clients: over HTTP ([`http`]), and on one channel ([`channel`]). Both stand on a [`Lifecycle`], which opens
+//! and ends sessions, and a [`Dispatcher`], which takes the messages in them. Beside them is the admin port.
 
 pub mod admin;
 pub mod channel;

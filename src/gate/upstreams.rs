@@ -29,8 +29,8 @@ pub struct Served {
     doors: HashMap<String, (Arc<Upstream>, Door)>,
 }
 
-/// The upstreams that are served now. They are replaced as a whole. Requests, sessions and tasks keep the upstream that they
-/// began with.
+/// The upstreams that are served now. They are replaced as a whole. Requests, sessions and tasks keep the upstream that
+/// they began with.
 #[derive(Debug)]
 pub struct Upstreams(RwLock<Arc<Served>>);
 
@@ -87,8 +87,8 @@ impl Upstreams {
         Arc::clone(&self.0.read())
     }
 
-    /// Serves these upstreams to the requests that come from now on. The caller ends what runs on those that are no longer
-    /// served; [`Served::all`] of [`Upstreams::now`] has them no more.
+    /// Serves these upstreams to the requests that come from now on. The caller ends what runs on those that are no
+    /// longer served; [`Served::all`] of [`Upstreams::now`] has them no more.
     pub fn replace(&self, served: Served) {
         let before = std::mem::replace(&mut *self.0.write(), Arc::new(served));
         // Outside the lock: this may be the end of some of them.
@@ -96,7 +96,8 @@ impl Upstreams {
     }
 }
 
-/// Returns where the metadata of each endpoint is. That of the only upstream is at the root, too, where clients look next.
+/// Returns where the metadata of each endpoint is. That of the only upstream is at the root, too, where clients look
+/// next.
 fn metadata_doors(upstreams: &[Arc<Upstream>]) -> impl Iterator<Item = (String, (&Arc<Upstream>, Door))> {
     let only = if let [only] = upstreams { Some(only) } else { None };
     let root = only.map(|only| (WELL_KNOWN.to_owned(), (only, Door::Metadata)));

@@ -1,5 +1,5 @@
-//! A client on one channel, as over stdio and over the 2024-11-05 HTTP+SSE transport: all that it sends comes in one after
-//! the other, and all that it is sent goes out one after the other. The session lives as long as the channel.
+//! A client on one channel, as over stdio and over the 2024-11-05 HTTP+SSE transport: all that it sends comes in one
+//! after the other, and all that it is sent goes out one after the other. The session ends with the channel.
 
 mod old_sse;
 mod stdio;
@@ -40,7 +40,8 @@ use crate::{
 const QUEUE: usize = 16;
 /// How long requests that are under way may still be answered once the client has closed its end.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
-/// Clients give `taskgate stdio` 2 s after they have closed its stdin, and 2 s more after SIGTERM. Its server is gone before.
+/// Clients give `taskgate stdio` 2 s after they have closed its stdin, and 2 s more after SIGTERM. Its server is gone
+/// before.
 const _: () = assert!(LAST_ANSWERS.as_millis() + 2 * TIME_TO_END.as_millis() < 4000);
 
 /// What a client sends.
@@ -62,7 +63,7 @@ pub(super) struct ClientEnd {
 }
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
-type Opening = Pin<Box<dyn Future<Output = (Box<str>, Result<(Arc<Session>, Delivery), Whole>)> + Send>>;
+type OpeningSession = Pin<Box<dyn Future<Output = (Box<str>, Result<(Arc<Session>, Delivery), Whole>)> + Send>>;
 
 /// The front for clients on one channel.
 #[derive(Clone, Debug)]
@@ -80,26 +81,26 @@ struct Channel {
     session: Option<Use>,
     output: mpsc::Sender<Bytes>,
     /// The handshake, while it lasts.
-    opening: Option<Opening>,
+    opening: Option<OpeningSession>,
     /// What has to be done before the next message is taken in: what expects no answer goes upstream in its order.
     now: Option<Work>,
     /// Answers under way.
     answers: FuturesUnordered<Work>,
     /// What the client has asked and not cancelled.
     asked: InFlight,
-    /// Cancelled when the client has closed its end, and nothing is waited for that it does not want.
+    /// Cancelled when the client has closed its end: the answers that it has cancelled are no longer waited for.
     closing: CancellationToken,
     /// What the server sends of itself.
     listening: Option<Work>,
     /// No session has come about, though the client wanted one.
     refused: bool,
     /// What ends the channel besides the client.
-    lasts: Lasts,
+    ends_with: EndsWith,
 }
 
 /// What ends a channel whose client stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lasts {
+enum EndsWith {
     /// The end of the session, and of its tasks.
     Session,
     /// The end of the server's process, which has the one session, and of its tasks.
@@ -139,14 +140,14 @@ impl Channels {
         Self { lifecycle, dispatcher, observer }
     }
 
-    /// Opens a channel to an upstream, and the work that serves it until the client closes it, or does not read any more,
-    /// or the session has ended and no task is left in it to be asked for. The work tells whether the client got the
-    /// session that it wanted, if it wanted one.
+    /// Opens a channel to an upstream, and the work that serves it until the client closes it, or does not read any
+    /// more, or the session has ended and no task is left in it to be asked for. The work tells whether the client got
+    /// the session that it wanted, if it wanted one.
     fn open(
         &self,
         upstream: Arc<Upstream>,
         principal: Option<Arc<str>>,
-        lasts: Lasts,
+        ends_with: EndsWith,
     ) -> (ClientEnd, impl Future<Output = bool> + Send + use<>) {
         let (input, incoming) = mpsc::channel(QUEUE);
         let (output, outgoing) = mpsc::channel(QUEUE);
@@ -163,7 +164,7 @@ impl Channels {
             closing: CancellationToken::new(),
             listening: None,
             refused: false,
-            lasts,
+            ends_with,
         };
         (ClientEnd { input, output: outgoing }, channel.serve(incoming))
     }
@@ -196,7 +197,7 @@ impl Channel {
                 (id, opened) = handshake(&mut self.opening) => self.opened(&id, opened),
                 () = self.output.closed() => break,
                 () = self.front.lifecycle.closing() => break,
-                () = over(&self.front.lifecycle, self.session.as_ref(), self.lasts) => break,
+                () = over(&self.front.lifecycle, self.session.as_ref(), self.ends_with) => break,
                 next = incoming.recv(), if open && waiting.len() < QUEUE => match next {
                     Some(next) => waiting.push_back(next),
                     None => open = false,
@@ -318,7 +319,7 @@ impl Channel {
     /// Returns whether the server's process has ended without having given the client a session.
     fn has_no_server(&self) -> bool {
         let exit_status = || self.upstream.server.exit_status();
-        self.lasts == Lasts::Server && self.refused && self.session.is_none() && exit_status().is_some()
+        self.ends_with == EndsWith::Server && self.refused && self.session.is_none() && exit_status().is_some()
     }
 
     fn say(&mut self, document: impl Into<Bytes>) {
@@ -328,8 +329,8 @@ impl Channel {
 }
 
 /// Waits until a session ends the channel.
-async fn over(lifecycle: &Lifecycle, session: Option<&Use>, lasts: Lasts) {
-    let Some(session) = session.filter(|_| lasts != Lasts::Client) else { return std::future::pending().await };
+async fn over(lifecycle: &Lifecycle, session: Option<&Use>, ends_with: EndsWith) {
+    let Some(session) = session.filter(|_| ends_with != EndsWith::Client) else { return std::future::pending().await };
     lifecycle.over(session.get()).await;
 }
 
@@ -340,7 +341,7 @@ async fn done(work: &mut Option<Work>) {
     }
 }
 
-async fn handshake(opening: &mut Option<Opening>) -> (Box<str>, Result<(Arc<Session>, Delivery), Whole>) {
+async fn handshake(opening: &mut Option<OpeningSession>) -> (Box<str>, Result<(Arc<Session>, Delivery), Whole>) {
     match opening {
         Some(opening) => opening.await,
         None => std::future::pending().await,
@@ -354,14 +355,14 @@ async fn deliver(answer: Delivery, id: &str, output: &mpsc::Sender<Bytes>) {
             let why = format!("the MCP server behind taskgate answered HTTP {}", error.status);
             RpcError::internal(why).to_response(Some(id))
         }
-        Delivery::Acknowledgement(document, start) => {
+        Delivery::Acknowledgement { document, start } => {
             let sent = output.send(document.into_bytes()).await;
             // The call starts behind its acknowledgement.
             drop(start);
             return drop(sent);
         }
-        Delivery::Stream(source, _) => return pump(source, output.clone()).await,
-        Delivery::Large(..) => {
+        Delivery::Stream { source, .. } => return pump(source, output.clone()).await,
+        Delivery::Large { .. } => {
             let error = RpcError::internal("answers are not relayed where they go one after the other");
             error.to_response(Some(id))
         }

@@ -1,5 +1,5 @@
-//! Clients of the 2024-11-05 HTTP+SSE transport: a channel behind each stream. What such a client sends comes to the address
-//! that the stream names first.
+//! Clients of the 2024-11-05 HTTP+SSE transport: a channel behind each stream. What such a client sends comes to the
+//! address that the stream names first.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::{self, error::SendTimeoutError};
 use uuid::Uuid;
 
-use super::{Channels, ClientMessage, Lasts};
+use super::{Channels, ClientMessage, EndsWith};
 use crate::{
     config::SSE_MESSAGES,
     gate::refuse::Refusal,
@@ -32,7 +32,8 @@ const SESSION: &str = "sessionId=";
 /// How long a message may wait for those before it.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The pass of the message whose token lasts longest: a stream that has ended cannot be resumed, and its session ends with it.
+/// The pass of the message whose token lasts longest: a stream that has ended cannot be resumed, and its session ends
+/// with it.
 type SharedPass = Arc<Mutex<Pass>>;
 
 /// The streams that are open.
@@ -117,7 +118,7 @@ impl OldStreams {
         this.sessions.check(open.len(), own).map_err(|full| Refusal::full(&full))?;
         let id = Uuid::new_v4();
         let pass = Arc::new(Mutex::new(pass));
-        let (client, serving) = this.channels.open(Arc::clone(&upstream), principal.clone(), Lasts::Session);
+        let (client, serving) = this.channels.open(Arc::clone(&upstream), principal.clone(), EndsWith::Session);
         open.insert(id, OpenStream { upstream, principal, pass: Arc::clone(&pass), input: client.input });
         drop(open);
         tokio::spawn(serving);
@@ -125,8 +126,8 @@ impl OldStreams {
         Ok(OldStream { endpoint, output: client.output, pass, id, streams: Arc::clone(this) })
     }
 
-    /// Returns the input of the stream that `query` names, and renews its pass. A stream of another principal, or of another
-    /// upstream, is as unknown as one that never was.
+    /// Returns the input of the stream that `query` names, and renews its pass. A stream of another principal, or of
+    /// another upstream, is as unknown as one that never was.
     pub(in crate::gate) fn find(
         &self,
         upstream: &Upstream,

@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Channels, ClientMessage, Lasts};
+use super::{Channels, ClientMessage, EndsWith};
 use crate::{
     gate::lifecycle::upstreams_ended,
     upstream::{
@@ -27,9 +27,9 @@ use crate::{
 const LAST_LINES: Duration = Duration::from_secs(3);
 
 impl Channels {
-    /// Serves the client behind `input` and `output`, with messages of at most `max_body` bytes, until it closes `input` or
-    /// `stop` resolves; then ends its session and `upstream`.
-    /// Returns whether the client got the session that it wanted.
+    /// Serves the client behind `input` and `output`, with messages of at most `max_body` bytes, until it closes
+    /// `input` or `stop` resolves; then ends its session and `upstream`. Returns whether the client got the session
+    /// that it wanted.
     pub async fn stdio(
         &self,
         upstream: Arc<Upstream>,
@@ -38,8 +38,8 @@ impl Channels {
         output: impl AsyncWrite + Unpin,
         stop: impl Future<Output = ()>,
     ) -> bool {
-        let lasts = if upstream.server.is_process() { Lasts::Server } else { Lasts::Client };
-        let (client, serving) = self.open(Arc::clone(&upstream), None, lasts);
+        let ends_with = if upstream.server.is_process() { EndsWith::Server } else { EndsWith::Client };
+        let (client, serving) = self.open(Arc::clone(&upstream), None, ends_with);
         let ending = CancellationToken::new();
         let at_the_end = ending.clone().drop_guard();
         let reading = tokio::spawn(async move {
@@ -98,8 +98,8 @@ fn parse(document: Bytes) -> Result<Message, RpcError> {
     Message::of_client(document).map_err(RpcError::from)
 }
 
-/// Writes each message as a line, while the client reads. From `ending` on the client may have stopped reading, which must
-/// not keep the process.
+/// Writes each message as a line, while the client reads. From `ending` on the client may have stopped reading, which
+/// must not keep the process.
 async fn write(mut output: impl AsyncWrite + Unpin, mut outgoing: mpsc::Receiver<Bytes>, ending: CancellationToken) {
     while let Some(document) = outgoing.recv().await {
         let line = lines::one_line(document);

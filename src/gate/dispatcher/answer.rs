@@ -30,7 +30,7 @@ use crate::{
 };
 
 impl Dispatcher {
-    /// Answers a request in a session, for that carrier.
+    /// Answers a request in a session, in a form that `carrier` can take.
     pub(in crate::gate) async fn request(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -66,7 +66,7 @@ impl Dispatcher {
                 let wanted = Wanted { name, tool, ttl, announced: session.upstream.status_notifications };
                 let created = Box::pin(self.legacy.create(session, message, headers, wanted));
                 return Ok(match created.await {
-                    Ok((answer, start)) => Delivery::Acknowledgement(answer, start),
+                    Ok((document, start)) => Delivery::Acknowledgement { document, start },
                     Err(error) => Whole::error(&id, &error).into(),
                 });
             }
@@ -88,7 +88,7 @@ impl Dispatcher {
         Ok(match replied {
             Ok(Reply::Ready(document)) => Whole::Document(document).into(),
             Ok(Reply::Wait(waiter)) => match room(session, carrier) {
-                Ok(room) => Delivery::Stream(waiter, room),
+                Ok(room) => Delivery::Stream { source: waiter, room },
                 Err(full) => Whole::error(message.id_to_answer(), &RpcError::internal(full.to_string())).into(),
             },
             // It has expired since it was looked for.
@@ -105,7 +105,7 @@ impl Dispatcher {
         })
     }
 
-    /// A request for the upstream: its answer as it comes, JSON as JSON and a stream as a stream.
+    /// Passes a request to the upstream, and delivers the answer as it comes: JSON as JSON and a stream as a stream.
     async fn pass(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -147,7 +147,7 @@ impl Dispatcher {
                 // A client that reads slowly must not slow down the upstream: its outbox drops what may be dropped.
                 passing.call.exchange.detach();
                 passing.first = first;
-                Ok(Delivery::Stream(Box::new(passing), room))
+                Ok(Delivery::Stream { source: Box::new(passing), room })
             }
         }
     }
@@ -170,7 +170,7 @@ struct Passing {
     edit: Edit,
     /// Whether the client may be told to come back later.
     pauses: bool,
-    /// What came before it was known that the answer is a stream.
+    /// What came first, before the answer was known to be a stream.
     first: Option<Item<Ending>>,
     last: Last,
 }
@@ -183,7 +183,7 @@ enum Last {
 }
 
 impl Passing {
-    /// The answer of an upstream that does not stream.
+    /// Delivers the answer of an upstream that does not stream.
     async fn answer(
         self,
         ending: Ending,
@@ -195,21 +195,23 @@ impl Passing {
             Ok(Answer::Large { first, rest }) => {
                 self.edit.relayed(&self.native);
                 let relay = Relay::new(self.call.exchange.number, Bytes::copy_from_slice(self.id.as_bytes()));
-                Ok(Delivery::Large(relay, first, rest))
+                Ok(Delivery::Large { relay, first, rest })
             }
             Err(failure) if let Some(own) = self.instead(&failure) => Ok(Whole::Document(own).into()),
             Err(Failure::SessionLost) => {
                 Err(Box::pin(self.dispatcher.lifecycle.lost(session)).await.answering(Some(&self.id)))
             }
             // No response to a request that was cancelled; the stream that could have carried it just ends.
-            Err(Failure::Cancelled) => Ok(Delivery::Stream(Box::new(Self { last: Last::Sent, ..self }), room)),
+            Err(Failure::Cancelled) => {
+                Ok(Delivery::Stream { source: Box::new(Self { last: Last::Sent, ..self }), room })
+            }
             Err(failure) => {
                 Ok(Whole::failed(&self.dispatcher.observer, &self.upstream, Some(&self.who), &self.id, failure).into())
             }
         }
     }
 
-    /// The last document of a stream: a client that got none would wait for ever.
+    /// Returns the last document of a stream. A client that got none would wait for ever.
     fn last(&self, response: Result<Message, Failure>) -> Option<Bytes> {
         match response {
             Ok(response) => Some(self.finish(&response).into_bytes()),
@@ -224,7 +226,7 @@ impl Passing {
         }
     }
 
-    /// The response with the client's id and what taskgate has to say in it.
+    /// Returns the response with the client's id and with what taskgate adds to it.
     fn finish(&self, response: &Message) -> Document {
         let Upstream { id, policy, hints, .. } = &*self.upstream;
         if let Edit::Tools(page) = &self.edit {
@@ -233,11 +235,11 @@ impl Passing {
         self.edit.finish(response, &self.id, policy, &self.native)
     }
 
-    /// What taskgate can answer by itself.
+    /// Returns what taskgate can answer by itself.
     fn instead(&self, failure: &Failure) -> Option<Document> {
         match failure {
             Failure::Cancelled => None,
-            // Who asks may not ask any more.
+            // The client may not ask any more.
             Failure::Http(error) if error.is_authorization() => None,
             Failure::SessionLost | Failure::ProcessEnded(_) => self.edit.instead(&self.native, false),
             _ => self.edit.instead(&self.native, true),

@@ -1,5 +1,5 @@
-//! What becomes of the messages of a session, whatever the transport: requests are answered (`answer.rs`), what expects no
-//! answer is accepted (`accept.rs`).
+//! What becomes of the messages of a session, whatever the transport: requests are answered (`answer.rs`), what expects
+//! no answer is accepted (`accept.rs`).
 
 mod accept;
 mod answer;

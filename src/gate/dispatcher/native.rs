@@ -65,7 +65,7 @@ impl Edit {
         }
     }
 
-    /// Whether the answer can be handed on while it arrives.
+    /// Returns whether the answer can be relayed while it arrives.
     pub(super) fn relays(&self) -> bool {
         matches!(self, Self::Id | Self::Task(Method::TasksResult, _))
     }
@@ -77,7 +77,7 @@ impl Edit {
         }
     }
 
-    /// The response for the client.
+    /// Returns the response for the client.
     pub(super) fn finish(&self, response: &Message, id: &str, policy: &Policy, native: &NativeTasks) -> Document {
         match (self, response.outcome()) {
             (Self::Tools(page), Some((Outcome::Result, result))) => {
@@ -107,8 +107,8 @@ impl Edit {
         with_id(response, id)
     }
 
-    /// What is answered where the server's answer is none: taskgate's own tasks are listed whatever the server does. The
-    /// next page asks it again, if it is still there.
+    /// Returns the answer where the server gave none: taskgate's own tasks are listed whatever the server does. With
+    /// `more` the next page asks the server again.
     pub(super) fn instead(&self, native: &NativeTasks, more: bool) -> Option<Document> {
         let Self::Tasks(Some(own)) = self else { return None };
         let (_, raw) = own.outcome()?;
@@ -137,7 +137,7 @@ impl Page {
     }
 }
 
-/// A page of the server's tasks behind those of taskgate, with a cursor of ours.
+/// Returns a page of the server's tasks behind those of taskgate, with a cursor of taskgate's.
 fn tasks_page(
     response: &Message,
     result: &str,
@@ -164,8 +164,9 @@ fn tasks_page(
     Ok(edits.apply())
 }
 
-/// Returns what to ask the server where a request is about its own tasks: a call of a tool that it lists with them, and the
-/// task methods with what was not given by taskgate. Nothing of that counts against rates, or is a failed look-up.
+/// Returns what to ask the server where a request is about its own tasks: a call of a tool that it lists with them, and
+/// the task methods with ids and cursors that are not of taskgate. None of these count against rates, or as failed
+/// look-ups.
 ///
 /// # Errors
 /// [`Failure`] where the server does not tell which tools those are.
@@ -177,7 +178,7 @@ pub(super) async fn of_server(
     route: &Route,
 ) -> Result<Option<(Message, Edit)>, Failure> {
     let native = match route {
-        // What is lost has no tasks.
+        // A lost session has no server to ask.
         _ if session.is_lost() => false,
         Route::RunAsTask { name, .. } => session.has_native_tasks_for(name, headers).await?,
         Route::Get | Route::Result | Route::Cancel => !legacy.concerns(&session.owner, message).await,
@@ -216,7 +217,7 @@ fn cursor(message: &Message) -> Option<String> {
     Members::parse(message.params()?).ok()?.text("cursor").map(Into::into)
 }
 
-/// A `tasks/list` for the server's page behind a raw cursor of its own, or for its first one.
+/// Returns a `tasks/list` for the server's page behind a raw cursor of its own, or for its first one.
 fn with_cursor(message: &Message, cursor: &str) -> Message {
     let mut edits = Edits::of(message.bytes());
     if let Some(params) = message.params().and_then(|params| Members::parse(params).ok()) {

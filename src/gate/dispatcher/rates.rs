@@ -1,4 +1,4 @@
-//! What is done at a limited rate, and the answers to ids of tasks that are not found.
+//! The rates of what a client does, and the answers to ids of tasks that are not found.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
 /// Counts a request that is limited in its rate.
 ///
 /// # Errors
-/// 429, if the rate is used up.
+/// Refuses with 429 where the rate is used up.
 pub(super) fn count(session: &Session, route: &Route) -> Result<(), Refusal> {
     let rated = match route {
         Route::RunAsTask { .. } => Rated::Creation,
@@ -25,11 +25,11 @@ pub(super) fn count(session: &Session, route: &Route) -> Result<(), Refusal> {
     session.account.count(rated).map_err(|limit| too_often(session, &limit))
 }
 
-/// The answer to a request for a task that does not exist for the asker. Whoever guesses ids waits for it, and then
-/// gets none.
+/// Answers a request for a task that does not exist for the client. A client that guesses ids waits for the answer, and
+/// then gets none.
 ///
 /// # Errors
-/// 429, if there were too many of them.
+/// Refuses with 429 after too many of them.
 pub(super) async fn task_not_found(
     observer: &Observer,
     session: &Session,

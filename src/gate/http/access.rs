@@ -1,5 +1,5 @@
-//! Decides whether a request comes in: whether it is for this host, from an allowed origin and for a path that is served,
-//! and who sends it.
+//! Decides whether a request comes in: whether it is for this host, from an allowed origin and for a path that is
+//! served, and who sends it.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub struct AccessControl {
 
 /// What sends a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sender {
+pub(super) enum ClientKind {
     /// A program.
     Program,
     /// A page in a browser, which needs CORS.
@@ -40,13 +40,13 @@ impl AccessControl {
     }
 
     /// Checks Host and Origin. The metadata is for every page, which gets CORS headers of its own with it.
-    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<Sender, Refusal> {
+    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<ClientKind, Refusal> {
         let page = headers.contains_key(header::ORIGIN);
         match self.hosts.check(uri, headers) {
             // A foreign Origin is the last thing to be found, so that the Host is right.
-            Ok(()) | Err(Refused::Origin(_)) if page && self.is_public(uri.path()) => Ok(Sender::Program),
-            Ok(()) if page => Ok(Sender::Page),
-            Ok(()) => Ok(Sender::Program),
+            Ok(()) | Err(Refused::Origin(_)) if page && self.is_public(uri.path()) => Ok(ClientKind::Program),
+            Ok(()) if page => Ok(ClientKind::Page),
+            Ok(()) => Ok(ClientKind::Program),
             Err(refused) => Err(Refusal::foreign(&refused)),
         }
     }

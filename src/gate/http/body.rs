@@ -74,10 +74,10 @@ impl Relayed {
 }
 
 impl Body {
-    /// A large answer whose id `relay` exchanges on the way.
+    /// Relays a large answer whose id `relay` exchanges on the way.
     ///
     /// # Errors
-    /// If already the beginning is not the response.
+    /// Fails where the beginning is not that of the response.
     pub(super) fn relayed(relay: Relay, first: &Bytes, rest: AnswerBody) -> Result<Self, BoxError> {
         let mut relayed = Relayed { relay, ready: VecDeque::new(), rest, size: SizeHint::default() };
         relayed.push(first)?;
@@ -88,7 +88,7 @@ impl Body {
         Ok(Self { content: Content::Relayed(Box::new(relayed)), ..Self::default() })
     }
 
-    /// A body that drops `sent` once hyper has taken it whole, or has given it up.
+    /// Returns a body that drops `sent` once hyper has taken it whole, or has given it up.
     pub(super) fn with_signal(parts: Parts, sent: oneshot::Sender<()>) -> Self {
         Self { _sent: Some(sent), ..Self::from(parts) }
     }

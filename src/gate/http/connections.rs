@@ -1,14 +1,13 @@
 //! The connections that are open: how many there may be, and which of them have to end.
 //!
-//! Nothing here has a timer of its own: [`Connections::sweep`] looks at all of them, so that a request costs a few locks
-//! that nobody else wants.
+//! Nothing here has a timer of its own: [`Connections::sweep`] looks at all of them, so that a request costs a few
+//! locks without contention.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{task::AbortHandle, time::Instant};
 
-use super::ConnectionLimits;
 use crate::observe::{Observer, events};
 
 /// How long an HTTP/1.1 connection may stay without a request after it has had one.
@@ -16,6 +15,17 @@ const KEEP_ALIVE: Duration = Duration::from_mins(1);
 /// The part of the connections that wait for a further request which is closed when there is no room: a flood must not
 /// cost a walk over all of them for each connection that comes.
 const GIVES_WAY: usize = 16;
+
+/// What a connection may cost before it has sent a request.
+#[derive(Clone, Debug)]
+pub struct ConnectionLimits {
+    /// Most connections at once.
+    pub max_connections: usize,
+    /// How long the head of a request may take to arrive; the first one from the beginning of the connection on.
+    pub head_timeout: Duration,
+    /// The largest head of a request, in bytes.
+    pub max_head: usize,
+}
 
 /// The open connections of one listener.
 #[derive(Debug)]
@@ -45,7 +55,7 @@ pub(super) struct Activity(Mutex<State>);
 #[derive(Clone, Copy, Debug)]
 struct State {
     phase: Phase,
-    /// When that began.
+    /// When the phase began.
     since: Instant,
     /// Whether a whole request has ever come.
     proven: bool,
@@ -55,7 +65,7 @@ struct State {
     arriving: usize,
 }
 
-/// What goes on while no request is being answered.
+/// What a connection does while no request is being answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// No head has come yet, or only a part of it.
@@ -90,8 +100,8 @@ impl Connections {
         Arc::new(Self { limits, table: Mutex::default(), observer })
     }
 
-    /// Has `spawn` serve one more connection. Where there is no room, the one gives way that has been the longest without
-    /// ever sending a whole request, else one that waits for a further request.
+    /// Has `spawn` serve one more connection. Where there is no room, the one gives way that has been the longest
+    /// without ever sending a whole request, else one that waits for a further request.
     ///
     /// # Errors
     /// Gives `stream` back where all are in use.
@@ -115,7 +125,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Closes what gives way first; for when the system has no more room. Returns whether there was anything.
+    /// Closes the connections that give way first, when the system has no more room. Returns whether there were any.
     pub(super) fn make_room(&self) -> bool {
         self.cut(self.table.lock().make_room())
     }
@@ -127,7 +137,7 @@ impl Connections {
         count > 0
     }
 
-    /// How long to wait between two sweeps.
+    /// Returns how long to wait between two sweeps.
     pub(super) fn pace(&self) -> Duration {
         (self.limits.head_timeout / 10).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }
@@ -138,7 +148,7 @@ impl Connections {
         let late =
             |state: &State, allowed| state.answering == 0 && now.saturating_duration_since(state.since) >= allowed;
         let mut table = self.table.lock();
-        // Over HTTP/2 hyper's pings tell whether anybody is there.
+        // Over HTTP/2 hyper's pings tell whether the client is there.
         table.close_all(|state| state.phase == (Phase::Idle { http1: true }) && late(state, KEEP_ALIVE));
         let half_open = |state: &State| matches!(state.phase, Phase::New | Phase::Head);
         let count = table.close_all(|state| half_open(state) && late(state, self.limits.head_timeout));
@@ -161,7 +171,7 @@ impl OpenConnections {
         before - self.open.len()
     }
 
-    /// Closes what gives way first; how many that were.
+    /// Closes the connections that give way first, and returns how many.
     fn make_room(&mut self) -> usize {
         // The first that came has been the longest without a request.
         if let Some((&id, _)) =
@@ -200,7 +210,7 @@ impl OpenConnection {
 }
 
 impl State {
-    /// Whether no whole request is being worked on.
+    /// Returns whether the connection has no whole request to answer.
     fn is_unused(&self) -> bool {
         self.answering == self.arriving
     }
@@ -218,7 +228,7 @@ impl Default for Activity {
 }
 
 impl Activity {
-    /// Something has come from the client.
+    /// Notes that something has come from the client.
     pub(super) fn came(&self) {
         let mut state = self.0.lock();
         if state.answering == 0 && state.phase == (Phase::Idle { http1: true }) {
@@ -226,7 +236,8 @@ impl Activity {
         }
     }
 
-    /// A whole head has come, with or without a body to follow; `None` where the connection is being closed.
+    /// Notes that a whole head has come, with or without a body to follow. Returns `None` where the connection is being
+    /// closed.
     pub(super) fn begin(self: &Arc<Self>, http1: bool, body: bool) -> Option<Answering> {
         let mut state = self.0.lock();
         if state.phase == Phase::Over {
@@ -237,7 +248,7 @@ impl Activity {
         Some(Answering { activity: Arc::clone(self), http1 })
     }
 
-    /// The body of a request is to come.
+    /// Notes that the body of a request is to come.
     pub(super) fn arriving(self: &Arc<Self>) -> Arriving {
         self.0.lock().arriving += 1;
         Arriving { activity: Arc::clone(self), arrived: false }
@@ -245,7 +256,8 @@ impl Activity {
 }
 
 impl Arriving {
-    /// The body has come. `false` where the connection is being closed, and nothing may come of the request.
+    /// Notes that the body has come. Returns `false` where the connection is being closed, and the request must do
+    /// nothing.
     pub(super) fn arrived(mut self) -> bool {
         self.arrived = true;
         let mut state = self.activity.0.lock();
@@ -282,7 +294,7 @@ pub(super) struct ConnectionGuard {
 }
 
 impl ConnectionGuard {
-    /// What holds for the connection.
+    /// Returns what holds for the connection.
     pub(super) fn limits(&self) -> &ConnectionLimits {
         &self.connections.limits
     }

@@ -12,7 +12,7 @@ use crate::{
     wire::{Version, headers_cost, ids},
 };
 
-/// What the headers that go on to a server may take in memory, in bytes: they are kept for as long as a call or a stream.
+/// What the headers that go on to a server may take in memory, in bytes: they are kept while a call or a stream lasts.
 const MAX_ONWARD: usize = 24 * 1024;
 
 /// Returns the session that a request names. What is no id names a session that never was.
@@ -30,8 +30,8 @@ pub(super) fn onward(upstream: &Upstream, headers: HeaderMap) -> Result<HeaderMa
     }
 }
 
-/// Returns the end-to-end headers, for the upstream; with the client's `Authorization` only if it is for the upstream. They may be
-/// kept: as they came they are parts of the buffer that their request was read into.
+/// Returns the end-to-end headers, for the upstream; with the client's `Authorization` only if it is for the upstream.
+/// They may be kept: as they came they are parts of the buffer that their request was read into.
 fn end_to_end(headers: &HeaderMap, authorization: bool) -> Result<HeaderMap, Refusal> {
     let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named: Vec<HeaderName> =
@@ -92,7 +92,8 @@ pub(super) fn accepts_stream(headers: &HeaderMap) -> Result<(), Refusal> {
     if accepts(headers, "text", "event-stream") { Ok(()) } else { Err(Refusal::not_acceptable("text/event-stream")) }
 }
 
-/// Returns whether `Accept` takes a type: of the ranges that it is in, the narrowest decides (RFC 9110, section 12.5.1).
+/// Returns whether `Accept` takes a type: of the ranges that it is in, the narrowest decides (RFC 9110, section
+/// 12.5.1).
 fn accepts(headers: &HeaderMap, kind: &str, subtype: &str) -> bool {
     let (mut narrowest, mut accepted) = (0, false);
     for value in headers.get_all(header::ACCEPT) {
@@ -130,7 +131,8 @@ pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Refusal> {
     if essence.eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(Refusal::content_type()) }
 }
 
-/// Refuses a version that is not spoken (section "Protocol Version Header"). Without the header, that of the session holds.
+/// Refuses a version that is not spoken (section "Protocol Version Header"). Without the header, that of the session
+/// holds.
 pub(super) fn speaks_version(headers: &HeaderMap) -> Result<(), Refusal> {
     let Some(value) = headers.get(PROTOCOL_VERSION) else { return Ok(()) };
     let name = value.to_str().unwrap_or("?");

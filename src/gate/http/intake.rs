@@ -30,13 +30,13 @@ pub struct Bodies {
     timeout: Duration,
     /// Most bytes of all that are on their way, and of the requests over HTTP/2 that they belong to.
     total: usize,
-    /// How many of these there is room for.
+    /// The room that is left of `total`.
     room: Arc<Semaphore>,
 }
 
 impl Bodies {
-    /// Bodies of at most `max` bytes that take `timeout` at most, of which `total` bytes may have come while the rest is
-    /// on its way. Over HTTP/2, where one connection has many of them, the requests themselves count too.
+    /// Bodies of at most `max` bytes that take `timeout` at most, of which `total` bytes may have come while the rest
+    /// is on its way. Over HTTP/2, where one connection has many of them, the requests themselves count too.
     #[must_use]
     pub fn new(max: usize, timeout: Duration, total: usize) -> Self {
         let total = total.min(Semaphore::MAX_PERMITS);
@@ -65,8 +65,8 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// Counts a request that waits for its body, unless it is all that its connection has. It counts before the handler waits
-    /// for the body: by then the heads of many requests would be there.
+    /// Counts a request that waits for its body, unless it is all that its connection has. It counts before the handler
+    /// waits for the body: by then the heads of many requests would be there.
     pub(super) fn new(head: &Parts, body: Incoming, bodies: &Bodies, on: &Arc<Activity>) -> Result<Self, Refusal> {
         let mut counted = None;
         if head.version == Version::HTTP_2 && !body.is_end_stream() {
@@ -75,7 +75,7 @@ impl Intake {
         Ok(Self { body, arriving: on.arriving(), counted })
     }
 
-    /// The message in it, in whatever pieces it comes.
+    /// Reads the message, in whatever pieces it comes.
     pub(super) async fn message(self, bodies: &Bodies) -> Result<Message, Refusal> {
         let body = read(self.body, self.counted, bodies).await?;
         if !self.arriving.arrived() {

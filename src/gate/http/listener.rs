@@ -20,7 +20,7 @@ use tower::{Layer, Service};
 
 use super::{
     Endpoint,
-    connections::{ConnectionGuard, Connections},
+    connections::{ConnectionGuard, ConnectionLimits, Connections},
     inline::Inline,
     origin::CheckOriginLayer,
     service::EndpointService,
@@ -46,17 +46,6 @@ const LEAST_BUFFER: usize = 8 * 1024;
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after an accept that failed, as it does when file descriptors run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
-
-/// What a connection may cost before it has sent a request.
-#[derive(Clone, Debug)]
-pub struct ConnectionLimits {
-    /// Most connections at once.
-    pub max_connections: usize,
-    /// How long the head of a request may take to arrive; the first one from the beginning of the connection on.
-    pub head_timeout: Duration,
-    /// The largest head of a request, in bytes.
-    pub max_head: usize,
-}
 
 /// Where clients connect.
 #[derive(Debug)]
@@ -147,7 +136,7 @@ async fn connect(
     }
 }
 
-/// The same over TLS. The time for the handshake is that for the first head.
+/// Serves one connection over TLS to its end. The time for the handshake is that for the first head.
 async fn connect_tls(
     tls: Arc<Tls>,
     mut service: EndpointService,

@@ -1,5 +1,5 @@
-//! Clients over HTTP: the connections, who comes in, and one file for each method of the MCP endpoint (revision 2025-11-25,
-//! "Streamable HTTP").
+//! Clients over HTTP: the connections, who comes in, and one file for each method of the MCP endpoint (revision
+//! 2025-11-25, "Streamable HTTP").
 
 mod access;
 mod body;
@@ -24,9 +24,10 @@ mod watched;
 use std::sync::Arc;
 
 pub use access::AccessControl;
+pub use connections::ConnectionLimits;
 pub use intake::Bodies;
 pub(super) use listener::accept;
-pub use listener::{ConnectionLimits, Listener, serve};
+pub use listener::{Listener, serve};
 pub use protected::ProtectedResource;
 pub use tls::Tls;
 

@@ -1,5 +1,5 @@
-//! The endpoint for clients of the 2024-11-05 HTTP+SSE transport: a GET opens a stream for everything that the client is
-//! sent, and what the client sends comes by POST to the address that the stream names first.
+//! The endpoint for clients of the 2024-11-05 HTTP+SSE transport: a GET opens a stream for everything that the client
+//! is sent, and what the client sends comes by POST to the address that the stream names first.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::{
 };
 
 impl Endpoint {
-    /// GET: opens a stream.
+    /// Opens a stream (GET).
     pub(super) fn open_old_stream(
         &self,
         upstream: Arc<Upstream>,
@@ -36,7 +36,7 @@ impl Endpoint {
         Ok(respond::stream(Events::of_old_stream(stream)))
     }
 
-    /// POST: takes a message for a stream, where it is answered.
+    /// Takes a message for a stream, where it is answered (POST).
     pub(super) async fn old_message(
         &self,
         upstream: &Upstream,

@@ -14,7 +14,7 @@ use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, Cors, CorsLayer,
 
 use super::{
     AccessControl,
-    access::Sender,
+    access::ClientKind,
     headers::{PROTOCOL_VERSION, SESSION_ID},
     respond::Response,
 };
@@ -75,8 +75,8 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         match self.access.check(request.uri(), request.headers()) {
-            Ok(Sender::Program) => Either::Left(Either::Left(self.inner.call(request))),
-            Ok(Sender::Page) => Either::Left(Either::Right(self.browsers.call(request))),
+            Ok(ClientKind::Program) => Either::Left(Either::Left(self.inner.call(request))),
+            Ok(ClientKind::Page) => Either::Left(Either::Right(self.browsers.call(request))),
             Err(refusal) => Either::Right(ready(Ok(self.access.refuse(refusal)))),
         }
     }

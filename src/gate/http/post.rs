@@ -61,7 +61,8 @@ impl Endpoint {
         match message.kind() {
             Kind::Request => {
                 let id: Box<str> = message.id_to_answer().into();
-                // A call goes on when its token has ended, and its answer comes; a result is for clients that may ask for it now.
+                // A call goes on when its token has ended, and its answer comes; a result is for clients that may ask
+                // for it now.
                 let retrieves = message.method() == Method::TasksResult;
                 let pass = principal.filter(|_| retrieves).map_or(Pass::Lasting, |principal| principal.pass);
                 let answer = self.dispatcher.request(session, message, headers, Carrier::Response).await?;
@@ -88,15 +89,15 @@ impl Endpoint {
     fn present(&self, answer: Delivery, id: &str, session: &Arc<Session>, pass: Pass) -> Response {
         match answer {
             Delivery::Whole(whole) => respond::whole(whole),
-            Delivery::Acknowledgement(document, start) => respond::json(Body::with_signal(document, start)),
-            Delivery::Large(relay, first, rest) => match Body::relayed(relay, &first, rest) {
+            Delivery::Acknowledgement { document, start } => respond::json(Body::with_signal(document, start)),
+            Delivery::Large { relay, first, rest } => match Body::relayed(relay, &first, rest) {
                 Ok(relayed) => respond::json(relayed),
                 Err(foreign) => {
                     let failure = Failure::BadAnswer(foreign.to_string());
                     respond::whole(Whole::failed(&self.observer, &session.upstream, Some(&session.who), id, failure))
                 }
             },
-            Delivery::Stream(source, room) => {
+            Delivery::Stream { source, room } => {
                 let connection = session.streams().open(id, source, room);
                 respond::stream(Events::of_session(connection, session.hold(), pass))
             }

@@ -77,7 +77,8 @@ impl ProtectedResource {
         if parts.is_empty() { "Bearer".to_owned() } else { format!("Bearer {}", parts.join(", ")) }
     }
 
-    /// Returns the scheme, host and port that clients use: as configured, or as in the request, whose Host has been checked.
+    /// Returns the scheme, host and port that clients use: as configured, or as in the request, whose Host has been
+    /// checked.
     fn own_origin(&self, uri: &Uri, headers: &HeaderMap) -> Option<String> {
         let configured = self.protected.as_ref().and_then(|protected| protected.origin.clone());
         configured.or_else(|| {

@@ -30,8 +30,8 @@ pub(super) fn stream(events: Events) -> Response {
     response
 }
 
-/// Returns a whole answer. An error in answer to a request that was understood has status 200 too: clients take any other
-/// status for a fault of the connection and drop every request on it.
+/// Returns a whole answer. An error in answer to a request that was understood has status 200 too: clients take any
+/// other status for a fault of the connection and drop every request on it.
 pub(super) fn whole(whole: Whole) -> Response {
     match whole {
         Whole::Document(document) => json(document),

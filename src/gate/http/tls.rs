@@ -33,8 +33,8 @@ impl Tls {
         Ok(Self { files, current, tried })
     }
 
-    /// Reads the files again if they have changed. Where they cannot be used the connections to come begin as those before;
-    /// waits for the file system.
+    /// Reads the files again if they have changed. Where they cannot be used the connections to come begin as those
+    /// before; waits for the file system.
     pub fn refresh(&self) {
         let found = contents(&self.files);
         if std::mem::replace(&mut *self.tried.lock(), found) == found {

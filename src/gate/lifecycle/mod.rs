@@ -1,5 +1,5 @@
-//! The sessions of clients: found, lost and ended here, opened in `open.rs`, evicted in `room.rs`. When the process stops,
-//! `stop.rs` ends them all.
+//! The sessions of clients: found, lost and ended here, opened in `open.rs`, evicted in `room.rs`. When the process
+//! stops, `stop.rs` ends them all.
 
 mod open;
 mod room;
@@ -77,8 +77,8 @@ impl Lifecycle {
         self.sessions.get(id, is_theirs).ok_or_else(Refusal::unknown_session)
     }
 
-    /// Refuses a request in a session whose upstream has ended. The session is over for the client, which starts anew; but
-    /// its tasks can still be asked for until their ttl is over, so it is ended here only if it has none.
+    /// Refuses a request in a session whose upstream has ended. The session is over for the client, which starts anew;
+    /// but its tasks can still be asked for until their ttl is over, so it is ended here only if it has none.
     pub(in crate::gate) async fn lost(&self, session: &Session) -> Refusal {
         if self.engine.release(session, || true).await {
             self.end(session, HeaderMap::new(), "upstream lost").await;
@@ -100,7 +100,8 @@ impl Lifecycle {
         ending.await;
     }
 
-    /// Ends a lost session whose client has a new one. Its calls have failed with it; its tasks are those of the new one.
+    /// Ends a lost session whose client has a new one. Its calls have failed with it; its tasks are those of the new
+    /// one.
     pub(in crate::gate) fn replaced(&self, lost: &Session) {
         self.sessions.take(lost.id, "replaced");
         lost.end(HeaderMap::new());
@@ -123,8 +124,8 @@ impl Lifecycle {
         self.sessions.closing().await;
     }
 
-    /// Ends the sessions that have been idle for `idle`. A session with tasks stays while they are kept: an acknowledged
-    /// task is never lost before its ttl is over.
+    /// Ends the sessions that have been idle for `idle`. A session with tasks stays while they are kept: an
+    /// acknowledged task is never lost before its ttl is over.
     pub async fn end_idle(&self, idle: Duration) {
         for session in self.sessions.idle(idle) {
             let still_idle = || session.idle() >= idle;
@@ -139,9 +140,10 @@ impl Lifecycle {
         }
     }
 
-    /// Ends the sessions of tokens that the upstream has refused: a refusal is remembered for a time, and only a new session
-    /// asks the upstream again. Tells the requests of the others that have waited for long that nothing has come yet, so that
-    /// heartbeats begin, and drops streams that no client has resumed. To be called every few seconds.
+    /// Ends the sessions of tokens that the upstream has refused: a refusal is remembered for a time, and only a new
+    /// session asks the upstream again. Tells the requests of the others that have waited for long that nothing has
+    /// come yet, so that heartbeats begin, and drops streams that no client has resumed. To be called every few
+    /// seconds.
     pub async fn tick(&self, identity: &Identity) {
         for session in self.sessions.all() {
             if let Owner::Principal { upstream, name } = &session.owner

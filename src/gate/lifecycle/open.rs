@@ -25,7 +25,8 @@ pub(in crate::gate) struct NewClient<'a> {
     pub upstream: &'a Arc<Upstream>,
     /// The name of its principal.
     pub principal: Option<Arc<str>>,
-    /// The owner of the session that it had before: without a principal the new one belongs to that owner, who has its tasks.
+    /// The owner of the session that it had before: without a principal the new one belongs to that owner, who has its
+    /// tasks.
     pub previous: Option<Owner>,
 }
 
@@ -84,7 +85,7 @@ impl Lifecycle {
         });
         let answer = match session.streams().reserve() {
             Ok(room) if opened.streams => {
-                Delivery::Stream(Box::new(Single(Some(opened.answer.into_bytes()))), Some(room))
+                Delivery::Stream { source: Box::new(Single(Some(opened.answer.into_bytes()))), room: Some(room) }
             }
             _ => Whole::Document(opened.answer).into(),
         };

@@ -39,7 +39,7 @@ impl Lifecycle {
         self.observer.emit(events::Drained { failed, untold });
     }
 
-    /// Resolves when no task runs, and nobody with a session is still to be told how a task of theirs has ended.
+    /// Waits until no task runs, and every owner with a session knows how its tasks have ended.
     async fn settled(&self) {
         loop {
             if let Some(owed) = self.engine.owed() {
@@ -52,8 +52,8 @@ impl Lifecycle {
         }
     }
 
-    /// Ends every call and session. Whoever waits is told why; tasks stay to be asked for as long as there is a
-    /// connection to ask on.
+    /// Ends every call and session. Clients that wait are told why; tasks can be asked for while there is a connection
+    /// to ask on.
     pub async fn end_all(&self) {
         let sessions = self.sessions.close();
         self.engine.fail_all("taskgate is stopping and has ended the call").await;
