@@ -25,7 +25,7 @@ use crate::{
     gate::{
         Dispatcher, Lifecycle, Served, SessionTerms, Upstreams,
         admin::Admin,
-        channel::{Channels, OldStreams},
+        channel::{ChannelFront, OldStreams},
         http::{AccessControl, Bodies, ConnectionLimits, Endpoint, Listener, ProtectedResource, Tls, serve},
     },
     identity::{Hosts, Identity},
@@ -244,8 +244,8 @@ impl House {
     }
 
     /// Builds the front for clients on one channel.
-    fn channels(&self) -> Channels {
-        Channels::new(Arc::clone(&self.lifecycle), Arc::clone(&self.dispatcher), Arc::clone(&self.observer))
+    fn channels(&self) -> ChannelFront {
+        ChannelFront::new(Arc::clone(&self.lifecycle), Arc::clone(&self.dispatcher), Arc::clone(&self.observer))
     }
 
     /// Builds the front for clients over HTTP.

@@ -1,26 +1,22 @@
 //! A client on one channel, as over stdio and over the 2024-11-05 HTTP+SSE transport: all that it sends comes in one
 //! after the other, and all that it is sent goes out one after the other. The session ends with the channel.
 
+mod in_flight;
 mod old_sse;
 mod stdio;
 
-use std::{
-    collections::{HashMap, VecDeque},
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use http::HeaderMap;
-use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use old_sse::OldStream;
 pub use old_sse::OldStreams;
+
+use in_flight::InFlight;
 
 use crate::{
     gate::{
@@ -33,7 +29,7 @@ use crate::{
     route::is_modern,
     session::{Next, Session, Source, Use},
     upstream::{MAX_IN_FLIGHT, TooMany, Upstream, stdio::TIME_TO_END},
-    wire::{Kind, Message, Method, RpcError, object::Members, response::pong},
+    wire::{Kind, Message, Method, RpcError, response::pong},
 };
 
 /// How many messages may wait in either direction; the outboxes behind are bounded in bytes.
@@ -67,7 +63,7 @@ type OpeningSession = Pin<Box<dyn Future<Output = (Box<str>, Result<(Arc<Session
 
 /// The front for clients on one channel.
 #[derive(Clone, Debug)]
-pub struct Channels {
+pub struct ChannelFront {
     lifecycle: Arc<Lifecycle>,
     dispatcher: Arc<Dispatcher>,
     observer: Arc<Observer>,
@@ -75,7 +71,7 @@ pub struct Channels {
 
 /// One client of one upstream.
 struct Channel {
-    front: Channels,
+    front: ChannelFront,
     upstream: Arc<Upstream>,
     principal: Option<Arc<str>>,
     session: Option<Use>,
@@ -87,7 +83,7 @@ struct Channel {
     /// Answers under way.
     answers: FuturesUnordered<Work>,
     /// What the client has asked and not cancelled.
-    asked: InFlight,
+    in_flight: InFlight,
     /// Cancelled when the client has closed its end: the answers that it has cancelled are no longer waited for.
     closing: CancellationToken,
     /// What the server sends of itself.
@@ -109,31 +105,7 @@ enum EndsWith {
     Client,
 }
 
-/// What cancels each request under way, by its raw id.
-#[derive(Clone, Default)]
-struct InFlight(Arc<Mutex<HashMap<Box<str>, CancellationToken>>>);
-
-impl InFlight {
-    fn begin(&self, id: &str) -> CancellationToken {
-        let token = CancellationToken::new();
-        self.0.lock().insert(id.into(), token.clone());
-        token
-    }
-
-    fn end(&self, id: &str) {
-        self.0.lock().remove(id);
-    }
-
-    /// Cancels the request that a `notifications/cancelled` names.
-    fn cancel(&self, cancelled: &Message) {
-        let params = cancelled.params().and_then(|params| Members::parse(params).ok());
-        if let Some(token) = params.and_then(|params| self.0.lock().remove(params.get("requestId")?)) {
-            token.cancel();
-        }
-    }
-}
-
-impl Channels {
+impl ChannelFront {
     /// Creates the front for clients on one channel.
     #[must_use]
     pub fn new(lifecycle: Arc<Lifecycle>, dispatcher: Arc<Dispatcher>, observer: Arc<Observer>) -> Self {
@@ -160,7 +132,7 @@ impl Channels {
             opening: None,
             now: None,
             answers: FuturesUnordered::new(),
-            asked: InFlight::default(),
+            in_flight: InFlight::default(),
             closing: CancellationToken::new(),
             listening: None,
             refused: false,
@@ -247,7 +219,8 @@ impl Channel {
                 self.now = Some(Box::pin(async move { drop(output.reserve().await) }));
             }
             let waits_for_task = message.method() == Method::TasksResult;
-            let (asked, cancelled, closing) = (self.asked.clone(), self.asked.begin(&id), self.closing.clone());
+            let (in_flight, closing) = (self.in_flight.clone(), self.closing.clone());
+            let cancelled = self.in_flight.begin(&id);
             self.answers.push(Box::pin(async move {
                 let answering = async {
                     match front.dispatcher.request(&session, message, headers, Carrier::Channel).await {
@@ -269,11 +242,11 @@ impl Channel {
                     () = answering => {}
                     () = unwanted => {}
                 }
-                asked.end(&id);
+                in_flight.end(&id);
             }));
         } else {
             if message.method() == Method::Cancelled {
-                self.asked.cancel(&message);
+                self.in_flight.cancel(&message);
             }
             self.now = Some(Box::pin(async move {
                 // What expects no answer gets none, but it is counted.

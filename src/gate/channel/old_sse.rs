@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::{self, error::SendTimeoutError};
 use uuid::Uuid;
 
-use super::{Channels, ClientMessage, EndsWith};
+use super::{ChannelFront, ClientMessage, EndsWith};
 use crate::{
     config::SSE_MESSAGES,
     gate::refuse::Refusal,
@@ -40,7 +40,7 @@ type SharedPass = Arc<Mutex<Pass>>;
 #[derive(Debug)]
 pub struct OldStreams {
     open: Mutex<HashMap<Uuid, OpenStream>>,
-    channels: Channels,
+    channels: ChannelFront,
     /// Each stream is to become one.
     sessions: Arc<Sessions>,
 }
@@ -100,7 +100,7 @@ impl fmt::Debug for OldStream {
 impl OldStreams {
     /// Creates the table of the streams, which share the limits of `sessions` and are served as `channels`.
     #[must_use]
-    pub fn new(channels: Channels, sessions: Arc<Sessions>) -> Arc<Self> {
+    pub fn new(channels: ChannelFront, sessions: Arc<Sessions>) -> Arc<Self> {
         Arc::new(Self { open: Mutex::default(), channels, sessions })
     }
 

@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Channels, ClientMessage, EndsWith};
+use super::{ChannelFront, ClientMessage, EndsWith};
 use crate::{
     gate::lifecycle::upstreams_ended,
     upstream::{
@@ -26,7 +26,7 @@ use crate::{
 /// How long each message may still take to be read once the client has closed its end, or the process stops.
 const LAST_LINES: Duration = Duration::from_secs(3);
 
-impl Channels {
+impl ChannelFront {
     /// Serves the client behind `input` and `output`, with messages of at most `max_body` bytes, until it closes
     /// `input` or `stop` resolves; then ends its session and `upstream`. Returns whether the client got the session
     /// that it wanted.
