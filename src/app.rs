@@ -1,4 +1,4 @@
-//! The one place that knows every room: puts them together, opens the ports, keeps the clocks (silence, idle sessions).
+//! The one place that knows every room: puts the rooms together, opens the ports, and runs what happens by the clock.
 
 use std::{
     fmt,
@@ -26,23 +26,23 @@ use crate::{
         Dispatcher, Lifecycle, Served, SessionTerms, Upstreams,
         admin::Admin,
         channel::{ChannelFront, OldStreams},
-        http::{AccessControl, Bodies, ConnectionLimits, Endpoint, Listener, ProtectedResource, Tls, serve},
+        http::{AccessControl, Bodies, ConnectionLimits, Endpoint, Listener, ResourceMetadata, Tls, serve},
     },
     identity::{Hosts, Identity},
     limit::{Accounts, Totals},
     observe::Observer,
     session::Sessions,
     task::{
-        Clock, Engine, Limits,
-        store::{MaxKept, MaxWaiters, MemoryStore},
+        Clock, Engine, Limits, MaxWaiters,
+        store::{MaxKept, MemoryStore},
     },
     upstream::{Hints, Server, Upstream, http, stdio},
 };
 
-/// taskgate in front of HTTP clients, with its ports open, not yet serving.
+/// taskgate in front of HTTP clients, with its ports open but not yet serving.
 #[derive(Debug)]
 pub struct App {
-    house: House,
+    core: Core,
     endpoint: Arc<Endpoint>,
     listener: Listener,
 }
@@ -50,16 +50,25 @@ pub struct App {
 /// taskgate around one upstream for one client on stdin and stdout.
 #[derive(Debug)]
 pub struct Wrapper {
-    house: House,
+    core: Core,
     /// The largest message of the client, in bytes.
     max_body: usize,
-    /// The only one.
+    /// The only upstream.
     upstream: Arc<Upstream>,
 }
 
-/// What serves clients of any transport, put together.
+/// How a [`Wrapper`] ended.
+#[derive(Clone, Copy, Debug)]
+pub struct WrapperEnd {
+    /// How the child process ended, if there was one.
+    pub child: Option<ExitStatus>,
+    /// Whether the client got the session that it wanted.
+    pub had_session: bool,
+}
+
+/// What both forms of taskgate have: the rooms put together, and the admin port.
 #[derive(Debug)]
-struct House {
+struct Core {
     upstreams: Arc<Upstreams>,
     identity: Arc<Identity>,
     sessions: Arc<Sessions>,
@@ -67,6 +76,7 @@ struct House {
     dispatcher: Arc<Dispatcher>,
     observer: Arc<Observer>,
     admin: Option<(TcpListener, Admin)>,
+    /// Whether `/readyz` says that taskgate takes clients.
     ready: Arc<AtomicBool>,
     session_idle: Duration,
     drain_timeout: Duration,
@@ -75,7 +85,7 @@ struct House {
 /// Why taskgate cannot start.
 #[derive(Debug)]
 pub enum StartError {
-    /// An address cannot be listened on.
+    /// taskgate cannot listen on an address.
     Listen(SocketAddr, std::io::Error),
     /// The audit log cannot be written.
     Audit(std::io::Error),
@@ -85,7 +95,7 @@ pub enum StartError {
     Upstream(String),
     /// What `[auth]` needs cannot be set up.
     Identity(String),
-    /// There are several upstreams where only one can be served.
+    /// The configuration has this many upstreams, and taskgate can serve only one here.
     SeveralUpstreams(usize),
 }
 
@@ -108,7 +118,7 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 impl App {
-    /// Opens the ports and prepares the upstreams. Connections to those are made as sessions need them.
+    /// Opens the ports and prepares the upstreams. taskgate connects to those when sessions need them.
     ///
     /// # Errors
     /// [`StartError`]
@@ -120,87 +130,84 @@ impl App {
         let limits = ConnectionLimits { max_connections, head_timeout, max_head };
         let listener = Listener { tcp, tls: tls.map(Arc::new), limits };
         let (server, protected) = (config.server.clone(), config.auth.protected());
-        let house = House::build(config).await?;
-        let resource = ProtectedResource::new(server.scheme(), protected, Arc::clone(&house.upstreams));
+        let core = Core::build(config).await?;
+        let metadata = ResourceMetadata::new(server.scheme(), protected, Arc::clone(&core.upstreams));
         let hosts = Hosts::new(address, server.tls.is_some(), server.allowed_hosts, server.allowed_origins);
         let bodies = Bodies::new(server.max_body, server.body_timeout, server.max_body_total);
-        let endpoint = house.endpoint(hosts, resource, bodies);
-        Ok(Self { house, endpoint, listener })
+        let endpoint = core.endpoint(hosts, metadata, bodies);
+        Ok(Self { core, endpoint, listener })
     }
 
     /// Returns the URLs of the endpoints, with the ports that were really opened.
     #[must_use]
     pub fn endpoints(&self) -> Vec<String> {
         let base = url(if self.listener.tls.is_some() { "https" } else { "http" }, &self.listener.tcp);
-        self.house.upstreams.now().all().iter().map(|upstream| format!("{base}{}", upstream.id.as_str())).collect()
+        self.core.upstreams.now().all().iter().map(|upstream| format!("{base}{}", upstream.id.as_str())).collect()
     }
 
-    /// Returns the URL of the admin port.
+    /// Returns the URL of the admin port, if there is one.
     #[must_use]
     pub fn admin(&self) -> Option<String> {
-        self.house.admin.as_ref().map(|(listener, _)| url("http", listener))
+        self.core.admin.as_ref().map(|(listener, _)| url("http", listener))
     }
 
-    /// Returns what kills every child process and writes the last audit lines, for an end of the process that waits for
-    /// nothing.
+    /// Returns a function that kills every child process and writes the last audit lines, for an end without waiting.
     pub fn killer(&self) -> impl FnOnce() + Send + 'static {
-        self.house.killer()
+        self.core.killer()
     }
 
-    /// Serves until `stop` resolves and running tasks have ended, within `server.drain_timeout`; then ends sessions and
+    /// Serves until `stop` resolves and running tasks have ended or `drain_timeout` is over. Then ends sessions and
     /// connections.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { mut house, endpoint, listener } = self;
-        let _keepers = house.keep(listener.tls.clone());
+        let Self { mut core, endpoint, listener } = self;
+        let _background = core.start_background(listener.tls.clone());
         let stop = async {
             stop.await;
-            // Pairs with the acquire of `/readyz`.
-            house.ready.store(false, Ordering::Release);
-            house.lifecycle.drain(house.drain_timeout).await;
+            // Pairs with the Acquire of `/readyz`.
+            core.ready.store(false, Ordering::Release);
+            core.lifecycle.drain(core.drain_timeout).await;
         };
         serve(endpoint, listener, stop).await;
-        // Those that have not ended in time.
-        house.killer()();
+        // For the children that have not ended in time.
+        core.killer()();
     }
 }
 
 impl Wrapper {
-    /// Prepares the upstream. Its connection is made, or its process started, by the client's `initialize`.
+    /// Prepares the upstream. The client's `initialize` makes taskgate connect to it, or start its process.
     ///
     /// # Errors
     /// [`StartError`]
     pub async fn new(config: Config) -> Result<Self, StartError> {
         let max_body = config.server.max_body;
-        let house = House::build(config).await?;
-        let served = house.upstreams.now();
+        let core = Core::build(config).await?;
+        let served = core.upstreams.now();
         let [upstream] = served.all() else { return Err(StartError::SeveralUpstreams(served.all().len())) };
-        Ok(Self { upstream: Arc::clone(upstream), house, max_body })
+        Ok(Self { upstream: Arc::clone(upstream), core, max_body })
     }
 
-    /// Returns what kills every child process and writes the last audit lines, for an end of the process that waits for
-    /// nothing.
+    /// Returns a function that kills every child process and writes the last audit lines, for an end without waiting.
     pub fn killer(&self) -> impl FnOnce() + Send + 'static {
-        self.house.killer()
+        self.core.killer()
     }
 
-    /// Serves the client until it closes `input`, its server has ended, or `stop` resolves; then ends its session.
-    /// Returns how the child process ended, if there was one, and whether the client got the session that it wanted.
+    /// Serves the client until it closes `input`, its server has ended, or `stop` resolves. Then ends its session.
     pub async fn run(
         self,
         input: impl AsyncRead + Send + Unpin + 'static,
         output: impl AsyncWrite + Unpin,
         stop: impl Future<Output = ()>,
-    ) -> (Option<ExitStatus>, bool) {
-        let Self { mut house, max_body, upstream } = self;
-        let _keepers = house.keep(None);
-        let served = house.channels().stdio(Arc::clone(&upstream), max_body, input, output, stop).await;
-        let status = upstream.server.exit_status();
-        house.killer()();
-        (status, served)
+    ) -> WrapperEnd {
+        let Self { mut core, max_body, upstream } = self;
+        let _background = core.start_background(None);
+        let had_session = core.channels().stdio(Arc::clone(&upstream), max_body, input, output, stop).await;
+        let child = upstream.server.exit_status();
+        core.killer()();
+        WrapperEnd { child, had_session }
     }
 }
 
-impl House {
+impl Core {
     async fn build(config: Config) -> Result<Self, StartError> {
         let observer = Arc::new(Observer::new(config.audit).map_err(StartError::Audit)?);
         let ready = Arc::new(AtomicBool::new(true));
@@ -249,11 +256,11 @@ impl House {
     }
 
     /// Builds the front for clients over HTTP.
-    fn endpoint(&self, hosts: Hosts, resource: ProtectedResource, bodies: Bodies) -> Arc<Endpoint> {
+    fn endpoint(&self, hosts: Hosts, metadata: ResourceMetadata, bodies: Bodies) -> Arc<Endpoint> {
         let (identity, upstreams) = (Arc::clone(&self.identity), Arc::clone(&self.upstreams));
         Endpoint::new(
             AccessControl::new(hosts, identity, upstreams, Arc::clone(&self.observer)),
-            resource,
+            metadata,
             bodies,
             OldStreams::new(self.channels(), Arc::clone(&self.sessions)),
             Arc::clone(&self.lifecycle),
@@ -262,18 +269,18 @@ impl House {
         )
     }
 
-    /// Starts what runs beside the clients: the admin port, and the keepers, which end when they are dropped.
-    fn keep(&mut self, tls: Option<Arc<Tls>>) -> JoinSet<()> {
+    /// Starts the admin port, and the tasks that run by the clock. These end when the set that it returns is dropped.
+    fn start_background(&mut self, tls: Option<Arc<Tls>>) -> JoinSet<()> {
         if let Some((listener, admin)) = self.admin.take() {
             tokio::spawn(admin.serve(listener));
         }
-        let mut keepers = JoinSet::new();
-        keepers.spawn(sweep(Arc::clone(&self.lifecycle), self.session_idle));
-        keepers.spawn(tick(Arc::clone(&self.lifecycle), Arc::clone(&self.identity)));
+        let mut background = JoinSet::new();
+        background.spawn(sweep(Arc::clone(&self.lifecycle), self.session_idle));
+        background.spawn(tick(Arc::clone(&self.lifecycle), Arc::clone(&self.identity)));
         if tls.is_some() || self.upstreams.now().all().iter().any(|upstream| upstream.server.reads_files()) {
-            keepers.spawn(refresh(Arc::clone(&self.upstreams), tls));
+            background.spawn(refresh(Arc::clone(&self.upstreams), tls));
         }
-        keepers
+        background
     }
 
     fn killer(&self) -> impl FnOnce() + Send + use<> {
@@ -287,7 +294,7 @@ impl House {
     }
 }
 
-/// Returns what the store takes in, and what holds for every task.
+/// Returns the limits of the store and those of the engine.
 fn limits(server: &config::Server, tasks: &config::Tasks) -> (MaxKept, Limits) {
     let kept = MaxKept {
         tasks_per_owner: tasks.max_tasks_per_owner,
@@ -308,10 +315,10 @@ fn limits(server: &config::Server, tasks: &config::Tasks) -> (MaxKept, Limits) {
     (kept, Limits { waiters, turns, outbox: Capacity::new(server.max_outbox, server.max_outbox_total) })
 }
 
-/// A request that has waited for one to two of these intervals is answered with a stream, for its heartbeats.
+/// The interval of [`tick`]. A request without an answer for one to two of them gets a stream, for its heartbeats.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Looks at requests without an answer yet, and at streams that no client has resumed.
+/// Has sessions begin heartbeats, and drop streams to which no client came back and sessions whose token was refused.
 async fn tick(lifecycle: Arc<Lifecycle>, identity: Arc<Identity>) {
     loop {
         tokio::time::sleep(SILENCE).await;
@@ -319,10 +326,10 @@ async fn tick(lifecycle: Arc<Lifecycle>, identity: Arc<Identity>) {
     }
 }
 
-/// How often files are read again that may have changed.
+/// How often taskgate reads again files that may have changed.
 const REFRESH: Duration = Duration::from_secs(2);
 
-/// Keeps what stands in files as it stands there.
+/// Reads certificates and secrets again when their files have changed.
 async fn refresh(upstreams: Arc<Upstreams>, tls: Option<Arc<Tls>>) {
     loop {
         tokio::time::sleep(REFRESH).await;
@@ -338,10 +345,10 @@ async fn refresh(upstreams: Arc<Upstreams>, tls: Option<Arc<Tls>>) {
     }
 }
 
-/// How often idle sessions are looked for at most.
+/// The least time between two looks for idle sessions.
 const SWEEP_AT_MOST_EVERY: Duration = Duration::from_millis(20);
 
-/// Ends idle sessions, soon after they have become so.
+/// Ends sessions soon after they have become idle.
 async fn sweep(lifecycle: Arc<Lifecycle>, idle: Duration) {
     loop {
         tokio::time::sleep((idle / 10).max(SWEEP_AT_MOST_EVERY)).await;

@@ -133,3 +133,23 @@ fn an_upstream_is_named_by_its_path_and_never_by_a_number() {
     }
     assert!(numbered.is_empty(), "name an upstream by its UpstreamId, or keep its Arc: {numbered:#?}");
 }
+
+/// What a dialect writes and reads is its own: the engine has ids, owners, events and raw outcomes.
+#[test]
+fn the_engine_knows_no_wire_form() {
+    let forms = ["jsonrpc", "\"tasks/", "notifications/", "_meta", "related", "legacy", "Members", "Edits", "Method::"];
+    let mut known = Vec::new();
+    for file in sources("src/task") {
+        let text = fs::read_to_string(&file).unwrap();
+        let name = file.strip_prefix(root().join("src/task")).unwrap().to_str().unwrap();
+        // Tests stand for dialects.
+        if ["tiny.rs", "faults.rs", "interleavings/sessions.rs"].contains(&name) {
+            continue;
+        }
+        let code = text.lines().map(|line| line.split("//").next().unwrap());
+        known.extend(
+            code.filter(|line| forms.iter().any(|form| line.contains(form))).map(|line| format!("{name}: {line}")),
+        );
+    }
+    assert!(known.is_empty(), "a wire form belongs to a dialect: {known:#?}");
+}

@@ -212,7 +212,7 @@ fn an_unset_key_has_its_default() {
     assert_eq!(upstream.process, Process { env: Vec::new(), cwd: None, shared: false, max_children: 100 });
     let tool = upstream.policy.tool("any");
     let expected = Tool {
-        key: "*".into(),
+        pattern: "*".into(),
         support: Support::Optional,
         ttl: Duration::from_mins(15),
         max_ttl: Duration::from_hours(24),
@@ -281,7 +281,7 @@ fn every_key_takes_effect() {
     let process = Process { env: env.to_vec(), cwd: Some("/".into()), shared: true, max_children: 3 };
     assert_eq!(stdio.process, process);
     let expected = Tool {
-        key: "*".into(),
+        pattern: "*".into(),
         support: Support::Forbidden,
         ttl: Duration::from_millis(1),
         max_ttl: Duration::from_hours(365 * 24),
@@ -295,9 +295,9 @@ fn every_key_takes_effect() {
     };
     assert_eq!(*http.policy.tool("export_all"), expected);
     let exports =
-        Tool { key: "export_*".into(), support: Support::Required, immediate_response: None, ..expected.clone() };
+        Tool { pattern: "export_*".into(), support: Support::Required, immediate_response: None, ..expected.clone() };
     assert_eq!(*stdio.policy.tool("export_some"), exports);
-    let one = Tool { key: "export_all".into(), max_running: 7, max_queued: 8, ..expected };
+    let one = Tool { pattern: "export_all".into(), max_running: 7, max_queued: 8, ..expected };
     assert_eq!(*stdio.policy.tool("export_all"), one);
 }
 
@@ -327,7 +327,7 @@ fn the_exact_name_wins_then_the_longest_pattern_that_matches() {
         ("x*", "x*"),
         ("", "*"),
     ] {
-        assert_eq!(&*policy.tool(name).key, key, "{name}");
+        assert_eq!(&*policy.tool(name).pattern, key, "{name}");
     }
     let keys: Vec<_> = policy.tools().map(|(pattern, _)| pattern).collect();
     assert_eq!(

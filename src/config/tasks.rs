@@ -32,30 +32,30 @@ pub struct Tasks {
     pub max_waiters_per_owner: usize,
     /// Most requests of the process that wait for results at once.
     pub max_waiters_total: usize,
-    /// How many bytes of results are kept before no new tasks are taken and none that waits begins.
+    /// Bytes of kept results from which on taskgate takes no new tasks, and starts none that wait.
     pub max_result_bytes: usize,
     /// The same for the results of one owner.
     pub max_result_bytes_per_owner: usize,
 }
 
-/// What happens to tasks that an upstream offers itself.
+/// What happens to an upstream's own tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Native {
-    /// They are for the tools that the upstream lists with them; taskgate's are for all others.
+    /// The upstream's tasks serve the tools that it lists with tasks; taskgate's serve all others.
     Auto,
-    /// They are left to the upstream; taskgate adds none there.
+    /// The upstream keeps its tasks; taskgate adds none.
     Keep,
-    /// They are hidden; taskgate offers its own.
+    /// taskgate hides the upstream's tasks and offers its own.
     Replace,
 }
 
 /// What holds for the calls of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
-    /// The pattern that these settings come from, `*` for those of `[tasks]`. For messages only:
-    /// the limits hold for each tool by its own name.
-    pub key: Arc<str>,
-    /// Whether a call may, must or must not be a task.
+    /// The pattern that these settings come from, `*` for those of `[tasks]`. It is for messages only:
+    /// each tool has limits of its own, by its name.
+    pub pattern: Arc<str>,
+    /// Whether a call may, must or cannot be a task.
     pub support: Support,
     /// How long a task is kept after its end when the client asks for nothing.
     pub ttl: Duration,
@@ -69,7 +69,7 @@ pub struct Tool {
     pub input_timeout: Duration,
     /// Most calls of one tool that run as tasks at once.
     pub max_running: usize,
-    /// Most calls of one tool that wait for their turn, of each owner; 0 refuses instead of queueing.
+    /// Most calls of one tool and one owner that wait for their turn; 0 refuses instead of queueing.
     pub max_queued: usize,
     /// Largest result that is kept, in bytes.
     pub max_result: usize,
@@ -77,7 +77,7 @@ pub struct Tool {
     pub immediate_response: Option<String>,
 }
 
-/// Whether calls of a tool are run as tasks; the values of `execution.taskSupport`.
+/// Whether calls of a tool run as tasks; the values of `execution.taskSupport`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
     /// Never.
@@ -111,7 +111,7 @@ impl Default for Tasks {
 impl Default for Tool {
     fn default() -> Self {
         Self {
-            key: "*".into(),
+            pattern: "*".into(),
             support: Support::Optional,
             ttl: Duration::from_mins(15),
             max_ttl: Duration::from_hours(24),
@@ -127,7 +127,7 @@ impl Default for Tool {
 }
 
 impl Support {
-    /// The value as `execution.taskSupport` has it.
+    /// Returns the value as `execution.taskSupport` has it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -162,7 +162,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("native", "holds for a whole upstream, not for a tool; set it in [[upstream]] or in [tasks]"),
 ];
 
-/// What `[tasks]` sets: limits of the process, and what holds where an upstream or a tool says nothing else.
+/// What `[tasks]` sets: limits of the process, and the defaults for upstreams and tools.
 pub(super) struct Defaults {
     pub(super) limits: Tasks,
     pub(super) native: Native,
@@ -201,12 +201,12 @@ fn limits(section: &mut Section<'_>) -> Tasks {
     }
 }
 
-/// The key `native`, which `[tasks]` and `[[upstream]]` have.
+/// Reads the key `native`, which `[tasks]` and `[[upstream]]` have.
 pub(super) fn native(section: &mut Section<'_>, default: Native) -> Native {
     section.get("native", one_of(NATIVE)).unwrap_or(default)
 }
 
-/// The table `[upstream.tools]`: settings by pattern.
+/// Reads the table `[upstream.tools]`: settings by pattern.
 pub(super) fn policy(tools: &Section<'_>, default: &Tool) -> Policy {
     let patterns = tools.entries().into_iter().filter_map(|(pattern, entry)| pattern_tool(pattern, entry, default));
     Policy::new(default.clone(), patterns.collect())
@@ -219,10 +219,10 @@ fn pattern_tool(pattern: &str, entry: Entry<'_>, default: &Tool) -> Option<Tool>
     let mut section = entry.section()?;
     let tool = tool(&mut section, default, "inherited from [tasks]");
     section.finish_except(ELSEWHERE);
-    Some(Tool { key: pattern.into(), ..tool })
+    Some(Tool { pattern: pattern.into(), ..tool })
 }
 
-/// The keys that `[tasks]` and each pattern have; `origin` says where an unset one comes from.
+/// Reads the keys that `[tasks]` and each pattern have; `origin` says where the value of an unset one comes from.
 fn tool(section: &mut Section<'_>, default: &Tool, origin: &str) -> Tool {
     let ttl_entry = section.entry("ttl");
     let max_ttl_entry = section.entry("max_ttl");
@@ -238,12 +238,12 @@ fn tool(section: &mut Section<'_>, default: &Tool, origin: &str) -> Tool {
             (Some(entry), Some(_)) => entry.fail(format!("{ttl} is longer than max_ttl, {max_ttl}")),
             (Some(entry), None) => entry.fail(format!("{ttl} is longer than max_ttl, {max_ttl} ({origin})")),
             (None, Some(entry)) => entry.fail(format!("{max_ttl} is shorter than ttl, {ttl} ({origin})")),
-            // The values of [tasks], where it was reported.
+            // Both come from [tasks], where this was reported.
             (None, None) => {}
         }
     }
     Tool {
-        key: Arc::clone(&default.key),
+        pattern: Arc::clone(&default.pattern),
         support: section.get("support", one_of(SUPPORT)).unwrap_or(default.support),
         ttl: ttl.unwrap_or(default.ttl),
         max_ttl: max_ttl.unwrap_or(default.max_ttl),
@@ -254,7 +254,7 @@ fn tool(section: &mut Section<'_>, default: &Tool, origin: &str) -> Tool {
         max_queued: section.get("max_queued", count(0)).unwrap_or(default.max_queued),
         max_result: section.get("max_result", size).unwrap_or(default.max_result),
         immediate_response: match section.get("immediate_response", text) {
-            // An empty text lets a tool do without the one of [tasks].
+            // With an empty text a tool does without that of [tasks].
             Some(text) => Some(text).filter(|text| !text.is_empty()),
             None => default.immediate_response.clone(),
         },

@@ -1,7 +1,10 @@
-//! What bounds everything that waits: the queue before a reader, and how many bytes all queues may hold.
+//! What bounds everything that waits: the queue before a reader, how many bytes all queues may hold, and
+//! what each owner has.
 
 mod capacity;
 mod outbox;
+mod tally;
 
 pub use capacity::{Capacity, Reserved, shrink};
 pub use outbox::{Attached, Item, Outbox, Pushed};
+pub use tally::Tally;

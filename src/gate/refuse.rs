@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 
 use super::Door;
 use crate::{
-    identity::{Denied, Refused},
+    identity::{Denied, RefusedHeader},
     limit::TooOften,
     observe::{Observer, Who, events},
     session::Full,
@@ -40,26 +40,26 @@ impl Refusal {
 
     /// Refuses with 403 a foreign Host or Origin (section "Security Warning"), and with 400 a request that names no
     /// host or several.
-    pub(super) fn foreign(refused: &Refused) -> Self {
+    pub(super) fn foreign(refused: &RefusedHeader) -> Self {
         let forbidden = |reason, foreign: &str, message| Self {
             foreign: Some(excerpt(foreign).into()),
             ..Self::new(StatusCode::FORBIDDEN, reason, message)
         };
         match refused {
-            Refused::Host(host) => {
+            RefusedHeader::Host(host) => {
                 let message =
                     format!("Forbidden: the Host {host:?} is not served here; add it to server.allowed_hosts");
                 forbidden("host", host, message)
             }
-            Refused::Origin(origin) => {
+            RefusedHeader::Origin(origin) => {
                 let message =
                     format!("Forbidden: the Origin {origin:?} is not allowed; add it to server.allowed_origins");
                 forbidden("origin", origin, message)
             }
-            Refused::HowManyHosts => {
+            RefusedHeader::NotOneHost => {
                 Self::new(StatusCode::BAD_REQUEST, "host", "Bad request: it must have exactly one Host header")
             }
-            Refused::SeveralOrigins => Self::said_twice(&header::ORIGIN),
+            RefusedHeader::SeveralOrigins => Self::said_twice(&header::ORIGIN),
         }
     }
 

@@ -10,27 +10,28 @@ use parking_lot::RwLock;
 
 use super::{
     Denied, Identified, Pass, Principal,
-    token::{Digest, Token},
+    token::{BearerToken, Digest},
 };
 use crate::config::UpstreamId;
 
 /// How long a refusal is remembered.
 const REFUSED_FOR: Duration = Duration::from_hours(1);
-/// The refusals that are remembered, those first forgotten that nobody has asked for longest.
+/// How many refused tokens are remembered. The one that no request has brought for longest is evicted first.
 const MAX_REFUSED: u64 = 50_000;
 
-/// The tokens that each upstream has refused. One upstream may accept what another refuses. They stay when upstreams are
+/// The tokens that each upstream has refused: one may accept what another refuses. They stay when upstreams are
 /// replaced.
 #[derive(Debug)]
-pub(super) struct Judges {
-    /// Random in each process. The keys of the upstreams are made from it.
+pub(super) struct Refusals {
+    /// Random in each process. The keys of the upstreams are derived from it.
     key: hmac::Key,
     refused: RwLock<HashMap<UpstreamId, Arc<RefusedTokens>>>,
 }
 
-/// The tokens that one upstream has refused. They read nothing more here, because their tasks are answered without it.
+/// The tokens that one upstream has refused. taskgate refuses them too, since it answers for tasks without the
+/// upstream.
 pub struct RefusedTokens {
-    /// Another one for each upstream and in each process, so that a name tells nothing about its token.
+    /// Differs for each upstream and each process, so that a name tells nothing about its token.
     key: hmac::Key,
     refused: Cache<Digest, ()>,
 }
@@ -41,14 +42,14 @@ impl fmt::Debug for RefusedTokens {
     }
 }
 
-impl Judges {
+impl Refusals {
     pub(super) fn new() -> Result<Self, String> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.map_err(|_| "the system gives no random bytes".to_owned())?;
         Ok(Self { key, refused: RwLock::default() })
     }
 
-    /// Returns the tokens that a configured upstream has refused.
+    /// Returns the tokens that an upstream has refused.
     pub(super) fn of(&self, upstream: &UpstreamId) -> Arc<RefusedTokens> {
         if let Some(refused) = self.refused.read().get(upstream) {
             return Arc::clone(refused);
@@ -67,12 +68,12 @@ impl RefusedTokens {
 
     /// Remembers the token of an `Authorization` header that an upstream has answered with 401.
     pub fn add(&self, authorization: &HeaderValue) {
-        if let Ok(token) = Token::within(authorization) {
+        if let Ok(token) = BearerToken::within(authorization) {
             self.refused.insert(token.keyed_digest(&self.key), ());
         }
     }
 
-    /// Whether the token with this name is among them.
+    /// Returns whether the token that is a principal by this name was refused.
     pub(super) fn has(&self, name: &str) -> bool {
         let digest = URL_SAFE_NO_PAD.decode(name).ok().and_then(|bytes| Digest::try_from(bytes).ok());
         digest.is_some_and(|digest| self.contains(&digest))
@@ -82,8 +83,8 @@ impl RefusedTokens {
         self.refused.contains_key(token)
     }
 
-    /// The principal of a token is the token itself.
-    pub(super) fn identify(self: &Arc<Self>, token: Token<'_>) -> Result<Identified, Denied> {
+    /// Takes a keyed digest of the token as the name of its principal.
+    pub(super) fn identify(self: &Arc<Self>, token: BearerToken<'_>) -> Result<Identified, Denied> {
         token.text()?;
         let digest = token.keyed_digest(&self.key);
         if self.refused.get(&digest).is_some() {

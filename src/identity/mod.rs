@@ -1,4 +1,5 @@
-//! Who is asking: the owner of tasks, found by a trusted header or a token, and the checks of Host and Origin.
+//! Who sends a request: the owner, found by a trusted header, a token or a certificate; and the checks of Host and
+//! Origin.
 
 mod bearer;
 mod certificate;
@@ -19,6 +20,6 @@ pub use bearer::RefusedTokens;
 pub use certificate::Certificate;
 pub use denied::Denied;
 pub use identify::{Caller, Identified, Identity};
-pub use origin::{Hosts, Refused};
+pub use origin::{Hosts, RefusedHeader};
 pub use owner::Owner;
 pub use principal::{Pass, Principal};

@@ -1,4 +1,4 @@
-//! The principal from a trusted gateway's header.
+//! Reads the principal from a trusted gateway's header.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use ipnet::IpNet;
 
 use super::{Caller, Denied};
 
-/// The name that the gateway has set.
+/// Returns the name that the gateway has set.
 pub(super) fn principal(caller: &Caller<'_>, name: &HeaderName, trusted: &[IpNet]) -> Result<Arc<str>, Denied> {
     let peer = caller.peer.to_canonical();
     if !trusted.iter().any(|net| net.contains(&peer)) {
         return Err(Denied::Peer(peer));
     }
     let mut values = caller.headers.get_all(name).iter();
-    // Two values: one may be the gateway's, the other the client's own.
+    // Of two values one may be the gateway's, and the other the client's own.
     match (values.next().map(|value| value.to_str()), values.next()) {
         (Some(Ok(value)), None) if !value.is_empty() => Ok(value.into()),
         _ => Err(Denied::NoHeader(name.to_string())),

@@ -1,4 +1,4 @@
-//! How often each owner may do what: token buckets, and what becomes of ids that are not found.
+//! How often each owner may do what: token buckets, and how look-ups of unknown ids are slowed and refused.
 
 use std::{
     fmt,
@@ -19,19 +19,19 @@ use crate::{
 const SLOWED_BY: Duration = Duration::from_secs(1);
 /// How many of one owner's answers are held back at once; more are refused.
 const MAX_SLOWED: usize = 8;
-/// The principals that are remembered, those first forgotten whose last session was opened longest ago: where the server
-/// behind is to judge tokens, and does not, everyone can be as many as they like. Not by time, as a session may be used
-/// for longer than any.
+/// How many principals are remembered. The one whose last session is oldest is evicted first: where the upstream should
+/// judge tokens, and does not, a client can be as many principals as it likes. Accounts do not expire by time, since a
+/// session may last longer than any.
 const MAX_PRINCIPALS: u64 = 50_000;
 
-/// The accounts of all owners. That of a principal outlives its sessions.
+/// The accounts of all owners. A principal's account outlives its sessions.
 #[derive(Debug)]
 pub struct Accounts {
     rates: Rates,
     principals: Cache<Owner, Arc<Account>>,
 }
 
-/// What one owner has left of its rates.
+/// What is left of one owner's rates.
 pub struct Account {
     rates: Rates,
     task_methods: Bucket,
@@ -40,7 +40,7 @@ pub struct Account {
     slowed: Arc<Semaphore>,
 }
 
-/// What is done at a limited rate.
+/// What an owner may do only at a limited rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rated {
     /// A task method.
@@ -49,22 +49,22 @@ pub enum Rated {
     Creation,
 }
 
-/// A rate is used up.
+/// An owner has used up a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooOften {
-    /// The key of `[rate]`.
+    /// The key in `[rate]`.
     pub key: &'static str,
     rate: Rate,
-    /// When it may be tried again.
+    /// After which time another try may succeed.
     wait: Duration,
 }
 
-/// What becomes of the answer to a failed look-up.
+/// What happens to a look-up of an unknown id.
 #[derive(Debug)]
-pub enum Lookup {
-    /// It is given.
+pub enum FailedLookup {
+    /// It is answered at once.
     Answered,
-    /// It is held back for so long, as long as which the permit has to be kept.
+    /// Its answer is held back for this time. The permit is kept meanwhile.
     Slowed(Duration, OwnedSemaphorePermit),
     /// It is refused.
     Refused(TooOften),
@@ -80,7 +80,7 @@ impl fmt::Display for TooOften {
 }
 
 impl TooOften {
-    /// When it may be tried again, in whole seconds, at least one.
+    /// Returns after how many whole seconds another try may succeed, at least one.
     #[must_use]
     pub fn seconds(&self) -> u64 {
         self.wait.as_secs() + 1
@@ -94,14 +94,14 @@ impl fmt::Debug for Account {
 }
 
 impl Accounts {
-    /// Accounts with these rates.
+    /// Makes accounts with these rates.
     #[must_use]
     pub fn new(rates: Rates) -> Self {
         let principals = Cache::builder().max_capacity(MAX_PRINCIPALS).eviction_policy(EvictionPolicy::lru());
         Self { rates, principals: principals.build() }
     }
 
-    /// The account of an owner: one for each session, one for all sessions of a principal.
+    /// Returns the account of an owner: a new one for each session, the same one for all sessions of a principal.
     #[must_use]
     pub fn of(&self, owner: &Owner) -> Arc<Account> {
         let new = || Arc::new(Account::new(self.rates));
@@ -123,7 +123,7 @@ impl Account {
         }
     }
 
-    /// Counts something that is done.
+    /// Counts something that the owner does.
     ///
     /// # Errors
     /// [`TooOften`]
@@ -134,14 +134,14 @@ impl Account {
         }
     }
 
-    /// Counts an id that is not found.
+    /// Counts a look-up of an unknown id.
     #[must_use]
-    pub fn failed_lookup(&self) -> Lookup {
+    pub fn failed_lookup(&self) -> FailedLookup {
         match take(&self.failed_lookups, "failed_lookups", self.rates.failed_lookups) {
-            Ok(()) => Lookup::Answered,
+            Ok(()) => FailedLookup::Answered,
             Err(too_often) => match Arc::clone(&self.slowed).try_acquire_owned() {
-                Ok(permit) => Lookup::Slowed(SLOWED_BY, permit),
-                Err(_) => Lookup::Refused(too_often),
+                Ok(permit) => FailedLookup::Slowed(SLOWED_BY, permit),
+                Err(_) => FailedLookup::Refused(too_often),
             },
         }
     }
@@ -198,28 +198,28 @@ mod tests {
     }
 
     #[test]
-    fn accounts_are_bounded_and_those_of_whoever_came_last_are_kept() {
+    fn accounts_are_bounded_and_those_of_the_last_principals_are_kept() {
         let accounts = accounts(1);
-        let came = accounts.of(&ann());
+        let recent = accounts.of(&ann());
         for n in 0..2 * MAX_PRINCIPALS {
             let _ = accounts.of(&Owner::Principal { upstream: "/mcp".into(), name: n.to_string().into() });
             if n % 1000 == 0 {
-                assert!(Arc::ptr_eq(&came, &accounts.of(&ann())), "after {n}");
+                assert!(Arc::ptr_eq(&recent, &accounts.of(&ann())), "after {n}");
             }
         }
         accounts.principals.run_pending_tasks();
         assert!(accounts.principals.entry_count() <= MAX_PRINCIPALS);
-        assert!(Arc::ptr_eq(&came, &accounts.of(&ann())));
+        assert!(Arc::ptr_eq(&recent, &accounts.of(&ann())));
     }
 
     #[test]
     fn failed_look_ups_are_answered_then_slowed_then_refused() {
         let account = accounts(2).of(&ann());
-        assert!((0..2).all(|_| matches!(account.failed_lookup(), Lookup::Answered)));
+        assert!((0..2).all(|_| matches!(account.failed_lookup(), FailedLookup::Answered)));
         let slowed: Vec<_> = (0..MAX_SLOWED).map(|_| account.failed_lookup()).collect();
-        assert!(slowed.iter().all(|lookup| matches!(lookup, Lookup::Slowed(SLOWED_BY, _))));
-        assert!(matches!(account.failed_lookup(), Lookup::Refused(_)));
+        assert!(slowed.iter().all(|lookup| matches!(lookup, FailedLookup::Slowed(SLOWED_BY, _))));
+        assert!(matches!(account.failed_lookup(), FailedLookup::Refused(_)));
         drop(slowed);
-        assert!(matches!(account.failed_lookup(), Lookup::Slowed(..)), "slowed again when there is room");
+        assert!(matches!(account.failed_lookup(), FailedLookup::Slowed(..)), "slowed again when there is room");
     }
 }

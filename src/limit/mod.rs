@@ -1,11 +1,11 @@
-//! Limits: turns of the calls that run, and how often an owner may do what.
+//! Limits: which calls run, wait and are refused, and how often an owner may do what.
 
 mod accounts;
-mod line;
 #[cfg(test)]
 mod model;
+mod scheduler;
 mod turns;
 
-pub use accounts::{Account, Accounts, Lookup, Rated, TooOften};
-pub use line::ToolId;
-pub use turns::{Admission, Bound, Limited, Permit, Totals, Turns, Waiting};
+pub use accounts::{Account, Accounts, FailedLookup, Rated, TooOften};
+pub use scheduler::{ToolId, ToolLimits};
+pub use turns::{Admission, Bound, Limited, Permit, QueuedCall, Totals, Turns};

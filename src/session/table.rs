@@ -6,8 +6,9 @@ use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{Session, Use};
+use super::{Session, SessionGuard};
 use crate::{
+    flow::Tally,
     identity::Owner,
     observe::{Observer, events},
 };
@@ -31,7 +32,7 @@ struct Table {
     /// Handshakes under way, each of which may become a session.
     opening: usize,
     /// How many of both each principal has.
-    owners: HashMap<Owner, usize>,
+    owners: Tally<Owner>,
     /// The process stops, and no more are let in.
     closed: bool,
 }
@@ -120,7 +121,7 @@ impl Drop for Room<'_> {
         let mut table = self.sessions.table.write();
         table.opening -= 1;
         if let Some(owner) = &self.owner {
-            table.one_less(owner);
+            table.owners.take(owner, 1);
         }
     }
 }
@@ -130,28 +131,19 @@ impl Table {
     /// under the same lock.
     fn take_unused(&mut self, unused: &Unused) -> Option<Arc<Session>> {
         let open = self.open.get(&unused.session.id)?;
-        if open.unused_since() != Some(unused.last_used) {
+        if open.upstream_session.unused_since() != Some(unused.last_used) {
             return None;
         }
         let session = self.open.remove(&unused.session.id)?;
-        self.one_less(&session.owner);
+        self.owners.take(&session.caller.owner, 1);
         Some(session)
     }
 
     fn put_back(&mut self, session: Arc<Session>) {
-        if matches!(session.owner, Owner::Principal { .. }) {
-            *self.owners.entry(session.owner.clone()).or_default() += 1;
+        if matches!(session.caller.owner, Owner::Principal { .. }) {
+            self.owners.add(&session.caller.owner, 1);
         }
         self.open.insert(session.id, session);
-    }
-
-    fn one_less(&mut self, owner: &Owner) {
-        if let Some(count) = self.owners.get_mut(owner) {
-            *count -= 1;
-            if *count == 0 {
-                self.owners.remove(owner);
-            }
-        }
     }
 }
 
@@ -193,11 +185,11 @@ impl Sessions {
         if table.closed {
             return Err(Full::Stopping);
         }
-        let own = owner.and_then(|owner| table.owners.get(owner)).copied().unwrap_or(0);
+        let own = owner.map_or(0, |owner| table.owners.of(owner));
         self.has_room(table.open.len() + table.opening, own)?;
         table.opening += 1;
         if let Some(owner) = owner {
-            table.owners.insert(owner.clone(), own + 1);
+            table.owners.add(owner, 1);
         }
         Ok(Room { sessions: self, owner: owner.cloned() })
     }
@@ -207,7 +199,7 @@ impl Sessions {
     pub fn unused(&self, fits: impl Fn(&Session) -> bool) -> Vec<Unused> {
         let mut unused: Vec<_> = self.table.read().open.values().filter(|session| fits(session)).cloned().collect();
         let unused = unused.drain(..).filter_map(|session| {
-            let (last_used, silent) = (session.unused_since()?, session.idle());
+            let (last_used, silent) = (session.upstream_session.unused_since()?, session.idle());
             Some(Unused { session, silent, last_used })
         });
         let mut unused: Vec<_> = unused.collect();
@@ -240,8 +232,8 @@ impl Sessions {
     }
 
     fn gave_way(&self, unused: &Unused, limit: &'static str) {
-        self.observer.emit(events::SessionGaveWay { limit, silent: unused.silent });
-        self.observer.emit(events::SessionEnded { who: &unused.session.who, reason: "gave way" });
+        self.observer.emit(events::SessionEvicted { limit, silent: unused.silent });
+        self.observer.emit(events::SessionEnded { who: &unused.session.caller.who, reason: "gave way" });
     }
 
     /// Lets no more sessions in, and gives up the handshakes under way.
@@ -269,7 +261,7 @@ impl Sessions {
 
     /// The session of that id, in use from here on, if it fits.
     #[must_use]
-    pub fn get(&self, id: Uuid, fits: impl Fn(&Session) -> bool) -> Option<Use> {
+    pub fn get(&self, id: Uuid, fits: impl Fn(&Session) -> bool) -> Option<SessionGuard> {
         self.table.read().open.get(&id).filter(|session| fits(session)).map(Session::hold)
     }
 
@@ -278,10 +270,10 @@ impl Sessions {
         let session = {
             let mut table = self.table.write();
             let session = table.open.remove(&id)?;
-            table.one_less(&session.owner);
+            table.owners.take(&session.caller.owner, 1);
             session
         };
-        self.observer.emit(events::SessionEnded { who: &session.who, reason });
+        self.observer.emit(events::SessionEnded { who: &session.caller.who, reason });
         Some(session)
     }
 

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use http::HeaderMap;
 use tokio::{
-    sync::{OwnedRwLockReadGuard, Semaphore, oneshot},
+    sync::{Semaphore, oneshot},
     time::Instant,
 };
 use uuid::Uuid;
@@ -12,10 +12,10 @@ use uuid::Uuid;
 use super::{Engine, Lasting, State, Task, Writer, clock::millis, outcome, runner::Run, store::Limit};
 use crate::{
     config::Tool,
-    limit::{Admission, Limited, ToolId},
+    limit::{Admission, Limited, ToolId, ToolLimits},
     observe::events,
-    session::Session,
-    upstream::excerpt,
+    session::{Caller, TaskAdmission},
+    upstream::{UpstreamGuard, excerpt},
     wire::{Message, headers_cost},
 };
 
@@ -54,8 +54,6 @@ pub enum Refused {
     Turns(Arc<str>, Limited),
     /// A limit on what is kept.
     Kept(Limit),
-    /// The session has ended.
-    SessionEnded,
     /// The process stops.
     Stopping,
     /// The store does not answer now.
@@ -67,11 +65,19 @@ impl fmt::Display for Refused {
         match self {
             Self::Turns(tool, limited) => write!(f, "limit reached for the tool {tool:?}: {limited}"),
             Self::Kept(limit) => write!(f, "limit reached: {limit}"),
-            Self::SessionEnded => f.write_str("the session has ended"),
             Self::Stopping => f.write_str("taskgate is stopping and takes no new tasks; try again when it is back"),
             Self::Unavailable => f.write_str("the store of tasks is unavailable"),
         }
     }
+}
+
+/// A request that is to be sent to the server, and the end-to-end headers that it came with.
+#[derive(Debug)]
+pub struct Request {
+    /// The request.
+    pub message: Message,
+    /// The headers.
+    pub headers: HeaderMap,
 }
 
 /// What is to run as a task.
@@ -87,42 +93,40 @@ pub struct Wanted {
     pub announced: bool,
     /// Writes for its streams.
     pub writer: &'static dyn Writer,
+    /// The right to add a task to the client's session, whose end waits until the store has it.
+    pub admission: TaskAdmission,
 }
 
 impl Engine {
-    /// Creates the task for a call.
+    /// Creates the task for a call of `caller`, which runs in `upstream_session`.
     ///
     /// # Errors
     /// [`Refused`]
     pub async fn create(
         self: &Arc<Self>,
-        session: &Arc<Session>,
-        request: Message,
-        headers: HeaderMap,
+        caller: &Arc<Caller>,
+        upstream_session: UpstreamGuard,
+        call: Request,
         wanted: Wanted,
     ) -> Result<Created, Refused> {
-        let Wanted { name, tool, ttl: requested, announced, writer } = wanted;
-        // From here on the session is not idle, and its link stays.
-        let in_use = session.hold();
-        let owner = &session.owner;
+        let Request { message: request, headers } = call;
+        let Wanted { name, tool, ttl: requested, announced, writer, admission: letting_in } = wanted;
         // Names are the client's, and of any length; those with one beginning share their turns.
         let tool_name: Arc<str> = if excerpt(&name) == *name { name } else { excerpt(&name).into() };
         let bytes = CALL + request.bytes().len() + headers_cost(&headers);
-        let max = (tool.max_running, tool.max_queued);
-        let tool_id = ToolId { upstream: session.upstream.id.clone(), name: Arc::clone(&tool_name) };
-        let admitted = self.turns.admit(owner, tool_id, max, bytes);
+        let limits = ToolLimits { running: tool.max_running, queued: tool.max_queued };
+        let tool_id = ToolId { upstream: caller.upstream.id.clone(), name: Arc::clone(&tool_name) };
+        let admitted = self.turns.admit(&caller.owner, tool_id, limits, bytes);
         let admission = admitted.map_err(|limited| {
             let reason = limited.name();
-            self.observer.emit(events::TaskRefused { who: &session.who, tool: &tool_name, reason });
+            self.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool_name, reason });
             Refused::Turns(Arc::clone(&tool_name), limited)
         })?;
-        // The end of the session waits for the task from here on, and finds it.
-        let letting_in = session.let_task_in().await.ok_or(Refused::SessionEnded)?;
         let queued = matches!(admission, Admission::Queued(_));
-        let (lifetime, now) = (Lifetime::of(&tool, requested, queued), self.clock.now());
+        let (lifetime, now) = (Lifetime::of(&tool, requested, queued), self.ledger.clock.now());
         let task = Task {
             id: Uuid::new_v4(),
-            owner: session.owner.clone(),
+            owner: caller.owner.clone(),
             tool: Arc::clone(&tool_name),
             state: State::Working,
             status_message: queued.then(|| QUEUED.into()),
@@ -140,7 +144,8 @@ impl Engine {
         let request = if queued { request.compact() } else { request };
         let run = Run {
             engine: Arc::clone(self),
-            session: in_use,
+            caller: Arc::clone(caller),
+            upstream_session,
             id,
             headers: Arc::new(headers),
             writer,
@@ -170,22 +175,22 @@ struct Adding {
     request: Message,
     admission: Admission,
     announced: bool,
-    letting_in: OwnedRwLockReadGuard<bool>,
+    letting_in: TaskAdmission,
 }
 
 impl Adding {
     /// Adds the task, and leaves its call to a task of its own, which begins when the returned sender is dropped.
     async fn add(self) -> Result<oneshot::Sender<()>, Refused> {
         let Self { task, run, request, admission, announced, letting_in } = self;
-        let (engine, session) = (Arc::clone(&run.engine), Arc::clone(run.session.get()));
+        let (engine, caller) = (Arc::clone(&run.engine), Arc::clone(&run.caller));
         let (id, tool, queued) = (task.id, Arc::clone(&task.tool), matches!(admission, Admission::Queued(_)));
-        let refused = |reason| engine.observer.emit(events::TaskRefused { who: &session.who, tool: &tool, reason });
+        let refused = |reason| engine.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool, reason });
         // Registered first, so that whatever ends the task finds the call that it has to stop.
-        let Some(stopped) = engine.register(&task, &session, announced) else {
+        let Some(stopped) = engine.register(&task, &caller, announced) else {
             refused("stopping");
             return Err(Refused::Stopping);
         };
-        match engine.store.insert(task.clone()).await {
+        match engine.ledger.store.insert(task.clone()).await {
             Ok(Ok(())) => {}
             Ok(Err(limit)) => {
                 engine.deregister(id);
@@ -195,13 +200,13 @@ impl Adding {
             Err(unavailable) => {
                 engine.deregister(id);
                 refused("store");
-                engine.unavailable(&unavailable);
+                engine.ledger.unavailable(&unavailable);
                 let engine = Arc::clone(&engine);
                 tokio::spawn(async move { engine.undo(&task).await });
                 return Err(Refused::Unavailable);
             }
         }
-        engine.observer.emit(events::TaskCreated { who: &session.who, task: id, tool: &tool, queued });
+        engine.observer.emit(events::TaskCreated { who: &caller.who, task: id, tool: &tool, queued });
         drop(letting_in);
         let (start, started) = oneshot::channel();
         tokio::spawn(run.run(request, started, admission, stopped));

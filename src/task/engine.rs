@@ -1,16 +1,19 @@
 //! The tasks that run in this process, and how they end.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    Change, Clock, End, Ending, HasEnded, Task, TaskId,
+    Change, Clock, End, Ending, HasEnded, MaxWaiters, Task, TaskId,
     calls::{Calls, Running},
-    change::{ASKS_AGAIN, NotChanged},
     desk::Desk,
+    ledger::{Changed, Ledger, NotChanged, Pauses},
     outcome,
-    store::{MaxWaiters, Store},
+    store::Store,
     wakes::Wakes,
 };
 use crate::{
@@ -21,7 +24,7 @@ use crate::{
         Observer, Who,
         events::{self, Ended},
     },
-    session::Session,
+    session::Caller,
 };
 
 /// How long the ends of all calls may take to be written when the process stops.
@@ -43,10 +46,8 @@ pub struct Limits {
 /// Creates, runs and ends tasks.
 #[derive(Debug)]
 pub struct Engine {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) clock: Clock,
+    pub(super) ledger: Ledger,
     pub(super) turns: Arc<Turns>,
-    pub(super) limits: Limits,
     pub(super) observer: Arc<Observer>,
     /// Where what belongs to running tasks finds its client.
     pub(super) desk: Desk,
@@ -57,10 +58,10 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine on `store`, whose deadlines `clock` tells and whose expired tasks it removes as long as it lives.
+    /// Returns an engine on `store`, whose deadlines `clock` tells. It removes expired tasks while it lives.
     #[must_use]
     pub fn start(store: Arc<dyn Store>, clock: Clock, limits: Limits, observer: Arc<Observer>) -> Arc<Self> {
-        let (results, wakes, gone) = (Arc::clone(&store), Wakes::default(), Arc::new(Notify::new()));
+        let (results, wakes, gone) = (Arc::clone(&store), Wakes::new(limits.waiters), Arc::new(Notify::new()));
         let (woken, changed) = (wakes.clone(), Arc::clone(&gone));
         store.listen(Box::new(move |id| {
             woken.wake(id);
@@ -68,35 +69,15 @@ impl Engine {
             changed.notify_waiters();
         }));
         let engine = Arc::new(Self {
-            store: Arc::clone(&store),
-            clock,
+            ledger: Ledger::new(store, clock, Arc::clone(&observer)),
             turns: Turns::new(limits.turns, move |owner| results.full(owner).is_none()),
-            desk: Desk::new(Arc::clone(&limits.outbox), Arc::clone(&observer)),
-            limits,
+            desk: Desk::new(limits.outbox, Arc::clone(&observer)),
             observer,
             calls: Calls::default(),
             wakes,
             gone,
         });
-        let reaper = Arc::downgrade(&engine);
-        tokio::spawn(async move {
-            loop {
-                let over = store.next_expiry().await;
-                let Some(engine) = reaper.upgrade() else { return };
-                let expired = match over {
-                    Ok(()) => store.expire(clock.steady()).await,
-                    Err(unavailable) => Err(unavailable),
-                };
-                match expired {
-                    Ok(expired) => engine.removed(&expired, Ended::Expired, "its ttl is over"),
-                    Err(unavailable) => {
-                        engine.unavailable(&unavailable);
-                        drop(engine);
-                        tokio::time::sleep(ASKS_AGAIN.1).await;
-                    }
-                }
-            }
-        });
+        tokio::spawn(reap(Arc::downgrade(&engine), engine.ledger.clone()));
         engine
     }
 
@@ -105,34 +86,19 @@ impl Engine {
         &self.observer
     }
 
-    /// Lets no more tasks into a session that ends, and ends those that belong to nobody else.
-    pub async fn end_session(self: &Arc<Self>, session: &Session) {
-        // First this, or a task that comes about meanwhile would outlive the session.
-        session.refuse_tasks(std::future::ready(true)).await;
-        if matches!(session.owner, Owner::Session(_)) {
-            self.end_owner(&session.owner).await;
-        }
-    }
-
-    /// Lets no more tasks into a session, if its owner has none and `unneeded` says so at that moment: it can end then
-    /// without losing one. Returns whether it can.
-    pub async fn release(&self, session: &Session, unneeded: impl FnOnce() -> bool) -> bool {
-        session.refuse_tasks(async { unneeded() && !self.has_tasks(&session.owner).await }).await
-    }
-
     /// Ends and removes every task of `owner`; behind the caller's back where the store is unavailable.
     pub(super) async fn end_owner(self: &Arc<Self>, owner: &Owner) {
-        match self.store.remove_all(owner).await {
+        match self.ledger.store.remove_all(owner).await {
             Ok(removed) => self.orphaned(&removed),
             Err(unavailable) => {
-                self.unavailable(&unavailable);
+                self.ledger.unavailable(&unavailable);
                 // Some of them may have been removed, and are not told again.
                 for id in self.calls.of(owner) {
                     self.ended(id, Ended::Orphaned, None, ("its session has ended", None));
                 }
                 let (engine, owner) = (Arc::clone(self), owner.clone());
                 tokio::spawn(async move {
-                    let removed = engine.until_available(|| engine.store.remove_all(&owner)).await;
+                    let removed = engine.ledger.until_available(|| engine.ledger.store.remove_all(&owner)).await;
                     engine.orphaned(&removed);
                 });
             }
@@ -145,8 +111,8 @@ impl Engine {
 
     /// Returns whether `owner` has tasks, finished ones included. While the store is unavailable it may have some.
     pub async fn has_tasks(&self, owner: &Owner) -> bool {
-        self.store.has_any(owner).await.unwrap_or_else(|unavailable| {
-            self.unavailable(&unavailable);
+        self.ledger.store.has_any(owner).await.unwrap_or_else(|unavailable| {
+            self.ledger.unavailable(&unavailable);
             true
         })
     }
@@ -155,7 +121,7 @@ impl Engine {
     pub async fn without_tasks(&self, owner: &Owner) {
         loop {
             let gone = self.gone.notified();
-            if !self.until_available(|| self.store.has_any(owner)).await {
+            if !self.ledger.until_available(|| self.ledger.store.has_any(owner)).await {
                 return;
             }
             gone.await;
@@ -177,13 +143,6 @@ impl Engine {
     /// Resolves when [`Engine::owed`] may have changed, or [`Engine::session_ended`] was called, since the last time.
     pub async fn changed(&self) {
         self.calls.changed().await;
-    }
-
-    /// Notes that a session has ended: what its client was asked, another one of its owner is asked, and who waits for
-    /// [`Engine::changed`] looks again.
-    pub fn session_ended(&self, session: &Session) {
-        self.desk.leave(session.id);
-        self.calls.look_again();
     }
 
     /// Fails every task that runs, when the process stops, and returns how many these were.
@@ -210,19 +169,19 @@ impl Engine {
         running.len()
     }
 
-    /// Registers a call of `session` that is about to run, and gives the receiver that stops it. `None` if the process
+    /// Registers a call of `caller` that is about to run, and gives the receiver that stops it. `None` if the process
     /// stops.
     pub(super) fn register(
         &self,
         task: &Task,
-        session: &Session,
+        caller: &Caller,
         announced: bool,
     ) -> Option<oneshot::Receiver<&'static str>> {
         let (stop, stopped) = oneshot::channel();
-        if !self.calls.add(task.id, Running::new(task, &session.who, announced, stop)) {
+        if !self.calls.add(task.id, Running::new(task, &caller.who, announced, stop)) {
             return None;
         }
-        self.desk.begin(task.id, &task.owner, session.id);
+        self.desk.begin(task.id, &task.owner, caller.session);
         Some(stopped)
     }
 
@@ -232,11 +191,37 @@ impl Engine {
         self.desk.end(id);
     }
 
-    /// Tells its owner which state a task is in.
-    pub(super) fn announce(&self, task: &Task) {
-        if self.calls.is_announced(task.id) {
-            self.desk.announce(task);
+    /// Changes a task as [`Ledger::change`] does, and tells its owner if its state is another one then.
+    ///
+    /// # Errors
+    /// [`NotChanged`]
+    pub(super) async fn change(
+        &self,
+        owner: &Owner,
+        id: TaskId,
+        change: impl Fn(&Task) -> Option<Change>,
+    ) -> Result<Option<Task>, NotChanged> {
+        Ok(self.ledger.change(owner, id, change).await?.map(|changed| self.announced(changed)))
+    }
+
+    /// As [`Engine::change`], once the store is available.
+    ///
+    /// # Errors
+    /// [`HasEnded`]
+    pub(super) async fn change_at_last(
+        &self,
+        owner: &Owner,
+        id: TaskId,
+        change: impl Fn(&Task) -> Option<Change>,
+    ) -> Result<Option<Task>, HasEnded> {
+        Ok(self.ledger.change_at_last(owner, id, change).await?.map(|changed| self.announced(changed)))
+    }
+
+    fn announced(&self, changed: Changed) -> Task {
+        if changed.has_new_state && self.calls.is_announced(changed.task.id) {
+            self.desk.announce(&changed.task);
         }
+        changed.task
     }
 
     /// Ends a task as its call did, once the store is available; `why` is what the log says of its failure. Without effect
@@ -276,7 +261,7 @@ impl Engine {
 
     /// Ends the call of a task that was cancelled.
     pub(super) fn has_been_cancelled(&self, id: TaskId) {
-        self.ended(id, Ended::Cancelled, None, ("tasks/cancel", None));
+        self.ended(id, Ended::Cancelled, None, ("its client cancelled it", None));
     }
 
     fn removed(&self, ids: &[TaskId], status: Ended, why: &'static str) {
@@ -307,6 +292,29 @@ impl Engine {
         });
         // Where the call has ended by itself nobody listens any more.
         let _ = running.stop.send(stop);
+    }
+}
+
+/// Removes expired tasks while the engine lives.
+async fn reap(engine: Weak<Engine>, ledger: Ledger) {
+    let mut pauses = Pauses::default();
+    loop {
+        let due = ledger.store.next_expiry().await;
+        let Some(engine) = engine.upgrade() else { return };
+        let expired = match due {
+            Ok(()) => ledger.store.expire(ledger.clock.steady()).await,
+            Err(unavailable) => Err(unavailable),
+        };
+        match expired {
+            Ok(expired) => {
+                engine.removed(&expired, Ended::Expired, "its ttl is over");
+                pauses = Pauses::default();
+            }
+            Err(unavailable) => {
+                drop(engine);
+                pauses.next(&ledger, &unavailable).await;
+            }
+        }
     }
 }
 

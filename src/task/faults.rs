@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     Change, Clock, End, Ending, Engine, Missing, NotCancelled, Refused, State, Task,
-    change::NotChanged,
+    ledger::NotChanged,
     outcome,
     state::tests::{result, task},
     store::{
@@ -35,7 +35,7 @@ impl House {
     }
 
     fn owner(&self) -> &Owner {
-        &self.session.owner
+        &self.session.caller.owner
     }
 
     async fn create(&self) -> Result<(), Refused> {
@@ -59,7 +59,7 @@ impl House {
     /// Asks for the end until the store answers.
     async fn collect(&self, task: &Task) -> Option<End> {
         loop {
-            match self.engine.retrieve(self.owner(), task.id, &self.session.who).await {
+            match self.engine.retrieve(self.owner(), task.id, &self.session.caller.who).await {
                 Ok(end) => return end,
                 Err(missing) => {
                     assert_eq!(missing, Missing::Unavailable, "an acknowledged task is said not to be there");
@@ -133,7 +133,7 @@ async fn a_cancellation_holds_or_says_that_it_may_not() {
             return;
         }
         let task = house.tasks().await.remove(0);
-        if let Err(why) = house.engine.cancel(house.owner(), &house.session.who, task.id).await {
+        if let Err(why) = house.engine.cancel(house.owner(), &house.session.caller.who, task.id).await {
             assert_eq!(why, NotCancelled::Missing(Missing::Unavailable));
             // It is cancelled behind the client's back, as soon as that is possible.
             tokio::time::sleep(Duration::from_secs(30)).await;
@@ -155,7 +155,7 @@ async fn polls_and_lists_tell_what_is_there_or_that_the_store_does_not_answer() 
         }
         let task = house.tasks().await.remove(0);
         for _ in 0..3 {
-            let polled = house.engine.poll(house.owner(), task.id, &house.session.who).await;
+            let polled = house.engine.poll(house.owner(), task.id, &house.session.caller.who).await;
             assert!(matches!(polled.map(|polled| polled.is(&task)), Ok(true) | Err(Missing::Unavailable)));
             let listed = house.engine.page(house.owner(), None, 10).await;
             assert!(matches!(listed.map(|listed| listed.len()), Ok(1) | Err(Missing::Unavailable)));
@@ -190,8 +190,8 @@ async fn a_session_whose_tasks_are_not_known_is_kept() {
 async fn what_expires_while_the_store_is_out_of_order_is_removed_and_its_call_is_forgotten() {
     for fault in [Fault::Fails(1, 1), Fault::IsLost(1)] {
         let house = House::new(fault);
-        let expiring = Task { expires: house.engine.clock.steady() + 1000, ..task(house.owner()) };
-        let stopped = house.engine.register(&expiring, &house.session, false).expect("it does not stop");
+        let expiring = Task { expires: house.engine.ledger.clock.steady() + 1000, ..task(house.owner()) };
+        let stopped = house.engine.register(&expiring, &house.session.caller, false).expect("it does not stop");
         house.store.insert(expiring.clone()).await.expect("in order").expect("room");
         house.engine.without_tasks(house.owner()).await;
         assert_eq!(house.tasks().await.len(), 0, "{fault:?}");

@@ -12,7 +12,7 @@ use std::{
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
-use super::{Engine, TaskId, Writer, desk::ListenerId, store::Limit, wakes::Watch};
+use super::{Engine, TaskId, WaitLimit, Watch, Writer, desk::ListenerId};
 use crate::{
     flow::{Attached, Item, Outbox},
     identity::Owner,
@@ -33,7 +33,7 @@ pub trait Waits: Send {
 
     /// Returns the response, when the task has ended or is gone, or says at once which limit does not let it wait. Called
     /// again where the client has come back: while it is away it does not wait.
-    fn response(&self, watch: Result<Watch, Limit>) -> Response;
+    fn response(&self, watch: Result<Watch, WaitLimit>) -> Response;
 }
 
 /// The messages of one stream.
@@ -69,7 +69,7 @@ impl Feed {
         let (waiter, response) = waiting.map(begin).unzip();
         Self {
             engine: Arc::clone(engine),
-            owner: session.owner.clone(),
+            owner: session.caller.owner.clone(),
             id,
             outbox,
             writer,
@@ -97,14 +97,14 @@ impl Engine {
         session: &Session,
         waiter: Box<dyn Waits>,
         writer: &'static dyn Writer,
-    ) -> Result<Box<dyn Source>, Limit> {
-        let watch = self.watch(&session.owner, waiter.task())?;
-        let outbox = Arc::new(Outbox::new(&self.limits.outbox));
+    ) -> Result<Box<dyn Source>, WaitLimit> {
+        let watch = self.watch(&session.caller.owner, waiter.task())?;
+        let outbox = self.desk.new_outbox();
         Ok(Box::new(Feed::new(self, session, outbox, Some((waiter, watch)), writer)))
     }
 
-    fn watch(&self, owner: &Owner, id: TaskId) -> Result<Watch, Limit> {
-        self.wakes.watch(owner, id, self.limits.waiters)
+    fn watch(&self, owner: &Owner, id: TaskId) -> Result<Watch, WaitLimit> {
+        self.wakes.watch(owner, id)
     }
 }
 

@@ -7,22 +7,20 @@ use http::HeaderMap;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use super::{Change, Engine, State, TaskId, Writer};
+use super::{Change, Engine, State, TaskId, Writer, desk::AskingCall};
 use crate::{
     identity::Owner,
     observe::events,
-    session::{Asked, Session, not_asked},
-    upstream::{Failure, excerpt},
+    upstream::{Asked, Failure, excerpt, not_asked},
     wire::Message,
 };
 
 /// How long a client waits until its answer has been passed on.
 const PROMPTLY: Duration = Duration::from_secs(1);
 
-/// Whose call asks.
+/// A call that asks, and how.
 pub(super) struct Asker<'a> {
-    pub task: TaskId,
-    pub session: &'a Arc<Session>,
+    pub call: AskingCall,
     /// Shared by all questions of the call.
     pub headers: &'a Arc<HeaderMap>,
     /// That of the client that wants the task.
@@ -35,8 +33,8 @@ pub(super) struct Asker<'a> {
 impl Engine {
     /// Asks the client what the server asks with `request`.
     pub(super) async fn ask(self: &Arc<Self>, asker: Asker<'_>, request: &Message, asked: Asked) {
-        let Asker { task, session, headers, writer, input_timeout, .. } = asker;
-        let (question, closed) = match self.desk.open(task, request, &asked, session, writer) {
+        let task = asker.call.task;
+        let (question, closed) = match self.desk.open(&asker.call, request, &asked, asker.writer) {
             Ok(opened) => opened,
             Err(why) => {
                 self.observer.emit(events::QuestionRefused { task, reason: why.name() });
@@ -45,10 +43,10 @@ impl Engine {
             }
         };
         // The client that gets the question finds the task in this state.
-        self.settle(&session.owner, task).await;
+        self.settle(&asker.call.caller.owner, task).await;
         self.desk.ask(question);
         self.observer.emit(events::QuestionAsked { task });
-        let (engine, headers) = (Arc::clone(self), Arc::clone(headers));
+        let (engine, headers, input_timeout) = (Arc::clone(self), Arc::clone(asker.headers), asker.input_timeout);
         tokio::spawn(async move {
             tokio::select! {
                 _ = closed => {}
@@ -60,9 +58,9 @@ impl Engine {
     /// Answers a request of the server in the client's place: beside the call, which goes on; but a flood of questions is
     /// read no faster than it is answered.
     pub(super) async fn reply_at_once(self: &Arc<Self>, asker: Asker<'_>, reply: Bytes) {
-        let Asker { task, session, headers, replies, .. } = asker;
+        let Asker { call, headers, replies, .. } = asker;
         let Ok(turn) = Arc::clone(replies).acquire_owned().await else { return };
-        let replying = self.reply(Arc::clone(session), task, reply, HeaderMap::clone(headers));
+        let replying = self.reply(call, reply, HeaderMap::clone(headers));
         tokio::spawn(async move {
             replying.await;
             drop(turn);
@@ -82,12 +80,12 @@ impl Engine {
         let (engine, reply) = (Arc::clone(self), reply(&question.theirs));
         // A client that disconnects now has answered all the same.
         let passing = tokio::spawn(async move {
-            let owner = &question.session.owner;
-            engine.settle(owner, question.task).await;
-            if let Err(failure) = question.session.reply(reply, headers).await {
-                engine.not_taken(&question.session, question.task, &failure);
+            let AskingCall { task, caller, upstream_session } = &question.call;
+            engine.settle(&caller.owner, *task).await;
+            if let Err(failure) = upstream_session.reply(reply, headers).await {
+                engine.not_taken(&question.call, &failure);
                 let text = format!("The client's answer could not be passed on: {failure}");
-                let _ = engine.change(owner, question.task, |_| Some(Change::Message(excerpt(&text).into()))).await;
+                let _ = engine.change(&caller.owner, *task, |_| Some(Change::Message(excerpt(&text).into()))).await;
             }
         });
         // A server that takes its time must not hold the client up.
@@ -103,11 +101,11 @@ impl Engine {
 
     async fn unanswered(self: &Arc<Self>, question: Uuid, input_timeout: Duration, headers: &HeaderMap) {
         let Some(question) = self.desk.give_up(question) else { return };
-        self.settle(&question.session.owner, question.task).await;
+        self.settle(&question.call.caller.owner, question.call.task).await;
         let limit = humantime::format_duration(input_timeout);
         let why = format!("The client did not answer within input_timeout = {limit}");
         let reply = not_asked(&question.theirs, why);
-        self.reply(Arc::clone(&question.session), question.task, reply, headers.clone()).await;
+        self.reply(question.call, reply, headers.clone()).await;
     }
 
     /// Puts a task into the state that its open questions mean.
@@ -123,25 +121,19 @@ impl Engine {
     }
 
     /// Answers the upstream.
-    fn reply(
-        self: &Arc<Self>,
-        session: Arc<Session>,
-        task: TaskId,
-        reply: Bytes,
-        headers: HeaderMap,
-    ) -> impl Future<Output = ()> + use<> {
+    fn reply(self: &Arc<Self>, call: AskingCall, reply: Bytes, headers: HeaderMap) -> impl Future<Output = ()> + use<> {
         let engine = Arc::clone(self);
         async move {
-            if let Err(failure) = session.reply(reply, headers).await {
-                engine.not_taken(&session, task, &failure);
+            if let Err(failure) = call.upstream_session.reply(reply, headers).await {
+                engine.not_taken(&call, &failure);
             }
         }
     }
 
     /// Tells that the upstream did not take an answer.
-    fn not_taken(&self, session: &Session, task: TaskId, failure: &Failure) {
-        let (who, cause) = (&*session.who, failure.cause());
+    fn not_taken(&self, call: &AskingCall, failure: &Failure) {
+        let (who, cause) = (&*call.caller.who, failure.cause());
         let upstream = who.upstream();
-        self.observer.emit(events::ExchangeFailed { upstream, who: Some(who), task: Some(task), cause });
+        self.observer.emit(events::ExchangeFailed { upstream, who: Some(who), task: Some(call.task), cause });
     }
 }

@@ -4,7 +4,6 @@
 //! a dialect turns what its clients send into calls of the engine, and writes what the engine tells.
 
 mod calls;
-mod change;
 mod clock;
 mod create;
 mod desk;
@@ -16,9 +15,11 @@ mod input;
 #[cfg(test)]
 mod interleavings;
 mod lasting;
+mod ledger;
 mod outcome;
 mod retrieve;
 mod runner;
+mod session_end;
 mod state;
 pub mod store;
 #[cfg(test)]
@@ -27,12 +28,12 @@ mod wakes;
 mod writer;
 
 pub use clock::{Clock, Now};
-pub use create::{AskedTtl, Created, Refused, Wanted};
+pub use create::{AskedTtl, Created, Refused, Request, Wanted};
 pub use engine::{Engine, Limits};
 pub use feed::{Response, Waits};
 pub use lasting::Lasting;
 pub use retrieve::{Missing, NotCancelled};
 pub use state::{Change, End, Ending, HasEnded, State, Task, TaskId};
-pub use store::Limit as TaskLimit;
-pub use wakes::Watch;
+pub use store::Limit as KeptLimit;
+pub use wakes::{MaxWaiters, WaitLimit, Watch};
 pub use writer::Writer;

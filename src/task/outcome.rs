@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use super::{Change, End};
-use crate::session::{Gave, error_code, own_error};
+use crate::upstream::{CallEnd, error_code, own_error};
 
 /// Returns the change that ends the task of a call, and why the task failed, for the log; `None` where what the call gave
 /// says so.
-pub(super) fn of(gave: Gave) -> (Change, Option<String>) {
-    match gave {
-        Gave::Result { raw, error } => {
+pub(super) fn of(end: CallEnd) -> (Change, Option<String>) {
+    match end {
+        CallEnd::Result { raw, error } => {
             let is_error = error.is_some();
             (Change::End(End::Result { raw, is_error }, error.map(Arc::from)), None)
         }
-        Gave::Error { raw, text } => (Change::End(End::Error { raw }, Some(text.into())), None),
-        Gave::Nothing { why, cause } => (failed(&why), Some(cause)),
+        CallEnd::Error { raw, text } => (Change::End(End::Error { raw }, Some(text.into())), None),
+        CallEnd::Nothing { why, cause } => (failed(&why), Some(cause)),
     }
 }
 

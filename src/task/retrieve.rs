@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{
-    Change, End, Ending, Engine, HasEnded, Lasting, State, Task, TaskId, change::NotChanged, store::Unavailable,
-};
+use super::{Change, End, Ending, Engine, HasEnded, Lasting, State, Task, TaskId, ledger::NotChanged};
 use crate::{
     identity::Owner,
     observe::{Who, events},
@@ -34,7 +32,7 @@ impl Engine {
     /// # Errors
     /// [`Missing`]
     pub async fn poll(&self, owner: &Owner, id: TaskId, who: &Who) -> Result<Arc<Task>, Missing> {
-        let task = self.find(owner, id).await?;
+        let task = self.ledger.find(owner, id).await?;
         match task.state {
             State::Working | State::InputRequired => self.polled(&task, who),
             // Many clients never ask for the result of a task that has none.
@@ -49,12 +47,12 @@ impl Engine {
     /// # Errors
     /// [`Missing`]
     pub async fn retrieve(&self, owner: &Owner, id: TaskId, who: &Who) -> Result<Option<End>, Missing> {
-        let task = self.find(owner, id).await?;
+        let task = self.ledger.find(owner, id).await?;
         if !task.state.is_terminal() {
             return Ok(None);
         }
         // It may have expired meanwhile.
-        let end = self.answered(self.store.end(owner, id).await)?.ok_or(Missing::NotFound(id))?;
+        let end = self.ledger.end(owner, id).await?;
         self.calls.told(id);
         let (tool, status, bytes) = (&task.tool, end.ending().name(), end.bytes());
         self.observer.emit(events::ResultRetrieved { who, task: id, tool, status, bytes });
@@ -72,12 +70,12 @@ impl Engine {
         after: Option<u64>,
         count: usize,
     ) -> Result<Vec<(u64, Arc<Task>)>, Missing> {
-        self.answered(self.store.page(owner, after, count).await)
+        self.ledger.once(self.ledger.store.page(owner, after, count)).await
     }
 
     /// Returns whether a task exists for its owner. While the store is unavailable it may.
     pub async fn may_have(&self, owner: &Owner, id: TaskId) -> bool {
-        !matches!(self.find(owner, id).await, Err(Missing::NotFound(_)))
+        !matches!(self.ledger.find(owner, id).await, Err(Missing::NotFound(_)))
     }
 
     /// Cancels a task for its owner, and has the upstream told; whether the caller waits for that or not. It is cancelled
@@ -105,7 +103,7 @@ impl Engine {
             Ok(None) => Err(NotCancelled::Missing(Missing::NotFound(id))),
             Err(NotChanged::HasEnded(HasEnded(ending))) => Err(NotCancelled::HasEnded(ending)),
             Err(NotChanged::Unavailable(why)) => {
-                self.unavailable(&why);
+                self.ledger.unavailable(&why);
                 // It may be cancelled already. Then its call must end; and so it is what the client wants.
                 let (engine, owner) = (Arc::clone(self), owner.clone());
                 tokio::spawn(async move {
@@ -117,16 +115,5 @@ impl Engine {
                 Err(NotCancelled::Missing(Missing::Unavailable))
             }
         }
-    }
-
-    async fn find(&self, owner: &Owner, id: TaskId) -> Result<Arc<Task>, Missing> {
-        self.answered(self.store.get(owner, id).await)?.ok_or(Missing::NotFound(id))
-    }
-
-    fn answered<T>(&self, answer: Result<T, Unavailable>) -> Result<T, Missing> {
-        answer.map_err(|why| {
-            self.unavailable(&why);
-            Missing::Unavailable
-        })
     }
 }

@@ -8,15 +8,15 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Change, Engine, TaskId, Writer, change::NotChanged, input::Asker, outcome};
+use super::{Change, Engine, TaskId, Writer, desk::AskingCall, input::Asker, ledger::NotChanged, outcome};
 use crate::{
     config::Tool,
     flow::Item,
     identity::Owner,
     limit::{Admission, Permit},
     observe::events,
-    session::{Call, CallOptions, Told, Use, gave},
-    upstream::{Exchange, Failure, Purpose},
+    session::Caller,
+    upstream::{Call, CallEnd, CallOptions, Exchange, Failure, Purpose, ServerEvent, UpstreamGuard},
     wire::Message,
 };
 
@@ -35,7 +35,8 @@ const HEAD_START: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Run {
     pub engine: Arc<Engine>,
-    pub session: Use,
+    pub caller: Arc<Caller>,
+    pub upstream_session: UpstreamGuard,
     pub id: TaskId,
     pub headers: Arc<HeaderMap>,
     /// That of the client that wants the task.
@@ -79,8 +80,8 @@ impl Run {
             return self.finish(outcome::failed(&why), Some(&why)).await;
         };
         let max_answer = self.tool.max_result.saturating_add(ENVELOPE);
-        let options = CallOptions { purpose: Purpose::Background, max_answer, relay: false };
-        let mut call = match self.session.get().call(&request, HeaderMap::clone(&self.headers), options) {
+        let options = CallOptions { purpose: Purpose::Background, max_answer, relay: false, native: false };
+        let mut call = match self.upstream_session.get().call(&request, HeaderMap::clone(&self.headers), options) {
             Ok(call) => call,
             Err(error) => return self.finish(outcome::failed(&error.message), Some(&error.message)).await,
         };
@@ -89,7 +90,7 @@ impl Run {
         let since = Instant::now();
         tokio::select! {
             ending = self.follow(&mut call) => {
-                let (end, why) = outcome::of(gave(ending, self.tool.max_result));
+                let (end, why) = outcome::of(CallEnd::of(ending, self.tool.max_result));
                 self.finish(end, why.as_deref()).await;
             }
             why = &mut stopped => self.cancel(&mut call.exchange, since, why.unwrap_or("the process stops")).await,
@@ -121,7 +122,7 @@ impl Run {
     fn no_turn(&self) -> String {
         let [patience, timeout] = [self.patience, self.tool.timeout].map(humantime::format_duration);
         let waited = format!("limit reached: the task waited for its turn for {patience}");
-        match self.engine.store.full(self.owner()) {
+        match self.engine.ledger.store.full(self.owner()) {
             Some(limit) => format!("{waited}; {limit}"),
             None => format!(
                 "{waited}, and its ttl leaves the call no more than its timeout = {timeout}; call again later, or ask for \
@@ -136,8 +137,8 @@ impl Run {
         loop {
             match call.exchange.next().await {
                 Some(Item::Message(message)) => {
-                    let told = self.session.get().told(call, &message);
-                    self.take(&message, told, &mut progress).await;
+                    let event = self.upstream_session.get().event(call, &message);
+                    self.take(&message, event, &mut progress).await;
                 }
                 // A call that the server interrupts is resumed without anything to do here.
                 Some(Item::Silence | Item::Pause(_)) => {}
@@ -147,30 +148,31 @@ impl Run {
         }
     }
 
-    async fn take(&self, message: &Message, told: Told, last: &mut f64) {
-        let session = self.session.get();
+    async fn take(&self, message: &Message, event: ServerEvent, last: &mut f64) {
+        let upstream_session = self.upstream_session.get();
         let asker = || {
-            let (task, headers) = (self.id, &self.headers);
-            let (input_timeout, replies) = (self.tool.input_timeout, &self.replies);
-            Asker { task, session, headers, writer: self.writer, input_timeout, replies }
+            let (caller, upstream_session) = (Arc::clone(&self.caller), Arc::clone(upstream_session));
+            let call = AskingCall { task: self.id, caller, upstream_session };
+            let (input_timeout, headers) = (self.tool.input_timeout, &self.headers);
+            Asker { call, headers, writer: self.writer, input_timeout, replies: &self.replies }
         };
-        match told {
+        match event {
             // Progress shows in the task, and reaches the client under its own token: only where it grows, as it must
             // (section "Progress Flow"), and never once the task has ended.
-            Told::Progress { progress, text, theirs } if progress > *last => {
+            ServerEvent::Progress { progress, text, theirs } if progress > *last => {
                 *last = progress;
                 if let (true, Some(theirs)) = (self.tell(text).await, theirs) {
                     self.engine.desk.progress(self.id, &theirs);
                 }
             }
-            Told::Progress { .. } | Told::Nothing => {}
-            Told::Asks(asked) => self.engine.ask(asker(), message, asked).await,
-            Told::Answered(reply) => self.engine.reply_at_once(asker(), reply).await,
-            Told::Withdraws(theirs) => self.engine.withdrawn(self.owner(), self.id, &theirs).await,
-            Told::Changes => session.push(message.clone()),
-            Told::Says if self.engine.desk.tell(self.id, message) => {}
-            Told::Says => match self.writer.tied(self.id, message) {
-                Some(unheard) => session.push(unheard),
+            ServerEvent::Progress { .. } | ServerEvent::Nothing => {}
+            ServerEvent::Asks(asked) => self.engine.ask(asker(), message, asked).await,
+            ServerEvent::Answered(reply) => self.engine.reply_at_once(asker(), reply).await,
+            ServerEvent::Withdraws(theirs) => self.engine.withdrawn(self.owner(), self.id, &theirs).await,
+            ServerEvent::Changes => upstream_session.push(message.clone()),
+            ServerEvent::Says if self.engine.desk.tell(self.id, message) => {}
+            ServerEvent::Says => match self.writer.tied(self.id, message) {
+                Some(unheard) => upstream_session.push(unheard),
                 None => self.engine.observer.emit(events::MessageUnreadable),
             },
         }
@@ -196,13 +198,13 @@ impl Run {
         exchange.detach();
         // Two requests on two connections can overtake each other, and a server ignores what it does not know yet.
         tokio::time::sleep_until(since + HEAD_START).await;
-        self.session.get().cancel_call(exchange.number, why, HeaderMap::clone(&self.headers)).await;
+        self.upstream_session.get().cancel_call(exchange.number, why, HeaderMap::clone(&self.headers)).await;
         // The turn is given back behind this: the next call must not meet this one.
         let _ = tokio::time::timeout(GONE, exchange.gone()).await;
     }
 
     fn owner(&self) -> &Owner {
-        &self.session.get().owner
+        &self.caller.owner
     }
 }
 

@@ -6,10 +6,10 @@ use http::HeaderMap;
 use uuid::Uuid;
 
 use super::{
-    AskedTtl, Clock, End, Ending, Engine, Limits, Missing, Refused, Response, State, Task, TaskId, TaskLimit, Waits,
-    Wanted, Watch, Writer, outcome,
+    AskedTtl, Clock, End, Ending, Engine, Limits, MaxWaiters, Missing, Refused, Request, Response, State, Task, TaskId,
+    WaitLimit, Waits, Wanted, Watch, Writer, outcome,
     state::tests::result,
-    store::{MaxKept, MaxWaiters, MemoryStore},
+    store::{MaxKept, MemoryStore},
 };
 use crate::{
     config::Tool,
@@ -61,12 +61,12 @@ impl Waits for Waiting {
         self.2
     }
 
-    fn response(&self, watch: Result<Watch, TaskLimit>) -> Response {
+    fn response(&self, watch: Result<Watch, WaitLimit>) -> Response {
         let (engine, session, id) = (Arc::clone(&self.0), Arc::clone(&self.1), self.2);
         Box::pin(async move {
             let mut watch = watch.expect("room");
             loop {
-                match engine.retrieve(&session.owner, id, &session.who).await {
+                match engine.retrieve(&session.caller.owner, id, &session.caller.who).await {
                     Ok(Some(end)) => return Parts::from(bytes::Bytes::from(end.ending().name())),
                     Ok(None) => watch.changed().await,
                     Err(missing) => panic!("{missing:?}"),
@@ -96,8 +96,11 @@ pub(super) async fn create(engine: &Arc<Engine>, session: &Arc<Session>) -> Resu
     let request = r#"{"jsonrpc":"2.0","id":1,"method":"run","params":{"name":"tool"}}"#;
     let request = Message::parse(request.into()).expect("a request");
     let tool = Arc::new(Tool::default());
-    let wanted = Wanted { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: true, writer: &Tiny };
-    let created = engine.create(session, request, HeaderMap::new(), wanted).await?;
+    let admission = session.let_task_in().await.expect("it is open");
+    let wanted =
+        Wanted { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: true, writer: &Tiny, admission };
+    let call = Request { message: request, headers: HeaderMap::new() };
+    let created = engine.create(&session.caller, session.upstream_session.hold(), call, wanted).await?;
     Ok(created.task)
 }
 
@@ -108,13 +111,13 @@ async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_is_told_of_them(
     let (engine, session) = (Engine::start(Arc::new(store), clock, limits(), Arc::default()), session::alone());
     let create = async || create(&engine, &session).await.expect("room");
     let (first, second) = (create().await, create().await);
-    let polled = engine.poll(&session.owner, first.id, &session.who).await.expect("kept");
+    let polled = engine.poll(&session.caller.owner, first.id, &session.caller.who).await.expect("kept");
     assert_eq!((polled.id, polled.state), (first.id, State::Working));
-    let page = engine.page(&session.owner, None, 10).await.expect("available");
+    let page = engine.page(&session.caller.owner, None, 10).await.expect("available");
     assert_eq!(page.iter().map(|(_, task)| task.id).collect::<Vec<_>>(), [first.id, second.id]);
-    assert_eq!(engine.retrieve(&session.owner, first.id, &session.who).await, Ok(None));
+    assert_eq!(engine.retrieve(&session.caller.owner, first.id, &session.caller.who).await, Ok(None));
     let stranger = session::alone();
-    let foreign = engine.retrieve(&stranger.owner, first.id, &stranger.who).await;
+    let foreign = engine.retrieve(&stranger.caller.owner, first.id, &stranger.caller.who).await;
     assert_eq!(foreign, Err(Missing::NotFound(first.id)));
 
     let mut listening = engine.listener(&session, &Tiny);
@@ -122,8 +125,8 @@ async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_is_told_of_them(
     let waiter = Waiting(Arc::clone(&engine), Arc::clone(&session), first.id);
     let mut waiting = engine.waiting(&session, Box::new(waiter), &Tiny).expect("room");
     waiting.attached(false);
-    engine.finish(&session.owner, first.id, result("{}"), None).await;
-    let cancelled = engine.cancel(&session.owner, &session.who, second.id).await.expect("runs");
+    engine.finish(&session.caller.owner, first.id, result("{}"), None).await;
+    let cancelled = engine.cancel(&session.caller.owner, &session.caller.who, second.id).await.expect("runs");
     assert_eq!(cancelled.state, State::Ended(Ending::Cancelled));
 
     let told = async |source: &mut Box<dyn session::Source>| match poll_fn(|cx| source.poll_next(cx)).await {
@@ -134,11 +137,13 @@ async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_is_told_of_them(
     for id in [first.id, second.id] {
         assert!(told(&mut listening).await.contains(&format!("ended {id}")));
     }
-    let end = engine.retrieve(&session.owner, first.id, &session.who).await.expect("kept").expect("ended");
+    let end =
+        engine.retrieve(&session.caller.owner, first.id, &session.caller.who).await.expect("kept").expect("ended");
     assert_eq!(end, End::Result { raw: "{}".into(), is_error: false });
     // A call that fails without an answer is an error of the engine's own.
     let third = create().await;
-    engine.finish(&session.owner, third.id, outcome::failed("why"), Some("why")).await;
-    let end = engine.retrieve(&session.owner, third.id, &session.who).await.expect("kept").expect("ended");
+    engine.finish(&session.caller.owner, third.id, outcome::failed("why"), Some("why")).await;
+    let end =
+        engine.retrieve(&session.caller.owner, third.id, &session.caller.who).await.expect("kept").expect("ended");
     assert_eq!(end.ending(), Ending::Error);
 }

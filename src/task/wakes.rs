@@ -1,25 +1,59 @@
 //! The requests of this process that wait for a task to change, and how many may.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::{
-    TaskId,
-    store::{Limit, MaxWaiters},
-};
-use crate::identity::Owner;
+use super::TaskId;
+use crate::{flow::Tally, identity::Owner};
+
+/// How many requests may wait for tasks at once.
+#[derive(Clone, Copy, Debug)]
+pub struct MaxWaiters {
+    /// For one task.
+    pub task: usize,
+    /// For the tasks of one owner.
+    pub owner: usize,
+    /// In all.
+    pub all: usize,
+}
+
+/// The limit on waiting requests that is reached, and its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitLimit {
+    /// `max_waiters`
+    Task(usize),
+    /// `max_waiters_per_owner`
+    Owner(usize),
+    /// `max_waiters_total`
+    All(usize),
+}
+
+impl fmt::Display for WaitLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Task(max) => write!(f, "tasks.max_waiters = {max} requests wait for this task already"),
+            Self::Owner(max) => {
+                write!(f, "tasks.max_waiters_per_owner = {max} requests of yours wait for tasks already")
+            }
+            Self::All(max) => write!(f, "tasks.max_waiters_total = {max} requests wait for tasks already"),
+        }
+    }
+}
 
 /// The tasks that requests wait for; the others cost nothing.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Wakes(Arc<Mutex<Watched>>);
+#[derive(Clone, Debug)]
+pub(super) struct Wakes {
+    max: MaxWaiters,
+    watched: Arc<Mutex<Watched>>,
+}
 
 #[derive(Debug, Default)]
 struct Watched {
     tasks: HashMap<TaskId, watch::Sender<()>>,
     /// How many watch tasks of each owner.
-    owners: HashMap<Owner, usize>,
+    owners: Tally<Owner>,
     all: usize,
 }
 
@@ -33,31 +67,36 @@ pub struct Watch {
 }
 
 impl Wakes {
+    /// Room for `max` requests.
+    pub(super) fn new(max: MaxWaiters) -> Self {
+        Self { max, watched: Arc::default() }
+    }
+
     /// Starts to watch a task: [`Watch::changed`] resolves at every change and at the removal from now on.
     ///
     /// # Errors
-    /// [`Limit::Waiters`], [`Limit::WaitersPerOwner`], [`Limit::WaitersTotal`]
-    pub(super) fn watch(&self, owner: &Owner, id: TaskId, max: MaxWaiters) -> Result<Watch, Limit> {
-        let mut watched = self.0.lock();
+    /// [`WaitLimit`]
+    pub(super) fn watch(&self, owner: &Owner, id: TaskId) -> Result<Watch, WaitLimit> {
+        let (mut watched, max) = (self.watched.lock(), self.max);
         if watched.all >= max.all {
-            return Err(Limit::WaitersTotal(max.all));
+            return Err(WaitLimit::All(max.all));
         }
-        if watched.owners.get(owner).is_some_and(|count| *count >= max.owner) {
-            return Err(Limit::WaitersPerOwner(max.owner));
+        if watched.owners.of(owner) >= max.owner {
+            return Err(WaitLimit::Owner(max.owner));
         }
         let sender = watched.tasks.entry(id).or_insert_with(|| watch::Sender::new(()));
         if sender.receiver_count() >= max.task {
-            return Err(Limit::Waiters(max.task));
+            return Err(WaitLimit::Task(max.task));
         }
         let changes = sender.subscribe();
-        *watched.owners.entry(owner.clone()).or_default() += 1;
+        watched.owners.add(owner, 1);
         watched.all += 1;
         Ok(Watch { owner: owner.clone(), id, changes, wakes: self.clone() })
     }
 
     /// Wakes the requests that wait for `id`; all of them where it is not known which task has changed.
     pub(super) fn wake(&self, id: Option<TaskId>) {
-        let watched = self.0.lock();
+        let watched = self.watched.lock();
         let wake = |sender: &watch::Sender<()>| {
             sender.send_replace(());
         };
@@ -78,17 +117,12 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let mut watched = self.wakes.0.lock();
+        let mut watched = self.wakes.watched.lock();
         if watched.tasks.get(&self.id).is_some_and(|sender| sender.receiver_count() <= 1) {
             watched.tasks.remove(&self.id);
         }
         watched.all -= 1;
-        if let Some(count) = watched.owners.get_mut(&self.owner) {
-            *count -= 1;
-            if *count == 0 {
-                watched.owners.remove(&self.owner);
-            }
-        }
+        watched.owners.take(&self.owner, 1);
     }
 }
 
@@ -100,19 +134,19 @@ mod tests {
 
     #[test]
     fn those_who_watch_are_counted_for_a_task_for_an_owner_and_in_all_and_then_forgotten() {
-        let (wakes, max) = (Wakes::default(), MaxWaiters { task: 1, owner: 2, all: 3 });
+        let wakes = Wakes::new(MaxWaiters { task: 1, owner: 2, all: 3 });
         let [ann, bob] = ["ann", "bob"].map(|name| Owner::Principal { upstream: "/mcp".into(), name: name.into() });
-        let watch = |owner: &Owner, id| wakes.watch(owner, Uuid::from_u128(id), max);
+        let watch = |owner: &Owner, id| wakes.watch(owner, Uuid::from_u128(id));
         let first = watch(&ann, 1).expect("room");
-        assert_eq!(watch(&ann, 1).err(), Some(Limit::Waiters(1)));
+        assert_eq!(watch(&ann, 1).err(), Some(WaitLimit::Task(1)));
         let second = watch(&ann, 2).expect("room");
-        assert_eq!(watch(&ann, 3).err(), Some(Limit::WaitersPerOwner(2)));
+        assert_eq!(watch(&ann, 3).err(), Some(WaitLimit::Owner(2)));
         let third = watch(&bob, 4).expect("room");
-        assert_eq!(watch(&bob, 5).err(), Some(Limit::WaitersTotal(3)));
+        assert_eq!(watch(&bob, 5).err(), Some(WaitLimit::All(3)));
         drop(second);
         let fourth = watch(&bob, 5).expect("room again");
         drop((first, third, fourth));
-        let watched = wakes.0.lock();
+        let watched = wakes.watched.lock();
         assert!(watched.tasks.is_empty() && watched.owners.is_empty() && watched.all == 0);
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode, Uri, header::LOCATION};
 
 use crate::{
-    net::shown,
+    net::without_secrets,
     observe::events::Cause,
     wire::{RpcError, excerpt},
 };
@@ -171,7 +171,7 @@ impl Failure {
                 let location = error.headers.get(LOCATION).filter(|_| status.is_redirection());
                 let location = location.and_then(|location| location.to_str().ok()?.parse::<Uri>().ok());
                 match location {
-                    Some(location) => format!("HTTP {status} to {}", excerpt(&shown(&location))),
+                    Some(location) => format!("HTTP {status} to {}", excerpt(&without_secrets(&location))),
                     None => format!("HTTP {status} with a body of {size} bytes"),
                 }
             }

@@ -55,7 +55,7 @@ impl Hints {
             let matching: Vec<&str> = policy.matching(&tool.name).collect();
             patterns.unmatched.retain(|pattern| !matching.contains(&&**pattern));
             if keeps && tool.native {
-                patterns.void.extend(policy.limits(&tool.name).map(Into::into));
+                patterns.void.extend(policy.limiting_pattern(&tool.name).map(Into::into));
             }
         }
         if next_cursor(page).is_some() {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{Answer, Exchanges, Failure, NativeTasks, Purpose, native::may_be_related};
 use crate::{
     config::UpstreamId,
-    flow::{Outbox, Pushed},
+    flow::{Capacity, Outbox, Pushed},
     observe::{Observer, events},
     wire::{
         ClientCapabilities, Kind, Message, Method, RpcError,
@@ -40,6 +40,24 @@ pub struct Inbound {
 }
 
 impl Inbound {
+    /// Returns what links of one session with `upstream` need, whose client can be asked what `client` says.
+    #[must_use]
+    pub fn new(
+        upstream: &UpstreamId,
+        client: ClientCapabilities,
+        outbox: &Arc<Capacity>,
+        observer: &Arc<Observer>,
+    ) -> Self {
+        Self {
+            upstream: upstream.clone(),
+            exchanges: Exchanges::new(Arc::clone(outbox), Arc::clone(observer)),
+            listener: Arc::new(Outbox::new(outbox)),
+            client,
+            native: Arc::default(),
+            observer: Arc::clone(observer),
+        }
+    }
+
     /// Delivers one message that came with the answer to exchange `carrier`, or with none. What is returned answers it
     /// at once and has to be sent back.
     #[must_use]

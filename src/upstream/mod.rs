@@ -10,6 +10,7 @@ pub mod http;
 mod in_flight;
 mod inbound;
 mod native;
+mod session;
 pub mod stdio;
 
 use std::{future::Future, pin::Pin, process::ExitStatus, sync::Arc};
@@ -25,6 +26,10 @@ pub use failure::{Failure, HttpError};
 pub use hints::Hints;
 pub use inbound::{Inbound, progress_token};
 pub use native::{MAX_WAITING, Names, NativeTasks, NativeTools};
+pub use session::{
+    Agreed, Asked, Call, CallEnd, CallOptions, Handshake, NotAgreed, ServerEvent, UpstreamGuard, UpstreamSession,
+    error_code, for_client, not_asked, own_error, with_id,
+};
 pub use stdio::Vacancy;
 
 use crate::wire::Version;

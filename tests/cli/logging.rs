@@ -168,7 +168,7 @@ async fn a_server_that_writes_a_hundred_thousand_lines_of_junk_makes_a_handful_o
     // It answers behind all of them.
     Client::connect(&taskgate.url().await).await;
     let log = end(taskgate).await.stderr;
-    assert!(log.contains("the server wrote a line that is no message"), "{log}");
+    assert!(log.contains("the server wrote a line that is not a message"), "{log}");
     assert!(log.lines().count() < 100, "{log}");
 }
 
@@ -178,7 +178,7 @@ async fn a_filter_that_is_none_is_an_error_that_says_what_was_meant() {
         let ended = Binary::run(args, env).await;
         assert_eq!((ended.code, ended.stdout.as_str()), (USAGE, ""));
         for part in
-            ["\"warning\" is no level; did you mean \"warn\"?", "error, warn, info, debug, trace", "TASKGATE_LOG"]
+            ["\"warning\" is not a level; did you mean \"warn\"?", "error, warn, info, debug, trace", "TASKGATE_LOG"]
         {
             assert!(ended.stderr.contains(part), "{part} in {}", ended.stderr);
         }
@@ -211,7 +211,7 @@ async fn a_modern_client_that_has_to_fall_back_leaves_a_trace() {
     assert_eq!(modern.post(r#"{"jsonrpc":"2.0","id":1,"method":"server/discover"}"#).await.status, 400);
     assert_eq!(metric(&admin, "taskgate_requests_refused_total{reason=\"modern\"}").await, 1);
     let log = end(taskgate).await.stderr;
-    assert!(log.contains("a request of a revision without sessions was answered 400"), "{log}");
+    assert!(log.contains("a request of a revision without sessions was answered with 400"), "{log}");
 }
 
 #[tokio::test]

@@ -126,7 +126,7 @@ async fn nothing_that_a_client_and_a_child_process_say_to_each_other_is_in_the_l
     client.collect(&id).await;
     taskgate.signal(Signal::TERM);
     let log = taskgate.end().await.stderr;
-    assert!(log.contains("the server wrote a line that is no message"), "{log}");
+    assert!(log.contains("the server wrote a line that is not a message"), "{log}");
     is_clean(&log);
 
     let mut wrapped = Wrapped::connect(&[&["--log", "trace", "--"], &children.command()[..]].concat()).await;

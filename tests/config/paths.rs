@@ -71,7 +71,7 @@ fn an_address_may_be_a_port_alone_or_of_localhost() {
     for (text, said) in [
         (":8808", "\"0.0.0.0:8808\" for every interface"),
         ("*:8808", "\"0.0.0.0:8808\" for every interface"),
-        ("http://127.0.0.1:8808", "no URL"),
+        ("http://127.0.0.1:8808", "not a URL"),
         ("mcp.example.com:80", "IP address"),
         ("127.0.0.1", "no port"),
         ("::1", "no port"),

@@ -101,6 +101,6 @@ async fn the_log_says_which_limit_a_session_gave_way_for() {
     let url = taskgate.url().await;
     let _left = Client::connect(&url).await;
     let _newcomer = Client::connect(&url).await;
-    let line = taskgate.logged_after("gives way to a new one").await;
+    let line = taskgate.logged_after("was evicted for a new one").await;
     assert!(line.contains("max_children") && line.contains("silent="), "{line}");
 }

@@ -16,7 +16,7 @@ impl Legacy {
     /// # Errors
     /// [`NoAnswer`]; not found is an id that is unknown, foreign or expired; -32602 for a task in a terminal status.
     pub async fn cancel(&self, session: &Session, request: &Message) -> Result<Reply, NoAnswer> {
-        let cancelled = self.engine.cancel(&session.owner, &session.who, task_id(request)?).await;
+        let cancelled = self.engine.cancel(&session.caller.owner, &session.caller.who, task_id(request)?).await;
         let task = cancelled.map_err(|why| match why {
             NotCancelled::Missing(missing) => missing.into(),
             NotCancelled::HasEnded(ending) => {

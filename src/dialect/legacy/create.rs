@@ -51,8 +51,14 @@ impl Legacy {
         };
         let id: Box<str> = request.id_to_answer().into();
         let immediate_response = Arc::clone(&tool);
-        let wanted = task::Wanted { name, tool, ttl, announced, writer: &Streams };
-        let created = self.engine.create(session, request, headers, wanted).await.map_err(|why| refusal(&why))?;
+        // From here on the session is in use, and its end waits for the task and finds it.
+        let upstream_session = session.upstream_session.hold();
+        let ended = || RpcError::invalid_request("the session has ended; initialize a new one");
+        let admission = session.let_task_in().await.ok_or_else(ended)?;
+        let wanted = task::Wanted { name, tool, ttl, announced, writer: &Streams, admission };
+        let call = task::Request { message: request, headers };
+        let created = self.engine.create(&session.caller, upstream_session, call, wanted).await;
+        let created = created.map_err(|why| refusal(&why))?;
         let result = view(&created.task).to_create_result(immediate_response.immediate_response.as_deref());
         Ok((result_response(&id, &result).into(), created.start))
     }
@@ -60,7 +66,6 @@ impl Legacy {
 
 fn refusal(why: &Refused) -> RpcError {
     match why {
-        Refused::SessionEnded => RpcError::invalid_request("the session has ended; initialize a new one"),
         Refused::Unavailable => error_of(&task::Missing::Unavailable),
         Refused::Stopping | Refused::Turns(..) | Refused::Kept(_) => RpcError::internal(why.to_string()),
     }

@@ -12,7 +12,7 @@ impl Legacy {
     /// # Errors
     /// [`NoAnswer`]; not found is an id that is unknown, foreign or expired.
     pub async fn get(&self, session: &Session, request: &Message) -> Result<Reply, NoAnswer> {
-        let task = self.engine.poll(&session.owner, task_id(request)?, &session.who).await?;
+        let task = self.engine.poll(&session.caller.owner, task_id(request)?, &session.caller.who).await?;
         Ok(Reply::result(request, &view(&task).to_raw()))
     }
 }

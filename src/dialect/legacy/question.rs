@@ -35,7 +35,7 @@ impl Legacy {
         let Some(id) = id else { return Answered::NotAQuestion(message) };
         let reply = move |theirs: &str| unrelated(&message, theirs);
         if !self.engine.answer(session.id, id, reply, headers.clone()).await {
-            self.engine.observer().emit(events::UnknownAnswer { who: &session.who });
+            self.engine.observer().emit(events::UnknownAnswer { who: &session.caller.who });
         }
         Answered::Taken
     }

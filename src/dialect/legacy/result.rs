@@ -11,7 +11,7 @@ use crate::{
     identity::Owner,
     observe::Who,
     session::Session,
-    task::{End, Engine, Response, TaskId, TaskLimit, Waits, Watch},
+    task::{End, Engine, Response, TaskId, WaitLimit, Waits, Watch},
     wire::{Edits, Message, Parts, RpcError, legacy::relate, message::error_response, object::Members},
 };
 
@@ -34,10 +34,11 @@ impl Legacy {
     pub async fn result(&self, session: &Session, request: Message) -> Result<Reply, NoAnswer> {
         let task = task_id(&request)?;
         let request: Box<str> = request.id_to_answer().into();
-        if let Some(end) = self.engine.retrieve(&session.owner, task, &session.who).await? {
+        if let Some(end) = self.engine.retrieve(&session.caller.owner, task, &session.caller.who).await? {
             return Ok(Reply::Ready(outcome(task, &end, &request)));
         }
-        let (engine, owner, who) = (Arc::clone(&self.engine), session.owner.clone(), Arc::clone(&session.who));
+        let (engine, owner, who) =
+            (Arc::clone(&self.engine), session.caller.owner.clone(), Arc::clone(&session.caller.who));
         let waiter = Waiter { engine, owner, who, task, request };
         let waiting =
             self.engine.waiting(session, Box::new(waiter), &Streams).map_err(|limit| limit_reached(&limit))?;
@@ -50,7 +51,7 @@ impl Waits for Waiter {
         self.task
     }
 
-    fn response(&self, watch: Result<Watch, TaskLimit>) -> Response {
+    fn response(&self, watch: Result<Watch, WaitLimit>) -> Response {
         match watch {
             Ok(watch) => Box::pin(self.clone().answer(watch)),
             Err(limit) => Box::pin(std::future::ready(error(&self.request, &limit_reached(&limit)))),
@@ -86,8 +87,8 @@ fn outcome(task: TaskId, end: &End, id: &str) -> Parts {
     }
 }
 
-fn limit_reached(limit: &TaskLimit) -> RpcError {
-    RpcError::internal(format!("limit reached: {limit}"))
+fn limit_reached(limit: &WaitLimit) -> RpcError {
+    RpcError::internal(format!("limit reached: {limit}; poll with tasks/get instead"))
 }
 
 fn error(id: &str, error: &RpcError) -> Parts {

@@ -27,7 +27,7 @@ use crate::{
     },
     observe::Observer,
     route::is_modern,
-    session::{Next, Session, Source, Use},
+    session::{Next, Session, SessionGuard, Source},
     upstream::{MAX_IN_FLIGHT, TooMany, Upstream, stdio::TIME_TO_END},
     wire::{Kind, Message, Method, RpcError, response::pong},
 };
@@ -74,7 +74,7 @@ struct Channel {
     front: ChannelFront,
     upstream: Arc<Upstream>,
     principal: Option<Arc<str>>,
-    session: Option<Use>,
+    session: Option<SessionGuard>,
     output: mpsc::Sender<Bytes>,
     /// The handshake, while it lasts.
     opening: Option<OpeningSession>,
@@ -261,7 +261,7 @@ impl Channel {
         let (lifecycle, upstream) = (Arc::clone(&self.front.lifecycle), Arc::clone(&self.upstream));
         let principal = self.principal.clone();
         // The tasks of a session that is lost stay the client's.
-        let previous = self.session.as_ref().map(|session| session.get().owner.clone());
+        let previous = self.session.as_ref().map(|session| session.get().caller.owner.clone());
         self.opening = Some(Box::pin(async move {
             let client = NewClient { upstream: &upstream, principal, previous };
             (id, lifecycle.open(client, &initialize, headers).await)
@@ -302,7 +302,7 @@ impl Channel {
 }
 
 /// Waits until a session ends the channel.
-async fn over(lifecycle: &Lifecycle, session: Option<&Use>, ends_with: EndsWith) {
+async fn over(lifecycle: &Lifecycle, session: Option<&SessionGuard>, ends_with: EndsWith) {
     let Some(session) = session.filter(|_| ends_with != EndsWith::Client) else { return std::future::pending().await };
     lifecycle.over(session.get()).await;
 }

@@ -36,7 +36,7 @@ impl Dispatcher {
         message: Message,
         headers: HeaderMap,
     ) -> Result<Accepted, Refusal> {
-        let cancelled = match route(&message, session.tasks, &session.upstream.policy) {
+        let cancelled = match route(&message, session.tasks, &session.caller.upstream.policy) {
             Route::Refuse(error) => return Err(Refusal::unfit(error)),
             route => matches!(route, Route::Cancelled),
         };
@@ -52,7 +52,11 @@ impl Dispatcher {
         // A client that disconnects now has sent its message all the same.
         let mut sent = tokio::spawn(async move {
             let mut sending = std::pin::pin!(async {
-                if cancelled { sender.cancel(&message, headers).await } else { sender.forward(&message, headers).await }
+                if cancelled {
+                    sender.cancel(&message, headers).await
+                } else {
+                    sender.upstream_session.forward(&message, headers).await
+                }
             });
             let room = tokio::select! {
                 sent = &mut sending => return sent,
@@ -63,7 +67,7 @@ impl Dispatcher {
                 Err(_) => Err(Failure::Limit(format!("limit reached: {MAX_LATE} messages of the session are late"))),
             };
             if let Err(failure) = &sent {
-                let (who, cause) = (&*sender.who, failure.cause());
+                let (who, cause) = (&*sender.caller.who, failure.cause());
                 observer.emit(events::ExchangeFailed { upstream: who.upstream(), who: Some(who), task: None, cause });
             }
             sent
@@ -84,7 +88,7 @@ impl Dispatcher {
             Err(Failure::Http(error)) if error.is_authorization() => return Ok(Accepted::Unauthorized(error)),
             // Clients give up the whole session over an error for a message that expects no answer.
             Err(failure) => {
-                let (who, cause) = (&*session.who, failure.cause());
+                let (who, cause) = (&*session.caller.who, failure.cause());
                 let upstream = who.upstream();
                 self.observer.emit(events::ExchangeFailed { upstream, who: Some(who), task: None, cause });
             }

@@ -24,8 +24,8 @@ use crate::{
     },
     observe::{Who, events},
     route::{Route, route},
-    session::{Call, CallOptions, Full, Next, Session, Source, StreamRoom, Tasks, for_client},
-    upstream::{Answer, Ending, Failure, MAX_MESSAGE, NativeTasks, Purpose, Upstream},
+    session::{Full, Next, Session, Source, StreamRoom, Tasks},
+    upstream::{Answer, Call, CallOptions, Ending, Failure, MAX_MESSAGE, NativeTasks, Purpose, Upstream, for_client},
     wire::{Message, Parts as Document, RpcError, relay::Relay},
 };
 
@@ -38,7 +38,7 @@ impl Dispatcher {
         headers: HeaderMap,
         carrier: Carrier,
     ) -> Result<Delivery, Refusal> {
-        let route = route(&message, session.tasks, &session.upstream.policy);
+        let route = route(&message, session.tasks, &session.caller.upstream.policy);
         if session.tasks == Tasks::Both {
             match Box::pin(native::of_server(&self.legacy, session, &message, &headers, &route)).await {
                 Ok(None) => {}
@@ -48,7 +48,14 @@ impl Dispatcher {
                 }
                 Err(failure) => {
                     let id = message.id_to_answer();
-                    return Ok(Whole::failed(&self.observer, &session.upstream, Some(&session.who), id, failure).into());
+                    return Ok(Whole::failed(
+                        &self.observer,
+                        &session.caller.upstream,
+                        Some(&session.caller.who),
+                        id,
+                        failure,
+                    )
+                    .into());
                 }
             }
         }
@@ -63,7 +70,7 @@ impl Dispatcher {
                 if session.is_lost() {
                     return Err(Box::pin(self.lifecycle.lost(session)).await.answering(Some(&id)));
                 }
-                let wanted = Wanted { name, tool, ttl, announced: session.upstream.status_notifications };
+                let wanted = Wanted { name, tool, ttl, announced: session.caller.upstream.status_notifications };
                 let created = Box::pin(self.legacy.create(session, message, headers, wanted));
                 return Ok(match created.await {
                     Ok((document, start)) => Delivery::Acknowledgement { document, start },
@@ -81,7 +88,7 @@ impl Dispatcher {
                     Err(none) => Err(none),
                 }
             }
-            Route::List => self.legacy.list(&session.owner, &message).await,
+            Route::List => self.legacy.list(&session.caller.owner, &message).await,
             Route::Cancel => self.legacy.cancel(session, &message).await,
             Route::Refuse(error) => Err(error.into()),
         };
@@ -123,8 +130,13 @@ impl Dispatcher {
             Err(full) => return Ok(Whole::error(&id, &RpcError::internal(full.to_string())).into()),
         };
         let relay = carrier == Carrier::Response && edit.relays();
-        let options = CallOptions { purpose: Purpose::Foreground, max_answer: MAX_MESSAGE, relay };
-        let call = match session.call(&message, headers, options) {
+        let options = CallOptions {
+            purpose: Purpose::Foreground,
+            max_answer: MAX_MESSAGE,
+            relay,
+            native: session.tasks.are_native(),
+        };
+        let call = match session.upstream_session.call(&message, headers, options) {
             Ok(call) => call,
             Err(error) => return Ok(Whole::error(&id, &error).into()),
         };
@@ -133,8 +145,8 @@ impl Dispatcher {
         let in_use = session.hold();
         let dispatcher = Arc::clone(self);
         let pauses = session.streams().primes();
-        let (upstream, native) = (Arc::clone(&session.upstream), Arc::clone(session.native()));
-        let who = Arc::clone(&session.who);
+        let (upstream, native) = (Arc::clone(&session.caller.upstream), Arc::clone(session.native()));
+        let who = Arc::clone(&session.caller.who);
         let (first, last) = (None, Last::NotYet);
         let mut passing = Passing { dispatcher, upstream, who, call, native, id, edit, pauses, first, last };
         let first = passing.call.exchange.next().await;

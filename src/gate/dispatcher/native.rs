@@ -8,8 +8,8 @@ use crate::{
     config::Policy,
     dialect::legacy::{Legacy, NoAnswer, Reply},
     route::{Route, with_task_support},
-    session::{Session, Tasks, with_id},
-    upstream::{Failure, Names, NativeTasks},
+    session::{Session, Tasks},
+    upstream::{Failure, Names, NativeTasks, with_id},
     wire::{
         Edits, Message, Method, Parts as Document, RpcError,
         message::Outcome,
@@ -180,8 +180,8 @@ pub(super) async fn of_server(
     let native = match route {
         // A lost session has no server to ask.
         _ if session.is_lost() => false,
-        Route::RunAsTask { name, .. } => session.has_native_tasks_for(name, headers).await?,
-        Route::Get | Route::Result | Route::Cancel => !legacy.concerns(&session.owner, message).await,
+        Route::RunAsTask { name, .. } => session.upstream_session.has_native_tasks_for(name, headers).await?,
+        Route::Get | Route::Result | Route::Cancel => !legacy.concerns(&session.caller.owner, message).await,
         Route::List => {
             let cursor = cursor(message).and_then(|cursor| session.native().unseal(&cursor).flatten());
             return Ok(cursor.map(|cursor| (with_cursor(message, &cursor), Edit::Tasks(None))));
@@ -198,7 +198,7 @@ pub(super) async fn tasklist(legacy: &Legacy, session: &Arc<Session>, message: &
     if cursor(message).is_some_and(|cursor| native.unseal(&cursor).is_some()) {
         return Err(RpcError::invalid_params("Invalid cursor: it is not of this session; begin without one").into());
     }
-    let reply = legacy.list(&session.owner, message).await?;
+    let reply = legacy.list(&session.caller.owner, message).await?;
     let own = match reply {
         Reply::Ready(document) if native.lists() && !session.is_lost() => document.into_bytes(),
         reply => return Ok(Tasklist::Own(reply)),

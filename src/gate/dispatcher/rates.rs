@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     dialect::legacy::not_found,
     gate::{delivery::Whole, refuse::Refusal},
-    limit::{Lookup, Rated, TooOften},
+    limit::{FailedLookup, Rated, TooOften},
     observe::{Observer, events},
     route::Route,
     session::Session,
@@ -22,7 +22,7 @@ pub(super) fn count(session: &Session, route: &Route) -> Result<(), Refusal> {
         Route::Get | Route::Result | Route::List | Route::Cancel => Rated::TaskMethod,
         Route::Pass | Route::ToolsList | Route::Cancelled | Route::Refuse(_) => return Ok(()),
     };
-    session.account.count(rated).map_err(|limit| too_often(session, &limit))
+    session.caller.account.count(rated).map_err(|limit| too_often(session, &limit))
 }
 
 /// Answers a request for a task that does not exist for the client. A client that guesses ids waits for the answer, and
@@ -36,21 +36,21 @@ pub(super) async fn task_not_found(
     id: &str,
     task: Option<TaskId>,
 ) -> Result<Whole, Refusal> {
-    let lookup = session.account.failed_lookup();
+    let lookup = session.caller.account.failed_lookup();
     let repeated = match &lookup {
-        Lookup::Answered => None,
-        Lookup::Slowed(..) => Some("slowed"),
-        Lookup::Refused(_) => Some("refused"),
+        FailedLookup::Answered => None,
+        FailedLookup::Slowed(..) => Some("slowed"),
+        FailedLookup::Refused(_) => Some("refused"),
     };
-    observer.emit(events::LookupFailed { who: &session.who, task, repeated });
+    observer.emit(events::LookupFailed { who: &session.caller.who, task, repeated });
     match lookup {
-        Lookup::Answered => {}
-        Lookup::Slowed(by, _permit) => tokio::time::sleep(by).await,
-        Lookup::Refused(limit) => return Err(too_often(session, &limit)),
+        FailedLookup::Answered => {}
+        FailedLookup::Slowed(by, _permit) => tokio::time::sleep(by).await,
+        FailedLookup::Refused(limit) => return Err(too_often(session, &limit)),
     }
     Ok(Whole::error(id, &not_found()))
 }
 
 fn too_often(session: &Session, too_often: &TooOften) -> Refusal {
-    Refusal::too_often(too_often).by(Arc::clone(&session.who))
+    Refusal::too_often(too_often).by(Arc::clone(&session.caller.who))
 }

@@ -8,7 +8,7 @@ use http::{HeaderMap, Uri, header};
 use super::respond::{Response, refused};
 use crate::{
     gate::{Door, Upstreams, refuse::Refusal},
-    identity::{Caller, Hosts, Identified, Identity, Refused},
+    identity::{Caller, Hosts, Identified, Identity, RefusedHeader},
     observe::Observer,
     upstream::Upstream,
 };
@@ -44,7 +44,7 @@ impl AccessControl {
         let page = headers.contains_key(header::ORIGIN);
         match self.hosts.check(uri, headers) {
             // A foreign Origin is the last thing to be found, so that the Host is right.
-            Ok(()) | Err(Refused::Origin(_)) if page && self.is_public(uri.path()) => Ok(ClientKind::Program),
+            Ok(()) | Err(RefusedHeader::Origin(_)) if page && self.is_public(uri.path()) => Ok(ClientKind::Program),
             Ok(()) if page => Ok(ClientKind::Page),
             Ok(()) => Ok(ClientKind::Program),
             Err(refused) => Err(Refusal::foreign(&refused)),

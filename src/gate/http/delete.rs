@@ -22,7 +22,7 @@ impl Endpoint {
         speaks_version(&headers)?;
         // Not in use any more: otherwise it would end with its last use, and without these headers.
         let session = Arc::clone(self.lifecycle.find(session_id(&headers)?, &upstream.id, principal)?.get());
-        self.lifecycle.end(&session, onward(&session.upstream, headers)?, "client").await;
+        self.lifecycle.end(&session, onward(&session.caller.upstream, headers)?, "client").await;
         Ok(Response::new(Body::default()))
     }
 }

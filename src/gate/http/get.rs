@@ -31,7 +31,7 @@ impl Endpoint {
         let in_use = self.lifecycle.find(session_id(&headers)?, &upstream.id, principal)?;
         let session = in_use.get();
         let id = headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default().to_owned());
-        let onward = onward(&session.upstream, headers)?;
+        let onward = onward(&session.caller.upstream, headers)?;
         let connection = match id {
             Some(id) => {
                 let lost = session.is_lost();
@@ -40,16 +40,16 @@ impl Endpoint {
                     NotResumed::Unknown => Refusal::unknown_event(),
                     NotResumed::Full(full) => Refusal::full(&full),
                 });
-                let connection = connection.map_err(|refusal| refusal.by(Arc::clone(&session.who)))?;
+                let connection = connection.map_err(|refusal| refusal.by(Arc::clone(&session.caller.who)))?;
                 if !lost {
                     // The upstream may have refused its GET stream with the headers that the client had before.
-                    session.listen_upstream(onward);
+                    session.upstream_session.listen(onward);
                 }
                 connection
             }
             None if session.is_lost() => return Err(Refusal::unknown_session()),
             None => {
-                session.listen_upstream(onward);
+                session.upstream_session.listen(onward);
                 session.streams().listen(|| self.dispatcher.listener(session))
             }
         };

@@ -28,7 +28,7 @@ pub use connections::ConnectionLimits;
 pub use intake::Bodies;
 pub(super) use listener::accept;
 pub use listener::{Listener, serve};
-pub use protected::ProtectedResource;
+pub use protected::ResourceMetadata;
 pub use tls::Tls;
 
 use body::Body;
@@ -44,7 +44,7 @@ pub struct Endpoint {
     /// Decides what comes in.
     access: Arc<AccessControl>,
     /// What refused clients are told about tokens.
-    resource: ProtectedResource,
+    metadata: ResourceMetadata,
     /// What holds for the bodies of requests.
     bodies: Bodies,
     /// The streams of clients of the older transport.
@@ -59,13 +59,13 @@ impl Endpoint {
     #[must_use]
     pub fn new(
         access: Arc<AccessControl>,
-        resource: ProtectedResource,
+        metadata: ResourceMetadata,
         bodies: Bodies,
         old_streams: Arc<OldStreams>,
         lifecycle: Arc<Lifecycle>,
         dispatcher: Arc<Dispatcher>,
         observer: Arc<Observer>,
     ) -> Arc<Self> {
-        Arc::new(Self { access, resource, bodies, old_streams, lifecycle, dispatcher, observer })
+        Arc::new(Self { access, metadata, bodies, old_streams, lifecycle, dispatcher, observer })
     }
 }

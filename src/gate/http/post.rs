@@ -57,7 +57,7 @@ impl Endpoint {
         let found = named.and_then(|id| self.lifecycle.find(id, &upstream.id, principal.as_ref()));
         let in_use = found.map_err(|refusal| refusal.answering(message.id()))?;
         let session = in_use.get();
-        let headers = onward(&session.upstream, headers).map_err(|refusal| refusal.answering(message.id()))?;
+        let headers = onward(&session.caller.upstream, headers).map_err(|refusal| refusal.answering(message.id()))?;
         match message.kind() {
             Kind::Request => {
                 let id: Box<str> = message.id_to_answer().into();
@@ -94,7 +94,13 @@ impl Endpoint {
                 Ok(relayed) => respond::json(relayed),
                 Err(foreign) => {
                     let failure = Failure::BadAnswer(foreign.to_string());
-                    respond::whole(Whole::failed(&self.observer, &session.upstream, Some(&session.who), id, failure))
+                    respond::whole(Whole::failed(
+                        &self.observer,
+                        &session.caller.upstream,
+                        Some(&session.caller.who),
+                        id,
+                        failure,
+                    ))
                 }
             },
             Delivery::Stream { source, room } => {

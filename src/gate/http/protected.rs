@@ -15,7 +15,7 @@ use super::{
     respond::{Response, json},
 };
 use crate::{
-    config::Protected,
+    config::ProtectedResource,
     gate::{Door, Upstreams, refuse::Refusal, upstreams::well_known},
     identity::Denied,
 };
@@ -29,18 +29,18 @@ const CORS: [(HeaderName, &str); 3] = [
 
 /// Tells clients whose tokens are accepted.
 #[derive(Debug)]
-pub struct ProtectedResource {
+pub struct ResourceMetadata {
     /// What the URLs of the endpoints begin with: `http` or `https`.
     scheme: &'static str,
     /// What clients are told; `None` where no tokens are accepted, or no one knows where they come from.
-    protected: Option<Protected>,
+    protected: Option<ProtectedResource>,
     upstreams: Arc<Upstreams>,
 }
 
-impl ProtectedResource {
+impl ResourceMetadata {
     /// Creates what tells clients about `upstreams`, whose URLs begin with `scheme`.
     #[must_use]
-    pub fn new(scheme: &'static str, protected: Option<Protected>, upstreams: Arc<Upstreams>) -> Self {
+    pub fn new(scheme: &'static str, protected: Option<ProtectedResource>, upstreams: Arc<Upstreams>) -> Self {
         Self { scheme, protected, upstreams }
     }
 
@@ -61,7 +61,7 @@ impl ProtectedResource {
 
     fn challenge(&self, denied: &Denied, uri: &Uri, headers: &HeaderMap) -> String {
         let mut parts = Vec::new();
-        if let Some(code) = denied.code() {
+        if let Some(code) = denied.challenge_error() {
             parts.push(format!("error=\"{code}\", error_description=\"{denied}\""));
         }
         if let Some(protected) = &self.protected {

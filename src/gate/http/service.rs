@@ -58,7 +58,7 @@ impl Service<Request<Incoming>> for EndpointService {
         match access.identify(door, &caller) {
             Identified::Known(principal) => self.serve(upstream, door, principal, request),
             Identified::Denied(denied) => {
-                self.refuse(self.endpoint.resource.denied(&denied, request.uri(), request.headers()))
+                self.refuse(self.endpoint.metadata.denied(&denied, request.uri(), request.headers()))
             }
             Identified::Later(identified) => {
                 let service = self.clone();
@@ -66,8 +66,8 @@ impl Service<Request<Incoming>> for EndpointService {
                     match identified.await {
                         Ok(principal) => service.serve(upstream, door, Some(principal), request).await,
                         Err(denied) => {
-                            let resource = &service.endpoint.resource;
-                            service.refuse(resource.denied(&denied, request.uri(), request.headers())).await
+                            let metadata = &service.endpoint.metadata;
+                            service.refuse(metadata.denied(&denied, request.uri(), request.headers())).await
                         }
                     }
                 })
@@ -117,7 +117,7 @@ impl EndpointService {
                     (Door::OldStream, Method::GET) => {
                         endpoint.open_old_stream(upstream, principal, uri.path(), &headers)
                     }
-                    (Door::Metadata, method) => endpoint.resource.metadata(&method, &uri, &headers),
+                    (Door::Metadata, method) => endpoint.metadata.metadata(&method, &uri, &headers),
                     (door, _) => Err(Refusal::method(door)),
                 };
                 Box::pin(ready(Ok(answered.unwrap_or_else(|refusal| endpoint.access.refuse(refusal)))))

@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep};
 use crate::{
     gate::channel::OldStream,
     identity::Pass,
-    session::{Connection, Use},
+    session::{Connection, SessionGuard},
     wire::sse::HEARTBEAT,
 };
 
@@ -31,14 +31,14 @@ pub(super) struct Events {
 #[derive(Debug)]
 enum EventSource {
     /// A stream of a session, which is in use while the stream lives.
-    Session(Connection, #[expect(dead_code, reason = "held, not used")] Use),
+    Session(Connection, #[expect(dead_code, reason = "held, not used")] SessionGuard),
     /// The stream of a client of the older transport.
     Old(OldStream),
 }
 
 impl Events {
     /// Delivers a stream while `pass` holds; the session is in use meanwhile.
-    pub(super) fn of_session(connection: Connection, session: Use, pass: Pass) -> Self {
+    pub(super) fn of_session(connection: Connection, session: SessionGuard, pass: Pass) -> Self {
         Self::new(EventSource::Session(connection, session), pass)
     }
 

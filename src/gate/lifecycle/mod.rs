@@ -20,7 +20,7 @@ use crate::{
     identity::{Identity, Owner, Principal},
     limit::Accounts,
     observe::Observer,
-    session::{Session, Sessions, Use},
+    session::{Session, SessionGuard, Sessions},
     task::{Engine, Lasting},
 };
 
@@ -66,10 +66,10 @@ impl Lifecycle {
         id: Uuid,
         upstream: &UpstreamId,
         principal: Option<&Principal>,
-    ) -> Result<Use, Refusal> {
+    ) -> Result<SessionGuard, Refusal> {
         let is_theirs = |session: &Session| {
-            session.upstream.id == *upstream
-                && match &session.owner {
+            session.caller.upstream.id == *upstream
+                && match &session.caller.owner {
                     Owner::Session(_) => principal.is_none(),
                     Owner::Principal { name, .. } => principal.is_some_and(|principal| principal.name == *name),
                 }
@@ -110,9 +110,9 @@ impl Lifecycle {
 
     /// Waits until a session has ended upstream, and no task in it is left to be asked for.
     pub(in crate::gate) async fn over(&self, session: &Session) {
-        session.lost().await;
+        session.upstream_session.lost().await;
         loop {
-            self.engine.without_tasks(&session.owner).await;
+            self.engine.without_tasks(&session.caller.owner).await;
             if self.engine.release(session, || true).await {
                 return;
             }
@@ -129,7 +129,7 @@ impl Lifecycle {
     pub async fn end_idle(&self, idle: Duration) {
         for session in self.sessions.idle(idle) {
             let still_idle = || session.idle() >= idle;
-            let released = match session.owner {
+            let released = match session.caller.owner {
                 Owner::Session(_) => self.engine.release(&session, still_idle).await,
                 // Its tasks do not need it.
                 Owner::Principal { .. } => session.refuse_tasks(async { still_idle() }).await,
@@ -146,7 +146,7 @@ impl Lifecycle {
     /// seconds.
     pub async fn tick(&self, identity: &Identity) {
         for session in self.sessions.all() {
-            if let Owner::Principal { upstream, name } = &session.owner
+            if let Owner::Principal { upstream, name } = &session.caller.owner
                 && identity.has_refused(upstream, name)
             {
                 self.end(&session, HeaderMap::new(), "token refused").await;

@@ -79,7 +79,7 @@ impl Lifecycle {
             upstream.hints.keeps_tasks(&upstream.id, &self.observer);
         }
         self.observer.emit(events::SessionOpened {
-            who: &session.who,
+            who: &session.caller.who,
             version: session.version.as_str(),
             tasks: session.tasks.are_ours(),
         });

@@ -26,7 +26,7 @@ impl Lifecycle {
         };
         let fits = |session: &Session| match full {
             Full::Limit(_) => true,
-            Full::OfOwner(_) => owner.as_ref() == Some(&session.owner),
+            Full::OfOwner(_) => owner.as_ref() == Some(&session.caller.owner),
             Full::OfStreams(_) | Full::Stopping => false,
         };
         for unused in self.sessions.unused(fits) {
@@ -49,7 +49,7 @@ impl Lifecycle {
         let vacancy = upstream.server.vacancy().await?;
         let Some(full) = vacancy.lacking() else { return Ok(vacancy) };
         // A session that is lost has no child any more.
-        let has_child = |session: &Session| Arc::ptr_eq(&session.upstream, upstream) && !session.is_lost();
+        let has_child = |session: &Session| Arc::ptr_eq(&session.caller.upstream, upstream) && !session.is_lost();
         for unused in self.sessions.unused(has_child) {
             if self.has_no_use(&unused).await && self.sessions.give_way(&unused, "max_children") {
                 self.end_unused(&unused);
@@ -61,7 +61,7 @@ impl Lifecycle {
 
     /// Returns whether a session can be evicted without losing an acknowledged task.
     async fn has_no_use(&self, unused: &Unused) -> bool {
-        let owner = &unused.session.owner;
+        let owner = &unused.session.caller.owner;
         matches!(owner, Owner::Principal { .. }) || !self.engine.has_tasks(owner).await
     }
 

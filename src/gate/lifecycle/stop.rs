@@ -24,7 +24,7 @@ impl Lifecycle {
         let running: HashSet<Owner> = running.into_iter().collect();
         for session in self.sessions.all() {
             // The others may be asked something by their tasks.
-            if !running.contains(&session.owner) {
+            if !running.contains(&session.caller.owner) {
                 session.send_away();
             }
         }
@@ -44,7 +44,7 @@ impl Lifecycle {
         loop {
             if let Some(owed) = self.engine.owed() {
                 let owed: HashSet<Owner> = owed.into_iter().collect();
-                if !self.sessions.all().iter().any(|session| owed.contains(&session.owner)) {
+                if !self.sessions.all().iter().any(|session| owed.contains(&session.caller.owner)) {
                     return;
                 }
             }

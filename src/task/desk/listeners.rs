@@ -75,7 +75,7 @@ impl Desk {
         }
         let running = task.and_then(|task| inner.running.get(&task));
         let own = running.is_some_and(|running| running.session == session.id);
-        let (owner, client) = (session.owner.clone(), session.client());
+        let (owner, client) = (session.caller.owner.clone(), session.caller.client);
         let (has, settled) = (HashSet::new(), HashSet::new());
         let session = session.id;
         let listener = Listener { owner, session, task, own, client, outbox, writer, attached: false, has, settled };

@@ -16,14 +16,14 @@ use std::{
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-pub(super) use self::listeners::ListenerId;
+pub(super) use self::{listeners::ListenerId, questions::AskingCall};
 use self::{
     listeners::{Listener, Rank, SessionStreams},
     questions::Question,
 };
 use super::{Task, TaskId};
 use crate::{
-    flow::{Capacity, Outbox},
+    flow::{Capacity, Outbox, Tally},
     identity::Owner,
     observe::{Observer, events},
     wire::Message,
@@ -55,7 +55,7 @@ struct Inner {
     /// The questions of each owner that no stream with a connection has, oldest first.
     unheard: HashMap<Owner, BTreeMap<u64, Uuid>>,
     /// The bytes of each owner's open questions.
-    bytes: HashMap<Owner, usize>,
+    bytes: Tally<Owner>,
 }
 
 #[derive(Debug)]
@@ -75,6 +75,11 @@ impl Desk {
     /// A desk without streams and tasks.
     pub(super) fn new(capacity: Arc<Capacity>, observer: Arc<Observer>) -> Self {
         Self { inner: Mutex::default(), capacity, observer }
+    }
+
+    /// Returns the queue of a stream that begins.
+    pub(super) fn new_outbox(&self) -> Arc<Outbox<()>> {
+        Arc::new(Outbox::new(&self.capacity))
     }
 
     /// Lets a task's messages through from now on.

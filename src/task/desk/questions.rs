@@ -15,9 +15,9 @@ use super::{
 };
 use crate::{
     flow::Pushed,
-    session::{Asked, Session},
+    session::Caller,
     task::{TaskId, Writer},
-    upstream::excerpt,
+    upstream::{Asked, UpstreamSession, excerpt},
     wire::{Asks, Message},
 };
 
@@ -26,12 +26,20 @@ const OVERHEAD: usize = 1024;
 /// How often a question is asked: a stream may break before it is answered.
 const ASKED_AT_MOST: usize = 2;
 
+/// The call of a task whose server asks.
+#[derive(Clone, Debug)]
+pub(in crate::task) struct AskingCall {
+    pub(in crate::task) task: TaskId,
+    /// Who created the task.
+    pub(in crate::task) caller: Arc<Caller>,
+    /// The session whose server asks.
+    pub(in crate::task) upstream_session: Arc<UpstreamSession>,
+}
+
 /// A request of the upstream to the client, in the course of a task.
 #[derive(Debug)]
 pub(in crate::task) struct Question {
-    pub(in crate::task) task: TaskId,
-    /// The session whose upstream asks.
-    pub(in crate::task) session: Arc<Session>,
+    pub(in crate::task) call: AskingCall,
     /// The raw id that the upstream gave it.
     pub(in crate::task) theirs: Box<str>,
     id: Uuid,
@@ -61,12 +69,12 @@ impl Desk {
     /// [`NotOpened`]
     pub(in crate::task) fn open(
         &self,
-        task: TaskId,
+        call: &AskingCall,
         request: &Message,
         asked: &Asked,
-        session: &Arc<Session>,
         writer: &'static dyn Writer,
     ) -> Result<(Uuid, oneshot::Receiver<()>), NotOpened> {
+        let task = call.task;
         let Some(theirs) = request.id() else { return Err(NotOpened::Ended) };
         let id = Uuid::new_v4();
         // What its own client cannot be asked is asked nowhere.
@@ -80,11 +88,9 @@ impl Desk {
         let room = inner.room(self, task, bytes)?;
         inner.next += 1;
         let number = inner.next;
-        let session = Arc::clone(session);
         let (on, asked_in, held) = (None, Vec::new(), true);
         let question = Question {
-            task,
-            session,
+            call: call.clone(),
             theirs,
             id,
             number,
@@ -149,21 +155,21 @@ impl Inner {
     /// Notes that no stream with a connection has a question.
     pub(super) fn is_unheard(&mut self, id: Uuid) {
         let Some(question) = self.questions.get(&id).filter(|question| !question.held) else { return };
-        self.unheard.entry(question.session.owner.clone()).or_default().insert(question.number, id);
+        self.unheard.entry(question.call.caller.owner.clone()).or_default().insert(question.number, id);
     }
 
     fn is_waiting(&self, id: Uuid) -> bool {
-        let waits = |question: &Question| self.unheard.get(&question.session.owner)?.get(&question.number).copied();
+        let waits = |question: &Question| self.unheard.get(&question.call.caller.owner)?.get(&question.number).copied();
         self.questions.get(&id).and_then(waits).is_some()
     }
 
     /// Notes that one has it.
     pub(super) fn is_heard(&mut self, id: Uuid) {
         let Some(question) = self.questions.get(&id) else { return };
-        let Some(unheard) = self.unheard.get_mut(&question.session.owner) else { return };
+        let Some(unheard) = self.unheard.get_mut(&question.call.caller.owner) else { return };
         unheard.remove(&question.number);
         if unheard.is_empty() {
-            self.unheard.remove(&question.session.owner);
+            self.unheard.remove(&question.call.caller.owner);
         }
     }
 
@@ -173,10 +179,10 @@ impl Inner {
         if question.asked_in.len() >= ASKED_AT_MOST {
             return None;
         }
-        let best = self.best(question.task, |listener| listener.client.can_be_asked(question.asks))?;
+        let best = self.best(question.call.task, |listener| listener.client.can_be_asked(question.asks))?;
         self.take_off(id);
         let (question, listener) = (self.questions.get_mut(&id)?, self.listeners.get_mut(&best)?);
-        let written = listener.writer.question(question.task, id, &question.request)?;
+        let written = listener.writer.question(question.call.task, id, &question.request)?;
         if listener.outbox.push(written) == Pushed::Full {
             self.is_unheard(id);
             return Some(best);
@@ -231,17 +237,11 @@ impl Inner {
         self.take_off(id);
         let question = self.questions.remove(&id)?;
         let bytes = question.room.bytes;
-        if let Some(running) = self.running.get_mut(&question.task) {
+        if let Some(running) = self.running.get_mut(&question.call.task) {
             running.questions.retain(|open| *open != id);
             running.bytes -= bytes;
         }
-        let owner = &question.session.owner;
-        if let Some(owned) = self.bytes.get_mut(owner) {
-            *owned -= bytes;
-            if *owned == 0 {
-                self.bytes.remove(owner);
-            }
-        }
+        self.bytes.take(&question.call.caller.owner, bytes);
         Some(question)
     }
 
@@ -263,7 +263,7 @@ impl Inner {
             listener.outbox.retract(unsent);
             let sent = sent.into_inner();
             for question in closed.iter().filter(|question| sent.contains(&question.id)) {
-                if let Some(withdrawal) = writer.withdrawal(question.task, question.id) {
+                if let Some(withdrawal) = writer.withdrawal(question.call.task, question.id) {
                     listener.outbox.push(withdrawal);
                 }
             }

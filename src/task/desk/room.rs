@@ -91,13 +91,13 @@ impl Inner {
         if running.bytes + bytes > of_task {
             return Err(NotOpened::BytesOfTask(of_task));
         }
-        let owned = self.bytes.get(&running.owner).copied().unwrap_or_default();
+        let owned = self.bytes.of(&running.owner);
         if owned + bytes > of_owner {
             return Err(NotOpened::BytesOfOwner(of_owner));
         }
         let reserved = desk.capacity.reserve(bytes).ok_or(NotOpened::Bytes(all))?;
         running.bytes += bytes;
-        self.bytes.insert(running.owner.clone(), owned + bytes);
+        self.bytes.add(&running.owner, bytes);
         desk.observer.emit(events::QuestionKept { bytes });
         Ok(Room { bytes, observer: Arc::clone(&desk.observer), _reserved: reserved })
     }

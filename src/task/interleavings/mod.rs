@@ -15,10 +15,10 @@ use proptest::{collection::vec, prelude::*};
 
 use self::{model::Checked, scheduler::Scheduler};
 use super::{
-    Change, Clock, Engine, Limits, Missing, NotCancelled, Task, TaskId,
-    change::NotChanged,
+    Change, Clock, Engine, Limits, MaxWaiters, Missing, NotCancelled, Task, TaskId, WaitLimit,
+    ledger::NotChanged,
     state::tests::{error, result, task},
-    store::{Limit, MaxKept, MaxWaiters, MemoryStore, Store},
+    store::{MaxKept, MemoryStore, Store},
 };
 use crate::{flow::Capacity, identity::Owner, limit::Totals};
 
@@ -169,9 +169,9 @@ impl House {
 
     /// Waits for the end as `tasks/result` does: looks after the watch has begun, and after each change.
     async fn wait(&self, task: &Task) {
-        let watch = self.engine.wakes.watch(&task.owner, task.id, WAITERS);
+        let watch = self.engine.wakes.watch(&task.owner, task.id);
         let Ok(mut watch) = watch else {
-            assert_eq!(watch.err(), Some(Limit::Waiters(MAX_WAITERS)));
+            assert_eq!(watch.err(), Some(WaitLimit::Task(MAX_WAITERS)));
             assert_eq!(self.store.watching(task.id, 0), MAX_WAITERS);
             return;
         };
@@ -251,7 +251,7 @@ proptest! {
         }
         prop_assert_eq!(scheduler.run(), 0);
         for task in &*house.acknowledged.lock() {
-            let watches: Vec<_> = (0..MAX_WAITERS).map(|_| house.engine.wakes.watch(&task.owner, task.id, WAITERS)).collect();
+            let watches: Vec<_> = (0..MAX_WAITERS).map(|_| house.engine.wakes.watch(&task.owner, task.id)).collect();
             prop_assert!(watches.iter().all(Result::is_ok), "who waits no more takes room");
         }
     }

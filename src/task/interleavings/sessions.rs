@@ -13,7 +13,7 @@ use super::{House, scheduler::Scheduler};
 use crate::{
     config::Tool,
     session::{self, Session},
-    task::{AskedTtl, Wanted, tiny::Tiny},
+    task::{AskedTtl, Request, Wanted, tiny::Tiny},
     wire::Message,
 };
 
@@ -22,8 +22,12 @@ async fn create(house: &House, session: &Arc<Session>) -> bool {
     let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"tool","task":{}}}"#;
     let request = Message::parse(request.into()).expect("a request");
     let tool = Arc::new(Tool::default());
-    let wanted = Wanted { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: false, writer: &Tiny };
-    house.engine.create(session, request, HeaderMap::new(), wanted).await.is_ok()
+    let upstream_session = session.upstream_session.hold();
+    let Some(admission) = session.let_task_in().await else { return false };
+    let wanted =
+        Wanted { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: false, writer: &Tiny, admission };
+    let call = Request { message: request, headers: HeaderMap::new() };
+    house.engine.create(&session.caller, upstream_session, call, wanted).await.is_ok()
 }
 
 proptest! {
@@ -52,7 +56,7 @@ proptest! {
             }
         });
         prop_assert_eq!(scheduler.run(), 0, "waits for ever");
-        let (acknowledged, kept) = (acknowledged.load(Ordering::Relaxed), house.store.of(&session.owner).len());
+        let (acknowledged, kept) = (acknowledged.load(Ordering::Relaxed), house.store.of(&session.caller.owner).len());
         if ended.load(Ordering::Relaxed) == 0 {
             prop_assert!(acknowledged > 0, "it could have ended");
             prop_assert_eq!(kept, acknowledged);

@@ -105,17 +105,6 @@ impl MaxKept {
     }
 }
 
-/// How many requests may wait for results at once.
-#[derive(Clone, Copy, Debug)]
-pub struct MaxWaiters {
-    /// For one task.
-    pub task: usize,
-    /// For the tasks of one owner.
-    pub owner: usize,
-    /// In all.
-    pub all: usize,
-}
-
 /// The limit that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
@@ -127,12 +116,6 @@ pub enum Limit {
     ResultBytes(usize),
     /// `max_result_bytes_per_owner`
     ResultBytesPerOwner(usize),
-    /// `max_waiters`
-    Waiters(usize),
-    /// `max_waiters_per_owner`
-    WaitersPerOwner(usize),
-    /// `max_waiters_total`
-    WaitersTotal(usize),
 }
 
 impl Limit {
@@ -144,9 +127,6 @@ impl Limit {
             Self::TasksPerOwner(_) => "max_tasks_per_owner",
             Self::ResultBytes(_) => "max_result_bytes",
             Self::ResultBytesPerOwner(_) => "max_result_bytes_per_owner",
-            Self::Waiters(_) => "max_waiters",
-            Self::WaitersPerOwner(_) => "max_waiters_per_owner",
-            Self::WaitersTotal(_) => "max_waiters_total",
         }
     }
 }
@@ -160,11 +140,6 @@ impl fmt::Display for Limit {
             Self::ResultBytesPerOwner(max) => {
                 (max, "bytes of results of yours are kept; try again when some have expired")
             }
-            Self::Waiters(max) => (max, "requests wait for this task already; poll with tasks/get instead"),
-            Self::WaitersPerOwner(max) => {
-                (max, "requests of yours wait for tasks already; poll with tasks/get instead")
-            }
-            Self::WaitersTotal(max) => (max, "requests wait for tasks already; poll with tasks/get instead"),
         };
         write!(f, "tasks.{} = {max} {reached}", self.name())
     }

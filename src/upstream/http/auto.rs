@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Server, body::rpc_error_in, link::HttpLink, sse::SseLink};
 use crate::{
-    net::shown,
+    net::without_secrets,
     upstream::{Carrier, Failure, Inbound, Link, Outgoing, Sending},
     wire::{Version, message::echoed_number},
 };
@@ -108,7 +108,7 @@ impl Shared {
         let sse = self.streamable.over_sse();
         sse.open(headers).await?;
         if !self.server.last_over_sse.swap(true, Ordering::Relaxed) {
-            let (upstream, url) = (self.server.id.as_str(), shown(&self.server.uri));
+            let (upstream, url) = (self.server.id.as_str(), without_secrets(&self.server.uri));
             tracing::info!(upstream, url, "the server speaks the HTTP+SSE transport of revision 2024-11-05");
         }
         self.decided.get_or_init(|| Some(sse)).as_ref().ok_or(Failure::Abandoned)

@@ -2,7 +2,7 @@
 
 use http::{Uri, uri::PathAndQuery};
 
-use crate::{net::shown, wire::excerpt};
+use crate::{net::without_secrets, wire::excerpt};
 
 /// The URI that `reference`, the data of an `endpoint` event, means at the stream's own URI `base`.
 ///
@@ -21,7 +21,7 @@ pub(super) fn resolve(base: &Uri, reference: &str) -> Result<Uri, String> {
         Some(absolute) => {
             let absolute: Uri = absolute.parse().map_err(|_| wrong("which is no URI"))?;
             if origin(&absolute) != origin(base) {
-                let own = shown(base);
+                let own = without_secrets(base);
                 return Err(wrong(&format!("which is not on the host of {own}, where credentials may go")));
             }
             absolute.path_and_query().map_or("/", PathAndQuery::as_str).to_owned()

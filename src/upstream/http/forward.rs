@@ -46,7 +46,7 @@ impl Added {
     /// Reads the values for the server behind the path `upstream` again that stand in files. One that cannot be used leaves the old one; waits for the file system.
     pub(super) fn refresh(&self, upstream: &str) {
         for (name, value) in &self.headers {
-            let Some(read) = value.read().secret.again() else { continue };
+            let Some(read) = value.read().secret.reread() else { continue };
             let usable = read.and_then(|secret| {
                 let sent = header_value(&secret).ok_or("its value has characters that a header cannot have")?;
                 Ok((secret, sent))

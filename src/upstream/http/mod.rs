@@ -38,7 +38,7 @@ use super::{Failure, Inbound, Link};
 use crate::{
     config::{Forward, Transport, UpstreamId},
     identity::RefusedTokens,
-    net::{causes, shown, tls_config},
+    net::{causes, tls_config, without_secrets},
 };
 
 /// The header of the session.
@@ -74,7 +74,7 @@ pub struct Server {
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("uri", &shown(&self.uri)).finish_non_exhaustive()
+        f.debug_struct("Server").field("uri", &without_secrets(&self.uri)).finish_non_exhaustive()
     }
 }
 
@@ -133,7 +133,9 @@ impl Server {
             refused.add(&token);
         }
         answered.map_err(|error| match error {
-            Error::Connect(error) => Failure::Unreachable(format!("{}: {}", shown(&self.uri), causes(&*error))),
+            Error::Connect(error) => {
+                Failure::Unreachable(format!("{}: {}", without_secrets(&self.uri), causes(&*error)))
+            }
             Error::Http(error) if error.is_parse() => Failure::BadAnswer(causes(&error)),
             Error::Http(error) => Failure::Incomplete(causes(&error)),
         })

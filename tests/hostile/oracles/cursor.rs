@@ -12,8 +12,8 @@ use taskgate::{
     identity::Owner,
     limit::Totals,
     task::{
-        Clock, Engine, Limits, State, Task,
-        store::{MaxKept, MaxWaiters, MemoryStore, Store as _},
+        Clock, Engine, Limits, MaxWaiters, State, Task,
+        store::{MaxKept, MemoryStore, Store as _},
     },
     wire::{Message, code, object::quote},
 };

@@ -2,15 +2,15 @@
 
 use bytes::Bytes;
 
-use super::{Call, Session, for_client};
+use super::{Call, UpstreamSession, for_client};
 use crate::{
     upstream::excerpt,
     wire::{Asks, Kind, Message, Method, RpcError, legacy, object::Members, response::pong},
 };
 
-/// What a server says.
+/// What a server says in the course of a call.
 #[derive(Debug)]
-pub enum Told {
+pub enum ServerEvent {
     /// How far the call is.
     Progress {
         /// A number that grows.
@@ -43,34 +43,34 @@ pub struct Asked {
     pub text: String,
 }
 
-impl Session {
+impl UpstreamSession {
     /// Reads what the server says in the course of `call`.
     #[must_use]
-    pub fn told(&self, call: &Call, message: &Message) -> Told {
+    pub fn event(&self, call: &Call, message: &Message) -> ServerEvent {
         match (message.kind(), message.method()) {
             (Kind::Request, _) => self.asked(message),
-            (_, Method::Progress) => progress(call, message).unwrap_or(Told::Nothing),
+            (_, Method::Progress) => progress(call, message).unwrap_or(ServerEvent::Nothing),
             (_, Method::Cancelled) => {
                 let params = message.params().and_then(|params| Members::parse(params).ok());
                 let request = params.and_then(|params| params.get("requestId"));
-                request.map_or(Told::Nothing, |request| Told::Withdraws(request.into()))
+                request.map_or(ServerEvent::Nothing, |request| ServerEvent::Withdraws(request.into()))
             }
-            (_, method) if method.is_change() => Told::Changes,
-            _ => Told::Says,
+            (_, method) if method.is_change() => ServerEvent::Changes,
+            _ => ServerEvent::Says,
         }
     }
 
     /// Whether something can be asked at all is for the client of the session to say whose server asks: its declaration is
     /// the one that this server knows.
-    fn asked(&self, request: &Message) -> Told {
+    fn asked(&self, request: &Message) -> ServerEvent {
         if request.method() == Method::Ping {
             // Meant for the other end of the connection, which is here.
-            return Told::Answered(pong(request.id_to_answer()));
+            return ServerEvent::Answered(pong(request.id_to_answer()));
         }
-        let needs = Asks::of(request).and_then(|needs| self.client().refusal(request).map_or(Ok(needs), Err));
+        let needs = Asks::of(request).and_then(|needs| self.inbound.client.refusal(request).map_or(Ok(needs), Err));
         match needs {
-            Ok(needs) => Told::Asks(Asked { needs, text: legacy::question_text(request) }),
-            Err(refusal) => Told::Answered(refusal.to_response(request.id())),
+            Ok(needs) => ServerEvent::Asks(Asked { needs, text: legacy::question_text(request) }),
+            Err(refusal) => ServerEvent::Answered(refusal.to_response(request.id())),
         }
     }
 }
@@ -81,10 +81,10 @@ pub fn not_asked(theirs: &str, why: String) -> Bytes {
     RpcError::internal(why).to_response(Some(theirs))
 }
 
-fn progress(call: &Call, message: &Message) -> Option<Told> {
+fn progress(call: &Call, message: &Message) -> Option<ServerEvent> {
     let params = message.params()?;
     let progress = legacy::progress(params)?;
     let text = legacy::progress_text(params).unwrap_or_default();
     let theirs = for_client(message, call).and_then(|bytes| Message::parse(bytes).ok());
-    Some(Told::Progress { progress, text: excerpt(&text).into_owned(), theirs })
+    Some(ServerEvent::Progress { progress, text: excerpt(&text).into_owned(), theirs })
 }

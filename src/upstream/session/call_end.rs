@@ -9,7 +9,7 @@ use crate::{
 
 /// What a call gave: raw JSON in memory of its own.
 #[derive(Debug)]
-pub enum Gave {
+pub enum CallEnd {
     /// A result.
     Result {
         /// The result.
@@ -33,33 +33,35 @@ pub enum Gave {
     },
 }
 
-/// Returns what a call gave that ended so, where a result of more than `max_result` bytes is not kept.
-#[must_use]
-pub fn gave(ending: Result<Message, Failure>, max_result: usize) -> Gave {
-    let response = match ending {
-        Ok(response) => response,
-        Err(Failure::TooLarge(_)) => return too_large(max_result),
-        Err(failure) => return Gave::Nothing { cause: failure.cause().text, why: failure.to_string() },
-    };
-    let Some((kind, raw)) = response.outcome() else { return nothing("the answer is no response".to_owned()) };
-    if raw.len() > max_result {
-        return too_large(max_result);
-    }
-    // A copy: a slice would keep the whole buffer that it was read into.
-    let kept = Bytes::copy_from_slice(raw.as_bytes());
-    let short = |text: String| excerpt(&text).into_owned();
-    match kind {
-        Outcome::Result => match legacy::is_error(raw) {
-            Ok(true) => {
-                let text = legacy::first_text(raw).unwrap_or_else(|| "the tool reported an error".to_owned());
-                Gave::Result { raw: kept, error: Some(short(text)) }
+impl CallEnd {
+    /// Returns what a call gave that ended so, where a result of more than `max_result` bytes is not kept.
+    #[must_use]
+    pub fn of(ending: Result<Message, Failure>, max_result: usize) -> Self {
+        let response = match ending {
+            Ok(response) => response,
+            Err(Failure::TooLarge(_)) => return too_large(max_result),
+            Err(failure) => return Self::Nothing { cause: failure.cause().text, why: failure.to_string() },
+        };
+        let Some((kind, raw)) = response.outcome() else { return nothing("the answer is no response".to_owned()) };
+        if raw.len() > max_result {
+            return too_large(max_result);
+        }
+        // A copy: a slice would keep the whole buffer that it was read into.
+        let kept = Bytes::copy_from_slice(raw.as_bytes());
+        let short = |text: String| excerpt(&text).into_owned();
+        match kind {
+            Outcome::Result => match legacy::is_error(raw) {
+                Ok(true) => {
+                    let text = legacy::first_text(raw).unwrap_or_else(|| "the tool reported an error".to_owned());
+                    Self::Result { raw: kept, error: Some(short(text)) }
+                }
+                Ok(false) => Self::Result { raw: kept, error: None },
+                Err(why) => nothing(Failure::BadAnswer(format!("{why} in \"result\"")).to_string()),
+            },
+            Outcome::Error => {
+                let text = legacy::error_message(raw).unwrap_or_else(|| raw.to_owned());
+                Self::Error { raw: kept, text: short(text) }
             }
-            Ok(false) => Gave::Result { raw: kept, error: None },
-            Err(why) => nothing(Failure::BadAnswer(format!("{why} in \"result\"")).to_string()),
-        },
-        Outcome::Error => {
-            let text = legacy::error_message(raw).unwrap_or_else(|| raw.to_owned());
-            Gave::Error { raw: kept, text: short(text) }
         }
     }
 }
@@ -76,13 +78,13 @@ pub fn own_error(why: &str) -> Bytes {
     RpcError::internal(why).to_raw().into()
 }
 
-fn nothing(why: String) -> Gave {
-    Gave::Nothing { cause: why.clone(), why }
+fn nothing(why: String) -> CallEnd {
+    CallEnd::Nothing { cause: why.clone(), why }
 }
 
-fn too_large(max_result: usize) -> Gave {
+fn too_large(max_result: usize) -> CallEnd {
     let cause = format!("the result is larger than max_result = {max_result} bytes");
-    Gave::Nothing { why: format!("limit reached: {cause}"), cause }
+    CallEnd::Nothing { why: format!("limit reached: {cause}"), cause }
 }
 
 #[cfg(test)]
@@ -92,11 +94,11 @@ mod tests {
     fn of_response(rest: &str, max_result: usize) -> (String, String) {
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,{rest}}}"#);
         let text_of = |raw: &Bytes| String::from_utf8(raw.to_vec()).expect("text");
-        match gave(Message::parse(text.into()).map_err(|_| Failure::Abandoned), max_result) {
-            Gave::Result { raw, error: None } => ("completed".into(), text_of(&raw)),
-            Gave::Result { raw, error: Some(why) } => (format!("failed: {why}"), text_of(&raw)),
-            Gave::Error { raw, text } => (format!("error: {text}"), text_of(&raw)),
-            Gave::Nothing { why, .. } => (format!("nothing: {why}"), String::new()),
+        match CallEnd::of(Message::parse(text.into()).map_err(|_| Failure::Abandoned), max_result) {
+            CallEnd::Result { raw, error: None } => ("completed".into(), text_of(&raw)),
+            CallEnd::Result { raw, error: Some(why) } => (format!("failed: {why}"), text_of(&raw)),
+            CallEnd::Error { raw, text } => (format!("error: {text}"), text_of(&raw)),
+            CallEnd::Nothing { why, .. } => (format!("nothing: {why}"), String::new()),
         }
     }
 

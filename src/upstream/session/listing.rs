@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use http::HeaderMap;
+use ::http::HeaderMap;
 
-use super::Session;
+use super::UpstreamSession;
 use crate::{
     flow::Item,
     upstream::{Exchanges, Failure, MAX_MESSAGE, MAX_WAITING, Names, Outgoing, Purpose, excerpt},
@@ -20,7 +20,7 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How many pages of the list are read.
 const MAX_PAGES: usize = 100;
 
-impl Session {
+impl UpstreamSession {
     /// Returns whether the server lists the tool as one that it runs as a task itself.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! A client's request on its way upstream: our number in the place of its id and its progress token, the rest as it was.
 
-use http::HeaderMap;
+use ::http::HeaderMap;
 
-use super::{Session, Tasks};
+use super::UpstreamSession;
 use crate::{
     upstream::{Exchange, Outgoing, Purpose},
     wire::{Edits, Message, Method, Params, RpcError, params::may_matter},
@@ -26,9 +26,11 @@ pub struct CallOptions {
     pub max_answer: usize,
     /// Whether a large answer may be handed over while it arrives.
     pub relay: bool,
+    /// Whether a call that passes may create a task of the server.
+    pub native: bool,
 }
 
-impl Session {
+impl UpstreamSession {
     /// Starts a client's request upstream. For a task, `params.task` is left out.
     ///
     /// # Errors
@@ -50,7 +52,8 @@ impl Session {
         }
         let CallOptions { max_answer, mut relay, .. } = options;
         if let (Some(token), Purpose::Foreground) = (token, options.purpose)
-            && self.creates_native_task(message, params.as_ref())
+            && options.native
+            && creates_task(message, params.as_ref())
         {
             self.inbound.native.expect(number, token, |number| self.inbound.exchanges.is_open(number));
             // Its answer is read for the task's id.
@@ -76,11 +79,7 @@ impl Session {
     }
 }
 
-impl Session {
-    /// Returns whether a request that passes may create a task of the server.
-    fn creates_native_task(&self, message: &Message, params: Option<&Params<'_>>) -> bool {
-        matches!(self.tasks, Tasks::Native | Tasks::Both)
-            && message.method() == Method::ToolsCall
-            && params.is_some_and(|params| params.members.get("task").is_some())
-    }
+/// Returns whether a request asks for a task.
+fn creates_task(message: &Message, params: Option<&Params<'_>>) -> bool {
+    message.method() == Method::ToolsCall && params.is_some_and(|params| params.members.get("task").is_some())
 }

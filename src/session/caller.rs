@@ -1,0 +1,24 @@
+//! Who sends a request, as rooms below the dialects know it.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::{identity::Owner, limit::Account, observe::Who, upstream::Upstream, wire::ClientCapabilities};
+
+/// Who sends a request. The requests of one client session share one.
+#[derive(Debug)]
+pub struct Caller {
+    /// To whom tasks belong that it creates.
+    pub owner: Owner,
+    /// How audit lines name the owner and the session.
+    pub who: Arc<Who>,
+    /// What the owner has left of its rates.
+    pub account: Arc<Account>,
+    /// The upstream, as it was when the client arrived.
+    pub upstream: Arc<Upstream>,
+    /// What the client can be asked.
+    pub client: ClientCapabilities,
+    /// The client's session, whose streams come first for what belongs to its tasks.
+    pub session: Uuid,
+}

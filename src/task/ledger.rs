@@ -1,0 +1,184 @@
+//! Tasks as the store has them: what is read, and how they change, also where the store does not answer at once.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    Change, Clock, End, HasEnded, Missing, Task, TaskId,
+    store::{Answer, Store, Unavailable},
+};
+use crate::{
+    identity::Owner,
+    observe::{Observer, events},
+};
+
+/// The pause before a store that was unavailable is asked again: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The store, and what it takes to ask it again.
+#[derive(Clone, Debug)]
+pub(super) struct Ledger {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Clock,
+    observer: Arc<Observer>,
+}
+
+/// A task that was changed.
+#[derive(Debug)]
+pub(super) struct Changed {
+    /// As it is now.
+    pub(super) task: Task,
+    /// Whether its state may be another one than before.
+    pub(super) has_new_state: bool,
+}
+
+/// Why a task was not changed.
+#[derive(Debug)]
+pub(super) enum NotChanged {
+    /// It has ended.
+    HasEnded(HasEnded),
+    /// The store does not answer, and may have changed it.
+    Unavailable(Unavailable),
+}
+
+/// Pauses that grow, for work that has to wait for the store.
+#[derive(Debug)]
+pub(super) struct Pauses(Duration);
+
+impl Ledger {
+    pub(super) fn new(store: Arc<dyn Store>, clock: Clock, observer: Arc<Observer>) -> Self {
+        Self { store, clock, observer }
+    }
+
+    /// Notes that the store did not answer.
+    pub(super) fn unavailable(&self, why: &Unavailable) {
+        self.observer.emit(events::StoreUnavailable { why: &why.0 });
+    }
+
+    /// Returns a task.
+    ///
+    /// # Errors
+    /// [`Missing`]
+    pub(super) async fn find(&self, owner: &Owner, id: TaskId) -> Result<Arc<Task>, Missing> {
+        self.once(self.store.get(owner, id)).await?.ok_or(Missing::NotFound(id))
+    }
+
+    /// Returns the end of a task that has ended.
+    ///
+    /// # Errors
+    /// [`Missing`]
+    pub(super) async fn end(&self, owner: &Owner, id: TaskId) -> Result<End, Missing> {
+        self.once(self.store.end(owner, id)).await?.ok_or(Missing::NotFound(id))
+    }
+
+    /// Waits for one answer of the store.
+    ///
+    /// # Errors
+    /// [`Missing::Unavailable`]
+    pub(super) async fn once<T>(&self, answer: Answer<'_, T>) -> Result<T, Missing> {
+        answer.await.map_err(|why| {
+            self.unavailable(&why);
+            Missing::Unavailable
+        })
+    }
+
+    /// Asks the store until it answers.
+    pub(super) async fn until_available<'a, T>(&self, ask: impl Fn() -> Answer<'a, T>) -> T {
+        let mut pauses = Pauses::default();
+        loop {
+            match ask().await {
+                Ok(answer) => return answer,
+                Err(unavailable) => pauses.next(self, &unavailable).await,
+            }
+        }
+    }
+
+    /// Changes a task as `change` says of its newest version. Returns `None` if it is gone, or there is nothing to change.
+    ///
+    /// # Errors
+    /// [`NotChanged`]
+    pub(super) async fn change(
+        &self,
+        owner: &Owner,
+        id: TaskId,
+        change: impl Fn(&Task) -> Option<Change>,
+    ) -> Result<Option<Changed>, NotChanged> {
+        self.try_change(owner, id, &change, &mut None).await
+    }
+
+    /// As [`Ledger::change`], once the store is available.
+    ///
+    /// # Errors
+    /// [`HasEnded`]
+    pub(super) async fn change_at_last(
+        &self,
+        owner: &Owner,
+        id: TaskId,
+        change: impl Fn(&Task) -> Option<Change>,
+    ) -> Result<Option<Changed>, HasEnded> {
+        let (mut unknown, mut pauses) = (None, Pauses::default());
+        loop {
+            match self.try_change(owner, id, &change, &mut unknown).await {
+                Ok(changed) => return Ok(changed),
+                Err(NotChanged::HasEnded(ended)) => return Err(ended),
+                Err(NotChanged::Unavailable(unavailable)) => pauses.next(self, &unavailable).await,
+            }
+        }
+    }
+
+    /// Tries a change. `unknown` is the version that an earlier try may have written, where the store did not say.
+    async fn try_change(
+        &self,
+        owner: &Owner,
+        id: TaskId,
+        change: &impl Fn(&Task) -> Option<Change>,
+        unknown: &mut Option<Task>,
+    ) -> Result<Option<Changed>, NotChanged> {
+        loop {
+            let Some(task) = self.store.get(owner, id).await? else { return Ok(None) };
+            if let Some(written) = unknown.take().filter(|written| written.is(&task)) {
+                return Ok(Some(Changed { task: written, has_new_state: true }));
+            }
+            let Some(change) = change(&task) else { return Ok(None) };
+            let next = task.after(&change, self.clock.now())?;
+            match self.store.replace(next.clone(), change.end().cloned()).await {
+                Ok(true) => {
+                    let has_new_state = next.state != task.state;
+                    return Ok(Some(Changed { task: next, has_new_state }));
+                }
+                Ok(false) => {}
+                Err(unavailable) => {
+                    *unknown = Some(next);
+                    return Err(unavailable.into());
+                }
+            }
+        }
+    }
+}
+
+impl Pauses {
+    /// Notes that the store did not answer, and waits for the next pause.
+    pub(super) async fn next(&mut self, ledger: &Ledger, why: &Unavailable) {
+        ledger.unavailable(why);
+        tokio::time::sleep(self.0).await;
+        self.0 = (2 * self.0).min(LONGEST_PAUSE);
+    }
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(FIRST_PAUSE)
+    }
+}
+
+impl From<HasEnded> for NotChanged {
+    fn from(ended: HasEnded) -> Self {
+        Self::HasEnded(ended)
+    }
+}
+
+impl From<Unavailable> for NotChanged {
+    fn from(unavailable: Unavailable) -> Self {
+        Self::Unavailable(unavailable)
+    }
+}

@@ -1,0 +1,159 @@
+//! The handshake with a server (revision 2025-11-25, "Lifecycle"): offers a revision, and lower ones where it is refused.
+
+use std::{sync::Arc, time::Duration};
+
+use ::http::HeaderMap;
+use bytes::Bytes;
+
+use super::{UpstreamSession, with_id};
+use crate::{
+    flow::{Capacity, Item},
+    observe::Observer,
+    upstream::{Exchange, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Purpose, TooMany, Upstream, Vacancy},
+    wire::{
+        ClientCapabilities, Edits, Message, Parts, Version, excerpt,
+        message::Outcome,
+        object::{Members, quote},
+    },
+};
+
+/// How long a server may take to answer `initialize`.
+const INITIALIZE_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// What a handshake starts from.
+#[derive(Debug)]
+pub struct Handshake<'a> {
+    /// What to connect to.
+    pub upstream: &'a Upstream,
+    /// What the server may ask its client.
+    pub client: ClientCapabilities,
+    /// Where the link will be.
+    pub vacancy: Vacancy,
+    /// What may wait for readers.
+    pub outbox: &'a Arc<Capacity>,
+    /// Where to report.
+    pub observer: &'a Arc<Observer>,
+}
+
+/// What was agreed with a server.
+#[derive(Debug)]
+pub struct Agreed {
+    /// The session.
+    pub session: UpstreamSession,
+    /// The server's answer to `initialize`.
+    pub answer: Message,
+    /// The revision.
+    pub version: Version,
+    /// Whether the server answered with a stream.
+    pub streams: bool,
+}
+
+/// Why nothing was agreed.
+#[derive(Debug)]
+pub enum NotAgreed {
+    /// Too many requests are in flight.
+    TooMany(TooMany),
+    /// The server answered with an error, here under the id of the request.
+    Refused(Parts),
+    /// The server gave no answer that can be used.
+    Failed(Failure),
+}
+
+impl Handshake<'_> {
+    /// Connects, and sends the `initialize` in `request` with `version` until the server agrees on a revision that taskgate
+    /// speaks.
+    ///
+    /// # Errors
+    /// [`NotAgreed`]
+    pub async fn agree(self, request: &Message, version: Version, headers: &HeaderMap) -> Result<Agreed, NotAgreed> {
+        let inbound = Inbound::new(&self.upstream.id, self.client, self.outbox, self.observer);
+        let link = self.upstream.server.connect(inbound.clone(), self.vacancy).await.map_err(NotAgreed::Failed)?;
+        let mut opening = Opening { link, headers, agreed: false };
+        let (answer, version, streams) = opening.offer(request, version, &inbound).await?;
+        opening.link.agreed(version);
+        opening.agreed = true;
+        let session = UpstreamSession::new(inbound, Arc::clone(&opening.link));
+        Ok(Agreed { session, answer, version, streams })
+    }
+}
+
+/// A link under a handshake, which closes it if it fails or its client leaves.
+struct Opening<'a> {
+    link: Arc<dyn Link>,
+    headers: &'a HeaderMap,
+    agreed: bool,
+}
+
+impl Opening<'_> {
+    /// Offers `version`, and lower ones while the server refuses. Returns its answer, its revision, and whether it streams.
+    async fn offer(
+        &self,
+        request: &Message,
+        version: Version,
+        inbound: &Inbound,
+    ) -> Result<(Message, Version, bool), NotAgreed> {
+        let mut offer = version;
+        loop {
+            let mut exchange = inbound.exchanges.begin(None, Purpose::Foreground).map_err(NotAgreed::TooMany)?;
+            let message = offering(request, exchange.number, offer);
+            let (number, headers) = (exchange.number, self.headers.clone());
+            let outgoing = Outgoing { number, message, headers, max_answer: MAX_MESSAGE, relay: false };
+            exchange.carry(self.link.request(outgoing));
+            let answer = match tokio::time::timeout(INITIALIZE_TIMEOUT, ending(&mut exchange, inbound)).await {
+                Ok(ending) => ending.map_err(NotAgreed::Failed)?,
+                Err(_) => return Err(NotAgreed::Failed(Failure::TimedOut(INITIALIZE_TIMEOUT))),
+            };
+            match answer.outcome() {
+                Some((Outcome::Result, result)) => {
+                    let version = spoken(result).map_err(|why| NotAgreed::Failed(Failure::BadAnswer(why)))?;
+                    return Ok((answer, version, exchange.streams()));
+                }
+                Some((Outcome::Error, error)) => match Version::supported_below(error, offer) {
+                    Some(lower) => offer = lower,
+                    None => return Err(NotAgreed::Refused(with_id(&answer, request.id_to_answer()))),
+                },
+                None => return Err(NotAgreed::Failed(Failure::BadAnswer("it is no response".to_owned()))),
+            }
+        }
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        if !self.agreed {
+            self.link.close(self.headers.clone());
+        }
+    }
+}
+
+/// Reads the revision in the result of `initialize`.
+fn spoken(result: &str) -> Result<Version, String> {
+    let theirs = Members::parse(result).ok().and_then(|result| result.text("protocolVersion"));
+    let theirs = theirs.unwrap_or_default().into_owned();
+    Version::parse(&theirs)
+        .ok_or_else(|| format!("it speaks revision {:?}, taskgate speaks {}", excerpt(&theirs), Version::list()))
+}
+
+/// Returns the client's `initialize` under our number, offering `version`.
+fn offering(request: &Message, number: u64, version: Version) -> Bytes {
+    let mut edits = Edits::of(request.bytes());
+    if let Some(id) = request.id_span() {
+        edits.replace(id, number.to_string());
+    }
+    if let Some(params) = request.params().and_then(|params| Members::parse(params).ok()) {
+        edits.set(&params, "protocolVersion", &quote(version.as_str()));
+    }
+    edits.apply().into_bytes()
+}
+
+/// Waits for the response. What the server sends before it is kept for the stream that belongs to no call.
+async fn ending(exchange: &mut Exchange, inbound: &Inbound) -> Result<Message, Failure> {
+    loop {
+        match exchange.next().await {
+            Some(Item::Message(message)) => drop(inbound.queue(message)),
+            Some(Item::Silence | Item::Pause(_)) => {}
+            Some(Item::End(ending)) => return ending?.whole().await,
+            None => return Err(Failure::Abandoned),
+        }
+    }
+}

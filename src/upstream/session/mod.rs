@@ -1,0 +1,248 @@
+//! A session with a server: the link, the requests in flight on it, and who uses it.
+
+mod call;
+mod call_end;
+mod event;
+mod handshake;
+mod listing;
+#[cfg(test)]
+mod nowhere;
+mod translate;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use ::http::HeaderMap;
+use bytes::Bytes;
+use tokio::time::Instant;
+
+pub use call::{Call, CallOptions};
+pub use call_end::{CallEnd, error_code, own_error};
+pub use event::{Asked, ServerEvent, not_asked};
+pub use handshake::{Agreed, Handshake, NotAgreed};
+pub use translate::{for_client, with_id};
+
+use super::{Failure, Inbound, Link, NativeTasks};
+use crate::{
+    flow::Outbox,
+    wire::{Edits, Message, Method, response::cancelled},
+};
+
+/// How long a server may still answer a request that was cancelled before its connection is dropped.
+const CANCEL_GRACE: Duration = Duration::from_secs(5);
+
+/// A session with a server.
+#[derive(Debug)]
+pub struct UpstreamSession {
+    inbound: Inbound,
+    link: Arc<dyn Link>,
+    opened: Instant,
+    /// Microseconds from `opened` to the last use; it grows with each use.
+    last_used: AtomicU64,
+    /// The guards that are alive.
+    uses: AtomicUsize,
+    /// The link closes with the last guard.
+    closing: AtomicBool,
+}
+
+/// Keeps an upstream session in use while it lives.
+#[derive(Debug)]
+pub struct UpstreamGuard(Arc<UpstreamSession>);
+
+impl UpstreamSession {
+    fn new(inbound: Inbound, link: Arc<dyn Link>) -> Self {
+        Self {
+            inbound,
+            link,
+            opened: Instant::now(),
+            last_used: AtomicU64::new(0),
+            uses: AtomicUsize::new(0),
+            closing: AtomicBool::new(false),
+        }
+    }
+
+    /// Marks the session as in use until the returned guard is dropped.
+    #[must_use]
+    pub fn hold(self: &Arc<Self>) -> UpstreamGuard {
+        // SeqCst, as in `close_when_unused`: either that sees this use, or the guard's drop sees that it closes.
+        self.uses.fetch_add(1, Ordering::SeqCst);
+        UpstreamGuard(Arc::clone(self))
+    }
+
+    /// Marks the session as used now.
+    pub fn touch(&self) {
+        let now = u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let later = |before: u64| Some(now.max(before.saturating_add(1)));
+        let _ = self.last_used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+    }
+
+    /// Returns how long the session has not been used; zero while it is in use.
+    #[must_use]
+    pub fn idle(&self) -> Duration {
+        if self.uses.load(Ordering::SeqCst) > 0 {
+            return Duration::ZERO;
+        }
+        self.opened.elapsed().saturating_sub(Duration::from_micros(self.last_used.load(Ordering::Relaxed)))
+    }
+
+    /// Returns when the session was used last; `None` while it is in use, also by a call whose client has left.
+    #[must_use]
+    pub fn unused_since(&self) -> Option<u64> {
+        let in_use = self.uses.load(Ordering::SeqCst) > 0 || self.inbound.exchanges.newest(None).is_some();
+        (!in_use).then(|| self.last_used.load(Ordering::Relaxed))
+    }
+
+    /// Returns whether the server has ended the session, so that a client has to start anew.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.link.lost().is_cancelled()
+    }
+
+    /// Waits until the server has ended the session.
+    pub async fn lost(&self) {
+        self.link.lost().cancelled().await;
+    }
+
+    /// Returns the queue of what the server sends that belongs to no call.
+    #[must_use]
+    pub fn listener(&self) -> &Arc<Outbox<()>> {
+        &self.inbound.listener
+    }
+
+    /// Returns the server's own tasks.
+    #[must_use]
+    pub fn native(&self) -> &Arc<NativeTasks> {
+        &self.inbound.native
+    }
+
+    /// Opens the stream on which the server sends what belongs to no call, if it has one and it is not open.
+    pub fn listen(&self, headers: HeaderMap) {
+        self.link.listen(headers);
+    }
+
+    /// Queues a message of the server that belongs to no call.
+    pub fn push(&self, message: Message) {
+        // No request comes here, so nothing has to be answered.
+        let _ = self.inbound.queue(message);
+    }
+
+    /// Passes on a client's notification, or its response to a request of the server. After the end of the handshake the
+    /// server's stream is opened, and kept open while the session lives.
+    ///
+    /// # Errors
+    /// [`Failure`] where the server did not take it.
+    pub async fn forward(&self, message: &Message, headers: HeaderMap) -> Result<(), Failure> {
+        let listening = (message.method() == Method::Initialized).then(|| headers.clone());
+        self.link.send(message.bytes().clone(), headers).await?;
+        if let Some(headers) = listening {
+            self.listen(headers);
+        }
+        Ok(())
+    }
+
+    /// Answers a request that the server has sent in the course of a call.
+    ///
+    /// # Errors
+    /// [`Failure`] where the server did not take it.
+    pub async fn reply(&self, response: Bytes, headers: HeaderMap) -> Result<(), Failure> {
+        self.link.send(response, headers).await
+    }
+
+    /// Returns the number of the request in flight that its client knows by this raw id.
+    #[must_use]
+    pub fn request_of_client(&self, id: &str) -> Option<u64> {
+        self.inbound.exchanges.of_client(id)
+    }
+
+    /// Passes on a client's `notifications/cancelled` for request `number`, whose raw id in `message` is `id`, and gives the
+    /// request up if the server goes on with it. Returns `None`, and does nothing, where it has been cancelled before.
+    ///
+    /// # Errors
+    /// [`Failure`] where the server did not take it.
+    pub async fn cancel_request(
+        self: &Arc<Self>,
+        number: u64,
+        message: &Message,
+        id: &str,
+        headers: HeaderMap,
+    ) -> Result<Option<()>, Failure> {
+        if !self.inbound.exchanges.cancelling(number) {
+            return Ok(None);
+        }
+        let mut edits = Edits::of(message.bytes());
+        edits.replace_raw(id, number.to_string());
+        // First, as a message that the server does not take may be given up.
+        let session = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(CANCEL_GRACE).await;
+            session.inbound.exchanges.cancel(number);
+        });
+        self.link.send(edits.apply().into_bytes(), headers).await.map(Some)
+    }
+
+    /// Cancels a call that no client waits for, and gives it up.
+    pub async fn cancel_call(&self, number: u64, reason: &str, headers: HeaderMap) {
+        let message = cancelled(&number.to_string(), reason);
+        self.inbound.exchanges.cancelling(number);
+        // A server that cannot be told will find out when the connection goes.
+        let _ = tokio::time::timeout(CANCEL_GRACE, self.link.send(message, headers)).await;
+        self.inbound.exchanges.cancel(number);
+    }
+
+    /// Tells the requests that have waited for long that nothing has come yet. To be called every few seconds.
+    pub fn tell_silence(&self) {
+        self.inbound.exchanges.tell_silence();
+    }
+
+    /// Closes the link.
+    pub fn close(&self, headers: HeaderMap) {
+        self.link.close(headers);
+    }
+
+    /// Closes the link as soon as no guard is alive.
+    pub fn close_when_unused(&self, headers: HeaderMap) {
+        self.closing.store(true, Ordering::SeqCst);
+        if self.uses.load(Ordering::SeqCst) == 0 {
+            self.link.close(headers);
+        }
+    }
+}
+
+impl UpstreamGuard {
+    /// Returns the session.
+    #[must_use]
+    pub fn get(&self) -> &Arc<UpstreamSession> {
+        &self.0
+    }
+}
+
+impl Drop for UpstreamGuard {
+    fn drop(&mut self) {
+        self.0.touch();
+        // SeqCst, as in `close_when_unused`.
+        let last = self.0.uses.fetch_sub(1, Ordering::SeqCst) == 1;
+        if last && self.0.closing.load(Ordering::SeqCst) {
+            self.0.link.close(HeaderMap::new());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_was_used_is_seen_to_have_been_however_short_that_was() {
+        let session = UpstreamSession::nowhere("/mcp");
+        for _ in 0..1000 {
+            let before = session.unused_since();
+            drop(session.hold());
+            assert!(before.is_some() && session.unused_since() > before);
+        }
+    }
+}

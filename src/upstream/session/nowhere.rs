@@ -1,0 +1,47 @@
+//! Tests: a session with nothing behind it.
+
+use std::{future::ready, sync::Arc};
+
+use ::http::HeaderMap;
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+
+use super::UpstreamSession;
+use crate::{
+    flow::Capacity,
+    upstream::{Carrier, Inbound, Link, Outgoing, Sending},
+    wire::{ClientCapabilities, Version},
+};
+
+/// A link that takes everything and answers nothing.
+#[derive(Debug, Default)]
+struct Nowhere(CancellationToken);
+
+impl Link for Nowhere {
+    fn request(&self, _: Outgoing) -> Option<Carrier> {
+        None
+    }
+
+    fn send(&self, _: Bytes, _: HeaderMap) -> Sending<'_> {
+        Box::pin(ready(Ok(())))
+    }
+
+    fn listen(&self, _: HeaderMap) {}
+
+    fn agreed(&self, _: Version) {}
+
+    fn lost(&self) -> &CancellationToken {
+        &self.0
+    }
+
+    fn close(&self, _: HeaderMap) {}
+}
+
+impl UpstreamSession {
+    /// Returns a session with the upstream at `path` whose server never answers.
+    pub(crate) fn nowhere(path: &str) -> Arc<Self> {
+        let capacity = Capacity::new(1024, 1024);
+        let inbound = Inbound::new(&path.into(), ClientCapabilities::default(), &capacity, &Arc::default());
+        Arc::new(Self::new(inbound, Arc::new(Nowhere::default())))
+    }
+}
