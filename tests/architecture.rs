@@ -1,4 +1,4 @@
-//! The house: a room uses only the rooms below it, and a file stays small enough to be read.
+//! The house: a room uses only the rooms below it, and a file stays small enough to be read at once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::{
@@ -7,14 +7,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A file that is longer is two files.
+/// A longer file should be two files.
 const MAX_LINES: usize = 400;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every Rust file below a folder of the project.
+/// Returns every Rust file below a folder of the project.
 fn sources(folder: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut folders = vec![root().join(folder)];
@@ -31,7 +31,7 @@ fn sources(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// The rooms from top to bottom, as the documentation of the crate lists them.
+/// Returns the rooms from top to bottom, as the documentation of the crate lists them.
 fn rooms() -> Vec<String> {
     let text = fs::read_to_string(root().join("src/lib.rs")).unwrap();
     let docs = text.lines().filter_map(|line| line.strip_prefix("//!"));
@@ -39,7 +39,7 @@ fn rooms() -> Vec<String> {
     names.map(|name| name.split_once("`]").unwrap().0.to_owned()).collect()
 }
 
-/// The room that a file belongs to; `None` for the binary's own files.
+/// Returns the room that a file belongs to; `None` for the binary's own files.
 fn room_of(file: &Path) -> Option<String> {
     let place = file.strip_prefix(root().join("src")).unwrap();
     let first = Path::new(place.components().next().unwrap().as_os_str());
@@ -47,13 +47,13 @@ fn room_of(file: &Path) -> Option<String> {
     rooms().contains(&name).then_some(name)
 }
 
-/// The rooms that a text names after `crate::`, in lists too.
+/// Returns the rooms that a text names after `crate::`, in lists too.
 fn used_by(text: &str) -> BTreeSet<String> {
     let code: String = text.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n");
     code.split("crate::").skip(1).flat_map(first_segments).collect()
 }
 
-/// The first segment of a path, or of each path in a list.
+/// Returns the first segment of a path, or of each path in a list.
 fn first_segments(path: &str) -> Vec<String> {
     let segment = |text: &str| -> String {
         text.trim_start().chars().take_while(|char| char.is_alphanumeric() || *char == '_').collect()
@@ -102,7 +102,7 @@ fn a_room_uses_only_rooms_below_it() {
 }
 
 #[test]
-fn uses_are_found_in_paths_lists_and_expressions() {
+fn the_check_finds_uses_in_paths_lists_and_expressions() {
     let text = "use crate::wire::{Message, Version};\n// crate::nothing\nuse crate::{\n    config::{self, Auth},\n    \
         observe::{Observer, events},\n    task,\n};\nfn f() { crate::limit::g() }";
     let used: Vec<_> = used_by(text).into_iter().collect();
@@ -110,7 +110,7 @@ fn uses_are_found_in_paths_lists_and_expressions() {
 }
 
 #[test]
-fn no_file_is_longer_than_can_be_read_at_once() {
+fn no_file_has_more_than_400_lines() {
     let files = ["src", "tests", "benches"].into_iter().flat_map(sources);
     let lengths = files.map(|file| (fs::read_to_string(&file).unwrap().lines().count(), file));
     let long: Vec<_> = lengths.filter(|(lines, _)| *lines > MAX_LINES).collect();

@@ -1,4 +1,4 @@
-//! The documents: their links lead somewhere, the files that they name exist, and the README is short enough to be read.
+//! The documents: their links work, the files that they name exist, and the README is short enough to be read.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -82,13 +82,13 @@ fn every_file_that_the_architecture_and_the_decisions_name_exists() {
 }
 
 #[test]
-fn the_readme_has_a_thousand_words_at_most() {
+fn the_readme_has_at_most_a_thousand_words() {
     let words = read(&root().join("README.md")).split_whitespace().count();
     assert!(words <= 1000, "{words} words");
 }
 
 #[test]
-fn a_link_that_leads_nowhere_is_noticed() {
+fn a_broken_link_is_reported() {
     let page = root().join("README.md");
     assert!(broken(&page, "docs/configuration.md#serverls").is_some());
     assert!(broken(&page, "docs/gone.md").is_some());

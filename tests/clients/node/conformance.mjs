@@ -14,7 +14,7 @@ const SUITE = join(
   'dist/index.js',
 );
 
-// Entries that record traffic and judge nothing.
+// Entries that record traffic and check nothing.
 const RECORDS = new Set([
   'incoming-request',
   'incoming-response',
@@ -34,7 +34,7 @@ try {
   await server.stop();
 }
 
-// Runs the suite; gives the checks of each scenario by their id, which may occur more than once.
+// Runs the suite; returns the checks of each scenario by their id, which may occur more than once.
 async function run(how, url) {
   const folder = mkdtempSync(join(tmpdir(), 'taskgate-conformance-'));
   try {
@@ -90,7 +90,7 @@ function differences(direct, through) {
   return count;
 }
 
-// Failing alike on both ways would prove nothing, so the server itself has to pass everything.
+// The same failure both ways would prove nothing, so the server itself has to pass everything.
 function failures(direct) {
   const failed = [...direct].filter(([, checks]) => checks.some(({ status }) => status !== 'SUCCESS'));
   for (const [key, checks] of failed) console.log(`the server itself: ${key}: ${statuses(checks)}`);

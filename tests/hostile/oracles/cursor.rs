@@ -1,6 +1,7 @@
-//! `dialect/legacy/list.rs`: of all cursors only those are taken that were given out, and only from whom they were given to.
+//! `dialect/legacy/list.rs`: a cursor is accepted only if it was given out, and only from its owner.
 //!
-//! In an input `{a0}` and `{a1}` stand for the first and the second cursor that ann was given, `{b0}` and `{b1}` for bob's.
+//! In an input `{a0}` and `{a1}` stand for the first and the second cursor that ann was given, `{b0}` and `{b1}` for
+//! bob's.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use taskgate::{
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
-/// So that everybody has three pages.
+/// So that every owner has three pages.
 const TASKS: usize = 120;
 
 thread_local! {
@@ -91,7 +92,7 @@ impl House {
         }
     }
 
-    /// A page, or nothing where the cursor is refused.
+    /// Returns a page; `None` where the cursor is refused.
     fn list(&self, owner: &Owner, params: &str) -> Option<Value> {
         let request = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tasks/list","params":{params}}}"#);
         let request = Message::parse(Bytes::from(request)).expect("a request");
