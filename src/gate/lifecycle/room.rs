@@ -1,10 +1,10 @@
-//! Room for new sessions and children: where there is none, a session gives way that its client seems to have left.
+//! Room for new sessions and children: where there is none, a session is evicted that its client seems to have left.
 
 use std::sync::Arc;
 
 use http::HeaderMap;
 
-use super::Gate;
+use super::Lifecycle;
 use crate::{
     config::UpstreamId,
     identity::Owner,
@@ -12,8 +12,9 @@ use crate::{
     upstream::{Failure, Upstream, Vacancy},
 };
 
-impl Gate {
-    /// Room for a session of a principal, or of an anonymous client, taken from an unused session if there is no other.
+impl Lifecycle {
+    /// Takes room for a session of a principal, or of an anonymous client. Where there is none, evicts an unused
+    /// session.
     ///
     /// # Errors
     /// [`Full`]
@@ -39,7 +40,8 @@ impl Gate {
         Err(full)
     }
 
-    /// Where the link of a new session may be. If as many children of the upstream run as may, an unused session ends for it.
+    /// Takes room for the link of a new session. Where as many children of the upstream run as may, evicts an unused
+    /// session.
     ///
     /// # Errors
     /// [`Failure`]
@@ -57,7 +59,7 @@ impl Gate {
         Err(full.clone())
     }
 
-    /// Whether nothing is lost with a session but its agreements: an acknowledged task never is.
+    /// Returns whether a session can be evicted without losing an acknowledged task.
     async fn has_no_use(&self, unused: &Unused) -> bool {
         let owner = &unused.session.caller.owner;
         matches!(owner, Owner::Principal { .. }) || !self.engine.has_tasks(owner).await

@@ -19,14 +19,17 @@ use tokio::{
 use tower::{Layer, Service};
 
 use super::{
-    Endpoint, Gate,
-    connections::{Connections, Served},
+    Endpoint,
+    connections::{ConnectionGuard, ConnectionLimits, Connections},
     inline::Inline,
     origin::CheckOriginLayer,
+    service::EndpointService,
     tls::Tls,
     turned_away::TurnedAway,
     watched::{Counted, Watched},
 };
+use crate::gate::lifecycle::upstreams_ended;
+
 /// How an HTTP/2 connection begins, and no HTTP/1.1 request.
 const PREFACE: &[u8; 4] = b"PRI ";
 /// The silence on an HTTP/2 connection after which the client is asked whether it is there.
@@ -44,17 +47,6 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after an accept that failed, as it does when file descriptors run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// What a connection may cost before it has sent a request.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// Most connections at once.
-    pub max_connections: usize,
-    /// How long the head of a request may take to arrive; the first one from the beginning of the connection on.
-    pub head_timeout: Duration,
-    /// The largest head of a request, in bytes.
-    pub max_head: usize,
-}
-
 /// Where clients connect.
 #[derive(Debug)]
 pub struct Listener {
@@ -63,15 +55,15 @@ pub struct Listener {
     /// How their connections begin, if not in plain text.
     pub tls: Option<Arc<Tls>>,
     /// What holds for their connections.
-    pub limits: Limits,
+    pub limits: ConnectionLimits,
 }
 
 /// Serves the endpoint on `listener` until `stop` resolves and the connections have ended.
-pub async fn serve(gate: Arc<Gate>, listener: Listener, stop: impl Future<Output = ()>) {
+pub async fn serve(endpoint: Arc<Endpoint>, listener: Listener, stop: impl Future<Output = ()>) {
     let Listener { tcp, tls, limits } = listener;
-    let layers = Arc::new(CheckOriginLayer::new(Arc::clone(&gate)));
-    let away = TurnedAway::new(limits.max_connections, Arc::clone(&gate.observer));
-    let connections = Connections::new(limits, Arc::clone(&gate.observer));
+    let layers = Arc::new(CheckOriginLayer::new(Arc::clone(&endpoint.access)));
+    let away = TurnedAway::new(limits.max_connections, Arc::clone(&endpoint.observer));
+    let connections = Connections::new(limits, Arc::clone(&endpoint.observer));
     let graceful = GracefulShutdown::new();
     let mut sweeps = interval(connections.pace());
     sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -85,13 +77,14 @@ pub async fn serve(gate: Arc<Gate>, listener: Listener, stop: impl Future<Output
             }
             () = &mut stop => break,
         };
-        let opened = connections.open(stream, |served, stream| {
-            let connection = Arc::clone(&served.connection);
-            let endpoint = Endpoint { gate: Arc::clone(&gate), peer: peer.ip(), certificate: None, connection };
+        let opened = connections.open(stream, |guard, stream| {
+            let activity = Arc::clone(&guard.activity);
+            let service =
+                EndpointService { endpoint: Arc::clone(&endpoint), peer: peer.ip(), certificate: None, activity };
             let (layers, watcher) = (Arc::clone(&layers), graceful.watcher());
             let serving = match &tls {
-                None => tokio::spawn(connect(endpoint, layers, watcher, served, stream)),
-                Some(tls) => tokio::spawn(connect_tls(Arc::clone(tls), endpoint, layers, watcher, served, stream)),
+                None => tokio::spawn(connect(service, layers, watcher, guard, stream)),
+                Some(tls) => tokio::spawn(connect_tls(Arc::clone(tls), service, layers, watcher, guard, stream)),
             };
             serving.abort_handle()
         });
@@ -101,18 +94,19 @@ pub async fn serve(gate: Arc<Gate>, listener: Listener, stop: impl Future<Output
     }
     drop(tcp);
     // Streams end with their sessions, so that connections can.
-    gate.end_all().await;
+    endpoint.lifecycle.end_all().await;
     connections.close_unused();
     let ended = async {
         if tokio::time::timeout(END_TIMEOUT, graceful.shutdown()).await.is_err() {
             tracing::warn!("some connections did not end in time");
         }
     };
-    tokio::join!(ended, gate.upstreams_ended());
+    let served = endpoint.access.upstreams().now();
+    tokio::join!(ended, upstreams_ended(served.all()));
 }
 
-/// The next connection. Where the system has no room for one, `make_room` may close another.
-pub(super) async fn accept(listener: &TcpListener, make_room: impl Fn() -> bool) -> (TcpStream, SocketAddr) {
+/// Accepts the next connection. Where the system has no room for one, `make_room` may close another.
+pub(in crate::gate) async fn accept(listener: &TcpListener, make_room: impl Fn() -> bool) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
@@ -127,28 +121,28 @@ pub(super) async fn accept(listener: &TcpListener, make_room: impl Fn() -> bool)
 
 /// Serves one connection to its end. The time that the head of a request may take is kept by [`Connections::sweep`].
 async fn connect(
-    endpoint: Endpoint,
+    service: EndpointService,
     layers: Arc<CheckOriginLayer>,
     watcher: Watcher,
-    served: Served,
+    guard: ConnectionGuard,
     mut stream: TcpStream,
 ) {
     // Answers are written whole; waiting for more would only delay them.
     let _ = stream.set_nodelay(true);
     let Ok((http1, begun)) = version(&mut stream).await else { return };
-    let io = Watched::new(stream, begun, Arc::clone(&served.connection));
-    if let Err(error) = http(endpoint, &layers, watcher, &served, io, http1).await {
+    let io = Watched::new(stream, begun, Arc::clone(&guard.activity));
+    if let Err(error) = http(service, &layers, watcher, &guard, io, http1).await {
         tracing::debug!(error = ?error, "a connection broke");
     }
 }
 
-/// The same over TLS. The time for the handshake is that for the first head.
+/// Serves one connection over TLS to its end. The time for the handshake is that for the first head.
 async fn connect_tls(
     tls: Arc<Tls>,
-    mut endpoint: Endpoint,
+    mut service: EndpointService,
     layers: Arc<CheckOriginLayer>,
     watcher: Watcher,
-    served: Served,
+    guard: ConnectionGuard,
     stream: TcpStream,
 ) {
     let _ = stream.set_nodelay(true);
@@ -159,14 +153,14 @@ async fn connect_tls(
             return;
         }
     };
-    endpoint.certificate = accepted.certificate;
-    let io = Watched::new(accepted.stream, b"", Arc::clone(&served.connection));
-    if let Err(error) = http(endpoint, &layers, watcher, &served, io, accepted.http1).await {
+    service.certificate = accepted.certificate;
+    let io = Watched::new(accepted.stream, b"", Arc::clone(&guard.activity));
+    if let Err(error) = http(service, &layers, watcher, &guard, io, accepted.http1).await {
         tracing::debug!(error = ?error, "a connection broke");
     }
 }
 
-/// Whether a connection begins as HTTP/1.1 does, and what had to be read to know.
+/// Returns whether a connection begins as HTTP/1.1 does, and what had to be read to know.
 async fn version(stream: &mut TcpStream) -> std::io::Result<(bool, &'static [u8])> {
     let mut begun = 0;
     loop {
@@ -186,20 +180,20 @@ async fn version(stream: &mut TcpStream) -> std::io::Result<(bool, &'static [u8]
     }
 }
 
-/// HTTP on one connection. Not in [`connect`], which would have room for all this as long as the connection lives.
+/// Speaks HTTP on one connection. Not in [`connect`], which would have room for all this while the connection lives.
 fn http<T: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
-    endpoint: Endpoint,
+    service: EndpointService,
     layers: &CheckOriginLayer,
     watcher: Watcher,
-    served: &Served,
+    guard: &ConnectionGuard,
     io: Watched<T>,
     http1: bool,
 ) -> impl Future<Output = hyper::Result<()>> + use<T> {
-    let service = Counted::new(layers.layer(endpoint), Arc::clone(&served.connection));
+    let service = Counted::new(layers.layer(service), Arc::clone(&guard.activity));
     // Called at once, where hyper-util's adapter would keep the request until its answer is first waited for: what is
     // refused must not pile up.
     let service = service_fn(move |request| service.clone().call(request));
-    let max_head = served.limits().max_head;
+    let max_head = guard.limits().max_head;
     if http1 {
         let mut builder = http1::Builder::new();
         // What is read ahead, and what waits to be sent, is no more than a head may be.

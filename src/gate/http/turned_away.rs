@@ -1,4 +1,4 @@
-//! Connections beyond `server.max_connections`: they are told so, and closed.
+//! Connections beyond `server.max_connections`: they are answered with 503, and closed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,8 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::refuse::Refusal;
-use crate::observe::Observer;
+use crate::{gate::refuse::Refusal, observe::Observer};
 
 /// How many connections are told at once. Further ones are just closed.
 const AT_ONCE: usize = 64;
@@ -26,7 +25,7 @@ pub(super) struct TurnedAway {
 }
 
 impl TurnedAway {
-    /// For a listener with room for `max_connections`.
+    /// Creates it for a listener with room for `max_connections`.
     pub(super) fn new(max_connections: usize, observer: Arc<Observer>) -> Self {
         Self { max_connections, observer, turns: Arc::new(Semaphore::new(AT_ONCE)) }
     }
@@ -50,7 +49,7 @@ impl TurnedAway {
             std::io::Result::Ok(())
         };
         tokio::spawn(async move {
-            // Whoever does not want to know is gone.
+            // A client that does not read the answer is gone.
             let _ = timeout(TIMEOUT, telling).await;
             drop(turn);
         });

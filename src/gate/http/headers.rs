@@ -2,20 +2,37 @@
 
 use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
+use uuid::Uuid;
 
-use super::refuse::Refusal;
 pub(super) use crate::upstream::http::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use crate::{
     config::OWN_HEADERS,
-    wire::{Version, headers_cost},
+    gate::refuse::Refusal,
+    upstream::{Server, Upstream},
+    wire::{Version, headers_cost, ids},
 };
 
-/// What the headers that go on to a server may take in memory, in bytes: they are kept for as long as a call or a stream.
+/// What the headers that go on to a server may take in memory, in bytes: they are kept while a call or a stream lasts.
 const MAX_ONWARD: usize = 24 * 1024;
 
-/// The end-to-end headers, for the upstream; with the client's `Authorization` only if it is for the upstream. They may be
-/// kept: as they came they are parts of the buffer that their request was read into.
-pub(super) fn end_to_end(headers: &HeaderMap, authorization: bool) -> Result<HeaderMap, Refusal> {
+/// Returns the session that a request names. What is no id names a session that never was.
+pub(super) fn session_id(headers: &HeaderMap) -> Result<Uuid, Refusal> {
+    let id = headers.get(SESSION_ID).ok_or_else(Refusal::no_session_id)?;
+    id.to_str().ok().and_then(ids::parse).ok_or_else(Refusal::unknown_session)
+}
+
+/// Returns the headers of a request that go on to the upstream, in memory of their own. A child process gets none.
+#[allow(clippy::needless_pass_by_value, reason = "as they came they must not outlive this")]
+pub(super) fn onward(upstream: &Upstream, headers: HeaderMap) -> Result<HeaderMap, Refusal> {
+    match &upstream.server {
+        Server::Http(_) => end_to_end(&headers, upstream.forward_authorization),
+        Server::Stdio(_) => Ok(HeaderMap::new()),
+    }
+}
+
+/// Returns the end-to-end headers, for the upstream; with the client's `Authorization` only if it is for the upstream.
+/// They may be kept: as they came they are parts of the buffer that their request was read into.
+fn end_to_end(headers: &HeaderMap, authorization: bool) -> Result<HeaderMap, Refusal> {
     let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named: Vec<HeaderName> =
         named.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
@@ -60,7 +77,7 @@ pub(super) fn said_once(headers: &HeaderMap) -> Result<(), Refusal> {
 /// What nearly every client sends, which then need not be taken apart.
 const USUAL_ACCEPT: &str = "application/json, text/event-stream";
 
-/// Section "Sending Messages to the Server" 2: both kinds of answer must be acceptable.
+/// Checks that both kinds of answer are acceptable (section "Sending Messages to the Server" 2).
 pub(super) fn accepts_answers(headers: &HeaderMap) -> Result<(), Refusal> {
     if headers.get(header::ACCEPT).is_some_and(|value| value == USUAL_ACCEPT)
         || accepts(headers, "application", "json") && accepts(headers, "text", "event-stream")
@@ -70,12 +87,13 @@ pub(super) fn accepts_answers(headers: &HeaderMap) -> Result<(), Refusal> {
     Err(Refusal::not_acceptable("both application/json and text/event-stream"))
 }
 
-/// Section "Listening for Messages from the Server" 2.
+/// Checks that a stream is acceptable (section "Listening for Messages from the Server" 2).
 pub(super) fn accepts_stream(headers: &HeaderMap) -> Result<(), Refusal> {
     if accepts(headers, "text", "event-stream") { Ok(()) } else { Err(Refusal::not_acceptable("text/event-stream")) }
 }
 
-/// Returns whether `Accept` takes a type: of the ranges that it is in, the narrowest decides (RFC 9110, section 12.5.1).
+/// Returns whether `Accept` takes a type: of the ranges that it is in, the narrowest decides (RFC 9110, section
+/// 12.5.1).
 fn accepts(headers: &HeaderMap, kind: &str, subtype: &str) -> bool {
     let (mut narrowest, mut accepted) = (0, false);
     for value in headers.get_all(header::ACCEPT) {
@@ -106,14 +124,15 @@ fn is_wanted(parameters: &str) -> bool {
     weight.is_none_or(|(_, weight)| weight.trim().parse::<f32>().is_ok_and(|weight| weight > 0.0))
 }
 
-/// The body must be declared as JSON.
+/// Checks that the body is declared as JSON.
 pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Refusal> {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let essence = value.split(';').next().unwrap_or("").trim();
     if essence.eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(Refusal::content_type()) }
 }
 
-/// Section "Protocol Version Header": a version that is not spoken is refused; none is fine, the session knows its own.
+/// Refuses a version that is not spoken (section "Protocol Version Header"). Without the header, that of the session
+/// holds.
 pub(super) fn speaks_version(headers: &HeaderMap) -> Result<(), Refusal> {
     let Some(value) = headers.get(PROTOCOL_VERSION) else { return Ok(()) };
     let name = value.to_str().unwrap_or("?");

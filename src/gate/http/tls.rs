@@ -33,8 +33,8 @@ impl Tls {
         Ok(Self { files, current, tried })
     }
 
-    /// Reads the files again if they have changed. Where they cannot be used the connections to come begin as those before;
-    /// waits for the file system.
+    /// Reads the files again if they have changed. Where they cannot be used the connections to come begin as those
+    /// before; waits for the file system.
     pub fn refresh(&self) {
         let found = contents(&self.files);
         if std::mem::replace(&mut *self.tried.lock(), found) == found {
@@ -49,20 +49,20 @@ impl Tls {
         }
     }
 
-    /// The handshake on a connection.
-    pub(super) async fn accept(&self, stream: TcpStream) -> std::io::Result<Accepted> {
+    /// Shakes hands on a connection.
+    pub(super) async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsConnection> {
         let config = Arc::clone(&self.current.read());
         let stream = TlsAcceptor::from(config).accept(stream).await?;
         let (_, session) = stream.get_ref();
         let http1 = session.alpn_protocol() != Some(b"h2");
         let certificate = session.peer_certificates().and_then(<[_]>::first);
         let certificate = certificate.and_then(|certificate| Certificate::read(certificate)).map(Arc::new);
-        Ok(Accepted { stream, http1, certificate })
+        Ok(TlsConnection { stream, http1, certificate })
     }
 }
 
 /// A connection after its handshake.
-pub(super) struct Accepted {
+pub(super) struct TlsConnection {
     pub(super) stream: TlsStream<TcpStream>,
     /// Which version of HTTP was agreed.
     pub(super) http1: bool,

@@ -12,8 +12,8 @@ use hyper_util::rt::TokioIo;
 use tower::Service;
 
 use super::{
-    Response,
-    connections::{Answering, Connection},
+    connections::{Activity, Answering},
+    respond::Response,
 };
 
 /// The two directions of a connection.
@@ -22,12 +22,12 @@ pub(super) struct Watched<T> {
     io: TokioIo<T>,
     /// What was already read.
     begun: &'static [u8],
-    connection: Arc<Connection>,
+    activity: Arc<Activity>,
 }
 
 impl<T> Watched<T> {
-    pub(super) fn new(io: T, begun: &'static [u8], connection: Arc<Connection>) -> Self {
-        Self { io: TokioIo::new(io), begun, connection }
+    pub(super) fn new(io: T, begun: &'static [u8], activity: Arc<Activity>) -> Self {
+        Self { io: TokioIo::new(io), begun, activity }
     }
 }
 
@@ -45,7 +45,7 @@ where
             return Poll::Ready(Ok(()));
         }
         let read = ready!(Pin::new(&mut self.io).poll_read(cx, buffer));
-        self.connection.came();
+        self.activity.came();
         Poll::Ready(read)
     }
 }
@@ -83,12 +83,12 @@ where
 #[derive(Clone, Debug)]
 pub(super) struct Counted<S> {
     inner: S,
-    connection: Arc<Connection>,
+    activity: Arc<Activity>,
 }
 
 impl<S> Counted<S> {
-    pub(super) fn new(inner: S, connection: Arc<Connection>) -> Self {
-        Self { inner, connection }
+    pub(super) fn new(inner: S, activity: Arc<Activity>) -> Self {
+        Self { inner, activity }
     }
 }
 
@@ -107,7 +107,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let http1 = request.version() <= Version::HTTP_11;
-        let answering = self.connection.begin(http1, request.method() == Method::POST);
+        let answering = self.activity.begin(http1, request.method() == Method::POST);
         // Where the connection is being closed, nothing may come of the request.
         Counting(answering.map(|answering| (answering, self.inner.call(request))))
     }

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use super::Gate;
 use crate::{
     config::Policy,
-    dialect::legacy::{NoAnswer, Reply},
+    dialect::legacy::{Legacy, NoAnswer, Reply},
     route::{Route, with_task_support},
     session::{Session, Tasks},
     upstream::{Failure, NativeTasks, ToolNames, with_id},
@@ -66,7 +65,7 @@ impl Edit {
         }
     }
 
-    /// Whether the answer can be handed on while it arrives.
+    /// Returns whether the answer can be relayed while it arrives.
     pub(super) fn relays(&self) -> bool {
         matches!(self, Self::Id | Self::Task(Method::TasksResult, _))
     }
@@ -78,7 +77,7 @@ impl Edit {
         }
     }
 
-    /// The response for the client.
+    /// Returns the response for the client.
     pub(super) fn finish(&self, response: &Message, id: &str, policy: &Policy, native: &NativeTasks) -> Document {
         match (self, response.outcome()) {
             (Self::Tools(page), Some((Outcome::Result, result))) => {
@@ -108,8 +107,8 @@ impl Edit {
         with_id(response, id)
     }
 
-    /// What is answered where the server's answer is none: taskgate's own tasks are listed whatever the server does. The
-    /// next page asks it again, if it is still there.
+    /// Returns the answer where the server gave none: taskgate's own tasks are listed whatever the server does. With
+    /// `more` the next page asks the server again.
     pub(super) fn instead(&self, native: &NativeTasks, more: bool) -> Option<Document> {
         let Self::Tasks(Some(own)) = self else { return None };
         let (_, raw) = own.outcome()?;
@@ -138,7 +137,7 @@ impl Page {
     }
 }
 
-/// A page of the server's tasks behind those of taskgate, with a cursor of ours.
+/// Returns a page of the server's tasks behind those of taskgate, with a cursor of taskgate's.
 fn tasks_page(
     response: &Message,
     result: &str,
@@ -165,61 +164,60 @@ fn tasks_page(
     Ok(edits.apply())
 }
 
-impl Gate {
-    /// Returns what to ask the server where a request is about its own tasks: a call of a tool that it lists with them, and the
-    /// task methods with what was not given by taskgate. Nothing of that counts against rates, or is a failed look-up.
-    ///
-    /// # Errors
-    /// [`Failure`] where the server does not tell which tools those are.
-    pub(super) async fn native(
-        &self,
-        session: &Arc<Session>,
-        message: &Message,
-        headers: &HeaderMap,
-        route: &Route,
-    ) -> Result<Option<(Message, Edit)>, Failure> {
-        let native = match route {
-            // What is lost has no tasks.
-            _ if session.is_lost() => false,
-            Route::RunAsTask { name, .. } => session.upstream_session.has_native_tasks_for(name, headers).await?,
-            Route::Get | Route::Result | Route::Cancel => !self.legacy.concerns(&session.caller.owner, message).await,
-            Route::List => {
-                let cursor = cursor(message).and_then(|cursor| session.native().unseal(&cursor).flatten());
-                return Ok(cursor.map(|cursor| (with_cursor(message, &cursor), Edit::Tasks(None))));
-            }
-            _ => false,
-        };
-        Ok(native.then(|| (message.clone(), Edit::of(session, message))))
-    }
-
-    /// Answers `tasks/list` in a session with both: a page of taskgate's tasks, the last of which goes on with the server's
-    /// first page.
-    pub(super) async fn tasklist(&self, session: &Arc<Session>, message: &Message) -> Result<Tasklist, NoAnswer> {
-        let native = session.native();
-        if cursor(message).is_some_and(|cursor| native.unseal(&cursor).is_some()) {
-            return Err(RpcError::invalid_params("Invalid cursor: it is not of this session; begin without one").into());
+/// Returns what to ask the server where a request is about its own tasks: a call of a tool that it lists with them, and
+/// the task methods with ids and cursors that are not of taskgate. None of these count against rates, or as failed
+/// look-ups.
+///
+/// # Errors
+/// [`Failure`] where the server does not tell which tools those are.
+pub(super) async fn of_server(
+    legacy: &Legacy,
+    session: &Arc<Session>,
+    message: &Message,
+    headers: &HeaderMap,
+    route: &Route,
+) -> Result<Option<(Message, Edit)>, Failure> {
+    let native = match route {
+        // A lost session has no server to ask.
+        _ if session.is_lost() => false,
+        Route::RunAsTask { name, .. } => session.upstream_session.has_native_tasks_for(name, headers).await?,
+        Route::Get | Route::Result | Route::Cancel => !legacy.concerns(&session.caller.owner, message).await,
+        Route::List => {
+            let cursor = cursor(message).and_then(|cursor| session.native().unseal(&cursor).flatten());
+            return Ok(cursor.map(|cursor| (with_cursor(message, &cursor), Edit::Tasks(None))));
         }
-        let reply = self.legacy.list(&session.caller.owner, message).await?;
-        let own = match reply {
-            Reply::Ready(document) if native.lists() && !session.is_lost() => document.into_bytes(),
-            reply => return Ok(Tasklist::Own(reply)),
-        };
-        let listed = Message::parse(own.clone()).ok().filter(|own| {
-            let result = own.outcome().map(|(_, result)| result);
-            result.is_some_and(|result| next_cursor(result).is_none())
-        });
-        Ok(match listed {
-            Some(own) => Tasklist::Joint(with_cursor(message, ""), Edit::Tasks(Some(own))),
-            None => Tasklist::Own(Reply::Ready(own.into())),
-        })
+        _ => false,
+    };
+    Ok(native.then(|| (message.clone(), Edit::of(session, message))))
+}
+
+/// Answers `tasks/list` in a session with both: a page of taskgate's tasks, the last of which goes on with the server's
+/// first page.
+pub(super) async fn tasklist(legacy: &Legacy, session: &Arc<Session>, message: &Message) -> Result<Tasklist, NoAnswer> {
+    let native = session.native();
+    if cursor(message).is_some_and(|cursor| native.unseal(&cursor).is_some()) {
+        return Err(RpcError::invalid_params("Invalid cursor: it is not of this session; begin without one").into());
     }
+    let reply = legacy.list(&session.caller.owner, message).await?;
+    let own = match reply {
+        Reply::Ready(document) if native.lists() && !session.is_lost() => document.into_bytes(),
+        reply => return Ok(Tasklist::Own(reply)),
+    };
+    let listed = Message::parse(own.clone()).ok().filter(|own| {
+        let result = own.outcome().map(|(_, result)| result);
+        result.is_some_and(|result| next_cursor(result).is_none())
+    });
+    Ok(match listed {
+        Some(own) => Tasklist::Joint(with_cursor(message, ""), Edit::Tasks(Some(own))),
+        None => Tasklist::Own(Reply::Ready(own.into())),
+    })
 }
 
 fn cursor(message: &Message) -> Option<String> {
     Members::parse(message.params()?).ok()?.text("cursor").map(Into::into)
 }
 
-/// A `tasks/list` for the server's page behind a raw cursor of its own, or for its first one.
+/// Returns a `tasks/list` for the server's page behind a raw cursor of its own, or for its first one.
 fn with_cursor(message: &Message, cursor: &str) -> Message {
     let mut edits = Edits::of(message.bytes());
     if let Some(params) = message.params().and_then(|params| Members::parse(params).ok()) {

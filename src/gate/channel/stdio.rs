@@ -1,6 +1,6 @@
 //! A client on stdin and stdout (revision 2025-11-25, "stdio"): a message is a line.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, slice, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -10,11 +10,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Gate,
-    channel::{Incoming, Lasts},
-};
+use super::{ChannelFront, ClientMessage, EndsWith};
 use crate::{
+    gate::lifecycle::upstreams_ended,
     upstream::{
         Upstream,
         stdio::lines::{self, Line},
@@ -28,26 +26,28 @@ use crate::{
 /// How long each message may still take to be read once the client has closed its end, or the process stops.
 const LAST_LINES: Duration = Duration::from_secs(3);
 
-impl Gate {
-    /// Serves the client behind `input` and `output`, until it closes `input` or `stop` resolves; then ends its session.
-    /// Returns whether the client got the session that it wanted.
+impl ChannelFront {
+    /// Serves the client behind `input` and `output`, with messages of at most `max_body` bytes, until it closes
+    /// `input` or `stop` resolves; then ends its session and `upstream`. Returns whether the client got the session
+    /// that it wanted.
     pub async fn stdio(
-        self: &Arc<Self>,
+        &self,
         upstream: Arc<Upstream>,
+        max_body: usize,
         input: impl AsyncRead + Send + Unpin + 'static,
         output: impl AsyncWrite + Unpin,
         stop: impl Future<Output = ()>,
     ) -> bool {
-        let lasts = if upstream.server.is_process() { Lasts::Server } else { Lasts::Client };
-        let (ends, serving) = self.channel(upstream, None, lasts);
+        let ends_with = if upstream.server.is_process() { EndsWith::Server } else { EndsWith::Client };
+        let (client, serving) = self.open(Arc::clone(&upstream), None, ends_with);
         let ending = CancellationToken::new();
-        let (max, at_the_end) = (self.bodies.max, ending.clone().drop_guard());
+        let at_the_end = ending.clone().drop_guard();
         let reading = tokio::spawn(async move {
-            read(input, max, ends.input).await;
+            read(input, max_body, client.input).await;
             drop(at_the_end);
         });
-        let (gate, writing) = (Arc::clone(self), write(output, ends.output, ending.clone()));
-        let serving = async move {
+        let writing = write(output, client.output, ending.clone());
+        let serving = async {
             let mut serving = std::pin::pin!(serving);
             let served = tokio::select! {
                 served = &mut serving => {
@@ -56,12 +56,12 @@ impl Gate {
                 }
                 () = stop => {
                     ending.cancel();
-                    gate.end_all().await;
+                    self.lifecycle.end_all().await;
                     serving.await
                 }
             };
-            gate.end_all().await;
-            gate.upstreams_ended().await;
+            self.lifecycle.end_all().await;
+            upstreams_ended(slice::from_ref(&upstream)).await;
             served
         };
         let (served, ()) = tokio::join!(serving, writing);
@@ -71,7 +71,7 @@ impl Gate {
 }
 
 /// Reads messages of at most `max` bytes until the end of `input`.
-async fn read(input: impl AsyncRead + Unpin, max: usize, incoming: mpsc::Sender<Incoming>) {
+async fn read(input: impl AsyncRead + Unpin, max: usize, incoming: mpsc::Sender<ClientMessage>) {
     let mut input = BufReader::new(input);
     loop {
         let message = match lines::read(&mut input, max).await {
@@ -82,7 +82,7 @@ async fn read(input: impl AsyncRead + Unpin, max: usize, incoming: mpsc::Sender<
             }
             Line::End => return,
         };
-        if incoming.send(Incoming { message, headers: HeaderMap::new() }).await.is_err() {
+        if incoming.send(ClientMessage { message, headers: HeaderMap::new() }).await.is_err() {
             return;
         }
     }
@@ -98,8 +98,8 @@ fn parse(document: Bytes) -> Result<Message, RpcError> {
     Message::of_client(document).map_err(RpcError::from)
 }
 
-/// Writes each message as a line, as long as somebody reads. From `ending` on nobody may do so any more, which must not
-/// keep the process.
+/// Writes each message as a line, while the client reads. From `ending` on the client may have stopped reading, which
+/// must not keep the process.
 async fn write(mut output: impl AsyncWrite + Unpin, mut outgoing: mpsc::Receiver<Bytes>, ending: CancellationToken) {
     while let Some(document) = outgoing.recv().await {
         let line = lines::one_line(document);

@@ -19,7 +19,7 @@ use crate::{
 
 /// A whole answer, or a stream of events.
 #[derive(Debug, Default)]
-pub struct Body {
+pub(super) struct Body {
     content: Content,
     /// Dropped with the body: what waits for the answer to be on its way goes on then.
     _sent: Option<oneshot::Sender<()>>,
@@ -74,11 +74,11 @@ impl Relayed {
 }
 
 impl Body {
-    /// A large answer whose id `relay` exchanges on the way.
+    /// Relays a large answer whose id `relay` exchanges on the way.
     ///
     /// # Errors
-    /// If already the beginning is not the response.
-    pub fn relayed(relay: Relay, first: &Bytes, rest: AnswerBody) -> Result<Self, BoxError> {
+    /// Fails where the beginning is not that of the response.
+    pub(super) fn relayed(relay: Relay, first: &Bytes, rest: AnswerBody) -> Result<Self, BoxError> {
         let mut relayed = Relayed { relay, ready: VecDeque::new(), rest, size: SizeHint::default() };
         relayed.push(first)?;
         // Only the id changes the length.
@@ -88,9 +88,8 @@ impl Body {
         Ok(Self { content: Content::Relayed(Box::new(relayed)), ..Self::default() })
     }
 
-    /// A body that drops `sent` once hyper has taken it whole, or has given it up.
-    #[must_use]
-    pub fn with_signal(parts: Parts, sent: oneshot::Sender<()>) -> Self {
+    /// Returns a body that drops `sent` once hyper has taken it whole, or has given it up.
+    pub(super) fn with_signal(parts: Parts, sent: oneshot::Sender<()>) -> Self {
         Self { _sent: Some(sent), ..Self::from(parts) }
     }
 

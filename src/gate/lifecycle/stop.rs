@@ -1,9 +1,9 @@
 //! How everything ends when the process stops: first the tasks in their own time, then what is left.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use super::Gate;
-use crate::{identity::Owner, observe::events};
+use super::Lifecycle;
+use crate::{identity::Owner, observe::events, upstream::Upstream};
 
 /// How long clients have to learn of tasks that `drain_timeout` has failed: about one and a half of the usual poll
 /// intervals.
@@ -11,7 +11,7 @@ const LAST_CHANCE: Duration = Duration::from_secs(3);
 /// How long upstreams may take to end: more than a child gets.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl Gate {
+impl Lifecycle {
     /// Lets no more sessions and tasks in, and waits until the tasks that run have ended and their owners know how, for
     /// `limit` at most. What still runs then fails. Everything else is served meanwhile.
     pub async fn drain(&self, limit: Duration) {
@@ -39,7 +39,7 @@ impl Gate {
         self.observer.emit(events::Drained { failed, untold });
     }
 
-    /// Resolves when no task runs, and nobody with a session is still to be told how a task of theirs has ended.
+    /// Waits until no task runs, and every owner with a session knows how its tasks have ended.
     async fn settled(&self) {
         loop {
             if let Some(owed) = self.engine.owed() {
@@ -52,8 +52,8 @@ impl Gate {
         }
     }
 
-    /// Ends every call and session. Whoever waits is told why; tasks stay to be asked for as long as there is a
-    /// connection to ask on.
+    /// Ends every call and session. Clients that wait are told why; tasks can be asked for while there is a connection
+    /// to ask on.
     pub async fn end_all(&self) {
         let sessions = self.sessions.close();
         self.engine.fail_all("taskgate is stopping and has ended the call").await;
@@ -62,16 +62,16 @@ impl Gate {
             session.shut_down();
         }
     }
+}
 
-    /// Waits until the upstreams' sides of the ended sessions have ended too, as long as that may take.
-    pub async fn upstreams_ended(&self) {
-        let ended = async {
-            for upstream in self.upstreams.now().all() {
-                upstream.server.ended().await;
-            }
-        };
-        if tokio::time::timeout(END_TIMEOUT, ended).await.is_err() {
-            tracing::warn!("some upstreams did not end in time");
+/// Waits until the upstreams' sides of the ended sessions have ended too, for [`END_TIMEOUT`] at most.
+pub(in crate::gate) async fn upstreams_ended(upstreams: &[Arc<Upstream>]) {
+    let ended = async {
+        for upstream in upstreams {
+            upstream.server.ended().await;
         }
+    };
+    if tokio::time::timeout(END_TIMEOUT, ended).await.is_err() {
+        tracing::warn!("some upstreams did not end in time");
     }
 }

@@ -1,4 +1,4 @@
-//! Wake-ups of a connection by itself, taken care of on the spot.
+//! Wake-ups of a connection by itself, followed on the spot.
 //!
 //! hyper wakes a connection's own task whenever its handler takes a part of a body. The scheduler answers that with a
 //! second worker thread, and at low load the request then wanders between threads, which costs more than the request.
@@ -41,7 +41,8 @@ impl Wake for Inner {
 
     fn wake_by_ref(self: &Arc<Self>) {
         let polling = |state| (state != IDLE).then_some(AGAIN);
-        // Idle: the task has to be told. Otherwise whoever polls will look again.
+        // Idle: the task has to be woken. Otherwise the one that polls sees AGAIN: its compare_exchange fails, which
+        // pairs with this release.
         if self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, polling).is_err() {
             self.task.wake();
         }
@@ -62,15 +63,19 @@ impl<F: Future> Future for Inline<F> {
         let this = &mut *self;
         this.inner.task.register(cx.waker());
         for _ in 0..MOST_POLLS {
+            // Release: pairs with the acquire of a waker that finds POLLING here.
             this.inner.state.store(POLLING, Ordering::Release);
             if let Poll::Ready(output) = this.future.as_mut().poll(&mut Context::from_waker(&this.waker)) {
                 return Poll::Ready(output);
             }
+            // Acquire: what a waker did before it stored AGAIN is seen by the next poll. Release: a waker that finds
+            // IDLE wakes the task after this poll.
             let still = this.inner.state.compare_exchange(POLLING, IDLE, Ordering::AcqRel, Ordering::Acquire);
             if still.is_ok() {
                 return Poll::Pending;
             }
         }
+        // Release: as above.
         this.inner.state.store(IDLE, Ordering::Release);
         cx.waker().wake_by_ref();
         Poll::Pending

@@ -4,10 +4,15 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use super::{Body, Gate, Response, headers::speaks_version, refuse::Refusal};
-use crate::{identity::Principal, upstream::Upstream};
+use super::{
+    Body, Endpoint,
+    headers::{onward, session_id, speaks_version},
+    respond::Response,
+};
+use crate::{gate::refuse::Refusal, identity::Principal, upstream::Upstream};
 
-impl Gate {
+impl Endpoint {
+    /// Ends the session.
     pub(super) async fn delete(
         &self,
         upstream: &Upstream,
@@ -16,8 +21,8 @@ impl Gate {
     ) -> Result<Response, Refusal> {
         speaks_version(&headers)?;
         // Not in use any more: otherwise it would end with its last use, and without these headers.
-        let session = Arc::clone(self.session(&upstream.id, principal, &headers)?.get());
-        self.end(&session, Self::onward(&session.caller.upstream, headers)?, "client").await;
+        let session = Arc::clone(self.lifecycle.find(session_id(&headers)?, &upstream.id, principal)?.get());
+        self.lifecycle.end(&session, onward(&session.caller.upstream, headers)?, "client").await;
         Ok(Response::new(Body::default()))
     }
 }

@@ -13,11 +13,11 @@ use tower::{Layer, Service};
 use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, Cors, CorsLayer, ExposeHeaders};
 
 use super::{
-    Gate, Response,
+    AccessControl,
+    access::ClientKind,
     headers::{PROTOCOL_VERSION, SESSION_ID},
-    refuse::Refusal,
+    respond::Response,
 };
-use crate::identity::RefusedHeader;
 
 /// How long a browser may remember the answer to its preflight.
 const REMEMBER: Duration = Duration::from_hours(1);
@@ -25,7 +25,7 @@ const REMEMBER: Duration = Duration::from_hours(1);
 /// Puts [`CheckOrigin`] in front of a service.
 #[derive(Clone, Debug)]
 pub(super) struct CheckOriginLayer {
-    gate: Arc<Gate>,
+    access: Arc<AccessControl>,
     cors: CorsLayer,
 }
 
@@ -33,20 +33,20 @@ pub(super) struct CheckOriginLayer {
 /// every Origin that has passed the check is allowed.
 #[derive(Clone, Debug)]
 pub(super) struct CheckOrigin<S> {
-    gate: Arc<Gate>,
+    access: Arc<AccessControl>,
     inner: S,
     browsers: Cors<S>,
 }
 
 impl CheckOriginLayer {
-    pub(super) fn new(gate: Arc<Gate>) -> Self {
+    pub(super) fn new(access: Arc<AccessControl>) -> Self {
         let cors = CorsLayer::new()
             .allow_origin(AllowOrigin::mirror_request())
             .allow_methods(AllowMethods::list([Method::GET, Method::POST, Method::DELETE]))
             .allow_headers(AllowHeaders::mirror_request())
             .expose_headers(ExposeHeaders::list([SESSION_ID, PROTOCOL_VERSION, header::WWW_AUTHENTICATE]))
             .max_age(REMEMBER);
-        Self { gate, cors }
+        Self { access, cors }
     }
 }
 
@@ -55,7 +55,7 @@ impl<S: Clone> Layer<S> for CheckOriginLayer {
 
     fn layer(&self, inner: S) -> Self::Service {
         let browsers = self.cors.layer(inner.clone());
-        CheckOrigin { gate: Arc::clone(&self.gate), inner, browsers }
+        CheckOrigin { access: Arc::clone(&self.access), inner, browsers }
     }
 }
 
@@ -74,18 +74,10 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let browser = request.headers().contains_key(header::ORIGIN);
-        match self.gate.hosts.check(request.uri(), request.headers()) {
-            // A foreign Origin is the last thing to be found, so that the Host is right.
-            Ok(()) | Err(RefusedHeader::Origin(_)) if browser && self.gate.is_public(request.uri().path()) => {
-                Either::Left(Either::Left(self.inner.call(request)))
-            }
-            Ok(()) if browser => Either::Left(Either::Right(self.browsers.call(request))),
-            Ok(()) => Either::Left(Either::Left(self.inner.call(request))),
-            Err(refused) => {
-                let response = Refusal::foreign(&refused).into_response(&self.gate.observer);
-                Either::Right(ready(Ok(response)))
-            }
+        match self.access.check(request.uri(), request.headers()) {
+            Ok(ClientKind::Program) => Either::Left(Either::Left(self.inner.call(request))),
+            Ok(ClientKind::Page) => Either::Left(Either::Right(self.browsers.call(request))),
+            Err(refusal) => Either::Right(ready(Ok(self.access.refuse(refusal)))),
         }
     }
 }

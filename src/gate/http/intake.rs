@@ -8,14 +8,14 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{
-    connections::{Arriving, Connection},
-    refuse::Refusal,
-};
-use crate::wire::{
-    Message,
-    depth::{MAX_DEPTH, nests_too_deep},
-    headers_cost, own,
+use super::connections::{Activity, Arriving};
+use crate::{
+    gate::refuse::Refusal,
+    wire::{
+        Message,
+        depth::{MAX_DEPTH, nests_too_deep},
+        headers_cost, own,
+    },
 };
 
 /// What a request over HTTP/2 takes besides its head while its body is on its way, in bytes.
@@ -30,13 +30,13 @@ pub struct Bodies {
     timeout: Duration,
     /// Most bytes of all that are on their way, and of the requests over HTTP/2 that they belong to.
     total: usize,
-    /// How many of these there is room for.
+    /// The room that is left of `total`.
     room: Arc<Semaphore>,
 }
 
 impl Bodies {
-    /// Bodies of at most `max` bytes that take `timeout` at most, of which `total` bytes may have come while the rest is
-    /// on its way. Over HTTP/2, where one connection has many of them, the requests themselves count too.
+    /// Bodies of at most `max` bytes that take `timeout` at most, of which `total` bytes may have come while the rest
+    /// is on its way. Over HTTP/2, where one connection has many of them, the requests themselves count too.
     #[must_use]
     pub fn new(max: usize, timeout: Duration, total: usize) -> Self {
         let total = total.min(Semaphore::MAX_PERMITS);
@@ -65,9 +65,9 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// Counts a request that waits for its body, unless it is all that its connection has. It counts before the handler waits
-    /// for the body: by then the heads of many requests would be there.
-    pub(super) fn new(head: &Parts, body: Incoming, bodies: &Bodies, on: &Arc<Connection>) -> Result<Self, Refusal> {
+    /// Counts a request that waits for its body, unless it is all that its connection has. It counts before the handler
+    /// waits for the body: by then the heads of many requests would be there.
+    pub(super) fn new(head: &Parts, body: Incoming, bodies: &Bodies, on: &Arc<Activity>) -> Result<Self, Refusal> {
         let mut counted = None;
         if head.version == Version::HTTP_2 && !body.is_end_stream() {
             bodies.count(REQUEST + headers_cost(&head.headers), &mut counted)?;
@@ -75,7 +75,7 @@ impl Intake {
         Ok(Self { body, arriving: on.arriving(), counted })
     }
 
-    /// The message in it, in whatever pieces it comes.
+    /// Reads the message, in whatever pieces it comes.
     pub(super) async fn message(self, bodies: &Bodies) -> Result<Message, Refusal> {
         let body = read(self.body, self.counted, bodies).await?;
         if !self.arriving.arrived() {

@@ -1,43 +1,48 @@
-//! A client on one channel, as over stdio and over the 2024-11-05 HTTP+SSE transport: all that it sends comes in one after
-//! the other, and all that it is sent goes out one after the other. The session lives as long as the channel.
+//! A client on one channel, as over stdio and over the 2024-11-05 HTTP+SSE transport: all that it sends comes in one
+//! after the other, and all that it is sent goes out one after the other. The session ends with the channel.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    time::Duration,
-};
+mod in_flight;
+mod old_sse;
+mod stdio;
+
+use std::{collections::VecDeque, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use http::HeaderMap;
-use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Gate,
-    answer::{Answer, Whole},
-    refuse::Refusal,
-};
+pub(super) use old_sse::OldStream;
+pub use old_sse::OldStreams;
+
+use in_flight::InFlight;
+
 use crate::{
+    gate::{
+        Dispatcher, Lifecycle,
+        delivery::{Carrier, Delivery, Whole},
+        lifecycle::NewClient,
+        refuse::Refusal,
+    },
+    observe::Observer,
     route::is_modern,
     session::{Next, Session, SessionGuard, Source},
     upstream::{MAX_IN_FLIGHT, TooMany, Upstream, stdio::TIME_TO_END},
-    wire::{Kind, Message, Method, RpcError, object::Members, response::pong},
+    wire::{Kind, Message, Method, RpcError, response::pong},
 };
 
 /// How many messages may wait in either direction; the outboxes behind are bounded in bytes.
 const QUEUE: usize = 16;
 /// How long requests that are under way may still be answered once the client has closed its end.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
-/// Clients give `taskgate stdio` 2 s after they have closed its stdin, and 2 s more after SIGTERM. Its server is gone before.
+/// Clients give `taskgate stdio` 2 s after they have closed its stdin, and 2 s more after SIGTERM. Its server is gone
+/// before.
 const _: () = assert!(LAST_ANSWERS.as_millis() + 2 * TIME_TO_END.as_millis() < 4000);
 
 /// What a client sends.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(super) struct ClientMessage {
     /// The message, or why it is none.
     pub message: Result<Message, RpcError>,
     /// The end-to-end headers that came with it.
@@ -46,90 +51,80 @@ pub(super) struct Incoming {
 
 /// The client's end of a channel.
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(super) struct ClientEnd {
     /// What the client sends. Closing it ends the channel.
-    pub input: mpsc::Sender<Incoming>,
+    pub input: mpsc::Sender<ClientMessage>,
     /// What the client gets; it ends when the channel has ended.
     pub output: mpsc::Receiver<Bytes>,
 }
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
-type Opening = Pin<Box<dyn Future<Output = (Box<str>, Result<(Arc<Session>, Answer), Whole>)> + Send>>;
+type OpeningSession = Pin<Box<dyn Future<Output = (Box<str>, Result<(Arc<Session>, Delivery), Whole>)> + Send>>;
+
+/// The front for clients on one channel.
+#[derive(Clone, Debug)]
+pub struct ChannelFront {
+    lifecycle: Arc<Lifecycle>,
+    dispatcher: Arc<Dispatcher>,
+    observer: Arc<Observer>,
+}
 
 /// One client of one upstream.
 struct Channel {
-    gate: Arc<Gate>,
+    front: ChannelFront,
     upstream: Arc<Upstream>,
     principal: Option<Arc<str>>,
     session: Option<SessionGuard>,
     output: mpsc::Sender<Bytes>,
-    /// The handshake, as long as it lasts.
-    opening: Option<Opening>,
+    /// The handshake, while it lasts.
+    opening: Option<OpeningSession>,
     /// What has to be done before the next message is taken in: what expects no answer goes upstream in its order.
     now: Option<Work>,
     /// Answers under way.
     answers: FuturesUnordered<Work>,
     /// What the client has asked and not cancelled.
-    asked: Asked,
-    /// Cancelled when the client has closed its end, and nothing is waited for that it does not want.
+    in_flight: InFlight,
+    /// Cancelled when the client has closed its end: the answers that it has cancelled are no longer waited for.
     closing: CancellationToken,
     /// What the server sends of itself.
     listening: Option<Work>,
     /// No session has come about, though the client wanted one.
     refused: bool,
-    /// When the channel ends if the client does not end it.
-    lasts: Lasts,
+    /// What ends the channel besides the client.
+    ends_with: EndsWith,
 }
 
-/// As long as what a channel lasts whose client stays.
+/// What ends a channel whose client stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lasts {
-    /// The session, or its tasks.
+enum EndsWith {
+    /// The end of the session, and of its tasks.
     Session,
-    /// The process of the server, which has the one session, or its tasks.
+    /// The end of the server's process, which has the one session, and of its tasks.
     Server,
-    /// The client: where the session is lost, it may open another one.
+    /// The client alone: where the session is lost, it may open another one.
     Client,
 }
 
-/// What cancels each request under way, by its raw id.
-#[derive(Clone, Default)]
-struct Asked(Arc<Mutex<HashMap<Box<str>, CancellationToken>>>);
-
-impl Asked {
-    fn begin(&self, id: &str) -> CancellationToken {
-        let token = CancellationToken::new();
-        self.0.lock().insert(id.into(), token.clone());
-        token
+impl ChannelFront {
+    /// Creates the front for clients on one channel.
+    #[must_use]
+    pub fn new(lifecycle: Arc<Lifecycle>, dispatcher: Arc<Dispatcher>, observer: Arc<Observer>) -> Self {
+        Self { lifecycle, dispatcher, observer }
     }
 
-    fn end(&self, id: &str) {
-        self.0.lock().remove(id);
-    }
-
-    /// Cancels the request that a `notifications/cancelled` names.
-    fn cancel(&self, cancelled: &Message) {
-        let params = cancelled.params().and_then(|params| Members::parse(params).ok());
-        if let Some(token) = params.and_then(|params| self.0.lock().remove(params.get("requestId")?)) {
-            token.cancel();
-        }
-    }
-}
-
-impl Gate {
-    /// Opens a channel to an upstream, and the work that serves it until the client closes it, or does not read any more,
-    /// or the session has ended and no task is left in it to be asked for. The work tells whether the client got the
-    /// session that it wanted, if it wanted one.
-    pub(super) fn channel(
-        self: &Arc<Self>,
+    /// Opens a channel to an upstream, and the work that serves it until the client closes it, or does not read any
+    /// more, or the session has ended and no task is left in it to be asked for. The work tells whether the client got
+    /// the session that it wanted, if it wanted one.
+    fn open(
+        &self,
         upstream: Arc<Upstream>,
         principal: Option<Arc<str>>,
-        lasts: Lasts,
-    ) -> (Ends, impl Future<Output = bool> + Send + use<>) {
+        ends_with: EndsWith,
+    ) -> (ClientEnd, impl Future<Output = bool> + Send + use<>) {
         let (input, incoming) = mpsc::channel(QUEUE);
         let (output, outgoing) = mpsc::channel(QUEUE);
         let channel = Channel {
-            gate: Arc::clone(self),
+            front: self.clone(),
             upstream,
             principal,
             session: None,
@@ -137,18 +132,18 @@ impl Gate {
             opening: None,
             now: None,
             answers: FuturesUnordered::new(),
-            asked: Asked::default(),
+            in_flight: InFlight::default(),
             closing: CancellationToken::new(),
             listening: None,
             refused: false,
-            lasts,
+            ends_with,
         };
-        (Ends { input, output: outgoing }, channel.serve(incoming))
+        (ClientEnd { input, output: outgoing }, channel.serve(incoming))
     }
 }
 
 impl Channel {
-    async fn serve(mut self, mut incoming: mpsc::Receiver<Incoming>) -> bool {
+    async fn serve(mut self, mut incoming: mpsc::Receiver<ClientMessage>) -> bool {
         let (mut waiting, mut open) = (VecDeque::new(), true);
         loop {
             // A request is on its way before the next message is taken in, which may cancel it.
@@ -173,8 +168,8 @@ impl Channel {
                 () = done(&mut self.now) => self.now = None,
                 (id, opened) = handshake(&mut self.opening) => self.opened(&id, opened),
                 () = self.output.closed() => break,
-                () = self.gate.sessions.closing() => break,
-                () = over(&self.gate, self.session.as_ref(), self.lasts) => break,
+                () = self.front.lifecycle.closing() => break,
+                () = over(&self.front.lifecycle, self.session.as_ref(), self.ends_with) => break,
                 next = incoming.recv(), if open && waiting.len() < QUEUE => match next {
                     Some(next) => waiting.push_back(next),
                     None => open = false,
@@ -185,20 +180,20 @@ impl Channel {
         let answered = async { while self.answers.next().await.is_some() {} };
         let _ = tokio::time::timeout(LAST_ANSWERS, answered).await;
         if let Some(session) = self.session.take() {
-            self.gate.end(session.get(), HeaderMap::new(), "client").await;
+            self.front.lifecycle.end(session.get(), HeaderMap::new(), "client").await;
         }
         !self.refused
     }
 
-    fn take(&mut self, incoming: Incoming) {
-        let Incoming { message, headers } = incoming;
+    fn take(&mut self, incoming: ClientMessage) {
+        let ClientMessage { message, headers } = incoming;
         let message = match message {
             Ok(message) => message,
             Err(error) => return self.say(error.to_response(None)),
         };
         let id: Box<str> = message.id_to_answer().into();
         if is_modern(&message) {
-            return self.say(Refusal::modern().answering(Some(&id)).into_document(&self.gate.observer));
+            return self.say(Refusal::modern().answering(Some(&id)).into_document(&self.front.observer));
         }
         let session = self.session.as_ref().map(|session| Arc::clone(session.get()));
         let anew = message.kind() == Kind::Request && message.method() == Method::Initialize;
@@ -213,7 +208,7 @@ impl Channel {
                 (Kind::Notification | Kind::Response, _) => {}
             };
         };
-        let (gate, output) = (Arc::clone(&self.gate), self.output.clone());
+        let (front, output) = (self.front.clone(), self.output.clone());
         if message.kind() == Kind::Request {
             if self.answers.len() >= MAX_IN_FLIGHT {
                 return self.say(RpcError::internal(TooMany.to_string()).to_response(Some(&id)));
@@ -224,13 +219,14 @@ impl Channel {
                 self.now = Some(Box::pin(async move { drop(output.reserve().await) }));
             }
             let waits_for_task = message.method() == Method::TasksResult;
-            let (asked, cancelled, closing) = (self.asked.clone(), self.asked.begin(&id), self.closing.clone());
+            let (in_flight, closing) = (self.in_flight.clone(), self.closing.clone());
+            let cancelled = self.in_flight.begin(&id);
             self.answers.push(Box::pin(async move {
                 let answering = async {
-                    match gate.request(&session, message, headers, false).await {
+                    match front.dispatcher.request(&session, message, headers, Carrier::Channel).await {
                         Ok(answer) => deliver(answer, &id, &output).await,
                         Err(refusal) => {
-                            let refused = refusal.answering(Some(&id)).into_document(&gate.observer);
+                            let refused = refusal.answering(Some(&id)).into_document(&front.observer);
                             drop(output.send(refused).await);
                         }
                     }
@@ -246,44 +242,41 @@ impl Channel {
                     () = answering => {}
                     () = unwanted => {}
                 }
-                asked.end(&id);
+                in_flight.end(&id);
             }));
         } else {
             if message.method() == Method::Cancelled {
-                self.asked.cancel(&message);
+                self.in_flight.cancel(&message);
             }
             self.now = Some(Box::pin(async move {
                 // What expects no answer gets none, but it is counted.
-                if let Err(refusal) = gate.accept(&session, message, headers).await {
-                    refusal.emit(&gate.observer);
+                if let Err(refusal) = front.dispatcher.accept(&session, message, headers).await {
+                    refusal.emit(&front.observer);
                 }
             }));
         }
     }
 
     fn open(&mut self, id: Box<str>, initialize: Message, headers: HeaderMap) {
-        let (gate, upstream) = (Arc::clone(&self.gate), Arc::clone(&self.upstream));
+        let (lifecycle, upstream) = (Arc::clone(&self.front.lifecycle), Arc::clone(&self.upstream));
         let principal = self.principal.clone();
         // The tasks of a session that is lost stay the client's.
         let previous = self.session.as_ref().map(|session| session.get().caller.owner.clone());
         self.opening = Some(Box::pin(async move {
-            let opened = gate.open_again(&upstream, (principal, previous), &initialize, headers).await;
-            (id, opened)
+            let client = NewClient { upstream: &upstream, principal, previous };
+            (id, lifecycle.open(client, &initialize, headers).await)
         }));
     }
 
     /// Answers `initialize`, and listens to what the server sends of itself.
-    fn opened(&mut self, id: &str, opened: Result<(Arc<Session>, Answer), Whole>) {
+    fn opened(&mut self, id: &str, opened: Result<(Arc<Session>, Delivery), Whole>) {
         self.opening = None;
         let (output, id) = (self.output.clone(), id.to_owned());
         let answer = match opened {
             Ok((session, answer)) => {
-                self.listening = Some(Box::pin(pump(self.gate.legacy.listener(&session), output.clone())));
+                self.listening = Some(Box::pin(pump(self.front.dispatcher.listener(&session), output.clone())));
                 if let Some(lost) = self.session.replace(session.hold()) {
-                    self.gate.sessions.take(lost.get().id, "replaced");
-                    // Its calls have failed with it; its tasks are those of the new one.
-                    lost.get().end(HeaderMap::new());
-                    self.gate.engine.session_ended(lost.get());
+                    self.front.lifecycle.replaced(lost.get());
                 }
                 self.refused = false;
                 answer
@@ -296,10 +289,10 @@ impl Channel {
         self.now = Some(Box::pin(async move { deliver(answer, &id, &output).await }));
     }
 
-    /// Whether the server's process has ended without having given the client a session.
+    /// Returns whether the server's process has ended without having given the client a session.
     fn has_no_server(&self) -> bool {
         let exit_status = || self.upstream.server.exit_status();
-        self.lasts == Lasts::Server && self.refused && self.session.is_none() && exit_status().is_some()
+        self.ends_with == EndsWith::Server && self.refused && self.session.is_none() && exit_status().is_some()
     }
 
     fn say(&mut self, document: impl Into<Bytes>) {
@@ -308,17 +301,10 @@ impl Channel {
     }
 }
 
-/// Resolves when a session has ended upstream, and no task in it is left to be asked for.
-async fn over(gate: &Gate, session: Option<&SessionGuard>, lasts: Lasts) {
-    let Some(session) = session.filter(|_| lasts != Lasts::Client) else { return std::future::pending().await };
-    let session = session.get();
-    session.upstream_session.lost().await;
-    loop {
-        gate.engine.without_tasks(&session.caller.owner).await;
-        if gate.engine.release(session, || true).await {
-            return;
-        }
-    }
+/// Waits until a session ends the channel.
+async fn over(lifecycle: &Lifecycle, session: Option<&SessionGuard>, ends_with: EndsWith) {
+    let Some(session) = session.filter(|_| ends_with != EndsWith::Client) else { return std::future::pending().await };
+    lifecycle.over(session.get()).await;
 }
 
 async fn done(work: &mut Option<Work>) {
@@ -328,28 +314,28 @@ async fn done(work: &mut Option<Work>) {
     }
 }
 
-async fn handshake(opening: &mut Option<Opening>) -> (Box<str>, Result<(Arc<Session>, Answer), Whole>) {
+async fn handshake(opening: &mut Option<OpeningSession>) -> (Box<str>, Result<(Arc<Session>, Delivery), Whole>) {
     match opening {
         Some(opening) => opening.await,
         None => std::future::pending().await,
     }
 }
 
-async fn deliver(answer: Answer, id: &str, output: &mpsc::Sender<Bytes>) {
+async fn deliver(answer: Delivery, id: &str, output: &mpsc::Sender<Bytes>) {
     let document = match answer {
-        Answer::Whole(Whole::Document(document)) => document.into_bytes(),
-        Answer::Whole(Whole::Unauthorized(error)) => {
+        Delivery::Whole(Whole::Document(document)) => document.into_bytes(),
+        Delivery::Whole(Whole::Unauthorized(error)) => {
             let why = format!("the MCP server behind taskgate answered HTTP {}", error.status);
             RpcError::internal(why).to_response(Some(id))
         }
-        Answer::Acknowledgement(document, start) => {
+        Delivery::Acknowledgement { document, start } => {
             let sent = output.send(document.into_bytes()).await;
             // The call starts behind its acknowledgement.
             drop(start);
             return drop(sent);
         }
-        Answer::Stream(source, _) => return pump(source, output.clone()).await,
-        Answer::Large(..) => {
+        Delivery::Stream { source, .. } => return pump(source, output.clone()).await,
+        Delivery::Large { .. } => {
             let error = RpcError::internal("answers are not relayed where they go one after the other");
             error.to_response(Some(id))
         }

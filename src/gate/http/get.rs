@@ -6,18 +6,20 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use super::{
-    Gate, Response,
-    headers::{LAST_EVENT_ID, accepts_stream, speaks_version},
-    refuse::Refusal,
-    sse,
+    Endpoint,
+    headers::{LAST_EVENT_ID, accepts_stream, onward, session_id, speaks_version},
+    respond::{self, Response},
+    sse::Events,
 };
 use crate::{
+    gate::refuse::Refusal,
     identity::{Pass, Principal},
     session::NotResumed,
     upstream::Upstream,
 };
 
-impl Gate {
+impl Endpoint {
+    /// Opens the stream, or resumes one.
     pub(super) fn get(
         &self,
         upstream: &Upstream,
@@ -26,10 +28,10 @@ impl Gate {
     ) -> Result<Response, Refusal> {
         accepts_stream(&headers)?;
         speaks_version(&headers)?;
-        let in_use = self.session(&upstream.id, principal, &headers)?;
+        let in_use = self.lifecycle.find(session_id(&headers)?, &upstream.id, principal)?;
         let session = in_use.get();
         let id = headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default().to_owned());
-        let onward = Self::onward(&session.caller.upstream, headers)?;
+        let onward = onward(&session.caller.upstream, headers)?;
         let connection = match id {
             Some(id) => {
                 let lost = session.is_lost();
@@ -48,10 +50,10 @@ impl Gate {
             None if session.is_lost() => return Err(Refusal::unknown_session()),
             None => {
                 session.upstream_session.listen(onward);
-                session.streams().listen(|| self.legacy.listener(session))
+                session.streams().listen(|| self.dispatcher.listener(session))
             }
         };
         let pass = principal.map_or(Pass::Lasting, |principal| principal.pass.clone());
-        Ok(sse::response(connection, in_use, pass))
+        Ok(respond::stream(Events::of_session(connection, in_use, pass)))
     }
 }

@@ -1,14 +1,13 @@
 //! The connections that are open: how many there may be, and which of them have to end.
 //!
-//! Nothing here has a timer of its own: [`Connections::sweep`] looks at all of them, so that a request costs a few locks
-//! that nobody else wants.
+//! Nothing here has a timer of its own: [`Connections::sweep`] looks at all of them, so that a request costs a few
+//! locks without contention.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{task::AbortHandle, time::Instant};
 
-use super::Limits;
 use crate::observe::{Observer, events};
 
 /// How long an HTTP/1.1 connection may stay without a request after it has had one.
@@ -17,35 +16,46 @@ const KEEP_ALIVE: Duration = Duration::from_mins(1);
 /// cost a walk over all of them for each connection that comes.
 const GIVES_WAY: usize = 16;
 
+/// What a connection may cost before it has sent a request.
+#[derive(Clone, Debug)]
+pub struct ConnectionLimits {
+    /// Most connections at once.
+    pub max_connections: usize,
+    /// How long the head of a request may take to arrive; the first one from the beginning of the connection on.
+    pub head_timeout: Duration,
+    /// The largest head of a request, in bytes.
+    pub max_head: usize,
+}
+
 /// The open connections of one listener.
 #[derive(Debug)]
 pub(super) struct Connections {
-    limits: Limits,
-    table: Mutex<Table>,
+    limits: ConnectionLimits,
+    table: Mutex<OpenConnections>,
     observer: Arc<Observer>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct OpenConnections {
     next: u64,
     /// In the order in which they came.
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, OpenConnection>,
 }
 
 #[derive(Debug)]
-struct Open {
-    connection: Arc<Connection>,
+struct OpenConnection {
+    activity: Arc<Activity>,
     task: AbortHandle,
 }
 
 /// What one connection is doing.
 #[derive(Debug)]
-pub(super) struct Connection(Mutex<State>);
+pub(super) struct Activity(Mutex<State>);
 
 #[derive(Clone, Copy, Debug)]
 struct State {
     phase: Phase,
-    /// When that began.
+    /// When the phase began.
     since: Instant,
     /// Whether a whole request has ever come.
     proven: bool,
@@ -55,7 +65,7 @@ struct State {
     arriving: usize,
 }
 
-/// What goes on while no request is being answered.
+/// What a connection does while no request is being answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// No head has come yet, or only a part of it.
@@ -74,44 +84,48 @@ enum Phase {
 /// A request that is being answered. Kept with the answer until that has left.
 #[derive(Debug)]
 pub(super) struct Answering {
-    connection: Arc<Connection>,
+    activity: Arc<Activity>,
     http1: bool,
 }
 
 /// A request whose body is still to come.
 #[derive(Debug)]
 pub(super) struct Arriving {
-    connection: Arc<Connection>,
+    activity: Arc<Activity>,
     arrived: bool,
 }
 
 impl Connections {
-    pub(super) fn new(limits: Limits, observer: Arc<Observer>) -> Arc<Self> {
+    pub(super) fn new(limits: ConnectionLimits, observer: Arc<Observer>) -> Arc<Self> {
         Arc::new(Self { limits, table: Mutex::default(), observer })
     }
 
-    /// Has `spawn` serve one more connection. Where there is no room, the one gives way that has been the longest without
-    /// ever sending a whole request, else one that waits for a further request.
+    /// Has `spawn` serve one more connection. Where there is no room, the one gives way that has been the longest
+    /// without ever sending a whole request, else one that waits for a further request.
     ///
     /// # Errors
     /// Gives `stream` back where all are in use.
-    pub(super) fn open<T>(self: &Arc<Self>, stream: T, spawn: impl FnOnce(Served, T) -> AbortHandle) -> Result<(), T> {
+    pub(super) fn open<T>(
+        self: &Arc<Self>,
+        stream: T,
+        spawn: impl FnOnce(ConnectionGuard, T) -> AbortHandle,
+    ) -> Result<(), T> {
         let mut table = self.table.lock();
         if table.open.len() >= self.limits.max_connections && !self.cut(table.make_room()) {
             return Err(stream);
         }
         let id = table.next;
         table.next += 1;
-        let connection = Arc::<Connection>::default();
+        let activity = Arc::<Activity>::default();
         // Under the lock, so that a connection that ends at once finds itself.
-        let served = Served { connection: Arc::clone(&connection), connections: Arc::clone(self), id };
-        let task = spawn(served, stream);
-        table.open.insert(id, Open { connection, task });
+        let guard = ConnectionGuard { activity: Arc::clone(&activity), connections: Arc::clone(self), id };
+        let task = spawn(guard, stream);
+        table.open.insert(id, OpenConnection { activity, task });
         self.observer.emit(events::ConnectionOpened);
         Ok(())
     }
 
-    /// Closes what gives way first; for when the system has no more room. Returns whether there was anything.
+    /// Closes the connections that give way first, when the system has no more room. Returns whether there were any.
     pub(super) fn make_room(&self) -> bool {
         self.cut(self.table.lock().make_room())
     }
@@ -123,7 +137,7 @@ impl Connections {
         count > 0
     }
 
-    /// How long to wait between two sweeps.
+    /// Returns how long to wait between two sweeps.
     pub(super) fn pace(&self) -> Duration {
         (self.limits.head_timeout / 10).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }
@@ -134,7 +148,7 @@ impl Connections {
         let late =
             |state: &State, allowed| state.answering == 0 && now.saturating_duration_since(state.since) >= allowed;
         let mut table = self.table.lock();
-        // Over HTTP/2 hyper's pings tell whether anybody is there.
+        // Over HTTP/2 hyper's pings tell whether the client is there.
         table.close_all(|state| state.phase == (Phase::Idle { http1: true }) && late(state, KEEP_ALIVE));
         let half_open = |state: &State| matches!(state.phase, Phase::New | Phase::Head);
         let count = table.close_all(|state| half_open(state) && late(state, self.limits.head_timeout));
@@ -150,14 +164,14 @@ impl Connections {
     }
 }
 
-impl Table {
+impl OpenConnections {
     fn close_all(&mut self, over: impl Fn(&State) -> bool) -> usize {
         let before = self.open.len();
         self.open.retain(|_, open| !open.close_if(&over));
         before - self.open.len()
     }
 
-    /// Closes what gives way first; how many that were.
+    /// Closes the connections that give way first, and returns how many.
     fn make_room(&mut self) -> usize {
         // The first that came has been the longest without a request.
         if let Some((&id, _)) =
@@ -166,8 +180,8 @@ impl Table {
             self.open.remove(&id);
             return 1;
         }
-        let waiting = |(id, open): (&u64, &Open)| {
-            let state = *open.connection.0.lock();
+        let waiting = |(id, open): (&u64, &OpenConnection)| {
+            let state = *open.activity.0.lock();
             state.is_unused().then_some((state.phase != Phase::Head, state.since, *id))
         };
         let mut waiting: Vec<_> = self.open.iter().filter_map(waiting).collect();
@@ -182,10 +196,10 @@ impl Table {
     }
 }
 
-impl Open {
+impl OpenConnection {
     /// Closes the connection if `over` says so. No request can come in between.
     fn close_if(&self, over: impl Fn(&State) -> bool) -> bool {
-        let mut state = self.connection.0.lock();
+        let mut state = self.activity.0.lock();
         let over = over(&state);
         if over {
             state.phase = Phase::Over;
@@ -196,7 +210,7 @@ impl Open {
 }
 
 impl State {
-    /// Whether no whole request is being worked on.
+    /// Returns whether the connection has no whole request to answer.
     fn is_unused(&self) -> bool {
         self.answering == self.arriving
     }
@@ -206,15 +220,15 @@ impl State {
     }
 }
 
-impl Default for Connection {
+impl Default for Activity {
     fn default() -> Self {
         let (phase, since) = (Phase::New, Instant::now());
         Self(Mutex::new(State { phase, since, proven: false, answering: 0, arriving: 0 }))
     }
 }
 
-impl Connection {
-    /// Something has come from the client.
+impl Activity {
+    /// Notes that something has come from the client.
     pub(super) fn came(&self) {
         let mut state = self.0.lock();
         if state.answering == 0 && state.phase == (Phase::Idle { http1: true }) {
@@ -222,7 +236,8 @@ impl Connection {
         }
     }
 
-    /// A whole head has come, with or without a body to follow; `None` where the connection is being closed.
+    /// Notes that a whole head has come, with or without a body to follow. Returns `None` where the connection is being
+    /// closed.
     pub(super) fn begin(self: &Arc<Self>, http1: bool, body: bool) -> Option<Answering> {
         let mut state = self.0.lock();
         if state.phase == Phase::Over {
@@ -230,21 +245,22 @@ impl Connection {
         }
         state.answering += 1;
         state.proven |= !body;
-        Some(Answering { connection: Arc::clone(self), http1 })
+        Some(Answering { activity: Arc::clone(self), http1 })
     }
 
-    /// The body of a request is to come.
+    /// Notes that the body of a request is to come.
     pub(super) fn arriving(self: &Arc<Self>) -> Arriving {
         self.0.lock().arriving += 1;
-        Arriving { connection: Arc::clone(self), arrived: false }
+        Arriving { activity: Arc::clone(self), arrived: false }
     }
 }
 
 impl Arriving {
-    /// The body has come. `false` where the connection is being closed, and nothing may come of the request.
+    /// Notes that the body has come. Returns `false` where the connection is being closed, and the request must do
+    /// nothing.
     pub(super) fn arrived(mut self) -> bool {
         self.arrived = true;
-        let mut state = self.connection.0.lock();
+        let mut state = self.activity.0.lock();
         state.arriving -= 1;
         state.proven = true;
         state.phase != Phase::Over
@@ -254,14 +270,14 @@ impl Arriving {
 impl Drop for Arriving {
     fn drop(&mut self) {
         if !self.arrived {
-            self.connection.0.lock().arriving -= 1;
+            self.activity.0.lock().arriving -= 1;
         }
     }
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        let mut state = self.connection.0.lock();
+        let mut state = self.activity.0.lock();
         state.answering -= 1;
         if state.answering == 0 && state.phase != Phase::Over {
             state.enter(Phase::Idle { http1: self.http1 });
@@ -271,20 +287,20 @@ impl Drop for Answering {
 
 /// A connection that is being served. Dropped at its end, it makes room for another one.
 #[derive(Debug)]
-pub(super) struct Served {
-    pub(super) connection: Arc<Connection>,
+pub(super) struct ConnectionGuard {
+    pub(super) activity: Arc<Activity>,
     connections: Arc<Connections>,
     id: u64,
 }
 
-impl Served {
-    /// What holds for the connection.
-    pub(super) fn limits(&self) -> &Limits {
+impl ConnectionGuard {
+    /// Returns what holds for the connection.
+    pub(super) fn limits(&self) -> &ConnectionLimits {
         &self.connections.limits
     }
 }
 
-impl Drop for Served {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.connections.table.lock().open.remove(&self.id);
         self.connections.observer.emit(events::ConnectionEnded);
