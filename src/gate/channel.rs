@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     route::is_modern,
-    session::{Next, Session, SessionGuard, Source},
+    session::{Session, SessionGuard, Source, StreamItem},
     upstream::{MAX_IN_FLIGHT, TooMany, Upstream, stdio::TIME_TO_END},
     wire::{Kind, Message, Method, RpcError, object::Members, response::pong},
 };
@@ -278,7 +278,7 @@ impl Channel {
         let (output, id) = (self.output.clone(), id.to_owned());
         let answer = match opened {
             Ok((session, answer)) => {
-                self.listening = Some(Box::pin(pump(self.gate.legacy.listener(&session), output.clone())));
+                self.listening = Some(Box::pin(pump(self.gate.legacy.get_stream(&session), output.clone())));
                 if let Some(lost) = self.session.replace(session.hold()) {
                     self.gate.sessions.take(lost.get().id, "replaced");
                     // Its calls have failed with it; its tasks are those of the new one.
@@ -362,13 +362,13 @@ async fn pump(mut source: Box<dyn Source>, output: mpsc::Sender<Bytes>) {
     source.attached(false);
     while let Some(next) = std::future::poll_fn(|cx| source.poll_next(cx)).await {
         match next {
-            Next::Document(document) | Next::Question(_, document) => {
+            StreamItem::Document(document) | StreamItem::Question(_, document) => {
                 if output.send(document).await.is_err() {
                     return;
                 }
             }
             // The channel stays, whatever the upstream does.
-            Next::Pause(_) => {}
+            StreamItem::Pause(_) => {}
         }
     }
 }

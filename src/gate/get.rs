@@ -48,7 +48,7 @@ impl Gate {
             None if session.is_lost() => return Err(Refusal::unknown_session()),
             None => {
                 session.upstream_session.listen(onward);
-                session.streams().listen(|| self.legacy.listener(session))
+                session.streams().connect_get_stream(|| self.legacy.get_stream(session))
             }
         };
         let pass = principal.map_or(Pass::Lasting, |principal| principal.pass.clone());

@@ -54,7 +54,7 @@ use crate::{
     limit::Accounts,
     observe::Observer,
     session::{Session, SessionGuard, Sessions},
-    task::{Engine, Lasting},
+    task::{Engine, LastingWork},
     upstream::{Server, Upstream},
     wire::ids,
 };
@@ -139,7 +139,7 @@ impl Gate {
         let Some(session) = self.sessions.take(session.id, reason) else { return };
         let engine = Arc::clone(&self.engine);
         // No other request finds it from here on.
-        let ending = Lasting::new(async move {
+        let ending = LastingWork::new(async move {
             // First the calls, so that the upstream is told that they are cancelled.
             engine.end_session(&session).await;
             session.end(headers);

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use super::Gate;
 use crate::{
     config::Policy,
-    dialect::legacy::{NoAnswer, Reply},
+    dialect::legacy::{NoResult, Reply},
     route::{Route, with_task_support},
     session::{Session, Tasks},
     upstream::{Failure, Names, NativeTasks, with_id},
@@ -194,7 +194,7 @@ impl Gate {
 
     /// Answers `tasks/list` in a session with both: a page of taskgate's tasks, the last of which goes on with the server's
     /// first page.
-    pub(super) async fn tasklist(&self, session: &Arc<Session>, message: &Message) -> Result<Tasklist, NoAnswer> {
+    pub(super) async fn tasklist(&self, session: &Arc<Session>, message: &Message) -> Result<Tasklist, NoResult> {
         let native = session.native();
         if cursor(message).is_some_and(|cursor| native.unseal(&cursor).is_some()) {
             return Err(RpcError::invalid_params("Invalid cursor: it is not of this session; begin without one").into());

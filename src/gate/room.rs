@@ -8,7 +8,7 @@ use super::Gate;
 use crate::{
     config::UpstreamId,
     identity::Owner,
-    session::{Full, Room, Session, Unused},
+    session::{Full, Session, SessionRoom, UnusedSession},
     upstream::{Failure, Upstream, Vacancy},
 };
 
@@ -17,7 +17,11 @@ impl Gate {
     ///
     /// # Errors
     /// [`Full`]
-    pub(super) async fn room(&self, upstream: &UpstreamId, principal: Option<&Arc<str>>) -> Result<Room<'_>, Full> {
+    pub(super) async fn room(
+        &self,
+        upstream: &UpstreamId,
+        principal: Option<&Arc<str>>,
+    ) -> Result<SessionRoom<'_>, Full> {
         let owner = principal.map(|name| Owner::Principal { upstream: upstream.clone(), name: Arc::clone(name) });
         let full = match self.sessions.room(owner.as_ref()) {
             Ok(room) => return Ok(room),
@@ -30,7 +34,7 @@ impl Gate {
         };
         for unused in self.sessions.unused(fits) {
             if self.has_no_use(&unused).await
-                && let Some(room) = self.sessions.exchange(&unused, full.name(), owner.as_ref())
+                && let Some(room) = self.sessions.replace(&unused, full.name(), owner.as_ref())
             {
                 self.end_unused(&unused);
                 return Ok(room);
@@ -58,12 +62,12 @@ impl Gate {
     }
 
     /// Whether nothing is lost with a session but its agreements: an acknowledged task never is.
-    async fn has_no_use(&self, unused: &Unused) -> bool {
+    async fn has_no_use(&self, unused: &UnusedSession) -> bool {
         let owner = &unused.session.caller.owner;
         matches!(owner, Owner::Principal { .. }) || !self.engine.has_tasks(owner).await
     }
 
-    fn end_unused(&self, unused: &Unused) {
+    fn end_unused(&self, unused: &UnusedSession) {
         unused.session.end(HeaderMap::new());
         self.engine.session_ended(&unused.session);
     }

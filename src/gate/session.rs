@@ -16,11 +16,11 @@ use super::{
     refuse::Refusal,
 };
 use crate::{
-    dialect::legacy::Answered,
+    dialect::legacy::MaybeAnswer,
     identity::Owner,
     observe::events,
     route::{Route, route},
-    session::{self, MAX_LATE, Next, NotOpened, Opening, Session, Source, Tasks},
+    session::{self, MAX_LATE, Session, SessionNotOpened, SessionOpening, Source, StreamItem, Tasks},
     upstream::{Failure, HttpError, Upstream},
     wire::{Message, RpcError},
 };
@@ -33,8 +33,8 @@ const PROMPTLY: Duration = Duration::from_secs(1);
 struct Single(Option<Bytes>);
 
 impl Source for Single {
-    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<Next>> {
-        Poll::Ready(self.0.take().map(Next::Document))
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<StreamItem>> {
+        Poll::Ready(self.0.take().map(StreamItem::Document))
     }
 }
 
@@ -71,11 +71,11 @@ impl Gate {
         let full = |full: session::Full| Whole::error(id, &RpcError::internal(full.to_string()));
         let room = self.room(&upstream.id, principal.as_ref()).await.map_err(full)?;
         let opening = async {
-            let opening = Opening {
+            let opening = SessionOpening {
                 upstream,
                 principal,
                 previous,
-                vacancy: self.vacancy(upstream).await.map_err(NotOpened::Failed)?,
+                vacancy: self.vacancy(upstream).await.map_err(SessionNotOpened::Failed)?,
                 outbox: &self.outbox,
                 max_streams: self.max_streams,
                 accounts: &self.accounts,
@@ -84,10 +84,10 @@ impl Gate {
             opening.open(message, headers).await
         };
         let opened = self.sessions.unless_refused(opening).await;
-        let opened = opened.unwrap_or(Err(NotOpened::Failed(Failure::Stopping))).map_err(|why| match why {
-            NotOpened::Invalid(error) => Whole::error(id, &error),
-            NotOpened::Upstream(answer) => Whole::Document(answer),
-            NotOpened::Failed(failure) => self.failed(upstream, None, id, failure),
+        let opened = opened.unwrap_or(Err(SessionNotOpened::Failed(Failure::Stopping))).map_err(|why| match why {
+            SessionNotOpened::Invalid(error) => Whole::error(id, &error),
+            SessionNotOpened::Upstream(answer) => Whole::Document(answer),
+            SessionNotOpened::Failed(failure) => self.failed(upstream, None, id, failure),
         })?;
         let session = opened.session;
         if let Err(stopping) = room.fill(Arc::clone(&session)) {
@@ -123,8 +123,8 @@ impl Gate {
             route => matches!(route, Route::Cancelled),
         };
         let message = match self.legacy.answer(session, message, &headers).await {
-            Answered::Taken => return Ok(Accepted::Yes),
-            Answered::NotAQuestion(message) => message,
+            MaybeAnswer::Taken => return Ok(Accepted::Yes),
+            MaybeAnswer::NotAQuestion(message) => message,
         };
         if session.is_lost() {
             return Err(self.lost(session).await);

@@ -23,7 +23,7 @@ use crate::{
 
 /// What a session starts from.
 #[derive(Debug)]
-pub struct Opening<'a> {
+pub struct SessionOpening<'a> {
     /// What to connect to.
     pub upstream: &'a Arc<Upstream>,
     /// The principal, if there is one.
@@ -44,7 +44,7 @@ pub struct Opening<'a> {
 
 /// A session, and what to answer.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedSession {
     /// The new session.
     pub session: Arc<Session>,
     /// The answer to `initialize`.
@@ -55,7 +55,7 @@ pub struct Opened {
 
 /// No session came about.
 #[derive(Debug)]
-pub enum NotOpened {
+pub enum SessionNotOpened {
     /// The request was wrong.
     Invalid(RpcError),
     /// The upstream answered with an error, which is the client's answer, under its id.
@@ -64,13 +64,13 @@ pub enum NotOpened {
     Failed(Failure),
 }
 
-impl Opening<'_> {
+impl SessionOpening<'_> {
     /// Initialises a session upstream with the client's own `initialize`.
     ///
     /// # Errors
-    /// [`NotOpened`]
-    pub async fn open(self, request: &Message, headers: HeaderMap) -> Result<Opened, NotOpened> {
-        let Offer { version: requested, client } = offer(request).map_err(NotOpened::Invalid)?;
+    /// [`SessionNotOpened`]
+    pub async fn open(self, request: &Message, headers: HeaderMap) -> Result<OpenedSession, SessionNotOpened> {
+        let Offer { version: requested, client } = offer(request).map_err(SessionNotOpened::Invalid)?;
         // Section "Version Negotiation": the version asked for if it is spoken, else the latest.
         let version = Version::parse(&requested).unwrap_or(Version::LATEST);
         let Self { upstream, principal, previous, vacancy, outbox, max_streams, accounts, observer } = self;
@@ -79,7 +79,7 @@ impl Opening<'_> {
         let edited = edit(&answer, request, Revisions { ours: version, theirs }, upstream.native);
         let Edited { answer, tasks, lists } = edited.map_err(|why| {
             session.close(headers);
-            NotOpened::Failed(Failure::BadAnswer(why))
+            SessionNotOpened::Failed(Failure::BadAnswer(why))
         })?;
         if tasks != Tasks::Served {
             session.native().show(lists);
@@ -101,14 +101,14 @@ impl Opening<'_> {
             late: Arc::new(Semaphore::new(super::MAX_LATE)),
             streams: Streams::new(outbox, max_streams, version.interrupts_streams()),
             ended: AtomicBool::new(false),
-            lets_tasks_in: Arc::new(RwLock::new(true)),
+            admits_tasks: Arc::new(RwLock::new(true)),
             observer: Arc::clone(observer),
         };
-        Ok(Opened { session: Arc::new(session), answer, streams })
+        Ok(OpenedSession { session: Arc::new(session), answer, streams })
     }
 }
 
-impl From<NotAgreed> for NotOpened {
+impl From<NotAgreed> for SessionNotOpened {
     fn from(why: NotAgreed) -> Self {
         match why {
             NotAgreed::TooMany(too_many) => Self::Invalid(RpcError::internal(too_many.to_string())),

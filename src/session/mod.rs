@@ -23,10 +23,10 @@ use tokio::sync::{OwnedRwLockReadGuard, RwLock, Semaphore};
 use uuid::Uuid;
 
 pub use caller::Caller;
-pub use initialize::{NotOpened, Opened, Opening};
-pub use source::{Next, Source};
+pub use initialize::{OpenedSession, SessionNotOpened, SessionOpening};
+pub use source::{Source, StreamItem};
 pub use streams::{Connection, NotResumed, StreamRoom, Streams};
-pub use table::{Full, Room, Sessions, Unused};
+pub use table::{Full, SessionRoom, Sessions, UnusedSession};
 #[cfg(test)]
 pub(crate) use testing::alone;
 
@@ -89,7 +89,7 @@ pub struct Session {
     streams: Arc<Streams>,
     ended: AtomicBool,
     /// Whether new tasks are let in. Read while one is, so that what is written holds for every task.
-    lets_tasks_in: Arc<RwLock<bool>>,
+    admits_tasks: Arc<RwLock<bool>>,
     observer: Arc<Observer>,
 }
 
@@ -112,13 +112,13 @@ impl Session {
     }
 
     /// Returns the right to add a task; `None` if no more are let in.
-    pub async fn let_task_in(&self) -> Option<TaskAdmission> {
-        Some(TaskAdmission(Arc::clone(&self.lets_tasks_in).read_owned().await)).filter(|lets_in| *lets_in.0)
+    pub async fn admit_task(&self) -> Option<TaskAdmission> {
+        Some(TaskAdmission(Arc::clone(&self.admits_tasks).read_owned().await)).filter(|lets_in| *lets_in.0)
     }
 
     /// Lets no more tasks in, if `unneeded` says that the session can end. It is asked while no task is being added.
     pub async fn refuse_tasks(&self, unneeded: impl Future<Output = bool>) -> bool {
-        let mut lets_in = self.lets_tasks_in.write().await;
+        let mut lets_in = self.admits_tasks.write().await;
         let refuses = unneeded.await;
         *lets_in &= !refuses;
         refuses
@@ -144,8 +144,8 @@ impl Session {
 
     /// Returns the queue of what the client's GET stream delivers.
     #[must_use]
-    pub fn listener(&self) -> &Arc<Outbox<()>> {
-        self.upstream_session.listener()
+    pub fn outbox(&self) -> &Arc<Outbox<()>> {
+        self.upstream_session.outbox()
     }
 
     /// Returns the streams towards the client.
@@ -196,7 +196,7 @@ impl Session {
     /// nothing happens, where the client does not know such pauses.
     pub fn send_away(&self) -> bool {
         if self.streams.primes() {
-            self.listener().pause(COME_BACK);
+            self.outbox().pause(COME_BACK);
         }
         self.streams.primes()
     }
@@ -206,7 +206,7 @@ impl Session {
         // Pairs with `has_ended`, which the desk asks under its lock.
         self.ended.store(true, Ordering::Release);
         if !self.send_away() {
-            self.listener().end(());
+            self.outbox().end(());
         }
         self.streams.clear();
         self.upstream_session.close(HeaderMap::new());
@@ -215,7 +215,7 @@ impl Session {
     /// Ends the session. The link upstream stays while tasks of a principal still run on it.
     pub fn end(&self, headers: HeaderMap) {
         self.ended.store(true, Ordering::Release);
-        self.listener().end(());
+        self.outbox().end(());
         self.streams.clear();
         if self.owns_tasks() {
             self.upstream_session.close(headers);

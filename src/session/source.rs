@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 /// What a stream has to send.
 #[derive(Debug)]
-pub enum Next {
+pub enum StreamItem {
     /// A JSON-RPC message.
     Document(Bytes),
     /// A question of a task, which must not be sent again once it has been asked elsewhere.
@@ -24,7 +24,7 @@ pub enum Next {
 /// Where the messages of a stream come from.
 pub trait Source: Send {
     /// The next message; `None` at the stream's end.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Next>>;
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamItem>>;
 
     /// A connection delivers the stream from now on: where an earlier one broke, or from here.
     fn attached(&mut self, _resumed: bool) {}

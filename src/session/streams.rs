@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::{
     Full,
     ring::Ring,
-    source::{Next, Source},
+    source::{Source, StreamItem},
 };
 use crate::{
     flow::Capacity,
@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The stream of what belongs to no request.
-const LISTENER: u64 = 0;
+const GET_STREAM: u64 = 0;
 /// How many streams without a connection are kept to be resumed.
 const MAX_KEPT: usize = 32;
 /// How long a stream without a connection is kept to be resumed.
@@ -36,7 +36,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The streams of one session.
 #[derive(Debug)]
 pub struct Streams {
-    table: Mutex<Table>,
+    table: Mutex<StreamTable>,
     /// In every event id, so that those of another session are told apart.
     session: u32,
     /// How many bytes of what was sent last are kept, for each stream and in all; the newest event of each always is.
@@ -48,9 +48,9 @@ pub struct Streams {
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct StreamTable {
     next: u64,
-    listener: Option<Arc<Stream>>,
+    get_stream: Option<Arc<Stream>>,
     /// Requests that are being answered and have no stream yet.
     reserved: usize,
     delivering: HashMap<u64, Arc<Stream>>,
@@ -65,10 +65,10 @@ struct Stream {
     beginning: EventId,
     /// The raw id of the request that it answers.
     answers: Option<Box<str>>,
-    state: Mutex<State>,
+    state: Mutex<StreamState>,
 }
 
-struct State {
+struct StreamState {
     /// Taken away at the stream's end.
     source: Option<Box<dyn Source>>,
     sent: Ring,
@@ -115,7 +115,7 @@ impl Streams {
     /// that a server may interrupt a stream.
     #[must_use]
     pub fn new(capacity: &Arc<Capacity>, max: usize, primes: bool) -> Arc<Self> {
-        let table = Mutex::new(Table { next: LISTENER + 1, ..Table::default() });
+        let table = Mutex::new(StreamTable { next: GET_STREAM + 1, ..StreamTable::default() });
         let (session, ..) = Uuid::new_v4().as_fields();
         Arc::new(Self { table, session, capacity: Arc::clone(capacity), max, primes })
     }
@@ -132,7 +132,7 @@ impl Streams {
         Ok(StreamRoom(Arc::clone(self)))
     }
 
-    fn room_in(&self, table: &Table) -> Result<(), Full> {
+    fn room_in(&self, table: &StreamTable) -> Result<(), Full> {
         if table.delivering.len() + table.reserved < self.max { Ok(()) } else { Err(Full::OfStreams(self.max)) }
     }
 
@@ -150,7 +150,7 @@ impl Streams {
         connection
     }
 
-    fn open_in(self: &Arc<Self>, table: &mut Table, id: &str, source: Box<dyn Source>) -> Connection {
+    fn open_in(self: &Arc<Self>, table: &mut StreamTable, id: &str, source: Box<dyn Source>) -> Connection {
         let stream = self.stream(table.next, Some(id.into()), source);
         table.next += 1;
         table.delivering.insert(stream.number, Arc::clone(&stream));
@@ -159,9 +159,9 @@ impl Streams {
 
     /// The stream of what belongs to no request, made by `source` where there is none. Whoever had it before loses it:
     /// each message goes to one connection only.
-    pub fn listen(self: &Arc<Self>, source: impl FnOnce() -> Box<dyn Source>) -> Connection {
+    pub fn connect_get_stream(self: &Arc<Self>, source: impl FnOnce() -> Box<dyn Source>) -> Connection {
         let mut table = self.table.lock();
-        let stream = Arc::clone(table.listener.get_or_insert_with(|| self.stream(LISTENER, None, source())));
+        let stream = Arc::clone(table.get_stream.get_or_insert_with(|| self.stream(GET_STREAM, None, source())));
         self.connect(stream, None)
     }
 
@@ -175,7 +175,7 @@ impl Streams {
         let kept = table.kept.iter().position(|(_, stream)| stream.number == id.stream);
         let stream = match kept {
             Some(at) => Some(Arc::clone(&table.kept[at].1)),
-            None if id.stream == LISTENER => table.listener.clone(),
+            None if id.stream == GET_STREAM => table.get_stream.clone(),
             // The client has noticed before us that the connection is gone.
             None => table.delivering.get(&id.stream).cloned(),
         };
@@ -225,8 +225,8 @@ impl Streams {
     /// Forgets every stream; those that have a connection end by themselves.
     pub fn clear(&self) {
         let mut table = self.table.lock();
-        let Table { next, reserved, .. } = *table;
-        let forgotten = std::mem::replace(&mut *table, Table { next, reserved, ..Table::default() });
+        let StreamTable { next, reserved, .. } = *table;
+        let forgotten = std::mem::replace(&mut *table, StreamTable { next, reserved, ..StreamTable::default() });
         drop(table);
         drop(forgotten);
     }
@@ -273,7 +273,7 @@ impl Streams {
 
     fn stream(&self, number: u64, answers: Option<Box<str>>, source: Box<dyn Source>) -> Arc<Stream> {
         let sent = Ring::new(Arc::clone(&self.capacity));
-        let state = State { source: Some(source), sent, last: 0, connection: 0, reader: None };
+        let state = StreamState { source: Some(source), sent, last: 0, connection: 0, reader: None };
         let beginning = EventId { session: self.session, stream: number, event: 0 };
         Arc::new(Stream { number, beginning, answers, state: Mutex::new(state) })
     }
@@ -312,9 +312,9 @@ impl Connection {
         let primer =
             (!std::mem::replace(&mut self.primed, true)).then(|| sse::prime(state.id(self.stream.beginning), RETRY));
         let (question, document) = match next {
-            Next::Document(document) => (None, document),
-            Next::Question(question, document) => (Some(question), document),
-            Next::Pause(pause) => {
+            StreamItem::Document(document) => (None, document),
+            StreamItem::Question(question, document) => (Some(question), document),
+            StreamItem::Pause(pause) => {
                 self.over = true;
                 return Poll::Ready(Some(sse::prime(state.id(self.stream.beginning), pause)));
             }
@@ -343,7 +343,7 @@ impl Drop for Connection {
     }
 }
 
-impl State {
+impl StreamState {
     fn id(&self, beginning: EventId) -> EventId {
         EventId { event: self.last, ..beginning }
     }

@@ -16,7 +16,7 @@ use crate::{
 /// Every open session by its id.
 #[derive(Debug)]
 pub struct Sessions {
-    table: RwLock<Table>,
+    table: RwLock<SessionTable>,
     max: usize,
     max_per_owner: usize,
     /// No more are let in.
@@ -27,7 +27,7 @@ pub struct Sessions {
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct SessionTable {
     open: HashMap<Uuid, Arc<Session>>,
     /// Handshakes under way, each of which may become a session.
     opening: usize,
@@ -84,7 +84,7 @@ impl Full {
 
 /// A session that was not in use when it was looked at, and may give way to a new one.
 #[derive(Debug)]
-pub struct Unused {
+pub struct UnusedSession {
     /// The session.
     pub session: Arc<Session>,
     /// How long nothing has been heard of it.
@@ -94,13 +94,13 @@ pub struct Unused {
 
 /// Room for one session, given back when dropped.
 #[derive(Debug)]
-pub struct Room<'a> {
+pub struct SessionRoom<'a> {
     sessions: &'a Sessions,
     /// The principal that it is counted for, until a session is.
     owner: Option<Owner>,
 }
 
-impl Room<'_> {
+impl SessionRoom<'_> {
     /// Adds the session that the room was taken for.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ impl Room<'_> {
     }
 }
 
-impl Drop for Room<'_> {
+impl Drop for SessionRoom<'_> {
     fn drop(&mut self) {
         let mut table = self.sessions.table.write();
         table.opening -= 1;
@@ -126,10 +126,10 @@ impl Drop for Room<'_> {
     }
 }
 
-impl Table {
+impl SessionTable {
     /// Takes out a session, unless it was used since it was looked at. Requests find their session, and mark it as in use,
     /// under the same lock.
-    fn take_unused(&mut self, unused: &Unused) -> Option<Arc<Session>> {
+    fn take_unused(&mut self, unused: &UnusedSession) -> Option<Arc<Session>> {
         let open = self.open.get(&unused.session.id)?;
         if open.upstream_session.unused_since() != Some(unused.last_used) {
             return None;
@@ -148,7 +148,7 @@ impl Table {
 }
 
 impl Sessions {
-    /// Room for `max` sessions, `max_per_owner` of one principal.
+    /// Returns a table with room for `max` sessions, `max_per_owner` of one principal.
     #[must_use]
     pub fn new(max: usize, max_per_owner: usize, observer: Arc<Observer>) -> Self {
         let (refusing, closing) = (CancellationToken::new(), CancellationToken::new());
@@ -177,11 +177,11 @@ impl Sessions {
     ///
     /// # Errors
     /// [`Full`]
-    pub fn room(&self, owner: Option<&Owner>) -> Result<Room<'_>, Full> {
+    pub fn room(&self, owner: Option<&Owner>) -> Result<SessionRoom<'_>, Full> {
         self.admit(&mut self.table.write(), owner)
     }
 
-    fn admit(&self, table: &mut Table, owner: Option<&Owner>) -> Result<Room<'_>, Full> {
+    fn admit(&self, table: &mut SessionTable, owner: Option<&Owner>) -> Result<SessionRoom<'_>, Full> {
         if table.closed {
             return Err(Full::Stopping);
         }
@@ -191,16 +191,16 @@ impl Sessions {
         if let Some(owner) = owner {
             table.owners.add(owner, 1);
         }
-        Ok(Room { sessions: self, owner: owner.cloned() })
+        Ok(SessionRoom { sessions: self, owner: owner.cloned() })
     }
 
     /// The sessions that fit and are not in use, those first that have been silent longest.
     #[must_use]
-    pub fn unused(&self, fits: impl Fn(&Session) -> bool) -> Vec<Unused> {
+    pub fn unused(&self, fits: impl Fn(&Session) -> bool) -> Vec<UnusedSession> {
         let mut unused: Vec<_> = self.table.read().open.values().filter(|session| fits(session)).cloned().collect();
         let unused = unused.drain(..).filter_map(|session| {
             let (last_used, silent) = (session.upstream_session.unused_since()?, session.idle());
-            Some(Unused { session, silent, last_used })
+            Some(UnusedSession { session, silent, last_used })
         });
         let mut unused: Vec<_> = unused.collect();
         unused.sort_by_key(|unused| Reverse(unused.silent));
@@ -209,7 +209,7 @@ impl Sessions {
 
     /// Takes out a session that gives way to a new one, to be ended. `false` if it is gone or was used again.
     #[must_use]
-    pub fn give_way(&self, unused: &Unused, limit: &'static str) -> bool {
+    pub fn give_way(&self, unused: &UnusedSession, limit: &'static str) -> bool {
         let gave_way = self.table.write().take_unused(unused).is_some();
         if gave_way {
             self.gave_way(unused, limit);
@@ -219,7 +219,12 @@ impl Sessions {
 
     /// As [`Sessions::give_way`], with [`Sessions::room`] for the new one in the same step.
     #[must_use]
-    pub fn exchange(&self, unused: &Unused, limit: &'static str, owner: Option<&Owner>) -> Option<Room<'_>> {
+    pub fn replace(
+        &self,
+        unused: &UnusedSession,
+        limit: &'static str,
+        owner: Option<&Owner>,
+    ) -> Option<SessionRoom<'_>> {
         let mut table = self.table.write();
         let session = table.take_unused(unused)?;
         let Ok(room) = self.admit(&mut table, owner) else {
@@ -231,7 +236,7 @@ impl Sessions {
         Some(room)
     }
 
-    fn gave_way(&self, unused: &Unused, limit: &'static str) {
+    fn gave_way(&self, unused: &UnusedSession, limit: &'static str) {
         self.observer.emit(events::SessionGaveWay { limit, silent: unused.silent });
         self.observer.emit(events::SessionEnded { who: &unused.session.caller.who, reason: "gave way" });
     }

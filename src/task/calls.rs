@@ -17,15 +17,15 @@ const EXCESSIVE: u32 = 10 * WATCHED_INTERVALS;
 
 /// The calls that run; being here is what keeps a call going.
 #[derive(Debug, Default)]
-pub(super) struct Calls {
+pub(super) struct RunningCalls {
     inner: Mutex<Inner>,
-    /// Told of what [`Calls::owed`] may depend on, from [`Calls::close`] on.
+    /// Told of what [`RunningCalls::owners_to_tell`] may depend on, from [`RunningCalls::close`] on.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    running: HashMap<TaskId, Running>,
+    running: HashMap<TaskId, RunningCall>,
     /// The process stops: no more calls are let in.
     closed: bool,
     /// The tasks that have ended since then and whose owner does not know how.
@@ -34,7 +34,7 @@ struct Inner {
 
 /// A call that runs, or waits for its turn.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningCall {
     owner: Owner,
     /// How audit lines name the session that created it, and its owner.
     pub who: Arc<Who>,
@@ -50,7 +50,7 @@ pub(super) struct Running {
     told: bool,
 }
 
-impl Running {
+impl RunningCall {
     /// The call of `task`, which begins now.
     pub(super) fn new(task: &Task, who: &Arc<Who>, announced: bool, stop: oneshot::Sender<&'static str>) -> Self {
         let (owner, who, tool) = (task.owner.clone(), Arc::clone(who), Arc::clone(&task.tool));
@@ -59,9 +59,9 @@ impl Running {
     }
 }
 
-impl Calls {
+impl RunningCalls {
     /// Adds a call. `false`, if no more are let in.
-    pub(super) fn add(&self, id: TaskId, call: Running) -> bool {
+    pub(super) fn add(&self, id: TaskId, call: RunningCall) -> bool {
         let mut inner = self.inner.lock();
         if inner.closed {
             return false;
@@ -71,7 +71,7 @@ impl Calls {
     }
 
     /// Takes out a call. `tell`: its owner has to be told how it ended.
-    pub(super) fn take(&self, id: TaskId, tell: bool) -> Option<Running> {
+    pub(super) fn take(&self, id: TaskId, tell: bool) -> Option<RunningCall> {
         let mut inner = self.inner.lock();
         let call = inner.running.remove(&id)?;
         if inner.closed {
@@ -84,7 +84,7 @@ impl Calls {
     }
 
     /// A task's owner knows how it ended, or can learn it no more.
-    pub(super) fn told(&self, id: TaskId) {
+    pub(super) fn mark_told(&self, id: TaskId) {
         let mut inner = self.inner.lock();
         if let Some(call) = inner.running.get_mut(&id) {
             // The end stands in the store before the call is taken out.
@@ -95,9 +95,9 @@ impl Calls {
     }
 
     /// Counts a poll of a task that runs. `true`, once in the time that polls are counted in, if they are excessive.
-    pub(super) fn polled(&self, task: &Task) -> bool {
+    pub(super) fn count_poll(&self, task: &Task) -> bool {
         let mut inner = self.inner.lock();
-        let Some(Running { polls: (since, count), .. }) = inner.running.get_mut(&task.id) else { return false };
+        let Some(RunningCall { polls: (since, count), .. }) = inner.running.get_mut(&task.id) else { return false };
         if since.elapsed() >= Duration::from_millis(task.poll_interval) * WATCHED_INTERVALS {
             (*since, *count) = (Instant::now(), 0);
         }
@@ -111,7 +111,7 @@ impl Calls {
     }
 
     /// The tasks of `owner` that run.
-    pub(super) fn of(&self, owner: &Owner) -> Vec<TaskId> {
+    pub(super) fn of_owner(&self, owner: &Owner) -> Vec<TaskId> {
         let inner = self.inner.lock();
         inner.running.iter().filter(|(_, call)| call.owner == *owner).map(|(id, _)| *id).collect()
     }
@@ -123,14 +123,14 @@ impl Calls {
         inner.running.iter().map(|(id, call)| (*id, call.owner.clone())).collect()
     }
 
-    /// The owners of tasks that have ended since [`Calls::close`], one for each that they were not told of; `None` while
+    /// The owners of tasks that have ended since [`RunningCalls::close`], one for each that they were not told of; `None` while
     /// calls run.
-    pub(super) fn owed(&self) -> Option<Vec<Owner>> {
+    pub(super) fn owners_to_tell(&self) -> Option<Vec<Owner>> {
         let inner = self.inner.lock();
         inner.running.is_empty().then(|| inner.untold.values().cloned().collect())
     }
 
-    /// Resolves when [`Calls::owed`] may have changed since the last time. For one who waits.
+    /// Resolves when [`RunningCalls::owners_to_tell`] may have changed since the last time. For one who waits.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -148,33 +148,33 @@ mod tests {
 
     const OWNER: Owner = Owner::Session(TaskId::nil());
 
-    fn added(calls: &Calls) -> (TaskId, bool) {
+    fn added(calls: &RunningCalls) -> (TaskId, bool) {
         let (task, who) = (task(&OWNER), Observer::default().who(None, TaskId::nil(), &"/mcp".into()));
         let (stop, _) = oneshot::channel();
-        (task.id, calls.add(task.id, Running::new(&task, &who, false, stop)))
+        (task.id, calls.add(task.id, RunningCall::new(&task, &who, false, stop)))
     }
 
     #[test]
     fn once_closed_it_lets_nobody_in_and_owes_what_ends_from_then_on() {
-        let calls = Calls::default();
+        let calls = RunningCalls::default();
         let ((before, _), (after, _)) = (added(&calls), added(&calls));
         calls.take(before, true);
         assert_eq!(calls.close(), [(after, OWNER)]);
         assert!(!added(&calls).1);
-        assert_eq!(calls.owed(), None, "one runs");
+        assert_eq!(calls.owners_to_tell(), None, "one runs");
         calls.take(after, true);
-        assert_eq!(calls.owed(), Some(vec![OWNER]));
-        calls.told(after);
-        assert_eq!(calls.owed(), Some(vec![]));
+        assert_eq!(calls.owners_to_tell(), Some(vec![OWNER]));
+        calls.mark_told(after);
+        assert_eq!(calls.owners_to_tell(), Some(vec![]));
     }
 
     #[test]
     fn an_end_that_was_told_before_its_call_was_taken_out_is_not_owed() {
-        let calls = Calls::default();
+        let calls = RunningCalls::default();
         let (id, _) = added(&calls);
-        calls.told(id);
+        calls.mark_told(id);
         calls.close();
         calls.take(id, true);
-        assert_eq!(calls.owed(), Some(vec![]));
+        assert_eq!(calls.owners_to_tell(), Some(vec![]));
     }
 }

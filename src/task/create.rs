@@ -9,7 +9,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{Engine, Lasting, State, Task, Writer, clock::millis, outcome, runner::Run, store::Limit};
+use super::{Engine, LastingWork, State, Task, TaskWriter, clock::millis, outcome, runner::Runner, store::KeptLimit};
 use crate::{
     config::Tool,
     limit::{Admission, Limited, ToolId},
@@ -29,7 +29,7 @@ const QUEUED: &str = "Queued: waits for its turn, because as many calls run as m
 
 /// A task that is acknowledged as soon as its client has been told.
 #[derive(Debug)]
-pub struct Created {
+pub struct CreatedTask {
     /// The task.
     pub task: Task,
     /// Dropped when what tells the client is on its way, or cannot be sent: then the call starts.
@@ -49,18 +49,18 @@ pub enum AskedTtl {
 
 /// Why no task was created.
 #[derive(Debug)]
-pub enum Refused {
+pub enum NotCreated {
     /// A limit on what runs and waits, and the tool that was called.
     Turns(Arc<str>, Limited),
     /// A limit on what is kept.
-    Kept(Limit),
+    Kept(KeptLimit),
     /// The process stops.
     Stopping,
     /// The store does not answer now.
     Unavailable,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for NotCreated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Turns(tool, limited) => write!(f, "limit reached for the tool {tool:?}: {limited}"),
@@ -73,7 +73,7 @@ impl fmt::Display for Refused {
 
 /// A request that is to be sent to the server, and the end-to-end headers that it came with.
 #[derive(Debug)]
-pub struct Request {
+pub struct ToolCall {
     /// The request.
     pub message: Message,
     /// The headers.
@@ -82,7 +82,7 @@ pub struct Request {
 
 /// What is to run as a task.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct NewTask {
     /// The tool's name.
     pub name: Arc<str>,
     /// Its policy.
@@ -92,7 +92,7 @@ pub struct Wanted {
     /// Whether the client is told of changes of the task's state.
     pub announced: bool,
     /// Writes for its streams.
-    pub writer: &'static dyn Writer,
+    pub writer: &'static dyn TaskWriter,
     /// The right to add a task to the client's session, whose end waits until the store has it.
     pub admission: TaskAdmission,
 }
@@ -101,16 +101,16 @@ impl Engine {
     /// Creates the task for a call of `caller`, which runs in `upstream_session`.
     ///
     /// # Errors
-    /// [`Refused`]
+    /// [`NotCreated`]
     pub async fn create(
         self: &Arc<Self>,
         caller: &Arc<Caller>,
         upstream_session: UpstreamGuard,
-        call: Request,
-        wanted: Wanted,
-    ) -> Result<Created, Refused> {
-        let Request { message: request, headers } = call;
-        let Wanted { name, tool, ttl: requested, announced, writer, admission: letting_in } = wanted;
+        call: ToolCall,
+        wanted: NewTask,
+    ) -> Result<CreatedTask, NotCreated> {
+        let ToolCall { message: request, headers } = call;
+        let NewTask { name, tool, ttl: requested, announced, writer, admission: task_admission } = wanted;
         // Names are the client's, and of any length; those with one beginning share their turns.
         let tool_name: Arc<str> = if excerpt(&name) == *name { name } else { excerpt(&name).into() };
         let bytes = CALL + request.bytes().len() + headers_cost(&headers);
@@ -120,7 +120,7 @@ impl Engine {
         let admission = admitted.map_err(|limited| {
             let reason = limited.name();
             self.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool_name, reason });
-            Refused::Turns(Arc::clone(&tool_name), limited)
+            NotCreated::Turns(Arc::clone(&tool_name), limited)
         })?;
         let queued = matches!(admission, Admission::Queued(_));
         let (lifetime, now) = (Lifetime::of(&tool, requested, queued), self.ledger.clock.now());
@@ -142,7 +142,7 @@ impl Engine {
         let id = task.id;
         // What waits is kept for as long as that takes.
         let request = if queued { request.compact() } else { request };
-        let run = Run {
+        let run = Runner {
             engine: Arc::clone(self),
             caller: Arc::clone(caller),
             upstream_session,
@@ -154,10 +154,10 @@ impl Engine {
             created: Instant::now(),
             patience: lifetime.patience,
         };
-        let adding = Adding { task: task.clone(), run, request, admission, announced, letting_in };
+        let adding = Insertion { task: task.clone(), run, request, admission, announced, task_admission };
         // Whether its client waits for that or not, it is a task or none.
-        let start = Lasting::new(adding.add()).await?;
-        Ok(Created { task, start })
+        let start = LastingWork::new(adding.add()).await?;
+        Ok(CreatedTask { task, start })
     }
 
     /// Ends a task that may have been added, and was not acknowledged.
@@ -169,33 +169,33 @@ impl Engine {
 }
 
 /// A task on its way into the store.
-struct Adding {
+struct Insertion {
     task: Task,
-    run: Run,
+    run: Runner,
     request: Message,
     admission: Admission,
     announced: bool,
-    letting_in: TaskAdmission,
+    task_admission: TaskAdmission,
 }
 
-impl Adding {
+impl Insertion {
     /// Adds the task, and leaves its call to a task of its own, which begins when the returned sender is dropped.
-    async fn add(self) -> Result<oneshot::Sender<()>, Refused> {
-        let Self { task, run, request, admission, announced, letting_in } = self;
+    async fn add(self) -> Result<oneshot::Sender<()>, NotCreated> {
+        let Self { task, run, request, admission, announced, task_admission } = self;
         let (engine, caller) = (Arc::clone(&run.engine), Arc::clone(&run.caller));
         let (id, tool, queued) = (task.id, Arc::clone(&task.tool), matches!(admission, Admission::Queued(_)));
         let refused = |reason| engine.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool, reason });
         // Registered first, so that whatever ends the task finds the call that it has to stop.
         let Some(stopped) = engine.register(&task, &caller, announced) else {
             refused("stopping");
-            return Err(Refused::Stopping);
+            return Err(NotCreated::Stopping);
         };
         match engine.ledger.store.insert(task.clone()).await {
             Ok(Ok(())) => {}
             Ok(Err(limit)) => {
                 engine.deregister(id);
                 refused(limit.name());
-                return Err(Refused::Kept(limit));
+                return Err(NotCreated::Kept(limit));
             }
             Err(unavailable) => {
                 engine.deregister(id);
@@ -203,11 +203,11 @@ impl Adding {
                 engine.ledger.unavailable(&unavailable);
                 let engine = Arc::clone(&engine);
                 tokio::spawn(async move { engine.undo(&task).await });
-                return Err(Refused::Unavailable);
+                return Err(NotCreated::Unavailable);
             }
         }
         engine.observer.emit(events::TaskCreated { who: &caller.who, task: id, tool: &tool, queued });
-        drop(letting_in);
+        drop(task_admission);
         let (start, started) = oneshot::channel();
         tokio::spawn(run.run(request, started, admission, stopped));
         Ok(start)

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::{
     Change, Clock, End, Ending, HasEnded, MaxWaiters, Task, TaskId,
-    calls::{Calls, Running},
+    calls::{RunningCall, RunningCalls},
     desk::Desk,
     ledger::{Changed, Ledger, NotChanged, Pauses},
     outcome,
@@ -51,7 +51,7 @@ pub struct Engine {
     pub(super) observer: Arc<Observer>,
     /// Where what belongs to running tasks finds its client.
     pub(super) desk: Desk,
-    pub(super) calls: Calls,
+    pub(super) calls: RunningCalls,
     pub(super) wakes: Wakes,
     /// Told when a task may have been removed.
     gone: Arc<Notify>,
@@ -63,7 +63,7 @@ impl Engine {
     pub fn start(store: Arc<dyn Store>, clock: Clock, limits: Limits, observer: Arc<Observer>) -> Arc<Self> {
         let (results, wakes, gone) = (Arc::clone(&store), Wakes::new(limits.waiters), Arc::new(Notify::new()));
         let (woken, changed) = (wakes.clone(), Arc::clone(&gone));
-        store.listen(Box::new(move |id| {
+        store.on_change(Box::new(move |id| {
             woken.wake(id);
             // Another process may have removed it.
             changed.notify_waiters();
@@ -73,7 +73,7 @@ impl Engine {
             turns: Turns::new(limits.turns, move |owner| results.full(owner).is_none()),
             desk: Desk::new(limits.outbox, Arc::clone(&observer)),
             observer,
-            calls: Calls::default(),
+            calls: RunningCalls::default(),
             wakes,
             gone,
         });
@@ -93,7 +93,7 @@ impl Engine {
             Err(unavailable) => {
                 self.ledger.unavailable(&unavailable);
                 // Some of them may have been removed, and are not told again.
-                for id in self.calls.of(owner) {
+                for id in self.calls.of_owner(owner) {
                     self.ended(id, Ended::Orphaned, None, ("its session has ended", None));
                 }
                 let (engine, owner) = (Arc::clone(self), owner.clone());
@@ -136,11 +136,11 @@ impl Engine {
 
     /// The owners of tasks that have ended since [`Engine::close`], one for each that they were not told of; `None` while
     /// tasks run. A poll tells a failure; a result is told to the client that collects it alone.
-    pub fn owed(&self) -> Option<Vec<Owner>> {
-        self.calls.owed()
+    pub fn owners_to_tell(&self) -> Option<Vec<Owner>> {
+        self.calls.owners_to_tell()
     }
 
-    /// Resolves when [`Engine::owed`] may have changed, or [`Engine::session_ended`] was called, since the last time.
+    /// Resolves when [`Engine::owners_to_tell`] may have changed, or [`Engine::session_ended`] was called, since the last time.
     pub async fn changed(&self) {
         self.calls.changed().await;
     }
@@ -178,7 +178,7 @@ impl Engine {
         announced: bool,
     ) -> Option<oneshot::Receiver<&'static str>> {
         let (stop, stopped) = oneshot::channel();
-        if !self.calls.add(task.id, Running::new(task, &caller.who, announced, stop)) {
+        if !self.calls.add(task.id, RunningCall::new(task, &caller.who, announced, stop)) {
             return None;
         }
         self.desk.begin(task.id, &task.owner, caller.session);
@@ -253,8 +253,8 @@ impl Engine {
     }
 
     /// Notes that a task that has not ended was polled.
-    pub(super) fn polled(&self, task: &Task, who: &Who) {
-        if self.calls.polled(task) {
+    pub(super) fn note_poll(&self, task: &Task, who: &Who) {
+        if self.calls.count_poll(task) {
             self.observer.emit(events::ExcessivePolling { who, task: task.id, tool: &task.tool });
         }
     }
@@ -267,10 +267,10 @@ impl Engine {
     fn removed(&self, ids: &[TaskId], status: Ended, why: &'static str) {
         for id in ids {
             self.ended(*id, status, None, (why, None));
-            self.calls.told(*id);
+            self.calls.mark_told(*id);
         }
         self.gone.notify_waiters();
-        // Calls may have waited for the bytes of their results.
+        // RunningCalls may have waited for the bytes of their results.
         self.turns.advance();
     }
 

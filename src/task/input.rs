@@ -7,11 +7,11 @@ use http::HeaderMap;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use super::{Change, Engine, State, TaskId, Writer, desk::AskingCall};
+use super::{Change, Engine, State, TaskId, TaskWriter, desk::AskingCall};
 use crate::{
     identity::Owner,
     observe::events,
-    upstream::{Asked, Failure, excerpt, not_asked},
+    upstream::{Failure, ServerQuestion, excerpt, question_refusal},
     wire::Message,
 };
 
@@ -19,12 +19,12 @@ use crate::{
 const PROMPTLY: Duration = Duration::from_secs(1);
 
 /// A call that asks, and how.
-pub(super) struct Asker<'a> {
+pub(super) struct QuestionOrigin<'a> {
     pub call: AskingCall,
     /// Shared by all questions of the call.
     pub headers: &'a Arc<HeaderMap>,
     /// That of the client that wants the task.
-    pub writer: &'static dyn Writer,
+    pub writer: &'static dyn TaskWriter,
     pub input_timeout: Duration,
     /// How many answers without the client may be under way at once.
     pub replies: &'a Arc<Semaphore>,
@@ -32,21 +32,21 @@ pub(super) struct Asker<'a> {
 
 impl Engine {
     /// Asks the client what the server asks with `request`.
-    pub(super) async fn ask(self: &Arc<Self>, asker: Asker<'_>, request: &Message, asked: Asked) {
-        let task = asker.call.task;
-        let (question, closed) = match self.desk.open(&asker.call, request, &asked, asker.writer) {
+    pub(super) async fn ask(self: &Arc<Self>, origin: QuestionOrigin<'_>, request: &Message, asked: ServerQuestion) {
+        let task = origin.call.task;
+        let (question, closed) = match self.desk.open(&origin.call, request, &asked, origin.writer) {
             Ok(opened) => opened,
             Err(why) => {
                 self.observer.emit(events::QuestionRefused { task, reason: why.name() });
-                let reply = not_asked(request.id_to_answer(), why.to_string());
-                return self.reply_at_once(asker, reply).await;
+                let reply = question_refusal(request.id_to_answer(), why.to_string());
+                return self.reply_at_once(origin, reply).await;
             }
         };
         // The client that gets the question finds the task in this state.
-        self.settle(&asker.call.caller.owner, task).await;
+        self.settle(&origin.call.caller.owner, task).await;
         self.desk.ask(question);
         self.observer.emit(events::QuestionAsked { task });
-        let (engine, headers, input_timeout) = (Arc::clone(self), Arc::clone(asker.headers), asker.input_timeout);
+        let (engine, headers, input_timeout) = (Arc::clone(self), Arc::clone(origin.headers), origin.input_timeout);
         tokio::spawn(async move {
             tokio::select! {
                 _ = closed => {}
@@ -57,8 +57,8 @@ impl Engine {
 
     /// Answers a request of the server in the client's place: beside the call, which goes on; but a flood of questions is
     /// read no faster than it is answered.
-    pub(super) async fn reply_at_once(self: &Arc<Self>, asker: Asker<'_>, reply: Bytes) {
-        let Asker { call, headers, replies, .. } = asker;
+    pub(super) async fn reply_at_once(self: &Arc<Self>, origin: QuestionOrigin<'_>, reply: Bytes) {
+        let QuestionOrigin { call, headers, replies, .. } = origin;
         let Ok(turn) = Arc::clone(replies).acquire_owned().await else { return };
         let replying = self.reply(call, reply, HeaderMap::clone(headers));
         tokio::spawn(async move {
@@ -76,8 +76,8 @@ impl Engine {
         reply: impl FnOnce(&str) -> Bytes,
         headers: HeaderMap,
     ) -> bool {
-        let Some(question) = self.desk.answered(session, question) else { return false };
-        let (engine, reply) = (Arc::clone(self), reply(&question.theirs));
+        let Some(question) = self.desk.take_answered(session, question) else { return false };
+        let (engine, reply) = (Arc::clone(self), reply(&question.raw_id));
         // A client that disconnects now has answered all the same.
         let passing = tokio::spawn(async move {
             let AskingCall { task, caller, upstream_session } = &question.call;
@@ -95,7 +95,7 @@ impl Engine {
 
     /// The upstream does not want an answer any more.
     pub(super) async fn withdrawn(&self, owner: &Owner, task: TaskId, raw_id: &str) {
-        self.desk.withdrawn(task, raw_id);
+        self.desk.close_withdrawn(task, raw_id);
         self.settle(owner, task).await;
     }
 
@@ -104,7 +104,7 @@ impl Engine {
         self.settle(&question.call.caller.owner, question.call.task).await;
         let limit = humantime::format_duration(input_timeout);
         let why = format!("The client did not answer within input_timeout = {limit}");
-        let reply = not_asked(&question.theirs, why);
+        let reply = question_refusal(&question.raw_id, why);
         self.reply(question.call, reply, headers.clone()).await;
     }
 

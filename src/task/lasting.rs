@@ -11,16 +11,16 @@ use std::{
 use tokio::runtime::Handle;
 
 /// Such work. Dropped before its end, it goes on in a task of its own.
-pub struct Lasting<T: Send + 'static>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
+pub struct LastingWork<T: Send + 'static>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
 
-impl<T: Send> Lasting<T> {
+impl<T: Send> LastingWork<T> {
     /// Prepares the work, which begins when it is first polled, or dropped.
     pub fn new(work: impl Future<Output = T> + Send + 'static) -> Self {
         Self(Some(Box::pin(work)))
     }
 }
 
-impl<T: Send> Future for Lasting<T> {
+impl<T: Send> Future for LastingWork<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
@@ -34,7 +34,7 @@ impl<T: Send> Future for Lasting<T> {
     }
 }
 
-impl<T: Send> Drop for Lasting<T> {
+impl<T: Send> Drop for LastingWork<T> {
     fn drop(&mut self) {
         if let (Some(work), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
             runtime.spawn(work);
@@ -42,9 +42,9 @@ impl<T: Send> Drop for Lasting<T> {
     }
 }
 
-impl<T: Send> fmt::Debug for Lasting<T> {
+impl<T: Send> fmt::Debug for LastingWork<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lasting").finish_non_exhaustive()
+        f.debug_struct("LastingWork").finish_non_exhaustive()
     }
 }
 
@@ -59,7 +59,7 @@ mod tests {
     async fn work_goes_on_whether_it_is_waited_for_or_not() {
         for waits in [true, false] {
             let ((go, went), (done, ended)) = (oneshot::channel::<()>(), oneshot::channel());
-            let mut work = Box::pin(Lasting::new(async move {
+            let mut work = Box::pin(LastingWork::new(async move {
                 let _ = went.await;
                 let _ = done.send(());
             }));

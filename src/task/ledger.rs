@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     Change, Clock, End, HasEnded, Missing, Task, TaskId,
-    store::{Answer, Store, Unavailable},
+    store::{Store, StoreFuture, Unavailable},
 };
 use crate::{
     identity::Owner,
@@ -75,7 +75,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`Missing::Unavailable`]
-    pub(super) async fn once<T>(&self, answer: Answer<'_, T>) -> Result<T, Missing> {
+    pub(super) async fn once<T>(&self, answer: StoreFuture<'_, T>) -> Result<T, Missing> {
         answer.await.map_err(|why| {
             self.unavailable(&why);
             Missing::Unavailable
@@ -83,7 +83,7 @@ impl Ledger {
     }
 
     /// Asks the store until it answers.
-    pub(super) async fn until_available<'a, T>(&self, ask: impl Fn() -> Answer<'a, T>) -> T {
+    pub(super) async fn until_available<'a, T>(&self, ask: impl Fn() -> StoreFuture<'a, T>) -> T {
         let mut pauses = Pauses::default();
         loop {
             match ask().await {

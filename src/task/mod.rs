@@ -10,7 +10,6 @@ mod desk;
 mod engine;
 #[cfg(test)]
 mod faults;
-mod feed;
 mod input;
 #[cfg(test)]
 mod interleavings;
@@ -22,18 +21,19 @@ mod runner;
 mod session_end;
 mod state;
 pub mod store;
+mod stream;
 #[cfg(test)]
 mod tiny;
 mod wakes;
 mod writer;
 
 pub use clock::{Clock, Now};
-pub use create::{AskedTtl, Created, Refused, Request, Wanted};
+pub use create::{AskedTtl, CreatedTask, NewTask, NotCreated, ToolCall};
 pub use engine::{Engine, Limits};
-pub use feed::{Response, Waits};
-pub use lasting::Lasting;
+pub use lasting::LastingWork;
 pub use retrieve::{Missing, NotCancelled};
 pub use state::{Change, End, Ending, HasEnded, State, Task, TaskId};
-pub use store::Limit as KeptLimit;
+pub use store::KeptLimit;
+pub use stream::{PendingResponse, WaitingRequest};
 pub use wakes::{MaxWaiters, WaitLimit, Watch};
-pub use writer::Writer;
+pub use writer::TaskWriter;

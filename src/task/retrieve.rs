@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Change, End, Ending, Engine, HasEnded, Lasting, State, Task, TaskId, ledger::NotChanged};
+use super::{Change, End, Ending, Engine, HasEnded, LastingWork, State, Task, TaskId, ledger::NotChanged};
 use crate::{
     identity::Owner,
     observe::{Who, events},
@@ -34,9 +34,9 @@ impl Engine {
     pub async fn poll(&self, owner: &Owner, id: TaskId, who: &Who) -> Result<Arc<Task>, Missing> {
         let task = self.ledger.find(owner, id).await?;
         match task.state {
-            State::Working | State::InputRequired => self.polled(&task, who),
+            State::Working | State::InputRequired => self.note_poll(&task, who),
             // Many clients never ask for the result of a task that has none.
-            State::Ended(Ending::ErrorResult | Ending::Error | Ending::Cancelled) => self.calls.told(id),
+            State::Ended(Ending::ErrorResult | Ending::Error | Ending::Cancelled) => self.calls.mark_told(id),
             State::Ended(Ending::Result) => {}
         }
         Ok(task)
@@ -53,7 +53,7 @@ impl Engine {
         }
         // It may have expired meanwhile.
         let end = self.ledger.end(owner, id).await?;
-        self.calls.told(id);
+        self.calls.mark_told(id);
         let (tool, status, bytes) = (&task.tool, end.ending().name(), end.bytes());
         self.observer.emit(events::ResultRetrieved { who, task: id, tool, status, bytes });
         Ok(Some(end))
@@ -85,7 +85,7 @@ impl Engine {
     /// [`NotCancelled`]
     pub async fn cancel(self: &Arc<Self>, owner: &Owner, who: &Arc<Who>, id: TaskId) -> Result<Task, NotCancelled> {
         let (engine, owner, who) = (Arc::clone(self), owner.clone(), Arc::clone(who));
-        let cancelling = Lasting::new(async move {
+        let cancelling = LastingWork::new(async move {
             let task = engine.stop(&owner, id).await?;
             engine.observer.emit(events::TaskCancelled { who: &who, task: id, tool: &task.tool });
             Ok(task)

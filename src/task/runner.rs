@@ -8,7 +8,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Change, Engine, TaskId, Writer, desk::AskingCall, input::Asker, ledger::NotChanged, outcome};
+use super::{Change, Engine, TaskId, TaskWriter, desk::AskingCall, input::QuestionOrigin, ledger::NotChanged, outcome};
 use crate::{
     config::Tool,
     flow::Item,
@@ -33,14 +33,14 @@ const HEAD_START: Duration = Duration::from_millis(100);
 
 /// Everything that one call needs.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct Runner {
     pub engine: Arc<Engine>,
     pub caller: Arc<Caller>,
     pub upstream_session: UpstreamGuard,
     pub id: TaskId,
     pub headers: Arc<HeaderMap>,
     /// That of the client that wants the task.
-    pub writer: &'static dyn Writer,
+    pub writer: &'static dyn TaskWriter,
     /// The settings of its tool.
     pub tool: Arc<Tool>,
     /// Bounds what is answered in the client's place.
@@ -50,7 +50,7 @@ pub(super) struct Run {
     pub patience: Duration,
 }
 
-impl Run {
+impl Runner {
     /// Runs the call. `started` resolves when the task has been acknowledged, `stopped` when nobody wants it any more.
     pub(super) async fn run(
         self,
@@ -150,11 +150,11 @@ impl Run {
 
     async fn take(&self, message: &Message, event: ServerEvent, last: &mut f64) {
         let upstream_session = self.upstream_session.get();
-        let asker = || {
+        let origin = || {
             let (caller, upstream_session) = (Arc::clone(&self.caller), Arc::clone(upstream_session));
             let call = AskingCall { task: self.id, caller, upstream_session };
             let (input_timeout, headers) = (self.tool.input_timeout, &self.headers);
-            Asker { call, headers, writer: self.writer, input_timeout, replies: &self.replies }
+            QuestionOrigin { call, headers, writer: self.writer, input_timeout, replies: &self.replies }
         };
         match event {
             // Progress shows in the task, and reaches the client under its own token: only where it grows, as it must
@@ -166,8 +166,8 @@ impl Run {
                 }
             }
             ServerEvent::Progress { .. } | ServerEvent::Nothing => {}
-            ServerEvent::Asks(asked) => self.engine.ask(asker(), message, asked).await,
-            ServerEvent::Answered(reply) => self.engine.reply_at_once(asker(), reply).await,
+            ServerEvent::Asks(asked) => self.engine.ask(origin(), message, asked).await,
+            ServerEvent::AnsweredHere(reply) => self.engine.reply_at_once(origin(), reply).await,
             ServerEvent::Withdraws(theirs) => self.engine.withdrawn(self.owner(), self.id, &theirs).await,
             ServerEvent::Changes => upstream_session.push(message.clone()),
             ServerEvent::Says if self.engine.desk.tell(self.id, message) => {}

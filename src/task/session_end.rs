@@ -24,7 +24,7 @@ impl Engine {
     /// Notes that a session has ended. Another session of its owner is asked what its client was asked, and who waits for
     /// [`Engine::changed`] looks again.
     pub fn session_ended(&self, session: &Session) {
-        self.desk.leave(session.id);
+        self.desk.session_ended(session.id);
         self.calls.look_again();
     }
 }

@@ -9,7 +9,7 @@ use crate::wire::Message;
 
 /// Writes for the streams of one dialect. Where it answers `None` the message cannot be written, or clients of the dialect
 /// are not told such things.
-pub trait Writer: fmt::Debug + Send + Sync {
+pub trait TaskWriter: fmt::Debug + Send + Sync {
     /// Tells which state a task is in.
     fn status(&self, task: &Task) -> Option<Message>;
 
@@ -25,6 +25,6 @@ pub trait Writer: fmt::Debug + Send + Sync {
     /// Tells a client that a question need not be answered any more.
     fn withdrawal(&self, task: TaskId, id: Uuid) -> Option<Message>;
 
-    /// Returns which question a message asks that [`Writer::question`] has written; `None` for any other message.
+    /// Returns which question a message asks that [`TaskWriter::question`] has written; `None` for any other message.
     fn question_of(&self, message: &Message) -> Option<Uuid>;
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Legacy,
-    reply::{NoAnswer, task_id},
+    reply::{NoResult, task_id},
 };
 use crate::{identity::Owner, wire::Message};
 
@@ -12,8 +12,8 @@ impl Legacy {
     pub async fn concerns(&self, owner: &Owner, request: &Message) -> bool {
         match task_id(request) {
             Ok(id) => self.engine.may_have(owner, id).await,
-            Err(NoAnswer::NotFound(_)) => false,
-            Err(NoAnswer::Error(_)) => true,
+            Err(NoResult::NotFound(_)) => false,
+            Err(NoResult::Error(_)) => true,
         }
     }
 }

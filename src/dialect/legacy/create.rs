@@ -7,19 +7,19 @@ use tokio::sync::oneshot;
 
 use super::{
     Legacy,
-    question::Streams,
+    question::LegacyWriter,
     reply::{error_of, view},
 };
 use crate::{
     config::Tool,
     session::Session,
-    task::{self, AskedTtl, Refused},
+    task::{self, AskedTtl, NotCreated},
     wire::{Message, Parts, RpcError, legacy::RequestedTtl, message::result_response},
 };
 
 /// What is to run as a task.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct RequestedTask {
     /// The tool's name.
     pub name: Arc<str>,
     /// Its policy.
@@ -41,9 +41,9 @@ impl Legacy {
         session: &Arc<Session>,
         request: Message,
         headers: HeaderMap,
-        wanted: Wanted,
+        wanted: RequestedTask,
     ) -> Result<(Parts, oneshot::Sender<()>), RpcError> {
-        let Wanted { name, tool, ttl, announced } = wanted;
+        let RequestedTask { name, tool, ttl, announced } = wanted;
         let ttl = match ttl {
             RequestedTtl::Default => AskedTtl::Default,
             RequestedTtl::For(ttl) => AskedTtl::For(ttl),
@@ -54,9 +54,9 @@ impl Legacy {
         // From here on the session is in use, and its end waits for the task and finds it.
         let upstream_session = session.upstream_session.hold();
         let ended = || RpcError::invalid_request("the session has ended; initialize a new one");
-        let admission = session.let_task_in().await.ok_or_else(ended)?;
-        let wanted = task::Wanted { name, tool, ttl, announced, writer: &Streams, admission };
-        let call = task::Request { message: request, headers };
+        let admission = session.admit_task().await.ok_or_else(ended)?;
+        let wanted = task::NewTask { name, tool, ttl, announced, writer: &LegacyWriter, admission };
+        let call = task::ToolCall { message: request, headers };
         let created = self.engine.create(&session.caller, upstream_session, call, wanted).await;
         let created = created.map_err(|why| refusal(&why))?;
         let result = view(&created.task).to_create_result(immediate_response.immediate_response.as_deref());
@@ -64,9 +64,9 @@ impl Legacy {
     }
 }
 
-fn refusal(why: &Refused) -> RpcError {
+fn refusal(why: &NotCreated) -> RpcError {
     match why {
-        Refused::Unavailable => error_of(&task::Missing::Unavailable),
-        Refused::Stopping | Refused::Turns(..) | Refused::Kept(_) => RpcError::internal(why.to_string()),
+        NotCreated::Unavailable => error_of(&task::Missing::Unavailable),
+        NotCreated::Stopping | NotCreated::Turns(..) | NotCreated::Kept(_) => RpcError::internal(why.to_string()),
     }
 }

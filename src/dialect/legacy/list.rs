@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{
     Legacy, Reply,
-    reply::{NoAnswer, view},
+    reply::{NoResult, view},
 };
 use crate::{
     identity::Owner,
@@ -18,8 +18,8 @@ impl Legacy {
     /// Answers with a page of the owner's tasks, in the order of their creation.
     ///
     /// # Errors
-    /// [`NoAnswer`]; -32602 for a cursor that was not given to this owner.
-    pub async fn list(&self, owner: &Owner, request: &Message) -> Result<Reply, NoAnswer> {
+    /// [`NoResult`]; -32602 for a cursor that was not given to this owner.
+    pub async fn list(&self, owner: &Owner, request: &Message) -> Result<Reply, NoResult> {
         let params = request.params().map(Members::parse).transpose();
         let params = params.map_err(|error| RpcError::invalid_params(format!("Invalid params: {error}")))?;
         let after = match params.as_ref().and_then(|params| Some((params.get("cursor")?, params.text("cursor")))) {

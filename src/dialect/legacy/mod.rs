@@ -12,12 +12,12 @@ mod result;
 
 use std::sync::Arc;
 
-pub use create::Wanted;
-pub use question::Answered;
-pub use reply::{NoAnswer, Reply, not_found};
+pub use create::RequestedTask;
+pub use question::MaybeAnswer;
+pub use reply::{NoResult, Reply, not_found};
 
 use cursor::Cursors;
-use question::Streams;
+use question::LegacyWriter;
 
 use crate::{
     session::{Session, Source},
@@ -41,7 +41,7 @@ impl Legacy {
 
     /// Returns what a session's GET stream delivers.
     #[must_use]
-    pub fn listener(&self, session: &Session) -> Box<dyn Source> {
-        self.engine.listener(session, &Streams)
+    pub fn get_stream(&self, session: &Session) -> Box<dyn Source> {
+        self.engine.get_stream(session, &LegacyWriter)
     }
 }

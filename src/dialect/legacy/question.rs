@@ -8,7 +8,7 @@ use super::{Legacy, reply::view};
 use crate::{
     observe::events,
     session::Session,
-    task::{Task, TaskId, Writer},
+    task::{Task, TaskId, TaskWriter},
     wire::{
         Edits, Kind, Message, Method, ids,
         legacy::{related, unrelated},
@@ -21,7 +21,7 @@ const PREFIX: &str = "taskgate:";
 
 /// Whether a message of a client was the answer to a question of a task.
 #[derive(Debug)]
-pub enum Answered {
+pub enum MaybeAnswer {
     /// It was, or cannot have been anything else.
     Taken,
     /// It is about something else.
@@ -30,22 +30,22 @@ pub enum Answered {
 
 impl Legacy {
     /// Takes in a client's answer to a question, and passes it on.
-    pub async fn answer(&self, session: &Session, message: Message, headers: &HeaderMap) -> Answered {
+    pub async fn answer(&self, session: &Session, message: Message, headers: &HeaderMap) -> MaybeAnswer {
         let id = message.id().filter(|_| message.kind() == Kind::Response).and_then(question_id);
-        let Some(id) = id else { return Answered::NotAQuestion(message) };
+        let Some(id) = id else { return MaybeAnswer::NotAQuestion(message) };
         let reply = move |theirs: &str| unrelated(&message, theirs);
         if !self.engine.answer(session.id, id, reply, headers.clone()).await {
             self.engine.observer().emit(events::UnknownAnswer { who: &session.caller.who });
         }
-        Answered::Taken
+        MaybeAnswer::Taken
     }
 }
 
 /// Writes what the engine tells on the streams of this generation.
 #[derive(Debug)]
-pub(super) struct Streams;
+pub(super) struct LegacyWriter;
 
-impl Writer for Streams {
+impl TaskWriter for LegacyWriter {
     /// Section "Task Status Notification".
     fn status(&self, task: &Task) -> Option<Message> {
         Message::parse(view(task).to_notification().into()).ok()

@@ -48,14 +48,14 @@ pub(super) fn view(task: &Task) -> TaskView<'_> {
 
 /// Why a task method has no result.
 #[derive(Debug)]
-pub enum NoAnswer {
+pub enum NoResult {
     /// No task of the asker has this id, if it is one; to be answered with [`not_found`].
     NotFound(Option<TaskId>),
     /// Anything else.
     Error(RpcError),
 }
 
-impl From<Missing> for NoAnswer {
+impl From<Missing> for NoResult {
     fn from(missing: Missing) -> Self {
         match missing {
             Missing::NotFound(id) => Self::NotFound(Some(id)),
@@ -64,19 +64,19 @@ impl From<Missing> for NoAnswer {
     }
 }
 
-impl From<RpcError> for NoAnswer {
+impl From<RpcError> for NoResult {
     fn from(error: RpcError) -> Self {
         Self::Error(error)
     }
 }
 
 /// `params.taskId`, which alone says which task is meant.
-pub(super) fn task_id(request: &Message) -> Result<TaskId, NoAnswer> {
+pub(super) fn task_id(request: &Message) -> Result<TaskId, NoResult> {
     let params = request.params().map(Members::parse).transpose();
     let params = params.map_err(|error| RpcError::invalid_params(format!("Invalid params: {error}")))?;
     let id = params.and_then(|params| params.text("taskId"));
     let id = id.ok_or_else(|| RpcError::invalid_params("Invalid params: params.taskId must be a string"))?;
-    ids::parse(&id).ok_or(NoAnswer::NotFound(None))
+    ids::parse(&id).ok_or(NoResult::NotFound(None))
 }
 
 /// What a client hears where there is no task.
@@ -99,8 +99,8 @@ mod tests {
 
     #[test]
     fn a_store_that_does_not_answer_is_an_internal_error_and_never_a_missing_task() {
-        assert!(matches!(NoAnswer::from(Missing::NotFound(TaskId::nil())), NoAnswer::NotFound(Some(_))));
-        let NoAnswer::Error(error) = NoAnswer::from(Missing::Unavailable) else { panic!("not found") };
+        assert!(matches!(NoResult::from(Missing::NotFound(TaskId::nil())), NoResult::NotFound(Some(_))));
+        let NoResult::Error(error) = NoResult::from(Missing::Unavailable) else { panic!("not found") };
         assert_eq!(error.code, -32603);
         assert!(error.message.ends_with("try again"), "{}", error.message);
     }

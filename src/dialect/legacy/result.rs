@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use super::{
     Legacy, Reply,
-    question::Streams,
-    reply::{NoAnswer, error_of, task_id},
+    question::LegacyWriter,
+    reply::{NoResult, error_of, task_id},
 };
 use crate::{
     identity::Owner,
     observe::Who,
     session::Session,
-    task::{End, Engine, Response, TaskId, WaitLimit, Waits, Watch},
+    task::{End, Engine, PendingResponse, TaskId, WaitLimit, WaitingRequest, Watch},
     wire::{Edits, Message, Parts, RpcError, legacy::relate, message::error_response, object::Members},
 };
 
 /// A `tasks/result` that waits for its task to end.
 #[derive(Clone)]
-struct Waiter {
+struct WaitingResult {
     engine: Arc<Engine>,
     owner: Owner,
     who: Arc<Who>,
@@ -30,8 +30,8 @@ impl Legacy {
     /// Answers with the outcome, or with what waits for it.
     ///
     /// # Errors
-    /// [`NoAnswer`]; not found is an id that is unknown, foreign or expired; the limit of waiters.
-    pub async fn result(&self, session: &Session, request: Message) -> Result<Reply, NoAnswer> {
+    /// [`NoResult`]; not found is an id that is unknown, foreign or expired; the limit of waiters.
+    pub async fn result(&self, session: &Session, request: Message) -> Result<Reply, NoResult> {
         let task = task_id(&request)?;
         let request: Box<str> = request.id_to_answer().into();
         if let Some(end) = self.engine.retrieve(&session.caller.owner, task, &session.caller.who).await? {
@@ -39,19 +39,21 @@ impl Legacy {
         }
         let (engine, owner, who) =
             (Arc::clone(&self.engine), session.caller.owner.clone(), Arc::clone(&session.caller.who));
-        let waiter = Waiter { engine, owner, who, task, request };
-        let waiting =
-            self.engine.waiting(session, Box::new(waiter), &Streams).map_err(|limit| limit_reached(&limit))?;
+        let waiter = WaitingResult { engine, owner, who, task, request };
+        let waiting = self
+            .engine
+            .result_stream(session, Box::new(waiter), &LegacyWriter)
+            .map_err(|limit| limit_reached(&limit))?;
         Ok(Reply::Wait(waiting))
     }
 }
 
-impl Waits for Waiter {
+impl WaitingRequest for WaitingResult {
     fn task(&self) -> TaskId {
         self.task
     }
 
-    fn response(&self, watch: Result<Watch, WaitLimit>) -> Response {
+    fn response(&self, watch: Result<Watch, WaitLimit>) -> PendingResponse {
         match watch {
             Ok(watch) => Box::pin(self.clone().answer(watch)),
             Err(limit) => Box::pin(std::future::ready(error(&self.request, &limit_reached(&limit)))),
@@ -59,7 +61,7 @@ impl Waits for Waiter {
     }
 }
 
-impl Waiter {
+impl WaitingResult {
     async fn answer(self, mut watch: Watch) -> Parts {
         loop {
             // Looked up after the watch began, so no change is missed.

@@ -21,9 +21,9 @@ pub enum ServerEvent {
         theirs: Option<Message>,
     },
     /// A request to the client.
-    Asks(Asked),
+    Asks(ServerQuestion),
     /// A request that taskgate answers at once, with these bytes.
-    Answered(Bytes),
+    AnsweredHere(Bytes),
     /// It wants no answer any more to what it asked under this raw id.
     Withdraws(Box<str>),
     /// What concerns the session, whatever it came with.
@@ -36,7 +36,7 @@ pub enum ServerEvent {
 
 /// A request of a server that its client can be asked.
 #[derive(Debug)]
-pub struct Asked {
+pub struct ServerQuestion {
     /// What a client has to have declared to be asked it.
     pub needs: Asks,
     /// What a person may be told of it.
@@ -65,19 +65,19 @@ impl UpstreamSession {
     fn asked(&self, request: &Message) -> ServerEvent {
         if request.method() == Method::Ping {
             // Meant for the other end of the connection, which is here.
-            return ServerEvent::Answered(pong(request.id_to_answer()));
+            return ServerEvent::AnsweredHere(pong(request.id_to_answer()));
         }
         let needs = Asks::of(request).and_then(|needs| self.inbound.client.refusal(request).map_or(Ok(needs), Err));
         match needs {
-            Ok(needs) => ServerEvent::Asks(Asked { needs, text: legacy::question_text(request) }),
-            Err(refusal) => ServerEvent::Answered(refusal.to_response(request.id())),
+            Ok(needs) => ServerEvent::Asks(ServerQuestion { needs, text: legacy::question_text(request) }),
+            Err(refusal) => ServerEvent::AnsweredHere(refusal.to_response(request.id())),
         }
     }
 }
 
 /// The answer to a request of a server that cannot be asked, under its raw id.
 #[must_use]
-pub fn not_asked(theirs: &str, why: String) -> Bytes {
+pub fn question_refusal(theirs: &str, why: String) -> Bytes {
     RpcError::internal(why).to_response(Some(theirs))
 }
 

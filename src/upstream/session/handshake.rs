@@ -68,7 +68,7 @@ impl Handshake<'_> {
     pub async fn agree(self, request: &Message, version: Version, headers: &HeaderMap) -> Result<Agreed, NotAgreed> {
         let inbound = Inbound::new(&self.upstream.id, self.client, self.outbox, self.observer);
         let link = self.upstream.server.connect(inbound.clone(), self.vacancy).await.map_err(NotAgreed::Failed)?;
-        let mut opening = Opening { link, headers, agreed: false };
+        let mut opening = LinkGuard { link, headers, agreed: false };
         let (answer, version, streams) = opening.offer(request, version, &inbound).await?;
         opening.link.agreed(version);
         opening.agreed = true;
@@ -78,13 +78,13 @@ impl Handshake<'_> {
 }
 
 /// A link under a handshake, which closes it if it fails or its client leaves.
-struct Opening<'a> {
+struct LinkGuard<'a> {
     link: Arc<dyn Link>,
     headers: &'a HeaderMap,
     agreed: bool,
 }
 
-impl Opening<'_> {
+impl LinkGuard<'_> {
     /// Offers `version`, and lower ones while the server refuses. Returns its answer, its revision, and whether it streams.
     async fn offer(
         &self,
@@ -118,7 +118,7 @@ impl Opening<'_> {
     }
 }
 
-impl Drop for Opening<'_> {
+impl Drop for LinkGuard<'_> {
     fn drop(&mut self) {
         if !self.agreed {
             self.link.close(self.headers.clone());

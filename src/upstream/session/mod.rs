@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 pub use call::{Call, CallOptions};
 pub use call_end::{CallEnd, error_code, own_error};
-pub use event::{Asked, ServerEvent, not_asked};
+pub use event::{ServerEvent, ServerQuestion, question_refusal};
 pub use handshake::{Agreed, Handshake, NotAgreed};
 pub use translate::{for_client, with_id};
 
@@ -110,7 +110,7 @@ impl UpstreamSession {
 
     /// Returns the queue of what the server sends that belongs to no call.
     #[must_use]
-    pub fn listener(&self) -> &Arc<Outbox<()>> {
+    pub fn outbox(&self) -> &Arc<Outbox<()>> {
         &self.inbound.listener
     }
 

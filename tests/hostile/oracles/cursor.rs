@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 use taskgate::{
-    dialect::legacy::{Legacy, NoAnswer, Reply},
+    dialect::legacy::{Legacy, NoResult, Reply},
     flow::Capacity,
     identity::Owner,
     limit::Totals,
@@ -101,7 +101,7 @@ impl House {
                 Some(answer["result"].clone())
             }
             Ok(Reply::Wait(_)) => panic!("a list that waits"),
-            Err(NoAnswer::Error(error)) if error.code == code::INVALID_PARAMS => None,
+            Err(NoResult::Error(error)) if error.code == code::INVALID_PARAMS => None,
             Err(error) => panic!("{error:?}"),
         }
     }

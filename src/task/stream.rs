@@ -12,11 +12,11 @@ use std::{
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
-use super::{Engine, TaskId, WaitLimit, Watch, Writer, desk::ListenerId};
+use super::{Engine, TaskId, TaskWriter, WaitLimit, Watch, desk::StreamId};
 use crate::{
     flow::{Attached, Item, Outbox},
     identity::Owner,
-    session::{Next, Session, Source},
+    session::{Session, Source, StreamItem},
     wire::Parts,
 };
 
@@ -24,45 +24,45 @@ use crate::{
 const COMES_BACK: Duration = Duration::from_secs(5);
 
 /// The response at the end of a stream.
-pub type Response = Pin<Box<dyn Future<Output = Parts> + Send>>;
+pub type PendingResponse = Pin<Box<dyn Future<Output = Parts> + Send>>;
 
 /// A request that waits for its task to end.
-pub trait Waits: Send {
+pub trait WaitingRequest: Send {
     /// Returns the task.
     fn task(&self) -> TaskId;
 
     /// Returns the response, when the task has ended or is gone, or says at once which limit does not let it wait. Called
     /// again where the client has come back: while it is away it does not wait.
-    fn response(&self, watch: Result<Watch, WaitLimit>) -> Response;
+    fn response(&self, watch: Result<Watch, WaitLimit>) -> PendingResponse;
 }
 
 /// The messages of one stream.
-pub(super) struct Feed {
+pub(super) struct TaskStream {
     engine: Arc<Engine>,
     owner: Owner,
-    id: ListenerId,
+    id: StreamId,
     outbox: Arc<Outbox<()>>,
-    writer: &'static dyn Writer,
+    writer: &'static dyn TaskWriter,
     /// Kept while a connection delivers the stream.
     reader: Option<Attached<()>>,
     /// Who waits for a result; `None` where it is a GET stream.
-    waiter: Option<Box<dyn Waits>>,
+    waiter: Option<Box<dyn WaitingRequest>>,
     /// What is waited for, as long as there is a connection.
-    response: Option<Response>,
+    response: Option<PendingResponse>,
     over: bool,
 }
 
-impl Feed {
+impl TaskStream {
     fn new(
         engine: &Arc<Engine>,
         session: &Session,
         outbox: Arc<Outbox<()>>,
-        waiting: Option<(Box<dyn Waits>, Watch)>,
-        writer: &'static dyn Writer,
+        waiting: Option<(Box<dyn WaitingRequest>, Watch)>,
+        writer: &'static dyn TaskWriter,
     ) -> Self {
         let task = waiting.as_ref().map(|(waiter, _)| waiter.task());
-        let id = engine.desk.register(session, task, Arc::clone(&outbox), writer);
-        let begin = |(waiter, watch): (Box<dyn Waits>, _)| {
+        let id = engine.desk.add_stream(session, task, Arc::clone(&outbox), writer);
+        let begin = |(waiter, watch): (Box<dyn WaitingRequest>, _)| {
             let response = waiter.response(Ok(watch));
             (waiter, response)
         };
@@ -83,8 +83,8 @@ impl Feed {
 
 impl Engine {
     /// Returns what a session's GET stream delivers, as `writer` writes it.
-    pub fn listener(self: &Arc<Self>, session: &Session, writer: &'static dyn Writer) -> Box<dyn Source> {
-        Box::new(Feed::new(self, session, Arc::clone(session.listener()), None, writer))
+    pub fn get_stream(self: &Arc<Self>, session: &Session, writer: &'static dyn TaskWriter) -> Box<dyn Source> {
+        Box::new(TaskStream::new(self, session, Arc::clone(session.outbox()), None, writer))
     }
 
     /// Returns what a request delivers that waits for its task: what belongs to the task, as `writer` writes it, and then
@@ -92,15 +92,15 @@ impl Engine {
     ///
     /// # Errors
     /// The limit on waiters that is reached.
-    pub fn waiting(
+    pub fn result_stream(
         self: &Arc<Self>,
         session: &Session,
-        waiter: Box<dyn Waits>,
-        writer: &'static dyn Writer,
+        waiter: Box<dyn WaitingRequest>,
+        writer: &'static dyn TaskWriter,
     ) -> Result<Box<dyn Source>, WaitLimit> {
         let watch = self.watch(&session.caller.owner, waiter.task())?;
         let outbox = self.desk.new_outbox();
-        Ok(Box::new(Feed::new(self, session, outbox, Some((waiter, watch)), writer)))
+        Ok(Box::new(TaskStream::new(self, session, outbox, Some((waiter, watch)), writer)))
     }
 
     fn watch(&self, owner: &Owner, id: TaskId) -> Result<Watch, WaitLimit> {
@@ -108,21 +108,22 @@ impl Engine {
     }
 }
 
-impl Source for Feed {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Next>> {
+impl Source for TaskStream {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamItem>> {
         loop {
             match self.outbox.poll_next(cx) {
                 Poll::Ready(Some(Item::Message(message))) => {
                     let asked = self.writer.question_of(&message);
                     let document = message.bytes().clone();
-                    let next = asked.map_or(Next::Document(document.clone()), |id| Next::Question(id, document));
+                    let next =
+                        asked.map_or(StreamItem::Document(document.clone()), |id| StreamItem::Question(id, document));
                     return Poll::Ready(Some(next));
                 }
-                Poll::Ready(Some(Item::Pause(pause))) => return Poll::Ready(Some(Next::Pause(pause))),
+                Poll::Ready(Some(Item::Pause(pause))) => return Poll::Ready(Some(StreamItem::Pause(pause))),
                 Poll::Ready(Some(Item::Silence)) => {}
                 Poll::Ready(Some(Item::End(())) | None) => return Poll::Ready(None),
                 // What there was no room for is asked when the client has read the rest.
-                Poll::Pending if self.outbox.has_refused() => self.engine.desk.has_room(self.id),
+                Poll::Pending if self.outbox.has_refused() => self.engine.desk.ask_refused(self.id),
                 Poll::Pending => break,
             }
         }
@@ -131,7 +132,7 @@ impl Source for Feed {
             None => Poll::Pending,
             Some(response) => response.as_mut().poll(cx).map(|response| {
                 self.over = true;
-                Some(Next::Document(response.into_bytes()))
+                Some(StreamItem::Document(response.into_bytes()))
             }),
         }
     }
@@ -154,7 +155,7 @@ impl Source for Feed {
             runtime.spawn(async move {
                 tokio::time::sleep(COMES_BACK).await;
                 if let Some(engine) = engine.upgrade() {
-                    engine.desk.stays_away(id);
+                    engine.desk.client_stays_away(id);
                 }
             });
         }
@@ -165,8 +166,8 @@ impl Source for Feed {
     }
 }
 
-impl Drop for Feed {
+impl Drop for TaskStream {
     fn drop(&mut self) {
-        self.engine.desk.deregister(self.id);
+        self.engine.desk.remove_stream(self.id);
     }
 }
