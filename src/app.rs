@@ -190,7 +190,7 @@ impl House {
             None => None,
         };
         let (store, limits) = limits(&config.server, &config.tasks);
-        let outbox = Arc::clone(&limits.outbox);
+        let outbox = Arc::clone(&limits.capacity);
         let clock = Clock::start();
         let store = MemoryStore::new(store, clock, Arc::clone(&observer));
         let protected = config.auth.protected();
@@ -262,7 +262,7 @@ fn limits(server: &config::Server, tasks: &config::Tasks) -> (MaxKept, Limits) {
         queued_bytes_per_owner: tasks.max_queued_bytes_per_owner,
         queued_bytes: tasks.max_queued_bytes,
     };
-    (kept, Limits { waiters, turns, outbox: Capacity::new(server.max_outbox, server.max_outbox_total) })
+    (kept, Limits { waiters, turns, capacity: Capacity::new(server.max_outbox, server.max_outbox_total) })
 }
 
 /// A request that has waited for one to two of these intervals is answered with a stream, for its heartbeats.

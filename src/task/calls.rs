@@ -1,4 +1,4 @@
-//! The calls that this process runs for tasks, and, once it stops, whose ends are still to be told.
+//! The calls that this process runs for tasks; once it stops, also which owners have to be told of an end.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -11,24 +11,25 @@ use tokio::{
 use super::{Task, TaskId};
 use crate::{identity::Owner, observe::Who};
 
-/// How many poll intervals polls are counted in, and how many polls in them are excessive: ten times as many as asked for.
-const WATCHED_INTERVALS: u32 = 10;
-const EXCESSIVE: u32 = 10 * WATCHED_INTERVALS;
+/// Polls are counted over this many poll intervals.
+const COUNTED_INTERVALS: u32 = 10;
+/// This many polls in the counted intervals are excessive: ten times as many as asked for.
+const EXCESSIVE: u32 = 10 * COUNTED_INTERVALS;
 
-/// The calls that run; being here is what keeps a call going.
+/// The calls that run. A call that is taken out stops.
 #[derive(Debug, Default)]
 pub(super) struct RunningCalls {
     inner: Mutex<Inner>,
-    /// Told of what [`RunningCalls::owners_to_tell`] may depend on, from [`RunningCalls::close`] on.
+    /// Notified when [`RunningCalls::owners_to_tell`] may have changed, from [`RunningCalls::close`] on.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     running: HashMap<TaskId, RunningCall>,
-    /// The process stops: no more calls are let in.
+    /// Whether the process stops and no more calls are admitted.
     closed: bool,
-    /// The tasks that have ended since then and whose owner does not know how.
+    /// The tasks that have ended since then, and whose owners have to be told how.
     untold: HashMap<TaskId, Owner>,
 }
 
@@ -44,23 +45,29 @@ pub(super) struct RunningCall {
     announced: bool,
     /// Stops the call, and says why.
     pub stop: oneshot::Sender<&'static str>,
-    /// The beginning of the time in which polls are counted, and how many there were.
-    polls: (Instant, u32),
-    /// The owner was told of the end before the call was taken out.
+    polls: Polls,
+    /// Whether its owner was told of the end before the call was taken out.
     told: bool,
 }
 
+/// The polls of a task in the counted intervals.
+#[derive(Debug)]
+struct Polls {
+    since: Instant,
+    count: u32,
+}
+
 impl RunningCall {
-    /// The call of `task`, which begins now.
+    /// Returns the call of `task`, which begins now.
     pub(super) fn new(task: &Task, who: &Arc<Who>, announced: bool, stop: oneshot::Sender<&'static str>) -> Self {
         let (owner, who, tool) = (task.owner.clone(), Arc::clone(who), Arc::clone(&task.tool));
         let since = Instant::now();
-        Self { owner, who, tool, since, announced, stop, polls: (since, 0), told: false }
+        Self { owner, who, tool, since, announced, stop, polls: Polls { since, count: 0 }, told: false }
     }
 }
 
 impl RunningCalls {
-    /// Adds a call. `false`, if no more are let in.
+    /// Adds a call. Returns whether it was admitted.
     pub(super) fn add(&self, id: TaskId, call: RunningCall) -> bool {
         let mut inner = self.inner.lock();
         if inner.closed {
@@ -70,7 +77,12 @@ impl RunningCalls {
         true
     }
 
-    /// Takes out a call. `tell`: its owner has to be told how it ended.
+    /// Returns whether the call of a task runs.
+    pub(super) fn contains(&self, id: TaskId) -> bool {
+        self.inner.lock().running.contains_key(&id)
+    }
+
+    /// Takes out a call. `tell` says whether its owner has to be told how it ended.
     pub(super) fn take(&self, id: TaskId, tell: bool) -> Option<RunningCall> {
         let mut inner = self.inner.lock();
         let call = inner.running.remove(&id)?;
@@ -83,60 +95,60 @@ impl RunningCalls {
         Some(call)
     }
 
-    /// A task's owner knows how it ended, or can learn it no more.
+    /// Notes that a task's owner knows how it ended, or cannot learn it any more.
     pub(super) fn mark_told(&self, id: TaskId) {
         let mut inner = self.inner.lock();
         if let Some(call) = inner.running.get_mut(&id) {
-            // The end stands in the store before the call is taken out.
+            // The store has the end before the call is taken out.
             call.told = true;
         } else if inner.untold.remove(&id).is_some() {
             self.changed.notify_one();
         }
     }
 
-    /// Counts a poll of a task that runs. `true`, once in the time that polls are counted in, if they are excessive.
+    /// Counts a poll of a task that runs. Returns `true` for the one poll in the counted intervals that makes them excessive.
     pub(super) fn count_poll(&self, task: &Task) -> bool {
         let mut inner = self.inner.lock();
-        let Some(RunningCall { polls: (since, count), .. }) = inner.running.get_mut(&task.id) else { return false };
-        if since.elapsed() >= Duration::from_millis(task.poll_interval) * WATCHED_INTERVALS {
-            (*since, *count) = (Instant::now(), 0);
+        let Some(RunningCall { polls, .. }) = inner.running.get_mut(&task.id) else { return false };
+        if polls.since.elapsed() >= Duration::from_millis(task.poll_interval) * COUNTED_INTERVALS {
+            *polls = Polls { since: Instant::now(), count: 0 };
         }
-        *count += 1;
-        *count == EXCESSIVE
+        polls.count += 1;
+        polls.count == EXCESSIVE
     }
 
-    /// Whether the owner is told of changes of a task that runs.
+    /// Returns whether a task runs whose owner is told of changes of its state.
     pub(super) fn is_announced(&self, id: TaskId) -> bool {
         self.inner.lock().running.get(&id).is_some_and(|call| call.announced)
     }
 
-    /// The tasks of `owner` that run.
+    /// Returns the tasks of `owner` that run.
     pub(super) fn of_owner(&self, owner: &Owner) -> Vec<TaskId> {
         let inner = self.inner.lock();
         inner.running.iter().filter(|(_, call)| call.owner == *owner).map(|(id, _)| *id).collect()
     }
 
-    /// Lets no more calls in, and returns those that run.
+    /// Admits no more calls, and returns those that run.
     pub(super) fn close(&self) -> Vec<(TaskId, Owner)> {
         let mut inner = self.inner.lock();
         inner.closed = true;
         inner.running.iter().map(|(id, call)| (*id, call.owner.clone())).collect()
     }
 
-    /// The owners of tasks that have ended since [`RunningCalls::close`], one for each that they were not told of; `None` while
-    /// calls run.
+    /// Returns the owners that have to be told how a task has ended since [`RunningCalls::close`], once for each such task;
+    /// `None` while calls run.
     pub(super) fn owners_to_tell(&self) -> Option<Vec<Owner>> {
         let inner = self.inner.lock();
         inner.running.is_empty().then(|| inner.untold.values().cloned().collect())
     }
 
-    /// Resolves when [`RunningCalls::owners_to_tell`] may have changed since the last time. For one who waits.
+    /// Waits until [`RunningCalls::owners_to_tell`] may have changed since the last time. Only one may wait.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Lets the one who waits look again.
-    pub(super) fn look_again(&self) {
+    /// Wakes the one that waits in [`RunningCalls::changed`].
+    pub(super) fn wake(&self) {
         self.changed.notify_one();
     }
 }
@@ -155,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn once_closed_it_lets_nobody_in_and_owes_what_ends_from_then_on() {
+    fn once_closed_it_admits_no_call_and_owners_have_to_be_told_what_ends_from_then_on() {
         let calls = RunningCalls::default();
         let ((before, _), (after, _)) = (added(&calls), added(&calls));
         calls.take(before, true);
@@ -169,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_was_told_before_its_call_was_taken_out_is_not_owed() {
+    fn an_end_that_was_told_before_its_call_was_taken_out_is_not_told_again() {
         let calls = RunningCalls::default();
         let (id, _) = added(&calls);
         calls.mark_told(id);

@@ -15,18 +15,19 @@ use crate::{
     wire::Message,
 };
 
-/// How long a client waits until its answer has been passed on.
-const PROMPTLY: Duration = Duration::from_secs(1);
+/// How long a client waits at most until its answer has been passed on.
+const PASS_ON_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A call that asks, and how.
+/// The call that a question comes from, and how the question is asked and answered.
 pub(super) struct QuestionOrigin<'a> {
     pub call: AskingCall,
-    /// Shared by all questions of the call.
+    /// The headers of the call, for answers; all its questions share them.
     pub headers: &'a Arc<HeaderMap>,
-    /// That of the client that wants the task.
+    /// Writes for the streams of the task's client.
     pub writer: &'static dyn TaskWriter,
+    /// How long the client may take to answer.
     pub input_timeout: Duration,
-    /// How many answers without the client may be under way at once.
+    /// Bounds the questions that are being answered in the client's place.
     pub replies: &'a Arc<Semaphore>,
 }
 
@@ -50,25 +51,25 @@ impl Engine {
         tokio::spawn(async move {
             tokio::select! {
                 _ = closed => {}
-                () = tokio::time::sleep(input_timeout) => engine.unanswered(question, input_timeout, &headers).await,
+                () = tokio::time::sleep(input_timeout) => engine.give_up(question, input_timeout, &headers).await,
             }
         });
     }
 
-    /// Answers a request of the server in the client's place: beside the call, which goes on; but a flood of questions is
-    /// read no faster than it is answered.
+    /// Answers a request of the server in the client's place. The call goes on meanwhile, but it reads a flood of requests no
+    /// faster than they are answered.
     pub(super) async fn reply_at_once(self: &Arc<Self>, origin: QuestionOrigin<'_>, reply: Bytes) {
         let QuestionOrigin { call, headers, replies, .. } = origin;
-        let Ok(turn) = Arc::clone(replies).acquire_owned().await else { return };
+        let Ok(permit) = Arc::clone(replies).acquire_owned().await else { return };
         let replying = self.reply(call, reply, HeaderMap::clone(headers));
         tokio::spawn(async move {
             replying.await;
-            drop(turn);
+            drop(permit);
         });
     }
 
-    /// Takes in the answer of a client to a question that it was asked in `session`, and passes on what `reply` makes of it
-    /// under the server's own raw id of the question. Returns whether there is such a question.
+    /// Takes the answer of a client to a question that it was asked in `session`. `reply` writes it under the server's own raw
+    /// id of the question, and the server gets it. Returns whether there is such a question.
     pub async fn answer(
         self: &Arc<Self>,
         session: Uuid,
@@ -78,28 +79,29 @@ impl Engine {
     ) -> bool {
         let Some(question) = self.desk.take_answered(session, question) else { return false };
         let (engine, reply) = (Arc::clone(self), reply(&question.raw_id));
-        // A client that disconnects now has answered all the same.
+        // The answer is passed on even if the client disconnects now.
         let passing = tokio::spawn(async move {
             let AskingCall { task, caller, upstream_session } = &question.call;
             engine.settle(&caller.owner, *task).await;
             if let Err(failure) = upstream_session.reply(reply, headers).await {
-                engine.not_taken(&question.call, &failure);
+                engine.report_not_taken(&question.call, &failure);
                 let text = format!("The client's answer could not be passed on: {failure}");
                 let _ = engine.change(&caller.owner, *task, |_| Some(Change::Message(excerpt(&text).into()))).await;
             }
         });
-        // A server that takes its time must not hold the client up.
-        let _ = tokio::time::timeout(PROMPTLY, passing).await;
+        // A slow server must not hold the client up.
+        let _ = tokio::time::timeout(PASS_ON_TIMEOUT, passing).await;
         true
     }
 
-    /// The upstream does not want an answer any more.
-    pub(super) async fn withdrawn(&self, owner: &Owner, task: TaskId, raw_id: &str) {
+    /// Closes the questions that the upstream withdraws by the raw id that it gave them.
+    pub(super) async fn close_withdrawn(&self, owner: &Owner, task: TaskId, raw_id: &str) {
         self.desk.close_withdrawn(task, raw_id);
         self.settle(owner, task).await;
     }
 
-    async fn unanswered(self: &Arc<Self>, question: Uuid, input_timeout: Duration, headers: &HeaderMap) {
+    /// Gives up a question that the client has not answered in time, and tells the server so.
+    async fn give_up(self: &Arc<Self>, question: Uuid, input_timeout: Duration, headers: &HeaderMap) {
         let Some(question) = self.desk.give_up(question) else { return };
         self.settle(&question.call.caller.owner, question.call.task).await;
         let limit = humantime::format_duration(input_timeout);
@@ -108,13 +110,13 @@ impl Engine {
         self.reply(question.call, reply, headers.clone()).await;
     }
 
-    /// Puts a task into the state that its open questions mean.
+    /// Puts a task into the state that follows from its open questions.
     async fn settle(&self, owner: &Owner, task: TaskId) {
         // A task that has ended stays as it is.
         let _ = self
-            .change_at_last(owner, task, |now| match self.desk.waits_for(task) {
+            .change_at_last(owner, task, |current| match self.desk.waits_for(task) {
                 Some(text) => Some(Change::Ask(text)),
-                None if now.state == State::InputRequired => Some(Change::Resume),
+                None if current.state == State::InputRequired => Some(Change::Resume),
                 None => None,
             })
             .await;
@@ -125,13 +127,13 @@ impl Engine {
         let engine = Arc::clone(self);
         async move {
             if let Err(failure) = call.upstream_session.reply(reply, headers).await {
-                engine.not_taken(&call, &failure);
+                engine.report_not_taken(&call, &failure);
             }
         }
     }
 
-    /// Tells that the upstream did not take an answer.
-    fn not_taken(&self, call: &AskingCall, failure: &Failure) {
+    /// Reports that the upstream did not take an answer.
+    fn report_not_taken(&self, call: &AskingCall, failure: &Failure) {
         let (who, cause) = (&*call.caller.who, failure.cause());
         let upstream = who.upstream();
         self.observer.emit(events::ExchangeFailed { upstream, who: Some(who), task: Some(call.task), cause });

@@ -1,5 +1,4 @@
-//! Work that has to be done to its end, whether the handler that has begun it waits for that or not: hyper drops a handler
-//! whose client has left.
+//! Work that goes on to its end even if the handler that has begun it is dropped: hyper drops a handler whose client has left.
 
 use std::{
     fmt,
@@ -10,11 +9,11 @@ use std::{
 
 use tokio::runtime::Handle;
 
-/// Such work. Dropped before its end, it goes on in a task of its own.
+/// Work that goes on, in a task of its own, when it is dropped before its end.
 pub struct LastingWork<T: Send + 'static>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
 
 impl<T: Send> LastingWork<T> {
-    /// Prepares the work, which begins when it is first polled, or dropped.
+    /// Prepares work, which begins when it is first polled, or dropped.
     pub fn new(work: impl Future<Output = T> + Send + 'static) -> Self {
         Self(Some(Box::pin(work)))
     }
@@ -24,7 +23,7 @@ impl<T: Send> Future for LastingWork<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        // Taken out, or work that panics would be polled again.
+        // Taken out, so that work that panics is not polled again.
         let Some(mut work) = self.0.take() else { return Poll::Pending };
         let polled = work.as_mut().poll(cx);
         if polled.is_pending() {

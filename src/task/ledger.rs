@@ -1,4 +1,4 @@
-//! Tasks as the store has them: what is read, and how they change, also where the store does not answer at once.
+//! Reads and changes tasks in the store, and retries while it is unavailable.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,11 +11,12 @@ use crate::{
     observe::{Observer, events},
 };
 
-/// The pause before a store that was unavailable is asked again: the first, and the longest.
+/// The first pause before an unavailable store is asked again.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause before an unavailable store is asked again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The store, and what it takes to ask it again.
+/// The store, the clock of its deadlines, and where its failures are reported.
 #[derive(Clone, Debug)]
 pub(super) struct Ledger {
     pub(super) store: Arc<dyn Store>,
@@ -28,7 +29,7 @@ pub(super) struct Ledger {
 pub(super) struct Changed {
     /// As it is now.
     pub(super) task: Task,
-    /// Whether its state may be another one than before.
+    /// Whether its state may have changed.
     pub(super) has_new_state: bool,
 }
 
@@ -41,7 +42,7 @@ pub(super) enum NotChanged {
     Unavailable(Unavailable),
 }
 
-/// Pauses that grow, for work that has to wait for the store.
+/// The next pause of work that waits for the store. Pauses grow.
 #[derive(Debug)]
 pub(super) struct Pauses(Duration);
 
@@ -50,7 +51,7 @@ impl Ledger {
         Self { store, clock, observer }
     }
 
-    /// Notes that the store did not answer.
+    /// Reports that the store did not answer.
     pub(super) fn unavailable(&self, why: &Unavailable) {
         self.observer.emit(events::StoreUnavailable { why: &why.0 });
     }
@@ -71,7 +72,7 @@ impl Ledger {
         self.once(self.store.end(owner, id)).await?.ok_or(Missing::NotFound(id))
     }
 
-    /// Waits for one answer of the store.
+    /// Waits for one answer of the store, and reports where there is none.
     ///
     /// # Errors
     /// [`Missing::Unavailable`]
@@ -93,7 +94,8 @@ impl Ledger {
         }
     }
 
-    /// Changes a task as `change` says of its newest version. Returns `None` if it is gone, or there is nothing to change.
+    /// Makes the change that `change` returns for the newest version of a task. Returns `None` if there is no such task, or
+    /// nothing to change.
     ///
     /// # Errors
     /// [`NotChanged`]
@@ -106,7 +108,7 @@ impl Ledger {
         self.try_change(owner, id, &change, &mut None).await
     }
 
-    /// As [`Ledger::change`], once the store is available.
+    /// Changes a task as [`Ledger::change`] does, and retries until the store is available.
     ///
     /// # Errors
     /// [`HasEnded`]
@@ -126,7 +128,7 @@ impl Ledger {
         }
     }
 
-    /// Tries a change. `unknown` is the version that an earlier try may have written, where the store did not say.
+    /// Tries a change. `unknown` is the version that an earlier try may have written without an answer of the store.
     async fn try_change(
         &self,
         owner: &Owner,
@@ -157,7 +159,7 @@ impl Ledger {
 }
 
 impl Pauses {
-    /// Notes that the store did not answer, and waits for the next pause.
+    /// Reports that the store did not answer, and waits for the next pause.
     pub(super) async fn next(&mut self, ledger: &Ledger, why: &Unavailable) {
         ledger.unavailable(why);
         tokio::time::sleep(self.0).await;

@@ -1,7 +1,7 @@
 //! The product: a tool call that its caller can leave, poll, list, cancel and collect.
 //!
-//! The engine knows no wire form of tasks. It has a state machine, an owner, deadlines and the raw bytes of the outcome;
-//! a dialect turns what its clients send into calls of the engine, and writes what the engine tells.
+//! The engine knows no wire form of tasks, only states, owners, deadlines and the raw bytes of outcomes. A dialect turns what
+//! its clients send into calls of the engine, and writes what the engine tells.
 
 mod calls;
 mod clock;

@@ -1,4 +1,4 @@
-//! What dialects ask the engine about tasks: for one owner, in terms of no wire.
+//! What dialects ask the engine about the tasks of one owner, in terms of no wire form.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::{
     observe::{Who, events},
 };
 
-/// Why there is no task.
+/// Why a task is not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// The owner has none with this id: it is unknown, foreign or expired.
@@ -20,7 +20,7 @@ pub enum Missing {
 /// Why a task was not cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotCancelled {
-    /// There is none, or it may have been.
+    /// It is not found; if the store is unavailable, it may be cancelled all the same.
     Missing(Missing),
     /// It has ended before.
     HasEnded(Ending),
@@ -35,7 +35,7 @@ impl Engine {
         let task = self.ledger.find(owner, id).await?;
         match task.state {
             State::Working | State::InputRequired => self.note_poll(&task, who),
-            // Many clients never ask for the result of a task that has none.
+            // Many clients never ask for the result of a task that has failed.
             State::Ended(Ending::ErrorResult | Ending::Error | Ending::Cancelled) => self.calls.mark_told(id),
             State::Ended(Ending::Result) => {}
         }
@@ -60,7 +60,7 @@ impl Engine {
     }
 
     /// Returns at most `count` tasks of `owner` in the order of their creation, from the first after the place `after` on,
-    /// each with its place. Where they are fewer there are no more.
+    /// each with its place. If it returns fewer, there are no more.
     ///
     /// # Errors
     /// [`Missing::Unavailable`]
@@ -73,7 +73,7 @@ impl Engine {
         self.ledger.once(self.ledger.store.page(owner, after, count)).await
     }
 
-    /// Returns whether a task exists for its owner. While the store is unavailable it may.
+    /// Returns whether a task exists for `owner`; while the store is unavailable, `true`.
     pub async fn may_have(&self, owner: &Owner, id: TaskId) -> bool {
         !matches!(self.ledger.find(owner, id).await, Err(Missing::NotFound(_)))
     }
@@ -93,23 +93,23 @@ impl Engine {
         cancelling.await
     }
 
-    /// As [`Engine::cancel`], as far as its handler waits.
+    /// Cancels a task as [`Engine::cancel`] does, without the event.
     pub(super) async fn stop(self: &Arc<Self>, owner: &Owner, id: TaskId) -> Result<Task, NotCancelled> {
         match self.change(owner, id, |_| Some(Change::cancel())).await {
             Ok(Some(task)) => {
-                self.has_been_cancelled(id);
+                self.take_out_cancelled(id);
                 Ok(task)
             }
             Ok(None) => Err(NotCancelled::Missing(Missing::NotFound(id))),
             Err(NotChanged::HasEnded(HasEnded(ending))) => Err(NotCancelled::HasEnded(ending)),
             Err(NotChanged::Unavailable(why)) => {
                 self.ledger.unavailable(&why);
-                // It may be cancelled already. Then its call must end; and so it is what the client wants.
+                // The store may have cancelled it: then its call must stop. If it has not, the client still wants it.
                 let (engine, owner) = (Arc::clone(self), owner.clone());
                 tokio::spawn(async move {
                     let cancelled = engine.change_at_last(&owner, id, |_| Some(Change::cancel())).await;
                     if matches!(cancelled, Ok(Some(_)) | Err(HasEnded(Ending::Cancelled))) {
-                        engine.has_been_cancelled(id);
+                        engine.take_out_cancelled(id);
                     }
                 });
                 Err(NotCancelled::Missing(Missing::Unavailable))

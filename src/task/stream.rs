@@ -1,4 +1,4 @@
-//! What streams towards a client deliver of running tasks: a GET stream, or one that waits for a result.
+//! The streams on which a client gets what belongs to its running tasks: a GET stream, or one that waits for a result.
 
 use std::{
     collections::HashSet,
@@ -20,8 +20,8 @@ use crate::{
     wire::Parts,
 };
 
-/// How long a client that has been asked something may take to come back before another of its streams is tried.
-const COMES_BACK: Duration = Duration::from_secs(5);
+/// How long a client may take to reconnect before the questions of a stream are asked on another one.
+const RECONNECT_GRACE: Duration = Duration::from_secs(5);
 
 /// The response at the end of a stream.
 pub type PendingResponse = Pin<Box<dyn Future<Output = Parts> + Send>>;
@@ -31,8 +31,8 @@ pub trait WaitingRequest: Send {
     /// Returns the task.
     fn task(&self) -> TaskId;
 
-    /// Returns the response, when the task has ended or is gone, or says at once which limit does not let it wait. Called
-    /// again where the client has come back: while it is away it does not wait.
+    /// Returns the response, which comes when the task has ended or was removed, or at once where `watch` is a limit. It is
+    /// called again when the client has reconnected: a request without a connection does not wait.
     fn response(&self, watch: Result<Watch, WaitLimit>) -> PendingResponse;
 }
 
@@ -45,10 +45,11 @@ pub(super) struct TaskStream {
     writer: &'static dyn TaskWriter,
     /// Kept while a connection delivers the stream.
     reader: Option<Attached<()>>,
-    /// Who waits for a result; `None` where it is a GET stream.
-    waiter: Option<Box<dyn WaitingRequest>>,
-    /// What is waited for, as long as there is a connection.
+    /// The request that waits for a result; `None` where this is a GET stream.
+    request: Option<Box<dyn WaitingRequest>>,
+    /// The response that it waits for, while there is a connection.
     response: Option<PendingResponse>,
+    /// Whether the response was delivered.
     over: bool,
 }
 
@@ -60,13 +61,13 @@ impl TaskStream {
         waiting: Option<(Box<dyn WaitingRequest>, Watch)>,
         writer: &'static dyn TaskWriter,
     ) -> Self {
-        let task = waiting.as_ref().map(|(waiter, _)| waiter.task());
+        let task = waiting.as_ref().map(|(request, _)| request.task());
         let id = engine.desk.add_stream(session, task, Arc::clone(&outbox), writer);
-        let begin = |(waiter, watch): (Box<dyn WaitingRequest>, _)| {
-            let response = waiter.response(Ok(watch));
-            (waiter, response)
+        let begin = |(request, watch): (Box<dyn WaitingRequest>, _)| {
+            let response = request.response(Ok(watch));
+            (request, response)
         };
-        let (waiter, response) = waiting.map(begin).unzip();
+        let (request, response) = waiting.map(begin).unzip();
         Self {
             engine: Arc::clone(engine),
             owner: session.caller.owner.clone(),
@@ -74,7 +75,7 @@ impl TaskStream {
             outbox,
             writer,
             reader: None,
-            waiter,
+            request,
             response,
             over: false,
         }
@@ -87,20 +88,20 @@ impl Engine {
         Box::new(TaskStream::new(self, session, Arc::clone(session.outbox()), None, writer))
     }
 
-    /// Returns what a request delivers that waits for its task: what belongs to the task, as `writer` writes it, and then
-    /// the response.
+    /// Returns what the stream of a request that waits for its task delivers: what belongs to the task, as `writer` writes
+    /// it, and then the response.
     ///
     /// # Errors
     /// The limit on waiters that is reached.
     pub fn result_stream(
         self: &Arc<Self>,
         session: &Session,
-        waiter: Box<dyn WaitingRequest>,
+        request: Box<dyn WaitingRequest>,
         writer: &'static dyn TaskWriter,
     ) -> Result<Box<dyn Source>, WaitLimit> {
-        let watch = self.watch(&session.caller.owner, waiter.task())?;
+        let watch = self.watch(&session.caller.owner, request.task())?;
         let outbox = self.desk.new_outbox();
-        Ok(Box::new(TaskStream::new(self, session, outbox, Some((waiter, watch)), writer)))
+        Ok(Box::new(TaskStream::new(self, session, outbox, Some((request, watch)), writer)))
     }
 
     fn watch(&self, owner: &Owner, id: TaskId) -> Result<Watch, WaitLimit> {
@@ -122,7 +123,7 @@ impl Source for TaskStream {
                 Poll::Ready(Some(Item::Pause(pause))) => return Poll::Ready(Some(StreamItem::Pause(pause))),
                 Poll::Ready(Some(Item::Silence)) => {}
                 Poll::Ready(Some(Item::End(())) | None) => return Poll::Ready(None),
-                // What there was no room for is asked when the client has read the rest.
+                // Questions that there was no room for are asked when the client has read the rest.
                 Poll::Pending if self.outbox.has_refused() => self.engine.desk.ask_refused(self.id),
                 Poll::Pending => break,
             }
@@ -139,8 +140,8 @@ impl Source for TaskStream {
 
     fn attached(&mut self, resumed: bool) {
         self.reader = Some(self.outbox.attach());
-        if let (Some(waiter), None) = (&self.waiter, &self.response) {
-            self.response = Some(waiter.response(self.engine.watch(&self.owner, waiter.task())));
+        if let (Some(request), None) = (&self.request, &self.response) {
+            self.response = Some(request.response(self.engine.watch(&self.owner, request.task())));
         }
         self.engine.desk.attached(self.id, resumed);
     }
@@ -153,7 +154,7 @@ impl Source for TaskStream {
         {
             let (engine, id) = (Arc::downgrade(&self.engine), self.id);
             runtime.spawn(async move {
-                tokio::time::sleep(COMES_BACK).await;
+                tokio::time::sleep(RECONNECT_GRACE).await;
                 if let Some(engine) = engine.upgrade() {
                     engine.desk.client_stays_away(id);
                 }

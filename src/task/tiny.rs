@@ -19,7 +19,7 @@ use crate::{
     wire::{Message, Parts},
 };
 
-/// Says everything in one word and an id.
+/// Writes everything as one word and an id.
 #[derive(Debug)]
 pub(super) struct Tiny;
 
@@ -53,16 +53,20 @@ impl TaskWriter for Tiny {
     }
 }
 
-/// Waits for a task, to say how it ended.
-struct TinyRequest(Arc<Engine>, Arc<Session>, TaskId);
+/// A request that waits for a task, to say how it ended.
+struct TinyRequest {
+    engine: Arc<Engine>,
+    session: Arc<Session>,
+    task: TaskId,
+}
 
 impl WaitingRequest for TinyRequest {
     fn task(&self) -> TaskId {
-        self.2
+        self.task
     }
 
     fn response(&self, watch: Result<Watch, WaitLimit>) -> PendingResponse {
-        let (engine, session, id) = (Arc::clone(&self.0), Arc::clone(&self.1), self.2);
+        let (engine, session, id) = (Arc::clone(&self.engine), Arc::clone(&self.session), self.task);
         Box::pin(async move {
             let mut watch = watch.expect("room");
             loop {
@@ -76,7 +80,7 @@ impl WaitingRequest for TinyRequest {
     }
 }
 
-/// Limits that nothing reaches.
+/// Returns limits that nothing reaches.
 pub(super) fn limits() -> Limits {
     let many = usize::MAX;
     let turns = Totals {
@@ -88,10 +92,10 @@ pub(super) fn limits() -> Limits {
         queued_bytes: many,
     };
     let waiters = MaxWaiters { task: many, owner: many, all: many };
-    Limits { waiters, turns, outbox: Capacity::new(4096, 4096) }
+    Limits { waiters, turns, capacity: Capacity::new(4096, 4096) }
 }
 
-/// Wants a task of `session`, and begins its call, which is never answered.
+/// Creates a task of `session`, and starts its call, which is never answered.
 pub(super) async fn create(engine: &Arc<Engine>, session: &Arc<Session>) -> Result<Task, NotCreated> {
     let request = r#"{"jsonrpc":"2.0","id":1,"method":"run","params":{"name":"tool"}}"#;
     let request = Message::parse(request.into()).expect("a request");
@@ -122,8 +126,8 @@ async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_is_told_of_them(
 
     let mut listening = engine.get_stream(&session, &Tiny);
     listening.attached(false);
-    let waiter = TinyRequest(Arc::clone(&engine), Arc::clone(&session), first.id);
-    let mut waiting = engine.result_stream(&session, Box::new(waiter), &Tiny).expect("room");
+    let request = TinyRequest { engine: Arc::clone(&engine), session: Arc::clone(&session), task: first.id };
+    let mut waiting = engine.result_stream(&session, Box::new(request), &Tiny).expect("room");
     waiting.attached(false);
     engine.finish(&session.caller.owner, first.id, result("{}"), None).await;
     let cancelled = engine.cancel(&session.caller.owner, &session.caller.who, second.id).await.expect("runs");

@@ -108,7 +108,7 @@ impl Setup {
             queued_bytes_per_owner: usize::MAX,
             queued_bytes: usize::MAX,
         };
-        let limits = Limits { waiters: WAITERS, turns, outbox: Capacity::new(1024, 1024) };
+        let limits = Limits { waiters: WAITERS, turns, capacity: Capacity::new(1024, 1024) };
         let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, clock, limits, Arc::default());
         Arc::new(Self { engine, store, acknowledged: Mutex::default(), ended: Mutex::default() })
     }

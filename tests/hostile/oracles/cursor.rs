@@ -51,7 +51,7 @@ impl House {
             queued_bytes_per_owner: 1,
             queued_bytes: 1,
         };
-        let limits = Limits { waiters, turns, outbox: Capacity::new(1, 1) };
+        let limits = Limits { waiters, turns, capacity: Capacity::new(1, 1) };
         let max = MaxKept { tasks_per_owner: TASKS, tasks: 2 * TASKS, bytes_per_owner: 1, bytes: 1 };
         let clock = Clock::start();
         let store = Arc::new(MemoryStore::new(max, clock, Arc::default()));
