@@ -53,7 +53,7 @@ impl Gate {
         // A session that is lost has no child any more.
         let has_child = |session: &Session| Arc::ptr_eq(&session.caller.upstream, upstream) && !session.is_lost();
         for unused in self.sessions.unused(has_child) {
-            if self.has_no_use(&unused).await && self.sessions.give_way(&unused, "max_children") {
+            if self.has_no_use(&unused).await && self.sessions.evict(&unused, "max_children") {
                 self.end_unused(&unused);
                 return Ok(vacancy);
             }

@@ -76,7 +76,7 @@ impl Gate {
                 principal,
                 previous,
                 vacancy: self.vacancy(upstream).await.map_err(SessionNotOpened::Failed)?,
-                outbox: &self.outbox,
+                capacity: &self.outbox,
                 max_streams: self.max_streams,
                 accounts: &self.accounts,
                 observer: &self.observer,

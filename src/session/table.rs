@@ -1,4 +1,4 @@
-//! The sessions that are open: how many there may be, and which may give way.
+//! The open sessions: how many there may be, and which one gives way to a new one.
 
 use std::{cmp::Reverse, collections::HashMap, fmt, future::Future, sync::Arc, time::Duration};
 
@@ -19,9 +19,9 @@ pub struct Sessions {
     table: RwLock<SessionTable>,
     max: usize,
     max_per_owner: usize,
-    /// No more are let in.
+    /// Cancelled when no more sessions are admitted.
     refusing: CancellationToken,
-    /// All of them end.
+    /// Cancelled when all sessions end.
     closing: CancellationToken,
     observer: Arc<Observer>,
 }
@@ -29,22 +29,22 @@ pub struct Sessions {
 #[derive(Debug, Default)]
 struct SessionTable {
     open: HashMap<Uuid, Arc<Session>>,
-    /// Handshakes under way, each of which may become a session.
+    /// How many handshakes are under way, each of which may become a session.
     opening: usize,
     /// How many of both each principal has.
     owners: Tally<Owner>,
-    /// The process stops, and no more are let in.
+    /// Whether the process stops and no more sessions are admitted.
     closed: bool,
 }
 
-/// No session, or no stream of one, can be opened.
+/// Why no session, or no stream of one, can be opened.
 #[derive(Debug)]
 pub enum Full {
-    /// As many are open, or being opened, as may be.
+    /// This many sessions are open, or being opened.
     Limit(usize),
-    /// As many of this principal are.
+    /// This many sessions of the principal are open, or being opened.
     OfOwner(usize),
-    /// As many requests of this session are being answered as may, each of which may need a stream.
+    /// This many requests of the session are being answered, each of which may need a stream.
     OfStreams(usize),
     /// The process stops.
     Stopping,
@@ -70,7 +70,7 @@ impl fmt::Display for Full {
 }
 
 impl Full {
-    /// The limit in a word, for metrics.
+    /// Returns the limit in a word, for metrics.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -87,7 +87,7 @@ impl Full {
 pub struct UnusedSession {
     /// The session.
     pub session: Arc<Session>,
-    /// How long nothing has been heard of it.
+    /// How long it has not been used.
     pub silent: Duration,
     last_used: u64,
 }
@@ -96,7 +96,7 @@ pub struct UnusedSession {
 #[derive(Debug)]
 pub struct SessionRoom<'a> {
     sessions: &'a Sessions,
-    /// The principal that it is counted for, until a session is.
+    /// The principal that it counts for, until a session fills it.
     owner: Option<Owner>,
 }
 
@@ -127,7 +127,7 @@ impl Drop for SessionRoom<'_> {
 }
 
 impl SessionTable {
-    /// Takes out a session, unless it was used since it was looked at. Requests find their session, and mark it as in use,
+    /// Takes out a session, unless it was used after it was found unused. Requests find their session, and mark it as in use,
     /// under the same lock.
     fn take_unused(&mut self, unused: &UnusedSession) -> Option<Arc<Session>> {
         let open = self.open.get(&unused.session.id)?;
@@ -139,6 +139,7 @@ impl SessionTable {
         Some(session)
     }
 
+    /// Puts back a session that was taken out.
     fn put_back(&mut self, session: Arc<Session>) {
         if matches!(session.caller.owner, Owner::Principal { .. }) {
             self.owners.add(&session.caller.owner, 1);
@@ -155,7 +156,7 @@ impl Sessions {
         Self { table: RwLock::default(), max, max_per_owner, refusing, closing, observer }
     }
 
-    /// Whether a stream may be opened that is to become a session, where `open` are, `own` of them of one principal.
+    /// Checks that one more session may be opened by a client on one channel, where `open` are, `own` of them of its principal.
     ///
     /// # Errors
     /// [`Full`]
@@ -173,7 +174,7 @@ impl Sessions {
         if open >= self.max { Err(Full::Limit(self.max)) } else { Ok(()) }
     }
 
-    /// Takes room for a session, before anything is done for it. `owner` is `None` for a client without a principal.
+    /// Takes room for a session, before its handshake. `owner` is `None` for a client without a principal.
     ///
     /// # Errors
     /// [`Full`]
@@ -194,7 +195,7 @@ impl Sessions {
         Ok(SessionRoom { sessions: self, owner: owner.cloned() })
     }
 
-    /// The sessions that fit and are not in use, those first that have been silent longest.
+    /// Returns the sessions that fit and are not in use, the longest silent first.
     #[must_use]
     pub fn unused(&self, fits: impl Fn(&Session) -> bool) -> Vec<UnusedSession> {
         let mut unused: Vec<_> = self.table.read().open.values().filter(|session| fits(session)).cloned().collect();
@@ -207,17 +208,17 @@ impl Sessions {
         unused
     }
 
-    /// Takes out a session that gives way to a new one, to be ended. `false` if it is gone or was used again.
+    /// Evicts an unused session, which the caller has to end. Returns whether it did: the session may be in use again.
     #[must_use]
-    pub fn give_way(&self, unused: &UnusedSession, limit: &'static str) -> bool {
-        let gave_way = self.table.write().take_unused(unused).is_some();
-        if gave_way {
-            self.gave_way(unused, limit);
+    pub fn evict(&self, unused: &UnusedSession, limit: &'static str) -> bool {
+        let evicted = self.table.write().take_unused(unused).is_some();
+        if evicted {
+            self.report_evicted(unused, limit);
         }
-        gave_way
+        evicted
     }
 
-    /// As [`Sessions::give_way`], with [`Sessions::room`] for the new one in the same step.
+    /// Evicts an unused session as [`Sessions::evict`] does, and takes its room for a new one in the same step.
     #[must_use]
     pub fn replace(
         &self,
@@ -232,29 +233,29 @@ impl Sessions {
             return None;
         };
         drop(table);
-        self.gave_way(unused, limit);
+        self.report_evicted(unused, limit);
         Some(room)
     }
 
-    fn gave_way(&self, unused: &UnusedSession, limit: &'static str) {
+    fn report_evicted(&self, unused: &UnusedSession, limit: &'static str) {
         self.observer.emit(events::SessionGaveWay { limit, silent: unused.silent });
         self.observer.emit(events::SessionEnded { who: &unused.session.caller.who, reason: "gave way" });
     }
 
-    /// Lets no more sessions in, and gives up the handshakes under way.
+    /// Admits no more sessions, and gives up the handshakes under way.
     pub fn refuse(&self) {
         self.table.write().closed = true;
         self.refusing.cancel();
     }
 
-    /// Lets no more sessions in, and returns those that are open, to be ended.
+    /// Admits no more sessions, and returns those that are open, which the caller has to end.
     pub fn close(&self) -> Vec<Arc<Session>> {
         self.refuse();
         self.closing.cancel();
         self.all()
     }
 
-    /// Resolves when all sessions end.
+    /// Waits until all sessions end.
     pub async fn closing(&self) {
         self.closing.cancelled().await;
     }
@@ -264,13 +265,13 @@ impl Sessions {
         self.refusing.run_until_cancelled(handshake).await
     }
 
-    /// The session of that id, in use from here on, if it fits.
+    /// Returns the session of that id, in use from here on, if it fits.
     #[must_use]
     pub fn get(&self, id: Uuid, fits: impl Fn(&Session) -> bool) -> Option<SessionGuard> {
         self.table.read().open.get(&id).filter(|session| fits(session)).map(Session::hold)
     }
 
-    /// Takes a session out, to be ended. `None` if somebody else did so before.
+    /// Takes out a session, which the caller has to end. Returns `None` if it was taken out before.
     pub fn take(&self, id: Uuid, reason: &'static str) -> Option<Arc<Session>> {
         let session = {
             let mut table = self.table.write();
@@ -282,13 +283,13 @@ impl Sessions {
         Some(session)
     }
 
-    /// The sessions that have not been used for `idle` or more.
+    /// Returns the sessions that have not been used for `idle` or more.
     #[must_use]
     pub fn idle(&self, idle: Duration) -> Vec<Arc<Session>> {
         self.table.read().open.values().filter(|session| session.idle() >= idle).cloned().collect()
     }
 
-    /// Every open session.
+    /// Returns every open session.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Session>> {
         self.table.read().open.values().cloned().collect()

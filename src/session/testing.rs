@@ -16,7 +16,7 @@ use crate::{
     wire::{ClientCapabilities, Version},
 };
 
-/// A session of its own owner.
+/// Returns a session that is the owner of its tasks.
 pub(crate) fn alone() -> Arc<Session> {
     let (id, observer) = (Uuid::new_v4(), Arc::<Observer>::default());
     let (owner, upstream) = (Owner::Session(id), Upstream::unused("/mcp"));
