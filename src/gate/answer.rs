@@ -17,7 +17,7 @@ use super::{
     refuse::Refusal,
 };
 use crate::{
-    dialect::legacy::{NoResult, Reply, RequestedTask},
+    dialect::legacy::{Acknowledgement, NoResult, Reply, RequestedTask},
     flow::Item,
     observe::{Who, events},
     route::{Route, route},
@@ -98,7 +98,7 @@ impl Gate {
                 let wanted = RequestedTask { name, tool, ttl, announced: session.caller.upstream.status_notifications };
                 let created = Box::pin(self.legacy.create(session, message, headers, wanted));
                 return Ok(match created.await {
-                    Ok((answer, start)) => Answer::Acknowledgement(answer, start),
+                    Ok(Acknowledgement { response, start }) => Answer::Acknowledgement(response, start),
                     Err(error) => Whole::error(&id, &error).into(),
                 });
             }

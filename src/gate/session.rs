@@ -124,7 +124,7 @@ impl Gate {
         };
         let message = match self.legacy.answer(session, message, &headers).await {
             MaybeAnswer::Taken => return Ok(Accepted::Yes),
-            MaybeAnswer::NotAQuestion(message) => message,
+            MaybeAnswer::Other(message) => message,
         };
         if session.is_lost() {
             return Err(self.lost(session).await);

@@ -44,6 +44,7 @@ pub struct Limits {
 }
 
 /// How a call is taken out of those that run.
+#[derive(Clone, Copy)]
 struct TakenOut<'a> {
     status: Ended,
     /// What it gave, if it gave something.

@@ -114,11 +114,11 @@ impl Source for TaskStream {
         loop {
             match self.outbox.poll_next(cx) {
                 Poll::Ready(Some(Item::Message(message))) => {
-                    let asked = self.writer.question_of(&message);
                     let document = message.bytes().clone();
-                    let next =
-                        asked.map_or(StreamItem::Document(document.clone()), |id| StreamItem::Question(id, document));
-                    return Poll::Ready(Some(next));
+                    return Poll::Ready(Some(match self.writer.question_of(&message) {
+                        Some(id) => StreamItem::Question(id, document),
+                        None => StreamItem::Document(document),
+                    }));
                 }
                 Poll::Ready(Some(Item::Pause(pause))) => return Poll::Ready(Some(StreamItem::Pause(pause))),
                 Poll::Ready(Some(Item::Silence)) => {}

@@ -11,13 +11,13 @@ use crate::{
 };
 
 impl Legacy {
-    /// Cancels the task, answers with it, and has the upstream told; whether the client waits for that or not.
+    /// Cancels the task, also in the upstream, and answers with it. This goes on even if the client leaves.
     ///
     /// # Errors
-    /// [`NoResult`]; not found is an id that is unknown, foreign or expired; -32602 for a task in a terminal status.
+    /// [`NoResult`]; -32602 for a task in a terminal status.
     pub async fn cancel(&self, session: &Session, request: &Message) -> Result<Reply, NoResult> {
         let cancelled = self.engine.cancel(&session.caller.owner, &session.caller.who, task_id(request)?).await;
-        let task = cancelled.map_err(|why| match why {
+        let task = cancelled.map_err(|not_cancelled| match not_cancelled {
             NotCancelled::Missing(missing) => missing.into(),
             NotCancelled::HasEnded(ending) => {
                 let status = ending.name();

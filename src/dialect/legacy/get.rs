@@ -10,7 +10,7 @@ impl Legacy {
     /// Answers with the task as it is now.
     ///
     /// # Errors
-    /// [`NoResult`]; not found is an id that is unknown, foreign or expired.
+    /// [`NoResult`]
     pub async fn get(&self, session: &Session, request: &Message) -> Result<Reply, NoResult> {
         let task = self.engine.poll(&session.caller.owner, task_id(request)?, &session.caller.who).await?;
         Ok(Reply::result(request, &view(&task).to_raw()))

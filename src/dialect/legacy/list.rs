@@ -1,4 +1,4 @@
-//! `tasks/list` (section "Listing Tasks"), with cursors that only their owner can use.
+//! `tasks/list` (section "Listing Tasks"), with cursors that only the owner can use who got them.
 
 use std::fmt::Write as _;
 
@@ -48,6 +48,7 @@ impl Legacy {
         Ok(Reply::result(request, &result))
     }
 
+    /// Returns the place that a cursor stands for.
     fn place(&self, owner: &Owner, cursor: &str) -> Result<u64, RpcError> {
         let place = self.cursors.open(owner, cursor);
         place.ok_or_else(|| RpcError::invalid_params("Invalid cursor: use a nextCursor as it was given, or none"))

@@ -1,4 +1,4 @@
-//! Tasks for clients of revision 2025-11-25: one file for each thing that they ask for.
+//! Tasks for clients of revision 2025-11-25: one file for each thing that clients do.
 
 mod cancel;
 mod concerns;
@@ -12,7 +12,7 @@ mod result;
 
 use std::sync::Arc;
 
-pub use create::RequestedTask;
+pub use create::{Acknowledgement, RequestedTask};
 pub use question::MaybeAnswer;
 pub use reply::{NoResult, Reply, not_found};
 
@@ -33,7 +33,7 @@ pub struct Legacy {
 }
 
 impl Legacy {
-    /// A dialect in front of `engine`, whose cursors are good for this process.
+    /// Returns a dialect in front of `engine`, whose cursors hold for this process only.
     #[must_use]
     pub fn new(engine: Arc<Engine>) -> Self {
         Self { engine, cursors: Cursors::new() }

@@ -16,24 +16,24 @@ use crate::{
     },
 };
 
-/// What begins the ids of questions, so that answers to them are told from all others.
+/// The beginning of the ids of questions, by which their answers are recognised.
 const PREFIX: &str = "taskgate:";
 
-/// Whether a message of a client was the answer to a question of a task.
+/// A message of a client that may be the answer to a question of a task.
 #[derive(Debug)]
 pub enum MaybeAnswer {
-    /// It was, or cannot have been anything else.
+    /// It is one, and was taken.
     Taken,
-    /// It is about something else.
-    NotAQuestion(Message),
+    /// It is none, and comes back.
+    Other(Message),
 }
 
 impl Legacy {
-    /// Takes in a client's answer to a question, and passes it on.
+    /// Takes a client's answer to a question, and passes it on. An answer to a question that is not open any more is dropped.
     pub async fn answer(&self, session: &Session, message: Message, headers: &HeaderMap) -> MaybeAnswer {
         let id = message.id().filter(|_| message.kind() == Kind::Response).and_then(question_id);
-        let Some(id) = id else { return MaybeAnswer::NotAQuestion(message) };
-        let reply = move |theirs: &str| unrelated(&message, theirs);
+        let Some(id) = id else { return MaybeAnswer::Other(message) };
+        let reply = move |raw_id: &str| unrelated(&message, raw_id);
         if !self.engine.answer(session.id, id, reply, headers.clone()).await {
             self.engine.observer().emit(events::UnknownAnswer { who: &session.caller.who });
         }
@@ -41,7 +41,7 @@ impl Legacy {
     }
 }
 
-/// Writes what the engine tells on the streams of this generation.
+/// Writes what the engine tells for the streams of this generation.
 #[derive(Debug)]
 pub(super) struct LegacyWriter;
 
@@ -76,7 +76,7 @@ impl TaskWriter for LegacyWriter {
     }
 }
 
-/// The question that a raw id of ours stands for.
+/// Returns the question that a raw id stands for, if it is the id of one.
 fn question_id(raw: &str) -> Option<Uuid> {
     let id: String = serde_json::from_str(raw).ok()?;
     ids::parse(id.strip_prefix(PREFIX)?)

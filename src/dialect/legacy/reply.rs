@@ -1,4 +1,4 @@
-//! Tasks as the legacy dialect writes them, the parameters of the task methods, and the one answer for ids not found.
+//! How the legacy dialect writes tasks, reads the parameters of task methods, and answers ids that are not found.
 
 use crate::{
     session::Source,
@@ -15,18 +15,18 @@ use crate::{
 pub enum Reply {
     /// A response that is ready.
     Ready(Parts),
-    /// What belongs to the task until it ends, and then the response.
+    /// A stream of what belongs to the task until it ends, and then the response.
     Wait(Box<dyn Source>),
 }
 
 impl Reply {
-    /// A response with that raw `result`.
+    /// Returns the response to `request` with that raw `result`.
     pub(super) fn result(request: &Message, result: &str) -> Self {
         Self::Ready(result_response(request.id_to_answer(), result).into())
     }
 }
 
-/// The wire form of a task.
+/// Returns the wire form of a task.
 pub(super) fn view(task: &Task) -> TaskView<'_> {
     TaskView {
         id: task.id,
@@ -49,9 +49,10 @@ pub(super) fn view(task: &Task) -> TaskView<'_> {
 /// Why a task method has no result.
 #[derive(Debug)]
 pub enum NoResult {
-    /// No task of the asker has this id, if it is one; to be answered with [`not_found`].
+    /// The owner has no task with this id: it is unknown, foreign, expired, or (`None`) no id of a task. [`not_found`] is the
+    /// answer.
     NotFound(Option<TaskId>),
-    /// Anything else.
+    /// Any other error.
     Error(RpcError),
 }
 
@@ -70,7 +71,7 @@ impl From<RpcError> for NoResult {
     }
 }
 
-/// `params.taskId`, which alone says which task is meant.
+/// Reads `params.taskId`, which alone names the task.
 pub(super) fn task_id(request: &Message) -> Result<TaskId, NoResult> {
     let params = request.params().map(Members::parse).transpose();
     let params = params.map_err(|error| RpcError::invalid_params(format!("Invalid params: {error}")))?;
@@ -79,7 +80,7 @@ pub(super) fn task_id(request: &Message) -> Result<TaskId, NoResult> {
     ids::parse(&id).ok_or(NoResult::NotFound(None))
 }
 
-/// What a client hears where there is no task.
+/// Returns the error that a client gets for a task that is not found.
 pub(super) fn error_of(missing: &Missing) -> RpcError {
     match missing {
         Missing::NotFound(_) => not_found(),
@@ -87,7 +88,7 @@ pub(super) fn error_of(missing: &Missing) -> RpcError {
     }
 }
 
-/// The one answer for ids that are unknown, foreign or expired.
+/// Returns the one error for ids that are unknown, foreign or expired.
 #[must_use]
 pub fn not_found() -> RpcError {
     RpcError::invalid_params("Task not found: no task of yours has this id, or its ttl is over")
