@@ -108,7 +108,7 @@ pub struct Connection {
     number: u64,
     /// The events after this one have to be replayed.
     replay_after: Option<u64>,
-    /// Whether the client got its first event, or needs none to prime it.
+    /// Whether the client has its first event, or needs none that primes it.
     primed: bool,
     over: bool,
 }

@@ -200,7 +200,7 @@ impl Insertion {
             Err(unavailable) => {
                 engine.deregister(id);
                 refused("store");
-                engine.ledger.unavailable(&unavailable);
+                engine.ledger.report_unavailable(&unavailable);
                 let engine = Arc::clone(&engine);
                 tokio::spawn(async move { engine.undo(&task).await });
                 return Err(NotCreated::Unavailable);

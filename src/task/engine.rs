@@ -110,7 +110,7 @@ impl Engine {
         match self.ledger.store.remove_all(owner).await {
             Ok(removed) => self.take_out_orphans(&removed),
             Err(unavailable) => {
-                self.ledger.unavailable(&unavailable);
+                self.ledger.report_unavailable(&unavailable);
                 // The store may have removed some of them, whose removal it does not report again.
                 for id in self.calls.of_owner(owner) {
                     self.take_out(id, TakenOut::stopped(Ended::Orphaned, "its session has ended"));
@@ -131,7 +131,7 @@ impl Engine {
     /// Returns whether `owner` has tasks, finished ones included. While the store is unavailable it may have some.
     pub async fn has_tasks(&self, owner: &Owner) -> bool {
         self.ledger.store.has_any(owner).await.unwrap_or_else(|unavailable| {
-            self.ledger.unavailable(&unavailable);
+            self.ledger.report_unavailable(&unavailable);
             true
         })
     }
@@ -256,7 +256,7 @@ impl Engine {
             Err(HasEnded(ending)) => status_of(ending),
             Ok(_) => Ended::Expired,
         };
-        // It is about to, and knows best why; or it never does, as the store has not told this process of it.
+        // It is about to, and knows why; or it never does, as the store did not say that the change was made.
         let engine = Arc::downgrade(self);
         tokio::spawn(async move {
             tokio::time::sleep(TAKE_OUT_GRACE).await;
@@ -308,7 +308,7 @@ impl Engine {
     /// Takes a call out of those that run, if it is one of them, and stops it.
     fn take_out(&self, id: TaskId, taken_out: TakenOut<'_>) {
         let TakenOut { status, end, stop, why } = taken_out;
-        // The answer to a cancellation tells the client that, and a task that was removed cannot be told of any more.
+        // A cancellation is answered, and a task that was removed cannot be asked for any more.
         let tell = matches!(status, Ended::Completed | Ended::Failed);
         let Some(running) = self.calls.take(id, tell) else { return };
         self.desk.end(id);

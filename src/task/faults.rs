@@ -196,7 +196,7 @@ async fn what_expires_while_the_store_is_out_of_order_is_removed_and_its_call_is
         setup.store.insert(expiring.clone()).await.expect("in order").expect("room");
         setup.engine.without_tasks(setup.owner()).await;
         assert_eq!(setup.tasks().await.len(), 0, "{fault:?}");
-        // Where nothing has said that it was removed, its call goes on to its end.
+        // If the store has not reported the removal, the call goes on to its end.
         setup.engine.finish(setup.owner(), expiring.id, result(RESULT), None).await;
         stopped.await.expect("a reason");
         assert_eq!(setup.engine.close(), [], "{fault:?}");

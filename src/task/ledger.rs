@@ -52,7 +52,7 @@ impl Ledger {
     }
 
     /// Reports that the store did not answer.
-    pub(super) fn unavailable(&self, why: &Unavailable) {
+    pub(super) fn report_unavailable(&self, why: &Unavailable) {
         self.observer.emit(events::StoreUnavailable { why: &why.0 });
     }
 
@@ -78,7 +78,7 @@ impl Ledger {
     /// [`Missing::Unavailable`]
     pub(super) async fn once<T>(&self, answer: StoreFuture<'_, T>) -> Result<T, Missing> {
         answer.await.map_err(|why| {
-            self.unavailable(&why);
+            self.report_unavailable(&why);
             Missing::Unavailable
         })
     }
@@ -161,7 +161,7 @@ impl Ledger {
 impl Pauses {
     /// Reports that the store did not answer, and waits for the next pause.
     pub(super) async fn next(&mut self, ledger: &Ledger, why: &Unavailable) {
-        ledger.unavailable(why);
+        ledger.report_unavailable(why);
         tokio::time::sleep(self.0).await;
         self.0 = (2 * self.0).min(LONGEST_PAUSE);
     }

@@ -78,8 +78,8 @@ impl Engine {
         !matches!(self.ledger.find(owner, id).await, Err(Missing::NotFound(_)))
     }
 
-    /// Cancels a task for its owner, and has the upstream told; whether the caller waits for that or not. It is cancelled
-    /// before this returns, its call shortly after.
+    /// Cancels a task for its owner, and its call in the upstream shortly after. This goes on even if the returned future is
+    /// dropped.
     ///
     /// # Errors
     /// [`NotCancelled`]
@@ -103,7 +103,7 @@ impl Engine {
             Ok(None) => Err(NotCancelled::Missing(Missing::NotFound(id))),
             Err(NotChanged::HasEnded(HasEnded(ending))) => Err(NotCancelled::HasEnded(ending)),
             Err(NotChanged::Unavailable(why)) => {
-                self.ledger.unavailable(&why);
+                self.ledger.report_unavailable(&why);
                 // The store may have cancelled it: then its call must stop. If it has not, the client still wants it.
                 let (engine, owner) = (Arc::clone(self), owner.clone());
                 tokio::spawn(async move {

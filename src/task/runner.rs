@@ -113,9 +113,9 @@ impl Runner {
             Admission::Queued(waiting) => waiting,
         };
         let permit = tokio::time::timeout_at(self.created + self.patience, waiting.turn()).await.ok().flatten()?;
-        let told = self.engine.change(self.owner(), self.id, |_| Some(Change::Message("Running.".into()))).await;
+        let changed = self.engine.change(self.owner(), self.id, |_| Some(Change::Message("Running.".into()))).await;
         // A task that has ended meanwhile needs no turn. If the store does not answer, the call goes on.
-        matches!(told, Ok(Some(_)) | Err(NotChanged::Unavailable(_))).then_some(permit)
+        matches!(changed, Ok(Some(_)) | Err(NotChanged::Unavailable(_))).then_some(permit)
     }
 
     /// Returns why the turn has not come, as an error for the client.

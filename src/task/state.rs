@@ -14,7 +14,7 @@ pub type TaskId = Uuid;
 /// A task as it is stored, without what its call gave. A change makes the next version of it.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// The id, given by the receiver.
+    /// The id, which taskgate has chosen.
     pub id: TaskId,
     /// Who may see it.
     pub owner: Owner,
@@ -310,7 +310,7 @@ pub(super) mod tests {
         // A client that asked for a minute gets it, whatever the call might have needed.
         assert_eq!(ttl_after(5, 60, true), 65_000);
         assert_eq!(ttl_after(3590, 60, true), 3_650_000);
-        // One that asked for nothing gets what it was told at least.
+        // A client that asked for nothing gets at least what it was told.
         assert_eq!(ttl_after(5, 900, false), 3_600_000);
         assert_eq!(ttl_after(3590, 900, false), 4_490_000);
     }

@@ -31,8 +31,8 @@ pub trait WaitingRequest: Send {
     /// Returns the task.
     fn task(&self) -> TaskId;
 
-    /// Returns the response, which comes when the task has ended or was removed, or at once where `watch` is a limit. It is
-    /// called again when the client has reconnected: a request without a connection does not wait.
+    /// Returns the response, which comes when the task has ended or was removed; if `watch` is a limit, it comes at once and
+    /// names the limit. Called again when the client has reconnected: a request without a connection does not wait.
     fn response(&self, watch: Result<Watch, WaitLimit>) -> PendingResponse;
 }
 

@@ -109,7 +109,7 @@ pub(super) async fn create(engine: &Arc<Engine>, session: &Arc<Session>) -> Resu
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_is_told_of_them() {
+async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_its_streams_tell_how_they_end() {
     let (clock, max) = (Clock::start(), MaxKept::of_tasks(usize::MAX, usize::MAX));
     let store = MemoryStore::new(max, clock, Arc::default());
     let (engine, session) = (Engine::start(Arc::new(store), clock, limits(), Arc::default()), session::alone());
@@ -144,7 +144,7 @@ async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_is_told_of_them(
     let end =
         engine.retrieve(&session.caller.owner, first.id, &session.caller.who).await.expect("kept").expect("ended");
     assert_eq!(end, End::Result { raw: "{}".into(), is_error: false });
-    // A call that fails without an answer is an error of the engine's own.
+    // A call that fails without an answer ends with an error that the engine writes.
     let third = create().await;
     engine.finish(&session.caller.owner, third.id, outcome::failed("why"), Some("why")).await;
     let end =

@@ -46,7 +46,7 @@ impl Legacy {
 pub(super) struct LegacyWriter;
 
 impl TaskWriter for LegacyWriter {
-    /// Section "Task Status Notification".
+    /// Writes a notification (section "Task Status Notification").
     fn status(&self, task: &Task) -> Option<Message> {
         Message::parse(view(task).to_notification().into()).ok()
     }
