@@ -11,7 +11,7 @@ use super::{
         MaxKept, MemoryStore, Store,
         faulty::{Fault, FaultyStore},
     },
-    tiny::{create, limits},
+    tiny::{create, unlimited},
 };
 use crate::{
     identity::Owner,
@@ -31,7 +31,7 @@ impl Setup {
     fn new(fault: Fault) -> Self {
         let (clock, max) = (Clock::start(), MaxKept::of_tasks(usize::MAX, usize::MAX));
         let store = FaultyStore::new(MemoryStore::new(max, clock, Arc::default()), fault);
-        let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, clock, limits(), Arc::default());
+        let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, clock, unlimited(), Arc::default());
         Self { store, engine, session: session::alone() }
     }
 

@@ -35,5 +35,7 @@ pub use retrieve::{Missing, NotCancelled};
 pub use state::{Change, End, Ending, HasEnded, State, Task, TaskId};
 pub use store::KeptLimit;
 pub use stream::{PendingResponse, WaitingRequest};
+#[cfg(test)]
+pub(crate) use tiny::unlimited;
 pub use wakes::{MaxWaiters, WaitLimit, Watch};
 pub use writer::TaskWriter;

@@ -81,7 +81,7 @@ impl WaitingRequest for TinyRequest {
 }
 
 /// Returns limits that nothing reaches.
-pub(super) fn limits() -> Limits {
+pub(crate) fn unlimited() -> Limits {
     let many = usize::MAX;
     let turns = Totals {
         running_per_owner: many,
@@ -112,7 +112,7 @@ pub(super) async fn create(engine: &Arc<Engine>, session: &Arc<Session>) -> Resu
 async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_its_streams_tell_how_they_end() {
     let (clock, max) = (Clock::start(), MaxKept::of_tasks(usize::MAX, usize::MAX));
     let store = MemoryStore::new(max, clock, Arc::default());
-    let (engine, session) = (Engine::start(Arc::new(store), clock, limits(), Arc::default()), session::alone());
+    let (engine, session) = (Engine::start(Arc::new(store), clock, unlimited(), Arc::default()), session::alone());
     let create = async || create(&engine, &session).await.expect("room");
     let (first, second) = (create().await, create().await);
     let polled = engine.poll(&session.caller.owner, first.id, &session.caller.who).await.expect("kept");

@@ -86,3 +86,34 @@ fn refusal(not_created: &NotCreated) -> RpcError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        observe::Observer,
+        session,
+        task::{
+            Clock, Engine,
+            store::{MaxKept, MemoryStore},
+            unlimited,
+        },
+    };
+
+    #[tokio::test]
+    async fn a_task_whose_session_has_ended_is_refused_and_counted() {
+        let (clock, observer) = (Clock::start(), Arc::<Observer>::default());
+        let store = MemoryStore::new(MaxKept::of_tasks(1, 1), clock, Arc::clone(&observer));
+        let legacy = Legacy::new(Engine::start(Arc::new(store), clock, unlimited(), Arc::clone(&observer)));
+        let session = session::alone();
+        session.refuse_tasks(std::future::ready(true)).await;
+        let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"tool","task":{}}}"#;
+        let request = Message::parse(request.into()).expect("a request");
+        let requested =
+            RequestedTask { name: "tool".into(), tool: Arc::default(), ttl: RequestedTtl::Default, announced: false };
+        let refused = legacy.create(&session, request, HeaderMap::new(), requested).await.expect_err("it has ended");
+        assert!(refused.message.contains("the session has ended"), "{}", refused.message);
+        let metrics = observer.open_metrics();
+        assert!(metrics.contains("taskgate_tasks_refused_total{reason=\"session\"} 1"), "{metrics}");
+    }
+}

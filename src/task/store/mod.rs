@@ -101,7 +101,7 @@ pub struct MaxKept {
 #[cfg(test)]
 impl MaxKept {
     /// Returns limits on tasks alone.
-    pub(in crate::task) const fn of_tasks(tasks_per_owner: usize, tasks: usize) -> Self {
+    pub(crate) const fn of_tasks(tasks_per_owner: usize, tasks: usize) -> Self {
         Self { tasks_per_owner, tasks, bytes_per_owner: usize::MAX, bytes: usize::MAX }
     }
 }
