@@ -164,7 +164,7 @@ impl Engine {
     async fn undo(&self, task: &Task) {
         let end = outcome::failed("The task was not acknowledged, and its call was not sent");
         // Afterwards the store has no such task, or one that has ended.
-        let _ = self.change_at_last(&task.owner, task.id, |_| Some(end.clone())).await;
+        let _ = self.change_when_available(&task.owner, task.id, |_| Some(end.clone())).await;
     }
 }
 

@@ -227,13 +227,13 @@ impl Engine {
     ///
     /// # Errors
     /// [`HasEnded`]
-    pub(super) async fn change_at_last(
+    pub(super) async fn change_when_available(
         &self,
         owner: &Owner,
         id: TaskId,
         change: impl Fn(&Task) -> Option<Change>,
     ) -> Result<Option<Task>, HasEnded> {
-        Ok(self.ledger.change_at_last(owner, id, change).await?.map(|changed| self.announce(changed)))
+        Ok(self.ledger.change_when_available(owner, id, change).await?.map(|changed| self.announce(changed)))
     }
 
     /// Tells the owner of a task its new state, if it has one, and returns the task.
@@ -247,7 +247,7 @@ impl Engine {
     /// Ends a task as its call did, once the store is available; `why` tells the log why it failed. A task that has ended
     /// before stays as it is.
     pub(super) async fn finish(self: &Arc<Self>, owner: &Owner, id: TaskId, change: Change, why: Option<&str>) {
-        let ended = self.change_at_last(owner, id, |_| Some(change.clone())).await;
+        let ended = self.change_when_available(owner, id, |_| Some(change.clone())).await;
         // Another change that has ended the task has usually taken its call out too.
         if self.take_out_ended(id, &change, &ended, why) || !self.calls.contains(id) {
             return;

@@ -114,7 +114,7 @@ impl Engine {
     async fn settle(&self, owner: &Owner, task: TaskId) {
         // A task that has ended stays as it is.
         let _ = self
-            .change_at_last(owner, task, |current| match self.desk.waits_for(task) {
+            .change_when_available(owner, task, |current| match self.desk.waits_for(task) {
                 Some(text) => Some(Change::Ask(text)),
                 None if current.state == State::InputRequired => Some(Change::Resume),
                 None => None,

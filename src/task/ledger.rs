@@ -42,7 +42,7 @@ pub(super) enum NotChanged {
     Unavailable(Unavailable),
 }
 
-/// The next pause of work that waits for the store. Pauses grow.
+/// The pauses of work that waits for the store: each is longer than the one before.
 #[derive(Debug)]
 pub(super) struct Pauses(Duration);
 
@@ -112,7 +112,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`HasEnded`]
-    pub(super) async fn change_at_last(
+    pub(super) async fn change_when_available(
         &self,
         owner: &Owner,
         id: TaskId,

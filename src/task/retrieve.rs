@@ -107,7 +107,7 @@ impl Engine {
                 // The store may have cancelled it: then its call must stop. If it has not, the client still wants it.
                 let (engine, owner) = (Arc::clone(self), owner.clone());
                 tokio::spawn(async move {
-                    let cancelled = engine.change_at_last(&owner, id, |_| Some(Change::cancel())).await;
+                    let cancelled = engine.change_when_available(&owner, id, |_| Some(Change::cancel())).await;
                     if matches!(cancelled, Ok(Some(_)) | Err(HasEnded(Ending::Cancelled))) {
                         engine.take_out_cancelled(id);
                     }

@@ -49,8 +49,7 @@ pub(super) fn view(task: &Task) -> TaskView<'_> {
 /// Why a task method has no result.
 #[derive(Debug)]
 pub enum NoResult {
-    /// The owner has no task with this id: it is unknown, foreign, expired, or (`None`) no id of a task. [`not_found`] is the
-    /// answer.
+    /// The owner has no task with this id; `None` where the text is no id at all. The answer is [`not_found`].
     NotFound(Option<TaskId>),
     /// Any other error.
     Error(RpcError),

@@ -59,7 +59,7 @@ pub(super) struct SessionStreams {
 
 impl Desk {
     /// Adds a stream of a session, yet without a connection: its GET stream, or one that waits for the result of `task`.
-    /// Streams of a session that has ended, or whose tasks are not ours, get an id and no messages.
+    /// A stream of a session that has ended, or in which taskgate serves no tasks, gets an id and no messages.
     pub(in crate::task) fn add_stream(
         &self,
         session: &Session,
@@ -70,7 +70,7 @@ impl Desk {
         let mut inner = self.inner.lock();
         inner.next += 1;
         let id = inner.next;
-        // Under the lock: a session that ends after this is found by `Desk::session_ended`.
+        // Under the lock, so that `Desk::session_ended` finds the streams of a session that ends after this.
         if !session.tasks.are_ours() || session.has_ended() {
             return id;
         }
@@ -93,7 +93,7 @@ impl Desk {
     /// Removes a stream that does not come back. Its questions are asked on another one.
     pub(in crate::task) fn remove_stream(&self, id: StreamId) {
         let mut inner = self.inner.lock();
-        let questions = inner.forget(id);
+        let questions = inner.remove_stream(id);
         inner.ask_all(&questions);
     }
 
@@ -102,7 +102,7 @@ impl Desk {
     pub(in crate::task) fn session_ended(&self, session: Uuid) {
         let mut inner = self.inner.lock();
         let Some(streams) = inner.sessions.get(&session).map(|of_session| of_session.all.clone()) else { return };
-        let questions: Vec<Uuid> = streams.into_iter().flat_map(|id| inner.forget(id)).collect();
+        let questions: Vec<Uuid> = streams.into_iter().flat_map(|id| inner.remove_stream(id)).collect();
         for id in &questions {
             if let Some(question) = inner.questions.get_mut(id) {
                 question.asked_in.retain(|asked| *asked != session);
@@ -233,7 +233,7 @@ impl Inner {
     }
 
     /// Removes a stream. Returns its questions, which no stream has now.
-    fn forget(&mut self, id: StreamId) -> Vec<Uuid> {
+    fn remove_stream(&mut self, id: StreamId) -> Vec<Uuid> {
         self.exit(id);
         let mut questions = self.take_back(id);
         let Some(stream) = self.streams.remove(&id) else { return questions };
