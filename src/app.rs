@@ -219,7 +219,7 @@ impl Core {
             None => None,
         };
         let (store, limits) = limits(&config.server, &config.tasks);
-        let outbox = Arc::clone(&limits.outbox);
+        let outbox = Arc::clone(&limits.capacity);
         let clock = Clock::start();
         let store = MemoryStore::new(store, clock, Arc::clone(&observer));
         let protected = config.auth.protected().is_some();
@@ -312,7 +312,7 @@ fn limits(server: &config::Server, tasks: &config::Tasks) -> (MaxKept, Limits) {
         queued_bytes_per_owner: tasks.max_queued_bytes_per_owner,
         queued_bytes: tasks.max_queued_bytes,
     };
-    (kept, Limits { waiters, turns, outbox: Capacity::new(server.max_outbox, server.max_outbox_total) })
+    (kept, Limits { waiters, turns, capacity: Capacity::new(server.max_outbox, server.max_outbox_total) })
 }
 
 /// The interval of [`tick`]. A request without an answer for one to two of them gets a stream, for its heartbeats.

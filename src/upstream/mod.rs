@@ -27,8 +27,8 @@ pub use hints::Hints;
 pub use inbound::Inbound;
 pub use native::{MAX_WAITING, NativeTasks, NativeTools, ToolNames};
 pub use session::{
-    Agreed, Asked, Call, CallEnd, CallOptions, Handshake, NotAgreed, ServerEvent, UpstreamGuard, UpstreamSession,
-    error_code, for_client, not_asked, own_error, with_id,
+    Agreed, Call, CallEnd, CallOptions, Handshake, NotAgreed, ServerEvent, ServerQuestion, UpstreamGuard,
+    UpstreamSession, error_code, for_client, own_error, question_refusal, with_id,
 };
 pub use stdio::Vacancy;
 

@@ -27,7 +27,7 @@ use crate::{
     },
     observe::Observer,
     route::is_modern,
-    session::{Next, Session, SessionGuard, Source},
+    session::{Session, SessionGuard, Source, StreamItem},
     upstream::{MAX_IN_FLIGHT, TooMany, Upstream, stdio::TIME_TO_END},
     wire::{Kind, Message, Method, RpcError, response::pong},
 };
@@ -348,13 +348,13 @@ async fn pump(mut source: Box<dyn Source>, output: mpsc::Sender<Bytes>) {
     source.attached(false);
     while let Some(next) = std::future::poll_fn(|cx| source.poll_next(cx)).await {
         match next {
-            Next::Document(document) | Next::Question(_, document) => {
+            StreamItem::Document(document) | StreamItem::Question(_, document) => {
                 if output.send(document).await.is_err() {
                     return;
                 }
             }
             // The channel stays, whatever the upstream does.
-            Next::Pause(_) => {}
+            StreamItem::Pause(_) => {}
         }
     }
 }

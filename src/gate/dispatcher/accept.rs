@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::Dispatcher;
 use crate::{
-    dialect::legacy::Answered,
+    dialect::legacy::MaybeAnswer,
     gate::refuse::Refusal,
     observe::events,
     route::{Route, route},
@@ -41,8 +41,8 @@ impl Dispatcher {
             route => matches!(route, Route::Cancelled),
         };
         let message = match self.legacy.answer(session, message, &headers).await {
-            Answered::Taken => return Ok(Accepted::Yes),
-            Answered::NotAQuestion(message) => message,
+            MaybeAnswer::Taken => return Ok(Accepted::Yes),
+            MaybeAnswer::Other(message) => message,
         };
         if session.is_lost() {
             return Err(self.lifecycle.lost(session).await);

@@ -16,7 +16,7 @@ use super::{
     rates,
 };
 use crate::{
-    dialect::legacy::{NoAnswer, Reply, Wanted},
+    dialect::legacy::{Acknowledgement, NoResult, Reply, RequestedTask},
     flow::Item,
     gate::{
         delivery::{Carrier, Delivery, Whole},
@@ -24,7 +24,7 @@ use crate::{
     },
     observe::{Who, events},
     route::{Route, route},
-    session::{Full, Next, Session, Source, StreamRoom, Tasks},
+    session::{Full, Session, Source, StreamItem, StreamRoom, Tasks},
     upstream::{
         Call, CallOptions, ExchangeEnd, Failure, MAX_MESSAGE, NativeTasks, Purpose, Upstream, UpstreamResponse,
         for_client,
@@ -73,10 +73,10 @@ impl Dispatcher {
                 if session.is_lost() {
                     return Err(Box::pin(self.lifecycle.lost(session)).await.answering(Some(&id)));
                 }
-                let wanted = Wanted { name, tool, ttl, announced: session.caller.upstream.status_notifications };
+                let wanted = RequestedTask { name, tool, ttl, announced: session.caller.upstream.status_notifications };
                 let created = Box::pin(self.legacy.create(session, message, headers, wanted));
                 return Ok(match created.await {
-                    Ok((document, start)) => Delivery::Acknowledgement { document, start },
+                    Ok(Acknowledgement { response: document, start }) => Delivery::Acknowledgement { document, start },
                     Err(error) => Whole::error(&id, &error).into(),
                 });
             }
@@ -102,16 +102,16 @@ impl Dispatcher {
                 Err(full) => Whole::error(message.id_to_answer(), &RpcError::internal(full.to_string())).into(),
             },
             // It has expired since it was looked for.
-            Err(NoAnswer::NotFound(_)) if session.tasks == Tasks::Both && !session.is_lost() => {
+            Err(NoResult::NotFound(_)) if session.tasks == Tasks::Both && !session.is_lost() => {
                 let edit = Edit::of(session, &message);
                 return self.pass(session, message, headers, carrier, edit).await;
             }
-            Err(NoAnswer::NotFound(task)) => {
+            Err(NoResult::NotFound(task)) => {
                 let answered =
                     Box::pin(rates::task_not_found(&self.observer, session, message.id_to_answer(), task)).await;
                 answered.map_err(|refusal| refusal.answering(message.id()))?.into()
             }
-            Err(NoAnswer::Error(error)) => Whole::error(message.id_to_answer(), &error).into(),
+            Err(NoResult::Error(error)) => Whole::error(message.id_to_answer(), &error).into(),
         })
     }
 
@@ -263,14 +263,14 @@ impl Passing {
 }
 
 impl Source for Passing {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Next>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamItem>> {
         loop {
             match &mut self.last {
                 Last::NotYet => {}
                 Last::Arriving(response) => {
                     let response = ready!(response.as_mut().poll(cx));
                     self.last = Last::Sent;
-                    return Poll::Ready(self.last(response).map(Next::Document));
+                    return Poll::Ready(self.last(response).map(StreamItem::Document));
                 }
                 Last::Sent => return Poll::Ready(None),
             }
@@ -281,10 +281,10 @@ impl Source for Passing {
             match item {
                 Some(Item::Message(message)) => {
                     if let Some(document) = for_client(&message, &self.call) {
-                        return Poll::Ready(Some(Next::Document(document)));
+                        return Poll::Ready(Some(StreamItem::Document(document)));
                     }
                 }
-                Some(Item::Pause(pause)) if self.pauses => return Poll::Ready(Some(Next::Pause(pause))),
+                Some(Item::Pause(pause)) if self.pauses => return Poll::Ready(Some(StreamItem::Pause(pause))),
                 Some(Item::Pause(_) | Item::Silence) => {}
                 Some(Item::End(ending)) => self.last = Last::Arriving(Box::pin(async move { ending?.whole().await })),
                 None => self.last = Last::Sent,

@@ -36,6 +36,6 @@ impl Dispatcher {
 
     /// Returns what a session's client gets that belongs to no request.
     pub(in crate::gate) fn listener(&self, session: &Session) -> Box<dyn Source> {
-        self.legacy.listener(session)
+        self.legacy.get_stream(session)
     }
 }

@@ -6,7 +6,7 @@ use http::HeaderMap;
 
 use crate::{
     config::Policy,
-    dialect::legacy::{Legacy, NoAnswer, Reply},
+    dialect::legacy::{Legacy, NoResult, Reply},
     route::{Route, with_task_support},
     session::{Session, Tasks},
     upstream::{Failure, NativeTasks, ToolNames, with_id},
@@ -193,7 +193,7 @@ pub(super) async fn of_server(
 
 /// Answers `tasks/list` in a session with both: a page of taskgate's tasks, the last of which goes on with the server's
 /// first page.
-pub(super) async fn tasklist(legacy: &Legacy, session: &Arc<Session>, message: &Message) -> Result<Tasklist, NoAnswer> {
+pub(super) async fn tasklist(legacy: &Legacy, session: &Arc<Session>, message: &Message) -> Result<Tasklist, NoResult> {
     let native = session.native();
     if cursor(message).is_some_and(|cursor| native.unseal(&cursor).is_some()) {
         return Err(RpcError::invalid_params("Invalid cursor: it is not of this session; begin without one").into());

@@ -50,7 +50,7 @@ impl Endpoint {
             None if session.is_lost() => return Err(Refusal::unknown_session()),
             None => {
                 session.upstream_session.listen(onward);
-                session.streams().listen(|| self.dispatcher.listener(session))
+                session.streams().connect_get_stream(|| self.dispatcher.listener(session))
             }
         };
         let pass = principal.map_or(Pass::Lasting, |principal| principal.pass.clone());

@@ -21,7 +21,7 @@ use crate::{
     limit::Accounts,
     observe::Observer,
     session::{Session, SessionGuard, Sessions},
-    task::{Engine, Lasting},
+    task::{Engine, LastingWork},
 };
 
 /// Opens, finds and ends sessions, so that no acknowledged task is lost with one.
@@ -91,7 +91,7 @@ impl Lifecycle {
         let Some(session) = self.sessions.take(session.id, reason) else { return };
         let engine = Arc::clone(&self.engine);
         // No other request finds it from here on.
-        let ending = Lasting::new(async move {
+        let ending = LastingWork::new(async move {
             // First the calls, so that the upstream is told that they are cancelled.
             engine.end_session(&session).await;
             session.end(headers);

@@ -13,7 +13,7 @@ use crate::{
     gate::delivery::{Delivery, Whole},
     identity::Owner,
     observe::events,
-    session::{self, Next, NotOpened, Opening, Session, Source, Tasks},
+    session::{self, Session, SessionNotOpened, SessionOpening, Source, StreamItem, Tasks},
     upstream::{Failure, Upstream},
     wire::{Message, RpcError},
 };
@@ -34,8 +34,8 @@ pub(in crate::gate) struct NewClient<'a> {
 struct Single(Option<Bytes>);
 
 impl Source for Single {
-    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<Next>> {
-        Poll::Ready(self.0.take().map(Next::Document))
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<StreamItem>> {
+        Poll::Ready(self.0.take().map(StreamItem::Document))
     }
 }
 
@@ -52,12 +52,12 @@ impl Lifecycle {
         let full = |full: session::Full| Whole::error(id, &RpcError::internal(full.to_string()));
         let room = self.room(&upstream.id, principal.as_ref()).await.map_err(full)?;
         let opening = async {
-            let opening = Opening {
+            let opening = SessionOpening {
                 upstream,
                 principal,
                 previous,
-                vacancy: self.vacancy(upstream).await.map_err(NotOpened::Failed)?,
-                outbox: &self.terms.outbox,
+                vacancy: self.vacancy(upstream).await.map_err(SessionNotOpened::Failed)?,
+                capacity: &self.terms.outbox,
                 max_streams: self.terms.max_streams,
                 accounts: &self.terms.accounts,
                 observer: &self.observer,
@@ -65,10 +65,10 @@ impl Lifecycle {
             opening.open(message, headers).await
         };
         let opened = self.sessions.unless_refused(opening).await;
-        let opened = opened.unwrap_or(Err(NotOpened::Failed(Failure::Stopping))).map_err(|why| match why {
-            NotOpened::Invalid(error) => Whole::error(id, &error),
-            NotOpened::Upstream(answer) => Whole::Document(answer),
-            NotOpened::Failed(failure) => Whole::failed(&self.observer, upstream, None, id, failure),
+        let opened = opened.unwrap_or(Err(SessionNotOpened::Failed(Failure::Stopping))).map_err(|why| match why {
+            SessionNotOpened::Invalid(error) => Whole::error(id, &error),
+            SessionNotOpened::Upstream(answer) => Whole::Document(answer),
+            SessionNotOpened::Failed(failure) => Whole::failed(&self.observer, upstream, None, id, failure),
         })?;
         let session = opened.session;
         if let Err(stopping) = room.fill(Arc::clone(&session)) {

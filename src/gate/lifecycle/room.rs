@@ -8,7 +8,7 @@ use super::Lifecycle;
 use crate::{
     config::UpstreamId,
     identity::Owner,
-    session::{Full, Room, Session, Unused},
+    session::{Full, Session, SessionRoom, UnusedSession},
     upstream::{Failure, Upstream, Vacancy},
 };
 
@@ -18,7 +18,11 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`Full`]
-    pub(super) async fn room(&self, upstream: &UpstreamId, principal: Option<&Arc<str>>) -> Result<Room<'_>, Full> {
+    pub(super) async fn room(
+        &self,
+        upstream: &UpstreamId,
+        principal: Option<&Arc<str>>,
+    ) -> Result<SessionRoom<'_>, Full> {
         let owner = principal.map(|name| Owner::Principal { upstream: upstream.clone(), name: Arc::clone(name) });
         let full = match self.sessions.room(owner.as_ref()) {
             Ok(room) => return Ok(room),
@@ -31,7 +35,7 @@ impl Lifecycle {
         };
         for unused in self.sessions.unused(fits) {
             if self.has_no_use(&unused).await
-                && let Some(room) = self.sessions.exchange(&unused, full.name(), owner.as_ref())
+                && let Some(room) = self.sessions.replace(&unused, full.name(), owner.as_ref())
             {
                 self.end_unused(&unused);
                 return Ok(room);
@@ -51,7 +55,7 @@ impl Lifecycle {
         // A session that is lost has no child any more.
         let has_child = |session: &Session| Arc::ptr_eq(&session.caller.upstream, upstream) && !session.is_lost();
         for unused in self.sessions.unused(has_child) {
-            if self.has_no_use(&unused).await && self.sessions.give_way(&unused, "max_children") {
+            if self.has_no_use(&unused).await && self.sessions.evict(&unused, "max_children") {
                 self.end_unused(&unused);
                 return Ok(vacancy);
             }
@@ -60,12 +64,12 @@ impl Lifecycle {
     }
 
     /// Returns whether a session can be evicted without losing an acknowledged task.
-    async fn has_no_use(&self, unused: &Unused) -> bool {
+    async fn has_no_use(&self, unused: &UnusedSession) -> bool {
         let owner = &unused.session.caller.owner;
         matches!(owner, Owner::Principal { .. }) || !self.engine.has_tasks(owner).await
     }
 
-    fn end_unused(&self, unused: &Unused) {
+    fn end_unused(&self, unused: &UnusedSession) {
         unused.session.end(HeaderMap::new());
         self.engine.session_ended(&unused.session);
     }

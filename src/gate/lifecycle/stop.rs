@@ -35,14 +35,14 @@ impl Lifecycle {
             failed = self.engine.fail_all(&why).await;
             let _ = tokio::time::timeout(LAST_CHANCE, self.settled()).await;
         }
-        let untold = self.engine.owed().map_or(0, |owed| owed.len());
+        let untold = self.engine.owners_to_tell().map_or(0, |owed| owed.len());
         self.observer.emit(events::Drained { failed, untold });
     }
 
     /// Waits until no task runs, and every owner with a session knows how its tasks have ended.
     async fn settled(&self) {
         loop {
-            if let Some(owed) = self.engine.owed() {
+            if let Some(owed) = self.engine.owners_to_tell() {
                 let owed: HashSet<Owner> = owed.into_iter().collect();
                 if !self.sessions.all().iter().any(|session| owed.contains(&session.caller.owner)) {
                     return;
