@@ -22,7 +22,12 @@ use crate::{
     config::{self, Config, Target, UpstreamId},
     dialect::{legacy::Legacy, modern::Modern},
     flow::Capacity,
-    gate::{self, Bodies, Channels, Gate, Served, Upstreams, admin::Admin},
+    gate::{
+        Dispatcher, Lifecycle, Served, SessionTerms, Upstreams,
+        admin::Admin,
+        channel::{ChannelFront, OldStreams},
+        http::{AccessControl, Bodies, ConnectionLimits, Endpoint, Listener, ResourceMetadata, Tls, serve},
+    },
     identity::{Hosts, Identity},
     limit::{Accounts, Totals},
     observe::Observer,
@@ -38,13 +43,16 @@ use crate::{
 #[derive(Debug)]
 pub struct App {
     core: Core,
-    listener: gate::Listener,
+    endpoint: Arc<Endpoint>,
+    listener: Listener,
 }
 
 /// taskgate around one upstream for one client on stdin and stdout.
 #[derive(Debug)]
 pub struct Wrapper {
     core: Core,
+    /// The largest message of the client, in bytes.
+    max_body: usize,
     /// The only upstream.
     upstream: Arc<Upstream>,
 }
@@ -61,7 +69,13 @@ pub struct WrapperEnd {
 /// What both forms of taskgate have: the rooms put together, and the admin port.
 #[derive(Debug)]
 struct Core {
-    gate: Arc<Gate>,
+    upstreams: Arc<Upstreams>,
+    identity: Arc<Identity>,
+    sessions: Arc<Sessions>,
+    lifecycle: Arc<Lifecycle>,
+    dispatcher: Arc<Dispatcher>,
+    modern: Arc<Modern>,
+    observer: Arc<Observer>,
     admin: Option<(TcpListener, Admin)>,
     /// Whether `/readyz` says that taskgate takes clients.
     ready: Arc<AtomicBool>,
@@ -112,18 +126,24 @@ impl App {
     pub async fn bind(config: Config) -> Result<Self, StartError> {
         let tcp = listen(config.server.listen).await?;
         let address = tcp.local_addr().unwrap_or(config.server.listen);
-        let tls = config.server.tls.clone().map(gate::Tls::new).transpose().map_err(StartError::Tls)?;
+        let tls = config.server.tls.clone().map(Tls::new).transpose().map_err(StartError::Tls)?;
         let config::Server { max_connections, head_timeout, max_head, .. } = config.server;
-        let limits = gate::Limits { max_connections, head_timeout, max_head };
-        let listener = gate::Listener { tcp, tls: tls.map(Arc::new), limits };
-        Ok(Self { core: Core::build(config, address).await?, listener })
+        let limits = ConnectionLimits { max_connections, head_timeout, max_head };
+        let listener = Listener { tcp, tls: tls.map(Arc::new), limits };
+        let (server, protected) = (config.server.clone(), config.auth.protected());
+        let core = Core::build(config).await?;
+        let metadata = ResourceMetadata::new(server.scheme(), protected, Arc::clone(&core.upstreams));
+        let hosts = Hosts::new(address, server.tls.is_some(), server.allowed_hosts, server.allowed_origins);
+        let bodies = Bodies::new(server.max_body, server.body_timeout, server.max_body_total);
+        let endpoint = core.endpoint(hosts, metadata, bodies);
+        Ok(Self { core, endpoint, listener })
     }
 
     /// Returns the URLs of the endpoints, with the ports that were really opened.
     #[must_use]
     pub fn endpoints(&self) -> Vec<String> {
-        let base = url(self.core.gate.scheme, &self.listener.tcp);
-        self.core.gate.upstreams.now().all().iter().map(|upstream| format!("{base}{}", upstream.id.as_str())).collect()
+        let base = url(if self.listener.tls.is_some() { "https" } else { "http" }, &self.listener.tcp);
+        self.core.upstreams.now().all().iter().map(|upstream| format!("{base}{}", upstream.id.as_str())).collect()
     }
 
     /// Returns the URL of the admin port, if there is one.
@@ -140,15 +160,15 @@ impl App {
     /// Serves until `stop` resolves and running tasks have ended or `drain_timeout` is over. Then ends sessions and
     /// connections.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { mut core, listener } = self;
+        let Self { mut core, endpoint, listener } = self;
         let _background = core.start_background(listener.tls.clone());
         let stop = async {
             stop.await;
             // Pairs with the Acquire of `/readyz`.
             core.ready.store(false, Ordering::Release);
-            core.gate.drain(core.drain_timeout).await;
+            core.lifecycle.drain(core.drain_timeout).await;
         };
-        gate::serve(Arc::clone(&core.gate), listener, stop).await;
+        serve(endpoint, listener, stop).await;
         // For the children that have not ended in time.
         core.killer()();
     }
@@ -160,11 +180,11 @@ impl Wrapper {
     /// # Errors
     /// [`StartError`]
     pub async fn new(config: Config) -> Result<Self, StartError> {
-        let address = config.server.listen;
-        let core = Core::build(config, address).await?;
-        let served = core.gate.upstreams.now();
+        let max_body = config.server.max_body;
+        let core = Core::build(config).await?;
+        let served = core.upstreams.now();
         let [upstream] = served.all() else { return Err(StartError::SeveralUpstreams(served.all().len())) };
-        Ok(Self { upstream: Arc::clone(upstream), core })
+        Ok(Self { upstream: Arc::clone(upstream), core, max_body })
     }
 
     /// Returns a function that kills every child process and writes the last audit lines, for an end without waiting.
@@ -179,9 +199,9 @@ impl Wrapper {
         output: impl AsyncWrite + Unpin,
         stop: impl Future<Output = ()>,
     ) -> WrapperEnd {
-        let Self { mut core, upstream } = self;
+        let Self { mut core, max_body, upstream } = self;
         let _background = core.start_background(None);
-        let had_session = core.gate.stdio(Arc::clone(&upstream), input, output, stop).await;
+        let had_session = core.channels().stdio(Arc::clone(&upstream), max_body, input, output, stop).await;
         let child = upstream.server.exit_status();
         core.killer()();
         WrapperEnd { child, had_session }
@@ -189,7 +209,7 @@ impl Wrapper {
 }
 
 impl Core {
-    async fn build(config: Config, address: SocketAddr) -> Result<Self, StartError> {
+    async fn build(config: Config) -> Result<Self, StartError> {
         let observer = Arc::new(Observer::new(config.audit).map_err(StartError::Audit)?);
         let ready = Arc::new(AtomicBool::new(true));
         let admin = match config.server.admin {
@@ -200,57 +220,80 @@ impl Core {
             None => None,
         };
         let (store, limits) = limits(&config.server, &config.tasks);
-        let outbox = Arc::clone(&limits.outbox);
+        let outbox = Arc::clone(&limits.capacity);
         let clock = Clock::start();
         let store = MemoryStore::new(store, clock, Arc::clone(&observer));
-        let protected = config.auth.protected();
-        let identity = Identity::start(config.auth, &observer).map_err(StartError::Identity)?;
+        let protected = config.auth.protected().is_some();
+        let identity = Arc::new(Identity::start(config.auth, &observer).map_err(StartError::Identity)?);
         let open = PoolLimits { per_owner: config.server.max_sessions_per_owner, all: config.server.max_sessions };
         let pool = || SessionPool::new(open, Arc::clone(&outbox), Arc::clone(&observer));
         let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, &identity, pool()));
         let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
+        let upstreams = Arc::new(Upstreams::new(Served::new(upstreams, protected)));
         let server = config.server;
         let engine = Engine::start(Arc::new(store), clock, limits, Arc::clone(&observer));
-        let gate = Gate {
-            scheme: server.scheme(),
-            hosts: Hosts::new(address, server.tls.is_some(), server.allowed_hosts, server.allowed_origins),
-            identity,
-            sessions: Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer)),
-            accounts: Accounts::new(config.rate),
-            legacy: Legacy::new(Arc::clone(&engine)),
-            modern: Modern::new(Arc::clone(&engine), Arc::clone(&observer)).map_err(StartError::Identity)?,
-            engine,
-            upstreams: Upstreams::new(Served::new(upstreams, protected.is_some())),
-            protected,
-            channels: Channels::default(),
-            bodies: Bodies::new(server.max_body, server.body_timeout, server.max_body_total),
-            outbox,
-            max_streams: server.max_streams,
-            observer,
-        };
+        let sessions = Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer));
+        let sessions = Arc::new(sessions);
+        let terms = SessionTerms { accounts: Accounts::new(config.rate), outbox, max_streams: server.max_streams };
+        let legacy = Legacy::new(Arc::clone(&engine));
+        let modern = Modern::new(Arc::clone(&engine), Arc::clone(&observer)).map_err(StartError::Identity)?;
+        let lifecycle = Lifecycle::new(Arc::clone(&sessions), terms, engine, Arc::clone(&observer));
+        let dispatcher = Dispatcher::new(legacy, Arc::clone(&lifecycle), Arc::clone(&observer));
         let (session_idle, drain_timeout) = (server.session_idle, server.drain_timeout);
-        Ok(Self { gate: Arc::new(gate), admin, ready, session_idle, drain_timeout })
+        Ok(Self {
+            upstreams,
+            identity,
+            sessions,
+            lifecycle,
+            dispatcher,
+            modern,
+            observer,
+            admin,
+            ready,
+            session_idle,
+            drain_timeout,
+        })
+    }
+
+    /// Builds the front for clients on one channel.
+    fn channels(&self) -> ChannelFront {
+        ChannelFront::new(Arc::clone(&self.lifecycle), Arc::clone(&self.dispatcher), Arc::clone(&self.observer))
+    }
+
+    /// Builds the front for clients over HTTP.
+    fn endpoint(&self, hosts: Hosts, metadata: ResourceMetadata, bodies: Bodies) -> Arc<Endpoint> {
+        let (identity, upstreams) = (Arc::clone(&self.identity), Arc::clone(&self.upstreams));
+        Endpoint::new(
+            AccessControl::new(hosts, identity, upstreams, Arc::clone(&self.observer)),
+            metadata,
+            bodies,
+            OldStreams::new(self.channels(), Arc::clone(&self.sessions)),
+            Arc::clone(&self.lifecycle),
+            Arc::clone(&self.dispatcher),
+            Arc::clone(&self.modern),
+            Arc::clone(&self.observer),
+        )
     }
 
     /// Starts the admin port, and the tasks that run by the clock. These end when the set that it returns is dropped.
-    fn start_background(&mut self, tls: Option<Arc<gate::Tls>>) -> JoinSet<()> {
+    fn start_background(&mut self, tls: Option<Arc<Tls>>) -> JoinSet<()> {
         if let Some((listener, admin)) = self.admin.take() {
             tokio::spawn(admin.serve(listener));
         }
         let mut background = JoinSet::new();
-        background.spawn(sweep(Arc::clone(&self.gate), self.session_idle));
-        background.spawn(tick(Arc::clone(&self.gate)));
-        if tls.is_some() || self.gate.upstreams.now().all().iter().any(|upstream| upstream.server.reads_files()) {
-            background.spawn(refresh(Arc::clone(&self.gate), tls));
+        background.spawn(sweep(Arc::clone(&self.lifecycle), self.session_idle));
+        background.spawn(tick(Arc::clone(&self.lifecycle), Arc::clone(&self.identity)));
+        if tls.is_some() || self.upstreams.now().all().iter().any(|upstream| upstream.server.reads_files()) {
+            background.spawn(refresh(Arc::clone(&self.upstreams), tls));
         }
         background
     }
 
     fn killer(&self) -> impl FnOnce() + Send + use<> {
-        let gate = Arc::clone(&self.gate);
+        let (upstreams, observer) = (Arc::clone(&self.upstreams), Arc::clone(&self.observer));
         move || {
-            gate.upstreams.now().all().iter().for_each(|upstream| upstream.server.kill());
-            if let Err(error) = gate.observer.finish_audit() {
+            upstreams.now().all().iter().for_each(|upstream| upstream.server.kill());
+            if let Err(error) = observer.finish_audit() {
                 tracing::error!(%error, "the last lines of the audit log are lost");
             }
         }
@@ -275,17 +318,17 @@ fn limits(server: &config::Server, tasks: &config::Tasks) -> (MaxKept, Limits) {
         queued_bytes_per_owner: tasks.max_queued_bytes_per_owner,
         queued_bytes: tasks.max_queued_bytes,
     };
-    (kept, Limits { waiters, turns, outbox: Capacity::new(server.max_outbox, server.max_outbox_total) })
+    (kept, Limits { waiters, turns, capacity: Capacity::new(server.max_outbox, server.max_outbox_total) })
 }
 
 /// The interval of [`tick`]. A request without an answer for one to two of them gets a stream, for its heartbeats.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Has the gate begin heartbeats, and drop streams to which no client came back and sessions whose token was refused.
-async fn tick(gate: Arc<Gate>) {
+/// Has sessions begin heartbeats, and drop streams to which no client came back and sessions whose token was refused.
+async fn tick(lifecycle: Arc<Lifecycle>, identity: Arc<Identity>) {
     loop {
         tokio::time::sleep(SILENCE).await;
-        gate.tick().await;
+        lifecycle.tick(&identity).await;
     }
 }
 
@@ -293,13 +336,13 @@ async fn tick(gate: Arc<Gate>) {
 const REFRESH: Duration = Duration::from_secs(2);
 
 /// Reads certificates and secrets again when their files have changed.
-async fn refresh(gate: Arc<Gate>, tls: Option<Arc<gate::Tls>>) {
+async fn refresh(upstreams: Arc<Upstreams>, tls: Option<Arc<Tls>>) {
     loop {
         tokio::time::sleep(REFRESH).await;
-        let (gate, tls) = (Arc::clone(&gate), tls.clone());
+        let (upstreams, tls) = (Arc::clone(&upstreams), tls.clone());
         // Files may be slow.
         let reading = tokio::task::spawn_blocking(move || {
-            gate.upstreams.now().all().iter().for_each(|upstream| upstream.server.refresh());
+            upstreams.now().all().iter().for_each(|upstream| upstream.server.refresh());
             if let Some(tls) = tls {
                 tls.refresh();
             }
@@ -312,10 +355,10 @@ async fn refresh(gate: Arc<Gate>, tls: Option<Arc<gate::Tls>>) {
 const SWEEP_AT_MOST_EVERY: Duration = Duration::from_millis(20);
 
 /// Ends sessions soon after they have become idle.
-async fn sweep(gate: Arc<Gate>, idle: Duration) {
+async fn sweep(lifecycle: Arc<Lifecycle>, idle: Duration) {
     loop {
         tokio::time::sleep((idle / 10).max(SWEEP_AT_MOST_EVERY)).await;
-        gate.end_idle(idle).await;
+        lifecycle.end_idle(idle).await;
     }
 }
 
@@ -327,11 +370,7 @@ fn url(scheme: &str, listener: &TcpListener) -> String {
     listener.local_addr().map_or_else(|error| error.to_string(), |address| format!("{scheme}://{address}"))
 }
 
-fn upstream(
-    configured: config::Upstream,
-    identity: &Identity,
-    pool: SessionPool,
-) -> Result<Arc<Upstream>, StartError> {
+fn upstream(configured: config::Upstream, identity: &Identity, pool: SessionPool) -> Result<Arc<Upstream>, StartError> {
     let config::Upstream { path, sse_path, target, transport, process, forward, native, .. } = configured;
     let config::Upstream { status_notifications, modern, sessions, policy, .. } = configured;
     let (id, forward_authorization) = (UpstreamId::from(&*path), forward.authorization);

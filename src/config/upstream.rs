@@ -87,7 +87,19 @@ impl Upstream {
     pub(super) fn new(target: Target, auth: &Auth, native: Native, policy: Policy) -> Self {
         let (path, transport, process) = (DEFAULT_PATH.to_owned(), Transport::Auto, Process::default());
         let forward = Forward::new(auth);
-        Self { path, sse_path: None, target, transport, process, forward, native, status_notifications: true, modern: true, sessions: Sessions::Owner, policy }
+        Self {
+            path,
+            sse_path: None,
+            target,
+            transport,
+            process,
+            forward,
+            native,
+            status_notifications: true,
+            modern: true,
+            sessions: Sessions::Owner,
+            policy,
+        }
     }
 }
 

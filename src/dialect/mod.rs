@@ -1,4 +1,4 @@
-//! What clients of each generation send about tasks and are answered: the engine knows none of it.
+//! What clients of each generation send about tasks, and what they are answered. The engine knows none of it.
 
 pub mod legacy;
 pub mod modern;

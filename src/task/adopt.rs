@@ -10,10 +10,10 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    Engine, Refused, State, Task, Wanted,
+    Engine, NewTask, NotCreated, State, Task,
     clock::millis,
     create::{Lifetime, MAX_REPLIES},
-    runner::{Beginning, Run},
+    runner::{Beginning, Runner},
 };
 use crate::{
     config::Tool,
@@ -43,7 +43,7 @@ pub struct Adoption {
 pub struct Adopted {
     /// The task.
     pub task: Task,
-    run: Run,
+    runner: Runner,
     permit: Permit,
     stopped: oneshot::Receiver<&'static str>,
     beginning: Beginning,
@@ -71,15 +71,15 @@ impl Engine {
     /// [`Adopted::follow`]; where that is not done the task fails.
     ///
     /// # Errors
-    /// [`Refused`], and the call can go on as it is.
+    /// [`NotCreated`], and the call can go on as it is.
     pub async fn adopt(
         self: &Arc<Self>,
         caller: &Arc<Caller>,
         upstream_session: UpstreamGuard,
-        wanted: Wanted,
+        new_task: NewTask,
         adoption: Adoption,
-    ) -> Result<Adopted, Refused> {
-        let Wanted { name, tool, ttl: requested, announced, writer, admission: _admission } = wanted;
+    ) -> Result<Adopted, NotCreated> {
+        let NewTask { name, tool, ttl: requested, announced, writer, admission: _admission } = new_task;
         let Adoption { permit, since, progress, text, headers } = adoption;
         let tool_name: Arc<str> = if excerpt(&name) == *name { name } else { excerpt(&name).into() };
         let (lifetime, now) = (Lifetime::of(&tool, requested, false), self.ledger.clock.now());
@@ -101,26 +101,26 @@ impl Engine {
         let refused = |reason| self.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool_name, reason });
         let Some(stopped) = self.register(&task, caller, announced) else {
             refused("stopping");
-            return Err(Refused::Stopping);
+            return Err(NotCreated::Stopping);
         };
         match self.ledger.store.insert(task.clone()).await {
             Ok(Ok(())) => {}
             Ok(Err(limit)) => {
                 self.deregister(task.id);
                 refused(limit.name());
-                return Err(Refused::Kept(limit));
+                return Err(NotCreated::Kept(limit));
             }
             Err(unavailable) => {
                 self.deregister(task.id);
                 refused("store");
-                self.ledger.unavailable(&unavailable);
+                self.ledger.report_unavailable(&unavailable);
                 let engine = Arc::clone(self);
                 tokio::spawn(async move { engine.undo(&task).await });
-                return Err(Refused::Unavailable);
+                return Err(NotCreated::Unavailable);
             }
         }
         self.observer.emit(events::TaskCreated { who: &caller.who, task: task.id, tool: &tool_name, queued: false });
-        let run = Run {
+        let runner = Runner {
             engine: Arc::clone(self),
             caller: Arc::clone(caller),
             upstream_session,
@@ -132,16 +132,16 @@ impl Engine {
             created: since,
             patience: lifetime.patience,
         };
-        Ok(Adopted { task, run, permit, stopped, beginning: Beginning { since, progress } })
+        Ok(Adopted { task, runner, permit, stopped, beginning: Beginning { since, progress } })
     }
 }
 
 impl Adopted {
     /// Leaves the call to a task of its own.
     pub fn follow(self, call: Call) {
-        let Self { run, permit, stopped, beginning, .. } = self;
+        let Self { runner, permit, stopped, beginning, .. } = self;
         tokio::spawn(async move {
-            run.attend(call, stopped, beginning).await;
+            runner.attend(call, stopped, beginning).await;
             // Held until the exchange is over.
             drop(permit);
         });

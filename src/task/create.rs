@@ -9,7 +9,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{Engine, Lasting, State, Task, Writer, clock::millis, outcome, runner::Run, store::Limit};
+use super::{Engine, LastingWork, State, Task, TaskWriter, clock::millis, outcome, runner::Runner, store::KeptLimit};
 use crate::{
     config::Tool,
     limit::{Admission, Limited, ToolId, ToolLimits},
@@ -24,15 +24,15 @@ const POLLS_TO_COLLECT: u32 = 10;
 /// How many questions of one call may be being answered in the client's place at once.
 pub(super) const MAX_REPLIES: usize = 16;
 /// What a call that waits takes besides its request and its headers, in bytes.
-const CALL: usize = 4 * 1024;
+const CALL_OVERHEAD: usize = 4 * 1024;
 const QUEUED: &str = "Queued: waits for its turn, because as many calls run as may run at once.";
 
-/// A task that is acknowledged as soon as its client has been told.
+/// A task that was created, and whose client is yet to be told.
 #[derive(Debug)]
-pub struct Created {
+pub struct CreatedTask {
     /// The task.
     pub task: Task,
-    /// Dropped when what tells the client is on its way, or cannot be sent: then the call starts.
+    /// Starts the call when it is dropped: the acknowledgement is on its way to the client, or cannot be sent.
     pub start: oneshot::Sender<()>,
 }
 
@@ -41,26 +41,26 @@ pub struct Created {
 pub enum AskedTtl {
     /// Nothing.
     Default,
-    /// So long.
+    /// This ttl.
     For(Duration),
-    /// As long as is allowed.
+    /// The longest that is allowed.
     Unlimited,
 }
 
 /// Why no task was created.
 #[derive(Debug)]
-pub enum Refused {
+pub enum NotCreated {
     /// A limit on what runs and waits, and the tool that was called.
     Turns(Arc<str>, Limited),
     /// A limit on what is kept.
-    Kept(Limit),
+    Kept(KeptLimit),
     /// The process stops.
     Stopping,
     /// The store does not answer now.
     Unavailable,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for NotCreated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Turns(tool, limited) => write!(f, "limit reached for the tool {tool:?}: {limited}"),
@@ -71,18 +71,18 @@ impl fmt::Display for Refused {
     }
 }
 
-/// A request that is to be sent to the server, and the end-to-end headers that it came with.
+/// A call of a tool that is to be sent to the server, and the end-to-end headers that it came with.
 #[derive(Debug)]
-pub struct Request {
+pub struct ToolCall {
     /// The request.
     pub message: Message,
     /// The headers.
     pub headers: HeaderMap,
 }
 
-/// What is to run as a task.
+/// How a call is to run as a task.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct NewTask {
     /// The tool's name.
     pub name: Arc<str>,
     /// Its policy.
@@ -91,10 +91,10 @@ pub struct Wanted {
     pub ttl: AskedTtl,
     /// Whether the client is told of changes of the task's state.
     pub announced: bool,
-    /// Writes for its streams.
-    pub writer: &'static dyn Writer,
-    /// The right to add a task to the client's session, whose end waits until the store has it.
-    /// `None` for a client without sessions.
+    /// Writes for the client's streams.
+    pub writer: &'static dyn TaskWriter,
+    /// The right to add a task to the client's session. The session's end waits until the store has the task. `None` for
+    /// clients without sessions.
     pub admission: Option<TaskAdmission>,
 }
 
@@ -102,29 +102,29 @@ impl Engine {
     /// Creates the task for a call of `caller`, which runs in `upstream_session`.
     ///
     /// # Errors
-    /// [`Refused`]
+    /// [`NotCreated`]
     pub async fn create(
         self: &Arc<Self>,
         caller: &Arc<Caller>,
         upstream_session: UpstreamGuard,
-        call: Request,
-        wanted: Wanted,
-    ) -> Result<Created, Refused> {
-        let Request { message: request, headers } = call;
-        let Wanted { name, tool, ttl: requested, announced, writer, admission: letting_in } = wanted;
-        // Names are the client's, and of any length; those with one beginning share their turns.
+        call: ToolCall,
+        new_task: NewTask,
+    ) -> Result<CreatedTask, NotCreated> {
+        let ToolCall { message: request, headers } = call;
+        let NewTask { name, tool, ttl: asked_ttl, announced, writer, admission: task_admission } = new_task;
+        // The client chooses the name, and its length; long names with the same beginning share their turns.
         let tool_name: Arc<str> = if excerpt(&name) == *name { name } else { excerpt(&name).into() };
-        let bytes = CALL + request.bytes().len() + headers_cost(&headers);
+        let bytes = CALL_OVERHEAD + request.bytes().len() + headers_cost(&headers);
         let limits = ToolLimits { running: tool.max_running, queued: tool.max_queued };
         let tool_id = ToolId { upstream: caller.upstream.id.clone(), name: Arc::clone(&tool_name) };
         let admitted = self.turns.admit(&caller.owner, tool_id, limits, bytes);
         let admission = admitted.map_err(|limited| {
             let reason = limited.name();
             self.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool_name, reason });
-            Refused::Turns(Arc::clone(&tool_name), limited)
+            NotCreated::Turns(Arc::clone(&tool_name), limited)
         })?;
         let queued = matches!(admission, Admission::Queued(_));
-        let (lifetime, now) = (Lifetime::of(&tool, requested, queued), self.ledger.clock.now());
+        let (lifetime, now) = (Lifetime::of(&tool, asked_ttl, queued), self.ledger.clock.now());
         let task = Task {
             id: Uuid::new_v4(),
             owner: caller.owner.clone(),
@@ -135,15 +135,15 @@ impl Engine {
             last_updated_at: now.wall,
             ttl: millis(lifetime.ttl),
             keep: millis(lifetime.keep),
-            shortens: requested != AskedTtl::Default,
+            shortens: asked_ttl != AskedTtl::Default,
             poll_interval: millis(tool.poll_interval),
             expires: now.steady.saturating_add(millis(lifetime.ttl)),
             version: 0,
         };
         let id = task.id;
-        // What waits is kept for as long as that takes.
+        // A request that waits must not keep the buffer that it was read into.
         let request = if queued { request.compact() } else { request };
-        let run = Run {
+        let runner = Runner {
             engine: Arc::clone(self),
             caller: Arc::clone(caller),
             upstream_session,
@@ -155,62 +155,62 @@ impl Engine {
             created: Instant::now(),
             patience: lifetime.patience,
         };
-        let adding = Adding { task: task.clone(), run, request, admission, announced, letting_in };
-        // Whether its client waits for that or not, it is a task or none.
-        let start = Lasting::new(adding.add()).await?;
-        Ok(Created { task, start })
+        let insertion = Insertion { task: task.clone(), runner, request, admission, announced, task_admission };
+        // Inserted wholly or not at all, even if the client leaves meanwhile.
+        let start = LastingWork::new(insertion.insert()).await?;
+        Ok(CreatedTask { task, start })
     }
 
-    /// Ends a task that may have been added, and was not acknowledged.
+    /// Ends a task that the store may have and that was not acknowledged.
     pub(super) async fn undo(&self, task: &Task) {
         let end = outcome::failed("The task was not acknowledged, and its call was not sent");
-        // No change is what is there in the end, or a task that says so.
-        let _ = self.change_at_last(&task.owner, task.id, |_| Some(end.clone())).await;
+        // Afterwards the store has no such task, or one that has ended.
+        let _ = self.change_when_available(&task.owner, task.id, |_| Some(end.clone())).await;
     }
 }
 
 /// A task on its way into the store.
-struct Adding {
+struct Insertion {
     task: Task,
-    run: Run,
+    runner: Runner,
     request: Message,
     admission: Admission,
     announced: bool,
-    letting_in: Option<TaskAdmission>,
+    task_admission: Option<TaskAdmission>,
 }
 
-impl Adding {
-    /// Adds the task, and leaves its call to a task of its own, which begins when the returned sender is dropped.
-    async fn add(self) -> Result<oneshot::Sender<()>, Refused> {
-        let Self { task, run, request, admission, announced, letting_in } = self;
-        let (engine, caller) = (Arc::clone(&run.engine), Arc::clone(&run.caller));
+impl Insertion {
+    /// Inserts the task, and leaves its call to the runner, which starts when the returned sender is dropped.
+    async fn insert(self) -> Result<oneshot::Sender<()>, NotCreated> {
+        let Self { task, runner, request, admission, announced, task_admission } = self;
+        let (engine, caller) = (Arc::clone(&runner.engine), Arc::clone(&runner.caller));
         let (id, tool, queued) = (task.id, Arc::clone(&task.tool), matches!(admission, Admission::Queued(_)));
         let refused = |reason| engine.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool, reason });
-        // Registered first, so that whatever ends the task finds the call that it has to stop.
+        // Registered first, so that any change that ends the task finds the call that it has to stop.
         let Some(stopped) = engine.register(&task, &caller, announced) else {
             refused("stopping");
-            return Err(Refused::Stopping);
+            return Err(NotCreated::Stopping);
         };
         match engine.ledger.store.insert(task.clone()).await {
             Ok(Ok(())) => {}
             Ok(Err(limit)) => {
                 engine.deregister(id);
                 refused(limit.name());
-                return Err(Refused::Kept(limit));
+                return Err(NotCreated::Kept(limit));
             }
             Err(unavailable) => {
                 engine.deregister(id);
                 refused("store");
-                engine.ledger.unavailable(&unavailable);
+                engine.ledger.report_unavailable(&unavailable);
                 let engine = Arc::clone(&engine);
                 tokio::spawn(async move { engine.undo(&task).await });
-                return Err(Refused::Unavailable);
+                return Err(NotCreated::Unavailable);
             }
         }
         engine.observer.emit(events::TaskCreated { who: &caller.who, task: id, tool: &tool, queued });
-        drop(letting_in);
+        drop(task_admission);
         let (start, started) = oneshot::channel();
-        tokio::spawn(run.run(request, started, admission, stopped));
+        tokio::spawn(runner.run(request, started, admission, stopped));
         Ok(start)
     }
 }
@@ -222,15 +222,15 @@ pub(super) struct Lifetime {
     pub(super) ttl: Duration,
     /// From its end on.
     pub(super) keep: Duration,
-    /// How long it may wait for its turn: after that its ttl would not cover the call.
+    /// How long it may wait for its turn. If it waited longer, its ttl would not cover the call.
     pub(super) patience: Duration,
 }
 
 impl Lifetime {
-    /// Returns what the client asks for, within what the operator allows, and at least what the call needs: its timeout
-    /// and the time to collect, and as long as its timeout to wait for its turn if it is `queued`.
-    pub(super) fn of(tool: &Tool, requested: AskedTtl, queued: bool) -> Self {
-        let wanted = match requested {
+    /// Returns the lifetime that the client asks for, within what the operator allows, and at least what the call needs. It
+    /// needs its timeout and the time to collect; if it is `queued`, also its timeout again, to wait for its turn.
+    pub(super) fn of(tool: &Tool, asked: AskedTtl, queued: bool) -> Self {
+        let wanted = match asked {
             AskedTtl::Default => tool.ttl,
             AskedTtl::For(wanted) => wanted.min(tool.max_ttl),
             AskedTtl::Unlimited => tool.max_ttl,
@@ -246,8 +246,8 @@ impl Lifetime {
 mod tests {
     use super::*;
 
-    fn lifetime(requested: AskedTtl, queued: bool) -> [u64; 3] {
-        let Lifetime { ttl, keep, patience } = Lifetime::of(&Tool::default(), requested, queued);
+    fn lifetime(asked: AskedTtl, queued: bool) -> [u64; 3] {
+        let Lifetime { ttl, keep, patience } = Lifetime::of(&Tool::default(), asked, queued);
         [ttl, keep, patience].map(|duration| duration.as_secs())
     }
 
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(lifetime(AskedTtl::Default, false), [hour + 20, 15 * 60, 0]);
         assert_eq!(lifetime(asked(2 * hour), false), [2 * hour, 2 * hour, hour - 20]);
         assert_eq!(lifetime(AskedTtl::Unlimited, false), [day, day, 23 * hour - 20]);
-        // One that waits may do so for as long as it may run, or for as long as its ttl allows.
+        // A call that waits for its turn may wait as long as it may run, or longer if its ttl allows it.
         assert_eq!(lifetime(asked(60), true), [2 * hour + 20, 60, hour]);
         assert_eq!(lifetime(asked(day + 1), true), [day, day, 23 * hour - 20]);
     }

@@ -1,12 +1,11 @@
-//! How what a call gave becomes the end of its task.
+//! Turns what a call gave into the end of its task.
 
 use std::sync::Arc;
 
 use super::{Change, End};
 use crate::upstream::{CallEnd, error_code, own_error};
 
-/// Returns the change that ends the task of a call, and why the task failed, for the log; `None` where what the call gave
-/// says so.
+/// Returns the change that ends the task of a call, and for the log why the task failed, unless what the call gave says so.
 pub(super) fn of(end: CallEnd) -> (Change, Option<String>) {
     match end {
         CallEnd::Result { raw, error } => {
@@ -26,7 +25,7 @@ pub(super) fn code(end: &End) -> Option<i64> {
     }
 }
 
-/// A failure without an answer of the server.
+/// Returns the change that fails a task whose server gave no answer.
 pub(super) fn failed(why: &str) -> Change {
     Change::End(End::Error { raw: own_error(why) }, Some(why.into()))
 }

@@ -64,7 +64,7 @@ pub struct PoolLimits {
 pub struct SessionPool {
     slots: Mutex<HashMap<PoolKey, Arc<Slot>>>,
     limits: PoolLimits,
-    outbox: Arc<Capacity>,
+    capacity: Arc<Capacity>,
     observer: Arc<Observer>,
 }
 
@@ -124,8 +124,8 @@ impl fmt::Display for NoSession {
 impl SessionPool {
     /// An empty pool.
     #[must_use]
-    pub fn new(limits: PoolLimits, outbox: Arc<Capacity>, observer: Arc<Observer>) -> Self {
-        Self { slots: Mutex::default(), limits, outbox, observer }
+    pub fn new(limits: PoolLimits, capacity: Arc<Capacity>, observer: Arc<Observer>) -> Self {
+        Self { slots: Mutex::default(), limits, capacity, observer }
     }
 
     /// Returns a session of `key`: the one that calls share or, for a `single` call, one that no other call has.
@@ -195,7 +195,7 @@ impl SessionPool {
         let failed = |failure| NoSession::NotAgreed(NotAgreed::Failed(failure));
         let vacancy = upstream.server.vacancy().await.map_err(failed)?;
         let handshake =
-            Handshake { upstream, client: key.client, vacancy, outbox: &self.outbox, observer: &self.observer };
+            Handshake { upstream, client: key.client, vacancy, capacity: &self.capacity, observer: &self.observer };
         let request = initialize(key.client);
         let agreed = handshake.agree(&request, Version::LATEST, headers).await.map_err(NoSession::NotAgreed)?;
         let Agreed { session, answer, .. } = agreed;
@@ -205,7 +205,7 @@ impl SessionPool {
         let initialized = initialized.map_err(|why| failed(Failure::BadAnswer(why.to_string())))?;
         session.forward(&initialized, headers.clone()).await.map_err(failed)?;
         let (changes, _) = broadcast::channel(BEHIND);
-        tokio::spawn(hear(Arc::downgrade(&session), Arc::clone(session.listener()), changes.clone()));
+        tokio::spawn(hear(Arc::downgrade(&session), Arc::clone(session.outbox()), changes.clone()));
         Ok(Arc::new(Pooled { session, facts, changes, subscribed: Mutex::default() }))
     }
 
@@ -270,7 +270,7 @@ impl Pooled {
     }
 
     fn end(&self) {
-        self.session.listener().end(());
+        self.session.outbox().end(());
         self.session.close_when_unused(HeaderMap::new());
     }
 }
@@ -314,8 +314,7 @@ const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialize
 fn initialize(client: ClientCapabilities) -> Message {
     let version = quote(Version::LATEST.as_str());
     let info = format!(r#"{{"name":"taskgate","version":{}}}"#, quote(env!("CARGO_PKG_VERSION")));
-    let params =
-        format!(r#"{{"protocolVersion":{version},"capabilities":{},"clientInfo":{info}}}"#, client.to_raw());
+    let params = format!(r#"{{"protocolVersion":{version},"capabilities":{},"clientInfo":{info}}}"#, client.to_raw());
     let text = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{params}}}"#);
     Message::parse(text.into()).unwrap_or_else(|why| unreachable!("it is a request: {why}"))
 }

@@ -105,7 +105,7 @@ async fn an_answer_that_makes_no_progress_is_resumed_at_most_ten_times() {
     ] {
         house.bad.on_call(tool, vec![stream(), prime(tool, 1), Step::Close]);
         house.bad.on_resume(tool, vec![fruitless]);
-        house.fails(tool, &["before the response", "resumed 10 times without anything coming of it"]).await;
+        house.fails(tool, &["before the response", "resumed 10 times without a new event"]).await;
         assert_eq!(numbers(&house, tool), ["1"; 20], "{tool}");
     }
     house.still_works().await;

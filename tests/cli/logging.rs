@@ -259,7 +259,7 @@ async fn a_failure_is_logged_with_its_session_its_path_and_its_kind() {
     {
         assert!(failed.contains(part), "{part} in {failed}");
     }
-    assert!(line("what the server sent is no message").contains("upstream=\"/mcp\""), "{log}");
+    assert!(line("what the server sent is not a message").contains("upstream=\"/mcp\""), "{log}");
     let ended = line("task ended");
     for part in [session, "upstream=\"/mcp\"", &task, "tool=\"fails\"", "code=-7"] {
         assert!(ended.contains(part), "{part} in {ended}");

@@ -124,7 +124,7 @@ async fn the_log_has_the_length_of_the_first_line_that_is_no_message_and_the_num
     assert!(metrics.text().contains("taskgate_child_junk_lines_total 3\n"), "{}", metrics.text());
     taskgate.signal(rustix::process::Signal::TERM);
     let log = taskgate.end().await.stderr;
-    assert_eq!(log.matches("no message").count(), 1, "{log}");
+    assert_eq!(log.matches("not a message").count(), 1, "{log}");
     assert!(log.contains("bytes=23") && !log.contains("hunter2"), "{log}");
 }
 

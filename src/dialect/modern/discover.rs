@@ -16,7 +16,8 @@ impl Modern {
         let capabilities = modern(&facts.capabilities).map_err(|why| RpcError::internal(why.clone()))?;
         let versions: Vec<_> = supported_versions().collect();
         let versions = serde_json::json!(versions);
-        let instructions = facts.instructions.as_ref().map_or(String::new(), |text| format!(r#""instructions":{text},"#));
+        let instructions =
+            facts.instructions.as_ref().map_or(String::new(), |text| format!(r#""instructions":{text},"#));
         Ok(request.result(&format!(
             r#"{{"resultType":"complete","supportedVersions":{versions},"capabilities":{capabilities},{instructions}"ttlMs":0,"cacheScope":"private","_meta":{{"{SERVER_INFO}":{}}}}}"#,
             facts.server_info

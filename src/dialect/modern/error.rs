@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::json;
 
-use crate::wire::{RpcError, Version, message::error_response};
+use crate::wire::{RpcError, Version, response::error_response};
 
 /// A request that is refused.
 #[derive(Debug)]
@@ -28,9 +28,8 @@ impl Refused {
     /// -32021: the request does not declare a capability that it needs; `capabilities` is raw.
     pub(super) fn capability(message: &str, capabilities: &str) -> Self {
         let message = json!(format!("Missing required client capability: {message}"));
-        let error = format!(
-            r#"{{"code":-32021,"message":{message},"data":{{"requiredCapabilities":{capabilities}}}}}"#
-        );
+        let error =
+            format!(r#"{{"code":-32021,"message":{message},"data":{{"requiredCapabilities":{capabilities}}}}}"#);
         Self { status: StatusCode::BAD_REQUEST, error }
     }
 

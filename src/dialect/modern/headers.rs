@@ -53,7 +53,8 @@ fn value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str
     if values.next().is_some() {
         return Err(Refused::header(format!("{name} is there twice")));
     }
-    let text = value.to_str().map_err(|_| Refused::header(format!("{name} has characters that a header cannot have")))?;
+    let text =
+        value.to_str().map_err(|_| Refused::header(format!("{name} has characters that a header cannot have")))?;
     Ok(Some(text.trim_matches([' ', '\t'])))
 }
 
@@ -79,8 +80,7 @@ mod tests {
         }
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let request = Message::parse(text.into()).expect("a request");
-        check(&headers, &request)
-            .map_err(|refused| String::from_utf8(refused.to_response("1").to_vec()).expect("text"))
+        check(&headers, &request).map_err(|refused| String::from_utf8(refused.to_response("1").to_vec()).expect("text"))
     }
 
     const VERSION: (&str, &str) = ("mcp-protocol-version", "2026-07-28");

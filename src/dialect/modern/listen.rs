@@ -202,7 +202,7 @@ impl Subscription {
     /// Ends the stream of itself (section "Graceful Closure").
     async fn end(&self, meta: &str) {
         let result = format!(r#"{{"resultType":"complete",{meta}}}"#);
-        let document = crate::wire::message::result_response(&self.request.id, &result);
+        let document = crate::wire::response::result_response(&self.request.id, &result);
         let _ = self.to.send(Piece::Response(StatusCode::OK, document.into())).await;
     }
 

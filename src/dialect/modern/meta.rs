@@ -80,7 +80,10 @@ fn log_level(meta: &Members<'_>) -> Result<Level, Refused> {
 }
 
 fn missing(key: &str, kind: &str) -> Refused {
-    Refused::malformed(format!("params._meta[{key:?}] must be {kind}; each request of revision {} has it", super::VERSION))
+    Refused::malformed(format!(
+        "params._meta[{key:?}] must be {kind}; each request of revision {} has it",
+        super::VERSION
+    ))
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ use crate::{
     limit::{Accounts, Rated},
     observe::Observer,
     session::Caller,
-    task::{Engine, Writer},
+    task::{Engine, TaskWriter},
     upstream::{Failure, Lease, NoSession, NotAgreed, PoolKey, Upstream},
     wire::{Kind, Message, Method, Parts, RpcError},
 };
@@ -210,7 +210,7 @@ impl Modern {
 impl ClientRequest {
     /// Returns an answer with that raw `result`.
     fn result(&self, result: &str) -> Answer {
-        Answer::Whole(StatusCode::OK, crate::wire::message::result_response(&self.id, result).into())
+        Answer::Whole(StatusCode::OK, crate::wire::response::result_response(&self.id, result).into())
     }
 }
 
@@ -224,7 +224,7 @@ impl From<Parts> for Answer {
 #[derive(Debug)]
 pub(super) struct Polled;
 
-impl Writer for Polled {
+impl TaskWriter for Polled {
     fn status(&self, _: &crate::task::Task) -> Option<Message> {
         None
     }
@@ -253,7 +253,7 @@ impl Writer for Polled {
 
 /// The response to a server's question, under its raw id.
 fn reply(theirs: &str, result: &str) -> Bytes {
-    crate::wire::message::result_response(theirs, result)
+    crate::wire::response::result_response(theirs, result)
 }
 
 /// How long a call that has asked waits for further questions, so that the client gets them together.

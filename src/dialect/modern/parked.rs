@@ -1,9 +1,6 @@
 //! Calls that have asked and wait for the retry that answers ("Multi Round-Trip Requests"): bounded, and found once.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};

@@ -7,7 +7,7 @@ use http::StatusCode;
 use tokio::sync::mpsc;
 
 use crate::{
-    session::{Next, Source},
+    session::{Source, StreamItem},
     wire::Parts,
 };
 
@@ -58,7 +58,7 @@ impl Answer {
 }
 
 impl Source for Pieces {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Next>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamItem>> {
         loop {
             if self.over {
                 return Poll::Ready(None);
@@ -69,10 +69,10 @@ impl Source for Pieces {
             };
             match piece {
                 Some(Piece::Begin) => {}
-                Some(Piece::Notification(document)) => return Poll::Ready(Some(Next::Document(document))),
+                Some(Piece::Notification(document)) => return Poll::Ready(Some(StreamItem::Document(document))),
                 Some(Piece::Response(_, document)) => {
                     self.over = true;
-                    return Poll::Ready(Some(Next::Document(document.into_bytes())));
+                    return Poll::Ready(Some(StreamItem::Document(document.into_bytes())));
                 }
                 None => self.over = true,
             }

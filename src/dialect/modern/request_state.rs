@@ -119,7 +119,8 @@ mod tests {
         let (seals, ann) = (Seals::new().expect("a key"), owner("ann", "/mcp"));
         let state = Opened { call: Uuid::from_u128(7), expires: 9 };
         let sealed = seals.seal(state, Bound::of(&ann, &request("tools/call", CALL))).expect("sealed");
-        let opened = |owner: &Owner, method: &str, params: &str| seals.open(&sealed, Bound::of(owner, &request(method, params)));
+        let opened =
+            |owner: &Owner, method: &str, params: &str| seals.open(&sealed, Bound::of(owner, &request(method, params)));
         let retry = r#"{"requestState":"s","inputResponses":{},"arguments":{"a":1},"name":"tool"}"#;
         assert_eq!(opened(&ann, "tools/call", retry), Some(state));
         assert_eq!(opened(&owner("bob", "/mcp"), "tools/call", retry), None);

@@ -23,9 +23,10 @@ use crate::{
     flow::Item,
     limit::Permit,
     observe::events,
-    task::{Adopted, Adoption, AskedTtl, Wanted},
+    task::{Adopted, Adoption, AskedTtl, NewTask},
     upstream::{
-        Call, CallOptions, Ending, Failure, Lease, MAX_MESSAGE, Purpose, ServerEvent, UpstreamSession, not_asked,
+        Call, CallOptions, ExchangeEnd, Failure, Lease, MAX_MESSAGE, Purpose, ServerEvent, UpstreamSession,
+        question_refusal,
     },
     wire::{Message, Method, Parts, RpcError, object::Members},
 };
@@ -212,10 +213,10 @@ impl Run {
     async fn take(&mut self, message: Message) -> bool {
         let event = self.session().event(&self.call, &message);
         match event {
-            ServerEvent::Progress { progress, text, theirs } if progress > self.progress => {
+            ServerEvent::Progress { progress, text, for_client } if progress > self.progress => {
                 self.progress = progress;
                 self.text = Some(text);
-                match theirs {
+                match for_client {
                     Some(theirs) => self.to.send(Piece::Notification(theirs.bytes().clone())).await.is_ok(),
                     None => true,
                 }
@@ -225,7 +226,7 @@ impl Run {
                 self.questions.push(Question { key: uuid::Uuid::new_v4().to_string(), request: message.compact() });
                 true
             }
-            ServerEvent::Answered(answer) => {
+            ServerEvent::AnsweredHere(answer) => {
                 let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
                 let _ = session.reply(answer, headers).await;
                 true
@@ -255,7 +256,7 @@ impl Run {
         level.is_some_and(|level| level >= least)
     }
 
-    async fn end(&mut self, ending: Ending) -> Over {
+    async fn end(&mut self, ending: ExchangeEnd) -> Over {
         let ending = match ending {
             Ok(answer) => answer.whole().await,
             Err(failure) => Err(failure),
@@ -288,15 +289,14 @@ impl Run {
     async fn adopt(&mut self) -> Option<Over> {
         let Adoptable { name, tool, permit } = self.adoptable.take()?;
         let announced = self.request.caller.upstream.status_notifications;
-        let wanted =
-            Wanted { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
+        let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
         let upstream_session = self.session().hold();
         let (progress, text) = (self.progress, self.text.take());
         let adoption = Adoption { permit, since: self.since, progress, text, headers: self.request.headers.clone() };
         match self.modern.engine.adopt(&self.request.caller, upstream_session, wanted, adoption).await {
             Ok(adopted) => {
                 let result = tasks::created(&adopted.task);
-                let document = crate::wire::message::result_response(&self.request.id, &result);
+                let document = crate::wire::response::result_response(&self.request.id, &result);
                 let _ = self.to.send(Piece::Response(StatusCode::OK, document.into())).await;
                 Some(Over::Adopted(Box::new(adopted)))
             }
@@ -346,7 +346,7 @@ impl Run {
             super::SERVER_INFO,
             self.lease.pooled.facts.server_info
         );
-        let document = crate::wire::message::result_response(&self.request.id, &result);
+        let document = crate::wire::response::result_response(&self.request.id, &result);
         match self.to.send(Piece::Response(StatusCode::OK, document.into())).await {
             Ok(()) => Ok(()),
             Err(_) => Err(Over::Left),
@@ -388,7 +388,7 @@ impl Run {
     async fn take_parked(&mut self, message: Message) {
         let event = self.session().event(&self.call, &message);
         match event {
-            ServerEvent::Asks(_) | ServerEvent::Withdraws(_) | ServerEvent::Answered(_) | ServerEvent::Changes => {
+            ServerEvent::Asks(_) | ServerEvent::Withdraws(_) | ServerEvent::AnsweredHere(_) | ServerEvent::Changes => {
                 self.take(message).await;
             }
             ServerEvent::Progress { progress, text, .. } if progress > self.progress => {
@@ -417,7 +417,8 @@ impl Run {
     async fn give_up(&mut self, why: &str) {
         let (session, headers) = (Arc::clone(self.session()), HeaderMap::clone(&self.request.headers));
         for question in std::mem::take(&mut self.questions) {
-            let _ = session.reply(not_asked(question.request.id_to_answer(), why.to_owned()), headers.clone()).await;
+            let _ =
+                session.reply(question_refusal(question.request.id_to_answer(), why.to_owned()), headers.clone()).await;
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{Answer, ClientRequest, Modern, Polled, Refused, run::Adoptable, task
 use crate::{
     config::Support,
     limit::Rated,
-    task::{AskedTtl, Request, Wanted},
+    task::{AskedTtl, NewTask, ToolCall},
     wire::{RpcError, object::Members},
 };
 
@@ -63,8 +63,8 @@ impl Modern {
         let lease = self.lease(&request, true).await?;
         let message = super::translate::to_legacy(&request.message)?;
         let announced = request.caller.upstream.status_notifications;
-        let wanted = Wanted { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
-        let call = Request { message, headers: request.headers.clone() };
+        let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
+        let call = ToolCall { message, headers: request.headers.clone() };
         let created = self.engine.create(&request.caller, lease.guard.get().hold(), call, wanted).await;
         let created = created.map_err(|why| RpcError::internal(why.to_string()))?;
         drop(created.start);

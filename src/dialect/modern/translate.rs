@@ -7,9 +7,10 @@ use crate::{
     upstream::ServerFacts,
     wire::{
         Edits, Message, Method, Parts, RpcError,
-        message::{Outcome, error_response},
+        message::Outcome,
         object::{Members, quote},
         params::unambiguous,
+        response::error_response,
         tools::listed,
     },
 };

@@ -168,7 +168,10 @@ impl Event for RequestStateRefused<'_> {
     fn tell(&self, metrics: &Metrics) {
         metrics.unknown_answers.inc();
         let upstream = self.who.upstream();
-        tracing::warn!(upstream, "a requestState was refused: it is forged, of another request, too old, or used before");
+        tracing::warn!(
+            upstream,
+            "a requestState was refused: it is forged, of another request, too old, or used before"
+        );
     }
 
     fn audit(&self) -> Option<AuditLine<'_>> {

@@ -8,8 +8,8 @@ mod upstreams;
 
 pub use children::{NotAMessage, UnattributedNotification, WaitsForChild};
 pub use clients::{
-    CancellationIgnored, ConnectionEnded, ConnectionOpened, ConnectionsCut, RequestRefused, SessionEnded,
-    RequestStateRefused, SessionEvicted, SessionOpened, UnknownAnswer,
+    CancellationIgnored, ConnectionEnded, ConnectionOpened, ConnectionsCut, RequestRefused, RequestStateRefused,
+    SessionEnded, SessionEvicted, SessionOpened, UnknownAnswer,
 };
 pub use issuer::{IssuerFailed, KeysChanged};
 pub use tasks::{

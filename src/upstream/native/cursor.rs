@@ -1,4 +1,4 @@
-//! Cursors of the list of tasks that lead on into the server's pages. A client can use those of its session only.
+//! Cursors that lead from taskgate's list of tasks into the server's pages. Each works only in the session that got it.
 
 use aws_lc_rs::{constant_time::verify_slices_are_equal, hmac, rand::SystemRandom};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
@@ -6,14 +6,14 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use super::NativeTasks;
 use crate::{upstream::Failure, wire::object::quote};
 
-/// What begins them; no cursor of taskgate's own pages has a dot.
+/// The beginning of these cursors; a cursor of taskgate's own pages has no dot.
 const PREFIX: &str = "server.";
 /// The longest cursor of a server that is carried, in bytes of JSON.
 const MAX_CURSOR: usize = 4096;
 const SEAL: usize = 16;
 
 impl NativeTasks {
-    /// Returns the raw cursor for the client that stands for the raw cursor of a server, or for its first page.
+    /// Returns a raw cursor for the client, which stands for a raw cursor of the server or for its first page.
     ///
     /// # Errors
     /// [`Failure::Limit`] if it is too long.
@@ -27,8 +27,8 @@ impl NativeTasks {
         Ok(quote(&format!("{PREFIX}{}", BASE64.encode(sealed))))
     }
 
-    /// Returns the server's raw cursor, empty for its first page, behind a client's cursor. `None` if that is one of taskgate's
-    /// own pages, and `Some(None)` if it was not given to this session.
+    /// Returns the server's raw cursor behind a client's cursor, empty for the first page. `None` if the cursor is one
+    /// of taskgate's own pages, `Some(None)` if this session was not given it.
     #[must_use]
     pub fn unseal(&self, cursor: &str) -> Option<Option<String>> {
         let sealed = BASE64.decode(cursor.strip_prefix(PREFIX)?);
@@ -60,7 +60,7 @@ mod tests {
     use crate::wire::object::unquote;
 
     #[test]
-    fn a_cursor_is_good_in_its_session_alone_and_as_it_was_given() {
+    fn a_cursor_works_only_in_its_session_and_unchanged() {
         let (ann, bob) = (NativeTasks::default(), NativeTasks::default());
         for theirs in ["", r#""page 2""#, r#""""#] {
             let raw = ann.seal(theirs).expect("short");

@@ -1,4 +1,4 @@
-//! What a call gave in the end (section "Task Execution Errors").
+//! Reads what a call gave in the end (section "Task Execution Errors").
 
 use bytes::Bytes;
 
@@ -34,7 +34,7 @@ pub enum CallEnd {
 }
 
 impl CallEnd {
-    /// Returns what a call gave that ended so, where a result of more than `max_result` bytes is not kept.
+    /// Returns what a call gave that ended with `ending`. A result of more than `max_result` bytes is not kept.
     #[must_use]
     pub fn of(ending: Result<Message, Failure>, max_result: usize) -> Self {
         let response = match ending {

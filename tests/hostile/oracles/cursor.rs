@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 use taskgate::{
-    dialect::legacy::{Legacy, NoAnswer, Reply},
+    dialect::legacy::{Legacy, NoResult, Reply},
     flow::Capacity,
     identity::Owner,
     limit::Totals,
@@ -52,7 +52,7 @@ impl House {
             queued_bytes_per_owner: 1,
             queued_bytes: 1,
         };
-        let limits = Limits { waiters, turns, outbox: Capacity::new(1, 1) };
+        let limits = Limits { waiters, turns, capacity: Capacity::new(1, 1) };
         let max = MaxKept { tasks_per_owner: TASKS, tasks: 2 * TASKS, bytes_per_owner: 1, bytes: 1 };
         let clock = Clock::start();
         let store = Arc::new(MemoryStore::new(max, clock, Arc::default()));
@@ -102,7 +102,7 @@ impl House {
                 Some(answer["result"].clone())
             }
             Ok(Reply::Wait(_)) => panic!("a list that waits"),
-            Err(NoAnswer::Error(error)) if error.code == code::INVALID_PARAMS => None,
+            Err(NoResult::Error(error)) if error.code == code::INVALID_PARAMS => None,
             Err(error) => panic!("{error:?}"),
         }
     }
