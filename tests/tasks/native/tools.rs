@@ -65,7 +65,7 @@ async fn before_any_list_taskgate_asks_for_all_pages_once_and_again_after_a_chan
 async fn a_call_is_refused_and_not_sent_where_the_server_does_not_list_its_tools() {
     let (upstream, _gate, client) = house(options(), "").await;
     upstream.hold("tools/list");
-    for (answer, words) in [(r#"{"x":1}"#, "has no tools"), (r#"{"tools":7}"#, "no list")] {
+    for (answer, words) in [(r#"{"x":1}"#, "has no tools"), (r#"{"tools":7}"#, "not a list")] {
         let asked = tokio::spawn({
             let client = client.clone();
             async move { client.error("tools/call", json!({ "name": "echo", "task": {} })).await }
