@@ -6,13 +6,25 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use http::{HeaderMap, HeaderName};
 
 use super::Refused;
-use crate::wire::{Message, Method, object::Members};
+use crate::wire::{Message, Method, object::Members, params::unambiguous};
 
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// Mirrors `method`.
 pub const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 /// Mirrors what the request is about: a tool, a prompt, a resource, a task.
 pub const NAME: HeaderName = HeaderName::from_static("mcp-name");
+
+/// Checks the revision that the headers name against the one in the body, if that names one.
+///
+/// # Errors
+/// -32020
+pub(super) fn check_version(headers: &HeaderMap, request: &Message) -> Result<(), Refused> {
+    let meta = request.params().and_then(|params| unambiguous(params).ok()).and_then(|(_, meta)| meta);
+    match meta.and_then(|meta| meta.text(super::PROTOCOL_VERSION)) {
+        Some(version) => mirrors(headers, &PROTOCOL_VERSION, &version),
+        None => Ok(()),
+    }
+}
 
 /// Checks the headers against the body, which names a revision that is spoken.
 ///

@@ -54,6 +54,10 @@ impl Modern {
         }
         filter.tasks = found;
         let lease = self.lease(&request, false).await?;
+        if request.caller.upstream.server.attributes_questions() {
+            // What changes from the acknowledgement on is told.
+            lease.guard.get().listening().await;
+        }
         filter.limit(&lease.pooled.facts.capabilities);
         let (to, from) = pieces();
         let subscription = Subscription { modern: Arc::clone(self), request, lease, filter, to };

@@ -124,6 +124,9 @@ impl Modern {
         if message.kind() != Kind::Request {
             return Err(Refused::invalid_request("a body is one request; responses go into inputResponses"));
         }
+        if let Came::Http(headers) = came {
+            headers::check_version(headers, &message)?;
+        }
         let meta = RequestMeta::read(&message)?;
         if let Came::Http(headers) = came {
             headers::check(headers, &message)?;
@@ -147,9 +150,6 @@ impl Modern {
                 }
             }
             Method::Listen => self.listen(request).await,
-            Method::Initialize => Err(Refused::invalid_request(
-                "initialize opens a session of an older revision, and the modern keys of _meta have none; send one of both",
-            )),
             _ => Err(Refused::method_not_found(&format!(
                 "revision {VERSION} has no method {:?}",
                 crate::wire::excerpt(&request.message.method_name())
@@ -257,4 +257,4 @@ fn reply(theirs: &str, result: &str) -> Bytes {
 }
 
 /// How long a call that has asked waits for further questions, so that the client gets them together.
-const GATHERS: Duration = Duration::from_millis(10);
+const GATHERS: Duration = Duration::from_millis(25);

@@ -28,7 +28,7 @@ use crate::{
         Call, CallOptions, ExchangeEnd, Failure, Lease, MAX_MESSAGE, Purpose, ServerEvent, UpstreamSession,
         question_refusal,
     },
-    wire::{Message, Method, Parts, RpcError, object::Members},
+    wire::{Asks, Message, Method, Parts, RpcError, object::Members},
 };
 
 /// How a call may become a task.
@@ -64,6 +64,11 @@ struct Run {
     /// What a person may be told of the progress.
     text: Option<String>,
     questions: Vec<Question>,
+    /// What the server asked for and the client has not declared.
+    lacks: Option<Asks>,
+    /// Whether the server may ask in the course of it.
+    asks: bool,
+    sent_again: bool,
     to: mpsc::Sender<Piece>,
 }
 
@@ -77,6 +82,10 @@ enum Over {
     Adopted(Box<Adopted>),
 }
 
+/// Calls of modern clients have progress, whether the client wants to hear of it or not.
+const OPTIONS: CallOptions =
+    CallOptions { purpose: Purpose::Background, max_answer: MAX_MESSAGE, relay: false, native: false };
+
 impl Modern {
     /// Sends a request to the server, and answers as the server does. With `adoptable` it may become a task.
     ///
@@ -88,13 +97,12 @@ impl Modern {
         asks: bool,
         adoptable: Option<Adoptable>,
     ) -> Result<Answer, Refused> {
+        // The client's patience counts from its request, and not from when a session is open.
+        let now = Instant::now();
         let lease = self.lease(&request, asks).await?;
         let message = translate::to_legacy(&request.message)?;
-        let purpose = Purpose::Background;
-        let options = CallOptions { purpose, max_answer: MAX_MESSAGE, relay: false, native: false };
-        let call = lease.guard.get().call(&message, request.headers.clone(), options)?;
+        let call = lease.guard.get().call(&message, request.headers.clone(), OPTIONS)?;
         drop(message);
-        let now = Instant::now();
         let tool = request.caller.upstream.policy.tool("*");
         let (after, input_timeout) = adoptable
             .as_ref()
@@ -112,6 +120,9 @@ impl Modern {
             progress: f64::NEG_INFINITY,
             text: None,
             questions: Vec::new(),
+            lacks: None,
+            asks,
+            sent_again: false,
             to,
         };
         tokio::spawn(run.run());
@@ -227,6 +238,11 @@ impl Run {
                 true
             }
             ServerEvent::AnsweredHere(answer) => {
+                if let Ok(asks) = Asks::of(&message)
+                    && !self.request.caller.client.can_be_asked(asks)
+                {
+                    self.lacks = Some(asks);
+                }
                 let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
                 let _ = session.reply(answer, headers).await;
                 true
@@ -262,6 +278,8 @@ impl Run {
             Err(failure) => Err(failure),
         };
         match ending {
+            // A call that fails for want of an answer needed the capability.
+            Ok(response) if self.lacks.is_some() && translate::has_failed(&response) => self.lack().await,
             Ok(response) => {
                 let modern = translate::to_modern(&response, &self.request, &self.lease.pooled.facts);
                 match modern {
@@ -270,8 +288,42 @@ impl Run {
                 }
             }
             Err(Failure::Cancelled) => Over::Done,
+            Err(Failure::SessionLost) if !self.sent_again => self.send_again().await,
             Err(failure) => self.fail(&failure).await,
         }
+    }
+
+    /// Sends the request once more, in a new session: the server has refused it, as it has forgotten the session, and not
+    /// run it.
+    async fn send_again(&mut self) -> Over {
+        self.sent_again = true;
+        let lease = match self.modern.lease(&self.request, self.asks).await {
+            Ok(lease) => lease,
+            Err(refused) => return self.respond(refused.to_response(&self.request.id).into()).await,
+        };
+        let called = translate::to_legacy(&self.request.message)
+            .and_then(|message| lease.guard.get().call(&message, self.request.headers.clone(), OPTIONS));
+        match called {
+            Ok(call) => {
+                (self.lease, self.call) = (lease, call);
+                Box::pin(self.follow()).await
+            }
+            Err(error) => self.respond(error.to_response(Some(&self.request.id)).into()).await,
+        }
+    }
+
+    async fn lack(&mut self) -> Over {
+        let (name, raw) = match self.lacks {
+            Some(Asks::Roots) => ("roots", r#"{"roots":{}}"#),
+            Some(Asks::SamplingWithTools) => ("sampling.tools", r#"{"sampling":{"tools":{}}}"#),
+            Some(Asks::Url) => ("elicitation.url", r#"{"elicitation":{"url":{}}}"#),
+            Some(Asks::Form) => ("elicitation", r#"{"elicitation":{}}"#),
+            Some(Asks::Sampling | Asks::Anything) | None => ("sampling", r#"{"sampling":{}}"#),
+        };
+        let refused = Refused::capability(&format!("the call needs {name}"), raw);
+        let document = refused.to_response(&self.request.id).into();
+        let _ = self.to.send(Piece::Response(refused.status, document)).await;
+        Over::Done
     }
 
     async fn respond(&mut self, document: Parts) -> Over {

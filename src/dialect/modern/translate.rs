@@ -7,6 +7,7 @@ use crate::{
     upstream::ServerFacts,
     wire::{
         Edits, Message, Method, Parts, RpcError,
+        legacy::is_error,
         message::Outcome,
         object::{Members, quote},
         params::unambiguous,
@@ -50,6 +51,14 @@ pub(super) fn to_modern(response: &Message, request: &ClientRequest, facts: &Ser
     match outcome {
         Outcome::Result => result(raw, request, facts),
         Outcome::Error => Ok(error(raw, &request.id).into()),
+    }
+}
+
+/// Returns whether a response is an error, or an error result.
+pub(super) fn has_failed(response: &Message) -> bool {
+    match response.outcome() {
+        Some((Outcome::Result, raw)) => is_error(raw).unwrap_or(true),
+        Some((Outcome::Error, _)) | None => true,
     }
 }
 

@@ -346,7 +346,9 @@ impl HttpSession {
                 resuming.insert(LAST_EVENT_ID, id);
             }
             // Boxed, so that the open stream does not keep the memory of the request.
-            match Box::pin(self.get(resuming)).await {
+            let answered = Box::pin(self.get(resuming)).await;
+            self.inbound.listening.cancel();
+            match answered {
                 Ok(response) if response.status().is_success() => {
                     if !is_stream(media_type(response.headers())) {
                         // It answers GET, but not with an event stream.

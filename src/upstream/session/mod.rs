@@ -33,6 +33,8 @@ use crate::{
     wire::{Edits, Message, Method, response::cancelled},
 };
 
+/// How long the stream that belongs to no call may take to open before it is not waited for.
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a server may take to answer a request of taskgate's own.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a server may still answer a request that was cancelled before its connection is dropped.
@@ -128,6 +130,11 @@ impl UpstreamSession {
     /// Opens the stream on which the server sends what belongs to no call, if it has one and it is not open.
     pub fn listen(&self, headers: HeaderMap) {
         self.link.listen(headers);
+    }
+
+    /// Waits until the server has answered the request for that stream, if it was made.
+    pub async fn listening(&self) {
+        let _ = tokio::time::timeout(LISTEN_TIMEOUT, self.inbound.listening.cancelled()).await;
     }
 
     /// Queues a message of the server that belongs to no call.
