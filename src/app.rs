@@ -166,6 +166,7 @@ impl App {
             stop.await;
             // Pairs with the Acquire of `/readyz`.
             core.ready.store(false, Ordering::Release);
+            core.modern.stop();
             core.lifecycle.drain(core.drain_timeout).await;
         };
         serve(endpoint, listener, stop).await;
@@ -257,7 +258,8 @@ impl Core {
 
     /// Builds the front for clients on one channel.
     fn channels(&self) -> ChannelFront {
-        ChannelFront::new(Arc::clone(&self.lifecycle), Arc::clone(&self.dispatcher), Arc::clone(&self.observer))
+        let (lifecycle, dispatcher) = (Arc::clone(&self.lifecycle), Arc::clone(&self.dispatcher));
+        ChannelFront::new(lifecycle, dispatcher, Arc::clone(&self.modern), Arc::clone(&self.observer))
     }
 
     /// Builds the front for clients over HTTP.
@@ -282,6 +284,7 @@ impl Core {
         }
         let mut background = JoinSet::new();
         background.spawn(sweep(Arc::clone(&self.lifecycle), self.session_idle));
+        background.spawn(sweep_pools(Arc::clone(&self.upstreams), self.session_idle));
         background.spawn(tick(Arc::clone(&self.lifecycle), Arc::clone(&self.identity)));
         if tls.is_some() || self.upstreams.now().all().iter().any(|upstream| upstream.server.reads_files()) {
             background.spawn(refresh(Arc::clone(&self.upstreams), tls));
@@ -329,6 +332,14 @@ async fn tick(lifecycle: Arc<Lifecycle>, identity: Arc<Identity>) {
     loop {
         tokio::time::sleep(SILENCE).await;
         lifecycle.tick(&identity).await;
+    }
+}
+
+/// Ends sessions of callers without sessions that are idle.
+async fn sweep_pools(upstreams: Arc<Upstreams>, idle: Duration) {
+    loop {
+        tokio::time::sleep((idle / 10).max(SWEEP_AT_MOST_EVERY)).await;
+        upstreams.now().all().iter().for_each(|upstream| upstream.pool.sweep(idle));
     }
 }
 

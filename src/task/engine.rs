@@ -106,7 +106,7 @@ impl Engine {
     }
 
     /// Ends and removes every task of `owner`. Where the store is unavailable this goes on in the background.
-    pub(super) async fn end_owner(self: &Arc<Self>, owner: &Owner) {
+    pub async fn end_owner(self: &Arc<Self>, owner: &Owner) {
         match self.ledger.store.remove_all(owner).await {
             Ok(removed) => self.take_out_orphans(&removed),
             Err(unavailable) => {

@@ -19,6 +19,7 @@ pub use old_sse::OldStreams;
 use in_flight::InFlight;
 
 use crate::{
+    dialect::modern::{Answer, Came, Modern, Sender},
     gate::{
         Dispatcher, Lifecycle,
         delivery::{Carrier, Delivery, Whole},
@@ -66,6 +67,7 @@ type OpeningSession = Pin<Box<dyn Future<Output = (Box<str>, Result<(Arc<Session
 pub struct ChannelFront {
     lifecycle: Arc<Lifecycle>,
     dispatcher: Arc<Dispatcher>,
+    modern: Arc<Modern>,
     observer: Arc<Observer>,
 }
 
@@ -108,8 +110,13 @@ enum EndsWith {
 impl ChannelFront {
     /// Creates the front for clients on one channel.
     #[must_use]
-    pub fn new(lifecycle: Arc<Lifecycle>, dispatcher: Arc<Dispatcher>, observer: Arc<Observer>) -> Self {
-        Self { lifecycle, dispatcher, observer }
+    pub fn new(
+        lifecycle: Arc<Lifecycle>,
+        dispatcher: Arc<Dispatcher>,
+        modern: Arc<Modern>,
+        observer: Arc<Observer>,
+    ) -> Self {
+        Self { lifecycle, dispatcher, modern, observer }
     }
 
     /// Opens a channel to an upstream, and the work that serves it until the client closes it, or does not read any
@@ -192,6 +199,9 @@ impl Channel {
             Err(error) => return self.say(error.to_response(None)),
         };
         let id: Box<str> = message.id_to_answer().into();
+        if is_modern(&message) && self.serves_modern() {
+            return self.take_modern(id, message);
+        }
         if is_modern(&message) {
             return self.say(Refusal::modern().answering(Some(&id)).into_document(&self.front.observer));
         }
@@ -205,6 +215,7 @@ impl Channel {
                     let error = RpcError::invalid_request("Invalid request: start with initialize");
                     self.say(error.to_response(Some(&id)));
                 }
+                (Kind::Notification, Method::Cancelled) => self.in_flight.cancel(&message),
                 (Kind::Notification | Kind::Response, _) => {}
             };
         };
@@ -255,6 +266,35 @@ impl Channel {
                 }
             }));
         }
+    }
+
+    /// Returns whether clients of revision 2026-07-28 are served: the transport of revision 2024-11-05 has none.
+    fn serves_modern(&self) -> bool {
+        self.upstream.modern && self.ends_with != EndsWith::Session
+    }
+
+    /// Answers a request of a client without a session. Its `notifications/cancelled` cancels it.
+    fn take_modern(&mut self, id: Box<str>, message: Message) {
+        if self.answers.len() >= MAX_IN_FLIGHT {
+            return self.say(RpcError::internal(TooMany.to_string()).to_response(Some(&id)));
+        }
+        let (front, output, upstream) = (self.front.clone(), self.output.clone(), Arc::clone(&self.upstream));
+        let (in_flight, cancelled) = (self.in_flight.clone(), self.in_flight.begin(&id));
+        self.answers.push(Box::pin(async move {
+            let answering = async {
+                let sender = Sender { upstream: &upstream, principal: None, accounts: front.lifecycle.accounts() };
+                match front.modern.answer(sender, message, Came::Channel, HeaderMap::new()).await {
+                    Ok(Answer::Whole(_, document)) => drop(output.send(document.into_bytes()).await),
+                    Ok(Answer::Stream(pieces)) => pump(Box::new(pieces), output.clone()).await,
+                    Err(refused) => drop(output.send(refused.to_response(&id)).await),
+                }
+            };
+            tokio::select! {
+                () = answering => {}
+                () = cancelled.cancelled() => {}
+            }
+            in_flight.end(&id);
+        }));
     }
 
     fn open(&mut self, id: Box<str>, initialize: Message, headers: HeaderMap) {

@@ -77,6 +77,11 @@ impl Lifecycle {
         self.sessions.get(id, is_theirs).ok_or_else(Refusal::unknown_session)
     }
 
+    /// Ends and removes the tasks of an owner that leaves.
+    pub(in crate::gate) async fn end_tasks_of(&self, owner: &Owner) {
+        self.engine.end_owner(owner).await;
+    }
+
     /// Returns what each owner has left of its rates.
     pub(in crate::gate) fn accounts(&self) -> &Accounts {
         &self.terms.accounts

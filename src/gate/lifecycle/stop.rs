@@ -68,6 +68,7 @@ impl Lifecycle {
 pub(in crate::gate) async fn upstreams_ended(upstreams: &[Arc<Upstream>]) {
     let ended = async {
         for upstream in upstreams {
+            upstream.pool.close();
             upstream.server.ended().await;
         }
     };

@@ -232,7 +232,7 @@ mod tests {
             listener,
             client,
             native: Arc::default(),
-            listening: tokio_util::sync::CancellationToken::new(),
+            listening: CancellationToken::new(),
             observer,
         }
     }
