@@ -275,6 +275,12 @@ impl Channel {
 
     /// Answers a request of a client without a session. Its `notifications/cancelled` cancels it.
     fn take_modern(&mut self, id: Box<str>, message: Message) {
+        match (message.kind(), message.method()) {
+            (Kind::Notification, Method::Cancelled) => return self.in_flight.cancel(&message),
+            // The revision has no other, and no responses.
+            (Kind::Notification | Kind::Response, _) => return,
+            (Kind::Request, _) => {}
+        }
         if self.answers.len() >= MAX_IN_FLIGHT {
             return self.say(RpcError::internal(TooMany.to_string()).to_response(Some(&id)));
         }
