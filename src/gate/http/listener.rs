@@ -25,7 +25,7 @@ use super::{
     origin::CheckOriginLayer,
     service::EndpointService,
     tls::Tls,
-    turned_away::TurnedAway,
+    too_many_connections::TurnedAway,
     watched::{Counted, Watched},
 };
 use crate::gate::lifecycle::upstreams_ended;

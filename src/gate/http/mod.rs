@@ -18,7 +18,7 @@ mod respond;
 mod service;
 mod sse;
 mod tls;
-mod turned_away;
+mod too_many_connections;
 mod watched;
 
 use std::sync::Arc;
