@@ -1,5 +1,6 @@
 //! The servers behind taskgate: a [`Link`] for each session, an [`Exchange`] for each request in flight.
 
+mod client_leaves;
 mod configured;
 mod exchange;
 mod exchanges;

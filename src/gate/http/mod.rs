@@ -3,6 +3,7 @@
 
 mod access;
 mod body;
+mod connection_activity;
 mod connections;
 mod delete;
 mod get;
@@ -19,7 +20,6 @@ mod service;
 mod sse;
 mod tls;
 mod too_many_connections;
-mod watched;
 
 use std::sync::Arc;
 
