@@ -10,8 +10,8 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    AskedTtl, Engine, LastingWork, State, Task, TaskWriter, clock::millis, outcome, runner::Runner, store::KeptLimit,
-    ttl::Lifetime,
+    AskedTtl, Engine, LastingWork, State, Task, TaskWriter, clock::millis, runner::Runner, status_message,
+    store::KeptLimit, ttl::Lifetime,
 };
 use crate::{
     config::Tool,
@@ -26,7 +26,6 @@ use crate::{
 const MAX_REPLIES: usize = 16;
 /// What a call that waits takes besides its request and its headers, in bytes.
 const CALL_OVERHEAD: usize = 4 * 1024;
-const QUEUED: &str = "Queued: waits for its turn, because as many calls run as may run at once.";
 
 /// A task that was created, and whose client is yet to be told.
 #[derive(Debug)]
@@ -119,7 +118,7 @@ impl Engine {
             owner: caller.owner.clone(),
             tool: Arc::clone(&tool_name),
             state: State::Working,
-            status_message: queued.then(|| QUEUED.into()),
+            status_message: queued.then(|| status_message::QUEUED.into()),
             created_at: now.wall,
             last_updated_at: now.wall,
             ttl: millis(lifetime.ttl),
@@ -152,7 +151,7 @@ impl Engine {
 
     /// Ends a task that the store may have and that was not acknowledged.
     async fn undo(&self, task: &Task) {
-        let end = outcome::failed("The task was not acknowledged, and its call was not sent");
+        let end = status_message::failed(status_message::NOT_ACKNOWLEDGED);
         // Afterwards the store has no such task, or one that has ended.
         let _ = self.change_when_available(&task.owner, task.id, |_| Some(end.clone())).await;
     }

@@ -15,11 +15,11 @@ mod input;
 mod interleavings;
 mod lasting;
 mod ledger;
-mod outcome;
 mod retrieve;
 mod runner;
 mod session_end;
 mod state;
+mod status_message;
 pub mod store;
 mod stream;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A session with a server: the link, the requests in flight on it, and who uses it.
 
 mod call;
-mod call_end;
+mod call_outcome;
 mod cancel;
 mod event;
 mod handshake;
@@ -23,7 +23,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 pub use call::{Call, CallOptions};
-pub use call_end::{CallEnd, error_code, own_error};
+pub use call_outcome::{CallOutcome, error_code, own_error};
 pub use event::{ServerEvent, ServerQuestion, question_refusal};
 pub use handshake::{Agreed, Handshake, NotAgreed};
 pub use translate::{for_client, with_id};
