@@ -19,6 +19,7 @@ pub use old_sse::OldStreams;
 use in_flight::InFlight;
 
 use crate::{
+    dialect::recognise::is_modern,
     gate::{
         Dispatcher, Lifecycle,
         delivery::{Carrier, Delivery, Whole},
@@ -26,7 +27,6 @@ use crate::{
         refuse::Refusal,
     },
     observe::Observer,
-    route::is_modern,
     session::{Session, SessionGuard, Source, StreamItem},
     upstream::{MAX_IN_FLIGHT, TooMany, Upstream, stdio::TIME_TO_END},
     wire::{Kind, Message, Method, RpcError, response::pong},

@@ -7,6 +7,7 @@ use uuid::Uuid;
 pub(super) use crate::upstream::http::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use crate::{
     config::OWN_HEADERS,
+    dialect::recognise::is_modern_version,
     gate::refuse::Refusal,
     upstream::{Server, Upstream},
     wire::{Version, headers_cost, ids},
@@ -138,7 +139,7 @@ pub(super) fn speaks_version(headers: &HeaderMap) -> Result<(), Refusal> {
     let name = value.to_str().unwrap_or("?");
     match Version::parse(name) {
         Some(_) => Ok(()),
-        None if Version::is_modern(name) => Err(Refusal::modern()),
+        None if is_modern_version(name) => Err(Refusal::modern()),
         None => Err(Refusal::version(name)),
     }
 }
