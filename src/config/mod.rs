@@ -1,8 +1,8 @@
 //! What the operator wrote: types with working defaults, and checks that report every mistake at once.
 //!
 //! [`load`] and [`parse`] read a file and let flags win over it. Each section has a module of its name that reads it,
-//! such as `server` and `tasks`, which has the limits of tools too. `reader` walks the TOML and knows where each value
-//! stands, and `values` turns single values into typed ones.
+//! such as `server` and `tasks`. `tool` reads the settings of tools, which `[tasks]` and each pattern have. `reader` walks
+//! the TOML and knows where each value stands, and `values` turns single values into typed ones.
 
 mod audit;
 mod auth;
@@ -17,6 +17,7 @@ mod secret;
 mod server;
 mod tasks;
 mod tls;
+mod tool;
 mod upstream;
 mod upstream_id;
 mod values;
@@ -34,8 +35,9 @@ pub use process::Process;
 pub use rate::{Rate, Rates};
 pub use secret::Secret;
 pub use server::{Server, allowed_host, allowed_origin};
-pub use tasks::{Native, Support, Tasks, Tool};
+pub use tasks::{Native, Tasks};
 pub use tls::Tls;
+pub use tool::{Support, Tool};
 pub use upstream::{SSE_MESSAGES, Sessions, Target, Transport, Upstream, target_from_url};
 pub use upstream_id::UpstreamId;
 pub use values::listen_address;

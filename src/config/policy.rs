@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use wildmatch::WildMatchPattern;
 
-use super::Tool;
+use super::tool::Tool;
 
 /// `*` is the only wildcard. The library wants a second one, so it gets a character that is never text.
 type Pattern = WildMatchPattern<'*', '\u{10FFFF}'>;

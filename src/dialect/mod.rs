@@ -1,4 +1,6 @@
-//! What clients of each generation send about tasks, and what they are answered. The engine knows none of it.
+//! Recognises modern requests; what clients of each generation send about tasks, and what they are answered. The engine
+//! knows none of it.
 
 pub mod legacy;
 pub mod modern;
+pub mod recognise;

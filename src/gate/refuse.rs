@@ -8,7 +8,6 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use super::Door;
 use crate::{
     identity::{Denied, RefusedHeader},
-    limit::TooOften,
     observe::{Observer, Who, events},
     session::Full,
     wire::{HEADER, Malformed, RpcError, Version, excerpt},
@@ -34,8 +33,18 @@ impl Refusal {
     }
 
     fn unavailable(reason: &'static str, message: impl Into<String>) -> Self {
-        let (error, header) = (RpcError::internal(message), Some((header::RETRY_AFTER, HeaderValue::from_static("1"))));
-        Self { error, header, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, "") }
+        Self::retry_after(1, StatusCode::SERVICE_UNAVAILABLE, reason, message)
+    }
+
+    /// Refuses with `status` what may succeed after so many seconds.
+    pub(super) fn retry_after(
+        seconds: u64,
+        status: StatusCode,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        let (error, header) = (RpcError::internal(message), Some((header::RETRY_AFTER, seconds.into())));
+        Self { error, header, ..Self::new(status, reason, "") }
     }
 
     /// Refuses with 403 a foreign Host or Origin (section "Security Warning"), and with 400 a request that names no
@@ -239,13 +248,6 @@ impl Refusal {
     pub(super) fn unknown_session() -> Self {
         let message = "Session not found: it has ended or never was; start a new one with initialize";
         Self::new(StatusCode::NOT_FOUND, "session", message)
-    }
-
-    /// Refuses with 429 what is done more often than `[rate]` allows, and tells the whole seconds to wait.
-    pub(super) fn too_often(too_often: &TooOften) -> Self {
-        let header = Some((header::RETRY_AFTER, too_often.seconds().into()));
-        let error = RpcError::internal(too_often.to_string());
-        Self { error, header, ..Self::new(StatusCode::TOO_MANY_REQUESTS, too_often.key, "") }
     }
 
     /// Names the client that is refused.

@@ -1,13 +1,13 @@
 //! Finds the principal of a request, as `[auth]` configures it.
 
-use std::{future::Future, net::IpAddr, pin::Pin, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
 use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
 use super::{
-    Certificate, Denied, Pass, Principal, RefusedTokens, bearer::Refusals, certificate, introspect::Introspector,
-    jwt::JwtVerifier, token::BearerToken, trusted,
+    Certificate, Denied, Identified, Pass, Principal, RefusedTokens, bearer::Refusals, certificate,
+    introspect::Introspector, jwt::JwtVerifier, token::BearerToken, trusted,
 };
 use crate::{
     config::{Auth, UpstreamId},
@@ -30,7 +30,7 @@ enum Mode {
 
 /// What a request shows of its sender.
 #[derive(Clone, Copy, Debug)]
-pub struct Caller<'a> {
+pub struct Evidence<'a> {
     /// The upstream that the request is for.
     pub upstream: &'a UpstreamId,
     /// The other end of the connection.
@@ -39,16 +39,6 @@ pub struct Caller<'a> {
     pub certificate: Option<&'a Certificate>,
     /// The headers of the request.
     pub headers: &'a HeaderMap,
-}
-
-/// Who sends a request.
-pub enum Identified {
-    /// This principal; `None` where there is no authentication.
-    Known(Option<Principal>),
-    /// The request gets no principal.
-    Denied(Denied),
-    /// taskgate has to ask the issuer of a token first.
-    Later(Pin<Box<dyn Future<Output = Result<Principal, Denied>> + Send>>),
 }
 
 impl Identity {
@@ -68,20 +58,22 @@ impl Identity {
     }
 
     /// Finds the principal of a request. Only a token that is new here may have to wait for its issuer.
-    pub fn identify(&self, caller: &Caller<'_>) -> Identified {
+    pub fn identify(&self, evidence: &Evidence<'_>) -> Identified {
         match &self.0 {
             Mode::None => Identified::Known(None),
-            Mode::Header { name, trusted_peers } => match trusted::principal(caller, name, trusted_peers) {
-                Ok(name) => Identified::Known(Some(Principal { name, pass: Pass::Lasting })),
-                Err(denied) => Identified::Denied(denied),
-            },
-            Mode::Mtls => match certificate::principal(caller.certificate) {
+            Mode::Header { name, trusted_peers } => {
+                match trusted::principal(evidence.peer, evidence.headers, name, trusted_peers) {
+                    Ok(name) => Identified::Known(Some(Principal { name, pass: Pass::Lasting })),
+                    Err(denied) => Identified::Denied(denied),
+                }
+            }
+            Mode::Mtls => match certificate::principal(evidence.certificate) {
                 Ok(principal) => Identified::Known(Some(principal)),
                 Err(denied) => Identified::Denied(denied),
             },
-            Mode::Jwt(jwt) => by_token(caller, |token| jwt.identify(token)),
-            Mode::Introspect(introspect) => by_token(caller, |token| introspect.identify(token)),
-            Mode::Bearer(refusals) => by_token(caller, |token| refusals.of(caller.upstream).identify(token)),
+            Mode::Jwt(jwt) => by_token(evidence.headers, |token| jwt.identify(token)),
+            Mode::Introspect(introspect) => by_token(evidence.headers, |token| introspect.identify(token)),
+            Mode::Bearer(refusals) => by_token(evidence.headers, |token| refusals.identify(evidence.upstream, token)),
         }
     }
 
@@ -101,6 +93,6 @@ impl Identity {
     }
 }
 
-fn by_token(caller: &Caller<'_>, identify: impl FnOnce(BearerToken<'_>) -> Result<Identified, Denied>) -> Identified {
-    BearerToken::of(caller.headers).and_then(identify).unwrap_or_else(Identified::Denied)
+fn by_token(headers: &HeaderMap, identify: impl FnOnce(BearerToken<'_>) -> Result<Identified, Denied>) -> Identified {
+    BearerToken::of(headers).and_then(identify).unwrap_or_else(Identified::Denied)
 }

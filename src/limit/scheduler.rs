@@ -8,7 +8,7 @@ use std::{
 
 use slab::Slab;
 
-use super::{Bound, Limited, Totals};
+use super::limited::{Bound, Limited};
 use crate::{config::UpstreamId, identity::Owner};
 
 /// Returns whether waiting calls of an owner may have turns, if there is room for them.
@@ -30,6 +30,23 @@ pub struct ToolLimits {
     pub running: usize,
     /// Most that wait of one owner; 0 refuses instead of queueing.
     pub queued: usize,
+}
+
+/// The limits that hold across tools. All but the last two count calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Totals {
+    /// Most calls of one owner that run.
+    pub running_per_owner: usize,
+    /// Most calls that run.
+    pub running: usize,
+    /// Most calls of one owner that wait.
+    pub queued_per_owner: usize,
+    /// Most calls that wait.
+    pub queued: usize,
+    /// Most bytes of the requests of one owner's waiting calls.
+    pub queued_bytes_per_owner: usize,
+    /// Most bytes of the requests of all waiting calls.
+    pub queued_bytes: usize,
 }
 
 /// Every call that runs or waits. A tool and an owner are remembered only while one of their calls is here: a client

@@ -1,4 +1,4 @@
-//! Decides what to do with one message of a client, and recognises modern requests; pure functions.
+//! Decides what to do with one message of a client; pure functions.
 
 mod fit;
 mod tools_list;
@@ -13,7 +13,6 @@ use crate::{
     wire::{
         Kind, Message, Method, Params, RpcError,
         legacy::{RequestedTtl, requested_ttl},
-        params::are_modern,
     },
 };
 
@@ -103,13 +102,6 @@ fn tool_call(message: &Message, policy: &Policy) -> Route {
     }
 }
 
-/// Returns whether a message belongs to the modern generation of the protocol, which has no `initialize` and no sessions. A
-/// server that speaks only the legacy generation does not understand it, and must not treat half of it as legacy.
-#[must_use]
-pub fn is_modern(message: &Message) -> bool {
-    message.method() == Method::Discover || message.params().is_some_and(are_modern)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,16 +184,5 @@ mod tests {
         }
         assert_eq!(decide("tools/list", "{}", Tasks::Served), "ToolsList");
         assert_eq!(decide("tools/list", "{}", Tasks::Native), "Pass");
-    }
-
-    #[test]
-    fn a_modern_request_is_known_by_its_method_or_its_meta() {
-        let modern = |method: &str, params: &str| {
-            let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
-            is_modern(&Message::parse(text.into()).expect("valid"))
-        };
-        assert!(modern("server/discover", "{}"));
-        assert!(modern("ping", r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#));
-        assert!(!modern("ping", r#"{"_meta":{"progressToken":1}}"#));
     }
 }

@@ -2,6 +2,7 @@
 
 mod caller;
 mod initialize;
+mod resume;
 mod ring;
 mod source;
 mod streams;
@@ -24,8 +25,9 @@ use uuid::Uuid;
 
 pub use caller::Caller;
 pub use initialize::{OpenedSession, SessionNotOpened, SessionOpening};
+pub use resume::NotResumed;
 pub use source::{Source, StreamItem};
-pub use streams::{Connection, NotResumed, StreamRoom, Streams};
+pub use streams::{Connection, StreamRoom, Streams};
 pub use table::{Full, SessionRoom, Sessions, UnusedSession};
 #[cfg(test)]
 pub(crate) use testing::alone;

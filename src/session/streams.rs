@@ -1,5 +1,5 @@
 //! Streams of events towards one client. A stream outlives its connections: its events have ids, the last ones are kept, and
-//! a GET with `Last-Event-ID` resumes it where a connection broke (section "Resumability and Redelivery").
+//! the client can resume it where a connection broke (`resume.rs`).
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -25,22 +25,18 @@ use crate::{
 };
 
 /// The number of the GET stream, which delivers what belongs to no request.
-const GET_STREAM: u64 = 0;
-/// How many streams without a connection are kept to be resumed.
-const MAX_KEPT: usize = 32;
-/// How long a stream without a connection is kept to be resumed.
-const RESUMABLE_FOR: Duration = Duration::from_mins(5);
+pub(super) const GET_STREAM: u64 = 0;
 /// How long a client waits before it reconnects, once a connection has broken.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The streams of one session.
 #[derive(Debug)]
 pub struct Streams {
-    table: Mutex<StreamTable>,
+    pub(super) table: Mutex<StreamTable>,
     /// Stands in every event id, so that an id of another session is recognised.
-    session: u32,
+    pub(super) session: u32,
     /// Bounds the bytes of events that are kept, for each stream and in all. The newest event of a stream is always kept.
-    capacity: Arc<Capacity>,
+    pub(super) capacity: Arc<Capacity>,
     /// How many requests may be answered at once, each of which may need a stream.
     max: usize,
     /// Whether streams begin with an event that primes the client to resume, and may be interrupted.
@@ -48,36 +44,36 @@ pub struct Streams {
 }
 
 #[derive(Debug, Default)]
-struct StreamTable {
+pub(super) struct StreamTable {
     /// The number of the next stream.
     next: u64,
-    get_stream: Option<Arc<Stream>>,
+    pub(super) get_stream: Option<Arc<Stream>>,
     /// How many requests are being answered that have no stream yet.
     reserved: usize,
     /// Streams that answer a request, with a connection.
-    delivering: HashMap<u64, Arc<Stream>>,
+    pub(super) delivering: HashMap<u64, Arc<Stream>>,
     /// Streams that answer a request, without a connection, and since when; the oldest first.
-    kept: VecDeque<(Instant, Arc<Stream>)>,
+    pub(super) kept: VecDeque<(Instant, Arc<Stream>)>,
 }
 
 /// One stream.
-struct Stream {
-    number: u64,
+pub(super) struct Stream {
+    pub(super) number: u64,
     /// The id of the stream's beginning.
     beginning: EventId,
     /// The raw id of the request that it answers.
     answers: Option<Box<str>>,
-    state: Mutex<StreamState>,
+    pub(super) state: Mutex<StreamState>,
 }
 
-struct StreamState {
+pub(super) struct StreamState {
     /// `None` after the stream's end.
-    source: Option<Box<dyn Source>>,
-    sent: Ring,
+    pub(super) source: Option<Box<dyn Source>>,
+    pub(super) sent: Ring,
     /// The number of the last event.
-    last: u64,
+    pub(super) last: u64,
     /// The number of the newest connection, which alone may deliver.
-    connection: u64,
+    pub(super) connection: u64,
     reader: Option<Waker>,
 }
 
@@ -89,15 +85,6 @@ impl Drop for StreamRoom {
     fn drop(&mut self) {
         self.0.table.lock().reserved -= 1;
     }
-}
-
-/// Why a stream is not resumed.
-#[derive(Debug)]
-pub enum NotResumed {
-    /// There is no such stream in this session, or it is no longer kept.
-    Unknown,
-    /// As many streams are open as may be.
-    Full(Full),
 }
 
 /// A connection that delivers a stream as encoded events.
@@ -135,7 +122,7 @@ impl Streams {
         Ok(StreamRoom(Arc::clone(self)))
     }
 
-    fn check_room(&self, table: &StreamTable) -> Result<(), Full> {
+    pub(super) fn check_room(&self, table: &StreamTable) -> Result<(), Full> {
         if table.delivering.len() + table.reserved < self.max { Ok(()) } else { Err(Full::OfStreams(self.max)) }
     }
 
@@ -168,30 +155,6 @@ impl Streams {
         self.connect(stream, None)
     }
 
-    /// Resumes the stream that sent the event `last_event_id`, after that event.
-    ///
-    /// # Errors
-    /// [`NotResumed`]
-    pub fn resume(self: &Arc<Self>, last_event_id: &str) -> Result<Connection, NotResumed> {
-        let id = EventId::parse(last_event_id).filter(|id| id.session == self.session).ok_or(NotResumed::Unknown)?;
-        let mut table = self.table.lock();
-        let kept = table.kept.iter().position(|(_, stream)| stream.number == id.stream);
-        let stream = match kept {
-            Some(at) => Some(Arc::clone(&table.kept[at].1)),
-            None if id.stream == GET_STREAM => table.get_stream.clone(),
-            // The client has noticed before taskgate that the connection has broken.
-            None => table.delivering.get(&id.stream).cloned(),
-        };
-        let stream = stream.filter(|stream| id.event <= stream.state.lock().last).ok_or(NotResumed::Unknown)?;
-        if kept.is_some() {
-            self.check_room(&table).map_err(NotResumed::Full)?;
-        }
-        if let Some((_, stream)) = kept.and_then(|at| table.kept.remove(at)) {
-            table.delivering.insert(stream.number, stream);
-        }
-        Ok(self.connect(stream, Some(id.event)))
-    }
-
     /// Ends the stream in answer to the request `id`, which the client has cancelled. Returns whether there is one.
     pub fn cancel(&self, id: &str) -> bool {
         let stream = {
@@ -214,17 +177,6 @@ impl Streams {
         true
     }
 
-    /// Drops the streams that no client has resumed in time.
-    pub fn sweep(&self) {
-        let mut table = self.table.lock();
-        let mut expired = Vec::new();
-        while table.kept.front().is_some_and(|(since, _)| since.elapsed() > RESUMABLE_FOR) {
-            expired.extend(table.kept.pop_front());
-        }
-        // Sources are dropped outside the lock.
-        drop(table);
-    }
-
     /// Drops every stream; those that have a connection end by themselves.
     pub fn clear(&self) {
         let mut table = self.table.lock();
@@ -235,7 +187,7 @@ impl Streams {
     }
 
     /// Returns a new connection of `stream`, and ends the former one.
-    fn connect(self: &Arc<Self>, stream: Arc<Stream>, replay_after: Option<u64>) -> Connection {
+    pub(super) fn connect(self: &Arc<Self>, stream: Arc<Stream>, replay_after: Option<u64>) -> Connection {
         let mut state = stream.state.lock();
         state.connection += 1;
         if let Some(former) = state.reader.take() {
@@ -248,32 +200,6 @@ impl Streams {
         drop(state);
         let primed = !self.primes || replay_after.is_some();
         Connection { streams: Arc::clone(self), stream, number, replay_after, primed, over: false }
-    }
-
-    /// Keeps the stream of the connection `number`, which has broken, while there is room.
-    fn keep(&self, stream: Arc<Stream>, number: u64) {
-        let mut dropped = Vec::new();
-        let mut table = self.table.lock();
-        let (superseded, finished, bytes) = {
-            let state = stream.state.lock();
-            (state.connection != number, state.source.is_none(), state.sent.bytes())
-        };
-        if superseded || table.delivering.remove(&stream.number).is_none() {
-            return;
-        }
-        // A stream that was delivered to its end is kept in case the end was lost, unless it is large.
-        if finished && bytes > 4 * self.capacity.each_sent() {
-            return;
-        }
-        table.kept.push_back((Instant::now(), stream));
-        let mut bytes: usize = table.kept.iter().map(|(_, stream)| stream.state.lock().sent.bytes()).sum();
-        while table.kept.len() > MAX_KEPT || (bytes > 4 * self.capacity.each_sent() && table.kept.len() > 1) {
-            let Some((_, oldest)) = table.kept.pop_front() else { break };
-            bytes -= oldest.state.lock().sent.bytes();
-            dropped.push(oldest);
-        }
-        // Sources are dropped outside the lock.
-        drop(table);
     }
 
     fn new_stream(&self, number: u64, answers: Option<Box<str>>, source: Box<dyn Source>) -> Arc<Stream> {

@@ -12,8 +12,9 @@ use uuid::Uuid;
 use super::{
     Engine, NewTask, NotCreated, State, Task,
     clock::millis,
-    create::{Lifetime, MAX_REPLIES},
+    create::MAX_REPLIES,
     runner::{Beginning, Runner},
+    ttl::Lifetime,
 };
 use crate::{
     config::Tool,

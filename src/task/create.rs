@@ -1,6 +1,6 @@
 //! The beginning of a task: a permit, a place in the store, the acknowledgement, then the upstream call.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use http::HeaderMap;
 use tokio::{
@@ -9,7 +9,10 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{Engine, LastingWork, State, Task, TaskWriter, clock::millis, outcome, runner::Runner, store::KeptLimit};
+use super::{
+    AskedTtl, Engine, LastingWork, State, Task, TaskWriter, clock::millis, runner::Runner, status_message,
+    store::KeptLimit, ttl::Lifetime,
+};
 use crate::{
     config::Tool,
     limit::{Admission, Limited, ToolId, ToolLimits},
@@ -19,13 +22,10 @@ use crate::{
     wire::{Message, headers_cost},
 };
 
-/// How many poll intervals a client has to collect a result.
-const POLLS_TO_COLLECT: u32 = 10;
 /// How many questions of one call may be being answered in the client's place at once.
 pub(super) const MAX_REPLIES: usize = 16;
 /// What a call that waits takes besides its request and its headers, in bytes.
 const CALL_OVERHEAD: usize = 4 * 1024;
-const QUEUED: &str = "Queued: waits for its turn, because as many calls run as may run at once.";
 
 /// A task that was created, and whose client is yet to be told.
 #[derive(Debug)]
@@ -34,17 +34,6 @@ pub struct CreatedTask {
     pub task: Task,
     /// Starts the call when it is dropped: the acknowledgement is on its way to the client, or cannot be sent.
     pub start: oneshot::Sender<()>,
-}
-
-/// What a client asks for as ttl.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AskedTtl {
-    /// Nothing.
-    Default,
-    /// This ttl.
-    For(Duration),
-    /// The longest that is allowed.
-    Unlimited,
 }
 
 /// Why no task was created.
@@ -130,7 +119,7 @@ impl Engine {
             owner: caller.owner.clone(),
             tool: Arc::clone(&tool_name),
             state: State::Working,
-            status_message: queued.then(|| QUEUED.into()),
+            status_message: queued.then(|| status_message::QUEUED.into()),
             created_at: now.wall,
             last_updated_at: now.wall,
             ttl: millis(lifetime.ttl),
@@ -163,7 +152,7 @@ impl Engine {
 
     /// Ends a task that the store may have and that was not acknowledged.
     pub(super) async fn undo(&self, task: &Task) {
-        let end = outcome::failed("The task was not acknowledged, and its call was not sent");
+        let end = status_message::failed(status_message::NOT_ACKNOWLEDGED);
         // Afterwards the store has no such task, or one that has ended.
         let _ = self.change_when_available(&task.owner, task.id, |_| Some(end.clone())).await;
     }
@@ -212,57 +201,5 @@ impl Insertion {
         let (start, started) = oneshot::channel();
         tokio::spawn(runner.run(request, started, admission, stopped));
         Ok(start)
-    }
-}
-
-/// How long a task lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lifetime {
-    /// From its creation on, while it waits and runs.
-    pub(super) ttl: Duration,
-    /// From its end on.
-    pub(super) keep: Duration,
-    /// How long it may wait for its turn. If it waited longer, its ttl would not cover the call.
-    pub(super) patience: Duration,
-}
-
-impl Lifetime {
-    /// Returns the lifetime that the client asks for, within what the operator allows, and at least what the call needs. It
-    /// needs its timeout and the time to collect; if it is `queued`, also its timeout again, to wait for its turn.
-    pub(super) fn of(tool: &Tool, asked: AskedTtl, queued: bool) -> Self {
-        let wanted = match asked {
-            AskedTtl::Default => tool.ttl,
-            AskedTtl::For(wanted) => wanted.min(tool.max_ttl),
-            AskedTtl::Unlimited => tool.max_ttl,
-        };
-        let collecting = tool.poll_interval * POLLS_TO_COLLECT;
-        let needed = tool.timeout + collecting;
-        let ttl = wanted.max(if queued { needed + tool.timeout } else { needed });
-        Self { ttl, keep: wanted.max(collecting), patience: ttl.saturating_sub(needed) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lifetime(asked: AskedTtl, queued: bool) -> [u64; 3] {
-        let Lifetime { ttl, keep, patience } = Lifetime::of(&Tool::default(), asked, queued);
-        [ttl, keep, patience].map(|duration| duration.as_secs())
-    }
-
-    #[test]
-    fn a_ttl_covers_the_timeout_while_the_call_waits_and_runs_and_is_what_was_asked_for_afterwards() {
-        let asked = |seconds| AskedTtl::For(Duration::from_secs(seconds));
-        let (hour, day) = (3600, 24 * 3600);
-        // The default timeout is an hour, and ten polls take 20 s.
-        assert_eq!(lifetime(asked(60), false), [hour + 20, 60, 0]);
-        assert_eq!(lifetime(asked(1), false), [hour + 20, 20, 0]);
-        assert_eq!(lifetime(AskedTtl::Default, false), [hour + 20, 15 * 60, 0]);
-        assert_eq!(lifetime(asked(2 * hour), false), [2 * hour, 2 * hour, hour - 20]);
-        assert_eq!(lifetime(AskedTtl::Unlimited, false), [day, day, 23 * hour - 20]);
-        // A call that waits for its turn may wait as long as it may run, or longer if its ttl allows it.
-        assert_eq!(lifetime(asked(60), true), [2 * hour + 20, 60, hour]);
-        assert_eq!(lifetime(asked(day + 1), true), [day, day, 23 * hour - 20]);
     }
 }

@@ -12,7 +12,7 @@ use super::{
     calls::{RunningCall, RunningCalls},
     desk::Desk,
     ledger::{Changed, Ledger, NotChanged, Pauses},
-    outcome,
+    status_message,
     store::Store,
     wakes::Wakes,
 };
@@ -25,6 +25,7 @@ use crate::{
         events::{self, Ended},
     },
     session::Caller,
+    upstream::error_code,
 };
 
 /// How long the store may take to write the ends of all tasks when the process stops.
@@ -166,7 +167,7 @@ impl Engine {
 
     /// Fails every task that runs, as the process stops, and returns how many there were.
     pub async fn fail_all(&self, why: &str) -> usize {
-        let (running, change) = (self.calls.close(), outcome::failed(why));
+        let (running, change) = (self.calls.close(), status_message::failed(why));
         let fails = |(id, owner): &(TaskId, Owner)| {
             let (id, owner, change) = (*id, owner.clone(), &change);
             async move {
@@ -319,11 +320,19 @@ impl Engine {
             status,
             after: running.since.elapsed(),
             why,
-            code: end.and_then(outcome::code),
+            code: end.and_then(code),
             bytes: end.map(End::bytes),
         });
         // A call that has ended by itself has dropped the receiver.
         let _ = running.stop.send(stop);
+    }
+}
+
+/// Returns the code of the error that a task has ended with.
+fn code(end: &End) -> Option<i64> {
+    match end {
+        End::Error { raw } => error_code(raw),
+        End::Result { .. } | End::Cancelled => None,
     }
 }
 

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use super::{
     Change, Clock, End, Ending, Engine, Missing, NotCancelled, NotCreated, State, Task,
     ledger::NotChanged,
-    outcome,
     state::tests::{result, task},
+    status_message,
     store::{
         MaxKept, MemoryStore, Store,
         faulty::{Fault, FaultyStore},
@@ -121,7 +121,7 @@ async fn an_end_is_written_as_soon_as_that_is_possible_and_once() {
         assert_eq!(setup.collect(&task).await, Some(End::Result { raw: RESULT.into(), is_error: false }));
         assert_eq!(setup.engine.close(), [], "its call is still said to run");
         // A late failure changes nothing.
-        setup.engine.finish(setup.owner(), task.id, outcome::failed("late"), None).await;
+        setup.engine.finish(setup.owner(), task.id, status_message::failed("late"), None).await;
         assert!(setup.tasks().await.remove(0).is(&ended));
     })
     .await;

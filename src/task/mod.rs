@@ -16,21 +16,22 @@ mod input;
 mod interleavings;
 mod lasting;
 mod ledger;
-mod outcome;
 mod retrieve;
 mod runner;
 mod session_end;
 mod state;
+mod status_message;
 pub mod store;
 mod stream;
 #[cfg(test)]
 mod tiny;
+mod ttl;
 mod wakes;
 mod writer;
 
 pub use adopt::{Adopted, Adoption};
 pub use clock::{Clock, Now};
-pub use create::{AskedTtl, CreatedTask, NewTask, NotCreated, ToolCall};
+pub use create::{CreatedTask, NewTask, NotCreated, ToolCall};
 pub use engine::{Engine, Limits};
 pub use lasting::LastingWork;
 pub use ledger::Missing;
@@ -40,5 +41,6 @@ pub use store::KeptLimit;
 pub use stream::{PendingResponse, WaitingRequest};
 #[cfg(test)]
 pub(crate) use tiny::unlimited;
+pub use ttl::AskedTtl;
 pub use wakes::{MaxWaiters, WaitLimit, Watch};
 pub use writer::TaskWriter;

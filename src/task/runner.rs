@@ -8,7 +8,9 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Change, Engine, TaskId, TaskWriter, desk::AskingCall, input::QuestionOrigin, ledger::NotChanged, outcome};
+use super::{
+    Change, Engine, TaskId, TaskWriter, desk::AskingCall, input::QuestionOrigin, ledger::NotChanged, status_message,
+};
 use crate::{
     config::Tool,
     flow::Item,
@@ -16,7 +18,7 @@ use crate::{
     limit::{Admission, Permit},
     observe::events,
     session::Caller,
-    upstream::{Call, CallEnd, CallOptions, Exchange, Failure, Purpose, ServerEvent, UpstreamGuard},
+    upstream::{Call, CallOptions, CallOutcome, Exchange, Failure, Purpose, ServerEvent, UpstreamGuard},
     wire::Message,
 };
 
@@ -85,14 +87,15 @@ impl Runner {
         drop(in_queue);
         // Held until the exchange has ended.
         let Some(_permit) = turn else {
-            let why = self.no_turn();
-            return self.finish(outcome::failed(&why), Some(&why)).await;
+            let full = self.engine.ledger.store.full(self.owner());
+            let why = status_message::no_turn(self.patience, self.tool.timeout, full);
+            return self.finish(status_message::failed(&why), Some(&why)).await;
         };
         let max_answer = self.tool.max_result.saturating_add(ENVELOPE);
         let options = CallOptions { purpose: Purpose::Background, max_answer, relay: false, native: false };
         let call = match self.upstream_session.get().call(&request, HeaderMap::clone(&self.headers), options) {
             Ok(call) => call,
-            Err(error) => return self.finish(outcome::failed(&error.message), Some(&error.message)).await,
+            Err(error) => return self.finish(status_message::failed(&error.message), Some(&error.message)).await,
         };
         // While the call runs, only the message that goes upstream is kept.
         drop(request);
@@ -108,16 +111,15 @@ impl Runner {
     ) {
         tokio::select! {
             ending = self.follow(&mut call, progress) => {
-                let (end, why) = outcome::of(CallEnd::of(ending, self.tool.max_result));
+                let (end, why) = status_message::ended(CallOutcome::of(ending, self.tool.max_result));
                 self.finish(end, why.as_deref()).await;
             }
             why = &mut stopped => self.cancel(&mut call.exchange, since, why.unwrap_or("the process stops")).await,
             () = tokio::time::sleep_until(since + self.tool.timeout) => {
-                let timeout = humantime::format_duration(self.tool.timeout);
-                let why = format!("timeout = {timeout} is over and the call was cancelled");
+                let why = status_message::timed_out(self.tool.timeout);
                 // The call is cancelled even if the store does not take the end.
                 tokio::join!(
-                    self.finish(outcome::failed(&why), Some(&why)),
+                    self.finish(status_message::failed(&why), Some(&why)),
                     self.cancel(&mut call.exchange, since, &why),
                 );
             }
@@ -131,22 +133,10 @@ impl Runner {
             Admission::Queued(waiting) => waiting,
         };
         let permit = tokio::time::timeout_at(self.created + self.patience, waiting.turn()).await.ok().flatten()?;
-        let changed = self.engine.change(self.owner(), self.id, |_| Some(Change::Message("Running.".into()))).await;
+        let changed =
+            self.engine.change(self.owner(), self.id, |_| Some(Change::Message(status_message::RUNNING.into()))).await;
         // A task that has ended meanwhile needs no turn. If the store does not answer, the call goes on.
         matches!(changed, Ok(Some(_)) | Err(NotChanged::Unavailable(_))).then_some(permit)
-    }
-
-    /// Returns why the turn has not come, as an error for the client.
-    fn no_turn(&self) -> String {
-        let [patience, timeout] = [self.patience, self.tool.timeout].map(humantime::format_duration);
-        let waited = format!("limit reached: the task waited for its turn for {patience}");
-        match self.engine.ledger.store.full(self.owner()) {
-            Some(limit) => format!("{waited}; {limit}"),
-            None => format!(
-                "{waited}, and its ttl leaves the call no more than its timeout = {timeout}; call again later, or ask for \
-                 a longer ttl"
-            ),
-        }
     }
 
     /// Handles what the server says, until the call's end.

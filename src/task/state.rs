@@ -198,14 +198,6 @@ impl Task {
         let essence = |task: &Self| (task.id, task.version, task.state, task.last_updated_at);
         essence(self) == essence(stored) && self.status_message == stored.status_message
     }
-
-    /// Returns the ttl and the deadline of the task if it ends at `end`.
-    fn kept_from(&self, end: u64) -> (u64, u64) {
-        let wanted = end.saturating_add(self.keep);
-        let expires = if self.shortens { wanted } else { wanted.max(self.expires) };
-        let ttl = self.ttl.saturating_add(expires.saturating_sub(self.expires));
-        (ttl.saturating_sub(self.expires.saturating_sub(expires)), expires)
-    }
 }
 
 #[cfg(test)]
@@ -261,7 +253,7 @@ pub(super) mod tests {
     const ENDS: [State; 3] =
         [State::Ended(Ending::Result), State::Ended(Ending::Error), State::Ended(Ending::Cancelled)];
 
-    fn owner() -> Owner {
+    pub(in crate::task) fn owner() -> Owner {
         Owner::Principal { upstream: "/mcp".into(), name: "ann".into() }
     }
 
@@ -294,25 +286,6 @@ pub(super) mod tests {
     fn a_change_moves_the_time_forward_only_and_the_version_by_one() {
         let changed = task(&owner()).after(&Change::cancel(), at(500)).expect("legal");
         assert_eq!((changed.last_updated_at, changed.created_at, changed.version), (1000, 1000, 1));
-    }
-
-    /// Returns the ttl in milliseconds of a task whose client was told an hour, once it has ended after `ran` seconds.
-    fn ttl_after(ran: u64, keep: u64, shortens: bool) -> u64 {
-        let (created, hour) = (1_000_000, 3_600_000);
-        let task = Task { ttl: hour, expires: created + hour, keep: keep * 1000, shortens, ..task(&owner()) };
-        let ended = task.after(&Change::cancel(), at(created + ran * 1000)).expect("legal");
-        assert_eq!(ended.expires, created + ended.ttl, "the ttl says when the task expires");
-        ended.ttl
-    }
-
-    #[test]
-    fn a_task_that_has_ended_is_kept_from_its_end_on_and_its_ttl_says_so() {
-        // A client that asked for a minute gets it, whatever the call might have needed.
-        assert_eq!(ttl_after(5, 60, true), 65_000);
-        assert_eq!(ttl_after(3590, 60, true), 3_650_000);
-        // A client that asked for nothing gets at least what it was told.
-        assert_eq!(ttl_after(5, 900, false), 3_600_000);
-        assert_eq!(ttl_after(3590, 900, false), 4_490_000);
     }
 
     proptest::proptest! {

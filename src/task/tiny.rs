@@ -7,8 +7,9 @@ use uuid::Uuid;
 
 use super::{
     AskedTtl, Clock, End, Ending, Engine, Limits, MaxWaiters, Missing, NewTask, NotCreated, PendingResponse, State,
-    Task, TaskId, TaskWriter, ToolCall, WaitLimit, WaitingRequest, Watch, outcome,
+    Task, TaskId, TaskWriter, ToolCall, WaitLimit, WaitingRequest, Watch,
     state::tests::result,
+    status_message,
     store::{MaxKept, MemoryStore},
 };
 use crate::{
@@ -152,7 +153,7 @@ async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_its_streams_tell
     assert_eq!(end, End::Result { raw: "{}".into(), is_error: false });
     // A call that fails without an answer ends with an error that the engine writes.
     let third = create().await;
-    engine.finish(&session.caller.owner, third.id, outcome::failed("why"), Some("why")).await;
+    engine.finish(&session.caller.owner, third.id, status_message::failed("why"), Some("why")).await;
     let end =
         engine.retrieve(&session.caller.owner, third.id, &session.caller.who).await.expect("kept").expect("ended");
     assert_eq!(end.ending(), Ending::Error);

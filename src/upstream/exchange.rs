@@ -8,7 +8,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use tokio::{runtime::Handle, task::JoinHandle};
+use tokio::task::JoinHandle;
 
 use super::{ExchangeEnd, Exchanges, Purpose, TooMany, exchanges::ExchangeState};
 use crate::flow::Item;
@@ -22,10 +22,12 @@ pub struct Exchange {
     /// The number that stands for the client's id and progress token towards the upstream.
     pub number: u64,
     state: Arc<ExchangeState>,
-    all: Arc<Exchanges>,
-    carrier: Option<Carrier>,
+    /// The exchanges of its link.
+    pub(super) all: Arc<Exchanges>,
+    /// The work, while the listener does it.
+    pub(super) carrier: Option<Carrier>,
     /// The task that the work was left to.
-    detached: Option<JoinHandle<()>>,
+    pub(super) detached: Option<JoinHandle<()>>,
 }
 
 impl Exchanges {
@@ -43,23 +45,6 @@ impl Exchange {
     /// Takes over the work of carrying the exchange.
     pub fn carry(&mut self, carrier: Option<Carrier>) {
         self.carrier = carrier;
-    }
-
-    /// Leaves the work to a task of its own, so that a slow listener does not slow it down.
-    pub fn detach(&mut self) {
-        let Some(carrier) = self.carrier.take() else { return };
-        if let (true, Ok(runtime)) = (self.all.is_open(self.number), Handle::try_current()) {
-            let (all, number) = (Arc::clone(&self.all), self.number);
-            let detached = runtime.spawn(async move {
-                tokio::select! {
-                    biased;
-                    () = carrier => {}
-                    () = all.outlived(number) => {}
-                }
-            });
-            self.all.carried_by(self.number, detached.abort_handle());
-            self.detached = Some(detached);
-        }
     }
 
     /// Waits until nothing carries the exchange any more, once it has ended or was cancelled.
@@ -95,12 +80,6 @@ impl Exchange {
     pub fn streams(&self) -> bool {
         // Pairs with the store in `Exchanges::streams`.
         self.state.streams.load(Ordering::Acquire)
-    }
-}
-
-impl Drop for Exchange {
-    fn drop(&mut self) {
-        self.detach();
     }
 }
 

@@ -33,10 +33,6 @@ const MAX_ASKED: usize = 64;
 /// For how many exchanges a session that has none keeps room.
 const KEPT_ROOM: usize = 64;
 
-/// How often a task that carries an exchange checks whether the exchange has ended. An answer that ends soon after its
-/// response frees its connection; one that goes on is given up.
-const LINGER: Duration = Duration::from_secs(5);
-
 /// How long a slow reader may take to empty its queue when the next message must not be dropped.
 const READING: Duration = Duration::from_secs(2);
 
@@ -224,17 +220,6 @@ impl Exchanges {
         let state = self.open.lock().get(&number).map(|open| Arc::clone(&open.state));
         if let Some(state) = state.filter(|state| !state.outbox.has_room_for(request)) {
             let _ = tokio::time::timeout(READING, state.outbox.emptied()).await;
-        }
-    }
-
-    /// Resolves some time after an exchange has ended. An answer that came elsewhere, or that goes on after its
-    /// response, must not be carried for ever.
-    pub(super) async fn outlived(&self, number: u64) {
-        loop {
-            tokio::time::sleep(LINGER).await;
-            if !self.is_open(number) {
-                return;
-            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! The servers behind taskgate: a [`Link`] for each session, an [`Exchange`] for each request in flight.
 
+mod client_leaves;
 mod configured;
 mod exchange;
 mod exchanges;
@@ -29,7 +30,7 @@ pub use inbound::Inbound;
 pub use native::{MAX_WAITING, NativeTasks, NativeTools, ToolNames};
 pub use pool::{Lease, NoSession, PoolKey, PoolLimits, Pooled, ServerFacts, SessionPool};
 pub use session::{
-    Agreed, Call, CallEnd, CallOptions, Handshake, NotAgreed, ServerEvent, ServerQuestion, UpstreamGuard,
+    Agreed, Call, CallOptions, CallOutcome, Handshake, NotAgreed, ServerEvent, ServerQuestion, UpstreamGuard,
     UpstreamSession, error_code, for_client, own_error, question_refusal, with_id,
 };
 pub use stdio::Vacancy;

@@ -26,9 +26,6 @@ impl Version {
     /// The newest revision that taskgate speaks.
     pub const LATEST: Self = Self::V2025_11_25;
 
-    /// The first revision without the `initialize` handshake; it and all later ones are "modern".
-    const FIRST_MODERN: &'static str = "2026-07-28";
-
     /// Returns the revision of that name, if taskgate speaks it.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
@@ -57,13 +54,6 @@ impl Version {
     #[must_use]
     pub const fn interrupts_streams(self) -> bool {
         matches!(self, Self::V2025_11_25)
-    }
-
-    /// Returns whether `name` looks like a revision of the modern generation, which has no sessions.
-    #[must_use]
-    pub fn is_modern(name: &str) -> bool {
-        let dated = name.len() == 10 && name.bytes().all(|b| b.is_ascii_digit() || b == b'-');
-        dated && name >= Self::FIRST_MODERN
     }
 
     /// Returns the newest revision older than `offer` that the raw error of an `initialize` names as supported
@@ -99,13 +89,5 @@ mod tests {
             assert_eq!(Version::parse(version.as_str()), Some(version));
         }
         assert_eq!(Version::parse("2025-11-26"), None);
-    }
-
-    #[test]
-    fn only_dates_from_the_first_modern_revision_on_are_modern() {
-        assert!(Version::is_modern("2026-07-28"));
-        assert!(Version::is_modern("2027-01-01"));
-        assert!(!Version::is_modern("2025-11-25"));
-        assert!(!Version::is_modern("DRAFT-2027"));
     }
 }

@@ -41,6 +41,27 @@ async fn messages_of_two_clients_never_mix() {
 }
 
 #[tokio::test]
+async fn a_server_whose_answer_to_initialize_is_of_no_use_has_agreed_on_no_revision_and_its_session_ends() {
+    let upstream = Upstream::json().await;
+    upstream.hold("initialize");
+    let gate = Gate::before(&upstream).await;
+    let client = Client::new(&gate.url);
+    let asked = tokio::spawn(async move {
+        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
+        client.error("initialize", params).await
+    });
+    let initialize = upstream.held("initialize").await;
+    let twice = r#""result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"tools":{}}}"#;
+    let answer = initialize.response(twice);
+    initialize.status(200, &[("content-type", "application/json"), ("mcp-session-id", "upstream-7")], &answer);
+    let (code, message) = asked.await.unwrap();
+    assert_eq!(code, -32603);
+    assert!(message.contains("capabilities"), "{message}");
+    let deleted = upstream.wait_for(|seen| seen.method == "DELETE").await;
+    assert_eq!((deleted.header("mcp-session-id"), deleted.header("mcp-protocol-version")), ("upstream-7", ""));
+}
+
+#[tokio::test]
 async fn delete_ends_the_session_on_both_sides() {
     let (upstream, gate, client) = house(Upstream::sse()).await;
     let other = Client::connect(&gate.url).await;

@@ -89,6 +89,8 @@ fn refusal(not_created: &NotCreated) -> RpcError {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::{
         observe::Observer,
@@ -100,20 +102,40 @@ mod tests {
         },
     };
 
-    #[tokio::test]
-    async fn a_task_whose_session_has_ended_is_refused_and_counted() {
-        let (clock, observer) = (Clock::start(), Arc::<Observer>::default());
-        let store = MemoryStore::new(MaxKept::of_tasks(1, 1), clock, Arc::clone(&observer));
-        let legacy = Legacy::new(Engine::start(Arc::new(store), clock, unlimited(), Arc::clone(&observer)));
-        let session = session::alone();
-        session.refuse_tasks(std::future::ready(true)).await;
+    fn legacy(observer: &Arc<Observer>) -> Legacy {
+        let clock = Clock::start();
+        let store = MemoryStore::new(MaxKept::of_tasks(1, 1), clock, Arc::clone(observer));
+        Legacy::new(Engine::start(Arc::new(store), clock, unlimited(), Arc::clone(observer)))
+    }
+
+    async fn create(legacy: &Legacy, session: &Arc<Session>) -> Result<Acknowledgement, RpcError> {
         let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"tool","task":{}}}"#;
         let request = Message::parse(request.into()).expect("a request");
         let requested =
             RequestedTask { name: "tool".into(), tool: Arc::default(), ttl: RequestedTtl::Default, announced: false };
-        let refused = legacy.create(&session, request, HeaderMap::new(), requested).await.expect_err("it has ended");
+        legacy.create(session, request, HeaderMap::new(), requested).await
+    }
+
+    #[tokio::test]
+    async fn a_task_whose_session_has_ended_is_refused_and_counted() {
+        let (observer, session) = (Arc::default(), session::alone());
+        session.refuse_tasks(std::future::ready(true)).await;
+        let refused = create(&legacy(&observer), &session).await.expect_err("it has ended");
         assert!(refused.message.contains("the session has ended"), "{}", refused.message);
         let metrics = observer.open_metrics();
         assert!(metrics.contains("taskgate_tasks_refused_total{reason=\"session\"} 1"), "{metrics}");
+    }
+
+    #[tokio::test]
+    async fn a_session_is_in_use_while_a_task_waits_to_be_admitted_and_a_client_that_leaves_leaves_no_call() {
+        let (legacy, session) = (legacy(&Arc::default()), session::alone());
+        let mut ending = Box::pin(session.refuse_tasks(std::future::pending()));
+        assert!((&mut ending).now_or_never().is_none(), "the session decides whether it ends");
+        let mut creating = Box::pin(create(&legacy, &session));
+        assert!((&mut creating).now_or_never().is_none(), "the task waits for that");
+        assert_eq!(session.upstream_session.unused_since(), None);
+        drop(creating);
+        assert!(session.upstream_session.unused_since().is_some());
+        assert_eq!(legacy.engine.close(), [], "calls run");
     }
 }

@@ -28,7 +28,7 @@ use crate::{
         Call, CallOptions, ExchangeEnd, Failure, Lease, MAX_MESSAGE, Purpose, ServerEvent, UpstreamSession,
         question_refusal,
     },
-    wire::{Asks, Message, Method, Parts, RpcError, object::Members},
+    wire::{Asks, Message, Method, Parts, RpcError, object::Members, response::result_response},
 };
 
 /// How a call may become a task.
@@ -280,6 +280,7 @@ impl Run {
         match ending {
             // A call that fails for want of an answer needed the capability.
             Ok(response) if self.lacks.is_some() && translate::has_failed(&response) => self.lack().await,
+            Ok(response) if let Some(requests) = translate::pages_to_visit(&response) => self.send_to(&requests).await,
             Ok(response) => {
                 let modern = translate::to_modern(&response, &self.request, &self.lease.pooled.facts);
                 match modern {
@@ -310,6 +311,21 @@ impl Run {
             }
             Err(error) => self.respond(error.to_response(Some(&self.request.id)).into()).await,
         }
+    }
+
+    /// Sends the user to the pages that the server's error names. A retry is a call of its own.
+    async fn send_to(&mut self, requests: &str) -> Over {
+        if !self.request.caller.client.elicitation_url {
+            self.lacks = Some(Asks::Url);
+            return self.lack().await;
+        }
+        let server_info = &self.lease.pooled.facts.server_info;
+        let result = format!(
+            r#"{{"resultType":"input_required","inputRequests":{requests},"_meta":{{"{}":{server_info}}}}}"#,
+            super::SERVER_INFO
+        );
+        let document = result_response(&self.request.id, &result);
+        self.respond(document.into()).await
     }
 
     async fn lack(&mut self) -> Over {
@@ -348,7 +364,7 @@ impl Run {
         match self.modern.engine.adopt(&self.request.caller, upstream_session, wanted, adoption).await {
             Ok(adopted) => {
                 let result = tasks::created(&adopted.task);
-                let document = crate::wire::response::result_response(&self.request.id, &result);
+                let document = result_response(&self.request.id, &result);
                 let _ = self.to.send(Piece::Response(StatusCode::OK, document.into())).await;
                 Some(Over::Adopted(Box::new(adopted)))
             }
@@ -398,7 +414,7 @@ impl Run {
             super::SERVER_INFO,
             self.lease.pooled.facts.server_info
         );
-        let document = crate::wire::response::result_response(&self.request.id, &result);
+        let document = result_response(&self.request.id, &result);
         match self.to.send(Piece::Response(StatusCode::OK, document.into())).await {
             Ok(()) => Ok(()),
             Err(_) => Err(Over::Left),

@@ -55,7 +55,15 @@ impl Modern {
                 };
                 write_task(&mut members, &task, status);
                 let _ = write!(members, r#","{member}":"#);
-                return Ok(Edits::of(raw).apply_between(&members, back));
+                let mut edits = Edits::of(raw);
+                // What the call would have returned has a type too.
+                let result = std::str::from_utf8(raw).ok().filter(|_| member == "result");
+                if let Some(result) = result.and_then(|result| Members::parse(result).ok())
+                    && result.get("resultType").is_none()
+                {
+                    edits.set(&result, "resultType", r#""complete""#);
+                }
+                return Ok(edits.apply_between(&members, back));
             }
         }
         members.push_str(back);

@@ -1,6 +1,10 @@
 //! A modern request as a legacy server understands it, and what that server answers as a modern client does.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
+
+use serde_json::value::RawValue;
 
 use super::{ClientRequest, PREFIX, SERVER_INFO};
 use crate::{
@@ -19,6 +23,15 @@ use crate::{
 /// What a legacy server says of a resource that it does not have; the modern code is -32602.
 const RESOURCE_NOT_FOUND: i64 = -32002;
 
+/// The members of `params` that a legacy server has no use for: the answers of a retry, and a wish for a task.
+const MODERN: [&str; 3] = ["inputResponses", "requestState", "task"];
+
+/// Returns a raw object of raw members.
+fn object<'a>(members: impl Iterator<Item = (&'a str, Cow<'a, str>)>) -> String {
+    let members: Vec<_> = members.map(|(key, value)| format!("{}:{value}", quote(key))).collect();
+    format!("{{{}}}", members.join(","))
+}
+
 /// Returns the request without what only the modern generation has.
 ///
 /// # Errors
@@ -27,17 +40,19 @@ pub(super) fn to_legacy(request: &Message) -> Result<Message, RpcError> {
     let invalid = |why: String| RpcError::invalid_params(format!("Invalid params: {why}"));
     let Some(params) = request.params() else { return Ok(request.clone()) };
     let (members, meta) = unambiguous(params).map_err(invalid)?;
+    let legacy_meta = meta.as_ref().map(|meta| {
+        let kept = meta.iter().filter(|(key, _)| !key.starts_with(PREFIX));
+        object(kept.map(|(key, value)| (key, value.into())))
+    });
     let mut edits = Edits::of(request.bytes());
-    if let Some(meta) = &meta {
-        let kept: Vec<_> = meta.iter().filter(|(key, _)| !key.starts_with(PREFIX)).collect();
-        if kept.len() < meta.iter().count() {
-            let kept: Vec<_> = kept.into_iter().map(|(key, value)| format!("{}:{value}", quote(key))).collect();
-            edits.replace_raw(meta.raw(), format!("{{{}}}", kept.join(",")));
-        }
-    }
-    // A task is not asked for.
-    if members.get("task").is_some() {
-        edits.remove(&members, "task");
+    if members.iter().any(|(key, _)| MODERN.contains(&key)) {
+        let kept = members.iter().filter(|(key, _)| !MODERN.contains(key)).map(|(key, value)| match &legacy_meta {
+            Some(meta) if key == "_meta" => (key, Cow::Borrowed(&**meta)),
+            _ => (key, value.into()),
+        });
+        edits.replace_raw(members.raw(), object(kept));
+    } else if let (Some(meta), Some(legacy)) = (&meta, legacy_meta) {
+        edits.replace_raw(meta.raw(), legacy);
     }
     Message::parse(edits.apply().into_bytes()).map_err(|malformed| invalid(malformed.to_string()))
 }
@@ -112,6 +127,25 @@ pub(super) fn error(raw: &str, id: &str) -> Bytes {
         }
         None => error_response(id, raw),
     }
+}
+
+/// Returns the raw `inputRequests` that stand for a server's error -32042, which sends the user to pages (revision 2025-11-25,
+/// "Elicitation", section "URL Elicitation Required Error"); `None` for any other error.
+pub(super) fn pages_to_visit(response: &Message) -> Option<String> {
+    let Some((Outcome::Error, raw)) = response.outcome() else { return None };
+    let error = Members::parse(raw).ok()?;
+    if error.get("code")? != "-32042" {
+        return None;
+    }
+    let pages: Vec<&RawValue> = serde_json::from_str(error.object("data")?.get("elicitations")?).ok()?;
+    let mut requests = Vec::new();
+    for (number, page) in pages.iter().enumerate() {
+        let page = Members::parse(page.get()).ok()?;
+        let (message, url) = (page.text("message")?, page.text("url")?);
+        let params = format!(r#"{{"mode":"url","message":{},"url":{}}}"#, quote(&message), quote(&url));
+        requests.push(format!(r#""page-{number}":{{"method":"elicitation/create","params":{params}}}"#));
+    }
+    Some(format!("{{{}}}", requests.join(","))).filter(|_| !pages.is_empty())
 }
 
 /// Section "Cacheable Results".

@@ -19,7 +19,10 @@ pub use old_sse::OldStreams;
 use in_flight::InFlight;
 
 use crate::{
-    dialect::modern::{Answer, Came, Modern, Sender},
+    dialect::{
+        modern::{Answer, Came, Modern, Sender},
+        recognise::is_modern,
+    },
     gate::{
         Dispatcher, Lifecycle,
         delivery::{Carrier, Delivery, Whole},
@@ -27,7 +30,6 @@ use crate::{
         refuse::Refusal,
     },
     observe::Observer,
-    route::is_modern,
     session::{Session, SessionGuard, Source, StreamItem},
     upstream::{MAX_IN_FLIGHT, TooMany, Upstream, stdio::TIME_TO_END},
     wire::{Kind, Message, Method, RpcError, response::pong},

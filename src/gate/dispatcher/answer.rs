@@ -13,7 +13,7 @@ use http::HeaderMap;
 use super::{
     Dispatcher,
     native::{self, Edit, Tasklist},
-    rates,
+    too_many_requests,
 };
 use crate::{
     dialect::legacy::{Acknowledgement, NoResult, Reply, RequestedTask},
@@ -62,7 +62,7 @@ impl Dispatcher {
                 }
             }
         }
-        rates::count(session, &route).map_err(|refusal| refusal.answering(message.id()))?;
+        too_many_requests::count(session, &route).map_err(|refusal| refusal.answering(message.id()))?;
         let replied = match route {
             Route::Pass | Route::ToolsList | Route::Cancelled => {
                 let edit = Edit::of(session, &message);
@@ -108,7 +108,8 @@ impl Dispatcher {
             }
             Err(NoResult::NotFound(task)) => {
                 let answered =
-                    Box::pin(rates::task_not_found(&self.observer, session, message.id_to_answer(), task)).await;
+                    Box::pin(too_many_requests::task_not_found(&self.observer, session, message.id_to_answer(), task))
+                        .await;
                 answered.map_err(|refusal| refusal.answering(message.id()))?.into()
             }
             Err(NoResult::Error(error)) => Whole::error(message.id_to_answer(), &error).into(),

@@ -4,7 +4,7 @@
 mod accept;
 mod answer;
 mod native;
-mod rates;
+mod too_many_requests;
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use http::{HeaderMap, Uri, header};
 use super::respond::{Response, refused};
 use crate::{
     gate::{Door, Upstreams, refuse::Refusal},
-    identity::{Caller, Hosts, Identified, Identity, RefusedHeader},
+    identity::{Evidence, Hosts, Identified, Identity, RefusedHeader},
     observe::Observer,
     upstream::Upstream,
 };
@@ -67,10 +67,10 @@ impl AccessControl {
     }
 
     /// Identifies who sends a request to a door. A client that looks for the issuer has no token yet.
-    pub(super) fn identify(&self, door: Door, caller: &Caller<'_>) -> Identified {
+    pub(super) fn identify(&self, door: Door, evidence: &Evidence<'_>) -> Identified {
         match door {
             Door::Metadata => Identified::Known(None),
-            _ => self.identity.identify(caller),
+            _ => self.identity.identify(evidence),
         }
     }
 

@@ -7,6 +7,7 @@ use uuid::Uuid;
 pub(super) use crate::upstream::http::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use crate::{
     config::OWN_HEADERS,
+    dialect::recognise::is_modern_version,
     gate::refuse::Refusal,
     upstream::{Server, Upstream},
     wire::{Version, headers_cost, ids},
@@ -134,7 +135,7 @@ pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Refusal> {
 /// Returns whether the revision that the headers name is one of the modern generation.
 pub(super) fn names_modern_revision(headers: &HeaderMap) -> bool {
     let version = headers.get(PROTOCOL_VERSION).and_then(|value| value.to_str().ok());
-    version.is_some_and(|version| Version::parse(version).is_none() && Version::is_modern(version))
+    version.is_some_and(|version| Version::parse(version).is_none() && is_modern_version(version))
 }
 
 /// Refuses a version that is not spoken (section "Protocol Version Header"). Without the header, that of the session
@@ -144,7 +145,7 @@ pub(super) fn speaks_version(headers: &HeaderMap) -> Result<(), Refusal> {
     let name = value.to_str().unwrap_or("?");
     match Version::parse(name) {
         Some(_) => Ok(()),
-        None if Version::is_modern(name) => Err(Refusal::modern()),
+        None if is_modern_version(name) => Err(Refusal::modern()),
         None => Err(Refusal::version(name)),
     }
 }

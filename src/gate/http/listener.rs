@@ -20,13 +20,13 @@ use tower::{Layer, Service};
 
 use super::{
     Endpoint,
+    connection_activity::{Counted, Watched},
     connections::{ConnectionGuard, ConnectionLimits, Connections},
     inline::Inline,
     origin::CheckOriginLayer,
     service::EndpointService,
     tls::Tls,
-    turned_away::TurnedAway,
-    watched::{Counted, Watched},
+    too_many_connections::TurnedAway,
 };
 use crate::gate::lifecycle::upstreams_ended;
 

@@ -3,6 +3,7 @@
 
 mod access;
 mod body;
+mod connection_activity;
 mod connections;
 mod delete;
 mod get;
@@ -19,8 +20,7 @@ mod respond;
 mod service;
 mod sse;
 mod tls;
-mod turned_away;
-mod watched;
+mod too_many_connections;
 
 use std::sync::Arc;
 

@@ -12,6 +12,7 @@ use super::{
     sse::Events,
 };
 use crate::{
+    dialect::recognise::is_modern,
     gate::{
         delivery::{Carrier, Delivery, Whole},
         dispatcher::Accepted,
@@ -19,7 +20,6 @@ use crate::{
         refuse::Refusal,
     },
     identity::{Pass, Principal},
-    route::is_modern,
     session::Session,
     upstream::{Failure, Upstream},
     wire::{Kind, Message, Method},

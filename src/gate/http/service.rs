@@ -16,7 +16,7 @@ use tower::Service;
 use super::{Endpoint, connections::Activity, headers::said_once, intake::Intake, respond::Response};
 use crate::{
     gate::{Door, refuse::Refusal},
-    identity::{Caller, Certificate, Identified, Principal},
+    identity::{Certificate, Evidence, Identified, Principal},
     upstream::Upstream,
 };
 
@@ -49,13 +49,13 @@ impl Service<Request<Incoming>> for EndpointService {
             Ok(found) => found,
             Err(refusal) => return self.refuse(refusal),
         };
-        let caller = Caller {
+        let evidence = Evidence {
             upstream: &upstream.id,
             peer: self.peer,
             certificate: self.certificate.as_deref(),
             headers: request.headers(),
         };
-        match access.identify(door, &caller) {
+        match access.identify(door, &evidence) {
             Identified::Known(principal) => self.serve(upstream, door, principal, request),
             Identified::Denied(denied) => {
                 self.refuse(self.endpoint.metadata.denied(&denied, request.uri(), request.headers()))

@@ -1,7 +1,7 @@
 //! What taskgate knows in one session of the tasks that a server has itself: whether the client sees them, which tools
 //! have them, whose progress goes on after their creation, and where their list continues.
 
-mod cursor;
+mod server_cursor;
 mod tokens;
 mod tools;
 

@@ -130,12 +130,17 @@ impl Drop for LinkGuard<'_> {
     }
 }
 
-/// Reads the revision in the result of `initialize`.
+/// Reads the revision in the result of `initialize`, and refuses capabilities that cannot be read: a server whose answer is of
+/// no use has agreed on nothing.
 fn spoken(result: &str) -> Result<Version, String> {
-    let theirs = Members::parse(result).ok().and_then(|result| result.text("protocolVersion"));
-    let theirs = theirs.unwrap_or_default().into_owned();
-    Version::parse(&theirs)
-        .ok_or_else(|| format!("it speaks revision {:?}, taskgate speaks {}", excerpt(&theirs), Version::list()))
+    let result = Members::parse(result).ok();
+    let theirs = result.as_ref().and_then(|result| result.text("protocolVersion")).unwrap_or_default();
+    let version = Version::parse(&theirs)
+        .ok_or_else(|| format!("it speaks revision {:?}, taskgate speaks {}", excerpt(&theirs), Version::list()))?;
+    if let Some(result) = &result {
+        result.nested("capabilities")?;
+    }
+    Ok(version)
 }
 
 /// Returns the client's `initialize` under our number, offering `version`.

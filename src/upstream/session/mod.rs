@@ -1,7 +1,8 @@
 //! A session with a server: the link, the requests in flight on it, and who uses it.
 
 mod call;
-mod call_end;
+mod call_outcome;
+mod cancel;
 mod event;
 mod handshake;
 mod listing;
@@ -22,7 +23,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 pub use call::{Call, CallOptions};
-pub use call_end::{CallEnd, error_code, own_error};
+pub use call_outcome::{CallOutcome, error_code, own_error};
 pub use event::{ServerEvent, ServerQuestion, question_refusal};
 pub use handshake::{Agreed, Handshake, NotAgreed};
 pub use translate::{for_client, with_id};
@@ -30,15 +31,13 @@ pub use translate::{for_client, with_id};
 use super::{Failure, Inbound, Link, MAX_MESSAGE, NativeTasks, Outgoing, Purpose};
 use crate::{
     flow::{Item, Outbox},
-    wire::{Edits, Message, Method, response::cancelled},
+    wire::{Message, Method},
 };
 
 /// How long the stream that belongs to no call may take to open before it is not waited for.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a server may take to answer a request of taskgate's own.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a server may still answer a request that was cancelled before its connection is dropped.
-const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 /// A session with a server.
 #[derive(Debug)]
@@ -169,41 +168,6 @@ impl UpstreamSession {
     #[must_use]
     pub fn request_of_client(&self, id: &str) -> Option<u64> {
         self.inbound.exchanges.of_client(id)
-    }
-
-    /// Passes on a client's `notifications/cancelled` for request `number`, whose raw id in `message` is `id`, and gives the
-    /// request up if the server goes on with it. Returns `None`, and does nothing, where it has been cancelled before.
-    ///
-    /// # Errors
-    /// [`Failure`] where the server did not take it.
-    pub async fn cancel_request(
-        self: &Arc<Self>,
-        number: u64,
-        message: &Message,
-        id: &str,
-        headers: HeaderMap,
-    ) -> Result<Option<()>, Failure> {
-        if !self.inbound.exchanges.cancelling(number) {
-            return Ok(None);
-        }
-        let mut edits = Edits::of(message.bytes());
-        edits.replace_raw(id, number.to_string());
-        // Spawned before the message is sent: this future may be dropped while the server does not take it.
-        let session = Arc::clone(self);
-        tokio::spawn(async move {
-            tokio::time::sleep(CANCEL_GRACE).await;
-            session.inbound.exchanges.cancel(number);
-        });
-        self.link.send(edits.apply().into_bytes(), headers).await.map(Some)
-    }
-
-    /// Cancels a call that no client waits for, and gives it up.
-    pub async fn cancel_call(&self, number: u64, reason: &str, headers: HeaderMap) {
-        let message = cancelled(&number.to_string(), reason);
-        self.inbound.exchanges.cancelling(number);
-        // A server that cannot be told will find out when the connection goes.
-        let _ = tokio::time::timeout(CANCEL_GRACE, self.link.send(message, headers)).await;
-        self.inbound.exchanges.cancel(number);
     }
 
     /// Sends a request of taskgate's own with raw `params`, and waits for its answer.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use taskgate::{
-    route,
+    dialect::recognise::{are_modern, is_modern},
     wire::{
         ClientCapabilities, Kind, Message, Params,
         beginning::{Meant, meant},
@@ -12,7 +12,7 @@ use taskgate::{
         legacy::{self, RELATED_TASK, RequestedTtl},
         message::{MAX_ID, Outcome, echoed_number},
         object::{Members, quote, unquote},
-        params::{are_modern, may_matter},
+        params::may_matter,
         received::Received,
     },
 };
@@ -53,7 +53,7 @@ pub fn check(message: &Message) {
     let all = ClientCapabilities { roots, sampling, sampling_tools, elicitation_form, elicitation_url };
     let readable = message.params().is_none_or(|params| Members::parse(params).is_ok());
     assert!(all.refusal(message).is_none() || !readable);
-    let _ = (route::is_modern(message), legacy::question_text(message));
+    let _ = (is_modern(message), legacy::question_text(message));
     if message.kind() != Kind::Response {
         related(message);
     }

@@ -3,26 +3,36 @@
 use bytes::Bytes;
 
 use crate::{
-    upstream::{Failure, excerpt},
+    upstream::Failure,
     wire::{Message, RpcError, legacy, message::Outcome},
 };
 
 /// What a call gave: raw JSON in memory of its own.
 #[derive(Debug)]
-pub enum CallEnd {
+pub enum CallOutcome {
     /// A result.
     Result {
         /// The result.
         raw: Bytes,
-        /// What a person may be told, where it says that the tool failed.
-        error: Option<String>,
+    },
+    /// A result that says that the tool failed.
+    ErrorResult {
+        /// The result.
+        raw: Bytes,
+        /// The server's own words for a person, if there are any.
+        text: Option<String>,
     },
     /// An error of the server.
     Error {
         /// The error.
         raw: Bytes,
-        /// What a person may be told of it.
-        text: String,
+        /// The server's own words for a person, if there are any.
+        text: Option<String>,
+    },
+    /// A result of more bytes than are kept.
+    TooLarge {
+        /// The most bytes that are kept.
+        max_result: usize,
     },
     /// Nothing that can be kept.
     Nothing {
@@ -33,35 +43,28 @@ pub enum CallEnd {
     },
 }
 
-impl CallEnd {
-    /// Returns what a call gave that ended with `ending`. A result of more than `max_result` bytes is not kept.
+impl CallOutcome {
+    /// Reads what a call gave that ended with `ending`. A result of more than `max_result` bytes is not kept.
     #[must_use]
     pub fn of(ending: Result<Message, Failure>, max_result: usize) -> Self {
         let response = match ending {
             Ok(response) => response,
-            Err(Failure::TooLarge(_)) => return too_large(max_result),
+            Err(Failure::TooLarge(_)) => return Self::TooLarge { max_result },
             Err(failure) => return Self::Nothing { cause: failure.cause().text, why: failure.to_string() },
         };
         let Some((kind, raw)) = response.outcome() else { return nothing("the answer is no response".to_owned()) };
         if raw.len() > max_result {
-            return too_large(max_result);
+            return Self::TooLarge { max_result };
         }
         // A copy: a slice would keep the whole buffer that it was read into.
         let kept = Bytes::copy_from_slice(raw.as_bytes());
-        let short = |text: String| excerpt(&text).into_owned();
         match kind {
             Outcome::Result => match legacy::is_error(raw) {
-                Ok(true) => {
-                    let text = legacy::first_text(raw).unwrap_or_else(|| "the tool reported an error".to_owned());
-                    Self::Result { raw: kept, error: Some(short(text)) }
-                }
-                Ok(false) => Self::Result { raw: kept, error: None },
+                Ok(true) => Self::ErrorResult { raw: kept, text: legacy::first_text(raw) },
+                Ok(false) => Self::Result { raw: kept },
                 Err(why) => nothing(Failure::BadAnswer(format!("{why} in \"result\"")).to_string()),
             },
-            Outcome::Error => {
-                let text = legacy::error_message(raw).unwrap_or_else(|| raw.to_owned());
-                Self::Error { raw: kept, text: short(text) }
-            }
+            Outcome::Error => Self::Error { raw: kept, text: legacy::error_message(raw) },
         }
     }
 }
@@ -78,13 +81,8 @@ pub fn own_error(why: &str) -> Bytes {
     RpcError::internal(why).to_raw().into()
 }
 
-fn nothing(why: String) -> CallEnd {
-    CallEnd::Nothing { cause: why.clone(), why }
-}
-
-fn too_large(max_result: usize) -> CallEnd {
-    let cause = format!("the result is larger than max_result = {max_result} bytes");
-    CallEnd::Nothing { why: format!("limit reached: {cause}"), cause }
+fn nothing(why: String) -> CallOutcome {
+    CallOutcome::Nothing { cause: why.clone(), why }
 }
 
 #[cfg(test)]
@@ -94,11 +92,13 @@ mod tests {
     fn of_response(rest: &str, max_result: usize) -> (String, String) {
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,{rest}}}"#);
         let text_of = |raw: &Bytes| String::from_utf8(raw.to_vec()).expect("text");
-        match CallEnd::of(Message::parse(text.into()).map_err(|_| Failure::Abandoned), max_result) {
-            CallEnd::Result { raw, error: None } => ("completed".into(), text_of(&raw)),
-            CallEnd::Result { raw, error: Some(why) } => (format!("failed: {why}"), text_of(&raw)),
-            CallEnd::Error { raw, text } => (format!("error: {text}"), text_of(&raw)),
-            CallEnd::Nothing { why, .. } => (format!("nothing: {why}"), String::new()),
+        let words = |text: Option<String>| text.expect("the server's own words");
+        match CallOutcome::of(Message::parse(text.into()).map_err(|_| Failure::Abandoned), max_result) {
+            CallOutcome::Result { raw } => ("completed".into(), text_of(&raw)),
+            CallOutcome::ErrorResult { raw, text } => (format!("failed: {}", words(text)), text_of(&raw)),
+            CallOutcome::Error { raw, text } => (format!("error: {}", words(text)), text_of(&raw)),
+            CallOutcome::TooLarge { max_result } => (format!("larger than {max_result}"), String::new()),
+            CallOutcome::Nothing { why, .. } => (format!("nothing: {why}"), String::new()),
         }
     }
 
@@ -128,8 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_over_the_limit_is_not_kept_and_the_limit_is_named() {
-        let (status, _) = of_response(r#""result":{"content":[]}"#, 5);
-        assert!(status.contains("max_result = 5 bytes"), "{status}");
+    fn a_result_over_the_limit_is_not_kept() {
+        assert_eq!(of_response(r#""result":{"content":[]}"#, 5), ("larger than 5".into(), String::new()));
     }
 }

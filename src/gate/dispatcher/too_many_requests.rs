@@ -1,6 +1,9 @@
-//! The rates of what a client does, and the answers to ids of tasks that are not found.
+//! 429: what a client does more often than `[rate]` allows is refused, and so are further guesses of one that guesses the
+//! ids of tasks.
 
 use std::sync::Arc;
+
+use http::StatusCode;
 
 use crate::{
     dialect::legacy::not_found,
@@ -51,6 +54,9 @@ pub(super) async fn task_not_found(
     Ok(Whole::error(id, &not_found()))
 }
 
+/// Refuses with 429, and tells the whole seconds to wait.
 fn too_often(session: &Session, too_often: &TooOften) -> Refusal {
-    Refusal::too_often(too_often).by(Arc::clone(&session.caller.who))
+    let (seconds, message) = (too_often.seconds(), too_often.to_string());
+    let refusal = Refusal::retry_after(seconds, StatusCode::TOO_MANY_REQUESTS, too_often.key, message);
+    refusal.by(Arc::clone(&session.caller.who))
 }
