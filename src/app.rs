@@ -23,7 +23,7 @@ use crate::{
     dialect::{legacy::Legacy, modern::Modern},
     flow::Capacity,
     gate::{
-        Dispatcher, Lifecycle, Served, SessionTerms, Upstreams,
+        Dispatcher, Lifecycle, Served, Services, SessionTerms, Upstreams,
         admin::Admin,
         channel::{ChannelFront, OldStreams},
         http::{AccessControl, Bodies, ConnectionLimits, Endpoint, Listener, ResourceMetadata, Tls, serve},
@@ -72,10 +72,7 @@ struct Core {
     upstreams: Arc<Upstreams>,
     identity: Arc<Identity>,
     sessions: Arc<Sessions>,
-    lifecycle: Arc<Lifecycle>,
-    dispatcher: Arc<Dispatcher>,
-    modern: Arc<Modern>,
-    observer: Arc<Observer>,
+    services: Services,
     admin: Option<(TcpListener, Admin)>,
     /// Whether `/readyz` says that taskgate takes clients.
     ready: Arc<AtomicBool>,
@@ -166,8 +163,8 @@ impl App {
             stop.await;
             // Pairs with the Acquire of `/readyz`.
             core.ready.store(false, Ordering::Release);
-            core.modern.stop();
-            core.lifecycle.drain(core.drain_timeout).await;
+            core.services.modern.stop();
+            core.services.lifecycle.drain(core.drain_timeout).await;
         };
         serve(endpoint, listener, stop).await;
         // For the children that have not ended in time.
@@ -227,8 +224,8 @@ impl Core {
         let protected = config.auth.protected().is_some();
         let identity = Arc::new(Identity::start(config.auth, &observer).map_err(StartError::Identity)?);
         let open = PoolLimits { per_owner: config.server.max_sessions_per_owner, all: config.server.max_sessions };
-        let pool = || SessionPool::new(open, Arc::clone(&outbox), Arc::clone(&observer));
-        let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, &identity, pool()));
+        let pool = |id| SessionPool::new(id, open, Arc::clone(&outbox), Arc::clone(&observer));
+        let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, &identity, pool));
         let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
         let upstreams = Arc::new(Upstreams::new(Served::new(upstreams, protected)));
         let server = config.server;
@@ -245,10 +242,7 @@ impl Core {
             upstreams,
             identity,
             sessions,
-            lifecycle,
-            dispatcher,
-            modern,
-            observer,
+            services: Services { lifecycle, dispatcher, modern, observer },
             admin,
             ready,
             session_idle,
@@ -258,23 +252,15 @@ impl Core {
 
     /// Builds the front for clients on one channel.
     fn channels(&self) -> ChannelFront {
-        let (lifecycle, dispatcher) = (Arc::clone(&self.lifecycle), Arc::clone(&self.dispatcher));
-        ChannelFront::new(lifecycle, dispatcher, Arc::clone(&self.modern), Arc::clone(&self.observer))
+        ChannelFront::new(self.services.clone())
     }
 
     /// Builds the front for clients over HTTP.
     fn endpoint(&self, hosts: Hosts, metadata: ResourceMetadata, bodies: Bodies) -> Arc<Endpoint> {
         let (identity, upstreams) = (Arc::clone(&self.identity), Arc::clone(&self.upstreams));
-        Endpoint::new(
-            AccessControl::new(hosts, identity, upstreams, Arc::clone(&self.observer)),
-            metadata,
-            bodies,
-            OldStreams::new(self.channels(), Arc::clone(&self.sessions)),
-            Arc::clone(&self.lifecycle),
-            Arc::clone(&self.dispatcher),
-            Arc::clone(&self.modern),
-            Arc::clone(&self.observer),
-        )
+        let access = AccessControl::new(hosts, identity, upstreams, Arc::clone(&self.services.observer));
+        let old_streams = OldStreams::new(self.channels(), Arc::clone(&self.sessions));
+        Endpoint::new(access, metadata, bodies, old_streams, self.services.clone())
     }
 
     /// Starts the admin port, and the tasks that run by the clock. These end when the set that it returns is dropped.
@@ -283,9 +269,9 @@ impl Core {
             tokio::spawn(admin.serve(listener));
         }
         let mut background = JoinSet::new();
-        background.spawn(sweep(Arc::clone(&self.lifecycle), self.session_idle));
+        background.spawn(sweep(Arc::clone(&self.services.lifecycle), self.session_idle));
         background.spawn(sweep_pools(Arc::clone(&self.upstreams), self.session_idle));
-        background.spawn(tick(Arc::clone(&self.lifecycle), Arc::clone(&self.identity)));
+        background.spawn(tick(Arc::clone(&self.services.lifecycle), Arc::clone(&self.identity)));
         if tls.is_some() || self.upstreams.now().all().iter().any(|upstream| upstream.server.reads_files()) {
             background.spawn(refresh(Arc::clone(&self.upstreams), tls));
         }
@@ -293,7 +279,7 @@ impl Core {
     }
 
     fn killer(&self) -> impl FnOnce() + Send + use<> {
-        let (upstreams, observer) = (Arc::clone(&self.upstreams), Arc::clone(&self.observer));
+        let (upstreams, observer) = (Arc::clone(&self.upstreams), Arc::clone(&self.services.observer));
         move || {
             upstreams.now().all().iter().for_each(|upstream| upstream.server.kill());
             if let Err(error) = observer.finish_audit() {
@@ -381,7 +367,11 @@ fn url(scheme: &str, listener: &TcpListener) -> String {
     listener.local_addr().map_or_else(|error| error.to_string(), |address| format!("{scheme}://{address}"))
 }
 
-fn upstream(configured: config::Upstream, identity: &Identity, pool: SessionPool) -> Result<Arc<Upstream>, StartError> {
+fn upstream(
+    configured: config::Upstream,
+    identity: &Identity,
+    pool: impl Fn(UpstreamId) -> SessionPool,
+) -> Result<Arc<Upstream>, StartError> {
     let config::Upstream { path, sse_path, target, transport, process, forward, native, .. } = configured;
     let config::Upstream { status_notifications, modern, sessions, policy, .. } = configured;
     let (id, forward_authorization) = (UpstreamId::from(&*path), forward.authorization);
@@ -394,6 +384,7 @@ fn upstream(configured: config::Upstream, identity: &Identity, pool: SessionPool
     };
     let hints = Hints::new(&policy);
     Ok(Arc::new(Upstream {
+        pool: pool(id.clone()),
         id,
         sse_path,
         server,
@@ -402,7 +393,6 @@ fn upstream(configured: config::Upstream, identity: &Identity, pool: SessionPool
         status_notifications,
         modern,
         sessions,
-        pool,
         policy,
         hints,
     }))

@@ -13,8 +13,9 @@ use ::http::HeaderMap;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
-use super::{Agreed, Failure, Handshake, NotAgreed, Upstream, UpstreamGuard, UpstreamSession};
+use super::{Agreed, Failure, Handshake, NotAgreed, Server, UpstreamGuard, UpstreamSession};
 use crate::{
+    config::UpstreamId,
     flow::{Capacity, Item, Outbox, Tally},
     identity::Owner,
     observe::Observer,
@@ -62,6 +63,8 @@ pub struct PoolLimits {
 /// The sessions of one upstream.
 #[derive(Debug)]
 pub struct SessionPool {
+    /// The upstream, for the log.
+    id: UpstreamId,
     slots: Mutex<HashMap<PoolKey, Arc<Slot>>>,
     limits: PoolLimits,
     capacity: Arc<Capacity>,
@@ -124,8 +127,8 @@ impl fmt::Display for NoSession {
 impl SessionPool {
     /// An empty pool.
     #[must_use]
-    pub fn new(limits: PoolLimits, capacity: Arc<Capacity>, observer: Arc<Observer>) -> Self {
-        Self { slots: Mutex::default(), limits, capacity, observer }
+    pub fn new(id: UpstreamId, limits: PoolLimits, capacity: Arc<Capacity>, observer: Arc<Observer>) -> Self {
+        Self { id, slots: Mutex::default(), limits, capacity, observer }
     }
 
     /// Returns a session of `key`: the one that calls share or, for a `single` call, one that no other call has.
@@ -134,7 +137,7 @@ impl SessionPool {
     /// [`NoSession`]
     pub async fn lease(
         &self,
-        upstream: &Arc<Upstream>,
+        server: &Server,
         key: &PoolKey,
         single: bool,
         headers: &HeaderMap,
@@ -148,7 +151,7 @@ impl SessionPool {
             };
             let pooled = match idle {
                 Some(pooled) => pooled,
-                None => self.open(upstream, key, headers).await?,
+                None => self.open(server, key, headers).await?,
             };
             return Ok(Lease { guard: pooled.session.hold(), pooled, single: Some(slot) });
         }
@@ -156,7 +159,7 @@ impl SessionPool {
         if let Some(pooled) = shared.as_ref().filter(|pooled| !pooled.session.is_lost()) {
             return Ok(Lease { guard: pooled.session.hold(), pooled: Arc::clone(pooled), single: None });
         }
-        let pooled = self.open(upstream, key, headers).await?;
+        let pooled = self.open(server, key, headers).await?;
         let guard = pooled.session.hold();
         if let Some(lost) = shared.replace(Arc::clone(&pooled)) {
             lost.session.close_when_unused(HeaderMap::new());
@@ -186,16 +189,17 @@ impl SessionPool {
         Ok(slot)
     }
 
-    async fn open(
-        &self,
-        upstream: &Arc<Upstream>,
-        key: &PoolKey,
-        headers: &HeaderMap,
-    ) -> Result<Arc<Pooled>, NoSession> {
+    async fn open(&self, server: &Server, key: &PoolKey, headers: &HeaderMap) -> Result<Arc<Pooled>, NoSession> {
         let failed = |failure| NoSession::NotAgreed(NotAgreed::Failed(failure));
-        let vacancy = upstream.server.vacancy().await.map_err(failed)?;
-        let handshake =
-            Handshake { upstream, client: key.client, vacancy, capacity: &self.capacity, observer: &self.observer };
+        let vacancy = server.vacancy().await.map_err(failed)?;
+        let handshake = Handshake {
+            id: &self.id,
+            server,
+            client: key.client,
+            vacancy,
+            capacity: &self.capacity,
+            observer: &self.observer,
+        };
         let request = initialize(key.client);
         let agreed = handshake.agree(&request, Version::LATEST, headers).await.map_err(NoSession::NotAgreed)?;
         let Agreed { session, answer, .. } = agreed;
@@ -224,7 +228,9 @@ impl SessionPool {
             over.extend(single.extract_if(.., |pooled| is_over(pooled)));
             shared.is_some() || !single.is_empty()
         });
-        over.iter().for_each(|pooled| pooled.end());
+        for pooled in over {
+            pooled.end();
+        }
     }
 
     /// Ends every session, when the process stops.

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use super::{
     Method, RpcError, code,
+    object::Members,
     outcome::{check_error, check_result},
     span::span,
 };
@@ -23,8 +24,6 @@ pub struct Message {
     kind: Kind,
     id: Option<Range<usize>>,
     method: Option<Method>,
-    /// Where the name of the method stands.
-    method_name: Option<Range<usize>>,
     params: Option<Range<usize>>,
     outcome: Option<(Outcome, Range<usize>)>,
 }
@@ -138,8 +137,7 @@ impl Message {
             return Err(invalid("\"params\" must be an object"));
         }
         let (id, params) = (envelope.id.map(span), envelope.params.map(span));
-        let method_name = envelope.method.map(span);
-        Ok(Self { bytes, kind, id, method, method_name, params, outcome })
+        Ok(Self { bytes, kind, id, method, params, outcome })
     }
 
     /// Reads one message of a client.
@@ -193,11 +191,11 @@ impl Message {
         self.method.unwrap_or(Method::Other)
     }
 
-    /// Returns the name of the method; empty for a response.
+    /// Returns the name of the method; empty for a response. It is read anew.
     #[must_use]
     pub fn method_name(&self) -> Cow<'_, str> {
-        let raw = self.method_name.as_ref().map(|span| self.part(span));
-        raw.and_then(super::object::unquote).unwrap_or_default()
+        let name = Members::parse(self.text()).ok().and_then(|members| members.text("method"));
+        name.unwrap_or_default()
     }
 
     /// Returns the raw JSON of the id.

@@ -37,7 +37,7 @@ async fn asked(upstream: &Upstream, client: &Modern) -> (Sse, Value, String) {
     (slow, result, key)
 }
 
-fn retry(result: &Value, answers: Value) -> Value {
+fn retry(result: &Value, answers: &Value) -> Value {
     json!({ "name": "slow", "arguments": {}, "requestState": result["requestState"], "inputResponses": answers })
 }
 
@@ -51,7 +51,7 @@ async fn a_question_is_answered_by_a_retry_that_goes_on_with_the_very_call_that_
     let retrying = tokio::spawn({
         let (client, key) = (client.clone(), key.clone());
         async move {
-            client.result("tools/call", retry(&result, json!({ key: { "action": "accept", "content": {} } }))).await
+            client.result("tools/call", retry(&result, &json!({ key: { "action": "accept", "content": {} } }))).await
         }
     });
     let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
@@ -77,13 +77,13 @@ async fn questions_that_come_together_are_asked_together_and_those_that_are_not_
     let key_of = |message: &str| requests.iter().find(|(_, it)| it["params"]["message"] == message).unwrap().0.clone();
     let (one, two) = (key_of("one"), key_of("two"));
     let answers = json!({ one: { "action": "decline" }, "unknown": { "action": "accept" } });
-    let second = client.result("tools/call", retry(&first, answers)).await;
+    let second = client.result("tools/call", retry(&first, &answers)).await;
     assert_eq!(second["resultType"], "input_required");
     assert_eq!(second["inputRequests"].as_object().unwrap().keys().collect::<Vec<_>>(), [&two]);
     assert_ne!(second["requestState"], first["requestState"]);
     let last = tokio::spawn({
         let client = client.clone();
-        async move { client.result("tools/call", retry(&second, json!({ two: { "action": "cancel" } }))).await }
+        async move { client.result("tools/call", retry(&second, &json!({ two: { "action": "cancel" } }))).await }
     });
     upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q2").await;
     slow.result(r#"{"content":[]}"#).await;
@@ -95,7 +95,7 @@ async fn a_request_state_is_good_once_and_for_its_own_request_alone() {
     let (upstream, gate, client) = house("").await;
     let (slow, result, key) = asked(&upstream, &client).await;
     let answers = json!({ key: { "action": "accept", "content": {} } });
-    let good = retry(&result, answers);
+    let good = retry(&result, &answers);
     let mut other_arguments = good.clone();
     other_arguments["arguments"] = json!({ "x": 1 });
     let mut tampered = good.clone();
@@ -125,7 +125,7 @@ async fn a_client_that_never_comes_back_gives_the_call_up_after_input_timeout() 
     let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
     assert!(answer.json()["error"]["message"].as_str().unwrap().contains("input_timeout"), "{answer:?}");
     upstream.wait_for_message("notifications/cancelled").await;
-    let late = retry(&result, json!({ key: { "action": "accept" } }));
+    let late = retry(&result, &json!({ key: { "action": "accept" } }));
     assert_eq!(client.refusal("tools/call", late).await.1, -32602);
 }
 
@@ -157,7 +157,7 @@ async fn a_call_that_asked_becomes_a_task_only_after_its_client_has_answered() {
     let (upstream, _gate, client) = house("[tasks]\ntask_after = \"100ms\"\n").await;
     let (slow, result, key) = asked(&upstream, &client).await;
     assert_eq!(result["resultType"], "input_required");
-    let task = client.result("tools/call", retry(&result, json!({ key: { "action": "accept" } }))).await;
+    let task = client.result("tools/call", retry(&result, &json!({ key: { "action": "accept" } }))).await;
     assert_eq!(task["resultType"], "task");
     slow.result(r#"{"content":[]}"#).await;
     client.until(task["taskId"].as_str().unwrap(), "completed").await;

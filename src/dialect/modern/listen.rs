@@ -122,7 +122,7 @@ impl Filter {
             ("resourcesListChanged", self.resources),
         ];
         let mut members: Vec<String> =
-            flags.into_iter().filter_map(|(key, wanted)| wanted.then(|| format!("\"{key}\":true"))).collect();
+            flags.into_iter().filter(|(_, wanted)| *wanted).map(|(key, _)| format!("\"{key}\":true")).collect();
         if !self.uris.is_empty() {
             members.push(format!(r#""resourceSubscriptions":{}"#, serde_json::json!(self.uris)));
         }
@@ -232,18 +232,15 @@ async fn next(mut watch: Watch, id: TaskId) -> (Watch, TaskId) {
 fn tagged(change: &Message, id: &str) -> Option<bytes::Bytes> {
     let mut edits = Edits::of(change.bytes());
     let tag = format!(r#"{{"{SUBSCRIPTION_ID}":{id}}}"#);
-    match change.params() {
-        Some(raw) => {
-            let params = Members::parse(raw).ok()?;
-            match params.object("_meta") {
-                Some(meta) => edits.set(&meta, SUBSCRIPTION_ID, id),
-                None => edits.set(&params, "_meta", &tag),
-            }
+    if let Some(raw) = change.params() {
+        let params = Members::parse(raw).ok()?;
+        match params.object("_meta") {
+            Some(meta) => edits.set(&meta, SUBSCRIPTION_ID, id),
+            None => edits.set(&params, "_meta", &tag),
         }
-        None => {
-            let members = Members::parse(change.text()).ok()?;
-            edits.set(&members, "params", &format!(r#"{{"_meta":{tag}}}"#));
-        }
+    } else {
+        let members = Members::parse(change.text()).ok()?;
+        edits.set(&members, "params", &format!(r#"{{"_meta":{tag}}}"#));
     }
     Some(edits.apply().into_bytes())
 }

@@ -4,10 +4,12 @@
 mod discover;
 mod error;
 mod headers;
+mod input;
 mod listen;
 mod meta;
 mod parked;
 mod pieces;
+mod questions;
 mod request_state;
 mod run;
 mod tasks;
@@ -187,10 +189,10 @@ impl Modern {
             Sessions::Owner => asks && caller.client.any() && !upstream.server.attributes_questions(),
         };
         let at_first = single();
-        let mut leased = upstream.pool.lease(upstream, &key, at_first, &request.headers).await;
+        let mut leased = upstream.pool.lease(&upstream.server, &key, at_first, &request.headers).await;
         if leased.is_ok() && !at_first && single() {
             // The handshake has shown which transport it is.
-            leased = upstream.pool.lease(upstream, &key, true, &request.headers).await;
+            leased = upstream.pool.lease(&upstream.server, &key, true, &request.headers).await;
         }
         leased.map_err(|why| match why {
             NoSession::NotAgreed(NotAgreed::Failed(failure)) => self.failed(request, &failure),

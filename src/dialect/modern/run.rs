@@ -1,22 +1,14 @@
 //! A request under way at a legacy server: what the server says goes to the client, what it asks comes back as an answer
 //! of its own, and a call that takes long becomes a task.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use http::{HeaderMap, StatusCode};
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::Instant,
-};
+use http::StatusCode;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    Answer, ClientRequest, GATHERS, Modern, Piece, Polled, Refused,
-    meta::Level,
-    parked::{Place, Retry},
-    pieces::pieces,
-    reply,
-    request_state::{Bound, Opened},
-    tasks, translate,
+    Answer, ClientRequest, GATHERS, Modern, Piece, Polled, Refused, input::input_responses, meta::Level, parked::Retry,
+    pieces::pieces, request_state::Bound, tasks, translate,
 };
 use crate::{
     config::Tool,
@@ -24,10 +16,7 @@ use crate::{
     limit::Permit,
     observe::events,
     task::{Adopted, Adoption, AskedTtl, NewTask},
-    upstream::{
-        Call, CallOptions, ExchangeEnd, Failure, Lease, MAX_MESSAGE, Purpose, ServerEvent, UpstreamSession,
-        question_refusal,
-    },
+    upstream::{Call, CallOptions, ExchangeEnd, Failure, Lease, MAX_MESSAGE, Purpose, ServerEvent, UpstreamSession},
     wire::{Asks, Message, Method, Parts, RpcError, object::Members, response::result_response},
 };
 
@@ -42,38 +31,38 @@ pub(super) struct Adoptable {
 
 /// A question of the server that its client has not answered.
 #[derive(Debug)]
-struct Question {
+pub(super) struct Question {
     /// The key in `inputRequests`.
-    key: String,
-    request: Message,
+    pub(super) key: String,
+    pub(super) request: Message,
 }
 
 /// One request, its call, and where its answer goes.
-struct Run {
-    modern: Arc<Modern>,
-    request: ClientRequest,
-    lease: Lease,
-    call: Call,
-    adoptable: Option<Adoptable>,
+pub(super) struct Run {
+    pub(super) modern: Arc<Modern>,
+    pub(super) request: ClientRequest,
+    pub(super) lease: Lease,
+    pub(super) call: Call,
+    pub(super) adoptable: Option<Adoptable>,
     /// When the call becomes a task if it has not ended.
-    adopt_at: Instant,
+    pub(super) adopt_at: Instant,
     /// How long its client may take to answer.
-    input_timeout: Duration,
-    since: Instant,
-    progress: f64,
+    pub(super) input_timeout: Duration,
+    pub(super) since: Instant,
+    pub(super) progress: f64,
     /// What a person may be told of the progress.
-    text: Option<String>,
-    questions: Vec<Question>,
+    pub(super) text: Option<String>,
+    pub(super) questions: Vec<Question>,
     /// What the server asked for and the client has not declared.
-    lacks: Option<Asks>,
+    pub(super) lacks: Option<Asks>,
     /// Whether the server may ask in the course of it.
-    asks: bool,
-    sent_again: bool,
-    to: mpsc::Sender<Piece>,
+    pub(super) asks: bool,
+    pub(super) sent_again: bool,
+    pub(super) to: mpsc::Sender<Piece>,
 }
 
 /// Why a run does not go on.
-enum Over {
+pub(super) enum Over {
     /// It has been answered, or its client has left and knows it.
     Done,
     /// Its client has left.
@@ -154,7 +143,7 @@ impl Modern {
 /// How long a client waits for the first word before its answer becomes a stream, whose heartbeats keep it open.
 const SILENCE: Duration = Duration::from_secs(5);
 /// Longer than any process lives.
-const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 10);
+const FAR: Duration = Duration::from_hours(24 * 365 * 10);
 
 impl Run {
     async fn run(mut self) {
@@ -216,12 +205,12 @@ impl Run {
         }
     }
 
-    fn session(&self) -> &Arc<UpstreamSession> {
+    pub(super) fn session(&self) -> &Arc<UpstreamSession> {
         self.lease.guard.get()
     }
 
     /// Takes in what the server says. Returns whether the client is still there.
-    async fn take(&mut self, message: Message) -> bool {
+    pub(super) async fn take(&mut self, message: Message) -> bool {
         let event = self.session().event(&self.call, &message);
         match event {
             ServerEvent::Progress { progress, text, for_client } if progress > self.progress => {
@@ -272,7 +261,7 @@ impl Run {
         level.is_some_and(|level| level >= least)
     }
 
-    async fn end(&mut self, ending: ExchangeEnd) -> Over {
+    pub(super) async fn end(&mut self, ending: ExchangeEnd) -> Over {
         let ending = match ending {
             Ok(answer) => answer.whole().await,
             Err(failure) => Err(failure),
@@ -348,7 +337,7 @@ impl Run {
         Over::Done
     }
 
-    async fn fail(&mut self, failure: &Failure) -> Over {
+    pub(super) async fn fail(&mut self, failure: &Failure) -> Over {
         let refused = self.modern.failed(&self.request, failure);
         self.respond(refused.to_response(&self.request.id).into()).await
     }
@@ -371,146 +360,4 @@ impl Run {
             Err(_) => None,
         }
     }
-
-    /// Asks the client, and waits for the retry that answers.
-    async fn park(&mut self) -> Option<Over> {
-        loop {
-            let Some((place, retried)) = self.modern.parking.park(&self.request.caller.owner) else {
-                self.give_up("limit reached: too many calls wait for answers of their client").await;
-                return None;
-            };
-            if let Err(over) = self.ask(&place).await {
-                return Some(over);
-            }
-            let retry = match self.wait(retried).await {
-                Ok(retry) => retry,
-                Err(over) => return Some(over),
-            };
-            drop(place);
-            self.request = retry.request;
-            self.to = retry.to;
-            self.call.progress_token = progress_token(&self.request.message);
-            if let Some(adoptable) = &self.adoptable {
-                self.adopt_at = Instant::now() + adoptable.tool.task_after;
-            }
-            self.answer(retry.answers).await;
-            if self.questions.is_empty() {
-                return None;
-            }
-        }
-    }
-
-    /// Answers the request with the open questions.
-    async fn ask(&mut self, place: &Place) -> Result<(), Over> {
-        let expires = self.modern.engine.now() + u64::try_from(self.input_timeout.as_millis()).unwrap_or(u64::MAX);
-        let bound = Bound::of(&self.request.caller.owner, &self.request.message);
-        let Ok(state) = self.modern.seals.seal(Opened { call: place.call(), expires }, bound) else {
-            return Err(self.fail(&Failure::Abandoned).await);
-        };
-        let requests: Vec<_> = self.questions.iter().map(|it| tasks::input_request(&it.key, &it.request)).collect();
-        let result = format!(
-            r#"{{"resultType":"input_required","inputRequests":{{{}}},"requestState":"{state}","_meta":{{"{}":{}}}}}"#,
-            requests.join(","),
-            super::SERVER_INFO,
-            self.lease.pooled.facts.server_info
-        );
-        let document = result_response(&self.request.id, &result);
-        match self.to.send(Piece::Response(StatusCode::OK, document.into())).await {
-            Ok(()) => Ok(()),
-            Err(_) => Err(Over::Left),
-        }
-    }
-
-    /// Waits for the retry, while the server may go on by itself.
-    async fn wait(&mut self, mut retried: oneshot::Receiver<Retry>) -> Result<Retry, Over> {
-        let until = Instant::now() + self.input_timeout;
-        let mut ended = None;
-        loop {
-            tokio::select! {
-                biased;
-                retry = &mut retried => {
-                    let Ok(retry) = retry else { return Err(Over::Left) };
-                    if let Some(ending) = ended {
-                        self.request = retry.request;
-                        self.to = retry.to;
-                        return Err(self.end(ending).await);
-                    }
-                    return Ok(retry);
-                }
-                item = self.call.exchange.next(), if ended.is_none() => match item {
-                    Some(Item::End(ending)) => ended = Some(ending),
-                    Some(Item::Message(message)) => drop(self.take_parked(message).await),
-                    Some(Item::Silence | Item::Pause(_)) => {}
-                    None => ended = Some(Err(Failure::Abandoned)),
-                },
-                () = tokio::time::sleep_until(until) => {
-                    let limit = humantime::format_duration(self.input_timeout);
-                    self.give_up(&format!("The client did not answer within input_timeout = {limit}")).await;
-                    return Err(Over::Left);
-                }
-            }
-        }
-    }
-
-    /// Takes in what the server says while no request of the client is open.
-    async fn take_parked(&mut self, message: Message) {
-        let event = self.session().event(&self.call, &message);
-        match event {
-            ServerEvent::Asks(_) | ServerEvent::Withdraws(_) | ServerEvent::AnsweredHere(_) | ServerEvent::Changes => {
-                self.take(message).await;
-            }
-            ServerEvent::Progress { progress, text, .. } if progress > self.progress => {
-                (self.progress, self.text) = (progress, Some(text));
-            }
-            ServerEvent::Progress { .. } | ServerEvent::Says | ServerEvent::Nothing => {}
-        }
-    }
-
-    /// Passes on the answers that there are. What is not answered stays open.
-    async fn answer(&mut self, mut answers: HashMap<String, String>) {
-        let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
-        for question in std::mem::take(&mut self.questions) {
-            match answers.remove(&question.key) {
-                Some(result) => {
-                    let response = reply(question.request.id_to_answer(), &result);
-                    // A server that does not take it has its own end of the call.
-                    let _ = session.reply(response, headers.clone()).await;
-                }
-                None => self.questions.push(question),
-            }
-        }
-    }
-
-    /// Answers every open question with an error.
-    async fn give_up(&mut self, why: &str) {
-        let (session, headers) = (Arc::clone(self.session()), HeaderMap::clone(&self.request.headers));
-        for question in std::mem::take(&mut self.questions) {
-            let _ =
-                session.reply(question_refusal(question.request.id_to_answer(), why.to_owned()), headers.clone()).await;
-        }
-    }
-}
-
-fn progress_token(request: &Message) -> Option<Box<str>> {
-    let (_, meta) = crate::wire::params::unambiguous(request.params()?).ok()?;
-    meta?.get("progressToken").map(Into::into)
-}
-
-/// The raw answers in `params.inputResponses`, by their keys.
-pub(super) fn input_responses(request: &Message) -> Result<HashMap<String, String>, RpcError> {
-    let invalid = |why: &str| RpcError::invalid_params(format!("Invalid params: {why}"));
-    let params = request.params().map(Members::parse).transpose().map_err(|why| invalid(&why))?;
-    let Some(params) = params else { return Ok(HashMap::new()) };
-    let responses = match params.get("inputResponses") {
-        None => return Ok(HashMap::new()),
-        Some(raw) => Members::parse(raw).map_err(|why| invalid(&format!("params.inputResponses: {why}")))?,
-    };
-    let mut answers = HashMap::new();
-    for (key, value) in responses.iter() {
-        if !value.starts_with('{') {
-            return Err(invalid("each of params.inputResponses must be an object"));
-        }
-        answers.insert(key.to_owned(), value.to_owned());
-    }
-    Ok(answers)
 }

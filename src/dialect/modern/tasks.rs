@@ -4,11 +4,15 @@ use std::{fmt::Write as _, sync::Arc};
 
 use http::StatusCode;
 
-use super::{Answer, ClientRequest, Modern, Refused, reply, run::input_responses};
+use super::{
+    Answer, ClientRequest, Modern, Refused,
+    input::{input_request, input_responses},
+    reply,
+};
 use crate::{
     task::{End, Ending, Missing, NotCancelled, State, Task, TaskId},
     wire::{
-        Edits, Message, Parts, RpcError, ids,
+        Edits, Parts, RpcError, ids,
         legacy::timestamp,
         object::{Members, quote},
     },
@@ -104,13 +108,6 @@ pub(super) fn created(task: &Task) -> String {
     write_task(&mut result, task, "working");
     result.push('}');
     result
-}
-
-/// Returns a member of `inputRequests`.
-pub(super) fn input_request(key: &str, request: &Message) -> String {
-    let method = quote(&request.method_name());
-    let params = request.params().map_or(String::new(), |params| format!(r#","params":{params}"#));
-    format!(r#"{}:{{"method":{method}{params}}}"#, quote(key))
 }
 
 fn write_task(out: &mut String, task: &Task, status: &str) {

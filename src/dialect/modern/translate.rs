@@ -11,11 +11,10 @@ use crate::{
     upstream::ServerFacts,
     wire::{
         Edits, Message, Method, Parts, RpcError,
-        legacy::is_error,
+        legacy::{error_code, is_error},
         message::Outcome,
         object::{Members, quote},
         params::unambiguous,
-        response::error_response,
         tools::listed,
     },
 };
@@ -114,19 +113,14 @@ pub(super) fn result(raw: &str, request: &ClientRequest, facts: &ServerFacts) ->
 
 /// Returns the server's error in a response, with the code that the modern generation has for it.
 pub(super) fn error(raw: &str, id: &str) -> Bytes {
-    let front = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":"#);
-    let members = Members::parse(raw).ok();
-    let code = members.as_ref().and_then(|error| error.get("code"));
-    match code.filter(|code| code.parse::<f64>().is_ok_and(|code| code == RESOURCE_NOT_FOUND as f64)) {
-        Some(code) => {
-            let source = Bytes::copy_from_slice(raw.as_bytes());
-            let mut edits = Edits::of(&source);
-            let at = code.as_ptr() as usize - raw.as_ptr() as usize;
-            edits.replace(at..at + code.len(), "-32602");
-            edits.apply_between(&front, "}").into_bytes()
-        }
-        None => error_response(id, raw),
+    let source = Bytes::copy_from_slice(raw.as_bytes());
+    let mut edits = Edits::of(&source);
+    if error_code(raw) == Some(RESOURCE_NOT_FOUND)
+        && let Some(error) = std::str::from_utf8(&source).ok().and_then(|raw| Members::parse(raw).ok())
+    {
+        edits.set(&error, "code", "-32602");
     }
+    edits.apply_between(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":"#), "}").into_bytes()
 }
 
 /// Returns the raw `inputRequests` that stand for a server's error -32042, which sends the user to pages (revision 2025-11-25,

@@ -2,6 +2,7 @@
 //! after the other, and all that it is sent goes out one after the other. The session ends with the channel.
 
 mod in_flight;
+mod modern;
 mod old_sse;
 mod stdio;
 
@@ -19,12 +20,9 @@ pub use old_sse::OldStreams;
 use in_flight::InFlight;
 
 use crate::{
-    dialect::{
-        modern::{Answer, Came, Modern, Sender},
-        recognise::is_modern,
-    },
+    dialect::{modern::Modern, recognise::is_modern},
     gate::{
-        Dispatcher, Lifecycle,
+        Dispatcher, Lifecycle, Services,
         delivery::{Carrier, Delivery, Whole},
         lifecycle::NewClient,
         refuse::Refusal,
@@ -112,12 +110,8 @@ enum EndsWith {
 impl ChannelFront {
     /// Creates the front for clients on one channel.
     #[must_use]
-    pub fn new(
-        lifecycle: Arc<Lifecycle>,
-        dispatcher: Arc<Dispatcher>,
-        modern: Arc<Modern>,
-        observer: Arc<Observer>,
-    ) -> Self {
+    pub fn new(services: Services) -> Self {
+        let Services { lifecycle, dispatcher, modern, observer } = services;
         Self { lifecycle, dispatcher, modern, observer }
     }
 
@@ -268,41 +262,6 @@ impl Channel {
                 }
             }));
         }
-    }
-
-    /// Returns whether clients of revision 2026-07-28 are served: the transport of revision 2024-11-05 has none.
-    fn serves_modern(&self) -> bool {
-        self.upstream.modern && self.ends_with != EndsWith::Session
-    }
-
-    /// Answers a request of a client without a session. Its `notifications/cancelled` cancels it.
-    fn take_modern(&mut self, id: Box<str>, message: Message) {
-        match (message.kind(), message.method()) {
-            (Kind::Notification, Method::Cancelled) => return self.in_flight.cancel(&message),
-            // The revision has no other, and no responses.
-            (Kind::Notification | Kind::Response, _) => return,
-            (Kind::Request, _) => {}
-        }
-        if self.answers.len() >= MAX_IN_FLIGHT {
-            return self.say(RpcError::internal(TooMany.to_string()).to_response(Some(&id)));
-        }
-        let (front, output, upstream) = (self.front.clone(), self.output.clone(), Arc::clone(&self.upstream));
-        let (in_flight, cancelled) = (self.in_flight.clone(), self.in_flight.begin(&id));
-        self.answers.push(Box::pin(async move {
-            let answering = async {
-                let sender = Sender { upstream: &upstream, principal: None, accounts: front.lifecycle.accounts() };
-                match front.modern.answer(sender, message, Came::Channel, HeaderMap::new()).await {
-                    Ok(Answer::Whole(_, document)) => drop(output.send(document.into_bytes()).await),
-                    Ok(Answer::Stream(pieces)) => pump(Box::new(pieces), output.clone()).await,
-                    Err(refused) => drop(output.send(refused.to_response(&id)).await),
-                }
-            };
-            tokio::select! {
-                () = answering => {}
-                () = cancelled.cancelled() => {}
-            }
-            in_flight.end(&id);
-        }));
     }
 
     fn open(&mut self, id: Box<str>, initialize: Message, headers: HeaderMap) {

@@ -36,7 +36,7 @@ use body::Body;
 
 use crate::{
     dialect::modern::Modern,
-    gate::{Dispatcher, Lifecycle, channel::OldStreams},
+    gate::{Dispatcher, Lifecycle, Services, channel::OldStreams},
     observe::Observer,
 };
 
@@ -65,11 +65,9 @@ impl Endpoint {
         metadata: ResourceMetadata,
         bodies: Bodies,
         old_streams: Arc<OldStreams>,
-        lifecycle: Arc<Lifecycle>,
-        dispatcher: Arc<Dispatcher>,
-        modern: Arc<Modern>,
-        observer: Arc<Observer>,
+        services: Services,
     ) -> Arc<Self> {
+        let Services { lifecycle, dispatcher, modern, observer } = services;
         Arc::new(Self { access, metadata, bodies, old_streams, lifecycle, dispatcher, modern, observer })
     }
 }
