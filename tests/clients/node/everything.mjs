@@ -5,6 +5,7 @@ import * as everything from './everything-content.mjs';
 import { tools as everythingTools } from './everything-tools.mjs';
 
 const { resources, template } = everything;
+const RESOURCE_NOT_FOUND = -32002;
 
 const capabilities = {
   completions: {},
@@ -46,7 +47,8 @@ export function newEverythingServer(more = {}) {
   handle(mcp.ReadResourceRequestSchema, ({ params: { uri } }) => {
     const fromTemplate = template.read(uri);
     if (fromTemplate) return { contents: [fromTemplate] };
-    const { mimeType, text, blob } = find(resources, uri, 'resource');
+    if (!Object.hasOwn(resources, uri)) throw new mcp.McpError(RESOURCE_NOT_FOUND, `no resource ${uri}`, { uri });
+    const { mimeType, text, blob } = resources[uri];
     return { contents: [{ uri, mimeType, ...(blob ? { blob } : { text }) }] };
   });
   handle(mcp.SubscribeRequestSchema, ({ params: { uri } }) => {

@@ -22,15 +22,6 @@ const tools = {
   ...askingTools,
   ...taskTools,
   ...askingTaskTools,
-  test_custom_header: {
-    description: 'Has a parameter that is a header too.',
-    inputSchema: {
-      type: 'object',
-      properties: { region: { type: 'string', 'x-mcp-header': 'Region' } },
-      required: ['region'],
-    },
-    call: ({ region }) => ({ content: [{ type: 'text', text: region }] }),
-  },
   test_trigger_tool_change: changing(() => handler.notify.toolsChanged()),
   test_trigger_prompt_change: changing(() => handler.notify.promptsChanged()),
 };
