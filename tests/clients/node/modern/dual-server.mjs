@@ -1,18 +1,22 @@
-// A server of both generations, without tasks, with everything that the suite at 2026-07-28 asks for.
+// A server of both generations, without tasks, with everything that the suite at 2026-07-28 asks for. With --stdio it speaks
+// over stdio, with --modern-only it refuses the older generation.
 import { createServer } from 'node:http';
 import { localhostHostValidation, localhostOriginValidation, toNodeHandler } from '@modelcontextprotocol/node';
 import { createMcpHandler, ProtocolError, ResourceNotFoundError, Server } from '@modelcontextprotocol/server';
+import { serveStdio } from '@modelcontextprotocol/server/stdio';
 import { prompts as plainPrompts, resources, template } from '../everything-content.mjs';
 import { tools as plainTools } from '../everything-tools.mjs';
 import { askingPrompts, askingTaskTools, askingTools, states } from './dual-tools.mjs';
 import { taskTools } from './task-tools.mjs';
 
+const overStdio = process.argv.includes('--stdio');
+const modernOnly = process.argv.includes('--modern-only');
 const CLIENT_CAPABILITIES = 'io.modelcontextprotocol/clientCapabilities';
 
 const changing = (tell) => ({
   description: 'Tells that a list has changed.',
-  call() {
-    tell();
+  async call(_, { server }) {
+    await tell(server);
     return { content: [{ type: 'text', text: 'Told.' }] };
   },
 });
@@ -22,8 +26,8 @@ const tools = {
   ...askingTools,
   ...taskTools,
   ...askingTaskTools,
-  test_trigger_tool_change: changing(() => handler.notify.toolsChanged()),
-  test_trigger_prompt_change: changing(() => handler.notify.promptsChanged()),
+  test_trigger_tool_change: changing((server) => (overStdio ? server.sendToolListChanged() : handler.notify.toolsChanged())),
+  test_trigger_prompt_change: changing((server) => (overStdio ? server.sendPromptListChanged() : handler.notify.promptsChanged())),
 };
 const prompts = { ...plainPrompts, ...askingPrompts };
 
@@ -99,10 +103,14 @@ function find(table, key) {
   throw new ProtocolError(-32602, `there is no ${key}`);
 }
 
-const handler = createMcpHandler(newServer, { legacy: process.argv.includes('--modern-only') ? 'reject' : 'stateless' });
-const serve = toNodeHandler(handler);
-const [hostIsLocal, originIsLocal] = [localhostHostValidation(), localhostOriginValidation()];
-const http = createServer((req, res) => {
-  if (hostIsLocal(req, res) && originIsLocal(req, res)) serve(req, res);
-});
-http.listen(0, '127.0.0.1', () => console.log(`listening on http://127.0.0.1:${http.address().port}/mcp`));
+const handler = createMcpHandler(newServer, { legacy: modernOnly ? 'reject' : 'stateless' });
+
+if (overStdio) serveStdio(newServer);
+else {
+  const serve = toNodeHandler(handler);
+  const [hostIsLocal, originIsLocal] = [localhostHostValidation(), localhostOriginValidation()];
+  const http = createServer((req, res) => {
+    if (hostIsLocal(req, res) && originIsLocal(req, res)) serve(req, res);
+  });
+  http.listen(0, '127.0.0.1', () => console.log(`listening on http://127.0.0.1:${http.address().port}/mcp`));
+}

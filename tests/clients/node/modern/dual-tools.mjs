@@ -64,7 +64,7 @@ export const askingTools = {
   test_input_required_result_multiple_inputs: asks(
     'Asks three questions at once.',
     { user_name: askName(), greeting: sample('Generate a greeting'), client_roots: inputRequired.listRoots() },
-    (answers) => `${greeting(answers)} ${answers.greeting.content.text}`,
+    (answers) => `${greeting(answers)} ${answers.greeting.content.text} ${answers.client_roots.roots[0]?.uri}`,
     { sealed: true },
   ),
 
@@ -88,7 +88,8 @@ export const askingTools = {
   test_input_required_result_capabilities: {
     description: 'Asks what the client can be asked.',
     call(_, { mcpReq, capabilities }) {
-      if (mcpReq.inputResponses !== undefined) return says('answered');
+      const answered = Object.keys(mcpReq.inputResponses ?? {}).length;
+      if (answered > 0) return says(`${answered} answers`);
       return inputRequired({
         inputRequests: {
           ...(capabilities.sampling ? { capital_question: sample('What is the capital of France?') } : {}),
@@ -114,30 +115,29 @@ export const askingTools = {
   },
 };
 
-const asksForm = (description, questions, say) =>
-  asks(
-    description,
-    Object.fromEntries(
-      Object.entries(questions).map(([key, [message, requestedSchema]]) => [
-        key,
-        inputRequired.elicit({ message, requestedSchema }),
-      ]),
-    ),
-    say,
-  );
 const CONFIRM = formOf({ confirm: { type: 'boolean' } });
 
 /** The tools of the tasks scenarios that ask; the others are those of the older generation. */
 export const askingTaskTools = {
-  confirm_delete: asksForm(
-    'Asks before it deletes.',
-    { confirm: ['Delete it?', CONFIRM] },
-    (answers) => (acceptedContent(answers, 'confirm')?.confirm ? 'deleted' : 'kept'),
-  ),
-  multi_input: asksForm(
+  confirm_delete: {
+    description: 'Asks before it deletes.',
+    inputSchema: { type: 'object', properties: { filename: { type: 'string' } } },
+    call({ filename }, { mcpReq }) {
+      if (mcpReq.inputResponses === undefined) {
+        const question = inputRequired.elicit({ message: `Delete ${filename}?`, requestedSchema: CONFIRM });
+        return inputRequired({ inputRequests: { confirm: question } });
+      }
+      const confirmed = acceptedContent(mcpReq.inputResponses, 'confirm')?.confirm;
+      return says(`${confirmed ? 'deleted' : 'kept'} ${filename}`);
+    },
+  },
+  multi_input: asks(
     'Asks two questions at once.',
-    { name: ['Who is there?', NAME], confirm: ['Go on?', CONFIRM] },
-    (answers) => `${acceptedContent(answers, 'name')?.name}`,
+    {
+      name: inputRequired.elicit({ message: 'Who is there?', requestedSchema: NAME }),
+      confirm: inputRequired.elicit({ message: 'Go on?', requestedSchema: CONFIRM }),
+    },
+    (answers) => `${acceptedContent(answers, 'name')?.name}, ${acceptedContent(answers, 'confirm')?.confirm}`,
   ),
   test_tool_with_task: {
     description: 'Asks for a name at once, and then takes a second.',
