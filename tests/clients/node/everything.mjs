@@ -47,7 +47,8 @@ export function newEverythingServer(more = {}) {
   handle(mcp.ReadResourceRequestSchema, ({ params: { uri } }) => {
     const fromTemplate = template.read(uri);
     if (fromTemplate) return { contents: [fromTemplate] };
-    if (!Object.hasOwn(resources, uri)) throw new mcp.McpError(RESOURCE_NOT_FOUND, `no resource ${uri}`, { uri });
+    if (!Object.hasOwn(resources, uri))
+      throw new mcp.McpError(RESOURCE_NOT_FOUND, `no resource ${uri}`, { uri });
     const { mimeType, text, blob } = resources[uri];
     return { contents: [{ uri, mimeType, ...(blob ? { blob } : { text }) }] };
   });

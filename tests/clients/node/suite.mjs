@@ -20,9 +20,7 @@ const RECORDS = new Set([
   'stream-closed',
 ]);
 
-/**
- * Runs the suite with these arguments; gives the checks of each scenario by `scenario: id`, which may occur more than once.
- */
+/** Runs the suite with these arguments; gives its checks by `scenario: id`, which may occur more than once. */
 export async function runSuite(how, url, ...chosen) {
   const folder = mkdtempSync(join(tmpdir(), 'taskgate-conformance-'));
   try {

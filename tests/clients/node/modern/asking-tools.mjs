@@ -1,5 +1,5 @@
-// What the suite at 2026-07-28 asks of a server beside what it asked before, as far as a server of the older generation can
-// say it: questions are requests of the server, and there is no request state.
+// What the suite at 2026-07-28 asks of a server beside what it asked before, as far as a server of the older
+// generation can say it: questions are requests of the server, and there is no request state.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { elicit } from './task-tools.mjs';
 
@@ -39,8 +39,7 @@ export const askingTools = {
 
   test_input_required_result_multiple_inputs: asks(
     'Asks three questions at once.',
-    (context) =>
-      Promise.all([askName(context), sample('Generate a greeting', context), roots(context)]),
+    (context) => Promise.all([askName(context), sample('Generate a greeting', context), roots(context)]),
     ([name, sampled, { roots }]) => `${greeting(name)} ${sampled.content.text} ${roots[0]?.uri}`,
   ),
 

@@ -1,5 +1,5 @@
-// The TypeScript SDK's client 2.x, which knows no tasks: plain calls, questions by multiple round trips, progress, list
-// changes. Everything comes from a legacy server.
+// The TypeScript SDK's client 2.x, which knows no tasks: plain calls, questions by multiple round trips,
+// progress, list changes. Everything comes from a legacy server.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
@@ -41,7 +41,8 @@ test('a client that negotiates nothing stays of the older generation on the same
 test('lists, prompts, resources and completions are those of the server', async (t) => {
   const { client } = await connect(t, house.gate.url);
   const { client: direct } = await connect(t, house.server.url, { mode: 'legacy' });
-  const known = async ({ tools }) => tools.map(({ name, description, inputSchema }) => ({ name, description, inputSchema }));
+  const known = async ({ tools }) =>
+    tools.map(({ name, description, inputSchema }) => ({ name, description, inputSchema }));
   assert.deepEqual(await known(await client.listTools()), await known(await direct.listTools()));
   for (const { execution } of (await client.listTools()).tools) assert.equal(execution, undefined);
   assert.deepEqual((await client.listPrompts()).prompts, (await direct.listPrompts()).prompts);
@@ -51,11 +52,20 @@ test('lists, prompts, resources and completions are those of the server', async 
     (await direct.listResourceTemplates()).resourceTemplates,
   );
   const uri = 'test://static-text';
-  assert.deepEqual((await client.readResource({ uri })).contents, (await direct.readResource({ uri })).contents);
+  assert.deepEqual(
+    (await client.readResource({ uri })).contents,
+    (await direct.readResource({ uri })).contents,
+  );
   const prompt = { name: 'test_prompt_with_arguments', arguments: { arg1: 'a', arg2: 'b' } };
   assert.deepEqual((await client.getPrompt(prompt)).messages, (await direct.getPrompt(prompt)).messages);
-  const reference = { ref: { type: 'ref/prompt', name: prompt.name }, argument: { name: 'arg1', value: 'par' } };
-  assert.deepEqual((await client.complete(reference)).completion, (await direct.complete(reference)).completion);
+  const reference = {
+    ref: { type: 'ref/prompt', name: prompt.name },
+    argument: { name: 'arg1', value: 'par' },
+  };
+  assert.deepEqual(
+    (await client.complete(reference)).completion,
+    (await direct.complete(reference)).completion,
+  );
 });
 
 test('a slow call is answered plainly, however slow', async (t) => {
@@ -85,7 +95,11 @@ const overStdio = (t, options) => {
   const server = [process.execPath, join(import.meta.dirname, 'legacy-server.mjs'), '--stdio'];
   const { file, remove } = configFile(taskToolsConfig(`command = ${JSON.stringify(server)}`));
   t.after(remove);
-  const transport = new StdioClientTransport({ command: TASKGATE, args: ['stdio', '--config', file], stderr: 'ignore' });
+  const transport = new StdioClientTransport({
+    command: TASKGATE,
+    args: ['stdio', '--config', file],
+    stderr: 'ignore',
+  });
   return connect(t, transport, options);
 };
 
@@ -195,7 +209,11 @@ test('log messages come at the level that the call named, and not without one', 
   const told = new Inbox();
   client.setNotificationHandler('notifications/message', ({ params }) => told.push(params));
   await call(client, 'test_logging_tool');
-  const logged = { name: 'test_logging_tool', arguments: {}, _meta: { 'io.modelcontextprotocol/logLevel': 'info' } };
+  const logged = {
+    name: 'test_logging_tool',
+    arguments: {},
+    _meta: { 'io.modelcontextprotocol/logLevel': 'info' },
+  };
   await client.callTool(logged);
   assert.deepEqual(await told.reach(1), [{ level: 'info', data: 'logged' }]);
   assert.equal(told.items.length, 1);
@@ -220,7 +238,14 @@ test('methods that the newer generation does not have are refused', async (t) =>
     });
     return [response.status, (await response.json()).error.code];
   };
-  for (const method of ['initialize', 'ping', 'logging/setLevel', 'resources/subscribe', 'tasks/list', 'tasks/result']) {
+  for (const method of [
+    'initialize',
+    'ping',
+    'logging/setLevel',
+    'resources/subscribe',
+    'tasks/list',
+    'tasks/result',
+  ]) {
     assert.deepEqual(await post(method), [404, METHOD_NOT_FOUND], method);
   }
   assert.equal(text(await call(client, 'greet', { name: 'Ada' })), 'Hello, Ada!');

@@ -1,4 +1,5 @@
-// Runs the official conformance suite at 2026-07-28: what the revision requires, and the scenarios of the tasks extension.
+// Runs the official conformance suite at 2026-07-28: what the revision requires, and the scenarios of the
+// tasks extension.
 import { startServer, startTaskgateWith } from '../kit.mjs';
 import { differences, runSuite, statuses } from '../suite.mjs';
 import { taskToolsConfig } from './task-tools.mjs';
@@ -20,13 +21,14 @@ const TASKS_SCENARIOS = [
 // What the suite cannot say of any server yet.
 const SKIPPED_BY_THE_SUITE = new Set(['tasks-status-notifications: tasks-status-notifications']);
 
-// What a server of the older generation cannot express, however well it is bridged: the check, what it comes to, and why.
+// What a server of the older generation cannot express, however well it is bridged: the check, what it comes
+// to, and why.
 const BEYOND_A_LEGACY_SERVER = new Map(
   [
     {
       check: 'input-required-result-basic-elicitation: sep-2322-elicitation-incomplete',
       comes: 'FAILURE',
-      why: 'the suite looks for the key `user_name`; a question of such a server has no name, so its key is taskgate’s',
+      why: 'the suite looks for the key `user_name`, but a question of such a server has no name',
     },
     {
       check: 'input-required-result-ignore-extra-params: sep-2322-ignore-unexpected-params',
@@ -36,8 +38,8 @@ const BEYOND_A_LEGACY_SERVER = new Map(
   ].map((entry) => [entry.check, entry]),
 );
 
-// The revision requires none of these: the tasks scenarios are judged by `tasksScenarios`, and no server here has a
-// parameter that is a header too.
+// The revision requires none of these: the tasks scenarios are judged by `tasksScenarios`, and no server here
+// has a parameter that is a header too.
 const NOT_REQUIRED = /^(tasks-|http-custom-header-server-validation)/;
 const required = (checks) => new Map([...checks].filter(([key]) => !NOT_REQUIRED.test(key)));
 const passes = (status) => status === 'SUCCESS' || status === 'INFO';
@@ -88,13 +90,15 @@ async function tasksScenarios(url) {
   return count;
 }
 
-// How many checks did not come out as they should; each is printed. An exception that no longer holds is one of them.
+// How many checks did not come out as they should; each is printed. An exception that no longer holds is one
+// of them.
 function unexpected(checks, exceptions) {
   let count = 0;
   for (const key of new Set([...checks.keys(), ...exceptions.keys()])) {
     const found = checks.get(key) ?? [];
     const exception = exceptions.get(key);
-    if (exception ? statuses(found) === exception.comes : found.every(({ status }) => passes(status))) continue;
+    if (exception ? statuses(found) === exception.comes : found.every(({ status }) => passes(status)))
+      continue;
     count += 1;
     console.log(`unexpected: ${key}: ${statuses(found)}, not ${exception?.comes ?? 'SUCCESS'}`);
     for (const { errorMessage } of found) if (errorMessage) console.log(`  ${errorMessage}`);

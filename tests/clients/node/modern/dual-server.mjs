@@ -1,7 +1,11 @@
-// A server of both generations, without tasks, with everything that the suite at 2026-07-28 asks for. With --stdio it speaks
-// over stdio, with --modern-only it refuses the older generation.
+// A server of both generations, without tasks, with everything that the suite at 2026-07-28 asks for. With
+// --stdio it speaks over stdio, with --modern-only it refuses the older generation.
 import { createServer } from 'node:http';
-import { localhostHostValidation, localhostOriginValidation, toNodeHandler } from '@modelcontextprotocol/node';
+import {
+  localhostHostValidation,
+  localhostOriginValidation,
+  toNodeHandler,
+} from '@modelcontextprotocol/node';
 import { createMcpHandler, ProtocolError, ResourceNotFoundError, Server } from '@modelcontextprotocol/server';
 import { serveStdio } from '@modelcontextprotocol/server/stdio';
 import { prompts as plainPrompts, resources, template } from '../everything-content.mjs';
@@ -26,8 +30,12 @@ const tools = {
   ...askingTools,
   ...taskTools,
   ...askingTaskTools,
-  test_trigger_tool_change: changing((server) => (overStdio ? server.sendToolListChanged() : handler.notify.toolsChanged())),
-  test_trigger_prompt_change: changing((server) => (overStdio ? server.sendPromptListChanged() : handler.notify.promptsChanged())),
+  test_trigger_tool_change: changing((server) =>
+    overStdio ? server.sendToolListChanged() : handler.notify.toolsChanged(),
+  ),
+  test_trigger_prompt_change: changing((server) =>
+    overStdio ? server.sendPromptListChanged() : handler.notify.promptsChanged(),
+  ),
 };
 const prompts = { ...plainPrompts, ...askingPrompts };
 

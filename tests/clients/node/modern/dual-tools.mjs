@@ -1,5 +1,6 @@
-// The tools and prompts that ask, as a server of the newer generation says it: a question is a result, and its answer comes
-// with the next call. The SDK turns them into requests of the server for clients of the older generation.
+// The tools and prompts that ask, as a server of the newer generation says it: a question is a result, and
+// its answer comes with the next call. The SDK turns them into requests of the server for clients of the
+// older generation.
 import { randomBytes } from 'node:crypto';
 import { acceptedContent, createRequestStateCodec, inputRequired } from '@modelcontextprotocol/server';
 
@@ -14,7 +15,7 @@ const sample = (question) =>
 
 export const states = createRequestStateCodec({ key: randomBytes(32) });
 
-/** A tool that asks `requests` until all of them are answered, and then says what `say` makes of the answers. */
+/** A tool that asks `requests` until all are answered, and then says what `say` makes of the answers. */
 const asks = (description, requests, say, { sealed = false } = {}) => ({
   description,
   async call(_, { mcpReq }) {
@@ -56,15 +57,25 @@ export const askingTools = {
 
   test_input_required_result_tampered_state: asks(
     'Asks for an agreement, and remembers that it did.',
-    { agreed: inputRequired.elicit({ message: 'Is it well?', requestedSchema: formOf({ ok: { type: 'boolean' } }) }) },
+    {
+      agreed: inputRequired.elicit({
+        message: 'Is it well?',
+        requestedSchema: formOf({ ok: { type: 'boolean' } }),
+      }),
+    },
     () => 'agreed',
     { sealed: true },
   ),
 
   test_input_required_result_multiple_inputs: asks(
     'Asks three questions at once.',
-    { user_name: askName(), greeting: sample('Generate a greeting'), client_roots: inputRequired.listRoots() },
-    (answers) => `${greeting(answers)} ${answers.greeting.content.text} ${answers.client_roots.roots[0]?.uri}`,
+    {
+      user_name: askName(),
+      greeting: sample('Generate a greeting'),
+      client_roots: inputRequired.listRoots(),
+    },
+    (answers) =>
+      `${greeting(answers)} ${answers.greeting.content.text} ${answers.client_roots.roots[0]?.uri}`,
     { sealed: true },
   ),
 
@@ -157,7 +168,10 @@ export const askingPrompts = {
       const given = acceptedContent(mcpReq.inputResponses, 'user_context');
       if (given !== undefined) return [{ role: 'user', content: text(`Use this context: ${given.context}`) }];
       const requestedSchema = formOf({ context: { type: 'string' } });
-      const question = inputRequired.elicit({ message: 'What context should the prompt use?', requestedSchema });
+      const question = inputRequired.elicit({
+        message: 'What context should the prompt use?',
+        requestedSchema,
+      });
       return inputRequired({ inputRequests: { user_context: question } });
     },
   },

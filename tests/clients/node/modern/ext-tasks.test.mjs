@@ -1,4 +1,5 @@
-// The ext-tasks client in its form for 2026-07-28: it polls, answers questions with tasks/update, and checks every shape.
+// The ext-tasks client in its form for 2026-07-28: it polls, answers questions with tasks/update, and checks
+// every shape.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import {

@@ -10,7 +10,7 @@ export const MODERN = { pin: '2026-07-28' };
 export const TASKS = 'io.modelcontextprotocol/tasks';
 export const ANSWERS_ALL = { elicitation: { form: {}, url: {} }, sampling: {}, roots: {} };
 
-/** The legacy server and taskgate in front of it, for all tests of a file: { server, gate }, there once they run. */
+/** The legacy server and taskgate in front of it, for all tests of a file: { server, gate }. */
 export function inFrontOfLegacyServer() {
   const house = {};
   before(async () => {
@@ -55,7 +55,11 @@ const filledIn = ({ properties }) =>
     Object.entries(properties).map(([name, { type }]) => [name, type === 'boolean' ? true : 'Ada']),
   );
 
-const CAPABILITY = { 'elicitation/create': 'elicitation', 'sampling/createMessage': 'sampling', 'roots/list': 'roots' };
+const CAPABILITY = {
+  'elicitation/create': 'elicitation',
+  'sampling/createMessage': 'sampling',
+  'roots/list': 'roots',
+};
 
 function answerAll(client, capabilities) {
   const asked = new Inbox();

@@ -1,5 +1,5 @@
-// A server of the older generation with everything that the suite at 2026-07-28 asks for, as far as it can. It knows nothing
-// of tasks. With --stdio it speaks over stdio.
+// A server of the older generation with everything that the suite at 2026-07-28 asks for, as far as it can.
+// It knows nothing of tasks. With --stdio it speaks over stdio.
 import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
 import { newEverythingServer } from '../everything.mjs';
 import { serve } from '../serve.mjs';

@@ -1,5 +1,9 @@
 // Requests of 2026-07-28 over HTTP, written by hand.
-import { PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY } from '@modelcontextprotocol/client';
+import {
+  PROTOCOL_VERSION_META_KEY,
+  CLIENT_CAPABILITIES_META_KEY,
+  CLIENT_INFO_META_KEY,
+} from '@modelcontextprotocol/client';
 
 export const REVISION = '2026-07-28';
 export const TASKS = 'io.modelcontextprotocol/tasks';
@@ -15,7 +19,7 @@ const NAMED_BY = {
   'tasks/cancel': 'taskId',
 };
 
-/** A client of `url` that keeps nothing between its requests but a list of them, `exchanges`: { method, openMs, status }. */
+/** A client of `url`. It keeps a list of its requests, `exchanges`: { method, openMs, status }. */
 export class Wire {
   exchanges = [];
   #lastId = 0;
@@ -35,8 +39,8 @@ export class Wire {
   async exchange(method, params, options) {
     const notifications = [];
     for await (const message of this.stream(method, params, options)) {
-      if (message.id === undefined) notifications.push(message);
-      else return { ...message, notifications };
+      if (message.method === undefined) return { ...message, notifications };
+      notifications.push(message);
     }
     throw new Error(`${method} was not answered`);
   }
@@ -46,7 +50,12 @@ export class Wire {
     const begun = performance.now();
     const exchange = { method };
     this.exchanges.push(exchange);
-    const body = { jsonrpc: '2.0', id: (this.#lastId += 1), method, params: { ...params, _meta: this.#meta(params) } };
+    const body = {
+      jsonrpc: '2.0',
+      id: (this.#lastId += 1),
+      method,
+      params: { ...params, _meta: this.#meta(params) },
+    };
     const name = params[NAMED_BY[method]];
     try {
       const response = await fetch(this.url, {
