@@ -21,8 +21,9 @@ before(async () => {
   `);
 });
 after(async () => {
-  assert.equal(await house.gate?.stop(), 0, 'taskgate ends cleanly');
+  const code = await house.gate?.stop();
   await house.server?.stop();
+  assert.equal(code, 0, 'taskgate ends cleanly');
 });
 
 const legacy = (t, user) =>

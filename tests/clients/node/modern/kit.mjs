@@ -18,8 +18,9 @@ export function inFrontOfLegacyServer() {
     house.gate = await startTaskgateWith(taskToolsConfig(`url = ${JSON.stringify(house.server.url)}`));
   });
   after(async () => {
-    assert.equal(await house.gate?.stop(), 0, 'taskgate ends cleanly');
+    const code = await house.gate?.stop();
     await house.server?.stop();
+    assert.equal(code, 0, 'taskgate ends cleanly');
   });
   return house;
 }
