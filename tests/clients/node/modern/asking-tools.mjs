@@ -20,6 +20,7 @@ const asks = (description, question, say) => ({
 });
 
 const askName = (context) => elicit('What is your name?', NAME, context);
+const askAgreement = (context) => elicit('Is it well?', { ok: { type: 'boolean' } }, context);
 const greeting = ({ content }) => `Hello, ${content?.name}!`;
 
 export const askingTools = {
@@ -35,7 +36,7 @@ export const askingTools = {
     roots.map(({ uri }) => uri).join(' '),
   ),
 
-  test_input_required_result_request_state: asks('Asks the user for a name.', askName, () => 'state-ok'),
+  test_input_required_result_request_state: asks('Asks for an agreement.', askAgreement, () => 'state-ok'),
 
   test_input_required_result_multiple_inputs: asks(
     'Asks three questions at once.',
@@ -52,10 +53,8 @@ export const askingTools = {
     ([first, second]) => `${first.content?.name} likes ${second.content?.color}`,
   ),
 
-  test_input_required_result_tampered_state: asks(
-    'Asks for an agreement.',
-    (context) => elicit('Is it well?', { ok: { type: 'boolean' } }, context),
-    ({ content }) => String(content?.ok),
+  test_input_required_result_tampered_state: asks('Asks for an agreement.', askAgreement, ({ content }) =>
+    String(content?.ok),
   ),
 
   test_input_required_result_capabilities: asks(
