@@ -63,7 +63,9 @@ def house(request, tmp_path_factory):
             yield house
     else:
         config = tmp_path_factory.mktemp("taskgate") / "config.toml"
-        command = json.dumps([kit.node(), LEGACY_SERVER, "--stdio"])
+        # Each call may have a process of its own.
+        notes = str(tmp_path_factory.mktemp("notes"))
+        command = json.dumps([kit.node(), LEGACY_SERVER, "--stdio", "--notes", notes])
         tasks = '[tasks]\npoll_interval = "50ms"'
         config.write_text(f"{tasks}\n[[upstream]]\ncommand = {command}\n{TOOLS}")
         yield House([kit.TASKGATE, "stdio", "--config", str(config)], request.param)

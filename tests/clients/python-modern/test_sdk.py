@@ -124,7 +124,7 @@ async def test_refused_question_refuses_the_call(house):
     async with connect(house, elicitation_callback=refuse) as client:
         with pytest.raises(MCPError, match="not now"):
             await client.call_tool("test_input_required_result_elicitation")
-        # What waits for an answer that never comes is in nobody's way.
+        # The parked call, which nothing answers, holds up no other.
         assert text(await client.call_tool("greet", {"name": "Ada"})) == "Hello, Ada!"
 
 

@@ -1,6 +1,8 @@
 // What the suite at 2026-07-28 asks of a server beside what it asked before, as far as a server of the older
 // generation can say it: questions are requests of the server, and there is no request state.
 import { setTimeout as sleep } from 'node:timers/promises';
+import { UrlElicitationRequiredError } from '@modelcontextprotocol/sdk/types.js';
+import { isNoted, note } from './notes.mjs';
 import { elicit } from './task-tools.mjs';
 
 const text = (value) => ({ type: 'text', text: value });
@@ -84,6 +86,32 @@ export const askingTools = {
       const params = { level: 'info', data: 'logged' };
       await extra.sendNotification({ method: 'notifications/message', params });
       return { content: [text('Logged a message.')] };
+    },
+  },
+};
+
+const signIn = (id) => ({
+  mode: 'url',
+  message: 'Please sign in.',
+  url: `https://example.com/sign-in/${id}`,
+  elicitationId: id,
+});
+
+/** Tools that send the user to a page: by a question, and by an error before anything has run. */
+export const signInTools = {
+  sign_in: asks(
+    'Asks the user to sign in.',
+    ({ server, extra }) => server.elicitInput(signIn('asked'), { relatedRequestId: extra.requestId }),
+    ({ action }) => action,
+  ),
+
+  needs_sign_in: {
+    description: 'Refuses its first call with this id until the user has signed in.',
+    inputSchema: { type: 'object', properties: { id: { type: 'string' } }, required: ['id'] },
+    call({ id }) {
+      if (isNoted(`sign in ${id}`)) return { content: [text('signed in')] };
+      note(`sign in ${id}`);
+      throw new UrlElicitationRequiredError([signIn(id)], 'sign in first');
     },
   },
 };

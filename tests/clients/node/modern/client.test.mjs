@@ -1,6 +1,8 @@
 // The TypeScript SDK's client 2.x, which knows no tasks: plain calls, questions by multiple round trips,
 // progress, list changes. Everything comes from a legacy server.
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { describe, test } from 'node:test';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 import { join } from 'node:path';
@@ -92,9 +94,17 @@ test('a tool that is always a task is refused to it, and the refusal names what 
 // A pinned client finds the same over HTTP and stdio.
 const overHttp = (t, options) => connect(t, house.gate.url, options);
 const overStdio = (t, options) => {
-  const server = [process.execPath, join(import.meta.dirname, 'legacy-server.mjs'), '--stdio'];
+  const notes = mkdtempSync(join(tmpdir(), 'taskgate-notes-'));
+  const server = [
+    process.execPath,
+    join(import.meta.dirname, 'legacy-server.mjs'),
+    '--stdio',
+    '--notes',
+    notes,
+  ];
   const { file, remove } = configFile(taskToolsConfig(`command = ${JSON.stringify(server)}`));
   t.after(remove);
+  t.after(() => rmSync(notes, { recursive: true }));
   const transport = new StdioClientTransport({
     command: TASKGATE,
     args: ['stdio', '--config', file],
@@ -147,6 +157,20 @@ for (const [where, open] of [
       assert.equal(asked.items.length, 1);
     });
 
+    for (const [tool, args, page, said] of [
+      ['sign_in', {}, 'asked', 'accept'],
+      ['needs_sign_in', { id: where }, where, 'signed in'],
+    ]) {
+      test(`${tool} sends the user to a page`, async (t) => {
+        const { client, asked } = await open(t);
+        assert.equal(text(await call(client, tool, { ...args })), said);
+        assert.deepEqual(
+          asked.items.map(({ method, params: { mode, url } }) => [method, mode, url]),
+          [['elicitation/create', 'url', `https://example.com/sign-in/${page}`]],
+        );
+      });
+    }
+
     test('the server sees what this client can be asked, and no more', async (t) => {
       const { client, asked } = await open(t, { capabilities: { sampling: {} } });
       assert.equal(text(await call(client, 'test_input_required_result_capabilities')), '1 answers');
@@ -191,7 +215,8 @@ for (const [where, open] of [
   });
 
   test(`list changes are told to those who listen for them, ${where}`, async (t) => {
-    const { client } = await open(t);
+    // It can be asked nothing, so its calls share a process with the subscription.
+    const { client } = await open(t, { capabilities: {} });
     const told = new Inbox();
     for (const list of ['tools', 'prompts']) {
       client.setNotificationHandler(`notifications/${list}/list_changed`, () => told.push(list));

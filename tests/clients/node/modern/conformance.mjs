@@ -27,12 +27,12 @@ const BEYOND_A_LEGACY_SERVER = new Map(
   [
     {
       check: 'input-required-result-basic-elicitation: sep-2322-elicitation-incomplete',
-      comes: 'FAILURE',
+      status: 'FAILURE',
       why: 'the suite looks for the key `user_name`, but a question of such a server has no name',
     },
     {
       check: 'input-required-result-ignore-extra-params: sep-2322-ignore-unexpected-params',
-      comes: 'WARNING',
+      status: 'WARNING',
       why: 'the suite answers what it was not asked; such a server does not take answers before it has asked',
     },
   ].map((entry) => [entry.check, entry]),
@@ -97,10 +97,10 @@ function unexpected(checks, exceptions) {
   for (const key of new Set([...checks.keys(), ...exceptions.keys()])) {
     const found = checks.get(key) ?? [];
     const exception = exceptions.get(key);
-    if (exception ? statuses(found) === exception.comes : found.every(({ status }) => passes(status)))
+    if (exception ? statuses(found) === exception.status : found.every(({ status }) => passes(status)))
       continue;
     count += 1;
-    console.log(`unexpected: ${key}: ${statuses(found)}, not ${exception?.comes ?? 'SUCCESS'}`);
+    console.log(`unexpected: ${key}: ${statuses(found)}, not ${exception?.status ?? 'SUCCESS'}`);
     for (const { errorMessage } of found) if (errorMessage) console.log(`  ${errorMessage}`);
   }
   return count;

@@ -125,7 +125,7 @@ for (const [how, mode] of [
       assert.equal(said((await told.settle()).outcome), `${t.fullName} aborted`);
     });
 
-    test('a task is taken up again by whoever kept its reference', async (t) => {
+    test('another session takes up a task by its reference', async (t) => {
       const { session } = await openSession(t, mode);
       const execution = await session.callTool('slow_compute', { seconds: 2, label: t.fullName });
       const reference = execution.serializeReference();

@@ -224,7 +224,7 @@ test('a task is found without its routing header, and not with a wrong one', asy
   await host.wire.request('tasks/cancel', { taskId });
 });
 
-test('without the extension there are no tasks, whoever asks', async () => {
+test('a request without the extension finds no task and makes none', async () => {
   const host = new Host(house.gate.url);
   const { taskId } = (await host.call('slow_compute', { seconds: 2, label: 'declared' })).task;
   const undeclared = new Wire(house.gate.url, { capabilities: {} });

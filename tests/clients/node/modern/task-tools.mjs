@@ -1,6 +1,6 @@
 // Tools that the suite's tasks scenarios call, of a server that knows nothing of tasks.
-import { EventEmitter, once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { note, noted } from './notes.mjs';
 
 const text = (value) => ({ type: 'text', text: value });
 const schemaOf = (properties) => ({ type: 'object', properties });
@@ -19,16 +19,8 @@ export const elicit = (message, properties, { server, extra }) =>
 const NAME = { name: { type: 'string' } };
 const CONFIRM = { confirm: { type: 'boolean' } };
 
-// The suite takes a call of one second for a task, while the default of `task_after` is one second too.
+// The suite expects a task from a call of one second, which is the default of `task_after` too.
 const BEYOND_TASK_AFTER_MS = 250;
-
-// What calls of `slow_compute` did, as `<label> started`, `finished` and `aborted`.
-const happened = new Set();
-const changes = new EventEmitter().setMaxListeners(0);
-const note = (label, what) => {
-  happened.add(`${label} ${what}`);
-  changes.emit('change');
-};
 
 export const taskTools = {
   greet: {
@@ -41,12 +33,12 @@ export const taskTools = {
     description: 'Takes some seconds.',
     inputSchema: schemaOf({ seconds: { type: 'number' }, label: { type: 'string' } }),
     async call({ seconds, label }, { extra }) {
-      note(label, 'started');
-      extra.signal.addEventListener('abort', () => note(label, 'aborted'));
+      note(`${label} started`);
+      extra.signal.addEventListener('abort', () => note(`${label} aborted`));
       if (seconds > 0) {
         await sleep(seconds * 1000 + BEYOND_TASK_AFTER_MS, undefined, { signal: extra.signal });
       }
-      note(label, 'finished');
+      note(`${label} finished`);
       return { content: [text(`computed ${label} for ${seconds} s`)] };
     },
   },
@@ -55,7 +47,7 @@ export const taskTools = {
     description: 'Waits until a call of slow_compute with this label has started, finished or aborted.',
     inputSchema: schemaOf({ label: { type: 'string' }, what: { type: 'string' } }),
     async call({ label, what }, { extra }) {
-      while (!happened.has(`${label} ${what}`)) await once(changes, 'change', { signal: extra.signal });
+      await noted(`${label} ${what}`, extra.signal);
       return { content: [text(`${label} ${what}`)] };
     },
   },
