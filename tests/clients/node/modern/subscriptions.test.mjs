@@ -95,8 +95,9 @@ test('two subscriptions each tell their own', async (t) => {
 // The last test of the file: it ends taskgate.
 test('when taskgate stops, a subscription ends with a result', async (t) => {
   const { messages } = await listen(t, new Wire(house.gate.url), { toolsListChanged: true });
-  house.gate.terminate();
+  const stopped = house.gate.stop();
   const { value } = await messages.next();
   assert.equal(value.result.resultType, 'complete');
   assert.equal((await messages.next()).done, true);
+  assert.equal(await stopped, 0);
 });
