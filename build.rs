@@ -7,31 +7,31 @@ use std::{
     process::Command,
 };
 
-/// The variable that names the commit for a build without git. If it is empty, the version has no commit.
+/// The variable that names the commit for a build without git. If it is empty, the version names no commit.
 const COMMIT: &str = "TASKGATE_COMMIT";
 
 fn main() -> Result<(), VarError> {
     println!("cargo::rerun-if-env-changed={COMMIT}");
     let commit = match env::var(COMMIT) {
         Ok(commit) => Some(commit).filter(|commit| !commit.is_empty()),
-        // A debug build has none: every commit would build all test binaries again.
+        // A debug build names none: otherwise every commit would build all test binaries again.
         Err(VarError::NotPresent) if env::var("PROFILE")? == "debug" => None,
-        Err(VarError::NotPresent) => checked_out(),
+        Err(VarError::NotPresent) => commit_of_this_tree(),
         Err(error) => return Err(error),
     };
     let commit = commit.map(|commit| format!(" ({commit})")).unwrap_or_default();
-    // Without the prefix: cargo sets the variable where it runs taskgate too, which would warn of it.
+    // Without the prefix TASKGATE_: cargo sets the variable where it runs taskgate too, which would warn of it.
     println!("cargo::rustc-env=VERSION_AND_COMMIT={}{commit}", env::var("CARGO_PKG_VERSION")?);
     Ok(())
 }
 
 /// Returns the commit of this tree, and makes cargo ask again when it changes.
-fn checked_out() -> Option<String> {
-    // git would look for a repository in the folders above, and find that of a packager.
+fn commit_of_this_tree() -> Option<String> {
+    // Without this, git would look in the folders above, and find the repository of a packager.
     if !Path::new(".git").exists() {
         return None;
     }
-    // Every change of HEAD is written there. Where git keeps no such file, cargo asks at every build.
+    // git writes every change of HEAD there. Where it keeps no such file, cargo asks at every build.
     println!("cargo::rerun-if-changed={}", git(&["rev-parse", "--git-path", "logs/HEAD"])?);
     git(&["rev-parse", "--short", "HEAD"])
 }

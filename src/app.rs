@@ -1,4 +1,4 @@
-//! The one place that knows every room: puts them together, opens the ports, keeps the clocks (silence, idle sessions).
+//! The one place that knows every room: puts the rooms together, opens the ports, and runs what happens by the clock.
 
 use std::{
     fmt,
@@ -22,7 +22,12 @@ use crate::{
     config::{self, Config, Target, UpstreamId},
     dialect::legacy::Legacy,
     flow::Capacity,
-    gate::{self, Bodies, Channels, Gate, Served, Upstreams, admin::Admin},
+    gate::{
+        Dispatcher, Lifecycle, Served, SessionTerms, Upstreams,
+        admin::Admin,
+        channel::{ChannelFront, OldStreams},
+        http::{AccessControl, Bodies, ConnectionLimits, Endpoint, Listener, ResourceMetadata, Tls, serve},
+    },
     identity::{Hosts, Identity},
     limit::{Accounts, Totals},
     observe::Observer,
@@ -34,26 +39,44 @@ use crate::{
     upstream::{Hints, Server, Upstream, http, stdio},
 };
 
-/// taskgate in front of HTTP clients, with its ports open, not yet serving.
+/// taskgate in front of HTTP clients, with its ports open but not yet serving.
 #[derive(Debug)]
 pub struct App {
-    house: House,
-    listener: gate::Listener,
+    core: Core,
+    endpoint: Arc<Endpoint>,
+    listener: Listener,
 }
 
 /// taskgate around one upstream for one client on stdin and stdout.
 #[derive(Debug)]
 pub struct Wrapper {
-    house: House,
-    /// The only one.
+    core: Core,
+    /// The largest message of the client, in bytes.
+    max_body: usize,
+    /// The only upstream.
     upstream: Arc<Upstream>,
 }
 
-/// All rooms, put together.
+/// How a [`Wrapper`] ended.
+#[derive(Clone, Copy, Debug)]
+pub struct WrapperEnd {
+    /// How the child process ended, if there was one.
+    pub child: Option<ExitStatus>,
+    /// Whether the client got the session that it wanted.
+    pub had_session: bool,
+}
+
+/// What both forms of taskgate have: the rooms put together, and the admin port.
 #[derive(Debug)]
-struct House {
-    gate: Arc<Gate>,
+struct Core {
+    upstreams: Arc<Upstreams>,
+    identity: Arc<Identity>,
+    sessions: Arc<Sessions>,
+    lifecycle: Arc<Lifecycle>,
+    dispatcher: Arc<Dispatcher>,
+    observer: Arc<Observer>,
     admin: Option<(TcpListener, Admin)>,
+    /// Whether `/readyz` says that taskgate takes clients.
     ready: Arc<AtomicBool>,
     session_idle: Duration,
     drain_timeout: Duration,
@@ -62,7 +85,7 @@ struct House {
 /// Why taskgate cannot start.
 #[derive(Debug)]
 pub enum StartError {
-    /// An address cannot be listened on.
+    /// taskgate cannot listen on an address.
     Listen(SocketAddr, std::io::Error),
     /// The audit log cannot be written.
     Audit(std::io::Error),
@@ -72,7 +95,7 @@ pub enum StartError {
     Upstream(String),
     /// What `[auth]` needs cannot be set up.
     Identity(String),
-    /// There are several upstreams where only one can be served.
+    /// The configuration has this many upstreams, and taskgate can serve only one here.
     SeveralUpstreams(usize),
 }
 
@@ -95,91 +118,97 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 impl App {
-    /// Opens the ports and prepares the upstreams. Connections to those are made as sessions need them.
+    /// Opens the ports and prepares the upstreams. taskgate connects to those when sessions need them.
     ///
     /// # Errors
     /// [`StartError`]
     pub async fn bind(config: Config) -> Result<Self, StartError> {
         let tcp = listen(config.server.listen).await?;
         let address = tcp.local_addr().unwrap_or(config.server.listen);
-        let tls = config.server.tls.clone().map(gate::Tls::new).transpose().map_err(StartError::Tls)?;
+        let tls = config.server.tls.clone().map(Tls::new).transpose().map_err(StartError::Tls)?;
         let config::Server { max_connections, head_timeout, max_head, .. } = config.server;
-        let limits = gate::Limits { max_connections, head_timeout, max_head };
-        let listener = gate::Listener { tcp, tls: tls.map(Arc::new), limits };
-        Ok(Self { house: House::build(config, address).await?, listener })
+        let limits = ConnectionLimits { max_connections, head_timeout, max_head };
+        let listener = Listener { tcp, tls: tls.map(Arc::new), limits };
+        let (server, protected) = (config.server.clone(), config.auth.protected());
+        let core = Core::build(config).await?;
+        let metadata = ResourceMetadata::new(server.scheme(), protected, Arc::clone(&core.upstreams));
+        let hosts = Hosts::new(address, server.tls.is_some(), server.allowed_hosts, server.allowed_origins);
+        let bodies = Bodies::new(server.max_body, server.body_timeout, server.max_body_total);
+        let endpoint = core.endpoint(hosts, metadata, bodies);
+        Ok(Self { core, endpoint, listener })
     }
 
-    /// The URLs of the endpoints, with the ports that were really opened.
+    /// Returns the URLs of the endpoints, with the ports that were really opened.
     #[must_use]
     pub fn endpoints(&self) -> Vec<String> {
-        let base = url(self.house.gate.scheme, &self.listener.tcp);
-        self.house.gate.upstreams.now().all().iter().map(|upstream| format!("{base}{}", upstream.id.as_str())).collect()
+        let base = url(if self.listener.tls.is_some() { "https" } else { "http" }, &self.listener.tcp);
+        self.core.upstreams.now().all().iter().map(|upstream| format!("{base}{}", upstream.id.as_str())).collect()
     }
 
-    /// The URL of the admin port.
+    /// Returns the URL of the admin port, if there is one.
     #[must_use]
     pub fn admin(&self) -> Option<String> {
-        self.house.admin.as_ref().map(|(listener, _)| url("http", listener))
+        self.core.admin.as_ref().map(|(listener, _)| url("http", listener))
     }
 
-    /// What kills every child process and writes the last audit lines, for an end of the process that waits for nothing.
+    /// Returns a function that kills every child process and writes the last audit lines, for an end without waiting.
     pub fn killer(&self) -> impl FnOnce() + Send + 'static {
-        self.house.killer()
+        self.core.killer()
     }
 
-    /// Serves until `stop` resolves and running tasks have ended, as long as they may take; then ends sessions and
+    /// Serves until `stop` resolves and running tasks have ended or `drain_timeout` is over. Then ends sessions and
     /// connections.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { mut house, listener } = self;
-        let _keepers = house.keep(listener.tls.clone());
+        let Self { mut core, endpoint, listener } = self;
+        let _background = core.start_background(listener.tls.clone());
         let stop = async {
             stop.await;
-            house.ready.store(false, Ordering::Release);
-            house.gate.drain(house.drain_timeout).await;
+            // Pairs with the Acquire of `/readyz`.
+            core.ready.store(false, Ordering::Release);
+            core.lifecycle.drain(core.drain_timeout).await;
         };
-        gate::serve(Arc::clone(&house.gate), listener, stop).await;
-        // Those that have not ended in time.
-        house.killer()();
+        serve(endpoint, listener, stop).await;
+        // For the children that have not ended in time.
+        core.killer()();
     }
 }
 
 impl Wrapper {
-    /// Prepares the upstream. Its connection is made, or its process started, by the client's `initialize`.
+    /// Prepares the upstream. The client's `initialize` makes taskgate connect to it, or start its process.
     ///
     /// # Errors
     /// [`StartError`]
     pub async fn new(config: Config) -> Result<Self, StartError> {
-        let address = config.server.listen;
-        let house = House::build(config, address).await?;
-        let served = house.gate.upstreams.now();
+        let max_body = config.server.max_body;
+        let core = Core::build(config).await?;
+        let served = core.upstreams.now();
         let [upstream] = served.all() else { return Err(StartError::SeveralUpstreams(served.all().len())) };
-        Ok(Self { upstream: Arc::clone(upstream), house })
+        Ok(Self { upstream: Arc::clone(upstream), core, max_body })
     }
 
-    /// What kills every child process and writes the last audit lines, for an end of the process that waits for nothing.
+    /// Returns a function that kills every child process and writes the last audit lines, for an end without waiting.
     pub fn killer(&self) -> impl FnOnce() + Send + 'static {
-        self.house.killer()
+        self.core.killer()
     }
 
-    /// Serves the client until it closes `input`, its server has ended, or `stop` resolves; then ends its session. Returns
-    /// how the child process ended, if there was one, and whether the client got the session that it wanted.
+    /// Serves the client until it closes `input`, its server has ended, or `stop` resolves. Then ends its session.
     pub async fn run(
         self,
         input: impl AsyncRead + Send + Unpin + 'static,
         output: impl AsyncWrite + Unpin,
         stop: impl Future<Output = ()>,
-    ) -> (Option<ExitStatus>, bool) {
-        let Self { mut house, upstream } = self;
-        let _keepers = house.keep(None);
-        let served = house.gate.stdio(Arc::clone(&upstream), input, output, stop).await;
-        let status = upstream.server.exit_status();
-        house.killer()();
-        (status, served)
+    ) -> WrapperEnd {
+        let Self { mut core, max_body, upstream } = self;
+        let _background = core.start_background(None);
+        let had_session = core.channels().stdio(Arc::clone(&upstream), max_body, input, output, stop).await;
+        let child = upstream.server.exit_status();
+        core.killer()();
+        WrapperEnd { child, had_session }
     }
 }
 
-impl House {
-    async fn build(config: Config, address: SocketAddr) -> Result<Self, StartError> {
+impl Core {
+    async fn build(config: Config) -> Result<Self, StartError> {
         let observer = Arc::new(Observer::new(config.audit).map_err(StartError::Audit)?);
         let ready = Arc::new(AtomicBool::new(true));
         let admin = match config.server.admin {
@@ -190,61 +219,82 @@ impl House {
             None => None,
         };
         let (store, limits) = limits(&config.server, &config.tasks);
-        let outbox = Arc::clone(&limits.outbox);
+        let outbox = Arc::clone(&limits.capacity);
         let clock = Clock::start();
         let store = MemoryStore::new(store, clock, Arc::clone(&observer));
-        let protected = config.auth.protected();
-        let identity = Identity::start(config.auth, &observer).map_err(StartError::Identity)?;
+        let protected = config.auth.protected().is_some();
+        let identity = Arc::new(Identity::start(config.auth, &observer).map_err(StartError::Identity)?);
         let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, &identity));
         let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
+        let upstreams = Arc::new(Upstreams::new(Served::new(upstreams, protected)));
         let server = config.server;
         let engine = Engine::start(Arc::new(store), clock, limits, Arc::clone(&observer));
-        let gate = Gate {
-            scheme: server.scheme(),
-            hosts: Hosts::new(address, server.tls.is_some(), server.allowed_hosts, server.allowed_origins),
-            identity,
-            sessions: Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer)),
-            accounts: Accounts::new(config.rate),
-            legacy: Legacy::new(Arc::clone(&engine)),
-            engine,
-            upstreams: Upstreams::new(Served::new(upstreams, protected.is_some())),
-            protected,
-            channels: Channels::default(),
-            bodies: Bodies::new(server.max_body, server.body_timeout, server.max_body_total),
-            outbox,
-            max_streams: server.max_streams,
-            observer,
-        };
+        let sessions = Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer));
+        let sessions = Arc::new(sessions);
+        let terms = SessionTerms { accounts: Accounts::new(config.rate), outbox, max_streams: server.max_streams };
+        let legacy = Legacy::new(Arc::clone(&engine));
+        let lifecycle = Lifecycle::new(Arc::clone(&sessions), terms, engine, Arc::clone(&observer));
+        let dispatcher = Dispatcher::new(legacy, Arc::clone(&lifecycle), Arc::clone(&observer));
         let (session_idle, drain_timeout) = (server.session_idle, server.drain_timeout);
-        Ok(Self { gate: Arc::new(gate), admin, ready, session_idle, drain_timeout })
+        Ok(Self {
+            upstreams,
+            identity,
+            sessions,
+            lifecycle,
+            dispatcher,
+            observer,
+            admin,
+            ready,
+            session_idle,
+            drain_timeout,
+        })
     }
 
-    /// Starts what runs beside the clients: the admin port, and the keepers, which end when they are dropped.
-    fn keep(&mut self, tls: Option<Arc<gate::Tls>>) -> JoinSet<()> {
+    /// Builds the front for clients on one channel.
+    fn channels(&self) -> ChannelFront {
+        ChannelFront::new(Arc::clone(&self.lifecycle), Arc::clone(&self.dispatcher), Arc::clone(&self.observer))
+    }
+
+    /// Builds the front for clients over HTTP.
+    fn endpoint(&self, hosts: Hosts, metadata: ResourceMetadata, bodies: Bodies) -> Arc<Endpoint> {
+        let (identity, upstreams) = (Arc::clone(&self.identity), Arc::clone(&self.upstreams));
+        Endpoint::new(
+            AccessControl::new(hosts, identity, upstreams, Arc::clone(&self.observer)),
+            metadata,
+            bodies,
+            OldStreams::new(self.channels(), Arc::clone(&self.sessions)),
+            Arc::clone(&self.lifecycle),
+            Arc::clone(&self.dispatcher),
+            Arc::clone(&self.observer),
+        )
+    }
+
+    /// Starts the admin port, and the tasks that run by the clock. These end when the set that it returns is dropped.
+    fn start_background(&mut self, tls: Option<Arc<Tls>>) -> JoinSet<()> {
         if let Some((listener, admin)) = self.admin.take() {
             tokio::spawn(admin.serve(listener));
         }
-        let mut keepers = JoinSet::new();
-        keepers.spawn(sweep(Arc::clone(&self.gate), self.session_idle));
-        keepers.spawn(tick(Arc::clone(&self.gate)));
-        if tls.is_some() || self.gate.upstreams.now().all().iter().any(|upstream| upstream.server.reads_files()) {
-            keepers.spawn(refresh(Arc::clone(&self.gate), tls));
+        let mut background = JoinSet::new();
+        background.spawn(sweep(Arc::clone(&self.lifecycle), self.session_idle));
+        background.spawn(tick(Arc::clone(&self.lifecycle), Arc::clone(&self.identity)));
+        if tls.is_some() || self.upstreams.now().all().iter().any(|upstream| upstream.server.reads_files()) {
+            background.spawn(refresh(Arc::clone(&self.upstreams), tls));
         }
-        keepers
+        background
     }
 
     fn killer(&self) -> impl FnOnce() + Send + use<> {
-        let gate = Arc::clone(&self.gate);
+        let (upstreams, observer) = (Arc::clone(&self.upstreams), Arc::clone(&self.observer));
         move || {
-            gate.upstreams.now().all().iter().for_each(|upstream| upstream.server.kill());
-            if let Err(error) = gate.observer.finish_audit() {
+            upstreams.now().all().iter().for_each(|upstream| upstream.server.kill());
+            if let Err(error) = observer.finish_audit() {
                 tracing::error!(%error, "the last lines of the audit log are lost");
             }
         }
     }
 }
 
-/// What the store takes in, and what holds for every task.
+/// Returns the limits of the store and those of the engine.
 fn limits(server: &config::Server, tasks: &config::Tasks) -> (MaxKept, Limits) {
     let kept = MaxKept {
         tasks_per_owner: tasks.max_tasks_per_owner,
@@ -262,31 +312,31 @@ fn limits(server: &config::Server, tasks: &config::Tasks) -> (MaxKept, Limits) {
         queued_bytes_per_owner: tasks.max_queued_bytes_per_owner,
         queued_bytes: tasks.max_queued_bytes,
     };
-    (kept, Limits { waiters, turns, outbox: Capacity::new(server.max_outbox, server.max_outbox_total) })
+    (kept, Limits { waiters, turns, capacity: Capacity::new(server.max_outbox, server.max_outbox_total) })
 }
 
-/// A request that has waited for one to two of these intervals is answered with a stream, for its heartbeats.
+/// The interval of [`tick`]. A request without an answer for one to two of them gets a stream, for its heartbeats.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Keeps an eye on silence, and on what nobody has come back for.
-async fn tick(gate: Arc<Gate>) {
+/// Has sessions begin heartbeats, and drop streams to which no client came back and sessions whose token was refused.
+async fn tick(lifecycle: Arc<Lifecycle>, identity: Arc<Identity>) {
     loop {
         tokio::time::sleep(SILENCE).await;
-        gate.tick().await;
+        lifecycle.tick(&identity).await;
     }
 }
 
-/// How often files are read again that may have changed.
+/// How often taskgate reads again files that may have changed.
 const REFRESH: Duration = Duration::from_secs(2);
 
-/// Keeps what stands in files as it stands there.
-async fn refresh(gate: Arc<Gate>, tls: Option<Arc<gate::Tls>>) {
+/// Reads certificates and secrets again when their files have changed.
+async fn refresh(upstreams: Arc<Upstreams>, tls: Option<Arc<Tls>>) {
     loop {
         tokio::time::sleep(REFRESH).await;
-        let (gate, tls) = (Arc::clone(&gate), tls.clone());
+        let (upstreams, tls) = (Arc::clone(&upstreams), tls.clone());
         // Files may be slow.
         let reading = tokio::task::spawn_blocking(move || {
-            gate.upstreams.now().all().iter().for_each(|upstream| upstream.server.refresh());
+            upstreams.now().all().iter().for_each(|upstream| upstream.server.refresh());
             if let Some(tls) = tls {
                 tls.refresh();
             }
@@ -295,14 +345,14 @@ async fn refresh(gate: Arc<Gate>, tls: Option<Arc<gate::Tls>>) {
     }
 }
 
-/// How often idle sessions are looked for at most.
+/// The least time between two looks for idle sessions.
 const SWEEP_AT_MOST_EVERY: Duration = Duration::from_millis(20);
 
-/// Ends idle sessions, soon after they have become so.
-async fn sweep(gate: Arc<Gate>, idle: Duration) {
+/// Ends sessions soon after they have become idle.
+async fn sweep(lifecycle: Arc<Lifecycle>, idle: Duration) {
     loop {
         tokio::time::sleep((idle / 10).max(SWEEP_AT_MOST_EVERY)).await;
-        gate.end_idle(idle).await;
+        lifecycle.end_idle(idle).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! The command line: flags win over the environment, the environment over the file.
+//! The command line. Flags win over the environment, and the environment over the file.
 
 use std::{fmt, net::SocketAddr, path::PathBuf};
 
@@ -63,7 +63,7 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(version = env!("VERSION_AND_COMMIT"), after_help = EXAMPLES)]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
     /// What to log, on stderr: error, warn, info, debug, trace, or directives such as taskgate=debug,hyper=info
@@ -83,7 +83,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Stand in front of MCP servers and give them tasks
@@ -114,14 +114,14 @@ pub(crate) enum Command {
     },
 }
 
-/// What is behind.
+/// Where the upstreams come from: a URL, a command, or a configuration.
 #[derive(Debug, Args)]
-struct Behind {
+struct UpstreamArgs {
     /// URL of the MCP server to stand in front of (Streamable HTTP or HTTP+SSE)
     #[arg(long, env = "TASKGATE_UPSTREAM", value_name = "URL", value_parser = config::target_from_url)]
     upstream: Option<Target>,
     #[command(flatten)]
-    file: File,
+    config: ConfigArgs,
     /// Command of a stdio MCP server to stand in front of
     #[arg(last = true, value_name = "COMMAND")]
     child: Vec<String>,
@@ -129,13 +129,13 @@ struct Behind {
 
 const CONFIG_HELP: &str = "Configuration file; TASKGATE_CONFIG_TOML may have its text instead";
 
-/// Where the configuration stands.
+/// Where the configuration comes from.
 #[derive(Debug, Args)]
-struct File {
+struct ConfigArgs {
     /// The name of a configuration file.
-    #[arg(long, env = "TASKGATE_CONFIG", value_name = "FILE", help = CONFIG_HELP)]
-    config: Option<PathBuf>,
-    /// Whether the file is named by the environment.
+    #[arg(id = "config", long = "config", env = "TASKGATE_CONFIG", value_name = "FILE", help = CONFIG_HELP)]
+    file: Option<PathBuf>,
+    /// Whether the environment names the file, and not the command line.
     #[arg(skip)]
     by_environment: bool,
 }
@@ -144,18 +144,18 @@ struct File {
 #[derive(Debug, Args)]
 pub(crate) struct Stdio {
     #[command(flatten)]
-    behind: Behind,
+    upstream: UpstreamArgs,
 }
 
 /// The arguments of `serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     #[command(flatten)]
-    behind: Behind,
+    upstream: UpstreamArgs,
     /// Address to listen on, such as 127.0.0.1:8808, or a port of 127.0.0.1; port 0 picks a free one [default: 8808]
     #[arg(long, env = "TASKGATE_LISTEN", value_name = "ADDRESS", value_parser = config::listen_address)]
     listen: Option<SocketAddr>,
-    /// Address for /livez, /readyz and /metrics; without it there is no such port
+    /// Address for /livez, /readyz and /metrics; if not given, there is no such port
     #[arg(long, env = "TASKGATE_ADMIN", value_name = "ADDRESS", value_parser = config::listen_address)]
     admin: Option<SocketAddr>,
     /// Host header to accept besides local names and the listen address; may be given more than once
@@ -172,19 +172,19 @@ pub(crate) struct Serve {
 #[derive(Debug, Args)]
 pub(crate) struct Check {
     #[command(flatten)]
-    file: File,
+    config: ConfigArgs,
 }
 
-/// Why there is no configuration.
+/// Why there is no valid configuration.
 #[derive(Debug)]
-pub(crate) enum Wrong {
+pub(crate) enum ConfigError {
     /// The file has mistakes.
     File(Mistakes),
     /// The arguments and the environment do not fit together.
     Arguments(String),
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(mistakes) => mistakes.fmt(f),
@@ -194,11 +194,11 @@ impl fmt::Display for Wrong {
 }
 
 impl Cli {
-    /// Reads the arguments; prints help or a usage error and ends the process where that is all there is to do.
+    /// Reads the arguments. For help, and for a usage error, prints it and ends the process.
     pub(crate) fn read() -> Self {
         let mut command = Self::command();
         let matches = command.try_get_matches_from_mut(std::env::args_os()).unwrap_or_else(|error| {
-            // Only those of the subcommand that was called know their names so far.
+            // So far only the arguments of the subcommand that was called know their names.
             command.build();
             match environment::empty_in_error(&command, &error) {
                 Some(empty) => end(&command.error(ErrorKind::InvalidValue, empty)),
@@ -211,17 +211,17 @@ impl Cli {
         let mut cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| end(&error));
         let Some((_, matches)) = matches.subcommand() else { return cli };
         match &mut cli.command {
-            Command::Serve(Serve { behind, .. }) | Command::Stdio(Stdio { behind }) => {
-                behind.prefer_the_command_line(matches);
-                behind.file.look_where_it_is_named(matches);
+            Command::Serve(Serve { upstream, .. }) | Command::Stdio(Stdio { upstream }) => {
+                upstream.prefer_the_command_line(matches);
+                upstream.config.note_source(matches);
             }
-            Command::Check(check) => check.file.look_where_it_is_named(matches),
+            Command::Check(check) => check.config.note_source(matches),
             Command::Demo | Command::DemoServer | Command::Completions { .. } | Command::Man { .. } => {}
         }
         cli
     }
 
-    /// Returns a warning for every variable of the environment that means nothing.
+    /// Returns a warning for every `TASKGATE_` variable that means nothing to taskgate.
     pub(crate) fn unknown_variables() -> Vec<String> {
         environment::unknown(&Self::command())
     }
@@ -230,65 +230,73 @@ impl Cli {
 /// Prints help to stdout, or what is wrong with the arguments to stderr, and ends the process.
 #[expect(clippy::exit, reason = "nothing has begun yet")]
 fn end(error: &clap::Error) -> ! {
-    // Nobody to tell is no reason to end otherwise.
+    // If the reader is gone, the process still ends with the same code.
     let _ = error.print();
     std::process::exit(if error.use_stderr() { i32::from(crate::USAGE) } else { 0 })
 }
 
-impl File {
-    fn look_where_it_is_named(&mut self, matches: &ArgMatches) {
+impl ConfigArgs {
+    /// Notes whether the environment or the command line names the file.
+    fn note_source(&mut self, matches: &ArgMatches) {
         self.by_environment = matches.value_source("config") == Some(ValueSource::EnvVariable);
     }
 
-    /// Reads the configuration, with what wins over it; `nothing` says what to give besides a file where there is nothing.
-    fn load(&self, overrides: Overrides, nothing: &str) -> Result<(String, Config), Wrong> {
-        let text = match &self.config {
+    /// Reads the configuration with the overrides that win over it, and returns it with its name. If there is none, the
+    /// error begins with `nothing`, which says what to give besides a file.
+    fn load(&self, overrides: Overrides, nothing: &str) -> Result<(String, Config), ConfigError> {
+        let text = match &self.file {
             // The command line wins over the environment.
             Some(_) if !self.by_environment => None,
-            _ => environment::config_toml().map_err(Wrong::Arguments)?,
+            _ => environment::config_toml().map_err(ConfigError::Arguments)?,
         };
         let name = environment::CONFIG_TOML;
-        match (&self.config, text) {
-            (Some(_), Some(_)) => Err(Wrong::Arguments(format!("TASKGATE_CONFIG and {name} are both set; unset one"))),
-            (Some(path), None) => Ok((path.display().to_string(), config::load(path, overrides).map_err(Wrong::File)?)),
-            (None, Some(text)) => Ok((name.to_owned(), config::parse(name, &text, overrides).map_err(Wrong::File)?)),
+        match (&self.file, text) {
+            (Some(_), Some(_)) => {
+                Err(ConfigError::Arguments(format!("TASKGATE_CONFIG and {name} are both set; unset one")))
+            }
+            (Some(path), None) => {
+                Ok((path.display().to_string(), config::load(path, overrides).map_err(ConfigError::File)?))
+            }
+            (None, Some(text)) => {
+                Ok((name.to_owned(), config::parse(name, &text, overrides).map_err(ConfigError::File)?))
+            }
             (None, None) if overrides.target.is_some() => {
                 let name = "command line";
-                Ok((name.to_owned(), config::parse(name, "", overrides).map_err(Wrong::File)?))
+                Ok((name.to_owned(), config::parse(name, "", overrides).map_err(ConfigError::File)?))
             }
-            (None, None) => Err(Wrong::Arguments(format!("{nothing}--config FILE, or its text in {name}"))),
+            (None, None) => Err(ConfigError::Arguments(format!("{nothing}--config FILE, or its text in {name}"))),
         }
     }
 }
 
-impl Behind {
-    /// A command on the command line wins over a URL in the environment.
+impl UpstreamArgs {
+    /// Drops a URL from the environment where the command line has a command.
     fn prefer_the_command_line(&mut self, matches: &ArgMatches) {
         if !self.child.is_empty() && matches.value_source("upstream") == Some(ValueSource::EnvVariable) {
             self.upstream = None;
         }
     }
 
-    /// The configuration that the arguments, the environment and the file make together.
-    fn config(self, overrides: Overrides) -> Result<Config, Wrong> {
+    /// Returns the configuration that the arguments, the environment and the file make together.
+    fn config(self, overrides: Overrides) -> Result<Config, ConfigError> {
         let mut child = self.child.into_iter();
         let target = match (self.upstream, child.next()) {
             (Some(_), Some(_)) => {
-                return Err(Wrong::Arguments("give either --upstream URL or -- COMMAND, not both".to_owned()));
+                return Err(ConfigError::Arguments("give either --upstream URL or -- COMMAND, not both".to_owned()));
             }
             (Some(url), None) => Some(url),
             (None, Some(program)) => Some(Target::Command { program, args: child.collect() }),
             (None, None) => None,
         };
         let nothing = "nothing to stand in front of: give --upstream URL, -- COMMAND ARGS…, ";
-        self.file.load(Overrides { target, ..overrides }, nothing).map(|(_, config)| config)
+        self.config.load(Overrides { target, ..overrides }, nothing).map(|(_, config)| config)
     }
 }
 
 impl Serve {
-    /// The configuration that the arguments, the environment and the file make together.
-    pub(crate) fn config(self) -> Result<Config, Wrong> {
-        self.behind.config(Overrides {
+    /// Returns the configuration that the arguments, the environment and the file make together.
+    pub(crate) fn config(self) -> Result<Config, ConfigError> {
+        self.upstream.config(Overrides {
             listen: self.listen,
             admin: self.admin,
             allowed_hosts: self.allowed_hosts,
@@ -299,16 +307,16 @@ impl Serve {
 }
 
 impl Stdio {
-    /// The configuration that the arguments, the environment and the file make together.
-    pub(crate) fn config(self) -> Result<Config, Wrong> {
-        self.behind.config(Overrides { stdio: true, ..Overrides::default() })
+    /// Returns the configuration that the arguments, the environment and the file make together.
+    pub(crate) fn config(self) -> Result<Config, ConfigError> {
+        self.upstream.config(Overrides { stdio: true, ..Overrides::default() })
     }
 }
 
 impl Check {
-    /// Checks the file, and says what it configures.
-    pub(crate) fn run(&self) -> Result<String, Wrong> {
-        let (name, config) = self.file.load(Overrides::default(), "nothing to check: give ")?;
+    /// Checks the configuration, and returns a summary of it.
+    pub(crate) fn run(&self) -> Result<String, ConfigError> {
+        let (name, config) = self.config.load(Overrides::default(), "nothing to check: give ")?;
         let endpoints = config.upstreams.iter().map(|upstream| {
             let target = match &upstream.target {
                 Target::Url(uri) => uri.to_string(),

@@ -1,4 +1,4 @@
-//! The variables of the environment whose names begin with `TASKGATE_`: which there are, and which are set in vain.
+//! The environment variables whose names begin with `TASKGATE_`: which taskgate reads, and which are set in vain.
 
 use std::{collections::BTreeSet, env, ffi::OsStr};
 
@@ -9,13 +9,13 @@ use clap::{
 };
 use taskgate::config::nearest;
 
-/// The variable with the text of a configuration file, for where there is no file.
+/// The variable that may hold the text of a configuration instead of a file.
 pub(crate) const CONFIG_TOML: &str = "TASKGATE_CONFIG_TOML";
-/// The variable by which taskgate finds its child processes again; a child may be a taskgate.
+/// The variable by which taskgate finds its child processes again. A child that is itself a taskgate has it.
 const CHILD: &str = "TASKGATE_CHILD";
 const PREFIX: &str = "TASKGATE_";
 
-/// Returns what is wrong with a variable that is set but empty, if the arguments cannot be read because of it.
+/// Returns what is wrong with a variable that is set but empty, if that is why the arguments cannot be read.
 pub(crate) fn empty_in_error(command: &Command, error: &clap::Error) -> Option<String> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
@@ -24,10 +24,10 @@ pub(crate) fn empty_in_error(command: &Command, error: &clap::Error) -> Option<S
     let (argument, value) = (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue)?);
     let is_meant = |other: &&clap::Arg| other.to_string() == argument;
     let variable = every_argument(command).find(is_meant)?.get_env()?;
-    (value.is_empty() && env::var_os(variable)?.is_empty()).then(|| is_empty(variable))
+    (value.is_empty() && env::var_os(variable)?.is_empty()).then(|| set_but_empty(variable))
 }
 
-/// Returns what is wrong with a variable that is set but empty, if an argument has its value from it.
+/// Returns what is wrong with a variable that is set but empty, if an argument takes its value from it.
 pub(crate) fn empty_in_matches(command: &Command, matches: &ArgMatches) -> Option<String> {
     let is_empty_variable = |argument: &&clap::Arg| {
         let id = argument.get_id().as_str();
@@ -38,20 +38,20 @@ pub(crate) fn empty_in_matches(command: &Command, matches: &ArgMatches) -> Optio
                 && matches.value_source(id) == Some(ValueSource::EnvVariable)
         })
     };
-    every_argument(command).find(is_empty_variable)?.get_env().map(is_empty)
+    every_argument(command).find(is_empty_variable)?.get_env().map(set_but_empty)
 }
 
-/// Returns the text of a configuration file that is in the environment.
+/// Returns the text of a configuration, if the environment holds one.
 pub(crate) fn config_toml() -> Result<Option<String>, String> {
     match env::var(CONFIG_TOML) {
-        Ok(text) if text.is_empty() => Err(is_empty(OsStr::new(CONFIG_TOML))),
+        Ok(text) if text.is_empty() => Err(set_but_empty(OsStr::new(CONFIG_TOML))),
         Ok(text) => Ok(Some(text)),
         Err(env::VarError::NotPresent) => Ok(None),
         Err(env::VarError::NotUnicode(_)) => Err(format!("the environment variable {CONFIG_TOML} is not UTF-8 text")),
     }
 }
 
-/// Returns a warning for every variable that means nothing here.
+/// Returns a warning for every variable that means nothing to taskgate.
 pub(crate) fn unknown(command: &Command) -> Vec<String> {
     let known: BTreeSet<&str> =
         every_argument(command).filter_map(clap::Arg::get_env).filter_map(OsStr::to_str).collect();
@@ -59,9 +59,9 @@ pub(crate) fn unknown(command: &Command) -> Vec<String> {
     let set = env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
     let set = set.filter(|(name, _)| name.starts_with(PREFIX) && name != CHILD && known().all(|known| known != name));
     let unknown = set.filter(|(name, value)| !is_of_kubernetes(name, value));
-    // The prefix, which all have, would make any two look alike.
-    let own = |name: &str| nearest(&name[PREFIX.len()..], known().map(|known| &known[PREFIX.len()..]));
-    let hint = |name: &str| match own(name) {
+    // The prefix, which all have, would make any two names look alike.
+    let meant = |name: &str| nearest(&name[PREFIX.len()..], known().map(|known| &known[PREFIX.len()..]));
+    let hint = |name: &str| match meant(name) {
         Some(known) => format!("did you mean {PREFIX}{known}?"),
         None => format!("it knows {}", known().collect::<Vec<_>>().join(", ")),
     };
@@ -69,11 +69,12 @@ pub(crate) fn unknown(command: &Command) -> Vec<String> {
     unknown.map(|(name, _)| warning(name)).collect()
 }
 
-fn is_empty(variable: &OsStr) -> String {
+fn set_but_empty(variable: &OsStr) -> String {
     format!("the environment variable {} is set but empty; unset it or give it a value", variable.display())
 }
 
-/// Returns whether Kubernetes sets the variable in every pod for a service whose name begins with `taskgate`.
+/// Returns whether the variable is one that Kubernetes sets in every pod for a service whose name begins with
+/// `taskgate`.
 fn is_of_kubernetes(name: &str, value: &OsStr) -> bool {
     let address = value.to_str().is_some_and(|value| value.contains("://"));
     let of_port = name.ends_with("_PORT") && address;

@@ -1,8 +1,8 @@
-//! taskgate: a reverse proxy that gives tasks to MCP servers that have none.
+//! taskgate: a reverse proxy that gives tasks to MCP servers without them.
 //!
-//! A message walks through the modules in one direction, and a module uses only modules further down this list:
-//! [`app`], [`gate`], [`dialect`], [`route`], [`task`], [`session`], [`upstream`], [`flow`], [`limit`], [`identity`], [`net`], [`wire`],
-//! [`observe`], [`config`]. ARCHITECTURE.md tells the walk of one message.
+//! A message walks through the modules in one direction. A module uses only modules further down this list:
+//! [`app`], [`gate`], [`dialect`], [`route`], [`task`], [`session`], [`upstream`], [`flow`], [`limit`], [`identity`],
+//! [`net`], [`wire`], [`observe`], [`config`]. ARCHITECTURE.md describes the walk of one message.
 
 pub mod app;
 pub mod config;

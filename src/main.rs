@@ -1,4 +1,4 @@
-//! The `taskgate` binary: arguments to actions, the log, signals, exit codes.
+//! The `taskgate` binary: runs what the arguments ask for, with the log, signals and exit codes.
 
 mod cli;
 mod demo;
@@ -16,7 +16,7 @@ use std::{
 
 use clap::CommandFactory;
 use taskgate::{
-    app::{App, Wrapper},
+    app::{App, Wrapper, WrapperEnd},
     config::Config,
 };
 use tikv_jemalloc_ctl::{background_thread, max_background_threads};
@@ -26,17 +26,17 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use cli::{Cli, Command, Serve, Stdio, Wrong};
+use cli::{Cli, Command, ConfigError, Serve, Stdio};
 use log::Log;
 
-/// A call allocates and frees on different threads, where the system's allocator takes locks.
+/// A call allocates on one thread and frees on another, for which the system's allocator takes locks.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// When the allocator begins to give memory back.
-const GIVES_BACK_AFTER: Duration = Duration::from_secs(1);
+/// How long after the start the allocator begins to give memory back.
+const GIVE_BACK_AFTER: Duration = Duration::from_secs(1);
 
-/// Wrong arguments or configuration, as `sysexits.h` has it for a usage error.
+/// The exit code for wrong arguments or a wrong configuration: that of a usage error in `sysexits.h`.
 const USAGE: u8 = 64;
 
 fn main() -> ExitCode {
@@ -44,18 +44,18 @@ fn main() -> ExitCode {
     let log = match Log::start() {
         Ok(log) => log,
         Err(error) => {
-            // Nobody to tell is no reason to end otherwise.
+            // If stderr cannot be written, the process still ends with the same code.
             let _ = writeln!(std::io::stderr(), "taskgate: the log cannot be started: {error}");
             return ExitCode::FAILURE;
         }
     };
-    let code = act(cli, &log);
+    let code = run(cli, &log);
     log.finish();
     code
 }
 
-fn act(cli: Cli, log: &Log) -> ExitCode {
-    // The demo speaks for itself.
+fn run(cli: Cli, log: &Log) -> ExitCode {
+    // The demo prints for itself what happens.
     let directives = if matches!(cli.command, Command::Demo) { "error" } else { &cli.log };
     if let Err(error) = log.listen(directives, cli.log_format) {
         log.say(&format!("taskgate: --log {directives:?}: {error}"));
@@ -93,7 +93,7 @@ fn act(cli: Cli, log: &Log) -> ExitCode {
     }
 }
 
-/// Writes to stdout. That nobody reads it is no reason to fail.
+/// Writes a line to stdout. Does not fail if the reader is gone.
 fn say(text: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{text}");
 }
@@ -114,17 +114,18 @@ fn in_runtime(log: &Log, work: impl Future<Output = ExitCode>) -> ExitCode {
     }
 }
 
-/// Has a thread of the allocator give back what is no longer needed, which otherwise only those do who allocate. One is
-/// enough: each takes memory of its own. At the start there is nothing to give back, and other things to do.
+/// Starts a thread of the allocator that gives back unused memory. Without it only threads that allocate do so, and an
+/// idle process does not. One thread is enough, since each needs memory of its own. It starts late because at first
+/// there is nothing to give back.
 async fn give_memory_back() {
-    tokio::time::sleep(GIVES_BACK_AFTER).await;
+    tokio::time::sleep(GIVE_BACK_AFTER).await;
     if let Err(error) = max_background_threads::write(1).and_then(|()| background_thread::write(true)) {
-        tracing::warn!(%error, "the allocator keeps memory that is no longer needed");
+        tracing::warn!(%error, "the allocator does not give unused memory back");
     }
 }
 
-/// The configuration, or the exit code for arguments that are wrong.
-fn configured(log: &Log, config: Result<Config, Wrong>) -> Result<Config, ExitCode> {
+/// Returns the configuration. If there is none, says why and returns the exit code for wrong arguments.
+fn config_or_exit_code(log: &Log, config: Result<Config, ConfigError>) -> Result<Config, ExitCode> {
     config.map_err(|wrong| {
         log.say(&wrong.to_string());
         ExitCode::from(USAGE)
@@ -132,7 +133,7 @@ fn configured(log: &Log, config: Result<Config, Wrong>) -> Result<Config, ExitCo
 }
 
 async fn wrap(log: &Log, arguments: Stdio) -> ExitCode {
-    let config = match configured(log, arguments.config()) {
+    let config = match config_or_exit_code(log, arguments.config()) {
         Ok(config) => config,
         Err(code) => return code,
     };
@@ -146,24 +147,24 @@ async fn wrap(log: &Log, arguments: Stdio) -> ExitCode {
     let (signals, kill, stop) = (Signals::listen(), wrapper.killer(), CancellationToken::new());
     let running = wrapper.run(tokio::io::stdin(), tokio::io::stdout(), stop.clone().cancelled_owned());
     tokio::select! {
-        ended = running => match ended {
-            (Some(status), _) => fate(status),
-            (None, true) => ExitCode::SUCCESS,
+        end = running => match end {
+            WrapperEnd { child: Some(status), .. } => exit_code_of(status),
+            WrapperEnd { child: None, had_session: true } => ExitCode::SUCCESS,
             // The server could not be started or reached.
-            (None, false) => ExitCode::FAILURE,
+            WrapperEnd { child: None, had_session: false } => ExitCode::FAILURE,
         },
-        () = signals.hurry(stop) => at_once(kill),
+        () = signals.stop_then_wait(stop) => exit_at_once(kill),
     }
 }
 
-/// The exit code of a child process, or what a shell makes of its end by a signal.
-fn fate(status: ExitStatus) -> ExitCode {
+/// Returns the exit code of a child process. If a signal ended it, the code is the one that a shell would give.
+fn exit_code_of(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 async fn serve(log: &Log, arguments: Serve) -> ExitCode {
-    let config = match configured(log, arguments.config()) {
+    let config = match config_or_exit_code(log, arguments.config()) {
         Ok(config) => config,
         Err(code) => return code,
     };
@@ -174,7 +175,7 @@ async fn serve(log: &Log, arguments: Serve) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // Listened for before anybody can know that taskgate runs.
+    // Before any line says that taskgate runs, so that no signal after that line is missed.
     let (signals, kill, stop) = (Signals::listen(), app.killer(), CancellationToken::new());
     for endpoint in app.endpoints() {
         tracing::info!("listening on {endpoint}");
@@ -184,17 +185,17 @@ async fn serve(log: &Log, arguments: Serve) -> ExitCode {
     }
     tokio::select! {
         () = app.run(stop.clone().cancelled_owned()) => ExitCode::SUCCESS,
-        () = signals.hurry(stop) => at_once(kill),
+        () = signals.stop_then_wait(stop) => exit_at_once(kill),
     }
 }
 
-/// Ends what would have to be waited for.
-fn at_once(kill_children: impl FnOnce()) -> ExitCode {
+/// Kills the children instead of waiting for them.
+fn exit_at_once(kill_children: impl FnOnce()) -> ExitCode {
     kill_children();
     ExitCode::FAILURE
 }
 
-/// SIGTERM, SIGINT and SIGHUP from now on; none of them can be listened for if this fails.
+/// SIGTERM, SIGINT and SIGHUP, received from [`Signals::listen`] on; none is received if that failed.
 struct Signals(std::io::Result<[Signal; 3]>);
 
 impl Signals {
@@ -207,8 +208,9 @@ impl Signals {
         Self(listen())
     }
 
-    /// The first signal cancels `stop`; the second one resolves this. SIGHUP, which would end the process, does nothing.
-    async fn hurry(self, stop: CancellationToken) {
+    /// Cancels `stop` at the first signal, and returns at the second. SIGHUP, which would end the process, does
+    /// nothing.
+    async fn stop_then_wait(self, stop: CancellationToken) {
         let Ok([mut terminate, mut interrupt, mut hangup]) = self.0 else { return std::future::pending().await };
         let mut next = async move || loop {
             tokio::select! {
@@ -216,11 +218,11 @@ impl Signals {
                 _ = interrupt.recv() => break "SIGINT",
                 _ = hangup.recv() => tracing::warn!(
                     "SIGHUP is ignored: the configuration is read at the start only, so restart taskgate to change it; the \
-                     audit file, certificates and files with headers or keys are looked at again without a signal"
+                     audit file, certificates and files with headers or keys are read again without a signal"
                 ),
             }
         };
-        // Waited for here: what stands in a log line is not done where that line is not logged.
+        // Not inside the log macro, which evaluates its fields only where the line is logged.
         let signal = next().await;
         tracing::info!(signal, "stopping");
         stop.cancel();

@@ -1,5 +1,5 @@
-//! What a package has besides the binary: completions for shells and man pages, both made from the command line's own
-//! definition.
+//! What a package has besides the binary: shell completions and man pages, both made from the definition of the command
+//! line.
 
 use std::{io, path::Path};
 

@@ -1,4 +1,4 @@
-//! The admin port: whether it is alive, whether it is ready, and what it counts.
+//! The admin port: its answers about life and readiness, and what it counts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod kit;
@@ -21,7 +21,7 @@ async fn fetch(gate: &Gate, path: &str) -> Answer {
     Client::new(&format!("{}{path}", gate.admin.as_ref().unwrap())).send(Method::GET, "").await
 }
 
-/// Every sample by its name and labels.
+/// Returns every sample by its name and labels.
 async fn metrics(gate: &Gate) -> HashMap<String, f64> {
     let answer = fetch(gate, "/metrics").await;
     let samples = answer.text().lines().filter(|line| !line.starts_with('#'));
@@ -45,7 +45,7 @@ async fn counts(gate: &Gate, expected: &[(&str, f64)]) {
 }
 
 #[tokio::test]
-async fn without_an_address_there_is_no_admin_port_and_the_endpoint_does_not_stand_in() {
+async fn without_an_admin_address_no_port_serves_the_admin_paths() {
     let upstream = Upstream::json().await;
     let gate = Gate::before(&upstream).await;
     assert_eq!(gate.admin, None);
@@ -56,8 +56,8 @@ async fn without_an_address_there_is_no_admin_port_and_the_endpoint_does_not_sta
 }
 
 #[tokio::test]
-async fn it_is_alive_and_ready_from_the_start() {
-    // Even where the upstream is down: that is for the calls to say.
+async fn taskgate_is_alive_and_ready_from_the_start() {
+    // Even where the upstream is down: calls report that themselves.
     let (upstream, gate) = observed("").await;
     upstream.stop().await;
     for path in ["/livez", "/readyz"] {
@@ -68,7 +68,7 @@ async fn it_is_alive_and_ready_from_the_start() {
 }
 
 #[tokio::test]
-async fn while_it_stops_it_is_alive_and_not_ready() {
+async fn while_taskgate_stops_it_is_alive_but_not_ready() {
     let (upstream, gate) = observed("").await;
     upstream.hold("DELETE");
     let _client = Client::connect(&gate.url).await;
@@ -85,7 +85,7 @@ async fn while_it_stops_it_is_alive_and_not_ready() {
 }
 
 #[tokio::test]
-async fn other_paths_and_methods_say_what_there_is() {
+async fn other_paths_and_methods_are_refused_with_the_known_ones() {
     let (_upstream, gate) = observed("").await;
     let unknown = fetch(&gate, "/").await;
     assert_eq!((unknown.status.as_u16(), unknown.text()), (404, "try /livez, /readyz or /metrics\n"));
@@ -99,7 +99,7 @@ async fn other_paths_and_methods_say_what_there_is() {
 }
 
 #[tokio::test]
-async fn metrics_are_open_metrics_and_each_has_a_help_text() {
+async fn metrics_are_in_the_openmetrics_format_and_each_has_a_help_text() {
     let (_upstream, gate) = observed("").await;
     let answer = fetch(&gate, "/metrics").await;
     assert_eq!(answer.header("content-type"), "application/openmetrics-text; version=1.0.0; charset=utf-8");
@@ -114,7 +114,7 @@ async fn metrics_are_open_metrics_and_each_has_a_help_text() {
 }
 
 #[tokio::test]
-async fn sessions_are_counted_while_they_are_open_and_when_they_were_opened() {
+async fn open_sessions_and_opened_sessions_are_counted() {
     let (_upstream, gate) = observed("").await;
     counts(&gate, &[("taskgate_sessions", 0.0), ("taskgate_sessions_opened_total", 0.0)]).await;
     let (first, _second) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
@@ -160,7 +160,7 @@ async fn tasks_are_counted_from_creation_to_the_end_and_by_how_they_ended() {
 }
 
 #[tokio::test]
-async fn the_bytes_of_results_are_counted_while_they_are_kept() {
+async fn the_bytes_of_kept_results_are_counted() {
     let (upstream, gate) = observed("").await;
     let client = Client::connect(&gate.url).await;
     let id = client.create_id("slow").await;
@@ -172,7 +172,7 @@ async fn the_bytes_of_results_are_counted_while_they_are_kept() {
 }
 
 #[tokio::test]
-async fn tasks_whose_session_ended_are_counted_as_orphaned_and_no_longer_kept() {
+async fn tasks_of_an_ended_session_count_as_orphaned_and_no_longer_as_kept() {
     let (upstream, gate) = observed("").await;
     let client = Client::connect(&gate.url).await;
     client.create_id("slow").await;
@@ -190,7 +190,7 @@ async fn tasks_whose_session_ended_are_counted_as_orphaned_and_no_longer_kept() 
 }
 
 #[tokio::test]
-async fn tasks_whose_ttl_is_over_are_no_longer_kept() {
+async fn expired_tasks_no_longer_count_as_kept() {
     let short = "[tasks]\nttl = \"300ms\"\ntimeout = \"50ms\"\npoll_interval = \"5ms\"\n";
     let (_upstream, gate) = observed(short).await;
     let client = Client::connect(&gate.url).await;
@@ -205,7 +205,7 @@ async fn tasks_whose_ttl_is_over_are_no_longer_kept() {
 }
 
 #[tokio::test]
-async fn http_requests_that_were_refused_are_counted_by_reason() {
+async fn refused_http_requests_are_counted_by_reason() {
     let (_upstream, gate) = observed("").await;
     let client = Client::connect(&gate.url).await;
     assert_eq!(client.post("{").await.status, 400);
@@ -222,7 +222,7 @@ async fn http_requests_that_were_refused_are_counted_by_reason() {
 }
 
 #[tokio::test]
-async fn calls_without_an_answer_are_counted() {
+async fn unanswered_calls_are_counted() {
     let (upstream, gate) = observed("").await;
     let client = Client::connect(&gate.url).await;
     upstream.stop().await;
@@ -231,7 +231,7 @@ async fn calls_without_an_answer_are_counted() {
 }
 
 #[tokio::test]
-async fn responses_and_progress_that_belong_to_nothing_are_counted() {
+async fn responses_and_progress_that_match_no_request_are_counted() {
     let upstream = Upstream::start(Options { answers: Answers::Sse, ..Options::default() }).await;
     let gate = Gate::with(&upstream, ADMIN).await;
     let client = Client::connect(&gate.url).await;
@@ -246,7 +246,7 @@ async fn responses_and_progress_that_belong_to_nothing_are_counted() {
 }
 
 #[tokio::test]
-async fn messages_that_nobody_reads_are_bounded_and_those_dropped_are_counted() {
+async fn unread_messages_are_bounded_and_dropped_ones_are_counted() {
     let tools = r#"*'"name":"chatter"'*)
         words=$(head -c 1000 /dev/zero | tr '\0' x)
         yes '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"'$words'"}}' \
@@ -264,7 +264,7 @@ async fn messages_that_nobody_reads_are_bounded_and_those_dropped_are_counted() 
 }
 
 #[tokio::test]
-async fn children_are_counted_while_they_run() {
+async fn running_children_are_counted() {
     let children = Children::new(Script::default());
     let gate = children.gate(ADMIN).await;
     counts(&gate, &[("taskgate_children", 0.0)]).await;

@@ -1,4 +1,4 @@
-//! The audit log: a line for everything that a client does with a task, and nothing in it that is private.
+//! The audit log: a line for everything that a client does with a task, and nothing private in it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -41,7 +41,7 @@ impl Audited {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The first line with all these members, once it is there.
+    /// Returns the first line with all these members, once it is there.
     async fn line(&self, members: Value) -> Value {
         let members = members.as_object().unwrap().clone();
         let fits = |line: &Value| members.iter().all(|(name, value)| line[name] == *value);
@@ -80,7 +80,7 @@ async fn a_task_leaves_a_line_for_its_creation_its_end_and_each_retrieval() {
 }
 
 #[tokio::test]
-async fn a_waiter_s_retrieval_is_its_own() {
+async fn the_line_of_a_retrieval_names_the_session_that_retrieved() {
     let audited = Audited::start("[tasks]\nmax_running = 1").await;
     let (here, there) = (audited.user("ann").await, audited.user("ann").await);
     let id = here.create_id("slow").await;
@@ -94,7 +94,7 @@ async fn a_waiter_s_retrieval_is_its_own() {
 }
 
 #[tokio::test]
-async fn who_cancels_is_named_and_the_task_ends_as_cancelled() {
+async fn a_cancellation_names_its_client_and_the_task_ends_as_cancelled() {
     let audited = Audited::start("").await;
     let ann = audited.user("ann").await;
     let id = ann.create_id("slow").await;
@@ -118,7 +118,7 @@ async fn refusals_name_the_limit() {
 }
 
 #[tokio::test]
-async fn failed_look_ups_are_named_and_repeated_ones_as_such() {
+async fn failed_lookups_are_logged_and_repeated_ones_say_so() {
     let audited = Audited::start("[rate]\nfailed_lookups = \"1/h\"").await;
     let (ann, bob) = (audited.user("ann").await, audited.user("bob").await);
     let id = ann.create_id("slow").await;
@@ -131,7 +131,7 @@ async fn failed_look_ups_are_named_and_repeated_ones_as_such() {
 }
 
 #[tokio::test]
-async fn excessive_polling_is_named_once_in_ten_poll_intervals() {
+async fn excessive_polling_is_logged_once_in_ten_poll_intervals() {
     let audited = Audited::start("[tasks]\npoll_interval = \"1h\"").await;
     let ann = audited.user("ann").await;
     let id = ann.create_id("slow").await;
@@ -151,7 +151,7 @@ async fn excessive_polling_is_named_once_in_ten_poll_intervals() {
 }
 
 #[tokio::test]
-async fn forged_answers_cancellations_and_event_ids_do_nothing_and_are_named() {
+async fn forged_answers_cancellations_and_event_ids_do_nothing_and_are_logged() {
     let audited = Audited::start("").await;
     let (ann, bob) = (audited.user("ann").await, audited.user("bob").await);
     let id = ann.create_id("slow").await;
@@ -171,7 +171,7 @@ async fn forged_answers_cancellations_and_event_ids_do_nothing_and_are_named() {
 }
 
 #[tokio::test]
-async fn a_principal_is_named_by_a_hash_unless_its_name_is_wanted() {
+async fn a_principal_is_written_as_a_hash_unless_the_file_asks_for_names() {
     let (hashed, named) = (Audited::start("").await, Audited::start("owner = \"principal\"").await);
     for (audited, owner) in [(hashed, "49915e0d7d4b402e"), (named, "ann")] {
         audited.user("ann").await.create_id("echo").await;
@@ -181,7 +181,7 @@ async fn a_principal_is_named_by_a_hash_unless_its_name_is_wanted() {
 }
 
 #[tokio::test]
-async fn no_line_has_arguments_results_or_the_id_of_a_session() {
+async fn no_line_has_arguments_results_or_session_ids() {
     let audited = Audited::start("").await;
     let ann = audited.user("ann").await;
     let call = json!({ "name": "echo", "arguments": { "password": "open sesame" }, "task": {} });
@@ -199,7 +199,7 @@ async fn no_line_has_arguments_results_or_the_id_of_a_session() {
 }
 
 #[tokio::test]
-async fn the_log_goes_on_in_a_new_file_when_the_old_one_is_moved_away() {
+async fn the_log_continues_in_a_new_file_when_the_old_one_is_moved_away() {
     let audited = Audited::start("").await;
     let ann = audited.user("ann").await;
     let first = ann.create_id("slow").await;
@@ -212,7 +212,7 @@ async fn the_log_goes_on_in_a_new_file_when_the_old_one_is_moved_away() {
 }
 
 #[tokio::test]
-async fn what_happens_at_the_end_of_the_process_is_in_the_log() {
+async fn events_during_shutdown_are_in_the_log() {
     let audited = Audited::start("").await;
     let ann = audited.user("ann").await;
     let id = ann.create_id("slow").await;

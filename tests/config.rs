@@ -1,4 +1,4 @@
-//! Reading configuration: what files mean, and what is said about wrong ones.
+//! Reading configuration: what files mean, and what the reports say about wrong ones.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::format_push_string, clippy::assigning_clones, reason = "plain code reads better in a test")]
@@ -30,7 +30,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The TOML files of a folder, in order.
+/// Returns the TOML files of a folder, in order.
 fn files(folder: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(root().join(folder)).unwrap();
     let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -154,7 +154,7 @@ fn the_reference_lists_exactly_the_keys_that_exist() {
 #[test]
 fn the_reference_has_the_true_defaults() {
     let mut text = String::new();
-    // Where no key has a default there may be keys that have to be set.
+    // Where no key has a default, some keys may be required.
     let has_default = |keys: &BTreeMap<_, String>| keys.values().any(|default| default.starts_with('`'));
     for (section, keys) in reference().into_iter().filter(|(_, keys)| has_default(keys)) {
         text += &format!("[{section}]\n").replace("[upstream]", "[[upstream]]");
@@ -170,7 +170,7 @@ fn the_reference_has_the_true_defaults() {
     assert_eq!(parse("config.toml", &text, overrides).unwrap(), Config::for_upstream(target));
 }
 
-/// The counts and seconds of the rates.
+/// Returns the counts and seconds of the rates.
 fn rates(Rates { task_methods, creations, failed_lookups }: Rates) -> [(u32, u64); 3] {
     [task_methods, creations, failed_lookups].map(|rate| (rate.count.get(), rate.period.as_secs()))
 }
@@ -212,7 +212,7 @@ fn an_unset_key_has_its_default() {
     assert_eq!(upstream.process, Process { env: Vec::new(), cwd: None, shared: false, max_children: 100 });
     let tool = upstream.policy.tool("any");
     let expected = Tool {
-        key: "*".into(),
+        pattern: "*".into(),
         support: Support::Optional,
         ttl: Duration::from_mins(15),
         max_ttl: Duration::from_hours(24),
@@ -281,7 +281,7 @@ fn every_key_takes_effect() {
     let process = Process { env: env.to_vec(), cwd: Some("/".into()), shared: true, max_children: 3 };
     assert_eq!(stdio.process, process);
     let expected = Tool {
-        key: "*".into(),
+        pattern: "*".into(),
         support: Support::Forbidden,
         ttl: Duration::from_millis(1),
         max_ttl: Duration::from_hours(365 * 24),
@@ -295,9 +295,9 @@ fn every_key_takes_effect() {
     };
     assert_eq!(*http.policy.tool("export_all"), expected);
     let exports =
-        Tool { key: "export_*".into(), support: Support::Required, immediate_response: None, ..expected.clone() };
+        Tool { pattern: "export_*".into(), support: Support::Required, immediate_response: None, ..expected.clone() };
     assert_eq!(*stdio.policy.tool("export_some"), exports);
-    let one = Tool { key: "export_all".into(), max_running: 7, max_queued: 8, ..expected };
+    let one = Tool { pattern: "export_all".into(), max_running: 7, max_queued: 8, ..expected };
     assert_eq!(*stdio.policy.tool("export_all"), one);
 }
 
@@ -327,7 +327,7 @@ fn the_exact_name_wins_then_the_longest_pattern_that_matches() {
         ("x*", "x*"),
         ("", "*"),
     ] {
-        assert_eq!(&*policy.tool(name).key, key, "{name}");
+        assert_eq!(&*policy.tool(name).pattern, key, "{name}");
     }
     let keys: Vec<_> = policy.tools().map(|(pattern, _)| pattern).collect();
     assert_eq!(

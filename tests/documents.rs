@@ -1,4 +1,4 @@
-//! The documents: their links lead somewhere, the files that they name exist, and the README is short enough to be read.
+//! The documents: their links work, the files that they name exist, and the README is short enough to be read.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -81,14 +81,47 @@ fn every_file_that_the_architecture_and_the_decisions_name_exists() {
     }
 }
 
+/// Returns the words of the code below a folder, without those of comments.
+fn words_of_code(folder: &Path, words: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            words_of_code(&path, words);
+            continue;
+        }
+        let text = read(&path);
+        let code = text.lines().map(|line| line.split("//").next().unwrap());
+        words.extend(
+            code.flat_map(|line| line.split(|char: char| !char.is_alphanumeric() && char != '_')).map(str::to_owned),
+        );
+    }
+}
+
 #[test]
-fn the_readme_has_a_thousand_words_at_most() {
+fn every_type_and_function_that_the_architecture_and_the_decisions_name_exists() {
+    let mut words = BTreeSet::new();
+    words_of_code(&root().join("src"), &mut words);
+    for page in ["ARCHITECTURE.md", "docs/decisions.md"] {
+        let text = read(&root().join(page));
+        let is_name = |name: &&str| {
+            name.contains("::") || name.starts_with(char::is_uppercase) && name.chars().all(char::is_alphanumeric)
+        };
+        let names: Vec<_> = text.split('`').skip(1).step_by(2).filter(is_name).collect();
+        assert!(names.len() > 4, "{page} names only {names:?}");
+        let gone: Vec<_> =
+            names.into_iter().filter(|name| !name.split("::").all(|word| words.contains(word))).collect();
+        assert!(gone.is_empty(), "{page} names {gone:?}");
+    }
+}
+
+#[test]
+fn the_readme_has_at_most_a_thousand_words() {
     let words = read(&root().join("README.md")).split_whitespace().count();
     assert!(words <= 1000, "{words} words");
 }
 
 #[test]
-fn a_link_that_leads_nowhere_is_noticed() {
+fn a_broken_link_is_reported() {
     let page = root().join("README.md");
     assert!(broken(&page, "docs/configuration.md#serverls").is_some());
     assert!(broken(&page, "docs/gone.md").is_some());

@@ -1,4 +1,4 @@
-//! How a taskgate that stops lets its tasks come to their end, and their owners collect what has ended.
+//! How a taskgate that stops lets its tasks come to their end, and their owners collect the results.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod kit;
@@ -12,11 +12,11 @@ use tokio::{io::AsyncWriteExt, net::TcpStream, task::JoinHandle};
 use crate::kit::{Children, Client, Gate, Script, Stream, Upstream, eventually, soon, status_of};
 
 const DONE: &str = r#"{"content":[]}"#;
-/// Time enough for every test that must not need it.
+/// Longer than every test that must not reach it.
 const LONG: &str = "[server]\ndrain_timeout = \"1h\"\n";
-/// Over before a test has asked for anything.
+/// Over before a test has sent a request.
 const SHORT: &str = "[server]\ndrain_timeout = \"1ms\"\n";
-/// How long clients may ask for what `drain_timeout` has failed.
+/// How long clients may ask for tasks that `drain_timeout` has failed.
 const LAST_CHANCE: Duration = Duration::from_secs(3);
 const HEADER: &str = "[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]\n";
 
@@ -40,11 +40,11 @@ impl Stopping {
         Self { url, stopping }
     }
 
-    /// The same client on connections of its own.
-    fn anew(&self, client: &Client) -> Client {
-        let mut anew = Client::new(&self.url);
-        anew.headers = client.headers.clone();
-        anew
+    /// Returns the same client on connections of its own.
+    fn on_new_connections(&self, client: &Client) -> Client {
+        let mut copy = Client::new(&self.url);
+        copy.headers = client.headers.clone();
+        copy
     }
 
     fn goes_on(&self) -> bool {
@@ -56,7 +56,7 @@ impl Stopping {
     }
 }
 
-/// A server, taskgate in front of it that drains as long as it takes, and a client in a session.
+/// Starts a server, taskgate that drains for as long as it takes, and a client in a session.
 async fn house(upstream: Upstream) -> (Upstream, Gate, Client) {
     let gate = Gate::with(&upstream, LONG).await;
     let able = json!({ "elicitation": {} });
@@ -64,14 +64,14 @@ async fn house(upstream: Upstream) -> (Upstream, Gate, Client) {
     (upstream, gate, client)
 }
 
-/// A stream that waits for the result of a task.
+/// Opens a stream that waits for the result of a task.
 async fn waiting(client: &Client, id: &str) -> Stream {
     let mut waiting = client.stream("tasks/result", json!({ "taskId": id }));
     waiting.head().await;
     waiting
 }
 
-/// How long the client is told to stay away, at the end of its GET stream.
+/// Returns how long the client is told to stay away, at the end of its GET stream.
 async fn sent_away(listening: &mut Stream) -> Option<u64> {
     let mut retry = None;
     while let Some(event) = listening.next_of_any_kind().await {
@@ -81,7 +81,7 @@ async fn sent_away(listening: &mut Stream) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn a_task_that_runs_goes_on_to_its_end_and_its_waiter_gets_the_result() {
+async fn a_running_task_runs_to_its_end_and_its_waiter_gets_the_result() {
     let (upstream, gate, client) = house(Upstream::json().await).await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await;
@@ -115,16 +115,16 @@ async fn a_result_waits_for_a_client_that_polls_on_new_connections() {
     let slow = upstream.held("slow").await;
     let stopping = Stopping::begin(gate).await;
     slow.result(DONE);
-    stopping.anew(&client).until(&id, "completed").await;
-    // Whoever knows that there is a result does not have it yet.
-    assert!(stopping.anew(&client).list().await.contains(&id));
+    stopping.on_new_connections(&client).until(&id, "completed").await;
+    // A client that knows of the result does not have it yet.
+    assert!(stopping.on_new_connections(&client).list().await.contains(&id));
     assert!(stopping.goes_on());
-    assert_eq!(stopping.anew(&client).collect(&id).await["result"]["content"], json!([]));
+    assert_eq!(stopping.on_new_connections(&client).collect(&id).await["result"]["content"], json!([]));
     stopping.ends().await;
 }
 
 #[tokio::test]
-async fn of_a_task_that_has_failed_or_was_cancelled_there_is_nothing_to_collect() {
+async fn draining_does_not_wait_for_clients_of_failed_or_cancelled_tasks() {
     let (upstream, gate, client) = house(Upstream::json().await).await;
     let (failing, cancelled) = (client.create_id("slow").await, client.create_id("other").await);
     let slow = upstream.held("slow").await;
@@ -136,7 +136,7 @@ async fn of_a_task_that_has_failed_or_was_cancelled_there_is_nothing_to_collect(
 }
 
 #[tokio::test]
-async fn what_nobody_can_ask_for_any_more_is_not_waited_for() {
+async fn draining_does_not_wait_for_results_that_no_client_can_reach() {
     let upstream = Upstream::json().await;
     for (auth, session) in [("", "anonymous"), (HEADER, "ann")] {
         let gate = Gate::with(&upstream, &format!("{LONG}{auth}")).await;
@@ -183,7 +183,8 @@ async fn new_sessions_and_new_tasks_are_refused_while_open_sessions_are_served()
     let (code, why) = client.error("tools/call", json!({ "name": "echo", "task": {} })).await;
     assert_eq!(code, -32603);
     assert_eq!(why, "taskgate is stopping and takes no new tasks; try again when it is back");
-    let echoed = stopping.anew(&client).ask("tools/call", json!({ "name": "echo", "arguments": {} })).await;
+    let echoed =
+        stopping.on_new_connections(&client).ask("tools/call", json!({ "name": "echo", "arguments": {} })).await;
     assert!(echoed["content"].is_array());
     assert!(client.list().await.contains(&id));
     slow.result(DONE);
@@ -192,7 +193,7 @@ async fn new_sessions_and_new_tasks_are_refused_while_open_sessions_are_served()
 }
 
 #[tokio::test]
-async fn a_handshake_under_way_is_given_up() {
+async fn a_handshake_in_flight_is_given_up() {
     let (upstream, gate, client) = house(Upstream::json().await).await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await;
@@ -228,7 +229,7 @@ async fn question_on(stream: &mut Stream) -> Value {
 }
 
 #[tokio::test]
-async fn questions_of_running_tasks_are_asked_and_answered_as_ever() {
+async fn questions_of_running_tasks_are_still_asked_and_answered() {
     let (upstream, gate, client) = house(Upstream::sse().await).await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await.sse();
@@ -241,7 +242,7 @@ async fn questions_of_running_tasks_are_asked_and_answered_as_ever() {
     // The stream of a client that may be asked something has stayed.
     asks(&slow, "meanwhile").await;
     let meanwhile = question_on(&mut listening).await;
-    answers(&stopping.anew(&client), &meanwhile).await;
+    answers(&stopping.on_new_connections(&client), &meanwhile).await;
     upstream.wait_for(|seen| seen.json()["id"] == "meanwhile" && seen.rpc().is_empty()).await;
     slow.result(DONE).await;
     assert!(client.collect(&id).await["result"].is_object());
@@ -251,7 +252,7 @@ async fn questions_of_running_tasks_are_asked_and_answered_as_ever() {
 }
 
 #[tokio::test]
-async fn a_get_stream_that_no_task_needs_ends_with_the_time_to_come_back_after() {
+async fn a_get_stream_that_no_task_needs_ends_and_says_when_to_reconnect() {
     let (upstream, gate, client) = house(Upstream::sse().await).await;
     let bystander = Client::connect(&gate.url).await;
     let mut listening = bystander.get_stream().await;
@@ -260,8 +261,8 @@ async fn a_get_stream_that_no_task_needs_ends_with_the_time_to_come_back_after()
     let stopping = Stopping::begin(gate).await;
     assert_eq!(sent_away(&mut listening).await, Some(5000));
     assert!(stopping.goes_on());
-    // Whoever comes back during the drain is served.
-    let mut again = stopping.anew(&bystander).get_stream().await;
+    // A client that comes back during the drain is served.
+    let mut again = stopping.on_new_connections(&bystander).get_stream().await;
     slow.result(DONE).await;
     client.collect(&id).await;
     assert_eq!(sent_away(&mut again).await, Some(5000));
@@ -269,7 +270,7 @@ async fn a_get_stream_that_no_task_needs_ends_with_the_time_to_come_back_after()
 }
 
 #[tokio::test]
-async fn the_get_stream_of_a_client_that_knows_no_pauses_stays_until_its_session_ends() {
+async fn the_get_stream_of_a_revision_without_polling_stays_until_its_session_ends() {
     let (upstream, gate, client) = house(Upstream::sse().await).await;
     let old = Client::connect_as(&gate.url, "2025-06-18", json!({})).await;
     let mut listening = old.get_stream().await;
@@ -287,7 +288,7 @@ async fn the_get_stream_of_a_client_that_knows_no_pauses_stays_until_its_session
 }
 
 #[tokio::test]
-async fn when_drain_timeout_is_over_the_rest_fails_and_waiters_and_pollers_learn_why() {
+async fn after_drain_timeout_the_remaining_tasks_fail_and_waiters_and_pollers_learn_why() {
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, &format!("{SHORT}[tasks]\nmax_running = 1\n")).await;
     let client = Client::connect(&gate.url).await;
@@ -300,7 +301,7 @@ async fn when_drain_timeout_is_over_the_rest_fails_and_waiters_and_pollers_learn
     let why = "server.drain_timeout = 1ms is over: taskgate is stopping and has ended the call";
     assert_eq!(waiter.message().await["error"]["message"], why);
     for id in [&polled, &queued] {
-        assert_eq!(stopping.anew(&client).until(id, "failed").await["statusMessage"], why);
+        assert_eq!(stopping.on_new_connections(&client).until(id, "failed").await["statusMessage"], why);
     }
     slow.abandoned().await;
     other.abandoned().await;
@@ -310,7 +311,7 @@ async fn when_drain_timeout_is_over_the_rest_fails_and_waiters_and_pollers_learn
 }
 
 #[tokio::test]
-async fn the_last_chance_to_ask_ends_when_nobody_takes_it() {
+async fn the_time_to_collect_a_failure_ends_even_if_no_client_collects_it() {
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, SHORT).await;
     let client = Client::connect(&gate.url).await;
@@ -321,7 +322,7 @@ async fn the_last_chance_to_ask_ends_when_nobody_takes_it() {
 }
 
 #[tokio::test]
-async fn a_child_whose_call_drain_timeout_has_ended_is_gone_with_taskgate() {
+async fn a_child_whose_call_hits_drain_timeout_ends_with_taskgate() {
     let children = Children::new(Script::default());
     let gate = children.gate(SHORT).await;
     let client = Client::connect(&gate.url).await;
@@ -335,9 +336,9 @@ async fn a_child_whose_call_drain_timeout_has_ended_is_gone_with_taskgate() {
 }
 
 #[tokio::test]
-async fn without_a_running_task_it_ends_at_once() {
+async fn without_a_running_task_taskgate_ends_at_once() {
     let (upstream, gate, client) = house(Upstream::json().await).await;
-    // That results are kept and a plain call is in flight makes no difference.
+    // Kept results and a plain call in flight make no difference.
     let id = client.create_id("echo").await;
     client.until(&id, "completed").await;
     let caller = client.clone();
@@ -348,7 +349,7 @@ async fn without_a_running_task_it_ends_at_once() {
 }
 
 #[tokio::test]
-async fn a_request_whose_head_has_not_arrived_does_not_hold_up_the_end() {
+async fn a_request_with_an_incomplete_head_does_not_delay_the_end() {
     let (_upstream, gate, client) = house(Upstream::json().await).await;
     let head = format!("POST /mcp HTTP/1.1\r\nhost: {}\r\n", gate.authority());
     let whole = format!("DELETE /mcp HTTP/1.1\r\nhost: {}\r\n\r\n", gate.authority());

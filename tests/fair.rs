@@ -1,4 +1,4 @@
-//! Two owners at one tool: what one of them asks for does not hold up the other.
+//! Two owners at one tool: a flood by one of them does not hold up the other.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod kit;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const HEADER: &str = "[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]\n";
 /// How many calls the one owner makes.
 const FLOOD: usize = 10_000;
-/// How many of them are under way to taskgate at a time.
+/// How many of them are in flight at a time.
 const AT_A_TIME: usize = 32;
 /// How many calls of the tool run at once.
 const RUNNING: usize = 2;
@@ -22,19 +22,19 @@ const PATIENCE: Duration = Duration::from_mins(1);
 struct House {
     upstream: Upstream,
     _gate: Gate,
-    /// Who floods.
+    /// The owner that floods.
     ann: Client,
-    /// Who calls once.
+    /// The owner that calls once.
     bob: Client,
     /// The calls of the flood that run.
     running: Vec<Held>,
     /// The tasks of the flood that were acknowledged.
     acknowledged: Vec<String>,
-    /// What the others of its calls were told.
+    /// The errors of the calls that were refused.
     refused: Vec<String>,
 }
 
-/// A house whose tool has been flooded, with limits of its own.
+/// Starts a taskgate with limits of its own, and floods its tool.
 async fn flooded(limits: &str) -> House {
     let upstream = Upstream::json().await;
     let toml = format!("{HEADER}[tasks]\nmax_running = {RUNNING}\n{limits}");
@@ -52,7 +52,8 @@ async fn flooded(limits: &str) -> House {
 }
 
 impl House {
-    /// The other owner calls the tool once, and calls end until it runs: how many calls of the flood begin before it.
+    /// Lets the other owner call the tool once, and ends calls until it runs; returns how many calls of the flood begin
+    /// before it.
     async fn turn_of_the_other(&mut self) -> usize {
         let called = Instant::now();
         let task = self.bob.create("slow", json!({})).await;
@@ -77,18 +78,18 @@ impl House {
 }
 
 #[tokio::test]
-async fn behind_ten_thousand_calls_of_another_owner_a_call_begins_after_one_of_them_at_most() {
+async fn a_call_waits_for_at_most_one_of_another_owners_ten_thousand_calls() {
     let limits = format!("max_queued = {FLOOD}\nmax_queued_per_owner = {FLOOD}\nmax_tasks_per_owner = {FLOOD}");
     let mut house = flooded(&limits).await;
     assert_eq!((house.acknowledged.len(), house.refused.len()), (FLOOD, 0));
     assert!(house.turn_of_the_other().await <= 1);
-    // And again, when those who wait have gone round.
+    // And again, after every waiting owner has had a turn.
     assert!(house.turn_of_the_other().await <= 1);
     assert_eq!(house.bob.list().await.len(), 2);
 }
 
 #[tokio::test]
-async fn of_a_flood_what_finds_no_place_is_told_why_and_what_was_acknowledged_is_found() {
+async fn in_a_flood_refused_calls_learn_why_and_acknowledged_tasks_are_found() {
     let mut house = flooded("").await;
     let places = RUNNING + 256;
     assert_eq!((house.acknowledged.len(), house.refused.len()), (places, FLOOD - places));

@@ -18,7 +18,7 @@ async fn before(upstream: &Upstream, keys: &str) -> (Gate, Client) {
     (gate, client)
 }
 
-/// taskgate as a process, which logs everything.
+/// Starts taskgate as a process, which logs everything.
 fn outside(upstream: &Upstream, headers: &str, env: &[(&str, &str)]) -> (Binary, NamedTempFile) {
     let config = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
     let text = format!("[[upstream]]\nurl = \"{}\"\nheaders = {{ {headers} }}\n", upstream.url());
@@ -27,7 +27,7 @@ fn outside(upstream: &Upstream, headers: &str, env: &[(&str, &str)]) -> (Binary,
     (Binary::start(&args, env), config)
 }
 
-/// Everything that a session can make taskgate send to a server.
+/// Does everything that can make taskgate send a request to a server.
 async fn everything(upstream: &Upstream, client: &Client) -> Vec<Seen> {
     let _listener = client.get_stream().await;
     let to_listener = upstream.get_stream().await;
@@ -54,7 +54,7 @@ async fn everything(upstream: &Upstream, client: &Client) -> Vec<Seen> {
 }
 
 #[tokio::test]
-async fn the_operators_headers_are_on_every_request_in_the_place_of_the_clients() {
+async fn the_operators_headers_replace_the_clients_on_every_request() {
     let file = NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "from a file\n").unwrap();
     let upstream = Upstream::start(Options { answers: Answers::Sse, listens: true, ..Options::default() }).await;
@@ -72,7 +72,7 @@ async fn the_operators_headers_are_on_every_request_in_the_place_of_the_clients(
 }
 
 #[tokio::test]
-async fn a_token_that_is_not_for_the_server_is_on_no_request() {
+async fn a_token_that_is_not_for_the_server_never_reaches_it() {
     for keys in ["forward_authorization = false", "headers = { Authorization = \"Basic b3Vycw==\" }"] {
         let upstream = Upstream::start(Options { answers: Answers::Sse, listens: true, ..Options::default() }).await;
         let (_gate, client) = before(&upstream, keys).await;
@@ -85,7 +85,7 @@ async fn a_token_that_is_not_for_the_server_is_on_no_request() {
 }
 
 #[test]
-fn a_token_that_taskgate_checks_is_not_for_the_server_unless_the_operator_says_so() {
+fn a_token_that_taskgate_checks_reaches_the_server_only_if_the_operator_says_so() {
     let jwt = "mode = \"jwt\"\nissuer = \"https://a.example\"\naudience = [\"b\"]\njwks = \"https://a.example/keys\"";
     let introspect = "mode = \"introspect\"\nissuer = \"https://a.example\"\nclient_id = \"c\"\naudience = \"any\"\n\
                       introspection_endpoint = \"https://a.example/i\"\nclient_secret = { env = \"CARGO_PKG_NAME\" }";
@@ -99,7 +99,7 @@ fn a_token_that_taskgate_checks_is_not_for_the_server_unless_the_operator_says_s
 }
 
 #[tokio::test]
-async fn over_http_sse_the_same_headers_go_on() {
+async fn an_http_sse_server_gets_the_same_headers() {
     let upstream = SseUpstream::new().await;
     let toml = "[[upstream]]\nforward_authorization = false\nheaders = { X-Key = \"literal\" }\n";
     let gate = Gate::to(&upstream.url(), toml).await;
@@ -113,7 +113,7 @@ async fn over_http_sse_the_same_headers_go_on() {
 }
 
 #[tokio::test]
-async fn a_value_in_a_file_is_read_again_when_it_changes_and_kept_while_it_is_broken() {
+async fn a_changed_value_file_is_read_again_and_a_broken_one_leaves_the_old_value() {
     let file = NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "first").unwrap();
     let upstream = Upstream::json().await;
@@ -135,7 +135,7 @@ async fn a_value_in_a_file_is_read_again_when_it_changes_and_kept_while_it_is_br
 }
 
 #[tokio::test]
-async fn a_refusal_of_taskgate_itself_is_an_error_and_no_challenge_to_the_client() {
+async fn a_server_that_refuses_taskgates_credential_causes_an_error_and_no_challenge() {
     for status in [401, 403] {
         let upstream = Upstream::json().await;
         let (gate, client) = before(&upstream, "forward_authorization = false").await;
@@ -169,7 +169,7 @@ async fn a_refusal_of_taskgate_itself_is_an_error_and_no_challenge_to_the_client
 }
 
 #[tokio::test]
-async fn neither_the_operators_secrets_nor_a_clients_token_are_in_the_log() {
+async fn the_log_has_neither_the_operators_secrets_nor_a_clients_token() {
     let upstream = Upstream::json().await;
     let headers = "x-key = { env = \"KEY\" }, x-literal = \"hush-literal\"";
     let (taskgate, _config) = outside(&upstream, headers, &[("KEY", "hush-key")]);

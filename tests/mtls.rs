@@ -1,4 +1,4 @@
-//! TLS from clients, and clients that are who their certificates say.
+//! TLS from clients, and clients that their certificates identify.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod kit;
@@ -59,7 +59,7 @@ impl Files {
         self.folder.path().join(name)
     }
 
-    /// Writes a new certificate; what clients will see of it.
+    /// Writes a new certificate; returns what clients will see of it.
     fn renew(&self) -> Vec<u8> {
         let server = Identity::new(vec![SanType::IpAddress([127, 0, 0, 1].into())], &self.authority);
         std::fs::write(self.path("key.pem"), server.key.serialize_pem()).unwrap();
@@ -73,7 +73,7 @@ impl Files {
         format!("[server.tls]\n{}{}{client_ca}", line("cert", "cert.pem"), line("key", "key.pem"))
     }
 
-    /// What a client trusts, and who it is.
+    /// Returns what a client trusts, and who it is.
     fn client(
         &self,
         identity: Option<&Identity>,
@@ -102,7 +102,7 @@ fn authority_of(url: &str) -> &str {
     url.trim_start_matches("https://").split('/').next().unwrap()
 }
 
-/// What a client sees of a handshake: the server's certificate, and which HTTP was agreed.
+/// Returns what a client sees of a handshake: the server's certificate, and which HTTP was agreed.
 async fn handshake(url: &str, config: ClientConfig) -> std::io::Result<(Vec<u8>, Option<Vec<u8>>)> {
     let stream = TcpStream::connect(authority_of(url)).await?;
     let mut stream = TlsConnector::from(Arc::new(config)).connect("127.0.0.1".try_into().unwrap(), stream).await?;
@@ -115,7 +115,7 @@ async fn handshake(url: &str, config: ClientConfig) -> std::io::Result<(Vec<u8>,
     Ok((session.peer_certificates().unwrap()[0].to_vec(), session.alpn_protocol().map(<[u8]>::to_vec)))
 }
 
-/// The endpoint in plain text: each connection goes on to it over TLS.
+/// Starts a port that speaks plain text and passes each connection to the endpoint over TLS.
 async fn tunnel(url: &str, config: ClientConfig) -> String {
     let (to, connector) = (authority_of(url).to_owned(), TlsConnector::from(Arc::new(config)));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -135,7 +135,7 @@ async fn tunnel(url: &str, config: ClientConfig) -> String {
 }
 
 #[tokio::test]
-async fn clients_reach_the_endpoint_over_tls_with_either_http_and_either_version_of_tls() {
+async fn clients_reach_the_endpoint_over_either_version_of_tls_and_of_http() {
     let (files, upstream) = (Files::new(), Upstream::json().await);
     let gate = Gate::with(&upstream, &files.toml(false)).await;
     assert!(gate.url.starts_with("https://127.0.0.1:"), "{}", gate.url);
@@ -155,19 +155,19 @@ async fn clients_reach_the_endpoint_over_tls_with_either_http_and_either_version
 }
 
 #[tokio::test]
-async fn plain_text_gets_no_answer_where_tls_is_spoken() {
+async fn a_plain_text_request_to_a_tls_port_gets_no_answer() {
     let (files, upstream) = (Files::new(), Upstream::json().await);
     let gate = Gate::with(&upstream, &files.toml(false)).await;
     let mut plain = TcpStream::connect(authority_of(&gate.url)).await.unwrap();
     plain.write_all(b"GET /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
     let _ = soon(plain.read_to_end(&mut answer)).await;
-    // An alert of TLS at most.
+    // At most a TLS alert.
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handshake_that_does_not_come_ends_after_head_timeout_and_gives_way() {
+async fn a_connection_without_a_tls_handshake_is_closed_after_head_timeout_and_gives_way_to_others() {
     let (files, upstream) = (Files::new(), Upstream::json().await);
     let toml = format!("[server]\nmax_connections = 1\nhead_timeout = \"5s\"\n{}", files.toml(false));
     let gate = Gate::with(&upstream, &toml).await;
@@ -186,7 +186,7 @@ async fn a_handshake_that_does_not_come_ends_after_head_timeout_and_gives_way() 
 }
 
 #[tokio::test]
-async fn a_new_certificate_is_read_without_a_restart_and_one_that_is_broken_leaves_the_old() {
+async fn a_new_certificate_is_read_without_a_restart_and_a_broken_one_leaves_the_old() {
     let (files, upstream) = (Files::new(), Upstream::json().await);
     let config = files.path("config.toml");
     std::fs::write(&config, format!("{}[[upstream]]\nurl = \"{}\"\n", files.toml(false), upstream.url())).unwrap();
@@ -200,7 +200,7 @@ async fn a_new_certificate_is_read_without_a_restart_and_one_that_is_broken_leav
     let second = files.renew();
     taskgate.logged_after("the certificate of the server was read again").await;
     assert_eq!(seen().await, second);
-    // What is open goes on.
+    // Open connections go on.
     assert_eq!(old.ask("ping", json!({})).await, json!({}));
     // A key that belongs to no certificate, as in the middle of a change.
     std::fs::write(files.path("key.pem"), KeyPair::generate().unwrap().serialize_pem()).unwrap();
@@ -210,7 +210,7 @@ async fn a_new_certificate_is_read_without_a_restart_and_one_that_is_broken_leav
 }
 
 #[tokio::test]
-async fn the_owner_is_the_name_in_the_certificate_and_a_renewed_one_keeps_the_tasks() {
+async fn the_owner_is_the_name_in_the_certificate_and_a_renewed_certificate_keeps_the_tasks() {
     let (files, upstream) = (Files::new(), Upstream::json().await);
     let gate = Gate::with(&upstream, &format!("{}[auth]\nmode = \"mtls\"\n", files.toml(true))).await;
     let connect = async |identity: &Identity| {
@@ -230,14 +230,14 @@ async fn the_owner_is_the_name_in_the_certificate_and_a_renewed_one_keeps_the_ta
     );
     assert_eq!(bob.list().await, [""; 0]);
     assert_eq!(bob.error("tasks/get", json!({ "taskId": id })).await.0, -32602);
-    // A session belongs to whom it was opened for.
+    // A session belongs to the owner that opened it.
     assert_eq!(bob.with("mcp-session-id", ann.session()).post(PING).await.status, 404);
 }
 
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 
 #[tokio::test]
-async fn without_a_certificate_of_the_authority_there_is_no_connection_and_without_a_name_no_answer() {
+async fn a_client_needs_a_certificate_of_the_authority_to_connect_and_a_name_in_it_to_be_served() {
     let (files, upstream) = (Files::new(), Upstream::json().await);
     let (stranger, nameless) = (authority("clients"), Identity::new(Vec::new(), &files.clients));
     for mode in ["mtls", "none"] {
@@ -250,7 +250,7 @@ async fn without_a_certificate_of_the_authority_there_is_no_connection_and_witho
         let url = tunnel(&gate.url, files.client(Some(&nameless), &["http/1.1"], BOTH)).await;
         let answer = Client::new(&url).ask_to_initialize("2025-11-25", json!({})).await;
         if mode == "none" {
-            // The certificate opens the door, and says nothing about owners.
+            // The certificate admits the client, and says nothing about owners.
             assert_eq!(answer.status, 200);
         } else {
             let (status, code, message) = answer.refusal();
@@ -262,7 +262,7 @@ async fn without_a_certificate_of_the_authority_there_is_no_connection_and_witho
 }
 
 #[tokio::test]
-async fn files_that_are_none_are_mistakes_with_their_place() {
+async fn invalid_tls_files_are_reported_with_their_place() {
     let files = Files::new();
     let other = files.path("other.pem");
     std::fs::write(&other, KeyPair::generate().unwrap().serialize_pem()).unwrap();

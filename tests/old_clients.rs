@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::kit::{Client, Gate, Stream, Upstream, eventually};
 
 /// Such a client in a session.
-struct Old {
+struct OldClient {
     stream: Stream,
     /// Sends its messages.
     messages: Client,
@@ -26,7 +26,7 @@ async fn open(gate: &Gate) -> (Stream, String) {
     (stream, format!("http://{}{}", gate.authority(), endpoint.data))
 }
 
-impl Old {
+impl OldClient {
     async fn connect(gate: &Gate, version: &str) -> Self {
         let (stream, url) = open(gate).await;
         let mut old = Self { stream, messages: Client::new(&url), next_id: 1 };
@@ -65,9 +65,9 @@ async fn house() -> (Upstream, Gate) {
 }
 
 #[tokio::test]
-async fn what_expects_no_answer_and_is_not_as_it_has_to_be_goes_nowhere() {
+async fn malformed_notifications_and_responses_go_nowhere() {
     let (upstream, gate) = house().await;
-    let mut old = Old::connect(&gate, "2024-11-05").await;
+    let mut old = OldClient::connect(&gate, "2024-11-05").await;
     for body in [
         r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"echo"}}"#,
         r#"{"jsonrpc":"2.0","method":"notifications/x","params":{"_meta":{},"_meta":{"progressToken":1}}}"#,
@@ -75,7 +75,7 @@ async fn what_expects_no_answer_and_is_not_as_it_has_to_be_goes_nowhere() {
     ] {
         assert_eq!(old.messages.post(body).await.status, 202, "{body}");
     }
-    // Nothing was answered, and nothing was passed on before this.
+    // Nothing was answered, and nothing was forwarded before this.
     let id = old.ask("ping", json!({})).await;
     assert_eq!(old.stream.message().await["id"], id);
     for method in ["tools/call", "notifications/x", "notifications/cancelled"] {
@@ -84,9 +84,9 @@ async fn what_expects_no_answer_and_is_not_as_it_has_to_be_goes_nowhere() {
 }
 
 #[tokio::test]
-async fn everything_that_the_client_is_sent_comes_on_its_stream() {
+async fn every_message_to_the_client_comes_on_its_stream() {
     let (upstream, gate) = house().await;
-    let mut old = Old::connect(&gate, "2024-11-05").await;
+    let mut old = OldClient::connect(&gate, "2024-11-05").await;
     let id = old.ask("tools/call", json!({ "name": "slow", "_meta": { "progressToken": 7 } })).await;
     let slow = upstream.held("slow").await.sse();
     slow.progress(1).await;
@@ -103,7 +103,7 @@ async fn everything_that_the_client_is_sent_comes_on_its_stream() {
 #[tokio::test]
 async fn a_client_of_a_newer_revision_on_the_old_transport_gets_tasks() {
     let (upstream, gate) = house().await;
-    let mut old = Old::connect(&gate, "2025-11-25").await;
+    let mut old = OldClient::connect(&gate, "2025-11-25").await;
     let created = old.request("tools/call", json!({ "name": "slow", "task": {} })).await;
     let task = created["result"]["task"]["taskId"].clone();
     let slow = upstream.held("slow").await.sse();
@@ -120,7 +120,7 @@ async fn a_client_of_a_newer_revision_on_the_old_transport_gets_tasks() {
 #[tokio::test]
 async fn the_end_of_the_stream_ends_the_session() {
     let (upstream, gate) = house().await;
-    let old = Old::connect(&gate, "2024-11-05").await;
+    let old = OldClient::connect(&gate, "2024-11-05").await;
     drop(old.stream);
     upstream.wait_for(|seen| seen.method == "DELETE").await;
     eventually(async || {
@@ -131,7 +131,7 @@ async fn the_end_of_the_stream_ends_the_session() {
 }
 
 #[tokio::test]
-async fn without_sse_path_there_is_no_such_stream() {
+async fn without_sse_path_the_old_transport_is_not_served() {
     let upstream = Upstream::sse().await;
     let gate = Gate::before(&upstream).await;
     let answer = Client::new(&gate.url.replace("/mcp", "/sse")).send(Method::GET, "").await;
@@ -139,7 +139,7 @@ async fn without_sse_path_there_is_no_such_stream() {
 }
 
 #[tokio::test]
-async fn wrong_requests_are_refused_as_everywhere() {
+async fn invalid_requests_are_refused_as_on_every_transport() {
     let (_upstream, gate) = house().await;
     let (_stream, url) = open(&gate).await;
     let messages = Client::new(&url);
@@ -159,7 +159,7 @@ async fn wrong_requests_are_refused_as_everywhere() {
 }
 
 #[tokio::test]
-async fn there_are_no_more_streams_than_sessions_may_be() {
+async fn max_sessions_bounds_the_streams_too() {
     let upstream = Upstream::sse().await;
     let gate = Gate::with(&upstream, "[server]\nmax_sessions = 1\n[[upstream]]\nsse_path = \"/sse\"").await;
     let first = open(&gate).await;
@@ -171,7 +171,7 @@ async fn there_are_no_more_streams_than_sessions_may_be() {
 }
 
 #[tokio::test]
-async fn one_user_has_no_more_streams_than_sessions_and_another_still_has_some() {
+async fn max_sessions_per_owner_bounds_the_streams_of_one_user_and_leaves_room_for_another() {
     let header = "[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]\n";
     let upstream = Upstream::sse().await;
     let limit = "[server]\nmax_sessions_per_owner = 1\n[[upstream]]\nsse_path = \"/sse\"";
@@ -187,10 +187,10 @@ async fn one_user_has_no_more_streams_than_sessions_and_another_still_has_some()
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_cannot_go_on_to_ask() {
+async fn a_client_that_does_not_read_cannot_go_on_sending_requests() {
     let (_upstream, gate) = house().await;
-    let old = Old::connect(&gate, "2025-11-25").await;
-    // Held open, and read no further.
+    let old = OldClient::connect(&gate, "2025-11-25").await;
+    // Held open, but not read.
     let _stream = old.stream;
     // Each answer has a megabyte.
     let params = json!({ "name": "echo", "arguments": { "text": "x".repeat(1 << 20) } });
@@ -198,7 +198,7 @@ async fn a_client_that_does_not_read_cannot_go_on_to_ask() {
     let mut taken = 0;
     while tokio::time::timeout(Duration::from_secs(1), old.messages.post(request.clone())).await.is_ok() {
         taken += 1;
-        // What the channel may hold either way, and what the system keeps on the way.
+        // What the channel may hold in either direction, and what the system keeps in flight.
         assert!(taken < 100);
     }
 }

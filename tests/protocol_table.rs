@@ -1,4 +1,4 @@
-//! docs/protocol.md and docs/security.md name files and tests; all of them must exist. The list of limits is complete.
+//! docs/protocol.md and docs/security.md name only files and tests that exist, and the list of limits is complete.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -12,12 +12,13 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What stands between backticks and looks like a source file, or a function in one: `file` or `file::function`.
+/// Returns what stands between backticks and looks like a source file, or a function in one: `file` or
+/// `file::function`.
 fn references(page: &str) -> Vec<&str> {
     page.split('`').skip(1).step_by(2).filter(|word| word.contains(".rs")).collect()
 }
 
-/// What is wrong with a reference, if anything.
+/// Returns what is wrong with a reference, if anything.
 fn mistake(reference: &str) -> Option<String> {
     let (file, function) = match reference.split_once("::") {
         Some((file, function)) => (file, Some(function)),
@@ -49,7 +50,7 @@ fn read(page: &str) -> String {
     fs::read_to_string(root().join(page)).unwrap()
 }
 
-/// The rows of the tables below a heading, in cells, without those that say what is in the columns.
+/// Returns the rows of the tables below a heading, in cells, without those that say what is in the columns.
 fn rows<'p>(page: &'p str, heading: &str) -> Vec<Vec<&'p str>> {
     let from = page.find(heading).unwrap() + heading.len();
     let part = page[from..].split("\n## ").next().unwrap();
@@ -59,7 +60,7 @@ fn rows<'p>(page: &'p str, heading: &str) -> Vec<Vec<&'p str>> {
     ends.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
 }
 
-/// The limits in a page's list, each with the other cells of its row.
+/// Returns the limits in a page's list, each with the other cells of its row.
 fn limits(page: &str) -> BTreeMap<&str, Vec<&str>> {
     rows(page, "\n## Limits\n")
         .into_iter()
@@ -67,7 +68,7 @@ fn limits(page: &str) -> BTreeMap<&str, Vec<&str>> {
         .collect()
 }
 
-/// The keys of the configuration with their defaults, by their names.
+/// Returns the keys of the configuration with their defaults, by their names.
 fn keys(reference: &str) -> BTreeMap<String, String> {
     let mut keys = BTreeMap::new();
     for section in ["server", "rate", "tasks", "upstream"] {
@@ -97,14 +98,14 @@ fn every_row_of_the_tables_names_a_test_or_says_why_there_is_none() {
     for row in tables.iter().flatten() {
         let last = row.last().unwrap();
         let says_why = ["Not yet", "Not applicable", "None: "].iter().any(|word| last.starts_with(word));
-        // A row that has nothing but a heading.
+        // A row that has only a heading.
         let heading = row[0].starts_with("**") && last.is_empty();
         assert!(last.contains(".rs::") || says_why || heading, "{row:?}");
     }
 }
 
 #[test]
-fn the_list_of_limits_has_those_of_the_configuration_with_their_defaults() {
+fn the_list_of_limits_has_every_configured_limit_with_its_default() {
     let (security, reference) = (read(PAGES[1]), read("docs/configuration.md"));
     let (limits, keys) = (limits(&security), keys(&reference));
     for (key, default) in &keys {
@@ -120,7 +121,7 @@ fn the_list_of_limits_has_those_of_the_configuration_with_their_defaults() {
 }
 
 #[test]
-fn what_is_said_at_a_limit_is_told_of_limits_that_are_listed() {
+fn every_limit_in_operations_is_in_the_list_of_limits() {
     let (security, operations) = (read(PAGES[1]), read("docs/operations.md"));
     let (limits, said) = (limits(&security), limits(&operations));
     assert!(said.len() > 40, "{} limits", said.len());
@@ -130,9 +131,9 @@ fn what_is_said_at_a_limit_is_told_of_limits_that_are_listed() {
 }
 
 #[test]
-fn a_missing_file_and_a_missing_test_are_noticed() {
+fn a_missing_file_and_a_missing_test_are_reported() {
     assert_eq!(mistake("src/lib.rs"), None);
-    assert_eq!(mistake("tests/protocol_table.rs::a_missing_file_and_a_missing_test_are_noticed"), None);
+    assert_eq!(mistake("tests/protocol_table.rs::a_missing_file_and_a_missing_test_are_reported"), None);
     assert!(mistake("src/gone.rs").is_some());
     assert!(mistake("tests/protocol_table.rs::references").is_some());
 }

@@ -1,4 +1,4 @@
-//! What one owner may do how often, and what becomes of a client that guesses ids.
+//! How often one owner may do what, and what becomes of a client that guesses ids.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -27,7 +27,7 @@ async fn lookup(client: &Client, method: &str, id: &str) -> Answer {
     client.answer(method, json!({ "taskId": id })).await
 }
 
-/// 429 that names the key of `[rate]` and the seconds to wait.
+/// Checks for 429 that names the key of `[rate]` and the seconds to wait.
 #[track_caller]
 fn is_too_often(answer: &Answer, key: &str) {
     let (status, code, message) = answer.refusal();
@@ -46,7 +46,7 @@ async fn creations_over_the_rate_are_refused_with_429_and_the_time_to_wait() {
     }
     let call = json!({ "name": "slow", "task": {} });
     is_too_often(&ann.answer("tools/call", call.clone()).await, "creations");
-    // Nothing of the refused call has reached the server, plain calls are not counted, nor is anybody else's.
+    // The refused call has not reached the server, and neither plain calls nor those of another owner are counted.
     ann.ask("tools/call", json!({ "name": "echo" })).await;
     bob.create_id("slow").await;
     upstream.held("slow").await;
@@ -71,14 +71,14 @@ async fn task_methods_over_the_rate_are_refused_and_a_new_session_does_not_help(
 }
 
 #[tokio::test]
-async fn a_request_that_was_refused_may_be_sent_again_when_the_time_is_over() {
+async fn a_refused_request_succeeds_after_the_time_to_wait() {
     let (_upstream, gate) = start("creations = \"1/s\"").await;
     let ann = user(&gate, "ann").await;
     ann.create_id("slow").await;
     let call = json!({ "name": "slow", "task": {} });
     let refused = ann.answer("tools/call", call.clone()).await;
     is_too_often(&refused, "creations");
-    // The time itself is what is waited for.
+    // The wait is what is tested.
     tokio::time::sleep(Duration::from_secs(refused.header("retry-after").parse().unwrap())).await;
     ann.ask("tools/call", call).await;
 }
@@ -106,9 +106,9 @@ async fn a_client_on_stdin_gets_the_same_error() {
     assert!(error["message"].as_str().unwrap().contains("rate.task_methods = 1 in 1h"), "{error}");
 }
 
-/// 50,000 guesses, half of them ids of another owner's tasks: the guesser gets 429 and others are as quick as ever.
+/// 50,000 guesses, half of them ids of another owner's tasks: the guesser gets 429 and others are as fast as before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_guesses_ids_is_slowed_then_refused_and_nobody_else_notices() {
+async fn a_client_that_guesses_ids_is_slowed_then_refused_and_no_other_client_notices() {
     const GUESSES: usize = 50_000;
     let (_upstream, gate) = start("").await;
     let (ann, eve) = (user(&gate, "ann").await, user(&gate, "eve").await);
@@ -135,7 +135,7 @@ async fn whoever_guesses_ids_is_slowed_then_refused_and_nobody_else_notices() {
             polls += 1;
             tokio::task::yield_now().await;
             if polls % 100 == 0 {
-                // The guesser's own tasks are there for the guesser too.
+                // The guesser can still use its own tasks.
                 eve.get(&own).await;
             }
         }
@@ -144,22 +144,22 @@ async fn whoever_guesses_ids_is_slowed_then_refused_and_nobody_else_notices() {
         answered = guessed => answered,
         () = polling => unreachable!(),
     };
-    // The burst, what has been filled up since, and the eight that were held back in each second.
+    // The burst, what has been refilled since, and the eight that were held back in each second.
     let seconds = usize::try_from(began.elapsed().as_secs()).unwrap() + 1;
     assert!(answered <= 60 + seconds * 10, "{answered} guesses were answered in {seconds}s");
     assert!(answered >= 60, "{answered} guesses were answered");
 }
 
-/// The middle, and the distance between the quarters, of times in microseconds.
+/// Returns the median, and the distance between the quartiles, of times in microseconds.
 fn middle(mut times: Vec<f64>) -> (f64, f64) {
     times.sort_by(f64::total_cmp);
     let at = |part: usize| times[times.len() * part / 4];
     (at(2), at(3) - at(1))
 }
 
-/// Not a test of speed: neither kind of id may be told by the time that its answer takes.
+/// Not a test of speed: the time of an answer must not tell which kind of id was asked for.
 #[tokio::test]
-async fn foreign_expired_and_unknown_ids_take_the_same_time_to_within_noise() {
+async fn foreign_expired_and_unknown_ids_take_the_same_time_within_noise() {
     let (_upstream, gate) = start("failed_lookups = \"1000000/s\"").await;
     let (ann, eve) = (user(&gate, "ann").await, user(&gate, "eve").await);
     let foreign = ann.create_id("slow").await;

@@ -1,11 +1,11 @@
-//! Clients that stop reading cost their outbox and no more, and the others do not notice.
+//! Clients that stop reading cost their outbox and no more, and other clients do not notice.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod kit;
 
 use http::Method;
 use kit::{
-    Bad, Binary, Client, Gate, SMALL, Stalled, TINY, Upstream,
+    BadUpstream, Binary, Client, Gate, SMALL, Stalled, TINY, Upstream,
     bad::{DONE, PROGRESS, Step, end, event, stream},
     eventually, within,
 };
@@ -15,9 +15,9 @@ use std::{io::Write, time::Duration};
 const MIB: usize = 1024 * 1024;
 /// How many clients stop reading.
 const STALLED: usize = 100;
-/// How many notifications of 4 KiB each of them gets: more than twice of what may be kept.
+/// How many notifications of 4 KiB each of them gets: more than twice what may be kept.
 const SENT: usize = 1250;
-/// What may wait for one reader (1 MiB), what is kept to be sent again, and the buffers of the connections.
+/// What may wait for one reader (1 MiB), what is kept for resumption, and the buffers of the connections.
 const COST: usize = 5 * MIB / 2;
 /// How long it may take to read what has waited.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -27,14 +27,14 @@ fn call(tool: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": "call", "method": "tools/call", "params": params })
 }
 
-/// taskgate as a process, so that its memory is its own, before a bad upstream.
-async fn outside(bad: &Bad) -> (Binary, String) {
+/// Starts taskgate as a process, so that its memory is its own, in front of a bad upstream.
+async fn outside(bad: &BadUpstream) -> (Binary, String) {
     let taskgate = Binary::start(&["serve", "--upstream", &bad.url(), "--listen", "127.0.0.1:0"], &[]);
     let url = taskgate.url().await;
     (taskgate, url)
 }
 
-/// A flood of a notification.
+/// Returns a flood of a notification.
 fn flood(notification: &str) -> Step {
     let padded = notification.replace("PADDING", &"x".repeat(4000));
     Step::Times(SENT, format!("data: {padded}\n\n"))
@@ -44,12 +44,12 @@ fn padded_progress() -> String {
     PROGRESS.replace("$N", "$N,\"message\":\"PADDING\"")
 }
 
-/// The tool that floods its caller with progress, and ends when it is all over.
-fn floods(bad: &Bad) {
+/// Scripts the tool that floods its client with progress, and ends after the flood.
+fn floods(bad: &BadUpstream) {
     bad.on_call("flood", vec![stream(), flood(&padded_progress()), event(DONE), Step::Wait("all over"), end()]);
 }
 
-/// So many clients, each in a session of its own, that call this tool and do not read the answer.
+/// Starts so many clients, each in a session of its own, that call this tool and do not read the answer.
 async fn stalled(url: &str, count: usize) -> Vec<Stalled> {
     let mut stalled = Vec::new();
     for _ in 0..count {
@@ -59,7 +59,7 @@ async fn stalled(url: &str, count: usize) -> Vec<Stalled> {
     stalled
 }
 
-/// Calls of another client are answered, each before the next is made.
+/// Checks that calls of another client are answered, each before the next is made.
 async fn goes_on(client: &Client) {
     for _ in 0..20 {
         let result = client.ask("tools/call", json!({ "name": "quick", "arguments": {} })).await;
@@ -70,15 +70,15 @@ async fn goes_on(client: &Client) {
 }
 
 #[tokio::test]
-async fn a_hundred_clients_that_do_not_read_their_answers_cost_their_outbox_each() {
-    let bad = Bad::start().await;
+async fn a_hundred_clients_that_do_not_read_their_answers_cost_one_outbox_each() {
+    let bad = BadUpstream::start().await;
     let (taskgate, url) = outside(&bad).await;
     floods(&bad);
     let other = Client::connect(&url).await;
     goes_on(&other).await;
     let before = taskgate.peak_memory();
     let stalled = stalled(&url, STALLED).await;
-    // In the middle of it, with a hundred streams that nobody reads.
+    // In the middle of the flood, with a hundred unread streams.
     goes_on(&other).await;
     bad.signal("all over");
     bad.ended("flood", STALLED).await;
@@ -95,12 +95,12 @@ async fn a_hundred_clients_that_do_not_read_their_answers_cost_their_outbox_each
 }
 
 #[tokio::test]
-async fn outboxes_that_nobody_reads_cost_no_more_together_than_all_may() {
+async fn unread_outboxes_together_cost_at_most_max_outbox_total() {
     const FEW: usize = 40;
     const TOTAL: usize = 2 * MIB;
-    /// What is kept to be sent again, and the buffers of the connections.
+    /// What is kept for resumption, and the buffers of the connections.
     const BESIDES: usize = MIB;
-    let bad = Bad::start().await;
+    let bad = BadUpstream::start().await;
     let mut config = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
     let (server, upstream) = (format!("[server]\nmax_outbox_total = {TOTAL}"), format!("url = \"{}\"", bad.url()));
     write!(config, "{server}\nlisten = \"127.0.0.1:0\"\n[[upstream]]\n{upstream}").unwrap();
@@ -122,8 +122,8 @@ async fn outboxes_that_nobody_reads_cost_no_more_together_than_all_may() {
 }
 
 #[tokio::test]
-async fn a_hundred_clients_that_do_not_read_their_get_stream_cost_their_outbox_each() {
-    let bad = Bad::start().await;
+async fn a_hundred_clients_that_do_not_read_their_get_stream_cost_one_outbox_each() {
+    let bad = BadUpstream::start().await;
     let (taskgate, url) = outside(&bad).await;
     let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"PADDING"}}"#;
     bad.on_listen(vec![stream(), flood(log), Step::Note("flooded"), Step::Gone]);
@@ -156,9 +156,9 @@ async fn a_hundred_clients_that_do_not_read_their_get_stream_cost_their_outbox_e
 }
 
 #[tokio::test]
-async fn a_question_for_which_there_is_no_room_is_answered_in_the_clients_place() {
+async fn a_question_for_a_full_get_stream_gets_an_error() {
     const ASKED: usize = 1000;
-    let bad = Bad::start().await;
+    let bad = BadUpstream::start().await;
     let gate = Gate::to(&bad.url(), "").await;
     let question = r#"{"jsonrpc":"2.0","id":"q$N","method":"roots/list","params":{"x":"PADDING"}}"#;
     let question = format!("data: {}\n\n", question.replace("PADDING", &"x".repeat(10_000)));
@@ -194,7 +194,7 @@ async fn a_question_for_which_there_is_no_room_is_answered_in_the_clients_place(
 #[tokio::test]
 async fn an_outbox_of_tiny_messages_costs_no_more_than_one_of_large_ones() {
     const FEW: usize = 10;
-    let bad = Bad::start().await;
+    let bad = BadUpstream::start().await;
     let (taskgate, url) = outside(&bad).await;
     let tiny = "data: {\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n\n";
     bad.on_call("flood", vec![stream(), Step::Times(2000, tiny.repeat(100)), event(DONE), end()]);
@@ -208,7 +208,7 @@ async fn an_outbox_of_tiny_messages_costs_no_more_than_one_of_large_ones() {
 }
 
 #[tokio::test]
-async fn questions_that_there_was_no_room_for_are_asked_when_the_client_has_read_the_others() {
+async fn questions_of_a_task_wait_for_room_until_the_client_has_read_the_others() {
     let upstream = Upstream::sse().await;
     let gate = Gate::before(&upstream).await;
     let client = Client::connect_as(&gate.url, "2025-11-25", json!({ "elicitation": {} })).await;
@@ -226,7 +226,7 @@ async fn questions_that_there_was_no_room_for_are_asked_when_the_client_has_read
     }
     let (mut text, last) = (Vec::new(), format!("\"{}.", count - 1));
     within(PATIENCE, async {
-        // Only what has just come is searched.
+        // Only new messages are searched.
         while memchr::memmem::find(&text, last.as_bytes()).is_none() {
             let seen = text.len().saturating_sub(last.len());
             text.drain(..seen);

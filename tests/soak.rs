@@ -1,4 +1,4 @@
-//! A long time with faults on both sides, after which everything is as it was: memory, files, sessions, tasks, children.
+//! A long run with faults on both sides, after which everything is as before: memory, files, sessions, tasks, children.
 //! `scripts/soak` runs it for ten minutes, the suite for a few seconds.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -13,28 +13,28 @@ use std::{
 
 use http::Method;
 use kit::{
-    Bad, Binary, Children, Client, Script, Stalled, TINY,
+    BadUpstream, Binary, Children, Client, Script, Stalled, TINY,
     bad::{DONE, PROGRESS, Step, event, stream},
 };
 use serde_json::json;
 use tokio::task::JoinSet;
 
-/// How long the suite's own share takes.
+/// How long it runs as a part of the suite.
 const SHARE: Duration = Duration::from_secs(6);
 /// Where it listens, and errors.
 const LOG: &str = "taskgate=info,taskgate::observe=error,taskgate::upstream=error,taskgate::gate=error";
 /// How many clients there are at once.
 const CLIENTS: usize = 24;
-/// How long all that has limits in time, and what jemalloc gives back, may take to be gone.
+/// How long it may take until every time limit has passed and jemalloc has given memory back.
 const PAUSE: Duration = Duration::from_secs(40);
-/// What the process may have more at the end than after it was warm, as a part of that.
+/// By what factor memory at the end may exceed memory after the warm-up.
 const MORE: f64 = 1.3;
 
 /// Everything that a visit needs.
 struct World {
     taskgate: Binary,
     good: kit::Upstream,
-    bad: Bad,
+    bad: BadUpstream,
     _children: Children,
     _config: tempfile::NamedTempFile,
     base: String,
@@ -43,7 +43,7 @@ struct World {
 
 impl World {
     async fn start() -> Self {
-        let (good, bad) = (kit::Upstream::sse().await, Bad::start().await);
+        let (good, bad) = (kit::Upstream::sse().await, BadUpstream::start().await);
         let children = Children::new(Script::default());
         let progress = PROGRESS.replace("$N", &format!("$N,\"message\":\"{}\"", "x".repeat(4000)));
         bad.on_call(
@@ -75,10 +75,10 @@ impl World {
         Client::connect(&format!("{}/{path}", self.base)).await
     }
 
-    /// One visit of a client, of the kind of that number. It may go wrong at any point: that is what it is for.
+    /// Makes one visit of a client, of the kind with that number. It may fail at any point, which is its purpose.
     async fn visit(&self, kind: usize) {
         match kind {
-            // One that behaves.
+            // A client that behaves.
             0 | 1 => {
                 let client = self.client("good").await;
                 let _stream = client.get_stream().await;
@@ -90,7 +90,7 @@ impl World {
                 client.collect(&id).await;
                 client.delete().await;
             }
-            // Those that do not read, and vanish.
+            // Clients that do not read, and vanish.
             2 => {
                 let client = self.client("bad").await;
                 let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
@@ -108,7 +108,7 @@ impl World {
                 }
                 let id = client.create_id("never").await;
                 client.cancel(&id).await;
-                // These time out, and expire.
+                // Tasks that time out, and expire.
                 client.create_id("never").await;
                 client.delete().await;
             }
@@ -134,7 +134,7 @@ impl World {
                 }
                 client.answer("ping", json!({})).await;
             }
-            // What is no message, and what is not there.
+            // Invalid messages, and unknown paths, sessions and tasks.
             6 => {
                 let client = self.client("good").await;
                 for body in
@@ -147,7 +147,7 @@ impl World {
                 client.answer("tasks/get", json!({ "taskId": "x" })).await;
                 client.with("last-event-id", "00000000-1-1").open(Method::GET, "").await;
             }
-            // HTTP/2, and a half of a request.
+            // HTTP/2, and half a request.
             _ => {
                 let client = self.client("good").await;
                 let over = Client::http2(client.url()).with("mcp-session-id", client.session());
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// Clients come and go for so long; how many there were, and how many of them met with an error.
+    /// Sends clients for so long; returns how many there were, and how many of them met with an error.
     async fn crowd(self: &Arc<Self>, time: Duration) -> (usize, usize) {
         let (until, mut visits, mut number, mut failed) = (Instant::now() + time, JoinSet::new(), 0, 0);
         while Instant::now() < until {
@@ -189,8 +189,8 @@ impl World {
         samples.map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()
     }
 
-    /// Waits until nothing is left of the crowd and memory goes down no further; how much there is then, and how many files
-    /// are open.
+    /// Waits until nothing is left of the clients and memory goes down no further; returns how much there is then, and
+    /// how many files are open.
     async fn rest(&self) -> (usize, usize) {
         let begun = Instant::now();
         let counts = ["sessions", "tasks_live", "tasks_queued", "tasks_kept", "result_bytes", "children"];
@@ -214,11 +214,11 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_long_time_with_faults_on_both_sides_everything_is_as_it_was() {
+async fn after_a_long_run_with_faults_on_both_sides_nothing_has_leaked() {
     let seconds = std::env::var("TASKGATE_SOAK").ok().map(|seconds| Duration::from_secs(seconds.parse().unwrap()));
     let time = seconds.unwrap_or(SHARE);
     let world = Arc::new(World::start().await);
-    // Visits that fail are counted, and say nothing.
+    // Visits that fail are counted, and do not fail the test.
     let said = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let (warm, _) = world.crowd((time / 4).min(Duration::from_mins(1))).await;

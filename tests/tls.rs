@@ -55,7 +55,7 @@ async fn terminate(listener: TcpListener, tls: TlsAcceptor, plain: SocketAddr) {
         let (stream, _) = listener.accept().await.unwrap();
         let tls = tls.clone();
         tokio::spawn(async move {
-            // A client that does not trust the certificate goes away.
+            // A client that does not trust the certificate disconnects.
             let Ok(mut encrypted) = tls.accept(stream).await else { return };
             let mut server = TcpStream::connect(plain).await.unwrap();
             // How the connection ends is the business of its two sides.
@@ -64,7 +64,7 @@ async fn terminate(listener: TcpListener, tls: TlsAcceptor, plain: SocketAddr) {
     }
 }
 
-/// taskgate on a system whose only root certificate is `root`.
+/// Starts taskgate on a system whose only root certificate is `root`.
 struct Taskgate {
     binary: Binary,
     _root: NamedTempFile,
@@ -81,7 +81,7 @@ impl Taskgate {
     }
 }
 
-/// What a client is told when `certificate`, signed by `issuer`, is not trusted by who trusts `root`.
+/// Returns the error for a `certificate` that is signed by `issuer` and not trusted through `root`.
 async fn refusal(certificate: &CertificateParams, issuer: &Authority, root: &Authority) -> String {
     let upstream = TlsUpstream::start(certificate, issuer).await;
     let url = upstream.url("127.0.0.1");

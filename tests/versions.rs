@@ -39,7 +39,7 @@ async fn every_pair_of_revisions_works_and_each_side_gets_its_own() {
                 assert_eq!(seen.header("mcp-protocol-version"), theirs, "{ours} in front of {theirs}: {seen:?}");
             }
         }
-        // What is sent before anything has been agreed names nothing.
+        // Messages before the agreement name no revision.
         let first = upstream.wait_for_message("initialize").await;
         assert_eq!(first.header("mcp-protocol-version"), "");
     }
@@ -72,7 +72,7 @@ async fn an_upstream_that_refuses_a_revision_and_names_others_gets_the_newest_of
 }
 
 #[tokio::test]
-async fn an_upstream_with_no_revision_in_common_says_so_itself() {
+async fn the_error_of_an_upstream_with_no_revision_in_common_passes() {
     let (upstream, gate) = speaking(&["2026-07-28", "2025-11-25"], true).await;
     let answer = Client::new(&gate.url).ask_to_initialize("2025-06-18", json!({})).await;
     let error = answer.json();
@@ -93,7 +93,7 @@ async fn an_upstream_that_answers_with_an_unknown_revision_is_a_clear_error() {
 }
 
 #[tokio::test]
-async fn a_client_that_asks_for_a_revision_that_nobody_knows_is_offered_the_latest() {
+async fn a_client_that_asks_for_an_unknown_revision_is_offered_the_latest() {
     for version in ["1999-01-01", "2026-07-28", "latest"] {
         let (_upstream, gate) = speaking(&["2025-06-18"], false).await;
         let client = Client::connect_as(&gate.url, version, json!({})).await;
@@ -114,7 +114,7 @@ async fn an_initialize_without_a_revision_is_refused() {
 }
 
 #[tokio::test]
-async fn client_capabilities_reach_the_upstream_as_they_are() {
+async fn client_capabilities_reach_the_upstream_unchanged() {
     let (upstream, gate) = speaking(&[TASKS], false).await;
     let capabilities = json!({ "sampling": {}, "elicitation": { "form": {} }, "roots": { "listChanged": true } });
     Client::connect_as(&gate.url, TASKS, capabilities.clone()).await;
@@ -153,7 +153,7 @@ async fn a_session_of_an_older_revision_hears_nothing_of_tasks_and_its_task_memb
 }
 
 #[tokio::test]
-async fn a_modern_request_is_answered_as_by_a_server_that_only_knows_sessions() {
+async fn a_modern_request_is_answered_as_by_a_server_that_requires_sessions() {
     let (upstream, gate) = speaking(&[TASKS], false).await;
     let client = Client::new(&gate.url);
     let meta = json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": "2026-07-28" } });
@@ -170,7 +170,7 @@ async fn a_modern_request_is_answered_as_by_a_server_that_only_knows_sessions() 
     ] {
         let answer = client.post(body).await;
         let (status, code, message) = answer.refusal();
-        // No code of the modern generation, by which a client would stay with it.
+        // No code of the modern generation, which would keep a client from falling back.
         assert_eq!((status, code), (400, -32600), "{message}");
         assert_eq!(answer.json()["error"].get("data"), None);
         assert!(message.contains("initialize"), "{message}");
@@ -193,7 +193,7 @@ async fn a_modern_client_falls_back_to_a_session() {
 }
 
 #[tokio::test]
-async fn the_version_header_of_a_client_may_be_missing_or_any_that_is_spoken() {
+async fn the_version_header_may_be_missing_or_name_any_supported_revision() {
     let (upstream, gate) = speaking(&["2025-06-18"], false).await;
     let client = Client::connect(&gate.url).await;
     assert_eq!(client.without("mcp-protocol-version").ask("ping", json!({})).await, json!({}));

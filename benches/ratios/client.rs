@@ -21,7 +21,8 @@ const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const REVISION: &str = "2025-11-25";
 
-/// Longer answers are checked by their ends only: to parse them would measure the parser.
+/// The longest answer that is parsed, in bytes. Of longer ones only the ends are checked: parsing would be measured
+/// too.
 const PARSED: usize = 16 * 1024;
 
 type Wire = Connection<TokioIo<TcpStream>, Full<Bytes>>;
@@ -35,15 +36,15 @@ struct Answer<'a> {
 
 pub struct Client {
     sender: SendRequest<Full<Bytes>>,
-    /// Polled with each request, in the same task: a task of its own would cost wake-ups that are not the server's.
+    /// Polled with each request, in the same task: a task of its own would add wake-ups that the server does not cause.
     connection: Wire,
     headers: HeaderMap,
-    /// Requests sent so far, which makes the id of the next one.
+    /// How many requests were sent. The id of the next one follows from it.
     sent: u64,
 }
 
 impl Client {
-    /// A connection without a session.
+    /// Makes a connection without a session.
     pub async fn connect(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -55,7 +56,7 @@ impl Client {
         Ok(Self { sender, connection, headers, sent: 0 })
     }
 
-    /// A connection with a session of its own.
+    /// Makes a connection with a session of its own.
     pub async fn open(server: &Server) -> Result<Self> {
         let mut client = Self::connect(server.address).await?;
         client.headers.extend(server.authorization.clone().map(|value| (AUTHORIZATION, value)));
@@ -68,7 +69,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Another connection of the same session, as if `sent` requests had been sent on it.
+    /// Makes another connection of the same session, as if `sent` requests had been sent on it.
     pub async fn join(&self, address: SocketAddr, sent: u64) -> Result<Self> {
         let mut client = Self::connect(address).await?;
         client.headers.clone_from(&self.headers);
@@ -76,7 +77,7 @@ impl Client {
         Ok(client)
     }
 
-    /// The first request of a session.
+    /// Sends the first request of a session.
     pub async fn initialize(&mut self) -> Result<()> {
         let request = format!(
             r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{REVISION}","capabilities":{{}},"clientInfo":{{"name":"bench","version":"1.0.0"}}}}}}"#
@@ -92,19 +93,20 @@ impl Client {
         Ok(())
     }
 
-    /// Sends a request and returns the answer: a result with `expected` in it. Anything else is an error that shows the body.
+    /// Sends a request and returns the answer: a result with `expected` in it. Anything else is an error that shows the
+    /// body.
     pub async fn request(&mut self, method: &str, params: &str, expected: &str) -> Result<Bytes> {
         let (id, request) = self.next(method, params);
         let response = self.post(request.clone()).await?;
         let body = json(&request, response)?;
-        // Without a session this is the fixed server, which answers the same id each time.
+        // Without a session this is the fixed server, which answers with the same id each time.
         let id = self.headers.contains_key(SESSION).then_some(id);
         checked(&request, &body, id, expected)?;
         Ok(body)
     }
 
-    /// Sends a request whose result says when the upstream made it, and returns how long it took from there to here.
-    /// Calls `begun` when the head of the answer is there: a stream's comes before the result.
+    /// Sends a request whose result says when the upstream made it, and returns how long the result took from there to
+    /// here. Calls `begun` when the head of the answer is there: that of a stream comes before the result.
     pub async fn timed(&mut self, method: &str, params: &str, begun: impl FnOnce()) -> Result<Duration> {
         let (id, request) = self.next(method, params);
         let post = self.prepare(Request::post("/mcp").body(Full::new(request.clone().into()))?);
@@ -130,7 +132,7 @@ impl Client {
         Ok(arrived.saturating_sub(made))
     }
 
-    /// Opens the GET stream, which is open as long as what this returns. Nothing is read from it.
+    /// Opens the GET stream, which is open while the returned values live. Nothing is read from it.
     pub async fn listen(mut self) -> Result<(Self, Incoming)> {
         let mut get = self.prepare(Request::get("/mcp").body(Full::default())?);
         get.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
@@ -152,17 +154,17 @@ impl Client {
         self.sent
     }
 
-    /// Asks our upstream for its count of tool calls, once that has reached a number.
+    /// Waits until our upstream has answered at least so many tool calls, and returns their number.
     pub async fn served(&mut self, at_least: u64) -> Result<u64> {
         Ok(self.ask(&format!("/served?{at_least}")).await?.parse()?)
     }
 
-    /// Waits until our upstream has just so many GET streams open.
+    /// Waits until our upstream has exactly so many GET streams open.
     pub async fn streams(&mut self, count: usize) -> Result<()> {
         self.ask(&format!("/streams?{count}")).await.map(drop)
     }
 
-    /// Waits until our upstream holds just so many calls.
+    /// Waits until our upstream holds exactly so many calls.
     pub async fn held(&mut self, count: usize) -> Result<()> {
         self.ask(&format!("/held?{count}")).await.map(drop)
     }
@@ -172,13 +174,13 @@ impl Client {
         self.ask("/release").await.map(drop)
     }
 
-    /// Asks our upstream what is no MCP.
+    /// Asks our upstream by a request outside MCP.
     async fn ask(&mut self, uri: &str) -> Result<String> {
         let body = json(uri, self.send(uri.parse()?, Bytes::new()).await?)?;
         Ok(String::from_utf8(body.into())?)
     }
 
-    /// The id and the text of the next request.
+    /// Returns the id and the text of the next request.
     fn next(&mut self, method: &str, params: &str) -> (u64, String) {
         self.sent += 1;
         let id = self.sent;
@@ -206,7 +208,7 @@ impl Client {
     }
 }
 
-/// Moves the bytes of a connection until an answer is there.
+/// Drives a connection until an answer is there.
 async fn carried<T>(connection: &mut Wire, answer: impl Future<Output = Result<T>>) -> Result<T> {
     let mut answer = pin!(answer);
     tokio::select! {
@@ -217,7 +219,7 @@ async fn carried<T>(connection: &mut Wire, answer: impl Future<Output = Result<T
     }
 }
 
-/// The body of a good answer.
+/// Returns the body of a good answer.
 fn json(request: &str, response: Response<Bytes>) -> Result<Bytes> {
     if response.status() == StatusCode::OK && is(&response, "application/json") {
         Ok(response.into_body())
@@ -230,7 +232,7 @@ fn is<T>(response: &Response<T>, kind: &str) -> bool {
     response.headers().get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(kind.as_bytes()))
 }
 
-/// The data of the last event of a stream: where the stream answers a request, the response.
+/// Returns the data of the last event of a stream: where the stream answers a request, the response.
 fn last_event(stream: &Bytes) -> Bytes {
     let last = stream.split(|byte| *byte == b'\n').filter_map(|line| line.strip_prefix(b"data: ")).next_back();
     last.map(|data| stream.slice_ref(data)).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The clock that all processes of a measurement share, and its time in results.
+//! The clock that all processes of a measurement share, and its time in the texts of results.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use rustix::time::{ClockId, clock_gettime};
 /// What stands before the time in the text of a result.
 const STAMP: &str = "answered at ";
 
-/// The time since some moment before every process here.
+/// Returns the time since a moment before all processes here began.
 pub fn now() -> Duration {
     clock_gettime(ClockId::Monotonic).try_into().unwrap_or_default()
 }
 
-/// The text of a result that is made now.
+/// Returns the text of a result that is made now.
 pub fn stamp() -> String {
     format!("{STAMP}{}", now().as_nanos())
 }
 
-/// When an answer with such a text was made.
+/// Returns when the text in an answer was made.
 pub fn stamped(answer: &str) -> Option<Duration> {
     let (_, time) = answer.split_once(STAMP)?;
     Some(Duration::from_nanos(time.split(|char: char| !char.is_ascii_digit()).next()?.parse().ok()?))

@@ -1,4 +1,4 @@
-//! What many open connections cost: GET streams, and requests that wait for a result.
+//! Measures what many open connections cost: GET streams, and requests that wait for a result.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,14 +17,14 @@ use crate::{
 
 /// Pairs of servers. Memory varies less than time, and each pair takes a while.
 const PAIRS: usize = 5;
-/// Connections that are opened at a time: more at once would leave traces of their own in the memory.
+/// How many connections are opened at a time: more would leave traces of their own in the memory.
 const BATCH: usize = 50;
-/// A call that the upstream holds.
+/// The params of a call that the upstream holds.
 const HOLD: &str = r#"{"name":"hold","arguments":{}}"#;
 /// How long a waiter may wait after the end of its call, in milliseconds.
 const ALLOWED: f64 = 1000.0;
 
-/// How a result is waited for.
+/// How a waiter waits for a result.
 #[derive(Clone, Copy)]
 enum Wait {
     /// `tasks/result` of a task of its own.
@@ -48,8 +48,8 @@ impl Bench {
         Ok(vec![memory.target(Target::AtMost(1.4)), time])
     }
 
-    /// Bytes of memory and microseconds of processor time that one stream takes. Each client has one connection, which
-    /// first carries its handshake.
+    /// Returns the bytes of memory and the microseconds of processor time that one stream takes. Each client has one
+    /// connection, which first carries its handshake.
     async fn stream(&self, server: &Server) -> Result<(f64, f64)> {
         let count = self.size.streams;
         self.until_open(0).await?;
@@ -83,8 +83,8 @@ impl Bench {
         Ok(vec![memory.target(Target::AtMost(1.6)), longest.target(Target::AtMost(1.0)), compared])
     }
 
-    /// Bytes of memory that one waiter takes, and the milliseconds from the upstream's answer to the waiter's for the one
-    /// that got it last, when the upstream answers all at once. One session has them all.
+    /// Returns the bytes of memory that one waiter takes, and how many milliseconds after the upstream's answers, which
+    /// come all at once, the last waiter got its own. One session has them all.
     async fn waiter(&self, server: &Server, wait: Wait) -> Result<(f64, f64)> {
         let count = self.size.waiters;
         self.until_held(0).await?;
@@ -121,19 +121,19 @@ impl Bench {
         }
     }
 
-    /// Waits until just so many GET streams are open upstream.
+    /// Waits until exactly so many GET streams are open upstream.
     async fn until_open(&self, streams: usize) -> Result<()> {
         let open = async { self.to_upstream().await?.streams(streams).await };
         timeout(PATIENCE, open).await.map_err(|_| format!("there are not {streams} streams open upstream"))?
     }
 
-    /// Waits until just so many calls are held upstream.
+    /// Waits until the upstream holds exactly so many calls.
     async fn until_held(&self, calls: usize) -> Result<()> {
         let held = async { self.to_upstream().await?.held(calls).await };
         timeout(PATIENCE, held).await.map_err(|_| format!("there are not {calls} calls held upstream"))?
     }
 
-    /// A connection of our own to the upstream.
+    /// Makes a connection of our own to the upstream.
     async fn to_upstream(&self) -> Result<Client> {
         Client::connect(self.upstream.address).await
     }

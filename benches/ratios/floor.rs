@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 
 use crate::Result;
 
-/// Serves HTTP/1.1 on a free port for as long as the process lives, and says on stderr which port it is.
+/// Serves HTTP/1.1 on a free port while the process lives, and says on stderr which port it is.
 pub async fn serve<H, F, B>(handler: H) -> Result<()>
 where
     H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
@@ -33,7 +33,7 @@ where
         stream.set_nodelay(true)?;
         let handler = handler.clone();
         tokio::spawn(async move {
-            // An error here is a client that went away, which is how every round ends.
+            // An error here is a client that left, which is how every round ends.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(handler)).await;
         });
     }

@@ -1,5 +1,5 @@
-//! What identities and the audit log cost: taskgate with signed tokens and an audit file against taskgate with neither.
-//! Limits and rates are always on. Both sides get the same requests, token included.
+//! Measures what identities and the audit log cost: taskgate with signed tokens and an audit file against taskgate with
+//! neither. Limits and rates are always on. Both sides get the same requests, token included.
 
 use std::{
     fs,
@@ -28,7 +28,7 @@ use crate::{
 const LABELS: [&str; 2] = ["guarded", "open"];
 const VALID_FOR: Duration = Duration::from_hours(6);
 
-/// An issuer's key set, a token of it, and a place for the audit log.
+/// An issuer's key set, one of its tokens, and a folder for the audit log.
 struct Guard {
     folder: TempDir,
     authorization: HeaderValue,
@@ -47,7 +47,7 @@ impl Guard {
         Ok(Self { folder, authorization: HeaderValue::from_str(&format!("Bearer {token}"))? })
     }
 
-    /// taskgate with everything on.
+    /// Starts a taskgate with tokens and the audit log on.
     fn guarded(&self, upstream: &Server) -> Result<Server> {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
         let auth = format!(
@@ -59,7 +59,7 @@ impl Guard {
         Ok(self.with_token(Server::taskgate_with(upstream, &auth, "")?))
     }
 
-    /// taskgate as it is, which drops the token before the upstream too.
+    /// Starts a taskgate with neither, which does not forward the token either.
     fn open(&self, upstream: &Server) -> Result<Server> {
         Ok(self.with_token(Server::taskgate_with(upstream, "", "forward_authorization = false\n")?))
     }

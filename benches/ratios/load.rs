@@ -1,4 +1,4 @@
-//! The closed-loop load generator: each connection sends its next request when the answer to the last one is there.
+//! The closed-loop load generator: each connection sends its next request when it has the answer to the last one.
 
 use std::{
     net::SocketAddr,
@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 
 use crate::{Result, client::Client, process::Server};
 
-/// A small result at once.
+/// The params of a call that has a small result at once.
 const TEXT: &str = r#"{"name":"text","arguments":{"bytes":64}}"#;
-/// A result after a while, in which everybody has gone to sleep.
+/// The params of a call that takes a while, so that every thread goes to sleep meanwhile.
 const WAIT: &str = r#"{"name":"wait","arguments":{"millis":20}}"#;
 
 #[derive(Clone)]
@@ -23,14 +23,15 @@ pub enum Work {
     Call(usize),
     /// A call as a task.
     Create,
-    /// A call as a task, or a plain one, that takes a while. What is timed is how its answer gets from the upstream here.
+    /// A call as a task, or a plain one, that takes a while. It is timed from the upstream's answer to its arrival
+    /// here.
     Deliver { task: bool },
     /// `tasks/get` of one of these finished tasks.
     Get(Arc<[String]>),
 }
 
 impl Work {
-    /// Whether each answer stands for one tool call upstream.
+    /// Returns whether each answer stands for one tool call upstream.
     pub fn calls_upstream(&self) -> bool {
         !matches!(self, Self::Get(_))
     }
@@ -49,13 +50,13 @@ pub struct Measured {
 }
 
 impl Load {
-    /// Each connection has a session of its own, as clients have.
+    /// Makes connections that each have a session of their own, as those of clients have.
     pub async fn sessions(server: &Server, connections: usize, work: Work) -> Result<Self> {
         let clients = try_join_all((0..connections).map(|_| Client::open(server))).await?;
         Ok(Self { clients, work })
     }
 
-    /// All connections share one session.
+    /// Makes connections that share one session.
     pub async fn one_session(server: &Server, connections: usize, work: Work) -> Result<Self> {
         let first = Client::open(server).await?;
         let mut clients = try_join_all((1..connections).map(|_| first.join(server.address, 0))).await?;
@@ -63,7 +64,7 @@ impl Load {
         Ok(Self { clients, work })
     }
 
-    /// Connections to the fixed server, which knows no sessions.
+    /// Makes connections to the fixed server, which knows no sessions.
     pub async fn bare(address: SocketAddr, connections: usize, work: Work) -> Result<Self> {
         let clients = try_join_all((0..connections).map(|_| Client::connect(address))).await?;
         Ok(Self { clients, work })
@@ -110,7 +111,7 @@ impl Load {
         Ok(ids.await?.concat())
     }
 
-    /// One answer to `tasks/get` for a task that has finished; waits for that.
+    /// Waits until a task has finished, and returns an answer to `tasks/get` for it.
     pub async fn finished(&mut self, task: &str) -> Result<String> {
         let client = self.clients.first_mut().ok_or("a load without connections")?;
         loop {

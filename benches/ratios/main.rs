@@ -1,4 +1,4 @@
-//! Measures taskgate against floors that are built with it, in interleaved rounds, and prints the ratios.
+//! Measures taskgate against floors that are built with it, in rounds by turns, and prints the ratios.
 //!
 //! Run it with `scripts/bench`. Each server is a process of its own: this executable starts itself again with `--role`.
 
@@ -52,7 +52,7 @@ struct Args {
     /// What the fixed server answers.
     #[arg(long, hide = true, default_value = "")]
     body: String,
-    /// Cargo gives this to every benchmark. Without it, we are being run as a test.
+    /// Cargo gives this to every benchmark. Without it, this runs as a test.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -79,7 +79,7 @@ fn start(args: Args) -> Result<()> {
         // The floors get the same kind of runtime as taskgate.
         Some(Role::Forwarder) => many_threads()?.block_on(floor::forward(&args.upstream)),
         Some(Role::Fixed) => many_threads()?.block_on(floor::answer(args.body.into())),
-        // Cheap enough to never be the limit, and the cheaper for its one thread.
+        // Cheap enough never to be the limit, and cheaper with one thread.
         Some(Role::Upstream) => one_thread()?.block_on(upstream::serve()),
         None if args.bench => measure(&args),
         None => {
@@ -98,7 +98,7 @@ fn one_thread() -> Result<Runtime> {
 }
 
 fn measure(args: &Args) -> Result<()> {
-    // A waiter is a connection on each side of the server in the middle, which needs a few more for itself.
+    // A waiter is a connection on each side of the server under measurement, which needs a few more for itself.
     let most = raise_connections()?.saturating_sub(100) / 2;
     let size = if args.quick {
         Size { rounds: 3, round: Duration::from_millis(200), tasks: 5_000, streams: 100, waiters: 200 }

@@ -10,7 +10,7 @@ use bytes::{Bytes, buf::Chain};
 use hyper::body::{Body, Frame};
 use tokio::sync::watch;
 
-/// Pieces of an answer that are sent without being copied together.
+/// Pieces of an answer that are sent without a copy into one.
 pub type Pieces = Chain<Chain<Bytes, Bytes>, Bytes>;
 
 /// Counts as open while it lives.

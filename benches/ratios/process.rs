@@ -1,4 +1,4 @@
-//! The servers under measurement, each a process of its own that ends with the value that stands for it.
+//! The servers under measurement. Each is a process of its own, which ends when its [`Server`] is dropped.
 
 use std::{
     env, fs,
@@ -40,7 +40,7 @@ task_methods = "1000000/s"
 creations = "1000000/s"
 "#;
 
-/// How many calls run at once, where their number is not the question.
+/// How many calls run at once where a scenario does not measure that.
 pub const MAX_RUNNING: usize = 64;
 
 pub struct Server {
@@ -75,12 +75,12 @@ impl Server {
         Self::taskgate_with(upstream, "", "")
     }
 
-    /// taskgate that runs so many calls at once.
+    /// Starts a taskgate that runs so many calls at once.
     pub fn taskgate_running(upstream: &Server, calls: usize) -> Result<Self> {
         Self::taskgate_with(upstream, "", &format!("[upstream.tools.\"*\"]\nmax_running = {calls}\n"))
     }
 
-    /// taskgate with further sections of its configuration, before and behind that of the upstream.
+    /// Starts a taskgate with further configuration before and after the upstream's section.
     pub fn taskgate_with(upstream: &Server, before: &str, behind: &str) -> Result<Self> {
         let mut config = tempfile::Builder::new().suffix(".toml").tempfile()?;
         let url = format!("http://{}/mcp", upstream.address);
@@ -94,7 +94,7 @@ impl Server {
 
     /// Starts the process and waits until it says where it listens.
     fn spawn(mut command: Command, config: Option<NamedTempFile>) -> Result<Self> {
-        // Nothing that happens to be set in this shell may change what is measured.
+        // No variable that happens to be set in this shell may change what is measured.
         command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("cannot start {command:?}: {error}"))?;
         let stderr = child.stderr.take();
@@ -107,14 +107,14 @@ impl Server {
         Ok(server)
     }
 
-    /// Resident memory in bytes.
+    /// Returns the resident memory in bytes.
     pub fn rss(&self) -> Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("the process has ended")?;
         Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
     }
 
-    /// Processor time used so far.
+    /// Returns the processor time used so far.
     pub fn cpu(&self) -> Result<Duration> {
         cpu_of(&self.child.id().to_string())
     }
@@ -135,12 +135,12 @@ pub fn raise_connections() -> Result<usize> {
     Ok(limit.maximum.and_then(|most| most.try_into().ok()).unwrap_or(usize::MAX))
 }
 
-/// Processor time used by the load generator so far.
+/// Returns the processor time that the load generator has used so far.
 pub fn own_cpu() -> Result<Duration> {
     cpu_of("self")
 }
 
-/// Processor time used by everything on this machine so far, and taken from it by the host.
+/// Returns the processor time that all processes of this machine have used so far, and that its host took from it.
 pub fn all_cpu() -> Result<Duration> {
     let stat = fs::read_to_string("/proc/stat")?;
     let ticks = stat.lines().next().ok_or("empty /proc/stat")?.split_whitespace().skip(1).map(str::parse::<u64>);
@@ -164,13 +164,14 @@ fn cpu_of(process: &str) -> Result<Duration> {
     Ok(Duration::from_nanos(total))
 }
 
-/// Finds the address, then keeps reading so that the process never blocks on a full pipe. Shows what looks like trouble.
+/// Finds the address, then reads on so that the process never blocks on a full pipe. Shows lines that look like
+/// trouble.
 fn read_stderr(stderr: Option<ChildStderr>, found: &mpsc::Sender<SocketAddr>) {
     let mut listening = false;
     for line in stderr.into_iter().flat_map(|pipe| BufReader::new(pipe).lines()).map_while(std::io::Result::ok) {
         if !listening && let Some(address) = listen_address(&line) {
             listening = true;
-            // The receiver is gone when it gave up waiting.
+            // The receiver is gone if it has given up waiting.
             let _ = found.send(address);
         } else if !listening || ["WARN", "ERROR", "panicked"].iter().any(|word| line.contains(word)) {
             eprintln!("server: {line}");

@@ -1,4 +1,4 @@
-//! The outcome as a Markdown page.
+//! Writes the outcome as a Markdown page.
 
 use std::{fmt, fs, process::Command, thread, time::Duration};
 
@@ -28,7 +28,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// Above this part of the processors in other hands, a ratio says little.
+/// Where other processes take more of the processors than this part, a ratio says little.
 const QUIET: f64 = 0.10;
 
 /// One comparison.
@@ -37,13 +37,13 @@ pub struct Row {
     labels: [&'static str; 2],
     unit: &'static str,
     pairs: Vec<(f64, f64)>,
-    /// Where there was a load: processor time an answer of each side, and what others took.
+    /// Where there was a load: the processor time for an answer of each side, and the part that other processes took.
     cpu: Option<([[f64; 3]; 2], f64)>,
     target: Option<Target>,
 }
 
 impl Row {
-    /// A comparison of two loads.
+    /// Makes a comparison of two loads.
     pub fn new(
         what: impl Into<String>,
         labels: [&'static str; 2],
@@ -61,7 +61,7 @@ impl Row {
         }
     }
 
-    /// A comparison of figures that come with `pair`.
+    /// Makes a comparison without figures, which come with `pair`.
     pub fn plain(what: impl Into<String>, labels: [&'static str; 2]) -> Self {
         Self { what: what.into(), labels, unit: "", pairs: Vec::new(), cpu: None, target: None }
     }
@@ -101,7 +101,7 @@ impl Row {
         format!("{verdict}{}", if disturbed { " (disturbed)" } else { "" })
     }
 
-    /// For the terminal, while the run goes on.
+    /// Returns a line for the terminal, while the run goes on.
     pub fn summary(&self) -> String {
         format!("{}: {} {}", self.what, self.ratio(), self.verdict())
     }
@@ -182,7 +182,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// Three digits that matter, or all of a larger number.
+/// Writes three significant digits, or all digits before the point of a larger number.
 fn figure(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),

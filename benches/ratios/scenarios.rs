@@ -1,4 +1,4 @@
-//! What is compared with what. Each scenario starts its own taskgate and floor; all share one upstream.
+//! The scenarios: what is compared with what. Each starts its own taskgate and floor; all share one upstream.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ pub const CONNECTIONS: usize = 32;
 /// Bytes of a small and of a large result.
 pub const SMALL: usize = 64;
 pub const LARGE: usize = 256 * 1024;
-/// Kept tasks where their number is not the question.
+/// How many tasks are kept where a scenario does not measure that.
 pub const FEW: usize = 100;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -139,13 +139,14 @@ impl Bench {
         Ok(vec![row.unit("calls/s").target(Target::AtLeast(0.65))])
     }
 
-    /// One owner has all the tasks: the hardest case for what is kept for each owner.
+    /// Compares many kept tasks with few. One owner has them all, which is the hardest case for the index of each
+    /// owner.
     async fn kept(&self) -> Result<Vec<Row>> {
         let servers = [Server::taskgate(&self.upstream)?, Server::taskgate(&self.upstream)?];
         let load = async |server: &Server| Load::one_session(server, CONNECTIONS, Work::Call(SMALL)).await;
         let mut many = self.side(&servers[0], load(&servers[0]).await?);
         let mut few = self.side(&servers[1], load(&servers[1]).await?);
-        // What connections and threads take is in place before the tasks come.
+        // Connections and threads take their memory before the tasks come.
         many.round(self.size.round).await?;
         let before = servers[0].rss()?;
         many.fill(self.size.tasks).await?;
@@ -178,7 +179,7 @@ impl Bench {
         Ok(vec![memory.target(Target::AtMost(3.0)), time.target(Target::AtMost(3.0))])
     }
 
-    /// KiB of memory after the first answer, and how many microseconds it took from exec to there.
+    /// Returns the KiB of memory after the first answer, and how many microseconds that took from exec on.
     async fn first_answer(&self, start: fn(&Server) -> Result<Server>) -> Result<(f64, f64)> {
         let began = Instant::now();
         let server = start(&self.upstream)?;
@@ -187,7 +188,7 @@ impl Bench {
         Ok((server.rss()? as f64 / 1024.0, took))
     }
 
-    /// One task at a time, and its waiter.
+    /// Measures how fast a waiter gets the result of its task, one at a time.
     async fn wake(&self) -> Result<Vec<Row>> {
         let gate = Server::taskgate(&self.upstream)?;
         let floor = Server::forwarder(&self.upstream)?;
@@ -207,7 +208,8 @@ impl Bench {
         Side { server, upstream: &self.upstream, load }
     }
 
-    /// Warms both sides up, then gives them rounds by turns. Who goes first changes, so that a drift favours nobody.
+    /// Warms both sides up, then gives them rounds by turns. The side that goes first changes, so that a drift favours
+    /// neither.
     pub async fn pairs(&self, ours: &mut Side<'_>, other: &mut Side<'_>) -> Result<Vec<(Sample, Sample)>> {
         ours.round(self.size.round).await?;
         other.round(self.size.round).await?;

@@ -14,7 +14,7 @@ use crate::{
     process::{MAX_RUNNING, Server, all_cpu, own_cpu},
 };
 
-/// No answer, and no queue of calls, may take longer.
+/// The longest that an answer, or a queue of calls, may take.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
 pub struct Side<'a> {
@@ -33,12 +33,13 @@ pub struct Sample {
     pub p99: f64,
     /// Microseconds of processor time an answer: the load generator, the server, the upstream.
     pub cpu: [f64; 3],
-    /// The part of all processors, from 0 to 1, that went to processes that have no part in this.
+    /// The part of all processors, from 0 to 1, that other processes took.
     pub others: f64,
 }
 
 impl Side<'_> {
-    /// Runs the load for one round. If its requests lead to calls upstream, the round lasts until the last of them is done.
+    /// Runs the load for one round. If its requests lead to calls upstream, the round lasts until the last of them is
+    /// done.
     pub async fn round(&mut self, duration: Duration) -> Result<Sample> {
         let served = self.served(0).await?;
         let (cpu, all, start) = (self.cpu()?, all_cpu()?, Instant::now());
@@ -63,7 +64,7 @@ impl Side<'_> {
 
     /// Creates tasks and lets them finish; from now on the load asks for these. Returns an answer to `tasks/get`.
     ///
-    /// No more are created at a time than may run at once: a queue would leave its own traces in the memory.
+    /// It creates no more at a time than may run at once: a queue would leave its own traces in the memory.
     pub async fn fill(&mut self, tasks: usize) -> Result<String> {
         let mut served = self.served(0).await?;
         let mut ids = Vec::with_capacity(tasks);

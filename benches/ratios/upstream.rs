@@ -1,5 +1,5 @@
-//! The server behind taskgate and the forwarder: a small MCP server with sessions, three tools, JSON answers and a GET
-//! stream on which nothing comes.
+//! The server behind taskgate and the forwarder: a small MCP server with sessions, three tools, JSON answers and a
+//! silent GET stream.
 
 use std::{borrow::Cow, collections::HashSet, sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ use crate::{
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
-/// What a tool's text is made of: 64 bytes of JSON with escapes, as in logs and quoted documents.
+/// The line of which a tool's text is made: 64 bytes of JSON with escapes, as in logs and quoted documents.
 const LINE: &str = r#"step 017: wrote \"report.csv\" to the archive in 12.75 seconds\n"#;
 
 const MAX_TEXT: usize = 1024 * 1024;
@@ -61,7 +61,7 @@ struct Arguments {
     millis: u64,
 }
 
-/// What comes before the text of a result, the text, what comes after it; or a GET stream.
+/// The parts of a result before its text, the text, and after it; or a GET stream.
 type Answer = Either<Full<Pieces>, Silence>;
 
 struct State {
@@ -74,7 +74,7 @@ struct State {
     held: watch::Sender<u64>,
     /// Ends every held call.
     release: watch::Sender<()>,
-    /// The start of it is the text of every result.
+    /// Every result has a beginning of this as its text.
     text: Bytes,
 }
 
@@ -124,7 +124,7 @@ async fn handle(state: &State, request: Request<Incoming>) -> Response<Answer> {
     }
 }
 
-/// Answers a count, once it is what the number in the query demands.
+/// Answers with a count, once it is `enough` for the number in the query.
 async fn count(count: &watch::Sender<u64>, query: Option<&str>, enough: impl Fn(u64, u64) -> bool) -> Response<Answer> {
     let Ok(wanted) = query.unwrap_or("0").parse() else {
         return status(StatusCode::BAD_REQUEST);
@@ -168,7 +168,7 @@ async fn post(state: &State, request: Request<Incoming>) -> Response<Answer> {
         "tools/call" if message.params.name == "hold" => {
             let mut released = state.release.subscribe();
             let _held = Open::new(&state.held);
-            // The sender lives as long as this process.
+            // The sender lives while this process does.
             let _ = released.changed().await;
             stamped(state, id)
         }
@@ -199,14 +199,14 @@ fn known_session(state: &State, request: &Request<Incoming>) -> std::result::Res
     if state.sessions.lock().contains(session) { Ok(session.to_owned()) } else { Err(StatusCode::NOT_FOUND) }
 }
 
-/// A result with about `bytes` of text: whole lines, so that no escape is cut in two.
+/// Answers a call with about `bytes` of text: whole lines, so that no escape is cut in two.
 fn call(state: &State, id: &str, bytes: usize) -> Response<Answer> {
     let text = state.text.slice(..bytes.next_multiple_of(LINE.len()).min(state.text.len()));
     let start = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":""#);
     json(start.into(), text, Bytes::from_static(br#""}],"isError":false}}"#))
 }
 
-/// The answer to a call, which says when it was made.
+/// Answers a call with a text that says when it was made.
 fn stamped(state: &State, id: &str) -> Response<Answer> {
     state.served.send_modify(|count| *count += 1);
     result(id, &format!(r#"{{"content":[{{"type":"text","text":"{}"}}],"isError":false}}"#, clock::stamp()))

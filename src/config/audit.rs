@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use super::reader::Section;
 use super::values::{one_of, text};
 
-/// The `[audit]` section: which lines are written about who does what.
+/// The `[audit]` section: where the lines about who does what go, and how they name a principal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Audit {
-    /// Where they go.
+    /// Where the lines go.
     pub to: AuditTo,
-    /// How they name a principal.
+    /// How the lines name a principal.
     pub owner: AuditOwner,
 }
 
@@ -36,14 +36,16 @@ pub enum AuditOwner {
 
 const OWNERS: [(&str, AuditOwner); 2] = [("hash", AuditOwner::Hash), ("principal", AuditOwner::Principal)];
 
+/// The values of `to`.
 #[derive(Clone, Copy)]
-enum Place {
+enum Destination {
     Off,
     Log,
     File,
 }
 
-const PLACES: [(&str, Place); 3] = [("off", Place::Off), ("log", Place::Log), ("file", Place::File)];
+const DESTINATIONS: [(&str, Destination); 3] =
+    [("off", Destination::Off), ("log", Destination::Log), ("file", Destination::File)];
 
 impl Default for Audit {
     fn default() -> Self {
@@ -53,23 +55,23 @@ impl Default for Audit {
 
 pub(super) fn read(mut section: Section<'_>) -> Audit {
     let default = Audit::default();
-    let place = section.get("to", one_of(&PLACES));
+    let destination = section.get("to", one_of(&DESTINATIONS));
     let file_entry = section.entry("file");
     let owner = section.get("owner", one_of(&OWNERS)).unwrap_or(default.owner);
-    let to = match (place, file_entry) {
-        (Some(Place::File), Some(entry)) => {
+    let to = match (destination, file_entry) {
+        (Some(Destination::File), Some(entry)) => {
             entry.convert(|value| Ok(entry.path(&not_empty(text(value)?)?))).map(AuditTo::File)
         }
-        (Some(Place::File), None) => {
+        (Some(Destination::File), None) => {
             section.missing("file", "missing; to = \"file\" needs a path such as \"/var/log/taskgate/audit.jsonl\"");
             None
         }
-        (place, Some(entry)) => {
+        (destination, Some(entry)) => {
             entry.fail("only used with to = \"file\"");
-            place.map(|_| AuditTo::Off)
+            destination.map(|_| AuditTo::Off)
         }
-        (Some(Place::Log), None) => Some(AuditTo::Log),
-        (Some(Place::Off) | None, None) => Some(AuditTo::Off),
+        (Some(Destination::Log), None) => Some(AuditTo::Log),
+        (Some(Destination::Off) | None, None) => Some(AuditTo::Off),
     };
     section.finish();
     Audit { to: to.unwrap_or(default.to), owner }

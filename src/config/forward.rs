@@ -6,11 +6,12 @@ use http::{
 };
 
 use super::reader::{Entry, Section};
-use super::secret::literal_or_found;
+use super::secret::literal_or_reference;
 use super::values::flag;
 use super::{Auth, Secret};
 
-/// Headers that belong to one hop, or that taskgate sets itself: those of clients end here, and nobody configures any.
+/// Headers that belong to one hop, or that taskgate sets itself. It forwards none of them from clients, and the
+/// configuration cannot set them.
 pub const OWN_HEADERS: [HeaderName; 17] = [
     header::ACCEPT,
     header::ACCEPT_ENCODING,
@@ -38,12 +39,12 @@ const OF_MESSAGES: [HeaderName; 2] = [header::CONTENT_ENCODING, header::CONTENT_
 pub struct Forward {
     /// Whether the client's `Authorization` goes on.
     pub authorization: bool,
-    /// Headers that every request gets, in the place of the client's; each value can be sent.
+    /// Headers that every request gets, in the place of the client's. Each value is a valid header value.
     pub headers: Vec<(HeaderName, Secret)>,
 }
 
 impl Forward {
-    /// What holds where nothing is set: a token that was meant for taskgate goes no further (revision 2025-11-25,
+    /// Returns what holds where nothing is set: a token for taskgate goes no further (revision 2025-11-25,
     /// "Authorization", "Access Token Privilege Restriction").
     pub(super) fn new(auth: &Auth) -> Self {
         let authorization = match auth {
@@ -54,7 +55,7 @@ impl Forward {
     }
 }
 
-/// Reads them. `stdio` says that the server is a process, so that each of them is a mistake.
+/// Reads the keys. Each of them is a mistake where `stdio` says that the server is a process.
 pub(super) fn read(section: &mut Section<'_>, auth: &Auth, stdio: bool) -> Forward {
     let (authorization, headers) = (section.entry("forward_authorization"), section.entry("headers"));
     let mut forward = Forward::new(auth);
@@ -64,7 +65,7 @@ pub(super) fn read(section: &mut Section<'_>, auth: &Auth, stdio: bool) -> Forwa
         }
         return forward;
     }
-    forward.headers = headers.map(values).unwrap_or_default();
+    forward.headers = headers.map(named_values).unwrap_or_default();
     let replaced = forward.headers.iter().any(|(name, _)| *name == AUTHORIZATION);
     if let Some(entry) = authorization {
         forward.authorization = entry.convert(flag).unwrap_or(forward.authorization);
@@ -81,7 +82,7 @@ pub(super) fn read(section: &mut Section<'_>, auth: &Auth, stdio: bool) -> Forwa
     forward
 }
 
-fn values(entry: Entry<'_>) -> Vec<(HeaderName, Secret)> {
+fn named_values(entry: Entry<'_>) -> Vec<(HeaderName, Secret)> {
     let Some(section) = entry.section() else { return Vec::new() };
     let mut found: Vec<(HeaderName, Secret)> = Vec::new();
     for (text, entry) in section.entries() {
@@ -96,7 +97,7 @@ fn values(entry: Entry<'_>) -> Vec<(HeaderName, Secret)> {
             entry.fail("there twice; the case of a header's name means nothing");
         }
         let value = entry.convert(|value| {
-            let secret = literal_or_found(&entry, value)?;
+            let secret = literal_or_reference(&entry, value)?;
             match header_value(&secret) {
                 Some(_) => Ok(secret),
                 None => Err("its value has characters that a header cannot have".to_owned()),
@@ -107,7 +108,7 @@ fn values(entry: Entry<'_>) -> Vec<(HeaderName, Secret)> {
     found
 }
 
-/// The value as it is sent; `None` if it cannot be.
+/// Returns the value as taskgate sends it; `None` if it is not valid in a header.
 #[must_use]
 pub fn header_value(secret: &Secret) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(secret.expose()).ok()?;

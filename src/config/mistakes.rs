@@ -14,13 +14,13 @@ pub struct Mistakes(Vec<Mistake>);
 /// One thing that is wrong with a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// The file's name as it was given; a flag with its variable where no file says it.
+    /// The file's name as it was given, or the flag and its variable where the setting is in no file.
     pub file: String,
     /// Line, from 1; 0 where the mistake has no place in a file.
     pub line: usize,
     /// Column in characters, from 1; 0 where the mistake has no place in a file.
     pub column: usize,
-    /// The setting, such as `upstream[0].tools."export_*".ttl`; empty when it is none in particular.
+    /// The setting, such as `upstream[0].tools."export_*".ttl`; empty where the mistake is in no single setting.
     pub key: String,
     /// What is wrong, and what would be right.
     pub message: String,
@@ -54,7 +54,7 @@ impl fmt::Display for Mistakes {
 impl std::error::Error for Mistakes {}
 
 impl Mistakes {
-    /// The mistakes, in the order of the text.
+    /// Returns the mistakes, in the order of the text.
     pub fn iter(&self) -> impl Iterator<Item = &Mistake> {
         self.0.iter()
     }
@@ -76,9 +76,9 @@ impl Mistakes {
 pub(super) struct Report<'t> {
     file: &'t str,
     text: &'t str,
-    /// What relative paths in the text are relative to.
+    /// The folder to which paths in the text are relative.
     pub(super) folder: &'t Path,
-    /// Lines that are not TOML. What was recovered from them is a guess, and not worth a second complaint.
+    /// Lines that are not TOML. What the parser recovers from them is a guess, and not worth a second mistake.
     broken_lines: Vec<usize>,
     found: RefCell<Vec<Mistake>>,
 }
@@ -95,7 +95,7 @@ impl<'t> Report<'t> {
         Self { broken_lines, ..report }
     }
 
-    /// Something at byte `at` is wrong.
+    /// Reports a mistake at byte `at`.
     pub(super) fn add(&self, at: usize, key: &str, message: impl Into<String>) {
         let (line, column) = position(self.text, at);
         if self.broken_lines.contains(&line) {
@@ -105,13 +105,13 @@ impl<'t> Report<'t> {
         self.found.borrow_mut().push(Mistake { file, line, column, key, message });
     }
 
-    /// Something that no file says is wrong; `given` names the flag and the variable that say it.
+    /// Reports a mistake in a setting that no file has; `given` names the flag and the variable that have it.
     pub(super) fn add_override(&self, given: &str, message: impl Into<String>) {
         let (file, key, message) = (given.to_owned(), String::new(), message.into());
         self.found.borrow_mut().push(Mistake { file, line: 0, column: 0, key, message });
     }
 
-    /// Something is not there. In a text that is not TOML this says nothing: it may stand in a broken line.
+    /// Reports that something is missing. Reports nothing where the text is not TOML: it may stand in a broken line.
     pub(super) fn add_absence(&self, at: usize, key: &str, message: impl Into<String>) {
         if self.broken_lines.is_empty() {
             self.add(at, key, message);
@@ -125,7 +125,7 @@ impl<'t> Report<'t> {
     }
 }
 
-/// Returns the lines below a heading that is broken, up to the next heading: their keys have been taken for another table's.
+/// Returns the lines below a broken heading, up to the next heading: the parser took their keys for another table's.
 fn below_broken_heading(text: &str, error: &toml::de::Error) -> Range<usize> {
     let is_heading = |line: &str| line.trim_start().starts_with('[');
     let (line, _) = position(text, error.span().map_or(text.len(), |span| span.start));
@@ -136,7 +136,7 @@ fn below_broken_heading(text: &str, error: &toml::de::Error) -> Range<usize> {
     line + 1..line + 1 + below
 }
 
-/// Line and column of a byte offset, both from 1; columns count characters.
+/// Returns the line and the column of a byte offset, both from 1; columns count characters.
 fn position(text: &str, at: usize) -> (usize, usize) {
     // A byte order mark takes no column.
     let before = text.get(..at).unwrap_or(text).trim_start_matches('\u{feff}');

@@ -1,8 +1,8 @@
 //! What the operator wrote: types with working defaults, and checks that report every mistake at once.
 //!
-//! [`load`] and [`parse`] read a file and let flags win over it. One file reads one section:
-//! `server`, `auth`, `tasks` (with the limits of tools) and `upstream`; `reader` walks the TOML and
-//! knows where each value stands, and `values` turns single values into typed ones.
+//! [`load`] and [`parse`] read a file and let flags win over it. Each section has a module of its name that reads it,
+//! such as `server` and `tasks`. `tool` reads the settings of tools, which `[tasks]` and each pattern have. `reader` walks
+//! the TOML and knows where each value stands, and `values` turns single values into typed ones.
 
 mod audit;
 mod auth;
@@ -17,6 +17,7 @@ mod secret;
 mod server;
 mod tasks;
 mod tls;
+mod tool;
 mod upstream;
 mod upstream_id;
 mod values;
@@ -25,7 +26,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 pub use audit::{Audit, AuditOwner, AuditTo};
-pub use auth::{Auth, Introspect, Jwt, KeySource, Protected, TokenRules};
+pub use auth::{Auth, Introspect, Jwt, KeySource, ProtectedResource, TokenRules};
 pub use forward::{Forward, OWN_HEADERS, header_value};
 pub use mistakes::{Mistake, Mistakes};
 pub use nearest::nearest;
@@ -34,8 +35,9 @@ pub use process::Process;
 pub use rate::{Rate, Rates};
 pub use secret::Secret;
 pub use server::{Server, allowed_host, allowed_origin};
-pub use tasks::{Native, Support, Tasks, Tool};
+pub use tasks::{Native, Tasks};
 pub use tls::Tls;
+pub use tool::{Support, Tool};
 pub use upstream::{SSE_MESSAGES, Target, Transport, Upstream, target_from_url};
 pub use upstream_id::UpstreamId;
 pub use values::listen_address;
@@ -49,9 +51,9 @@ use toml::de::DeTable;
 pub struct Config {
     /// Where to listen, whom to let in, and the limits of sessions and bodies.
     pub server: Server,
-    /// How the owner of a request is found.
+    /// How taskgate finds the owner of a request.
     pub auth: Auth,
-    /// Which lines are written about who does what.
+    /// Where the lines about who does what go, and how they name a principal.
     pub audit: Audit,
     /// How often one owner may do what.
     pub rate: Rates,
@@ -74,12 +76,13 @@ pub struct Overrides {
     pub allowed_origins: Option<Vec<String>>,
     /// Replaces the target of the only upstream, or is the target where the file has no upstream.
     pub target: Option<Target>,
-    /// The one client is on stdin and stdout. No address is listened on, so that any URL may be behind.
+    /// Whether the one client is on stdin and stdout. taskgate then listens on no address, so that the upstream may
+    /// have any URL.
     pub stdio: bool,
 }
 
 impl Config {
-    /// The defaults, with one upstream at `/mcp`.
+    /// Returns the defaults, with one upstream at `/mcp`.
     #[must_use]
     pub fn for_upstream(target: Target) -> Self {
         let upstream = Upstream::new(target, &Auth::None, Native::Auto, Policy::default());
@@ -94,7 +97,7 @@ impl Config {
     }
 }
 
-/// Reads and checks the file at `path`. Relative paths in it are relative to the folder that it is in.
+/// Reads and checks the file at `path`. Relative paths in it are relative to its folder.
 ///
 /// # Errors
 /// Every mistake in it, or the one reason why it cannot be read.

@@ -1,13 +1,13 @@
 //! "Did you mean": the known word that an unknown one is most likely a slip of.
 
-/// Far longer than any known word.
-const LONGEST: usize = 64;
+/// The longest word that is compared, in characters: far longer than any known word.
+const MAX_WORD: usize = 64;
 
 /// Returns the known word that is nearest to `word`, if it is near enough: a third of the letters may be wrong.
 #[must_use]
 pub fn nearest<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
     let letters = word.chars().count();
-    if letters > LONGEST {
+    if letters > MAX_WORD {
         return None;
     }
     let word = word.to_lowercase();

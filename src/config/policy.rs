@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use wildmatch::WildMatchPattern;
 
-use super::Tool;
+use super::tool::Tool;
 
 /// `*` is the only wildcard. The library wants a second one, so it gets a character that is never text.
 type Pattern = WildMatchPattern<'*', '\u{10FFFF}'>;
@@ -14,16 +14,18 @@ type Pattern = WildMatchPattern<'*', '\u{10FFFF}'>;
 pub struct Policy {
     /// For the tools that no pattern matches.
     default: Arc<Tool>,
-    /// Longest first; each tool's key is its pattern as written.
+    /// The compiled patterns with their settings, the longest first.
     patterns: Vec<(Pattern, Arc<Tool>)>,
 }
 
 impl Policy {
-    /// Settings for tools by pattern, each tool's `key` being its pattern, and those for all others.
+    /// Makes a policy of the settings for each pattern, and the `default` for all other tools.
     pub(super) fn new(default: Tool, mut tools: Vec<Tool>) -> Self {
         // Patterns of the same length are ordered by their text, so that the file's order never matters.
-        tools.sort_by(|a, b| b.key.chars().count().cmp(&a.key.chars().count()).then_with(|| a.key.cmp(&b.key)));
-        let patterns = tools.into_iter().map(|tool| (Pattern::new(&tool.key), Arc::new(tool))).collect();
+        tools.sort_by(|a, b| {
+            b.pattern.chars().count().cmp(&a.pattern.chars().count()).then_with(|| a.pattern.cmp(&b.pattern))
+        });
+        let patterns = tools.into_iter().map(|tool| (Pattern::new(&tool.pattern), Arc::new(tool))).collect();
         Self { default: Arc::new(default), patterns }
     }
 
@@ -35,33 +37,33 @@ impl Policy {
     }
 
     fn find(&self, name: &str) -> &Arc<Tool> {
-        let exact = self.patterns.iter().find(|(_, tool)| &*tool.key == name);
+        let exact = self.patterns.iter().find(|(_, tool)| &*tool.pattern == name);
         let found = exact.or_else(|| self.patterns.iter().find(|(pattern, _)| pattern.matches(name)));
         found.map_or(&self.default, |(_, tool)| tool)
     }
 
     /// Returns the patterns as they are written.
     pub fn patterns(&self) -> impl Iterator<Item = &str> {
-        self.patterns.iter().map(|(_, tool)| &*tool.key)
+        self.patterns.iter().map(|(_, tool)| &*tool.pattern)
     }
 
     /// Returns the patterns that match the tool `name`, whether another one wins or not.
     pub fn matching(&self, name: &str) -> impl Iterator<Item = &str> {
-        let matching = move |(pattern, tool): &&(Pattern, Arc<Tool>)| *tool.key == *name || pattern.matches(name);
-        self.patterns.iter().filter(matching).map(|(_, tool)| &*tool.key)
+        let matching = move |(pattern, tool): &&(Pattern, Arc<Tool>)| *tool.pattern == *name || pattern.matches(name);
+        self.patterns.iter().filter(matching).map(|(_, tool)| &*tool.pattern)
     }
 
     /// Returns the pattern whose settings hold for the tool `name`, if they set more than its support.
     #[must_use]
-    pub fn limits(&self, name: &str) -> Option<&str> {
+    pub fn limiting_pattern(&self, name: &str) -> Option<&str> {
         let tool = self.find(name);
-        let plain = Tool { key: Arc::clone(&tool.key), support: tool.support, ..Tool::clone(&self.default) };
-        (**tool != plain).then_some(&*tool.key)
+        let plain = Tool { pattern: Arc::clone(&tool.pattern), support: tool.support, ..Tool::clone(&self.default) };
+        (**tool != plain).then_some(&*tool.pattern)
     }
 
-    /// Every pattern with its settings, in the order in which they are tried; the last one is `*`
+    /// Returns every pattern with its settings, in the order in which they are tried; the last one is `*`
     /// with the settings of `[tasks]`.
     pub fn tools(&self) -> impl Iterator<Item = (&str, &Tool)> {
-        self.patterns.iter().map(|(_, tool)| tool).chain([&self.default]).map(|tool| (&*tool.key, &**tool))
+        self.patterns.iter().map(|(_, tool)| tool).chain([&self.default]).map(|tool| (&*tool.pattern, &**tool))
     }
 }

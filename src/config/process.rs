@@ -1,4 +1,4 @@
-//! The keys of `[[upstream]]` that say how the processes of a stdio server are started.
+//! The keys of `[[upstream]]` that say how taskgate starts the processes of a stdio server.
 
 use std::path::{Path, PathBuf};
 
@@ -7,12 +7,12 @@ use toml::de::DeValue;
 use super::reader::{Entry, Section};
 use super::values::{count, flag, text};
 
-/// How the processes of a stdio server are started.
+/// How taskgate starts the processes of a stdio server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Process {
     /// Variables that a process gets besides taskgate's own environment.
     pub env: Vec<(String, String)>,
-    /// The directory that it starts in; taskgate's own if there is none.
+    /// The directory that it starts in; taskgate's own if unset.
     pub cwd: Option<PathBuf>,
     /// Whether all sessions use one process; otherwise each has its own.
     pub shared: bool,
@@ -26,7 +26,7 @@ impl Default for Process {
     }
 }
 
-/// Reads them. `http` says that the server is no process, so that each of them is a mistake.
+/// Reads the keys. Each of them is a mistake where `http` says that the server is no process.
 pub(super) fn read(section: &mut Section<'_>, http: bool) -> Process {
     let default = Process::default();
     let (env, cwd) = (section.entry("env"), section.entry("cwd"));
@@ -64,7 +64,7 @@ fn value(value: &DeValue<'_>) -> Result<String, String> {
 fn folder(path: &Path) -> Result<PathBuf, String> {
     let problem = match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => return Ok(path.to_owned()),
-        Ok(_) => "is no directory".to_owned(),
+        Ok(_) => "is not a directory".to_owned(),
         Err(error) => format!("cannot be used: {error}"),
     };
     Err(format!("expected an existing directory, but \"{}\" {problem}", path.display()))

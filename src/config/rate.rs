@@ -18,17 +18,17 @@ pub struct Rates {
     pub failed_lookups: Rate,
 }
 
-/// So many in a period; all of them may come at once.
+/// A count in a period; all of it may come at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// How many.
+    /// The count.
     pub count: NonZeroU32,
-    /// In which time.
+    /// The period.
     pub period: Duration,
 }
 
-/// The most that a rate allows in its period, so that each has its nanoseconds.
-const MOST: u32 = 1_000_000;
+/// The largest count: in a period of one second each still has a microsecond.
+const MAX_COUNT: u32 = 1_000_000;
 const PERIODS: [(&str, Duration); 3] =
     [("s", Duration::from_secs(1)), ("m", Duration::from_mins(1)), ("h", Duration::from_hours(1))];
 
@@ -66,14 +66,14 @@ pub(super) fn read(mut section: Section<'_>) -> Rates {
 fn rate(value: &DeValue<'_>) -> Result<Rate, String> {
     let parsed = value.as_str().and_then(|text| {
         let (count, unit) = text.split_once('/')?;
-        let count = count.trim().parse().ok().filter(|count| (1..=MOST).contains(count))?;
+        let count = count.trim().parse().ok().filter(|count| (1..=MAX_COUNT).contains(count))?;
         let (_, period) = PERIODS.iter().find(|(name, _)| *name == unit.trim())?;
         Some(Rate::new(count, *period))
     });
     parsed.ok_or_else(|| {
         let found = describe(value);
         format!(
-            "expected a rate such as \"100/s\", \"600/m\" or \"1000/h\", from 1 to {MOST} in the period, found {found}"
+            "expected a rate such as \"100/s\", \"600/m\" or \"1000/h\", from 1 to {MAX_COUNT} in the period, found {found}"
         )
     })
 }

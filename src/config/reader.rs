@@ -1,4 +1,4 @@
-//! Walks the TOML tree by hand, so that every value is known with its place and every mistake is reported.
+//! Walks the TOML tree by hand, so that each value keeps its place and every mistake is reported.
 
 use std::path::PathBuf;
 
@@ -8,12 +8,12 @@ use toml::de::{DeTable, DeValue};
 use super::mistakes::Report;
 use super::nearest::did_you_mean;
 
-/// A table whose keys are taken one by one. What nobody took is reported as unknown by [`Section::finish`].
+/// A table whose keys are read one by one. [`Section::finish`] reports those that were not read as unknown.
 pub(super) struct Section<'t> {
     report: &'t Report<'t>,
     /// `None` where the file has no such table: then every key is unset.
     table: Option<&'t DeTable<'t>>,
-    /// Where a mistake is shown that belongs to the table as a whole.
+    /// The place at which a mistake of the whole table is shown.
     at: usize,
     path: String,
     known: Vec<&'static str>,
@@ -28,12 +28,12 @@ pub(super) struct Entry<'t> {
 }
 
 impl<'t> Section<'t> {
-    /// The whole file.
+    /// Returns the section that is the whole file.
     pub(super) fn root(report: &'t Report<'t>, table: &'t DeTable<'t>) -> Self {
         Self { report, table: Some(table), at: 0, path: String::new(), known: Vec::new() }
     }
 
-    /// The value of `key`, which counts as known from now on.
+    /// Returns the value of `key`, which counts as known from now on.
     pub(super) fn entry(&mut self, key: &'static str) -> Option<Entry<'t>> {
         if !self.known.contains(&key) {
             self.known.push(key);
@@ -42,7 +42,7 @@ impl<'t> Section<'t> {
         Some(Entry::new(self.report, value, self.key(key)))
     }
 
-    /// The value of `key` as `convert` understands it; `None` when it is unset or wrong.
+    /// Returns the value of `key` as `convert` understands it; `None` when it is unset or wrong.
     pub(super) fn get<T>(
         &mut self,
         key: &'static str,
@@ -51,7 +51,7 @@ impl<'t> Section<'t> {
         self.entry(key)?.convert(convert)
     }
 
-    /// The items of the array `key` as `convert` understands them, without those that are wrong.
+    /// Returns the items of the array `key` as `convert` understands them, without those that are wrong.
     pub(super) fn list<T>(
         &mut self,
         key: &'static str,
@@ -61,7 +61,7 @@ impl<'t> Section<'t> {
         Some(items.iter().filter_map(|item| item.convert(&convert)).collect())
     }
 
-    /// The table `key`; an empty one when it is unset or no table.
+    /// Returns the table `key`; an empty one when it is unset or not a table.
     pub(super) fn table(&mut self, key: &'static str) -> Self {
         let found = self.entry(key).and_then(Entry::section);
         found.unwrap_or_else(|| Self {
@@ -73,7 +73,7 @@ impl<'t> Section<'t> {
         })
     }
 
-    /// Every key with its value, for a table whose keys are the operator's own.
+    /// Returns every key with its value, for a table whose keys are the operator's own.
     pub(super) fn entries(&self) -> Vec<(&'t str, Entry<'t>)> {
         let pairs = self.table.into_iter().flat_map(DeTable::iter);
         pairs.map(|(key, value)| (&**key.get_ref(), Entry::new(self.report, value, self.key(key.get_ref())))).collect()
@@ -84,22 +84,22 @@ impl<'t> Section<'t> {
         self.report.add_absence(self.at, &self.key(key), message);
     }
 
-    /// Reports a mistake of this table as a whole.
+    /// Reports a mistake of the whole table.
     pub(super) fn fail(&self, message: impl Into<String>) {
         self.report.add(self.at, &self.path, message);
     }
 
-    /// Reports a mistake in what wins over the file.
+    /// Reports a mistake in a setting that wins over the file; `given` names its flag and its variable.
     pub(super) fn fail_override(&self, given: &str, message: impl Into<String>) {
         self.report.add_override(given, message);
     }
 
-    /// Reports every key that nobody took.
+    /// Reports every key that was not read.
     pub(super) fn finish(self) {
         self.finish_except(&[]);
     }
 
-    /// Reports every key that nobody took; for those that belong elsewhere there is a message of their own.
+    /// Reports every key that was not read. Those that belong `elsewhere` have a message of their own.
     pub(super) fn finish_except(self, elsewhere: &[(&str, &str)]) {
         for (key, _) in self.table.into_iter().flat_map(DeTable::iter) {
             let (name, at) = (&**key.get_ref(), key.span().start);
@@ -114,14 +114,14 @@ impl<'t> Section<'t> {
         }
     }
 
-    /// Returns what is said about an unknown key.
+    /// Returns the message about an unknown key.
     fn unknown(&self, name: &str) -> String {
         let (meant, known) = (did_you_mean(name, self.known.iter().copied()), self.known.join(", "));
         let the = if meant.is_empty() { "; the" } else { " The" };
         format!("unknown key{meant}{the} keys here are {known}")
     }
 
-    /// The dotted name of a key in this table, quoted where TOML wants quotes.
+    /// Returns the dotted name of a key in this table, quoted where TOML wants quotes.
     fn key(&self, key: &str) -> String {
         let bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
         let key = if bare { key.to_owned() } else { format!("{key:?}") };
@@ -134,12 +134,12 @@ impl<'t> Entry<'t> {
         Self { report, value: value.get_ref(), at: value.span().start, key }
     }
 
-    /// The value as `convert` understands it; a mistake when it does not.
+    /// Returns the value as `convert` understands it; reports a mistake if it does not.
     pub(super) fn convert<T>(&self, convert: impl FnOnce(&DeValue<'_>) -> Result<T, String>) -> Option<T> {
         convert(self.value).map_err(|message| self.fail(message)).ok()
     }
 
-    /// The value as a table.
+    /// Returns the value as a table; reports a mistake if it is none.
     pub(super) fn section(self) -> Option<Section<'t>> {
         let Some(table) = self.value.as_table() else {
             self.fail(format!("expected a table, found {}", describe(self.value)));
@@ -148,7 +148,7 @@ impl<'t> Entry<'t> {
         Some(Section { report: self.report, table: Some(table), at: self.at, path: self.key, known: Vec::new() })
     }
 
-    /// The items of an array; `expected` says in the message what the array is.
+    /// Returns the items of an array; reports a mistake if it is none, in which `expected` describes the array.
     pub(super) fn items(&self, expected: &str) -> Option<Vec<Self>> {
         let Some(array) = self.value.as_array() else {
             self.fail(format!("expected {expected}, found {}", describe(self.value)));
@@ -158,7 +158,7 @@ impl<'t> Entry<'t> {
         Some(array.iter().enumerate().map(item).collect())
     }
 
-    /// Returns a path in this value, which is relative to the folder of the file.
+    /// Returns a path in this value, taken as relative to the folder of the file.
     pub(super) fn path(&self, path: &str) -> PathBuf {
         self.report.folder.join(path)
     }
@@ -169,7 +169,7 @@ impl<'t> Entry<'t> {
     }
 }
 
-/// A value as messages show it, on one line.
+/// Returns a value as messages show it, on one line.
 pub(super) fn describe(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => format!("{text:?}"),

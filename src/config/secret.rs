@@ -1,4 +1,4 @@
-//! Values that must not be seen: where they stand, and that nothing prints them.
+//! Secret values: read from the configuration, a file or a variable, and never printed.
 
 use std::{
     env, fmt, fs,
@@ -9,36 +9,36 @@ use toml::de::DeValue;
 
 use super::reader::Entry;
 
-/// Far beyond any password or token, so that a wrong file is not read for long.
-const LONGEST_FILE: u64 = 64 << 10;
+/// The largest file, in bytes: far beyond any password or token, so that a wrong file is not read for long.
+const MAX_FILE: u64 = 64 << 10;
 
-/// A value that is not shown by `Debug` and never part of a mistake.
+/// A value that `Debug` does not show and no mistake repeats.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
     value: String,
-    /// The file that it stands in, if it does.
+    /// The file that the value stands in, if it does.
     file: Option<PathBuf>,
 }
 
 impl Secret {
-    /// The value.
+    /// Returns the value.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.value
     }
 
-    /// The file that it stands in, if it does.
+    /// Returns the file that the value stands in, if it does.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// Reads it again, if it stands in a file; waits for the file system.
+    /// Reads the value again, if it stands in a file; waits for the file system.
     ///
     /// # Errors
     /// Says why it cannot be read.
-    pub fn again(&self) -> Option<Result<Self, String>> {
-        self.file.as_deref().map(in_file)
+    pub fn reread(&self) -> Option<Result<Self, String>> {
+        self.file.as_deref().map(from_file)
     }
 }
 
@@ -48,44 +48,48 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A string, or where one is found: `{ env = "NAME" }` or `{ file = "path" }`.
-pub(super) fn literal_or_found(entry: &Entry<'_>, value: &DeValue<'_>) -> Result<Secret, String> {
+/// Reads a secret: a string, or what `{ env = "NAME" }` or `{ file = "path" }` refers to.
+pub(super) fn literal_or_reference(entry: &Entry<'_>, value: &DeValue<'_>) -> Result<Secret, String> {
     let literal = value.as_str().map(|text| Ok(Secret { value: text.to_owned(), file: None }));
     let expected = || Err("expected a string, { env = \"NAME\" } or { file = \"path\" }".to_owned());
-    literal.or_else(|| at_its_place(entry, value)).unwrap_or_else(expected)
+    literal.or_else(|| referred_to(entry, value)).unwrap_or_else(expected)
 }
 
-/// Where a secret is found; a string is a mistake, because configuration files are shown around.
-pub(super) fn found(entry: &Entry<'_>, value: &DeValue<'_>) -> Result<Secret, String> {
+/// Reads a secret that the value refers to. A string is a mistake, because configuration files are shown around.
+pub(super) fn reference(entry: &Entry<'_>, value: &DeValue<'_>) -> Result<Secret, String> {
     let expected =
         || Err("expected { env = \"NAME\" } or { file = \"path\" }, so that it is not in this file".to_owned());
-    at_its_place(entry, value).unwrap_or_else(expected)
+    referred_to(entry, value).unwrap_or_else(expected)
 }
 
-/// The secret that a table names; `None` for anything that is no such table.
-fn at_its_place(entry: &Entry<'_>, value: &DeValue<'_>) -> Option<Result<Secret, String>> {
+/// Reads the secret that a table refers to; `None` for anything that is no such table.
+fn referred_to(entry: &Entry<'_>, value: &DeValue<'_>) -> Option<Result<Secret, String>> {
     let table = value.as_table().filter(|table| table.len() == 1)?;
     let (key, place) = table.iter().next()?;
     let place = place.get_ref().as_str()?;
     match &**key.get_ref() {
-        "env" => Some(in_variable(place)),
-        "file" => Some(in_file(&entry.path(place))),
+        "env" => Some(from_variable(place)),
+        "file" => Some(from_file(&entry.path(place))),
         _ => None,
     }
 }
 
-fn in_variable(name: &str) -> Result<Secret, String> {
+fn from_variable(name: &str) -> Result<Secret, String> {
     let value = env::var(name).map_err(|error| match error {
         env::VarError::NotPresent => format!("the environment variable {name:?} is not set"),
         env::VarError::NotUnicode(_) => format!("the environment variable {name:?} is not UTF-8 text"),
     })?;
-    if value.is_empty() { Err(format!("what {name:?} holds is empty")) } else { Ok(Secret { value, file: None }) }
+    if value.is_empty() {
+        Err(format!("the environment variable {name:?} is empty"))
+    } else {
+        Ok(Secret { value, file: None })
+    }
 }
 
-fn in_file(path: &Path) -> Result<Secret, String> {
+fn from_file(path: &Path) -> Result<Secret, String> {
     let value = read(path).map_err(|error| format!("the file \"{}\" cannot be used: {error}", path.display()))?;
     if value.is_empty() {
-        return Err(format!("what \"{}\" holds is empty", path.display()));
+        return Err(format!("the file \"{}\" is empty", path.display()));
     }
     Ok(Secret { value, file: Some(path.to_owned()) })
 }
@@ -93,10 +97,10 @@ fn in_file(path: &Path) -> Result<Secret, String> {
 fn read(path: &Path) -> Result<String, String> {
     let found = fs::metadata(path).map_err(|error| error.to_string())?;
     if !found.is_file() {
-        return Err("it is no file".to_owned());
+        return Err("it is not a file".to_owned());
     }
-    if found.len() > LONGEST_FILE {
-        return Err(format!("it has more than {LONGEST_FILE} bytes"));
+    if found.len() > MAX_FILE {
+        return Err(format!("it has more than {MAX_FILE} bytes"));
     }
     let mut text = fs::read_to_string(path).map_err(|error| error.to_string())?;
     // Editors end a file with a newline, which belongs to no secret.
@@ -119,13 +123,13 @@ mod tests {
         let report = Report::new("file", toml, Path::new(""), &[]);
         let entry = Section::root(&report, table.get_ref()).entry("secret").expect("a key");
         let value = table.get_ref().get("secret").expect("a key").get_ref();
-        let secret = literal_or_found(&entry, value);
-        assert_eq!(found(&entry, value).ok(), secret.clone().ok().filter(|_| value.as_str().is_none()));
+        let secret = literal_or_reference(&entry, value);
+        assert_eq!(reference(&entry, value).ok(), secret.clone().ok().filter(|_| value.as_str().is_none()));
         secret.map(|secret| secret.expose().to_owned())
     }
 
     #[test]
-    fn a_secret_is_read_from_its_place_and_is_never_shown() {
+    fn a_secret_is_read_from_where_it_stands_and_is_never_shown() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(b"from a file\r\n").expect("room");
         let path = file.path().display();
@@ -136,12 +140,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_is_a_mistake_that_does_not_repeat_it() {
+    fn a_mistake_about_a_secret_does_not_repeat_it() {
         let empty = tempfile::NamedTempFile::new().expect("a file");
         for (value, said) in [
             ("{ env = \"TASKGATE_NO_SUCH_VARIABLE\" }".to_owned(), "is not set"),
             ("{ file = \"/no/such/file\" }".to_owned(), "cannot be used"),
-            ("{ file = \"/\" }".to_owned(), "no file"),
+            ("{ file = \"/\" }".to_owned(), "not a file"),
             (format!("{{ file = '{}' }}", empty.path().display()), "empty"),
             ("{ env = \"A\", file = \"b\" }".to_owned(), "expected"),
             ("{ literal = \"hush\" }".to_owned(), "expected"),

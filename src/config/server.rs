@@ -10,27 +10,29 @@ use super::reader::{Entry, Section};
 use super::values::{address, count, duration, size, text_as};
 use super::{Overrides, Tls, tls};
 
-/// Any request with a session and a token takes a good part of this.
-const LEAST_HEAD: usize = 1 << 10;
-/// Far beyond any need.
-const MOST_HEAD: usize = 1 << 20;
+/// The least that `max_head` can be. A request with a session and a token takes a good part of it.
+const MIN_HEAD: usize = 1 << 10;
+/// The most that `max_head` can be, far beyond any need.
+const MAX_HEAD: usize = 1 << 20;
 
 /// The `[server]` section.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {
     /// Address for MCP clients; port 0 picks a free one.
     pub listen: SocketAddr,
-    /// Address for health checks and metrics; without it there is no such port.
+    /// Address for health checks and metrics; if unset, there is no such port.
     pub admin: Option<SocketAddr>,
     /// `Host` values accepted besides localhost names and the listen address: `host` or `host:port`, in lower case.
     pub allowed_hosts: Vec<String>,
-    /// `Origin` values accepted besides that of the host and port that are asked, as browsers write them: lower case, without a default port.
+    /// `Origin` values accepted besides that of the request's own host and port, as browsers write them: lower case,
+    /// without a default port.
     pub allowed_origins: Vec<String>,
-    /// TLS towards clients; without it they are served in plain text.
+    /// TLS towards clients; if unset, taskgate serves them in plain text.
     pub tls: Option<Tls>,
-    /// Most connections of clients at once.
+    /// Most connections from clients at once.
     pub max_connections: usize,
-    /// How long the head of a request may take to arrive; the first one from the connection's beginning on.
+    /// How long the head of a request may take to arrive; for the first one the time counts from the connection's
+    /// start.
     pub head_timeout: Duration,
     /// Largest head of a request, in bytes.
     pub max_head: usize,
@@ -38,7 +40,7 @@ pub struct Server {
     pub body_timeout: Duration,
     /// Largest request body, in bytes.
     pub max_body: usize,
-    /// Most bytes of request bodies that have come while the rest of each is on its way.
+    /// Most bytes of request bodies that are still arriving.
     pub max_body_total: usize,
     /// Most bytes that wait for one reader: a GET stream, or the stream that answers a request.
     pub max_outbox: usize,
@@ -50,14 +52,14 @@ pub struct Server {
     pub max_sessions_per_owner: usize,
     /// Most streams of one session that answer requests at once.
     pub max_streams: usize,
-    /// A session that is silent for so long ends.
+    /// How long a session may be silent before it ends.
     pub session_idle: Duration,
-    /// How long running tasks may go on when the process stops.
+    /// How long running tasks may go on after the process was told to stop.
     pub drain_timeout: Duration,
 }
 
 impl Server {
-    /// What the URLs of the endpoints begin with.
+    /// Returns the scheme of the endpoints' URLs.
     #[must_use]
     pub fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
@@ -89,7 +91,7 @@ impl Default for Server {
     }
 }
 
-/// Reads it, with what wins over it, and whether every client needs a certificate.
+/// Reads the section, with the overrides that win over it. Also returns whether every client needs a certificate.
 pub(super) fn read(mut section: Section<'_>, overrides: Overrides) -> (Server, bool) {
     let default = Server::default();
     let mut certificates = false;
@@ -135,22 +137,22 @@ pub(super) fn read(mut section: Section<'_>, overrides: Overrides) -> (Server, b
     (server, certificates)
 }
 
-/// Returns whether an address cannot be listened on beside another one.
+/// Returns whether taskgate cannot listen on an address because it listens on the other one.
 fn is_taken(address: SocketAddr, other: SocketAddr) -> bool {
     let same_ip = address.ip() == other.ip() || address.ip().is_unspecified() || other.ip().is_unspecified();
     address.port() == other.port() && address.port() != 0 && same_ip
 }
 
-/// A size that the heads of usual clients fit into, and that HTTP/2 can tell them.
+/// Reads a size that the heads of usual clients fit into, and that HTTP/2 can announce.
 fn head(value: &DeValue<'_>) -> Result<usize, String> {
     let bytes = size(value)?;
-    if (LEAST_HEAD..=MOST_HEAD).contains(&bytes) {
+    if (MIN_HEAD..=MAX_HEAD).contains(&bytes) {
         return Ok(bytes);
     }
-    Err(format!("expected a size from {LEAST_HEAD} to {MOST_HEAD} bytes, found {bytes}"))
+    Err(format!("expected a size from {MIN_HEAD} to {MAX_HEAD} bytes, found {bytes}"))
 }
 
-/// Checks an entry of `allowed_hosts` and gives it the form in which it is kept: lower case.
+/// Checks an entry of `allowed_hosts`, and returns it in lower case.
 ///
 /// # Errors
 /// Says what is wrong with it.
@@ -165,7 +167,7 @@ pub fn allowed_host(text: &str) -> Result<String, String> {
     })
 }
 
-/// Checks an entry of `allowed_origins` and gives it the form that browsers send: lower case, no default port.
+/// Checks an entry of `allowed_origins`, and returns it as browsers send it: lower case, no default port.
 ///
 /// # Errors
 /// Says what is wrong with it.
@@ -186,7 +188,8 @@ pub fn allowed_origin(text: &str) -> Result<String, String> {
     Ok(format!("{scheme}://{host}"))
 }
 
-/// What follows the host in `host` or `host:port`: nothing, or a colon and the port. `None` when it is neither.
+/// Returns what follows the host in `host` or `host:port`: nothing, or a colon and the port. `None` if the text is
+/// neither.
 fn port(text: &str) -> Option<&str> {
     let authority = text.parse::<Authority>().ok()?;
     let port = text.strip_prefix(authority.host()).filter(|_| !authority.host().is_empty())?;

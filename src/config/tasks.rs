@@ -1,11 +1,9 @@
 //! The `[tasks]` section, and the same keys again for the tools that match a pattern.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use super::policy::Policy;
 use super::reader::{Entry, Section};
-use super::values::{count, duration, one_of, size, text};
+use super::tool::{self, Tool};
+use super::values::{count, one_of, size};
 
 /// The process-wide part of the `[tasks]` section; the rest of it is in each upstream's [`Policy`].
 #[derive(Clone, Debug, PartialEq)]
@@ -32,60 +30,21 @@ pub struct Tasks {
     pub max_waiters_per_owner: usize,
     /// Most requests of the process that wait for results at once.
     pub max_waiters_total: usize,
-    /// How many bytes of results are kept before no new tasks are taken and none that waits begins.
+    /// Bytes of kept results from which on taskgate takes no new tasks, and starts none that wait.
     pub max_result_bytes: usize,
     /// The same for the results of one owner.
     pub max_result_bytes_per_owner: usize,
 }
 
-/// What happens to tasks that an upstream offers itself.
+/// What happens to an upstream's own tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Native {
-    /// They are for the tools that the upstream lists with them; taskgate's are for all others.
+    /// The upstream's tasks serve the tools that it lists with tasks; taskgate's serve all others.
     Auto,
-    /// They are left to the upstream; taskgate adds none there.
+    /// The upstream keeps its tasks; taskgate adds none.
     Keep,
-    /// They are hidden; taskgate offers its own.
+    /// taskgate hides the upstream's tasks and offers its own.
     Replace,
-}
-
-/// What holds for the calls of a tool.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tool {
-    /// The pattern that these settings come from, `*` for those of `[tasks]`. For messages only:
-    /// the limits hold for each tool by its own name.
-    pub key: Arc<str>,
-    /// Whether a call may, must or must not be a task.
-    pub support: Support,
-    /// How long a task is kept after its end when the client asks for nothing.
-    pub ttl: Duration,
-    /// The longest ttl that a client gets by asking. At least `ttl`.
-    pub max_ttl: Duration,
-    /// How often clients are told to poll.
-    pub poll_interval: Duration,
-    /// How long one call may run, from its turn on.
-    pub timeout: Duration,
-    /// How long a question of the server to the client may stay without an answer.
-    pub input_timeout: Duration,
-    /// Most calls of one tool that run as tasks at once.
-    pub max_running: usize,
-    /// Most calls of one tool that wait for their turn, of each owner; 0 refuses instead of queueing.
-    pub max_queued: usize,
-    /// Largest result that is kept, in bytes.
-    pub max_result: usize,
-    /// Text that the model gets at once, while the task runs.
-    pub immediate_response: Option<String>,
-}
-
-/// Whether calls of a tool are run as tasks; the values of `execution.taskSupport`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Support {
-    /// Never.
-    Forbidden,
-    /// When the client asks for it.
-    Optional,
-    /// Always; a call without a task is refused.
-    Required,
 }
 
 impl Default for Tasks {
@@ -108,38 +67,6 @@ impl Default for Tasks {
     }
 }
 
-impl Default for Tool {
-    fn default() -> Self {
-        Self {
-            key: "*".into(),
-            support: Support::Optional,
-            ttl: Duration::from_mins(15),
-            max_ttl: Duration::from_hours(24),
-            poll_interval: Duration::from_secs(2),
-            timeout: Duration::from_hours(1),
-            input_timeout: Duration::from_hours(1),
-            max_running: 32,
-            max_queued: 256,
-            max_result: 16 << 20,
-            immediate_response: None,
-        }
-    }
-}
-
-impl Support {
-    /// The value as `execution.taskSupport` has it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Forbidden => "forbidden",
-            Self::Optional => "optional",
-            Self::Required => "required",
-        }
-    }
-}
-
-const SUPPORT: &[(&str, Support)] =
-    &[("forbidden", Support::Forbidden), ("optional", Support::Optional), ("required", Support::Required)];
 const NATIVE: &[(&str, Native)] = &[("auto", Native::Auto), ("keep", Native::Keep), ("replace", Native::Replace)];
 
 const PROCESS: &str = "holds for the whole process, not for a tool; set it in [tasks]";
@@ -162,7 +89,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("native", "holds for a whole upstream, not for a tool; set it in [[upstream]] or in [tasks]"),
 ];
 
-/// What `[tasks]` sets: limits of the process, and what holds where an upstream or a tool says nothing else.
+/// What `[tasks]` sets: limits of the process, and the defaults for upstreams and tools.
 pub(super) struct Defaults {
     pub(super) limits: Tasks,
     pub(super) native: Native,
@@ -170,7 +97,7 @@ pub(super) struct Defaults {
 }
 
 pub(super) fn read(mut section: Section<'_>) -> Defaults {
-    let tool = tool(&mut section, &Tool::default(), "the default");
+    let tool = tool::read(&mut section, &Tool::default(), "the default");
     let native = native(&mut section, Native::Auto);
     let limits = limits(&mut section);
     section.finish();
@@ -201,12 +128,12 @@ fn limits(section: &mut Section<'_>) -> Tasks {
     }
 }
 
-/// The key `native`, which `[tasks]` and `[[upstream]]` have.
+/// Reads the key `native`, which `[tasks]` and `[[upstream]]` have.
 pub(super) fn native(section: &mut Section<'_>, default: Native) -> Native {
     section.get("native", one_of(NATIVE)).unwrap_or(default)
 }
 
-/// The table `[upstream.tools]`: settings by pattern.
+/// Reads the table `[upstream.tools]`: settings by pattern.
 pub(super) fn policy(tools: &Section<'_>, default: &Tool) -> Policy {
     let patterns = tools.entries().into_iter().filter_map(|(pattern, entry)| pattern_tool(pattern, entry, default));
     Policy::new(default.clone(), patterns.collect())
@@ -217,46 +144,7 @@ fn pattern_tool(pattern: &str, entry: Entry<'_>, default: &Tool) -> Option<Tool>
         entry.fail("an empty pattern matches no tool");
     }
     let mut section = entry.section()?;
-    let tool = tool(&mut section, default, "inherited from [tasks]");
+    let tool = tool::read(&mut section, default, "inherited from [tasks]");
     section.finish_except(ELSEWHERE);
-    Some(Tool { key: pattern.into(), ..tool })
-}
-
-/// The keys that `[tasks]` and each pattern have; `origin` says where an unset one comes from.
-fn tool(section: &mut Section<'_>, default: &Tool, origin: &str) -> Tool {
-    let ttl_entry = section.entry("ttl");
-    let max_ttl_entry = section.entry("max_ttl");
-    let set_ttl = ttl_entry.as_ref().map(|entry| entry.convert(duration));
-    let set_max_ttl = max_ttl_entry.as_ref().map(|entry| entry.convert(duration));
-    let ttl = set_ttl.unwrap_or(Some(default.ttl));
-    let max_ttl = set_max_ttl.unwrap_or(Some(default.max_ttl));
-    if let (Some(ttl), Some(max_ttl)) = (ttl, max_ttl)
-        && ttl > max_ttl
-    {
-        let (ttl, max_ttl) = (humantime::format_duration(ttl), humantime::format_duration(max_ttl));
-        match (ttl_entry, max_ttl_entry) {
-            (Some(entry), Some(_)) => entry.fail(format!("{ttl} is longer than max_ttl, {max_ttl}")),
-            (Some(entry), None) => entry.fail(format!("{ttl} is longer than max_ttl, {max_ttl} ({origin})")),
-            (None, Some(entry)) => entry.fail(format!("{max_ttl} is shorter than ttl, {ttl} ({origin})")),
-            // The values of [tasks], where it was reported.
-            (None, None) => {}
-        }
-    }
-    Tool {
-        key: Arc::clone(&default.key),
-        support: section.get("support", one_of(SUPPORT)).unwrap_or(default.support),
-        ttl: ttl.unwrap_or(default.ttl),
-        max_ttl: max_ttl.unwrap_or(default.max_ttl),
-        poll_interval: section.get("poll_interval", duration).unwrap_or(default.poll_interval),
-        timeout: section.get("timeout", duration).unwrap_or(default.timeout),
-        input_timeout: section.get("input_timeout", duration).unwrap_or(default.input_timeout),
-        max_running: section.get("max_running", count(1)).unwrap_or(default.max_running),
-        max_queued: section.get("max_queued", count(0)).unwrap_or(default.max_queued),
-        max_result: section.get("max_result", size).unwrap_or(default.max_result),
-        immediate_response: match section.get("immediate_response", text) {
-            // An empty text lets a tool do without the one of [tasks].
-            Some(text) => Some(text).filter(|text| !text.is_empty()),
-            None => default.immediate_response.clone(),
-        },
-    }
+    Some(Tool { pattern: pattern.into(), ..tool })
 }

@@ -1,4 +1,4 @@
-//! The `[server.tls]` section, and what its files make of a connection.
+//! The `[server.tls]` section, and the TLS configuration that its files make.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use rustls::{RootCertStore, ServerConfig};
 use super::reader::{Entry, Section};
 use super::values::text;
 
-/// The `[server.tls]` section: the files that TLS towards clients is made of, in PEM.
+/// The `[server.tls]` section: the files for TLS towards clients, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// taskgate's certificate, and those between it and its authority.
+    /// taskgate's certificate, with those between it and its authority.
     pub cert: PathBuf,
     /// The private key of the certificate.
     pub key: PathBuf,
@@ -24,7 +24,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// TLS 1.2 and later, with HTTP/2 and HTTP/1.1 to choose from; waits for the file system.
+    /// Makes a configuration for TLS 1.2 and later, with HTTP/2 and HTTP/1.1 to choose from; waits for the file system.
     ///
     /// # Errors
     /// Says which file cannot be used, and why.
@@ -49,13 +49,13 @@ impl Tls {
         Ok(config)
     }
 
-    /// The files.
+    /// Returns the files.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()].into_iter().flatten().map(PathBuf::as_path)
     }
 }
 
-/// Reads it, and whether every client needs a certificate, which is so where the file for that cannot be used, too.
+/// Reads the section. Also returns whether every client needs a certificate, even where `client_ca` cannot be used.
 pub(super) fn read(mut section: Section<'_>) -> (Option<Tls>, bool) {
     let (cert, key_entry) = (section.entry("cert"), section.entry("key"));
     for (entry, name) in [(&cert, "cert"), (&key_entry, "key")] {
@@ -77,7 +77,7 @@ pub(super) fn read(mut section: Section<'_>) -> (Option<Tls>, bool) {
     (Some(tls), certificates)
 }
 
-/// Returns the path of a file that `read` can make something of.
+/// Returns the path of a file that `read` can read.
 fn usable<T>(entry: &Entry<'_>, read: impl FnOnce(&Path) -> Result<T, String>) -> Option<PathBuf> {
     entry.convert(|value| {
         let path = entry.path(&text(value)?);

@@ -21,7 +21,7 @@ pub const SSE_MESSAGES: &str = "/messages";
 const SHARED_KEEPS: &str = "shared = true beside native = \"keep\": a shared server's own tasks would be those of every \
      client; set native = \"replace\", or shared = false";
 
-/// One `[[upstream]]` block: a server behind, and the path that leads to it.
+/// One `[[upstream]]` block: a server behind taskgate, and the path that leads to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Upstream {
     /// Path of the endpoint, such as `/mcp`; unique among the upstreams.
@@ -30,15 +30,15 @@ pub struct Upstream {
     pub sse_path: Option<String>,
     /// The server itself.
     pub target: Target,
-    /// How the server is spoken to; only a [`Target::Url`] leaves a choice.
+    /// The transport towards the server; only a [`Target::Url`] leaves a choice.
     pub transport: Transport,
-    /// How the server's processes are started; means nothing for an HTTP server.
+    /// How taskgate starts the server's processes; means nothing for an HTTP server.
     pub process: Process,
     /// What goes on to an HTTP server besides the messages; means nothing for a process.
     pub forward: Forward,
-    /// What happens to tasks that the server offers itself.
+    /// What happens to the server's own tasks.
     pub native: Native,
-    /// Whether clients are sent `notifications/tasks/status`.
+    /// Whether taskgate sends clients `notifications/tasks/status`.
     pub status_notifications: bool,
     /// What holds for each of its tools.
     pub policy: Policy,
@@ -58,10 +58,10 @@ pub enum Target {
     },
 }
 
-/// The transport that is spoken over HTTP with an upstream.
+/// The transport towards an HTTP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// Found out at `initialize` (revision 2025-11-25, "Transports", "Backwards Compatibility").
+    /// taskgate finds it out at `initialize` (revision 2025-11-25, "Transports", "Backwards Compatibility").
     Auto,
     /// Streamable HTTP.
     StreamableHttp,
@@ -77,8 +77,8 @@ impl Upstream {
     }
 }
 
-/// Reads every block. `target` comes from the command line and is meant for the only one; `here` is where taskgate listens,
-/// if it does.
+/// Reads every block. `target` comes from the command line and replaces that of the only block; `here` says where
+/// taskgate listens, if it does.
 pub(super) fn read(
     root: &mut Section<'_>,
     defaults: &Defaults,
@@ -112,14 +112,25 @@ pub(super) fn read(
     let mut paths = HashMap::new();
     for (i, block) in blocks.into_iter().enumerate() {
         let Some(section) = block.section() else { continue };
-        upstreams.extend(read_block(section, (defaults, auth, here), target.take(), &mut paths, i));
+        let context = BlockContext { defaults, auth, here };
+        upstreams.extend(read_block(section, context, target.take(), &mut paths, i));
     }
     upstreams
 }
 
+/// What reading any block needs to know.
+struct BlockContext<'a> {
+    defaults: &'a Defaults,
+    auth: &'a Auth,
+    /// Where taskgate listens, if it does.
+    here: Option<&'a Server>,
+}
+
+/// Reads the block at `index`. `replacement` is the target that wins over its own; `paths` has those of the blocks
+/// before it.
 fn read_block(
     mut section: Section<'_>,
-    (defaults, auth, here): (&Defaults, &Auth, Option<&Server>),
+    BlockContext { defaults, auth, here }: BlockContext<'_>,
     replacement: Option<Target>,
     paths: &mut HashMap<String, usize>,
     index: usize,
@@ -138,7 +149,7 @@ fn read_block(
         if native == Native::Keep {
             section.fail(SHARED_KEEPS);
         }
-        // The server sees one client, so that its own tasks would be everyone's.
+        // The server sees one client, so that every client would own the server's own tasks.
         native = Native::Replace;
     }
     let status_notifications = section.get("status_notifications", flag).unwrap_or(true);
@@ -231,7 +242,7 @@ pub fn target_from_url(text: &str) -> Result<Target, String> {
     url(text, "http://127.0.0.1:3000/mcp").map(Target::Url)
 }
 
-/// Checks a URL of scheme http or https; `example` is for messages.
+/// Checks a URL of scheme http or https; messages show the `example`.
 pub(super) fn url(text: &str, example: &str) -> Result<Uri, String> {
     let wrong = |problem| Err(format!("expected a URL such as {example:?}, but {text:?} {problem}"));
     let Ok(url) = text.parse::<Uri>() else { return wrong("is not a URL") };
@@ -254,7 +265,7 @@ pub(super) fn url(text: &str, example: &str) -> Result<Uri, String> {
     Ok(url)
 }
 
-/// Refuses the URL of taskgate itself, which would call itself until it has no descriptors left.
+/// Refuses taskgate's own URL: it would call itself until it has no descriptors left.
 fn not_own(url: &Uri, here: &Server) -> Result<(), String> {
     let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("https") { 443 } else { 80 });
     let (listen, host) = (here.listen.ip(), url.host().unwrap_or_default().to_ascii_lowercase());
@@ -269,8 +280,8 @@ fn not_own(url: &Uri, here: &Server) -> Result<(), String> {
     Err(format!("{url} is where taskgate itself listens ({}), so that it would call itself without end", here.listen))
 }
 
-/// Reads a command. A program that is a relative path is relative to the folder of the file, unless it is to start in a
-/// folder of its own, from which it is then looked up.
+/// Reads a command. A program that is a relative path is relative to the folder of the file, unless the block names a
+/// folder for it to start in: then it is relative to that one.
 fn target_from_command(entry: &Entry<'_>, has_folder: bool) -> Option<Target> {
     const EXPECTED: &str = "an array of the program and its arguments, such as [\"npx\", \"-y\", \"some-server\"]";
     let items = entry.items(EXPECTED)?;

@@ -1,4 +1,4 @@
-//! What an upstream is called, wherever something is kept for it.
+//! The name of an upstream, under which taskgate keeps what belongs to it.
 
 use std::sync::Arc;
 

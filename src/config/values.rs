@@ -9,31 +9,31 @@ use toml::de::DeValue;
 use super::nearest::did_you_mean;
 use super::reader::describe;
 
-/// Far beyond any need, and within what every timer and cache takes.
-const LONGEST: Duration = Duration::from_hours(365 * 24);
-/// Far beyond any need, and within what every semaphore and channel takes.
-const MOST: u64 = 1_000_000_000;
+/// The longest duration: far beyond any need, and within what every timer and cache takes.
+const MAX_DURATION: Duration = Duration::from_hours(365 * 24);
+/// The largest count: far beyond any need, and within what every semaphore and channel takes.
+const MAX_COUNT: u64 = 1_000_000_000;
 
 fn expected<T>(what: &str, value: &DeValue<'_>) -> Result<T, String> {
     Err(format!("expected {what}, found {}", describe(value)))
 }
 
-/// Any text.
+/// Reads any text.
 pub(super) fn text(value: &DeValue<'_>) -> Result<String, String> {
     value.as_str().map_or_else(|| expected("a string", value), |text| Ok(text.to_owned()))
 }
 
-/// `true` or `false`.
+/// Reads `true` or `false`.
 pub(super) fn flag(value: &DeValue<'_>) -> Result<bool, String> {
     value.as_bool().map_or_else(|| expected("true or false", value), Ok)
 }
 
-/// Text that `convert` understands.
+/// Reads text as `convert` understands it.
 pub(super) fn text_as<T>(convert: impl Fn(&str) -> Result<T, String>) -> impl Fn(&DeValue<'_>) -> Result<T, String> {
     move |value| convert(&text(value)?)
 }
 
-/// One of several words.
+/// Reads one of several words.
 pub(super) fn one_of<T: Copy>(words: &[(&str, T)]) -> impl Fn(&DeValue<'_>) -> Result<T, String> {
     move |value| {
         let found = words.iter().find(|(word, _)| value.as_str() == Some(word));
@@ -45,7 +45,7 @@ pub(super) fn one_of<T: Copy>(words: &[(&str, T)]) -> impl Fn(&DeValue<'_>) -> R
     }
 }
 
-/// An address to listen on.
+/// Reads an address to listen on.
 pub(super) fn address(value: &DeValue<'_>) -> Result<SocketAddr, String> {
     match value.as_str() {
         Some(text) => listen_address(text),
@@ -53,10 +53,11 @@ pub(super) fn address(value: &DeValue<'_>) -> Result<SocketAddr, String> {
     }
 }
 
-/// Checks an address to listen on: an IP address and a port, or a port alone or of `localhost`, which is one of 127.0.0.1.
+/// Checks an address to listen on: an IP address and a port, `localhost` and a port, or a port alone. The last two mean
+/// 127.0.0.1.
 ///
 /// # Errors
-/// Says what is wrong with it, and what would be right.
+/// Says what is wrong with the text, and what would be right.
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);
@@ -66,19 +67,19 @@ pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let port = port.and_then(|port| port.parse::<u16>().ok());
     let hint = match (host, port) {
         ("localhost", Some(port)) => return Ok((Ipv4Addr::LOCALHOST, port).into()),
-        // Other programs take this for every interface, which an operator has to ask for in as many words.
+        // Other programs take this for every interface, for which taskgate wants an explicit address.
         ("" | "*", Some(port)) => {
             format!("; write \"127.0.0.1:{port}\" for this machine alone, \"0.0.0.0:{port}\" for every interface")
         }
-        _ if text.contains("://") => "; it is no URL".to_owned(),
+        _ if text.contains("://") => "; an address is not a URL".to_owned(),
         _ if text.parse::<IpAddr>().is_ok() || text == "localhost" => "; it has no port".to_owned(),
-        (_, Some(_)) => "; a name is not looked up, so give the IP address of an interface".to_owned(),
+        (_, Some(_)) => "; taskgate looks no name up, so give the IP address of an interface".to_owned(),
         _ => String::new(),
     };
     Err(format!("expected an address such as \"127.0.0.1:8808\", found {text:?}{hint}"))
 }
 
-/// A duration of at least a millisecond, as the protocol counts in those.
+/// Reads a duration of at least a millisecond, which is the protocol's unit.
 pub(super) fn duration(value: &DeValue<'_>) -> Result<Duration, String> {
     let Some(duration) = value.as_str().and_then(|text| humantime::parse_duration(text).ok()) else {
         return expected("a duration such as \"15m\" or \"1h 30m\"", value);
@@ -86,13 +87,13 @@ pub(super) fn duration(value: &DeValue<'_>) -> Result<Duration, String> {
     if duration < Duration::from_millis(1) {
         return expected("a duration of at least 1ms", value);
     }
-    if duration > LONGEST {
+    if duration > MAX_DURATION {
         return expected("a duration of at most 365days", value);
     }
     Ok(duration)
 }
 
-/// A size in bytes, not zero.
+/// Reads a size in bytes, not zero.
 pub(super) fn size(value: &DeValue<'_>) -> Result<usize, String> {
     let bytes = match value {
         DeValue::String(text) => text.parse::<ByteSize>().ok().map(|size| size.as_u64()),
@@ -108,12 +109,12 @@ pub(super) fn size(value: &DeValue<'_>) -> Result<usize, String> {
     }
 }
 
-/// A whole number of at least `least`.
+/// Reads a whole number of at least `least`.
 pub(super) fn count(least: u64) -> impl Fn(&DeValue<'_>) -> Result<usize, String> {
     move |value| {
-        let number = integer(value).filter(|number| (least..=MOST).contains(number));
+        let number = integer(value).filter(|number| (least..=MAX_COUNT).contains(number));
         let number = number.and_then(|number| usize::try_from(number).ok());
-        number.map_or_else(|| expected(&format!("a whole number from {least} to {MOST}"), value), Ok)
+        number.map_or_else(|| expected(&format!("a whole number from {least} to {MAX_COUNT}"), value), Ok)
     }
 }
 
@@ -129,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// What a value reads as.
+    /// Reads one value.
     fn read<T>(text: &str, convert: impl Fn(&DeValue<'_>) -> Result<T, String>) -> Result<T, String> {
         let table = format!("key = {text}");
         let table = DeTable::parse(&table).expect("TOML");
@@ -146,7 +147,7 @@ mod tests {
         #[test]
         fn a_duration_is_within_its_limits(text in "[0-9]{1,20}(ns|us|ms|s|m|h|d|w|M|y|days)?") {
             if let Ok(duration) = read(&format!("\"{text}\""), duration) {
-                prop_assert!((Duration::from_millis(1)..=LONGEST).contains(&duration));
+                prop_assert!((Duration::from_millis(1)..=MAX_DURATION).contains(&duration));
             }
         }
 
@@ -160,7 +161,7 @@ mod tests {
 
         #[test]
         fn a_count_is_accepted_within_its_limits_only(number: i64, least in 0_u64..3) {
-            let fits = u64::try_from(number).ok().filter(|number| (least..=MOST).contains(number));
+            let fits = u64::try_from(number).ok().filter(|number| (least..=MAX_COUNT).contains(number));
             prop_assert_eq!(read(&number.to_string(), count(least)).ok().map(|count| count as u64), fits);
         }
     }

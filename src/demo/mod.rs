@@ -1,4 +1,4 @@
-//! `taskgate demo`: one task followed from call to result, with nothing but this binary.
+//! `taskgate demo`: follows one task from call to result, with nothing but this binary.
 
 pub(crate) mod server;
 
@@ -25,11 +25,11 @@ use tokio::{sync::oneshot, time::Instant};
 
 use crate::{log::Log, say};
 
-type Failed = Box<dyn Error + Send + Sync>;
+type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Runs the demo on the terminal.
 pub(crate) async fn run(log: &Log) -> ExitCode {
-    match show().await {
+    match serve_and_follow().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log.say(&format!("taskgate demo: {error}"));
@@ -38,7 +38,7 @@ pub(crate) async fn run(log: &Log) -> ExitCode {
     }
 }
 
-async fn show() -> Result<(), Failed> {
+async fn serve_and_follow() -> Result<(), BoxError> {
     let program = std::env::current_exe()?.display().to_string();
     let mut config = Config::for_upstream(Target::Command { program, args: vec!["demo-server".to_owned()] });
     config.server.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -59,7 +59,7 @@ async fn show() -> Result<(), Failed> {
     Ok(())
 }
 
-async fn follow(endpoint: &str) -> Result<(), Failed> {
+async fn follow(endpoint: &str) -> Result<(), BoxError> {
     let mut client = McpClient::new(endpoint);
     let initialized = client
         .request(
@@ -117,7 +117,7 @@ impl<'a> McpClient<'a> {
         Self { http, endpoint, session: None, next_id: 1, since: Instant::now() }
     }
 
-    async fn request(&mut self, method: &str, params: &Value) -> Result<Value, Failed> {
+    async fn request(&mut self, method: &str, params: &Value) -> Result<Value, BoxError> {
         let id = self.next_id;
         self.next_id += 1;
         let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
@@ -129,7 +129,7 @@ impl<'a> McpClient<'a> {
         }
     }
 
-    async fn post(&mut self, message: &Value) -> Result<Bytes, Failed> {
+    async fn post(&mut self, message: &Value) -> Result<Bytes, BoxError> {
         let mut request = Request::post(self.endpoint)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json, text/event-stream")

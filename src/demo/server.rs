@@ -10,7 +10,7 @@ use std::{
 use serde_json::{Value, json};
 
 const CHAPTERS: [&str; 5] = ["reading the sources", "collecting figures", "drawing charts", "writing", "proof-reading"];
-const CHAPTER_TAKES: Duration = Duration::from_millis(1200);
+const TIME_PER_CHAPTER: Duration = Duration::from_millis(1200);
 
 /// Serves until stdin ends.
 pub(crate) fn run() -> ExitCode {
@@ -43,7 +43,7 @@ fn write_report(id: &Value, token: &Value) {
     for (done, chapter) in CHAPTERS.iter().enumerate() {
         let params = json!({ "progressToken": token, "progress": done, "total": CHAPTERS.len(), "message": chapter });
         send(&json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params }));
-        thread::sleep(CHAPTER_TAKES);
+        thread::sleep(TIME_PER_CHAPTER);
     }
     let text = format!("A report in {} chapters, worth the wait.", CHAPTERS.len());
     let result = json!({ "content": [{ "type": "text", "text": text }] });
@@ -51,6 +51,6 @@ fn write_report(id: &Value, token: &Value) {
 }
 
 fn send(message: &Value) {
-    // Where nobody reads any more, stdin ends as well.
+    // When the reader of stdout is gone, stdin ends as well.
     let _ = writeln!(std::io::stdout().lock(), "{message}");
 }

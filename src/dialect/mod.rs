@@ -1,3 +1,5 @@
-//! What clients of each generation send about tasks and are answered: the engine knows none of it.
+//! Recognises modern requests; what clients of each generation send about tasks, and what they are answered. The engine
+//! knows none of it.
 
 pub mod legacy;
+pub mod recognise;

@@ -1,4 +1,4 @@
-//! How much may wait in one outbox, and in all of them together; the same for what was sent last.
+//! How many bytes may wait in one outbox and in all of them together, and how many sent bytes are kept for resumption.
 
 use std::{
     collections::VecDeque,
@@ -8,77 +8,77 @@ use std::{
     },
 };
 
-/// The part of what may wait that what was sent last may have besides.
+/// Sent bytes may take this part of what may wait, besides it.
 const SENT_PART: usize = 4;
-/// Up to which length a queue keeps its room.
+/// A queue with room for up to this many items keeps it.
 const SMALL_QUEUE: usize = 16;
 
-/// How many bytes may wait for readers, and how many do; and how many of those that were sent last are kept.
+/// Counts the bytes that wait for readers and the sent bytes that are kept, against their limits.
 #[derive(Debug)]
 pub struct Capacity {
-    /// In one outbox before messages are dropped.
+    /// How many bytes may wait in one outbox before messages are dropped.
     each: usize,
-    /// In all outboxes together, and in the open questions of tasks, before each outbox is taken to be full.
+    /// How many bytes may wait in all outboxes and in the open questions of tasks together. Beyond, every outbox is full.
     all: usize,
     waiting: AtomicUsize,
     sent: AtomicUsize,
 }
 
 impl Capacity {
-    /// Room for `each` bytes in one outbox, and for `all` in all together.
+    /// Creates room for `each` bytes in one outbox, and for `all` in all outboxes together.
     #[must_use]
     pub fn new(each: usize, all: usize) -> Arc<Self> {
         Arc::new(Self { each, all, waiting: AtomicUsize::new(0), sent: AtomicUsize::new(0) })
     }
 
-    /// How many bytes may wait in one outbox.
+    /// Returns how many bytes may wait in one outbox.
     #[must_use]
     pub fn each(&self) -> usize {
         self.each
     }
 
-    /// How many bytes may wait in all.
+    /// Returns how many bytes may wait in all outboxes together.
     #[must_use]
     pub fn all(&self) -> usize {
         self.all
     }
 
-    /// Takes room for what is kept until the returned value is dropped. `None` where there is none.
+    /// Reserves room until the returned value is dropped. Returns `None` if there is too little.
     #[must_use]
     pub fn reserve(self: &Arc<Self>, bytes: usize) -> Option<Reserved> {
         self.take(bytes).then(|| Reserved { capacity: Arc::clone(self), bytes })
     }
 
-    /// Counts `more` bytes if there is room for them in all.
+    /// Counts `more` bytes if there is room for them.
     pub(super) fn take(&self, more: usize) -> bool {
         let with = |waiting: usize| waiting.checked_add(more).filter(|sum| *sum <= self.all);
         self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).is_ok()
     }
 
-    /// What an outbox with so many bytes in it may have when `more` have come.
+    /// Returns how many bytes an outbox that holds `bytes` may hold once `more` have been added.
     pub(super) fn with(&self, bytes: usize, more: usize) -> usize {
         let room = self.waiting.load(Ordering::Relaxed).saturating_add(more) <= self.all;
         if room { self.each } else { self.each.min(bytes) }
     }
 
-    /// Counts the change of one outbox.
+    /// Counts a change in the size of one outbox.
     pub(super) fn count(&self, before: usize, after: usize) {
         add(&self.waiting, before, after);
     }
 
-    /// How many bytes of what was sent last are kept for one stream.
+    /// Returns how many sent bytes may be kept for one stream.
     #[must_use]
     pub fn each_sent(&self) -> usize {
         self.each / SENT_PART
     }
 
-    /// Whether more of what was sent last is kept than may be, for all streams together.
+    /// Returns whether all streams together keep more sent bytes than they may.
     #[must_use]
     pub fn sent_is_full(&self) -> bool {
         self.sent.load(Ordering::Relaxed) > self.all / SENT_PART
     }
 
-    /// Counts the change of what was sent last on one stream.
+    /// Counts a change in what is kept of what was sent on one stream.
     pub fn count_sent(&self, before: usize, after: usize) {
         add(&self.sent, before, after);
     }
@@ -102,10 +102,23 @@ fn add(total: &AtomicUsize, before: usize, after: usize) {
     }
 }
 
-/// Gives back the room of a queue that has been much longer: a queue is counted by what is in it.
+/// Releases spare room of a queue that has been much longer: only what is in a queue is counted.
 pub fn shrink<T>(queue: &mut VecDeque<T>) {
     if queue.capacity() > SMALL_QUEUE && queue.len() <= queue.capacity() / 4 {
         queue.shrink_to(2 * queue.len());
+    }
+}
+
+/// Room that is taken until this is dropped.
+#[derive(Debug)]
+pub struct Reserved {
+    capacity: Arc<Capacity>,
+    bytes: usize,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.capacity.count(self.bytes, 0);
     }
 }
 
@@ -114,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_that_was_long_gives_its_room_back_and_not_one_step_after_the_other() {
+    fn a_queue_that_was_long_releases_its_room_in_few_steps() {
         let mut queue: VecDeque<usize> = (0..1000).collect();
         let mut rooms = vec![queue.capacity()];
         while queue.pop_front().is_some() {
@@ -125,18 +138,5 @@ mod tests {
             }
         }
         assert!(queue.capacity() <= SMALL_QUEUE && rooms.len() < 12, "{rooms:?}");
-    }
-}
-
-/// Bytes that are counted while it lives.
-#[derive(Debug)]
-pub struct Reserved {
-    capacity: Arc<Capacity>,
-    bytes: usize,
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        self.capacity.count(self.bytes, 0);
     }
 }

@@ -13,31 +13,31 @@ use tokio::sync::Notify;
 use super::{Capacity, shrink};
 use crate::wire::{Kind, Message, Method};
 
-/// A queue of messages with one reader, and an end that is delivered after them.
+/// A queue of messages for one reader, with an end that is delivered after them.
 #[derive(Debug)]
 pub struct Outbox<E> {
     capacity: Arc<Capacity>,
-    state: Mutex<State<E>>,
-    /// Told when the reader has taken what waits.
+    state: Mutex<OutboxState<E>>,
+    /// Notified when the reader has taken the last message.
     emptied: Notify,
 }
 
 #[derive(Debug)]
-struct State<E> {
+struct OutboxState<E> {
     queue: VecDeque<Message>,
     bytes: usize,
-    end: End<E>,
+    end: OutboxEnd<E>,
     /// A message was refused, see [`Outbox::has_refused`].
     refused: bool,
     silent: bool,
     pause: Option<Duration>,
-    /// How many streams deliver what waits here; at most one, but for a moment.
+    /// How many streams deliver from here: at most one, except for a moment.
     readers: usize,
     reader: Option<Waker>,
 }
 
 #[derive(Debug)]
-enum End<E> {
+enum OutboxEnd<E> {
     Open,
     Waiting(E),
     Delivered,
@@ -50,7 +50,7 @@ pub enum Item<E> {
     Message(Message),
     /// Nothing has come for a while; see [`Outbox::tell_silence`].
     Silence,
-    /// The sender has ended the connection, not the stream, for so long; see [`Outbox::pause`].
+    /// The sender has ended the connection but not the stream, and goes on after this time; see [`Outbox::pause`].
     Pause(Duration),
     /// The end; nothing comes after it.
     End(E),
@@ -61,20 +61,20 @@ pub enum Item<E> {
 pub enum Pushed {
     /// It waits for the reader.
     Kept,
-    /// It waits, but this many less important ones, itself perhaps among them, were dropped for it.
+    /// This many less important messages were dropped for it, perhaps itself among them.
     Dropped(usize),
-    /// It must not be dropped and there is no room: the stream has to end.
+    /// It must not be dropped, and there is no room: the stream has to end.
     Full,
 }
 
 impl<E> Outbox<E> {
-    /// Nothing waits yet.
+    /// Creates an empty outbox.
     #[must_use]
     pub fn new(capacity: &Arc<Capacity>) -> Self {
-        let state = State {
+        let state = OutboxState {
             queue: VecDeque::new(),
             bytes: 0,
-            end: End::Open,
+            end: OutboxEnd::Open,
             refused: false,
             silent: false,
             pause: None,
@@ -84,12 +84,12 @@ impl<E> Outbox<E> {
         Self { capacity: Arc::clone(capacity), state: Mutex::new(state), emptied: Notify::new() }
     }
 
-    /// Queues a message. When full, progress goes first, oldest first, then log messages, then other notifications,
-    /// but never a server request. A message that is larger than the capacity is let in alone: it has to pass. So does a
-    /// reader that takes each message as it comes, where others have left no room.
+    /// Queues a message. A full outbox drops progress, then log messages, then other notifications, each oldest first,
+    /// but never a server request. A message always passes if nothing else waits, even if it is larger than the
+    /// capacity or other outboxes have used up all room.
     pub fn push(&self, message: Message) -> Pushed {
         let mut state = self.state.lock();
-        if !matches!(state.end, End::Open) {
+        if !matches!(state.end, OutboxEnd::Open) {
             return Pushed::Dropped(1);
         }
         let (before, cost) = (state.bytes, cost(&message));
@@ -103,13 +103,13 @@ impl<E> Outbox<E> {
     /// Sets the end, unless there is one already. What waits is still delivered.
     pub fn end(&self, end: E) {
         let mut state = self.state.lock();
-        if matches!(state.end, End::Open) {
-            state.end = End::Waiting(end);
+        if matches!(state.end, OutboxEnd::Open) {
+            state.end = OutboxEnd::Waiting(end);
             state.wake();
         }
     }
 
-    /// Gives a reader that waits [`Item::Silence`].
+    /// Gives a waiting reader [`Item::Silence`].
     pub fn tell_silence(&self) {
         let mut state = self.state.lock();
         state.silent = true;
@@ -123,7 +123,7 @@ impl<E> Outbox<E> {
         state.wake();
     }
 
-    /// Takes back the messages that `unwanted` names and nobody has taken yet, and says how many they were.
+    /// Takes back the messages that `unwanted` selects and the reader has not taken. Returns their number.
     pub fn retract(&self, unwanted: impl Fn(&Message) -> bool) -> usize {
         let mut state = self.state.lock();
         let (before, bytes) = (state.queue.len(), state.bytes);
@@ -132,14 +132,14 @@ impl<E> Outbox<E> {
         before - state.queue.len()
     }
 
-    /// Whether there is room for a message, where nothing is dropped for it.
+    /// Returns whether a message fits without another one being dropped.
     pub fn has_room_for(&self, message: &Message) -> bool {
         let state = self.state.lock();
         let cost = cost(message);
         state.queue.is_empty() || state.bytes + cost <= self.capacity.with(state.bytes, cost)
     }
 
-    /// Waits until nothing waits for the reader.
+    /// Waits until the reader has taken every message.
     pub async fn emptied(&self) {
         loop {
             let emptied = self.emptied.notified();
@@ -150,30 +150,30 @@ impl<E> Outbox<E> {
         }
     }
 
-    /// Whether a message was refused since the last call, because there was no room.
+    /// Returns whether a message was refused for lack of room since the last call.
     pub fn has_refused(&self) -> bool {
         std::mem::take(&mut self.state.lock().refused)
     }
 
-    /// Counts a stream that delivers what waits here, as long as the returned value lives.
+    /// Counts a stream that delivers from this outbox, until the returned value is dropped.
     pub fn attach(self: &Arc<Self>) -> Attached<E> {
         self.state.lock().readers += 1;
         Attached(Arc::clone(self))
     }
 
-    /// Whether a stream delivers what waits here.
+    /// Returns whether a stream delivers from this outbox.
     pub fn has_reader(&self) -> bool {
         self.state.lock().readers > 0
     }
 
-    /// A message that waits already, and no reader any more until the next poll.
+    /// Takes the next message if one waits. Wakes the reader no more until it polls again.
     pub fn take(&self) -> Option<Message> {
         let mut state = self.state.lock();
         state.reader = None;
         self.pop(&mut state)
     }
 
-    fn pop(&self, state: &mut State<E>) -> Option<Message> {
+    fn pop(&self, state: &mut OutboxState<E>) -> Option<Message> {
         let message = state.queue.pop_front()?;
         shrink(&mut state.queue);
         let cost = cost(&message);
@@ -185,17 +185,17 @@ impl<E> Outbox<E> {
         Some(message)
     }
 
-    /// The next item; `None` once the end has been delivered.
+    /// Polls for the next item; `None` once the end has been delivered.
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Item<E>>> {
         let mut state = self.state.lock();
         if let Some(message) = self.pop(&mut state) {
             return Poll::Ready(Some(Item::Message(message)));
         }
-        match std::mem::replace(&mut state.end, End::Delivered) {
-            End::Waiting(end) => Poll::Ready(Some(Item::End(end))),
-            End::Delivered => Poll::Ready(None),
-            End::Open => {
-                state.end = End::Open;
+        match std::mem::replace(&mut state.end, OutboxEnd::Delivered) {
+            OutboxEnd::Waiting(end) => Poll::Ready(Some(Item::End(end))),
+            OutboxEnd::Delivered => Poll::Ready(None),
+            OutboxEnd::Open => {
+                state.end = OutboxEnd::Open;
                 if let Some(pause) = state.pause.take() {
                     return Poll::Ready(Some(Item::Pause(pause)));
                 }
@@ -220,7 +220,7 @@ impl<E> Drop for Outbox<E> {
     }
 }
 
-/// A stream that delivers what waits in an outbox.
+/// Counts a stream that delivers from an outbox, until this is dropped.
 #[derive(Debug)]
 pub struct Attached<E>(Arc<Outbox<E>>);
 
@@ -230,7 +230,7 @@ impl<E> Drop for Attached<E> {
     }
 }
 
-impl<E> State<E> {
+impl<E> OutboxState<E> {
     fn push(&mut self, message: Message, capacity: usize) -> Pushed {
         self.bytes += cost(&message);
         self.queue.push_back(message);
@@ -249,13 +249,13 @@ impl<E> State<E> {
         if dropped == 0 { Pushed::Kept } else { Pushed::Dropped(dropped) }
     }
 
-    /// Drops what may be dropped until a quarter is free, so that a flood does not pay for every message with a search.
+    /// Drops messages until a quarter is free, so that a flood does not cost a search for every message.
     fn make_room(&mut self, capacity: usize) -> usize {
         let before = self.queue.len();
-        for gladly in 0..=2 {
+        for drop_order in 0..=2 {
             let mut excess = self.bytes.saturating_sub(capacity / 4 * 3);
             self.remove(|message| {
-                let drop = excess > 0 && rank(message) == Some(gladly);
+                let drop = excess > 0 && drop_order_of(message) == Some(drop_order);
                 if drop {
                     excess = excess.saturating_sub(cost(message));
                 }
@@ -283,14 +283,13 @@ impl<E> State<E> {
     }
 }
 
-/// What a message takes while it waits, in bytes: many small ones cost more than their text. A queue that has grown has
-/// room for twice as many.
+/// Returns the bytes that a waiting message takes: its text, and room for two in a queue that has grown.
 fn cost(message: &Message) -> usize {
     2 * size_of::<Message>() + message.bytes().len()
 }
 
-/// How gladly a message is dropped, most gladly first; `None` for never.
-fn rank(message: &Message) -> Option<u8> {
+/// Returns the drop order of a message, the lowest first; `None` if it must not be dropped.
+fn drop_order_of(message: &Message) -> Option<u8> {
     match (message.kind(), message.method()) {
         (Kind::Notification, Method::Progress) => Some(0),
         (Kind::Notification, Method::LogMessage) => Some(1),
@@ -345,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_retracted_is_not_delivered_and_leaves_its_room() {
+    fn a_retracted_message_is_not_delivered_and_its_room_is_free() {
         let outbox = outbox();
         for _ in 0..4 {
             assert_eq!(outbox.push(message("roots/list", "\"id\":7,", CAPACITY / 2)), Pushed::Kept);
@@ -355,14 +354,14 @@ mod tests {
     }
 
     #[test]
-    fn when_all_outboxes_together_are_full_each_is_and_one_that_is_read_still_passes_message_by_message() {
+    fn when_all_outboxes_together_are_full_every_one_is_but_one_that_is_read_still_passes_each_message() {
         let capacity = Capacity::new(CAPACITY, CAPACITY);
         let (stalled, read) = (Outbox::<&str>::new(&capacity), Outbox::<&str>::new(&capacity));
         let request = || message("roots/list", "\"id\":1,", CAPACITY / 2);
         assert_eq!(stalled.push(request()), Pushed::Kept);
         assert_eq!(stalled.push(message("notifications/progress", "", CAPACITY / 4)), Pushed::Kept);
         assert_eq!(read.push(request()), Pushed::Kept);
-        // Progress makes room here as well as where the outbox itself is full.
+        // Progress is dropped here as well as where the outbox itself is full.
         assert_eq!(stalled.push(message("roots/list", "\"id\":2,", CAPACITY / 8)), Pushed::Dropped(1));
         assert!(!read.has_room_for(&request()));
         assert_eq!(read.push(request()), Pushed::Full);

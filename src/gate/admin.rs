@@ -16,7 +16,7 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 
-use super::listener::accept;
+use super::http::accept;
 use crate::observe::Observer;
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -59,6 +59,7 @@ impl Admin {
         }
         match request.uri().path() {
             "/livez" => text(StatusCode::OK, "ok\n"),
+            // Acquire: pairs with the release by which `app` says that the process stops.
             "/readyz" if self.ready.load(Ordering::Acquire) => text(StatusCode::OK, "ok\n"),
             "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
             "/metrics" => respond(StatusCode::OK, OPEN_METRICS, self.observer.open_metrics().into()),

@@ -3,12 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 
-use super::{Body, Door, Response};
+use super::Door;
 use crate::{
-    identity::{Denied, Refused},
-    limit::TooOften,
+    identity::{Denied, RefusedHeader},
     observe::{Observer, Who, events},
     session::Full,
     wire::{HEADER, Malformed, RpcError, Version, excerpt},
@@ -34,35 +33,47 @@ impl Refusal {
     }
 
     fn unavailable(reason: &'static str, message: impl Into<String>) -> Self {
-        let (error, header) = (RpcError::internal(message), Some((header::RETRY_AFTER, HeaderValue::from_static("1"))));
-        Self { error, header, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, "") }
+        Self::retry_after(1, StatusCode::SERVICE_UNAVAILABLE, reason, message)
     }
 
-    /// 403, section "Security Warning"; 400 for a request that names no host, or several.
-    pub(super) fn foreign(refused: &Refused) -> Self {
+    /// Refuses with `status` what may succeed after so many seconds.
+    pub(super) fn retry_after(
+        seconds: u64,
+        status: StatusCode,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        let (error, header) = (RpcError::internal(message), Some((header::RETRY_AFTER, seconds.into())));
+        Self { error, header, ..Self::new(status, reason, "") }
+    }
+
+    /// Refuses with 403 a foreign Host or Origin (section "Security Warning"), and with 400 a request that names no
+    /// host or several.
+    pub(super) fn foreign(refused: &RefusedHeader) -> Self {
         let forbidden = |reason, foreign: &str, message| Self {
             foreign: Some(excerpt(foreign).into()),
             ..Self::new(StatusCode::FORBIDDEN, reason, message)
         };
         match refused {
-            Refused::Host(host) => {
+            RefusedHeader::Host(host) => {
                 let message =
                     format!("Forbidden: the Host {host:?} is not served here; add it to server.allowed_hosts");
                 forbidden("host", host, message)
             }
-            Refused::Origin(origin) => {
+            RefusedHeader::Origin(origin) => {
                 let message =
                     format!("Forbidden: the Origin {origin:?} is not allowed; add it to server.allowed_origins");
                 forbidden("origin", origin, message)
             }
-            Refused::HowManyHosts => {
+            RefusedHeader::NotOneHost => {
                 Self::new(StatusCode::BAD_REQUEST, "host", "Bad request: it must have exactly one Host header")
             }
-            Refused::SeveralOrigins => Self::said_twice(&header::ORIGIN),
+            RefusedHeader::SeveralOrigins => Self::said_twice(&header::ORIGIN),
         }
     }
 
-    /// 401 for a request without a principal, 403 for one that may not do what it wants, 503 where nobody can tell.
+    /// Refuses with 401 a request without a principal, with 403 one whose principal may not send it, and with 503 one
+    /// whose principal cannot be found out.
     pub(super) fn denied(denied: &Denied, challenge: Option<HeaderValue>) -> Self {
         let (status, reason, word) = match denied {
             Denied::Peer(_) => (StatusCode::FORBIDDEN, "peer", "Forbidden"),
@@ -82,7 +93,7 @@ impl Refusal {
         Self { header, ..Self::new(status, reason, format!("{word}: {denied}")) }
     }
 
-    /// 404 for a path that no upstream has.
+    /// Refuses with 404 a path that no upstream has.
     pub(super) fn no_such_path(path: &str, paths: &[String]) -> Self {
         let paths = paths.join(", ");
         Self::new(
@@ -92,7 +103,7 @@ impl Refusal {
         )
     }
 
-    /// 405
+    /// Refuses with 405 a method that a door does not take.
     pub(super) fn method(door: Door) -> Self {
         let (message, allowed) = match door {
             Door::Streamable => {
@@ -106,18 +117,18 @@ impl Refusal {
         Self { header, ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method", message) }
     }
 
-    /// 400 for several values of a header that has one: another program on the way may go by another one of them.
+    /// Refuses with 400 several values of a header that has one: another program on the way may read another of them.
     pub(super) fn said_twice(header: &HeaderName) -> Self {
         let message = format!("Bad request: it must have at most one {header} header");
         Self::new(StatusCode::BAD_REQUEST, "said_twice", message)
     }
 
-    /// 406
+    /// Refuses with 406 an Accept header without `needed`.
     pub(super) fn not_acceptable(needed: &str) -> Self {
         Self::new(StatusCode::NOT_ACCEPTABLE, "accept", format!("Not acceptable: the Accept header must list {needed}"))
     }
 
-    /// 431
+    /// Refuses with 431 headers that take more than may go on to a server.
     pub(super) fn too_many_headers(max: usize) -> Self {
         let message = format!(
             "Request header fields too large: those that go on to the server take more than {max} bytes, with {HEADER} \
@@ -126,13 +137,13 @@ impl Refusal {
         Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers", message)
     }
 
-    /// 415
+    /// Refuses with 415 a body that is not declared as JSON.
     pub(super) fn content_type() -> Self {
         let message = "Unsupported media type: the Content-Type must be application/json";
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message)
     }
 
-    /// 413
+    /// Refuses with 413 a body over the limit.
     pub(super) fn too_large(max_body: usize) -> Self {
         Self::new(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -141,26 +152,26 @@ impl Refusal {
         )
     }
 
-    /// 400 for a body that breaks off.
+    /// Refuses with 400 a body that breaks off.
     pub(super) fn broken_body(error: &hyper::Error) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "body", format!("Bad request: the body could not be read: {error}"))
     }
 
-    /// 408 for a body that does not come.
+    /// Refuses with 408 a body that does not come.
     pub(super) fn slow_body(limit: Duration) -> Self {
         let limit = humantime::format_duration(limit);
         let message = format!("Request timeout: the body did not arrive within server.body_timeout = {limit}");
         Self::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message)
     }
 
-    /// 503 for a body that is on its way together with many others.
+    /// Refuses with 503 a body that arrives together with too many others.
     pub(super) fn too_many_bodies(total: usize) -> Self {
         let message =
             format!("limit reached: server.max_body_total = {total} bytes of bodies are arriving; try again later");
         Self::unavailable("max_body_total", message)
     }
 
-    /// 400 for a body that is no message.
+    /// Refuses with 400 a body that is no message.
     pub(super) fn malformed(malformed: Malformed) -> Self {
         let id = match &malformed {
             Malformed::Invalid { id, .. } => id.clone(),
@@ -169,19 +180,19 @@ impl Refusal {
         Self { id, error: malformed.into(), ..Self::new(StatusCode::BAD_REQUEST, "malformed", "") }
     }
 
-    /// 400 for a message that expects no answer and is not as it has to be.
+    /// Refuses with 400 a message that expects no answer and is not as it has to be.
     pub(super) fn unfit(error: RpcError) -> Self {
         Self { error, ..Self::new(StatusCode::BAD_REQUEST, "malformed", "") }
     }
 
-    /// 400 for JSON that nests deeper than anyone can mean.
+    /// Refuses with 400 JSON that nests too deep.
     pub(super) fn too_deep(max: usize) -> Self {
         let message = format!("Invalid request: the JSON nests deeper than {max} levels");
         Self::new(StatusCode::BAD_REQUEST, "depth", message)
     }
 
-    /// 400 for a revision that is not spoken. It has no modern error body, so that clients of both generations fall
-    /// back to `initialize`.
+    /// Refuses with 400 a revision that is not spoken. It has no modern error body, so that clients of both generations
+    /// fall back to `initialize`.
     pub(super) fn version(version: &str) -> Self {
         let spoken = Version::list();
         Self::new(
@@ -191,94 +202,81 @@ impl Refusal {
         )
     }
 
-    /// 400 for a request of the modern generation.
+    /// Refuses with 400 a request of the modern generation.
     pub(super) fn modern() -> Self {
         let message = "Bad request: this endpoint speaks the revisions with sessions; start with initialize";
         Self::new(StatusCode::BAD_REQUEST, "modern", message)
     }
 
-    /// 400, section "Session Management" 2.
+    /// Refuses with 400 a request that names no session (section "Session Management" 2).
     pub(super) fn no_session_id() -> Self {
         let message = "Bad request: the Mcp-Session-Id header is missing; start with initialize and send its value";
         Self::new(StatusCode::BAD_REQUEST, "no_session_id", message)
     }
 
-    /// 400 for a stream that cannot be resumed.
+    /// Refuses with 400 a stream that cannot be resumed.
     pub(super) fn unknown_event() -> Self {
         let message = "Bad request: the Last-Event-ID names no stream of this session that can still be resumed; \
                        open a new stream without it, and ask for the results of tasks with tasks/result";
         Self::new(StatusCode::BAD_REQUEST, "last_event_id", message)
     }
 
-    /// 503 for a connection where all that there may be are in use.
+    /// Refuses with 503 a connection while all that are allowed are in use.
     pub(super) fn too_many_connections(max: usize) -> Self {
         let message = format!("limit reached: server.max_connections = {max} connections are in use; try again later");
         Self::unavailable("max_connections", message)
     }
 
-    /// 503 for a stream that cannot be opened for now: one that is resumed, or that of the older transport, which is a
-    /// session.
+    /// Refuses with 503 a stream that cannot be opened for now: one that is resumed, or that of the older transport,
+    /// which is a session.
     pub(super) fn full(full: &Full) -> Self {
         Self::unavailable(full.name(), full.to_string())
     }
 
-    /// 503 for a message behind others that the client does not let go on.
+    /// Refuses with 503 a message behind others that wait for the client to read.
     pub(super) fn busy() -> Self {
         let message = "limit reached: earlier messages of this session still wait; read its stream and try again";
         Self::unavailable("busy", message)
     }
 
-    /// 404, section "Session Management" 3.
+    /// Refuses with 404 a session that is unknown (section "Session Management" 3).
     pub(super) fn unknown_session() -> Self {
         let message = "Session not found: it has ended or never was; start a new one with initialize";
         Self::new(StatusCode::NOT_FOUND, "session", message)
     }
 
-    /// 429 for what is done more often than `[rate]` allows, with the whole seconds to wait.
-    pub(super) fn too_often(too_often: &TooOften) -> Self {
-        let header = Some((header::RETRY_AFTER, too_often.seconds().into()));
-        let error = RpcError::internal(too_often.to_string());
-        Self { error, header, ..Self::new(StatusCode::TOO_MANY_REQUESTS, too_often.key, "") }
-    }
-
-    /// The same refusal of whoever `who` names.
+    /// Names the client that is refused.
     pub(super) fn by(self, who: Arc<Who>) -> Self {
         Self { who: Some(who), ..self }
     }
 
-    /// The same refusal in answer to the request `id`.
+    /// Answers the request `id` with the refusal.
     pub(super) fn answering(self, id: Option<&str>) -> Self {
         Self { id: id.map(str::to_owned), ..self }
     }
 
-    /// The refusal as it is told where there is no HTTP.
+    /// Reports the refusal, and returns the answer where there is no HTTP.
     pub(super) fn into_document(self, observer: &Observer) -> Bytes {
         self.emit(observer);
         self.error.to_response(self.id.as_deref())
     }
 
-    /// Reports the refusal, where nothing is answered.
+    /// Reports the refusal. Where it is not answered, this is all that happens.
     pub(super) fn emit(&self, observer: &Observer) {
         let (who, status) = (self.who.as_deref(), self.status.as_u16());
         let foreign = self.foreign.as_deref();
         observer.emit(events::RequestRefused { who, reason: self.reason, status, foreign });
     }
 
-    /// The answer.
-    pub(super) fn into_response(self, observer: &Observer) -> Response {
+    /// Reports the refusal, and returns the answer over HTTP.
+    pub(super) fn into_response(self, observer: &Observer) -> Response<Bytes> {
         self.emit(observer);
-        let mut response = json(self.error.to_response(self.id.as_deref()));
+        let mut response = Response::new(self.error.to_response(self.id.as_deref()));
         *response.status_mut() = self.status;
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some((name, value)) = self.header {
             response.headers_mut().insert(name, value);
         }
         response
     }
-}
-
-/// A JSON answer with status 200.
-pub(super) fn json(body: impl Into<Body>) -> Response {
-    let mut response = Response::new(body.into());
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
 }

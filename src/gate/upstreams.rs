@@ -4,9 +4,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::RwLock;
 
-use super::protected;
 use crate::{config::SSE_MESSAGES, upstream::Upstream};
 
+/// What stands before the path of the resource (RFC 9728, section 3.1).
+const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 /// What is behind a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
@@ -28,8 +29,8 @@ pub struct Served {
     doors: HashMap<String, (Arc<Upstream>, Door)>,
 }
 
-/// The upstreams that are served now. They are replaced as a whole. Requests, sessions and tasks keep the upstream that they
-/// began with.
+/// The upstreams that are served now. They are replaced as a whole. Requests, sessions and tasks keep the upstream that
+/// they began with.
 #[derive(Debug)]
 pub struct Upstreams(RwLock<Arc<Served>>);
 
@@ -44,7 +45,7 @@ impl Served {
             });
             std::iter::once((upstream.id.as_str().to_owned(), (upstream, Door::Streamable))).chain(old)
         });
-        let metadata = protected.then(|| protected::doors(&all)).into_iter().flatten();
+        let metadata = protected.then(|| metadata_doors(&all)).into_iter().flatten();
         // An endpoint of the configuration wins over metadata at the same path.
         let doors = metadata.chain(doors).map(|(path, (upstream, door))| (path, (Arc::clone(upstream), door)));
         Self { doors: doors.collect(), all }
@@ -54,6 +55,16 @@ impl Served {
     #[must_use]
     pub fn at(&self, path: &str) -> Option<&(Arc<Upstream>, Door)> {
         self.doors.get(path)
+    }
+
+    /// Returns the path of the endpoint that a path belongs to.
+    pub(super) fn resource_path<'p>(&'p self, path: &'p str) -> &'p str {
+        match self.at(path) {
+            Some((upstream, Door::OldMessages)) => upstream.sse_path.as_deref().unwrap_or(path),
+            Some((upstream, Door::Metadata)) if path == WELL_KNOWN => upstream.id.as_str(),
+            Some((_, Door::Metadata)) => path.strip_prefix(WELL_KNOWN).unwrap_or(path),
+            _ => path,
+        }
     }
 
     /// Returns every upstream, in the order of the configuration.
@@ -76,13 +87,30 @@ impl Upstreams {
         Arc::clone(&self.0.read())
     }
 
-    /// Serves these upstreams to the requests that come from now on. The caller ends what runs on those that are no longer
-    /// served; [`Served::all`] of [`Upstreams::now`] has them no more.
+    /// Serves these upstreams to the requests that come from now on. The caller ends what runs on those that are no
+    /// longer served; [`Served::all`] of [`Upstreams::now`] has them no more.
     pub fn replace(&self, served: Served) {
         let before = std::mem::replace(&mut *self.0.write(), Arc::new(served));
         // Outside the lock: this may be the end of some of them.
         drop(before);
     }
+}
+
+/// Returns where the metadata of each endpoint is. That of the only upstream is at the root, too, where clients look
+/// next.
+fn metadata_doors(upstreams: &[Arc<Upstream>]) -> impl Iterator<Item = (String, (&Arc<Upstream>, Door))> {
+    let only = if let [only] = upstreams { Some(only) } else { None };
+    let root = only.map(|only| (WELL_KNOWN.to_owned(), (only, Door::Metadata)));
+    let each = upstreams.iter().flat_map(|upstream| {
+        let paths = std::iter::once(upstream.id.as_str()).chain(upstream.sse_path.as_deref());
+        paths.map(move |path| (well_known(path), (upstream, Door::Metadata)))
+    });
+    root.into_iter().chain(each)
+}
+
+/// Returns where the metadata of the endpoint at a path is.
+pub(super) fn well_known(path: &str) -> String {
+    format!("{WELL_KNOWN}{}", path.trim_end_matches('/'))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The principal in a client's certificate.
+//! The principal that a client's certificate names.
 
 use std::{
     sync::Arc,
@@ -12,7 +12,7 @@ use super::{Denied, Pass, Principal};
 /// What a verified certificate says about its client.
 #[derive(Clone, Debug)]
 pub struct Certificate {
-    /// The subject alternative name with its kind in front; `None` if there is none that names a client.
+    /// The subject alternative name with its kind in front; `None` if no name there can be a principal.
     name: Option<Arc<str>>,
     /// The end of its validity.
     ends: SystemTime,
@@ -26,17 +26,17 @@ impl Certificate {
         let ends = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or_default();
         let names = certificate.subject_alternative_name().ok()?;
         let names = names.map_or(&[][..], |extension| &extension.value.general_names);
-        // Of several names the kind decides, then the order.
-        let kinds: [(&str, Named); 3] = [("uri", uri), ("dns", dns), ("email", email)];
-        let found = kinds.iter().find_map(|(kind, named)| Some((*kind, names.iter().find_map(named)?)));
-        // With its kind, so that one certificate's email address is never another one's URI.
+        // Of several names the kind decides first, then the order.
+        let kinds: [(&str, NameOf); 3] = [("uri", uri), ("dns", dns), ("email", email)];
+        let found = kinds.iter().find_map(|(kind, name_of)| Some((*kind, names.iter().find_map(name_of)?)));
+        // With its kind, so that the email address in one certificate is never the URI in another.
         let name = found.filter(|(_, name)| !name.is_empty()).map(|(kind, name)| format!("{kind}:{name}").into());
         Some(Self { name, ends: SystemTime::UNIX_EPOCH + Duration::from_secs(ends) })
     }
 }
 
-/// Returns the name in a general name of one kind.
-type Named = for<'a> fn(&GeneralName<'a>) -> Option<&'a str>;
+/// Returns the text of a general name, if it is of one kind.
+type NameOf = for<'a> fn(&GeneralName<'a>) -> Option<&'a str>;
 
 fn uri<'a>(name: &GeneralName<'a>) -> Option<&'a str> {
     if let GeneralName::URI(uri) = name { Some(uri) } else { None }
@@ -50,7 +50,7 @@ fn email<'a>(name: &GeneralName<'a>) -> Option<&'a str> {
     if let GeneralName::RFC822Name(email) = name { Some(email) } else { None }
 }
 
-/// The principal in a certificate. A renewed certificate with the same name is the same principal.
+/// Returns the principal that a certificate names. A renewed certificate with the same name is the same principal.
 pub(super) fn principal(certificate: Option<&Certificate>) -> Result<Principal, Denied> {
     let certificate = certificate.ok_or(Denied::NoName)?;
     let pass = Pass::Until(certificate.ends);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_certificate_or_one_that_has_ended_is_nobody() {
+    fn a_missing_certificate_and_one_that_has_ended_name_no_principal() {
         assert_eq!(principal(None).map(|principal| principal.name), Err(Denied::NoName));
         let names = [SanType::DnsName("ann.example".try_into().expect("ASCII"))];
         let ended = principal(Some(&read(&names, 2020)));

@@ -2,12 +2,12 @@
 
 use std::{fmt, net::IpAddr, time::Duration};
 
-/// Why a request gets no principal. None of the texts repeats what the request said.
+/// Why a request gets no principal. No text repeats what the request said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// The peer is not one of `trusted_peers`.
     Peer(IpAddr),
-    /// The trusted peer did not set the header, or not to a text.
+    /// The trusted peer did not set the header exactly once, to a text.
     NoHeader(String),
     /// The client's certificate has no name that could be the principal.
     NoName,
@@ -17,23 +17,23 @@ pub enum Denied {
     NoToken,
     /// There are several `Authorization` headers.
     SeveralTokens,
-    /// The token is not accepted. Of what is wrong with one that its issuer has not signed, nothing is told.
+    /// The token is not accepted. The text does not say what is wrong with a token that its issuer has not signed.
     BadToken(&'static str),
     /// The token lacks a scope.
     Scope,
-    /// Whether the token is good cannot be found out now.
+    /// taskgate cannot find out now whether the token is good.
     Unavailable {
         /// Why.
         why: &'static str,
-        /// When it is worth another try.
+        /// After how long to try again.
         after: Duration,
     },
 }
 
 impl Denied {
-    /// What stands in `error` of a challenge (RFC 6750, section 3.1); nothing where there was no token.
+    /// Returns the `error` of a challenge (RFC 6750, section 3.1); `None` where there was no token.
     #[must_use]
-    pub const fn code(&self) -> Option<&'static str> {
+    pub const fn challenge_error(&self) -> Option<&'static str> {
         match self {
             Self::SeveralTokens => Some("invalid_request"),
             Self::BadToken(_) => Some("invalid_token"),

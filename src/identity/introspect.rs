@@ -1,4 +1,4 @@
-//! Tokens that their issuer is asked about (RFC 7662).
+//! Asks the issuer about tokens, and remembers what it says (RFC 7662).
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ use serde::Deserialize;
 use super::{
     Denied, Identified, Pass, Principal,
     claims::Claims,
-    token::{Digest, Token},
+    token::{BearerToken, Digest},
 };
 use crate::{
     config::{self, TokenRules},
@@ -28,71 +28,72 @@ use crate::{
     wire::excerpt,
 };
 
-/// How long a refusal holds at most: the issuer may have learnt of the token just after it was asked.
+/// The longest time for which a refusal holds: the issuer may have learnt of the token just after taskgate asked.
 const REFUSED_FOR: Duration = Duration::from_secs(3);
-/// How long a stream may go on with a token that has no end.
+/// How long a stream may go on with a token whose end the issuer does not tell.
 const ENDLESS: Duration = Duration::from_hours(1);
-/// Answers that are remembered, of either kind.
-const MAX_ANSWERS: u64 = 10_000;
-/// Tokens that are asked about at once.
+/// How many verdicts of either kind are remembered.
+const MAX_VERDICTS: u64 = 10_000;
+/// About how many tokens taskgate asks at once.
 const MAX_ASKED: usize = 256;
-/// When it is worth another try.
+/// After how long to try again where the issuer does not answer.
 const RETRY: Duration = Duration::from_secs(5);
 
-type Answer = Result<Principal, Denied>;
-type Asked = Shared<Pin<Box<dyn Future<Output = Answer> + Send>>>;
+type Verdict = Result<Principal, Denied>;
+type PendingVerdict = Shared<Pin<Box<dyn Future<Output = Verdict> + Send>>>;
 
-/// Asks about tokens.
+/// Finds principals by asking their issuer about tokens.
 #[derive(Clone)]
-pub(super) struct Introspect(Arc<Inner>);
+pub(super) struct Introspector(Arc<IssuerClient>);
 
-struct Inner {
+/// Asks one issuer, and keeps its verdicts.
+struct IssuerClient {
     rules: TokenRules,
     endpoint: Fetcher,
-    /// The client's name and secret.
+    /// taskgate's name and secret as a client of the issuer.
     authorization: HeaderValue,
     active: Cache<Digest, Principal>,
     refused: Cache<Digest, Denied>,
-    /// Whoever asks for the same token waits for the same answer.
-    asked: Mutex<HashMap<Digest, Asked>>,
+    /// The verdicts on their way. All requests with the same token wait for the same one.
+    pending: Mutex<HashMap<Digest, PendingVerdict>>,
     observer: Arc<Observer>,
 }
 
 #[derive(Deserialize)]
-struct Introspection {
+struct IntrospectionResponse {
     active: bool,
 }
 
-impl fmt::Debug for Introspect {
+impl fmt::Debug for Introspector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Introspect").field("endpoint", &self.0.endpoint).finish_non_exhaustive()
+        f.debug_struct("Introspector").field("endpoint", &self.0.endpoint).finish_non_exhaustive()
     }
 }
 
-impl Introspect {
+impl Introspector {
     pub(super) fn new(config: config::Introspect, observer: Arc<Observer>) -> Result<Self, String> {
         let config::Introspect { rules, endpoint, client_id, client_secret, cache, .. } = config;
-        // RFC 6749, section 2.3.1: both are encoded like a form before they are like a password.
+        // RFC 6749, section 2.3.1: each is form-encoded before both are encoded as Basic credentials.
         let encode = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
         let credentials = format!("{}:{}", encode(&client_id), encode(client_secret.expose()));
         let authorization = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(credentials)));
         let mut authorization = authorization.map_err(|error| error.to_string())?;
         authorization.set_sensitive(true);
-        let answers = Cache::builder().max_capacity(MAX_ANSWERS).time_to_live(cache);
-        let refusals = Cache::builder().max_capacity(MAX_ANSWERS).time_to_live(cache.min(REFUSED_FOR));
-        Ok(Self(Arc::new(Inner {
+        let accepted = Cache::builder().max_capacity(MAX_VERDICTS).time_to_live(cache);
+        let refused = Cache::builder().max_capacity(MAX_VERDICTS).time_to_live(cache.min(REFUSED_FOR));
+        Ok(Self(Arc::new(IssuerClient {
             rules,
             endpoint: Fetcher::new(endpoint)?,
             authorization,
-            active: answers.eviction_policy(EvictionPolicy::lru()).build(),
-            refused: refusals.eviction_policy(EvictionPolicy::lru()).build(),
-            asked: Mutex::default(),
+            active: accepted.eviction_policy(EvictionPolicy::lru()).build(),
+            refused: refused.eviction_policy(EvictionPolicy::lru()).build(),
+            pending: Mutex::default(),
             observer,
         })))
     }
 
-    /// The principal of a token: at once if the answer is remembered.
-    pub(super) fn identify(&self, token: Token<'_>) -> Result<Identified, Denied> {
+    /// Finds the principal of a token, at once if the verdict is remembered.
+    pub(super) fn identify(&self, token: BearerToken<'_>) -> Result<Identified, Denied> {
         let digest = token.digest();
         if let Some(principal) = self.0.active.get(&digest) {
             return principal.if_live().map(|principal| Identified::Known(Some(principal)));
@@ -103,45 +104,47 @@ impl Introspect {
         Ok(Identified::Later(Box::pin(self.ask(digest, token.text()?)?)))
     }
 
-    fn ask(&self, digest: Digest, token: &str) -> Result<Asked, Denied> {
-        let mut asked = self.0.asked.lock();
-        if let Some(answer) = asked.get(&digest) {
-            return Ok(answer.clone());
+    fn ask(&self, digest: Digest, token: &str) -> Result<PendingVerdict, Denied> {
+        let mut pending = self.0.pending.lock();
+        if let Some(verdict) = pending.get(&digest) {
+            return Ok(verdict.clone());
         }
-        if asked.len() >= MAX_ASKED {
+        if pending.len() >= MAX_ASKED {
             let why = "limit reached: 256 tokens are being checked already; try again later";
             return Err(Denied::Unavailable { why, after: Duration::from_secs(1) });
         }
-        let (inner, token) = (Arc::clone(&self.0), token.to_owned());
-        // In a task of its own: who asked first may leave before the others.
-        let answer = tokio::spawn(async move {
-            let answer = inner.answer(&token).await;
-            match &answer {
-                Ok(principal) => inner.active.insert(digest, principal.clone()),
+        let (issuer, token) = (Arc::clone(&self.0), token.to_owned());
+        // In a task of its own: the request that came first may leave before the others.
+        let verdict = tokio::spawn(async move {
+            let verdict = issuer.verdict(&token).await;
+            match &verdict {
+                Ok(principal) => issuer.active.insert(digest, principal.clone()),
                 Err(Denied::Unavailable { .. }) => {}
-                Err(denied) => inner.refused.insert(digest, denied.clone()),
+                Err(denied) => issuer.refused.insert(digest, denied.clone()),
             }
-            // After it is remembered, so that nobody asks again in between.
-            inner.asked.lock().remove(&digest);
-            answer
+            // Only now that the verdict is remembered, so that no request asks again in between.
+            issuer.pending.lock().remove(&digest);
+            verdict
         });
-        let answer = answer.map(|answer| answer.unwrap_or(Err(UNAVAILABLE))).boxed().shared();
-        asked.insert(digest, answer.clone());
-        Ok(answer)
+        let verdict = verdict.map(|verdict| verdict.unwrap_or(Err(UNAVAILABLE))).boxed().shared();
+        pending.insert(digest, verdict.clone());
+        Ok(verdict)
     }
 }
 
 const UNAVAILABLE: Denied =
-    Denied::Unavailable { why: "the issuer cannot be asked about the token; try again later", after: RETRY };
+    Denied::Unavailable { why: "the issuer does not say whether the token is good; try again later", after: RETRY };
 
-impl Inner {
-    async fn answer(&self, token: &str) -> Answer {
+impl IssuerClient {
+    /// Asks the issuer about a token.
+    async fn verdict(&self, token: &str) -> Verdict {
         let form = Serializer::new(String::new())
             .append_pair("token", token)
             .append_pair("token_type_hint", "access_token")
             .finish();
         let read = self.endpoint.post(form, self.authorization.clone()).await.and_then(|document| {
-            let Introspection { active } = serde_json::from_slice(&document).map_err(|error| error.to_string())?;
+            let IntrospectionResponse { active } =
+                serde_json::from_slice(&document).map_err(|error| error.to_string())?;
             let claims = active.then(|| serde_json::from_slice::<Claims>(&document)).transpose();
             claims.map_err(|error| error.to_string())
         });
@@ -153,7 +156,7 @@ impl Inner {
                 }
                 Ok(principal)
             }
-            // Expired, revoked, invented: the issuer does not say.
+            // The issuer does not say whether it is expired, revoked or invented.
             Ok(None) => Err(Denied::BadToken("the token is not active")),
             Err(error) => {
                 self.observer.emit(events::IssuerFailed { error: &excerpt(&error) });

@@ -1,4 +1,4 @@
-//! An issuer's key set, kept fresh.
+//! Keeps the key set of an issuer fresh.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,40 +17,43 @@ use crate::{
     wire::excerpt,
 };
 
-/// How long keys are used before they are looked at again.
+/// How long keys are used before they are fetched again.
 const FRESH_FOR: Duration = Duration::from_mins(10);
-/// The time between two fetches for the sake of keys that nobody knows: anyone can invent those.
-const FLOOR: Duration = Duration::from_secs(30);
-/// The time between a fetch that failed and the next.
+/// The least time between two fetches because of unknown keys, which any client can invent.
+const UNKNOWN_KEY_PAUSE: Duration = Duration::from_secs(30);
+/// The time from a fetch that failed to the next.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// The key set of one issuer. Where it cannot be fetched, the last one stays in use.
+/// The key set of one issuer. While it cannot be fetched, the last one stays in use.
 #[derive(Debug)]
 pub(super) struct Jwks {
-    source: Source,
-    current: RwLock<Current>,
-    fetching: Mutex<Fetching>,
+    source: KeyFetcher,
+    current: RwLock<CurrentKeys>,
+    /// Held during a fetch, so that there is one at a time.
+    fetch_state: Mutex<FetchState>,
     observer: Arc<Observer>,
 }
 
+/// How the keys are fetched.
 #[derive(Debug)]
-enum Source {
+enum KeyFetcher {
     Url(Box<Fetcher>),
     File(PathBuf),
 }
 
 #[derive(Debug)]
-struct Current {
+struct CurrentKeys {
+    /// `None` until the first fetch has succeeded.
     keys: Option<Arc<KeySet>>,
-    /// When they are due to be looked at again.
+    /// When they are due to be fetched again.
     due: Instant,
 }
 
 #[derive(Debug)]
-struct Fetching {
-    /// When they may be fetched for an unknown key.
+struct FetchState {
+    /// When an unknown key may lead to the next fetch.
     allowed: Instant,
-    /// The last fetch failed.
+    /// Whether the last fetch failed.
     failed: bool,
 }
 
@@ -58,27 +61,27 @@ impl Jwks {
     /// Begins to fetch the keys.
     ///
     /// # Errors
-    /// A sentence, if TLS cannot be set up for an `https` address.
+    /// A sentence, if TLS cannot be set up for an `https` URL.
     pub(super) fn start(source: KeySource, observer: Arc<Observer>) -> Result<Arc<Self>, String> {
         let source = match source {
-            KeySource::Url(uri) => Source::Url(Box::new(Fetcher::new(uri)?)),
-            KeySource::File(path) => Source::File(path),
+            KeySource::Url(uri) => KeyFetcher::Url(Box::new(Fetcher::new(uri)?)),
+            KeySource::File(path) => KeyFetcher::File(path),
         };
         let now = Instant::now();
-        let current = RwLock::new(Current { keys: None, due: now });
-        let fetching = Mutex::new(Fetching { allowed: now, failed: false });
-        let jwks = Arc::new(Self { source, current, fetching, observer });
+        let current = RwLock::new(CurrentKeys { keys: None, due: now });
+        let fetch_state = Mutex::new(FetchState { allowed: now, failed: false });
+        let jwks = Arc::new(Self { source, current, fetch_state, observer });
         match &jwks.source {
-            // Nobody waits yet, and the first request finds the keys. If not, it looks again.
-            Source::File(path) => {
+            // No request waits yet, and the first one finds the keys. If this fails, it reads the file again.
+            KeyFetcher::File(path) => {
                 jwks.take(read(path));
             }
-            Source::Url(_) => jwks.refresh(None),
+            KeyFetcher::Url(_) => jwks.refresh(None),
         }
         Ok(jwks)
     }
 
-    /// The keys, as far as they are known. When they are old they are fetched meanwhile.
+    /// Returns the keys, if they are known. Has them fetched in the background where they are due.
     pub(super) fn current(self: &Arc<Self>) -> Option<Arc<KeySet>> {
         let current = self.current.read();
         let (keys, due) = (current.keys.clone(), current.due);
@@ -89,7 +92,7 @@ impl Jwks {
         keys
     }
 
-    /// Fetches the keys in the background, unless somebody has done so meanwhile.
+    /// Fetches the keys in the background, unless another request has had them fetched meanwhile.
     fn refresh(self: &Arc<Self>, known: Option<Arc<KeySet>>) {
         let now = Instant::now();
         let mut current = self.current.write();
@@ -100,13 +103,14 @@ impl Jwks {
         drop(current);
         let jwks = Arc::clone(self);
         tokio::spawn(async move {
-            let mut fetching = jwks.fetching.lock().await;
+            let mut state = jwks.fetch_state.lock().await;
             if jwks.still_has(known.as_ref()) {
-                jwks.fetch(&mut fetching).await;
+                jwks.fetch(&mut state).await;
             }
         });
     }
 
+    /// Returns whether the keys are still the `known` ones.
     fn still_has(&self, known: Option<&Arc<KeySet>>) -> bool {
         match (&self.current.read().keys, known) {
             (Some(current), Some(known)) => Arc::ptr_eq(current, known),
@@ -115,47 +119,47 @@ impl Jwks {
         }
     }
 
-    /// Fetches the keys because the `known` ones did not help, unless that has just been done.
+    /// Fetches the keys because the `known` ones did not help, unless they have just been fetched.
     ///
     /// # Errors
-    /// The keys cannot be fetched; it is worth another try after that time.
+    /// After how long to try again, if the keys cannot be fetched.
     pub(super) async fn newer(self: &Arc<Self>, known: Option<Arc<KeySet>>) -> Result<(), Duration> {
         let jwks = Arc::clone(self);
-        // Whoever asks may leave; the others wait for this.
+        // In a task of its own: the request may leave, and the others wait for this fetch.
         let newer = tokio::spawn(async move {
-            let mut fetching = jwks.fetching.lock().await;
+            let mut state = jwks.fetch_state.lock().await;
             let now = Instant::now();
-            if jwks.still_has(known.as_ref()) && now >= fetching.allowed {
-                fetching.allowed = now + FLOOR;
-                jwks.fetch(&mut fetching).await;
+            if jwks.still_has(known.as_ref()) && now >= state.allowed {
+                state.allowed = now + UNKNOWN_KEY_PAUSE;
+                jwks.fetch(&mut state).await;
             }
-            if fetching.failed { Err(fetching.allowed.saturating_duration_since(Instant::now())) } else { Ok(()) }
+            if state.failed { Err(state.allowed.saturating_duration_since(Instant::now())) } else { Ok(()) }
         });
         newer.await.unwrap_or(Err(RETRY))
     }
 
-    async fn fetch(&self, fetching: &mut Fetching) {
+    async fn fetch(&self, state: &mut FetchState) {
         let keys = match &self.source {
-            Source::Url(fetcher) => fetcher.get().await.and_then(|document| KeySet::parse(&document)),
-            Source::File(path) => {
+            KeyFetcher::Url(fetcher) => fetcher.get().await.and_then(|document| KeySet::parse(&document)),
+            KeyFetcher::File(path) => {
                 let path = path.clone();
                 let read = tokio::task::spawn_blocking(move || read(&path));
                 read.await.unwrap_or_else(|error| Err(error.to_string()))
             }
         };
-        fetching.failed = !self.take(keys);
-        if fetching.failed {
-            fetching.allowed = Instant::now() + RETRY;
+        state.failed = !self.take(keys);
+        if state.failed {
+            state.allowed = Instant::now() + RETRY;
         }
     }
 
-    /// Puts the keys that were fetched in the place of the old ones. `false`, and the old ones stay, if none were.
+    /// Replaces the keys by those that were fetched. If the fetch failed, keeps the old ones and returns `false`.
     fn take(&self, keys: Result<KeySet, String>) -> bool {
         let mut current = self.current.write();
         match keys {
             Ok(keys) => {
                 current.due = Instant::now() + FRESH_FOR;
-                // The tokens that were verified are still good if nothing has changed.
+                // With the same keys the tokens that were verified stay good.
                 if !current.keys.as_ref().is_some_and(|old| old.same_keys(&keys)) {
                     self.observer.emit(events::KeysChanged { usable: keys.len() });
                     current.keys = Some(Arc::new(keys));

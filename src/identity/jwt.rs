@@ -1,4 +1,4 @@
-//! Tokens that are signed by their issuer (RFC 7519).
+//! Verifies tokens that their issuer has signed (RFC 7519).
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use super::{
     Denied, Identified, Principal,
     jwks::Jwks,
     keys::KeySet,
-    token::{Digest, Token},
+    token::{BearerToken, Digest},
 };
 use crate::{
     config::{self, TokenRules},
@@ -16,14 +16,14 @@ use crate::{
     wire::excerpt,
 };
 
-/// Of a token that its issuer has not signed, nothing more is told.
+/// All that taskgate tells about a token that its issuer has not signed.
 const NOT_VALID: Denied = Denied::BadToken("the token is not valid");
 /// The types that access tokens have (RFC 7519, section 5.1; RFC 9068, section 2.1), where they have one.
 const TYPES: [&str; 3] = ["jwt", "at+jwt", "application/at+jwt"];
 
-/// Verifies tokens.
+/// Finds principals by verifying tokens.
 #[derive(Clone, Debug)]
-pub(super) struct Jwt {
+pub(super) struct JwtVerifier {
     rules: Arc<Rules>,
     keys: Arc<Jwks>,
 }
@@ -35,22 +35,22 @@ struct Rules {
     leeway: Duration,
 }
 
-/// Why a token is not verified.
+/// Why a token could not be verified.
 enum Unverified {
     Denied(Denied),
-    /// There is no key to tell it.
+    /// No known key fits it.
     NoKey,
 }
 
-impl Jwt {
+impl JwtVerifier {
     pub(super) fn start(config: config::Jwt, observer: Arc<Observer>) -> Result<Self, String> {
         let config::Jwt { rules: claims, keys, algorithms, leeway, .. } = config;
         let rules = Arc::new(Rules { claims, algorithms, leeway });
         Ok(Self { rules, keys: Jwks::start(keys, observer)? })
     }
 
-    /// The principal of a token: at once, unless the issuer has to be asked for new keys.
-    pub(super) fn identify(&self, token: Token<'_>) -> Result<Identified, Denied> {
+    /// Finds the principal of a token, at once unless the issuer may have newer keys.
+    pub(super) fn identify(&self, token: BearerToken<'_>) -> Result<Identified, Denied> {
         let (digest, keys) = (token.digest(), self.keys.current());
         if let Some(principal) = keys.as_ref().and_then(|keys| keys.verified.get(&digest)) {
             return principal.if_live().map(|principal| Identified::Known(Some(principal)));
@@ -60,14 +60,14 @@ impl Jwt {
             Ok(principal) => Ok(Identified::Known(Some(principal))),
             Err(Unverified::Denied(denied)) => Err(denied),
             Err(Unverified::NoKey) => {
-                let (jwt, token) = (self.clone(), token.to_owned());
-                let identified = async move { jwt.with_newer_keys(&token, digest, keys).await };
+                let (verifier, token) = (self.clone(), token.to_owned());
+                let identified = async move { verifier.identify_with_newer_keys(&token, digest, keys).await };
                 Ok(Identified::Later(Box::pin(identified)))
             }
         }
     }
 
-    async fn with_newer_keys(
+    async fn identify_with_newer_keys(
         &self,
         token: &str,
         digest: Digest,
@@ -116,7 +116,7 @@ impl From<Denied> for Unverified {
     }
 }
 
-/// What is wrong with a token is for the operator only: the signature says whether its sender may know.
+/// Logs what is wrong with a token. Its sender does not learn this: without a good signature it may have no right to.
 fn refused(why: &dyn fmt::Display) -> Denied {
     tracing::debug!(why = excerpt(&why.to_string()).as_ref(), "a token was refused");
     NOT_VALID

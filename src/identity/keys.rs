@@ -1,4 +1,4 @@
-//! The keys of an issuer (RFC 7517), and the tokens that are signed with them.
+//! The keys of an issuer (RFC 7517), and the tokens that they have verified.
 
 use std::fmt;
 
@@ -13,26 +13,26 @@ use serde_json::Value;
 
 use super::{Principal, claims::Claims, token::Digest};
 
-/// The keys of a set that are looked at.
+/// How many keys of a set are read.
 const MAX_KEYS: usize = 100;
-/// The tokens that are remembered as good.
+/// How many verified tokens are remembered.
 const MAX_VERIFIED: u64 = 10_000;
 
-/// A set of keys, and the tokens that are good because of it.
+/// A set of keys, and the tokens that they have verified.
 pub(super) struct KeySet {
-    keys: Vec<Key>,
-    /// What the tokens say that were verified with these keys. It goes with them.
+    keys: Vec<VerifyingKey>,
+    /// The principals of the tokens that these keys have verified. They are forgotten with the keys.
     pub(super) verified: Cache<Digest, Principal>,
 }
 
-struct Key {
+struct VerifyingKey {
     jwk: Jwk,
-    /// The same, ready for use.
+    /// The same key, ready for use.
     key: DecodingKey,
 }
 
 #[derive(Deserialize)]
-struct Document {
+struct KeySetDocument {
     keys: Vec<Value>,
 }
 
@@ -43,46 +43,49 @@ impl fmt::Debug for KeySet {
 }
 
 impl KeySet {
-    /// Reads a JWK set. Keys of other kinds, or for other uses, are left out.
+    /// Reads a JWK set without the keys of other kinds or for other uses.
     ///
     /// # Errors
-    /// A sentence, if it is no such set.
+    /// A sentence that says why it is not a JWK set.
     pub(super) fn parse(document: &[u8]) -> Result<Self, String> {
-        let Document { keys } =
-            serde_json::from_slice(document).map_err(|error| format!("it is no JWK set: {error}"))?;
-        let keys = keys.into_iter().take(MAX_KEYS).filter_map(|key| serde_json::from_value(key).ok().and_then(Key::of));
+        let KeySetDocument { keys } =
+            serde_json::from_slice(document).map_err(|error| format!("it is not a JWK set: {error}"))?;
+        let keys = keys
+            .into_iter()
+            .take(MAX_KEYS)
+            .filter_map(|key| serde_json::from_value(key).ok().and_then(VerifyingKey::of));
         let verified = Cache::builder().max_capacity(MAX_VERIFIED).eviction_policy(EvictionPolicy::lru()).build();
         Ok(Self { keys: keys.collect(), verified })
     }
 
-    /// How many keys can be used.
+    /// Returns how many keys can be used.
     pub(super) fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether the keys are those of `other`.
+    /// Returns whether the keys are those of `other`.
     pub(super) fn same_keys(&self, other: &Self) -> bool {
         self.keys.iter().map(|key| &key.jwk).eq(other.keys.iter().map(|key| &key.jwk))
     }
 
-    /// What a token says whose signature is good; `None` if there is no key to tell it. Without a key id only one key may
-    /// come into question.
+    /// Verifies the signature of a token, and returns what it claims. `None` if no key fits, or several fit a token
+    /// without a key id.
     pub(super) fn verify(&self, token: &str, id: Option<&str>, algorithm: Algorithm) -> Option<Result<Claims, Error>> {
-        let named = |key: &&Key| id.is_none() || key.jwk.common.key_id.as_deref() == id;
+        let named = |key: &&VerifyingKey| id.is_none() || key.jwk.common.key_id.as_deref() == id;
         let mut fitting = self.keys.iter().filter(|key| key.fits(algorithm)).filter(named);
         let key = fitting.next()?;
         if fitting.next().is_some() {
             return None;
         }
         let mut validation = Validation::new(algorithm);
-        // What the claims have to say is checked in one place for tokens of every kind.
+        // The claims of every kind of token are checked in one place, `Claims::principal`.
         validation.required_spec_claims.clear();
         (validation.validate_exp, validation.validate_aud) = (false, false);
         Some(jsonwebtoken::decode(token, &key.key, &validation).map(|token| token.claims))
     }
 }
 
-impl Key {
+impl VerifyingKey {
     fn of(jwk: Jwk) -> Option<Self> {
         let common = &jwk.common;
         let signs = common.public_key_use.as_ref().is_none_or(|usage| *usage == PublicKeyUse::Signature);
@@ -91,7 +94,7 @@ impl Key {
         Some(Self { jwk, key })
     }
 
-    /// The kind of the key decides what it can be used for, whatever a token says.
+    /// Returns whether the key can verify signatures of an algorithm. Its kind decides that, and not what a token says.
     fn fits(&self, algorithm: Algorithm) -> bool {
         use Algorithm::{ES256, ES384, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512};
         let kind = match &self.jwk.algorithm {

@@ -1,9 +1,11 @@
-//! Who is asking: the owner of tasks, found by a trusted header or a token, and the checks of Host and Origin.
+//! Who sends a request: the owner, found by a trusted header, a token or a certificate; and the checks of Host and
+//! Origin.
 
 mod bearer;
 mod certificate;
 mod claims;
 mod denied;
+mod identified;
 mod identify;
 mod introspect;
 mod jwks;
@@ -12,13 +14,15 @@ mod keys;
 mod origin;
 mod owner;
 mod principal;
+mod refused_tokens;
 mod token;
 mod trusted;
 
-pub use bearer::RefusedTokens;
 pub use certificate::Certificate;
 pub use denied::Denied;
-pub use identify::{Caller, Identified, Identity};
-pub use origin::{Hosts, Refused};
+pub use identified::Identified;
+pub use identify::{Evidence, Identity};
+pub use origin::{Hosts, RefusedHeader};
 pub use owner::Owner;
 pub use principal::{Pass, Principal};
+pub use refused_tokens::RefusedTokens;

@@ -1,5 +1,5 @@
 //! Defence against DNS rebinding (revision 2025-11-25, "Transports", security warning): a browser may reach us under
-//! any name that resolves to our address, so names that nobody configured are refused.
+//! any name that resolves to our address, so names that are not configured are refused.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,27 +9,28 @@ use http::{HeaderMap, Uri, header, uri::Authority};
 #[derive(Debug)]
 pub struct Hosts {
     listen: SocketAddr,
-    /// Whether taskgate itself serves TLS. Otherwise a proxy in front may, so that the scheme of a request is unknown.
+    /// Whether taskgate itself serves TLS. If not, a proxy in front may, so that the scheme of a request is unknown.
     tls: bool,
     allowed: Vec<String>,
     origins: Vec<String>,
 }
 
-/// Which header is foreign, and its value.
+/// The header because of which a request is refused.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// `Host`, or `:authority`
+pub enum RefusedHeader {
+    /// A foreign `Host`, or `:authority`.
     Host(String),
-    /// `Origin`
+    /// A foreign `Origin`.
     Origin(String),
-    /// None, or several of `Host`: who reads another one than we do serves somebody else (RFC 9112, section 3.2).
-    HowManyHosts,
-    /// Several of `Origin`, of which only one can be checked.
+    /// No `Host`, or several: a server that reads another one than taskgate would serve another host (RFC 9112, section
+    /// 3.2).
+    NotOneHost,
+    /// Several `Origin` headers, of which only one could be checked.
     SeveralOrigins,
 }
 
 impl Hosts {
-    /// Accepts local names, the address of the listener and what the operator allows; `tls` says that it serves TLS.
+    /// Accepts local names, the listen address and what the operator allows; `tls` says that taskgate serves TLS.
     #[must_use]
     pub fn new(listen: SocketAddr, tls: bool, allowed_hosts: Vec<String>, allowed_origins: Vec<String>) -> Self {
         Self { listen, tls, allowed: allowed_hosts, origins: allowed_origins }
@@ -38,31 +39,33 @@ impl Hosts {
     /// Checks a request.
     ///
     /// # Errors
-    /// [`Refused`], to be answered with 403, or with 400 for a number of headers that there cannot be.
-    pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refused> {
+    /// [`RefusedHeader`], to be answered with 403, or with 400 where the number of headers is wrong.
+    pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), RefusedHeader> {
         let mut hosts = headers.get_all(header::HOST).iter();
         let named = hosts.next().map(|host| host.to_str().unwrap_or("?"));
         let meant = uri.authority().map(Authority::as_str);
-        let Some(host) = meant.or(named).filter(|_| hosts.next().is_none()) else { return Err(Refused::HowManyHosts) };
-        // The one that does not count may count for somebody else on the way.
+        let Some(host) = meant.or(named).filter(|_| hosts.next().is_none()) else {
+            return Err(RefusedHeader::NotOneHost);
+        };
+        // The one that does not count here may count for another server on the way.
         if let Some(foreign) = [Some(host), named].into_iter().flatten().find(|host| !self.is_own(host)) {
-            return Err(Refused::Host(foreign.to_owned()));
+            return Err(RefusedHeader::Host(foreign.to_owned()));
         }
         let mut origins = headers.get_all(header::ORIGIN).iter();
         let Some(origin) = origins.next() else { return Ok(()) };
         if origins.next().is_some() {
-            return Err(Refused::SeveralOrigins);
+            return Err(RefusedHeader::SeveralOrigins);
         }
         let origin = origin.to_str().unwrap_or("?");
         if self.is_same_origin(origin, host) || self.origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin))
         {
             return Ok(());
         }
-        Err(Refused::Origin(origin.to_owned()))
+        Err(RefusedHeader::Origin(origin.to_owned()))
     }
 
     /// Returns whether a page of `origin` comes from the host and port that it asks. Another port of the same host is
-    /// another server, and often another program of the same machine.
+    /// another server, and often another program on the same machine.
     fn is_same_origin(&self, origin: &str, host: &str) -> bool {
         let (page, usual) = match origin.split_once("://") {
             Some(("https", page)) => (page, "443"),
@@ -79,7 +82,7 @@ impl Hosts {
         let name = name_of(host);
         let allowed = |entry: &String| entry.eq_ignore_ascii_case(host) || entry.eq_ignore_ascii_case(name);
         let literal = name.trim_matches(['[', ']']).parse::<IpAddr>();
-        // An address cannot be rebound: whoever names it means it.
+        // An address cannot be rebound: a client that names it means it.
         let own =
             literal.is_ok_and(|ip| ip.is_loopback() || self.listen.ip().is_unspecified() || ip == self.listen.ip());
         own || name.eq_ignore_ascii_case("localhost") || self.allowed.iter().any(allowed)
@@ -91,10 +94,10 @@ fn name_of(host: &str) -> &str {
     split(host).0
 }
 
-/// Splits a host into its name and its port; an empty port is none (RFC 3986, section 3.2.3).
+/// Splits a host into its name and its port; an empty port counts as none (RFC 3986, section 3.2.3).
 fn split(host: &str) -> (&str, Option<&str>) {
     match host.rsplit_once(':') {
-        // What is no port belongs to the name, and makes it a foreign one.
+        // Anything but digits belongs to the name, and makes it a foreign one.
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
             (name, Some(port).filter(|port| !port.is_empty()))
         }
@@ -109,11 +112,11 @@ mod tests {
 
     use super::*;
 
-    fn check(listen: &str, host: &str, origin: Option<&str>) -> Result<(), Refused> {
+    fn check(listen: &str, host: &str, origin: Option<&str>) -> Result<(), RefusedHeader> {
         check_over(false, listen, host, origin)
     }
 
-    fn check_over(tls: bool, listen: &str, host: &str, origin: Option<&str>) -> Result<(), Refused> {
+    fn check_over(tls: bool, listen: &str, host: &str, origin: Option<&str>) -> Result<(), RefusedHeader> {
         let hosts = Hosts::new(
             listen.parse().expect("an address"),
             tls,
@@ -143,14 +146,14 @@ mod tests {
             "localhost:1@evil.example",
             "localhost:1, evil",
         ] {
-            assert_eq!(check("192.0.2.1:8808", host, None), Err(Refused::Host(host.into())), "{host}");
+            assert_eq!(check("192.0.2.1:8808", host, None), Err(RefusedHeader::Host(host.into())), "{host}");
         }
         assert_eq!(check("0.0.0.0:8808", "192.0.2.7:8808", None), Ok(()));
         assert!(check("0.0.0.0:8808", "evil.example", None).is_err());
     }
 
     #[test]
-    fn there_is_one_host_header_and_whatever_the_uri_names_is_own_too() {
+    fn there_is_one_host_header_and_a_host_in_the_uri_is_own_too() {
         let hosts = Hosts::new("127.0.0.1:8808".parse().expect("an address"), false, Vec::new(), Vec::new());
         let check = |uri, names: &[&'static str]| {
             let mut headers = HeaderMap::new();
@@ -159,9 +162,9 @@ mod tests {
             }
             hosts.check(&Uri::from_static(uri), &headers)
         };
-        assert_eq!(check("/mcp", &[]), Err(Refused::HowManyHosts));
-        assert_eq!(check("/mcp", &["localhost", "localhost"]), Err(Refused::HowManyHosts));
-        let evil = Err(Refused::Host("evil.example".into()));
+        assert_eq!(check("/mcp", &[]), Err(RefusedHeader::NotOneHost));
+        assert_eq!(check("/mcp", &["localhost", "localhost"]), Err(RefusedHeader::NotOneHost));
+        let evil = Err(RefusedHeader::Host("evil.example".into()));
         assert_eq!(check("http://localhost/mcp", &["evil.example"]), evil);
         assert_eq!(check("http://evil.example/mcp", &["localhost"]), evil);
         // As HTTP/2 has it.
@@ -205,7 +208,7 @@ mod tests {
             ("localhost:8808", "http://localhost:8808/"),
             ("localhost:8808", "http://me@localhost:8808"),
         ] {
-            let refused = Err(Refused::Origin(origin.into()));
+            let refused = Err(RefusedHeader::Origin(origin.into()));
             assert_eq!(check(listen, host, Some(origin)), refused, "{origin} asks {host}");
         }
     }
@@ -217,21 +220,21 @@ mod tests {
             assert_eq!(check_over(true, listen, "localhost:8808", Some(origin)), Ok(()), "{origin}");
         }
         let plain = "http://localhost:8808";
-        assert_eq!(check_over(true, listen, "localhost:8808", Some(plain)), Err(Refused::Origin(plain.into())));
+        assert_eq!(check_over(true, listen, "localhost:8808", Some(plain)), Err(RefusedHeader::Origin(plain.into())));
     }
 
     #[test]
-    fn several_origins_are_one_too_many() {
+    fn several_origins_are_refused() {
         let hosts = Hosts::new("127.0.0.1:8808".parse().expect("an address"), false, Vec::new(), Vec::new());
         let mut headers = HeaderMap::new();
         headers.insert(header::HOST, HeaderValue::from_static("localhost"));
         for origin in ["http://localhost", "http://evil.example"] {
             headers.append(header::ORIGIN, HeaderValue::from_static(origin));
         }
-        assert_eq!(hosts.check(&Uri::from_static("/mcp"), &headers), Err(Refused::SeveralOrigins));
+        assert_eq!(hosts.check(&Uri::from_static("/mcp"), &headers), Err(RefusedHeader::SeveralOrigins));
     }
 
-    /// A name, mine or foreign, in any case, with and without a port.
+    /// A name, own or foreign, in any case, with and without a port.
     fn host() -> impl Strategy<Value = (String, bool)> {
         let own =
             ["localhost", "127.0.0.1", "127.9.9.9", "[::1]", "192.0.2.1", "gate.example"].map(|name| (name, true));
@@ -261,7 +264,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_the_host_says_only_own_names_are_own(host in "[ -~]{0,20}") {
+        fn of_all_texts_only_own_names_are_own(host in "[ -~]{0,20}") {
             if check("192.0.2.1:8808", &host, None).is_ok() {
                 let name = name_of(&host).to_ascii_lowercase();
                 let ip = name.trim_matches(['[', ']']).parse::<IpAddr>();

@@ -1,38 +1,38 @@
-//! Who sends a request, and how long that is known.
+//! The principal that sends a request, and how long that holds.
 
 use std::{sync::Arc, time::SystemTime};
 
 use super::{Denied, RefusedTokens, token::Digest};
 
-/// Who sends a request.
+/// The user or program that sends a request.
 #[derive(Clone, Debug)]
 pub struct Principal {
     /// The name, which stays the same while tokens change, as far as the mode can know it.
     pub name: Arc<str>,
-    /// How long that holds.
+    /// How long the proof of it holds.
     pub pass: Pass,
 }
 
 impl Principal {
-    /// The principal of a token that was good when it was looked at.
+    /// Returns the principal, if the token that named it has not expired since.
     pub(super) fn if_live(self) -> Result<Self, Denied> {
         if self.pass.is_live() { Ok(self) } else { Err(Denied::BadToken("the token has expired")) }
     }
 }
 
-/// How long what proved a principal holds.
+/// How long the proof of a principal holds.
 #[derive(Clone, Debug)]
 pub enum Pass {
-    /// As long as the request lasts.
+    /// As long as the request and its answer last.
     Lasting,
-    /// Until the token ends. Wall-clock time, which goes on while a machine sleeps.
+    /// Until the token or the certificate ends. In wall-clock time, which goes on while a machine sleeps.
     Until(SystemTime),
     /// Until the upstream refuses the token.
     UntilRefused(Arc<RefusedTokens>, Digest),
 }
 
 impl Pass {
-    /// Whether it still holds.
+    /// Returns whether the proof still holds.
     #[must_use]
     pub fn is_live(&self) -> bool {
         match self {
@@ -42,7 +42,8 @@ impl Pass {
         }
     }
 
-    /// Takes the place of this one, where it does not end sooner: a request with an old token may come behind one with the new.
+    /// Replaces this one by `other`, unless that ends sooner: a request with an old token may come after one with a new
+    /// token.
     pub fn renew(&mut self, other: Self) {
         match (&self, &other) {
             (Self::Until(end), Self::Until(other)) if other < end => {}

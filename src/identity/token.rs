@@ -6,20 +6,20 @@ use http::{HeaderMap, HeaderValue, header};
 use super::Denied;
 
 const SCHEME: &[u8] = b"bearer";
-/// Far beyond the tokens that issuers make, in bytes.
-const LONGEST: usize = 16 << 10;
+/// The longest token, in bytes: far beyond those that issuers make.
+const MAX_TOKEN: usize = 16 << 10;
 
-/// What is kept in the place of a token.
+/// What taskgate keeps in the place of a token.
 pub(super) type Digest = [u8; digest::SHA256_OUTPUT_LEN];
 
-/// What is sent as a token.
+/// The token that a request brings, not yet checked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Token<'h>(&'h [u8]);
+pub(super) struct BearerToken<'h>(&'h [u8]);
 
 const MALFORMED: Denied = Denied::BadToken("the token is malformed");
 
-impl<'h> Token<'h> {
-    /// The only token of a request.
+impl<'h> BearerToken<'h> {
+    /// Returns the only token of a request.
     pub(super) fn of(headers: &'h HeaderMap) -> Result<Self, Denied> {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
         match (values.next(), values.next()) {
@@ -29,7 +29,7 @@ impl<'h> Token<'h> {
         }
     }
 
-    /// The token in the value of an `Authorization` header.
+    /// Returns the token in the value of an `Authorization` header.
     pub(super) fn within(value: &'h HeaderValue) -> Result<Self, Denied> {
         let value = value.as_bytes();
         let (scheme, token) = value.split_at_checked(SCHEME.len()).unwrap_or((value, b""));
@@ -37,10 +37,10 @@ impl<'h> Token<'h> {
             return Err(Denied::NoToken);
         }
         let token = token.trim_ascii();
-        if token.len() <= LONGEST { Ok(Self(token)) } else { Err(MALFORMED) }
+        if token.len() <= MAX_TOKEN { Ok(Self(token)) } else { Err(MALFORMED) }
     }
 
-    /// The token as text. It is looked at as a whole for this, so not where its digest is known already.
+    /// Returns the token as text. This checks every byte, so it is not for a token whose digest is already known.
     pub(super) fn text(self) -> Result<&'h str, Denied> {
         let text = std::str::from_utf8(self.0).map_err(|_| MALFORMED)?;
         let body = text.trim_end_matches('=');
@@ -48,18 +48,18 @@ impl<'h> Token<'h> {
         if !body.is_empty() && body.bytes().all(fits) { Ok(text) } else { Err(MALFORMED) }
     }
 
-    /// The digest that stands for the token.
+    /// Returns the digest that stands for the token.
     pub(super) fn digest(self) -> Digest {
         array(digest::digest(&digest::SHA256, self.0).as_ref())
     }
 
-    /// The same under a key.
+    /// Returns the digest under a key.
     pub(super) fn keyed_digest(self, key: &hmac::Key) -> Digest {
         array(hmac::sign(key, self.0).as_ref())
     }
 }
 
-/// A digest as an array.
+/// Returns a digest as an array.
 fn array(digest: &[u8]) -> Digest {
     let mut array = Digest::default();
     // Both have the length of SHA-256.
@@ -76,7 +76,7 @@ mod tests {
         for value in values {
             headers.append(header::AUTHORIZATION, HeaderValue::from_str(value).expect("a header"));
         }
-        Token::of(&headers)?.text().map(str::to_owned)
+        BearerToken::of(&headers)?.text().map(str::to_owned)
     }
 
     #[test]
@@ -92,8 +92,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_or_longer_than_any_is_malformed() {
-        let long = format!("Bearer {}", "a".repeat(LONGEST + 1));
+    fn other_texts_and_too_long_tokens_are_malformed() {
+        let long = format!("Bearer {}", "a".repeat(MAX_TOKEN + 1));
         for value in ["Bearer", "Bearer ", "Bearer ==", "Bearer a b", "Bearer a,b", "Bearer a=b", "Bearer \"a\"", &long]
         {
             assert!(matches!(token(&[value]), Err(Denied::BadToken(_))), "{value}");

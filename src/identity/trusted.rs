@@ -1,20 +1,25 @@
-//! The principal from a trusted gateway's header.
+//! Reads the principal from a trusted gateway's header.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
-use http::HeaderName;
+use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
-use super::{Caller, Denied};
+use super::Denied;
 
-/// The name that the gateway has set.
-pub(super) fn principal(caller: &Caller<'_>, name: &HeaderName, trusted: &[IpNet]) -> Result<Arc<str>, Denied> {
-    let peer = caller.peer.to_canonical();
+/// Returns the name that the gateway has set.
+pub(super) fn principal(
+    peer: IpAddr,
+    headers: &HeaderMap,
+    name: &HeaderName,
+    trusted: &[IpNet],
+) -> Result<Arc<str>, Denied> {
+    let peer = peer.to_canonical();
     if !trusted.iter().any(|net| net.contains(&peer)) {
         return Err(Denied::Peer(peer));
     }
-    let mut values = caller.headers.get_all(name).iter();
-    // Two values: one may be the gateway's, the other the client's own.
+    let mut values = headers.get_all(name).iter();
+    // Of two values one may be the gateway's, and the other the client's own.
     match (values.next().map(|value| value.to_str()), values.next()) {
         (Some(Ok(value)), None) if !value.is_empty() => Ok(value.into()),
         _ => Err(Denied::NoHeader(name.to_string())),
@@ -23,9 +28,7 @@ pub(super) fn principal(caller: &Caller<'_>, name: &HeaderName, trusted: &[IpNet
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
-    use http::{HeaderMap, HeaderValue};
+    use http::HeaderValue;
 
     use super::*;
 
@@ -33,11 +36,7 @@ mod tests {
 
     fn name(peer: [u8; 4], headers: &HeaderMap) -> Result<Arc<str>, Denied> {
         let trusted = ["10.0.0.0/8".parse().expect("a network")];
-        principal(
-            &Caller { upstream: &"/mcp".into(), peer: IpAddr::from(peer), certificate: None, headers },
-            &NAME,
-            &trusted,
-        )
+        principal(peer.into(), headers, &NAME, &trusted)
     }
 
     #[test]

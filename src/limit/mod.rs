@@ -1,11 +1,13 @@
-//! Limits: turns of the calls that run, and how often an owner may do what.
+//! Limits: which calls run, wait and are refused, and how often an owner may do what.
 
-mod accounts;
-mod line;
+mod limited;
 #[cfg(test)]
 mod model;
+mod rates;
+mod scheduler;
 mod turns;
 
-pub use accounts::{Account, Accounts, Lookup, Rated, TooOften};
-pub use line::ToolId;
-pub use turns::{Admission, Bound, Limited, Permit, Totals, Turns, Waiting};
+pub use limited::{Bound, Limited};
+pub use rates::{Account, Accounts, FailedLookup, Rated, TooOften};
+pub use scheduler::{ToolId, ToolLimits, Totals};
+pub use turns::{Admission, Permit, QueuedCall, Turns};

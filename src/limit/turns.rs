@@ -1,152 +1,78 @@
-//! How many calls run and wait: of one tool, of one owner, and in all; and how those that wait get their turns.
+//! Turns to run, which calls get at once, wait for, or are refused: for each tool, for each owner, and in all.
 
 use std::{fmt, sync::Arc};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::line::{Ids, Line, ToolId};
+use super::{
+    limited::Limited,
+    scheduler::{CallKeys, Scheduler, ToolId, ToolLimits, Totals},
+};
 use crate::identity::Owner;
-
-/// The limits that hold across tools, in calls but for the last two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Totals {
-    /// Most that run of one owner.
-    pub running_per_owner: usize,
-    /// Most that run in all.
-    pub running: usize,
-    /// Most that wait of one owner.
-    pub queued_per_owner: usize,
-    /// Most that wait in all.
-    pub queued: usize,
-    /// Most bytes that the requests of those of one owner have that wait.
-    pub queued_bytes_per_owner: usize,
-    /// The same in all.
-    pub queued_bytes: usize,
-}
 
 /// The turns of every tool and owner.
 pub struct Turns {
-    line: Mutex<Line<oneshot::Sender<Permit>>>,
-    /// Whether the calls of an owner that wait may have turns.
+    scheduler: Mutex<Scheduler<oneshot::Sender<Permit>>>,
+    /// Returns whether waiting calls of an owner may have turns.
     may_start: Box<dyn Fn(&Owner) -> bool + Send + Sync>,
 }
 
 impl fmt::Debug for Turns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turns").field("line", &self.line).finish_non_exhaustive()
+        f.debug_struct("Turns").field("scheduler", &self.scheduler).finish_non_exhaustive()
     }
 }
 
-/// What a call gets.
+/// What a call gets that is not refused.
 #[derive(Debug)]
 pub enum Admission {
     /// It may run at once.
     Now(Permit),
-    /// It has a place in the queue.
-    Queued(Waiting),
+    /// It waits for its turn.
+    Queued(QueuedCall),
 }
 
-/// Neither a turn nor a place in the queue is free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limited {
-    /// Why the call cannot run.
-    pub running: Bound,
-    /// Why it cannot wait.
-    pub queued: Bound,
-}
-
-/// Whose limit is reached, and its value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
-    /// Of the calls of one tool: of everybody where they run, of one owner where they wait.
-    Tool(usize),
-    /// Of the calls of one owner.
-    Owner(usize),
-    /// Of all calls.
-    All(usize),
-    /// Of the bytes of one owner's requests that wait.
-    BytesOfOwner(usize),
-    /// Of the bytes of all requests that wait.
-    Bytes(usize),
-}
-
-impl Limited {
-    /// The limit that keeps the call from waiting.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self.queued {
-            Bound::Tool(_) => "max_queued",
-            Bound::Owner(_) => "max_queued_per_owner",
-            Bound::All(_) => "max_queued_total",
-            Bound::BytesOfOwner(_) => "max_queued_bytes_per_owner",
-            Bound::Bytes(_) => "max_queued_bytes",
-        }
-    }
-}
-
-impl fmt::Display for Limited {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.running {
-            Bound::Tool(max) => write!(f, "max_running = {max} calls of it run")?,
-            Bound::Owner(max) => write!(f, "tasks.max_running_per_owner = {max} calls of yours run")?,
-            Bound::All(max) => write!(f, "tasks.max_running_total = {max} calls run in all")?,
-            // Bytes keep nothing from running.
-            Bound::BytesOfOwner(_) | Bound::Bytes(_) => {}
-        }
-        match self.queued {
-            Bound::Tool(max) => write!(f, " and max_queued = {max} of yours wait for it already")?,
-            Bound::Owner(max) => write!(f, " and tasks.max_queued_per_owner = {max} of yours wait already")?,
-            Bound::All(max) => write!(f, " and tasks.max_queued_total = {max} wait in all already")?,
-            Bound::BytesOfOwner(max) => {
-                write!(f, " and with it more than tasks.max_queued_bytes_per_owner = {max} bytes of yours would wait")?;
-            }
-            Bound::Bytes(max) => write!(f, " and with it more than tasks.max_queued_bytes = {max} bytes would wait")?,
-        }
-        f.write_str("; try again later")
-    }
-}
-
-/// The right to run, given back when dropped. It has to live as long as the exchange that it was given for.
+/// The right to run, given back when dropped. It has to live as long as the call's exchange.
 #[derive(Debug)]
 pub struct Permit {
     turns: Arc<Turns>,
-    ids: Ids,
+    keys: CallKeys,
 }
 
-/// A place in the queue, given back when dropped.
+/// A call in the queue, which gives its place back when dropped.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct QueuedCall {
     turns: Arc<Turns>,
-    ids: Ids,
+    keys: CallKeys,
     place: u64,
     turn: oneshot::Receiver<Permit>,
 }
 
 impl Turns {
-    /// Nothing runs or waits yet. The calls of an owner that wait get no turns while `may_start` denies them; when it may
-    /// have changed its mind, [`Turns::advance`] has to be called.
+    /// Starts without calls. Waiting calls of an owner get no turns while `may_start` denies them; when its answer may
+    /// have changed, call [`Turns::advance`].
     #[must_use]
     pub fn new(totals: Totals, may_start: impl Fn(&Owner) -> bool + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self { line: Mutex::new(Line::new(totals)), may_start: Box::new(may_start) })
+        Arc::new(Self { scheduler: Mutex::new(Scheduler::new(totals)), may_start: Box::new(may_start) })
     }
 
-    /// Gives turns to the calls that wait and can run now.
+    /// Gives turns to the waiting calls that can run now.
     pub fn advance(self: &Arc<Self>) {
         loop {
-            let next = self.line.lock().next(&self.may_start);
-            let Some((ids, turn)) = next else { return };
-            self.begin(ids, turn);
+            let next = self.scheduler.lock().next(&self.may_start);
+            let Some((keys, turn)) = next else { return };
+            self.begin(keys, turn);
         }
     }
 
-    fn begin(self: &Arc<Self>, ids: Ids, turn: oneshot::Sender<Permit>) {
+    fn begin(self: &Arc<Self>, keys: CallKeys, turn: oneshot::Sender<Permit>) {
         // A call that has just given up its place gives the turn on by dropping it.
-        drop(turn.send(Permit { turns: Arc::clone(self), ids }));
+        drop(turn.send(Permit { turns: Arc::clone(self), keys }));
     }
 
-    /// Lets a call of `owner` run, or wait: of a tool of which `max.0` calls run and `max.1` of each owner wait. Its request
-    /// has so many `bytes`, which are kept meanwhile.
+    /// Lets a call of `owner` run or wait, within the `limits` of its tool. A waiting call keeps its request, which has
+    /// so many `bytes`.
     ///
     /// # Errors
     /// [`Limited`]
@@ -154,51 +80,51 @@ impl Turns {
         self: &Arc<Self>,
         owner: &Owner,
         tool: ToolId,
-        max: (usize, usize),
+        limits: ToolLimits,
         bytes: usize,
     ) -> Result<Admission, Limited> {
         let mut turn = None;
-        let waiting = || {
+        let on_turn = || {
             let (sender, receiver) = oneshot::channel();
             turn = Some(receiver);
             sender
         };
-        let (ids, place) = self.line.lock().enter(owner, tool, max, bytes, waiting)?;
+        let (keys, place) = self.scheduler.lock().enter(owner, tool, limits, bytes, on_turn)?;
         let turns = Arc::clone(self);
         Ok(match place.zip(turn) {
-            Some((place, turn)) => Admission::Queued(Waiting { turns, ids, place, turn }),
-            None => Admission::Now(Permit { turns, ids }),
+            Some((place, turn)) => Admission::Queued(QueuedCall { turns, keys, place, turn }),
+            None => Admission::Now(Permit { turns, keys }),
         })
     }
 }
 
 #[cfg(test)]
 impl Turns {
-    /// Whether nothing is remembered.
+    /// Returns whether nothing is remembered.
     pub(super) fn is_idle(&self) -> bool {
-        self.line.lock().is_empty()
+        self.scheduler.lock().is_empty()
     }
 }
 
-impl Waiting {
-    /// Waits for the turn; `None` never comes.
+impl QueuedCall {
+    /// Waits for the turn. Never returns `None`.
     pub async fn turn(mut self) -> Option<Permit> {
-        // The sender is in the line until it is used.
+        // The scheduler keeps the sender until it is used.
         (&mut self.turn).await.ok()
     }
 }
 
-impl Drop for Waiting {
+impl Drop for QueuedCall {
     fn drop(&mut self) {
-        self.turns.line.lock().give_up(self.ids, self.place);
+        self.turns.scheduler.lock().give_up(self.keys, self.place);
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let next = self.turns.line.lock().leave(self.ids, &self.turns.may_start);
-        for (ids, turn) in next.into_iter().flatten() {
-            self.turns.begin(ids, turn);
+        let next = self.turns.scheduler.lock().leave(self.keys, &self.turns.may_start);
+        for (keys, turn) in next.into_iter().flatten() {
+            self.turns.begin(keys, turn);
         }
     }
 }
@@ -210,6 +136,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::limit::Bound;
 
     const WIDE: Totals = Totals {
         running_per_owner: 100,
@@ -224,13 +151,17 @@ mod tests {
         Owner::Principal { upstream: "/mcp".into(), name: format!("owner {n}").into() }
     }
 
+    fn limits(running: usize, queued: usize) -> ToolLimits {
+        ToolLimits { running, queued }
+    }
+
     fn tool(name: &str) -> ToolId {
         ToolId { upstream: "/mcp".into(), name: name.into() }
     }
 
-    /// A call of a tool of which one runs and one of each owner waits.
+    /// Admits a call of a tool of which one runs and one of each owner waits.
     fn admit(turns: &Arc<Turns>, n: usize) -> Result<Admission, Limited> {
-        turns.admit(&owner(n), tool("tool"), (1, 1), 0)
+        turns.admit(&owner(n), tool("tool"), limits(1, 1), 0)
     }
 
     #[tokio::test]
@@ -250,12 +181,12 @@ mod tests {
     fn tools_do_not_share_turns_and_all_is_forgotten_when_idle() {
         let turns = Turns::new(WIDE, |_| true);
         let first = admit(&turns, 0);
-        assert!(matches!(turns.admit(&owner(0), tool("other"), (1, 0), 0), Ok(Admission::Now(_))));
+        assert!(matches!(turns.admit(&owner(0), tool("other"), limits(1, 0), 0), Ok(Admission::Now(_))));
         assert!(matches!(
-            turns.admit(&owner(0), ToolId { upstream: "/other".into(), ..tool("tool") }, (1, 0), 0),
+            turns.admit(&owner(0), ToolId { upstream: "/other".into(), ..tool("tool") }, limits(1, 0), 0),
             Ok(Admission::Now(_))
         ));
-        assert!(turns.admit(&owner(0), tool("tool"), (1, 0), 0).is_err());
+        assert!(turns.admit(&owner(0), tool("tool"), limits(1, 0), 0).is_err());
         drop(first);
         assert!(turns.is_idle());
     }
@@ -269,10 +200,10 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded_in_bytes_for_each_owner_and_in_all_and_given_back_however_it_leaves() {
+    fn waiting_requests_are_bounded_in_bytes_for_each_owner_and_in_all_and_given_back_however_they_leave() {
         let turns = Turns::new(WIDE, |_| true);
-        let admit = |n, bytes| turns.admit(&owner(n), tool("tool"), (1, 9), bytes);
-        // What runs does not count.
+        let admit = |n, bytes| turns.admit(&owner(n), tool("tool"), limits(1, 9), bytes);
+        // The bytes of a call that runs do not count.
         let running = admit(0, 1000).expect("it runs");
         let Ok(Admission::Queued(first)) = admit(1, 6) else { panic!("it waits") };
         assert_eq!(admit(1, 3).err().map(|limited| limited.queued), Some(Bound::BytesOfOwner(8)));
@@ -291,7 +222,7 @@ mod tests {
     #[test]
     fn the_tools_of_an_owner_take_turns_at_what_the_owner_may_run() {
         let turns = Turns::new(Totals { running_per_owner: 1, ..WIDE }, |_| true);
-        let admit = |name: &str| turns.admit(&owner(0), tool(name), (9, 9), 0).expect("room");
+        let admit = |name: &str| turns.admit(&owner(0), tool(name), limits(9, 9), 0).expect("room");
         let Admission::Now(mut permit) = admit("a") else { panic!("the first runs") };
         let mut waiting: Vec<_> = ["a", "a", "b", "b"].map(|tool| (tool, admit(tool))).into();
         let mut order = Vec::new();
@@ -314,7 +245,7 @@ mod tests {
         let held = Arc::new(AtomicBool::new(true));
         let first = Arc::clone(&held);
         let turns = Turns::new(WIDE, move |who| *who != owner(0) || !first.load(Ordering::Relaxed));
-        let admit = |n| turns.admit(&owner(n), tool("tool"), (1, 9), 0).expect("room");
+        let admit = |n| turns.admit(&owner(n), tool("tool"), limits(1, 9), 0).expect("room");
         let queued = |n| match admit(n) {
             Admission::Queued(waiting) => Box::pin(waiting.turn()),
             Admission::Now(_) => panic!("it waits"),
@@ -334,18 +265,5 @@ mod tests {
         drop(permit);
         drop((&mut second).now_or_never().flatten().expect("its turn"));
         assert!(turns.is_idle());
-    }
-
-    #[test]
-    fn a_refusal_names_each_limit_its_owner_and_its_value() {
-        let said = |running, queued| Limited { running, queued }.to_string();
-        assert_eq!(
-            said(Bound::Tool(2), Bound::Owner(3)),
-            "max_running = 2 calls of it run and tasks.max_queued_per_owner = 3 of yours wait already; try again later"
-        );
-        let all = said(Bound::All(4), Bound::All(5));
-        assert!(all.contains("tasks.max_running_total = 4") && all.contains("tasks.max_queued_total = 5"), "{all}");
-        let own = said(Bound::Owner(6), Bound::Tool(7));
-        assert!(own.contains("tasks.max_running_per_owner = 6") && own.contains("max_queued = 7 of yours"), "{own}");
     }
 }

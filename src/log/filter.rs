@@ -1,11 +1,11 @@
-//! What `--log` may say. A directive that names no level would be taken for a target, and silence everything else.
+//! Checks the value of `--log`. A directive without a level would count as a target, and silence everything else.
 
 use taskgate::config::nearest;
 use tracing_subscriber::EnvFilter;
 
 /// Every level, from none to all.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-/// What others call them.
+/// What other programs call them.
 const SYNONYMS: [(&str, &str); 6] = [
     ("none", "off"),
     ("err", "error"),
@@ -14,13 +14,13 @@ const SYNONYMS: [(&str, &str); 6] = [
     ("verbose", "debug"),
     ("all", "trace"),
 ];
-/// What begins the targets of taskgate itself.
+/// The first part of taskgate's own targets.
 const OWN: &str = "taskgate";
 
 /// Checks the value of `--log` or `TASKGATE_LOG`; returns it without spaces.
 ///
 /// # Errors
-/// A sentence that names what is wrong and what may stand there.
+/// A sentence that says what is wrong, and what would be right.
 pub(crate) fn filter(directives: &str) -> Result<String, String> {
     let directives: Vec<_> = directives.split(',').map(str::trim).collect();
     for directive in &directives {
@@ -42,7 +42,7 @@ fn check(directive: &str) -> Result<(), String> {
     };
     if !LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level)) {
         let hint = meant(level).map_or_else(String::new, |meant| format!("; did you mean {meant:?}?"));
-        return Err(format!("{level:?} is no level{hint}"));
+        return Err(format!("{level:?} is not a level{hint}"));
     }
     let root = target.map(|target| target.split([':', '[']).next().unwrap_or(target));
     match root {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_and_directives_with_one_are_taken() {
+    fn levels_and_directives_with_a_level_are_accepted() {
         for directives in
             ["error", "WARN", "off", "taskgate=debug", "taskgate=warn,taskgate::audit=info", "info, h2=warn"]
         {
@@ -73,16 +73,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_level_is_refused_with_the_one_that_was_meant() {
+    fn other_words_are_refused_with_the_level_that_was_meant() {
         for (directives, start) in [
-            ("warning", "\"warning\" is no level; did you mean \"warn\"?"),
-            ("Inof", "\"Inof\" is no level; did you mean \"info\"?"),
-            ("taskgate=debgu", "\"debgu\" is no level; did you mean \"debug\"?"),
-            ("info,verbose", "\"verbose\" is no level; did you mean \"debug\"?"),
-            ("taskgate", "\"taskgate\" is no level;"),
+            ("warning", "\"warning\" is not a level; did you mean \"warn\"?"),
+            ("Inof", "\"Inof\" is not a level; did you mean \"info\"?"),
+            ("taskgate=debgu", "\"debgu\" is not a level; did you mean \"debug\"?"),
+            ("info,verbose", "\"verbose\" is not a level; did you mean \"debug\"?"),
+            ("taskgate", "\"taskgate\" is not a level;"),
             ("taskgat=debug", "\"taskgat\" logs nothing; did you mean \"taskgate\"?"),
-            ("", "\"\" is no level;"),
-            ("info,", "\"\" is no level;"),
+            ("", "\"\" is not a level;"),
+            ("info,", "\"\" is not a level;"),
         ] {
             let why = filter(directives).expect_err(directives);
             assert!(why.starts_with(start), "{why}");

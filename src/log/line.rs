@@ -1,20 +1,20 @@
-//! One event as one line: a stranger who could end a line could write one of their own.
+//! Writes one event as one line: a client that could end a line could write one of its own.
 
 use std::{
     io::{self, Write},
     sync::Arc,
 };
 
-use super::queue::Queue;
+use super::queue::StderrQueue;
 
-/// Takes in what one event says, and queues it with control characters escaped.
-pub(super) struct OneLine {
-    pub(super) queue: Arc<Queue>,
-    /// Whether colours are meant to be in it.
+/// Queues the text of an event, with its control characters escaped.
+pub(super) struct LineWriter {
+    pub(super) queue: Arc<StderrQueue>,
+    /// Whether the text may have colours.
     pub(super) ansi: bool,
 }
 
-impl Write for OneLine {
+impl Write for LineWriter {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         self.queue.push(&one_line(event, self.ansi));
         Ok(event.len())

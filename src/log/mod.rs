@@ -1,5 +1,5 @@
-//! The log: to stderr, each event as one line, whatever strangers have written into it. No line waits for a reader, and
-//! no event fills the log alone.
+//! The log on stderr: each event is one line, whatever text from clients is in it. Logging waits for no reader, and no
+//! kind of event fills the log alone.
 
 mod filter;
 mod limit;
@@ -13,61 +13,61 @@ use std::{
 };
 
 pub(crate) use filter::filter;
-use limit::{Limit, Limits};
-use queue::Queue;
+use limit::{EventRates, RateLayer};
+use queue::StderrQueue;
 use tracing_subscriber::{
     EnvFilter, Layer as _, filter::ParseError, fmt, layer::SubscriberExt, util::SubscriberInitExt,
 };
 
 use crate::cli::LogFormat;
 
-/// How long the end of the process waits for a reader of stderr that is slow.
-const LAST_LINES: Duration = Duration::from_millis(500);
+/// How long the process waits at its end for a slow reader of stderr.
+const FINISH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Everything that the process writes to stderr.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
-    queue: Arc<Queue>,
-    limits: Arc<Limits>,
+    queue: Arc<StderrQueue>,
+    rates: Arc<EventRates>,
 }
 
 impl Log {
     /// Starts the thread that writes to stderr.
     pub(crate) fn start() -> io::Result<Self> {
-        let (queue, limits) = (Arc::<Queue>::default(), Arc::<Limits>::default());
-        let log = Self { queue, limits };
-        let (queue, limits) = (Arc::clone(&log.queue), Arc::clone(&log.limits));
-        std::thread::Builder::new().name("log".to_owned()).spawn(move || queue.write_on(&limits))?;
+        let (queue, rates) = (Arc::<StderrQueue>::default(), Arc::<EventRates>::default());
+        let log = Self { queue, rates };
+        let (queue, rates) = (Arc::clone(&log.queue), Arc::clone(&log.rates));
+        std::thread::Builder::new().name("log".to_owned()).spawn(move || queue.write_forever(&rates))?;
         Ok(log)
     }
 
-    /// Takes in events from now on, and panics as events.
+    /// Logs events from now on, and panics as events.
     pub(crate) fn listen(&self, directives: &str, format: LogFormat) -> Result<(), ParseError> {
         let (ansi, queue) = (io::stderr().is_terminal(), Arc::clone(&self.queue));
         let lines = fmt::layer()
             .with_ansi(ansi)
-            // What cannot be written would be written to stderr, and panic.
+            // The layer would write its own errors to stderr, and panic where it cannot.
             .log_internal_errors(false)
-            .with_writer(move || line::OneLine { queue: Arc::clone(&queue), ansi });
+            .with_writer(move || line::LineWriter { queue: Arc::clone(&queue), ansi });
         let lines = match format {
             LogFormat::Text => lines.boxed(),
             LogFormat::Json => lines.json().boxed(),
         };
         let filter = EnvFilter::try_new(directives)?;
-        tracing_subscriber::registry().with(lines).with(Limit(Arc::clone(&self.limits))).with(filter).init();
+        tracing_subscriber::registry().with(lines).with(RateLayer(Arc::clone(&self.rates))).with(filter).init();
         // The default hook writes to stderr itself, and waits for its reader.
         std::panic::set_hook(Box::new(|panic| tracing::error!(target: "taskgate", "{panic}")));
         Ok(())
     }
 
-    /// Writes a text that is no event.
+    /// Writes a text that is not an event.
     pub(crate) fn say(&self, text: &str) {
         self.queue.push(format!("{text}\n").as_bytes());
     }
 
-    /// Writes what is left, as far as stderr takes it soon.
+    /// Writes the lines that are left, if stderr takes them soon.
     pub(crate) fn finish(&self) {
-        self.limits.sum_up();
-        self.queue.flush(LAST_LINES);
+        self.rates.sum_up();
+        self.queue.flush(FINISH_TIMEOUT);
     }
 }

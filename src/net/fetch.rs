@@ -1,4 +1,4 @@
-//! Small documents of servers that are not MCP servers.
+//! Fetches small documents from servers that are not MCP servers.
 
 use std::{fmt, time::Duration};
 
@@ -11,17 +11,17 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 
-use super::{causes, shown, tls_config};
+use super::{causes, tls_config, without_secrets};
 
 /// How long a document may take from the request to its last byte.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The largest document, in bytes.
+/// The size of the largest document, in bytes.
 const MAX_DOCUMENT: usize = 256 << 10;
 /// Shorter than the keep-alive of the usual servers.
 const POOL_IDLE: Duration = Duration::from_secs(4);
 
-/// Fetches documents from one server. Redirects are not followed: what is asked for may be a secret, and what comes
-/// back decides whom to trust.
+/// Fetches documents from one server. It follows no redirects: the request may hold a secret, and the document decides
+/// whom taskgate trusts.
 pub struct Fetcher {
     uri: Uri,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -29,7 +29,7 @@ pub struct Fetcher {
 
 impl fmt::Debug for Fetcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fetcher").field("uri", &shown(&self.uri)).finish_non_exhaustive()
+        f.debug_struct("Fetcher").field("uri", &without_secrets(&self.uri)).finish_non_exhaustive()
     }
 }
 
@@ -37,7 +37,7 @@ impl Fetcher {
     /// Prepares to fetch from `uri`; no connection is made yet.
     ///
     /// # Errors
-    /// A sentence, if TLS cannot be set up for an `https` address.
+    /// A sentence, if TLS cannot be set up for an `https` URL.
     pub fn new(uri: Uri) -> Result<Self, String> {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
@@ -53,15 +53,15 @@ impl Fetcher {
     /// GETs the document.
     ///
     /// # Errors
-    /// A sentence that says why there is none.
+    /// A sentence that says why there is no document.
     pub async fn get(&self) -> Result<Bytes, String> {
         self.fetch(Request::get(&self.uri), Full::default()).await
     }
 
-    /// POSTs a form, and gives the document that answers it.
+    /// POSTs a form, and returns the document that answers it.
     ///
     /// # Errors
-    /// A sentence that says why there is none; nothing of the form and of `authorization` is in it.
+    /// A sentence that says why there is no document; nothing of the form and of `authorization` is in it.
     pub async fn post(&self, form: String, authorization: HeaderValue) -> Result<Bytes, String> {
         let request = Request::post(&self.uri)
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
@@ -83,6 +83,6 @@ impl Fetcher {
         };
         let fetched = tokio::time::timeout(TIMEOUT, fetched).await;
         let fetched = fetched.unwrap_or_else(|_| Err(format!("it did not answer within {TIMEOUT:?}")));
-        fetched.map_err(|why| format!("{}: {why}", shown(&self.uri)))
+        fetched.map_err(|why| format!("{}: {why}", without_secrets(&self.uri)))
     }
 }

@@ -1,4 +1,4 @@
-//! Outgoing HTTP, whoever it is for: TLS, and small documents.
+//! What all outgoing HTTP shares: what TLS trusts, small documents, and how URLs and errors are shown.
 
 mod fetch;
 mod tls;
@@ -9,14 +9,14 @@ pub use tls::tls_config;
 
 /// Returns a URL without what may be secret in it: credentials and the query.
 #[must_use]
-pub fn shown(url: &Uri) -> String {
+pub fn without_secrets(url: &Uri) -> String {
     let scheme = url.scheme_str().map_or_else(String::new, |scheme| format!("{scheme}://"));
     let host = url.authority().map_or("", |authority| authority.as_str());
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     format!("{scheme}{host}{}", url.path())
 }
 
-/// An error with its causes, which hyper's own `Display` leaves out.
+/// Returns the text of an error with those of its causes, which hyper's own `Display` leaves out.
 #[must_use]
 pub fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -40,7 +40,7 @@ mod tests {
             ("http://[::1]:80", "http://[::1]:80/"),
             ("/messages?session_id=secret", "/messages"),
         ] {
-            assert_eq!(shown(&url.parse().expect("a URL")), expected);
+            assert_eq!(without_secrets(&url.parse().expect("a URL")), expected);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hyper_rustls::ConfigBuilderExt;
 use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
-/// What TLS trusts. The system's roots are only read where they are needed.
+/// Returns a configuration that trusts the system's roots, which are read only where `needed` says so.
 ///
 /// # Errors
 /// A sentence, if TLS cannot be set up or there are no roots.

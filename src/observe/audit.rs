@@ -1,4 +1,5 @@
-//! The audit log: who did what with which task, one line for each; never arguments, results, tokens or ids of sessions.
+//! The audit log: who did what with which task, one line for each act. No line has arguments, results, tokens or ids of
+//! sessions.
 
 use std::{
     fmt::Write as _,
@@ -15,21 +16,21 @@ use uuid::Uuid;
 use super::audit_file::AuditFile;
 use crate::config::{self, AuditOwner, AuditTo, UpstreamId};
 
-/// Bytes of a hash that are shown, as hexadecimal digits.
+/// How many bytes of a hash lines show, as hexadecimal digits.
 const SHOWN: usize = 8;
 
-/// Whose doing a line is about, as lines name them.
+/// The session and the owner that a line is about, as lines name them.
 #[derive(Debug, Serialize)]
 pub struct Who {
     owner: Box<str>,
     session: Box<str>,
-    /// The upstream, for the log.
+    /// The upstream, which log lines name and audit lines do not.
     #[serde(skip)]
     upstream: UpstreamId,
 }
 
 impl Who {
-    /// Returns a hash of the session's id, which itself opens the session.
+    /// Returns a hash of the session's id. The id itself would open the session.
     #[must_use]
     pub fn session(&self) -> &str {
         &self.session
@@ -42,21 +43,21 @@ impl Who {
     }
 }
 
-/// One thing that somebody did. What does not apply is left out.
+/// One line of the audit log. Fields that do not apply are left out.
 #[derive(Debug, Serialize)]
-pub struct Line<'a> {
-    /// What.
+pub struct AuditLine<'a> {
+    /// What happened.
     pub event: &'static str,
-    /// Whose doing it was, where that is known.
+    /// Who did it, if that is known.
     #[serde(flatten)]
     pub who: Option<&'a Who>,
-    /// The task, or the id that was asked for and is none.
+    /// The task, or the unknown id that a client asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<Uuid>,
     /// The tool that the task calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<&'a str>,
-    /// What came of it: a status, the reason of a refusal, the limit that was reached.
+    /// The outcome: a status, the reason for a refusal, the limit that was reached.
     pub outcome: &'a str,
     /// How long it took, in seconds.
     #[serde(rename = "duration", serialize_with = "seconds", skip_serializing_if = "Option::is_none")]
@@ -66,7 +67,7 @@ pub struct Line<'a> {
     pub bytes: Option<usize>,
 }
 
-impl<'a> Line<'a> {
+impl<'a> AuditLine<'a> {
     pub(super) const fn new(event: &'static str, who: Option<&'a Who>, outcome: &'a str) -> Self {
         Self { event, who, task: None, tool: None, outcome, duration: None, bytes: None }
     }
@@ -74,47 +75,50 @@ impl<'a> Line<'a> {
 
 /// A line with the time at which it was written.
 #[derive(Serialize)]
-struct Timed<'a> {
+struct TimedLine<'a> {
     time: String,
     #[serde(flatten)]
-    line: &'a Line<'a>,
+    line: &'a AuditLine<'a>,
+}
+
+/// Writes the audit log.
+#[derive(Debug)]
+pub(super) struct AuditLog {
+    to: Sink,
+    owner: AuditOwner,
 }
 
 /// Where lines go.
 #[derive(Debug)]
-pub(super) struct Audit {
-    to: To,
-    owner: AuditOwner,
-}
-
-#[derive(Debug)]
-enum To {
+enum Sink {
     Nowhere,
     Log,
     File(AuditFile),
 }
 
-impl Default for Audit {
+impl Default for AuditLog {
     fn default() -> Self {
-        Self { to: To::Nowhere, owner: AuditOwner::Hash }
+        Self { to: Sink::Nowhere, owner: AuditOwner::Hash }
     }
 }
 
-impl Audit {
+impl AuditLog {
+    /// Opens the file, if lines go to one.
+    ///
     /// # Errors
     /// If the file cannot be opened.
     pub(super) fn new(config: config::Audit) -> io::Result<Self> {
         let to = match config.to {
-            AuditTo::Off => To::Nowhere,
-            AuditTo::Log => To::Log,
-            AuditTo::File(path) => To::File(AuditFile::open(path)?),
+            AuditTo::Off => Sink::Nowhere,
+            AuditTo::Log => Sink::Log,
+            AuditTo::File(path) => Sink::File(AuditFile::open(path)?),
         };
         Ok(Self { to, owner: config.owner })
     }
 
-    /// How lines name a principal, or a session that has none.
+    /// Returns how lines name a session and its owner: the principal, or the session itself if it has none.
     pub(super) fn who(&self, principal: Option<&str>, session: Uuid, upstream: &UpstreamId) -> Arc<Who> {
-        // The id itself is what opens the session.
+        // The id itself would open the session.
         let session = short_hash(session.as_bytes());
         let owner = match (principal, self.owner) {
             (None, _) => session.clone(),
@@ -125,14 +129,14 @@ impl Audit {
     }
 
     pub(super) const fn is_on(&self) -> bool {
-        !matches!(self.to, To::Nowhere)
+        !matches!(self.to, Sink::Nowhere)
     }
 
-    /// Takes a line; counts it in `lost` where there is no room for it.
-    pub(super) fn take(&self, line: &Line<'_>, lost: &Counter) {
+    /// Writes a line. Counts it in `lost` if there is no room for it.
+    pub(super) fn write(&self, line: &AuditLine<'_>, lost: &Counter) {
         match &self.to {
-            To::Nowhere => {}
-            To::Log => tracing::info!(
+            Sink::Nowhere => {}
+            Sink::Log => tracing::info!(
                 target: "taskgate::audit",
                 owner = line.who.map(|who| &*who.owner),
                 session = line.who.map(|who| &*who.session),
@@ -144,9 +148,9 @@ impl Audit {
                 "{}",
                 line.event
             ),
-            To::File(file) => {
+            Sink::File(file) => {
                 let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
-                let taken = serde_json::to_vec(&Timed { time, line }).is_ok_and(|line| file.take(line));
+                let taken = serde_json::to_vec(&TimedLine { time, line }).is_ok_and(|line| file.push(line));
                 if !taken {
                     lost.inc();
                 }
@@ -154,11 +158,11 @@ impl Audit {
         }
     }
 
-    /// Writes what waits for a file, at the end of the process; waits for that, but not for long.
+    /// Writes the lines that wait for a file, at the end of the process. Waits for this, but not for long.
     pub(super) fn finish(&self) -> io::Result<()> {
         match &self.to {
-            To::File(file) => file.finish(),
-            To::Nowhere | To::Log => Ok(()),
+            Sink::File(file) => file.finish(),
+            Sink::Nowhere | Sink::Log => Ok(()),
         }
     }
 }

@@ -13,7 +13,7 @@ use prometheus_client::{
     registry::{Metric, Registry, Unit},
 };
 
-/// How a task ended, as a label.
+/// How a task ended, as metrics and lines say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// `completed`
@@ -22,14 +22,14 @@ pub enum Ended {
     Failed,
     /// `cancelled`
     Cancelled,
-    /// Its ttl was over before the call had ended.
+    /// Its ttl ran out before the call had ended.
     Expired,
     /// Its session ended first.
     Orphaned,
 }
 
 impl Ended {
-    /// The protocol's word where it has one.
+    /// Returns the word for it: the protocol's, where it has one.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "completed",
@@ -41,24 +41,24 @@ impl Ended {
     }
 }
 
-/// The label of ends.
+/// The label of metrics about ended tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct EndLabels {
     /// How it ended.
     pub status: &'static str,
 }
 
-/// The label of refusals.
+/// The label of metrics about refusals and losses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ReasonLabels {
     /// Why, as a short constant.
     pub reason: &'static str,
 }
 
-/// The log is the process's, however many observers there are, and so are the lines that it lost.
+/// The lines that the log has lost. A process has one log, however many observers it has.
 static LOG_LINES_LOST: LazyLock<Family<ReasonLabels, Counter>> = LazyLock::new(Family::default);
 
-/// Counts lines that are not in the log.
+/// Counts lines that the log has lost.
 pub fn log_lines_lost(reason: &'static str, count: u64) {
     LOG_LINES_LOST.get_or_create(&ReasonLabels { reason }).inc_by(count);
 }
@@ -104,38 +104,38 @@ pub struct Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("taskgate");
-        let lost = "Lines that are not in the log, as there were too many of a kind or stderr took none";
+        let lost = "Lines that the log has lost, because too many of a kind came or stderr took none";
         registry.register("log_lines_lost", lost, Family::clone(&LOG_LINES_LOST));
         let task_seconds = Histogram::new(exponential_buckets(0.1, 4.0, 10));
         let help = "Time from a task's creation to its end";
         registry.register_with_unit("task_duration", help, Unit::Seconds, task_seconds.clone());
         let all = &mut registry;
         Self {
-            connections: metric(all, "connections", "Connections of clients that are open"),
-            connections_cut: metric(all, "connections_cut", "Connections closed on which no whole request came"),
-            sessions: metric(all, "sessions", "Sessions that are open"),
+            connections: metric(all, "connections", "Open connections of clients"),
+            connections_cut: metric(
+                all,
+                "connections_cut",
+                "Connections that were closed because no whole request came",
+            ),
+            sessions: metric(all, "sessions", "Open sessions"),
             sessions_opened: metric(all, "sessions_opened", "Sessions that were opened"),
             sessions_evicted: metric(all, "sessions_evicted", "Unused sessions that ended to make room for new ones"),
             tasks_live: metric(all, "tasks_live", "Tasks that run or wait for their turn"),
             tasks_queued: metric(all, "tasks_queued", "Tasks that wait for their turn"),
             tasks_created: metric(all, "tasks_created", "Tasks that were acknowledged"),
-            tasks_refused: metric(all, "tasks_refused", "Task-augmented calls that were refused"),
+            tasks_refused: metric(all, "tasks_refused", "Calls as tasks that were refused"),
             tasks_ended: metric(all, "tasks_ended", "Tasks that ended, by how"),
             task_seconds,
             tasks_kept: metric(all, "tasks_kept", "Tasks in the store, ended ones included"),
-            result_bytes: metric(all, "result_bytes", "Bytes of the results that are kept"),
+            result_bytes: metric(all, "result_bytes", "Bytes of kept results"),
             requests_refused: metric(all, "requests_refused", "HTTP requests that were refused"),
             exchange_failures: metric(all, "exchange_failures", "Plain requests to which an upstream gave no response"),
-            issuer_failures: metric(
-                all,
-                "issuer_failures",
-                "Requests to the issuer of tokens that it did not answer as it should",
-            ),
-            questions: metric(all, "questions", "Requests of upstreams to clients in the course of tasks"),
+            issuer_failures: metric(all, "issuer_failures", "Requests to the issuer of tokens without a usable answer"),
+            questions: metric(all, "questions", "Requests of upstreams to clients during tasks"),
             questions_refused: metric(
                 all,
                 "questions_refused",
-                "Requests of upstreams in the course of tasks that a limit has refused in the client's place",
+                "Requests of upstreams during tasks that a limit refused in the client's place",
             ),
             question_bytes: metric(all, "question_bytes", "Bytes that open questions of tasks take"),
             unknown_answers: metric(all, "unknown_answers", "Answers to no open question of a task, dropped"),
@@ -148,26 +148,26 @@ impl Default for Metrics {
             unreadable_messages: metric(
                 all,
                 "unreadable_messages",
-                "Notifications of an upstream with a member twice where it is read, dropped",
+                "Notifications of an upstream with a repeated member that taskgate reads, dropped",
             ),
             hidden_statuses: metric(
                 all,
                 "hidden_statuses",
-                "Status notifications of tasks that an upstream has itself and that are hidden, dropped",
+                "Status notifications of an upstream's own, hidden tasks, dropped",
             ),
             messages_dropped: metric(all, "messages_dropped", "Messages dropped because their reader was too slow"),
-            failed_lookups: metric(all, "failed_lookups", "Ids of tasks that were asked for and not found"),
+            failed_lookups: metric(all, "failed_lookups", "Look-ups of tasks that were not found"),
             audit_lines_lost: metric(
                 all,
                 "audit_lines_lost",
-                "Lines for the audit log that were lost, as the disk took none",
+                "Lines that the audit log has lost because the disk took none",
             ),
-            children: metric(all, "children", "Child processes of stdio upstreams that run"),
+            children: metric(all, "children", "Running child processes of stdio upstreams"),
             child_stdin_bytes: metric(all, "child_stdin_bytes", "Bytes that wait for child processes to read them"),
             child_junk_lines: metric(
                 all,
                 "child_junk_lines",
-                "Lines on the stdout of child processes that were no messages, dropped",
+                "Lines on the stdout of child processes that were not messages, dropped",
             ),
             unattributed_notifications: metric(
                 all,
@@ -186,7 +186,7 @@ fn metric<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help
 }
 
 impl Metrics {
-    /// The `OpenMetrics` text.
+    /// Returns the `OpenMetrics` text.
     pub(super) fn encode(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.

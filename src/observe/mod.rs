@@ -1,5 +1,4 @@
-//! What happens, told once: emitting an event writes the log line, moves the metric and writes the audit line, so that
-//! they cannot disagree.
+//! Events: emitting one writes the log line, moves the metric and writes the audit line, so that they cannot disagree.
 
 mod audit;
 mod audit_file;
@@ -10,7 +9,7 @@ use std::{io, sync::Arc};
 
 use uuid::Uuid;
 
-pub use audit::{Line, Who};
+pub use audit::{AuditLine, Who};
 pub use metrics::{Metrics, log_lines_lost};
 
 use crate::config::{self, UpstreamId};
@@ -20,46 +19,46 @@ pub trait Event {
     /// Writes the log line and moves the metrics.
     fn tell(&self, metrics: &Metrics);
 
-    /// The line for the audit log, if it belongs there.
-    fn audit(&self) -> Option<Line<'_>> {
+    /// Returns the line for the audit log, if the event belongs there.
+    fn audit(&self) -> Option<AuditLine<'_>> {
         None
     }
 }
 
-/// Takes in events; one a process.
+/// Writes events to the log, the metrics and the audit log. A process has one.
 #[derive(Debug, Default)]
 pub struct Observer {
     metrics: Metrics,
-    audit: audit::Audit,
+    audit: audit::AuditLog,
 }
 
 impl Observer {
-    /// An observer that writes the audit log that is configured.
+    /// Makes an observer with the configured audit log.
     ///
     /// # Errors
-    /// If its file cannot be opened.
+    /// If the file of the audit log cannot be opened.
     pub fn new(audit: config::Audit) -> io::Result<Self> {
-        Ok(Self { metrics: Metrics::default(), audit: audit::Audit::new(audit)? })
+        Ok(Self { metrics: Metrics::default(), audit: audit::AuditLog::new(audit)? })
     }
 
-    /// Tells everyone concerned that `event` has happened.
+    /// Writes an event to the log and the metrics and, where it belongs there, to the audit log.
     #[expect(clippy::needless_pass_by_value, reason = "an event is made to be told once")]
     pub fn emit(&self, event: impl Event) {
         event.tell(&self.metrics);
         if self.audit.is_on()
             && let Some(line) = event.audit()
         {
-            self.audit.take(&line, &self.metrics.audit_lines_lost);
+            self.audit.write(&line, &self.metrics.audit_lines_lost);
         }
     }
 
-    /// How lines name a session with `upstream`, and its principal, if it has one.
+    /// Returns how lines name a session with `upstream`, and its principal, if it has one.
     #[must_use]
     pub fn who(&self, principal: Option<&str>, session: Uuid, upstream: &UpstreamId) -> Arc<Who> {
         self.audit.who(principal, session, upstream)
     }
 
-    /// Writes the audit lines that wait for their file, at the end of the process. Waits for that, for a second at most.
+    /// Writes the audit lines that wait for their file, at the end of the process. Waits for this for a second at most.
     ///
     /// # Errors
     /// If they could not be written.
@@ -67,7 +66,7 @@ impl Observer {
         self.audit.finish()
     }
 
-    /// The metrics in the `OpenMetrics` text format.
+    /// Returns the metrics in the `OpenMetrics` text format.
     #[must_use]
     pub fn open_metrics(&self) -> String {
         self.metrics.encode()

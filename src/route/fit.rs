@@ -1,4 +1,4 @@
-//! What no client may send in a session, whatever taskgate would do about it.
+//! Refuses what no client may send in a session.
 
 use crate::wire::{
     Kind, Message, Method, RpcError,
@@ -6,8 +6,8 @@ use crate::wire::{
     params::{may_matter, unambiguous},
 };
 
-/// Refuses what is a request by its name and a notification by its members, or the other way round, and what has a member
-/// twice where taskgate reads. Requests that pass are read when they are sent on.
+/// Refuses a message whose method is that of a request and whose members are those of a notification, or the other way
+/// round. Refuses one that has a member twice where taskgate reads it, but for requests, which are read as they are sent on.
 ///
 /// # Errors
 /// -32600, or -32602 where it is about the params.
@@ -17,7 +17,7 @@ pub(super) fn check(message: &Message) -> Result<(), RpcError> {
             "Invalid request: the method is that of a notification; send it without an id",
         )),
         Kind::Notification if message.method().is_request() => {
-            // Nobody would get the answer, and the upstream could run it all the same.
+            // The upstream could run it, and its answer would reach no client.
             Err(RpcError::invalid_request("Invalid request: the method is that of a request; send it with an id"))
         }
         Kind::Notification => {
@@ -25,7 +25,7 @@ pub(super) fn check(message: &Message) -> Result<(), RpcError> {
             message.params().filter(read).map_or(Ok(()), notification)
         }
         Kind::Response => match message.outcome() {
-            // What is no object is between the client and its server.
+            // A result that is no object is between the client and its server.
             Some((Outcome::Result, result)) if result.starts_with('{') => unambiguous(result)
                 .map(drop)
                 .map_err(|why| RpcError::invalid_request(format!("Invalid request: {why} in \"result\""))),
@@ -39,7 +39,7 @@ fn notification(params: &str) -> Result<(), RpcError> {
     let invalid = |why: &str| RpcError::invalid_params(format!("Invalid params: {why}"));
     let (_, meta) = unambiguous(params).map_err(|why| invalid(&why))?;
     if meta.is_some_and(|meta| meta.get("progressToken").is_some()) {
-        // It would reach the upstream as it is, where it may be another request's.
+        // It would reach the upstream unchanged, where it may be the token of another request.
         return Err(invalid("only a request has a progress token in _meta"));
     }
     Ok(())
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_method_has_an_id_or_none_by_its_name() {
+    fn a_method_that_taskgate_knows_needs_an_id_or_must_have_none() {
         for method in ["cancelled", "progress", "initialized", "message", "tasks/status", "anything"] {
             assert_eq!(code(&format!(r#""id":1,"method":"notifications/{method}""#)), Some(-32600), "{method}");
             assert_eq!(code(&format!(r#""method":"notifications/{method}""#)), None, "{method}");
@@ -64,12 +64,12 @@ mod tests {
             assert_eq!(code(&format!(r#""method":"{method}""#)), Some(-32600), "{method}");
             assert_eq!(code(&format!(r#""id":1,"method":"{method}""#)), None, "{method}");
         }
-        // Whatever that is, it is between the client and its server.
+        // A method that taskgate does not know is between the client and its server.
         assert_eq!((code(r#""method":"vendor/x""#), code(r#""id":1,"method":"vendor/x""#)), (None, None));
     }
 
     #[test]
-    fn a_notification_is_refused_for_what_is_twice_where_it_is_read() {
+    fn a_notification_with_a_member_twice_where_it_is_read_is_refused() {
         for (method, params, refused) in [
             ("notifications/cancelled", r#"{"requestId":1,"requestId":2}"#, true),
             ("notifications/cancelled", r#"{"requestId":1,"_meta":{"a":1,"a":2}}"#, true),

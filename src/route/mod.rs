@@ -1,4 +1,4 @@
-//! What to do with one message of a client, as a pure decision; and what makes a request modern.
+//! Decides what to do with one message of a client; pure functions.
 
 mod fit;
 mod tools_list;
@@ -13,24 +13,23 @@ use crate::{
     wire::{
         Kind, Message, Method, Params, RpcError,
         legacy::{RequestedTtl, requested_ttl},
-        params::are_modern,
     },
 };
 
-/// The decision.
+/// What to do with a message.
 #[derive(Debug)]
 pub enum Route {
-    /// To the upstream, and its answers back.
+    /// Pass it to the upstream, and the answers back.
     Pass,
-    /// To the upstream, and its answer back with the tools' task support set.
+    /// Pass it to the upstream, and set each tool's task support in the answer.
     ToolsList,
-    /// Run as a task.
+    /// Run it as a task.
     RunAsTask {
         /// The tool's name.
         name: Arc<str>,
         /// Its policy.
         tool: Arc<Tool>,
-        /// What the client asks for.
+        /// What the client asks for as ttl.
         ttl: RequestedTtl,
     },
     /// `tasks/get`
@@ -41,13 +40,13 @@ pub enum Route {
     List,
     /// `tasks/cancel`
     Cancel,
-    /// A notification that a request is cancelled.
+    /// Cancel the request that the notification names.
     Cancelled,
-    /// Refused with this error.
+    /// Refuse it with this error.
     Refuse(RpcError),
 }
 
-/// Decides for a message in a session that is open.
+/// Decides what to do with a message in an open session.
 #[must_use]
 pub fn route(message: &Message, tasks: Tasks, policy: &Policy) -> Route {
     if let Err(error) = fit::check(message) {
@@ -58,7 +57,7 @@ pub fn route(message: &Message, tasks: Tasks, policy: &Policy) -> Route {
         (Kind::Request, Method::Initialize, _) => Route::Refuse(RpcError::invalid_request(
             "Invalid request: the session is initialized already; initialize a new one without Mcp-Session-Id",
         )),
-        // Whose task it is in a session with both is for who knows more.
+        // In a session with both kinds of tasks the gate finds out whose task it is.
         (Kind::Request, method, Tasks::Served | Tasks::Both) => match method {
             Method::ToolsCall => tool_call(message, policy),
             Method::ToolsList => Route::ToolsList,
@@ -72,18 +71,18 @@ pub fn route(message: &Message, tasks: Tasks, policy: &Policy) -> Route {
     }
 }
 
-/// Section "Tool-Level Negotiation".
+/// Decides what to do with a `tools/call` (section "Tool-Level Negotiation").
 fn tool_call(message: &Message, policy: &Policy) -> Route {
     let params = match message.params().map(Params::parse) {
         Some(Ok(params)) => params.members,
-        // The tool could be another one for us than for the upstream.
+        // taskgate and the upstream could read different tools out of it.
         Some(Err(error)) => return Route::Refuse(error),
         None => return Route::Pass,
     };
     let Some(name) = params.text("name") else {
         return match params.get("task") {
             Some(_) => Route::Refuse(RpcError::invalid_params("Invalid params: params.name must be a string")),
-            // The upstream has its own words for a call without a tool.
+            // The upstream has an error of its own for a call without a tool.
             None => Route::Pass,
         };
     };
@@ -101,13 +100,6 @@ fn tool_call(message: &Message, policy: &Policy) -> Route {
         },
         (_, None) => Route::Pass,
     }
-}
-
-/// Whether a message belongs to the modern generation of the protocol, which has no `initialize` and no sessions. A
-/// legacy-only server does not understand it, and must not treat half of it as legacy.
-#[must_use]
-pub fn is_modern(message: &Message) -> bool {
-    message.method() == Method::Discover || message.params().is_some_and(are_modern)
 }
 
 #[cfg(test)]
@@ -192,16 +184,5 @@ mod tests {
         }
         assert_eq!(decide("tools/list", "{}", Tasks::Served), "ToolsList");
         assert_eq!(decide("tools/list", "{}", Tasks::Native), "Pass");
-    }
-
-    #[test]
-    fn a_modern_request_is_known_by_its_method_or_its_meta() {
-        let modern = |method: &str, params: &str| {
-            let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
-            is_modern(&Message::parse(text.into()).expect("valid"))
-        };
-        assert!(modern("server/discover", "{}"));
-        assert!(modern("ping", r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#));
-        assert!(!modern("ping", r#"{"_meta":{"progressToken":1}}"#));
     }
 }

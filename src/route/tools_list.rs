@@ -1,11 +1,11 @@
-//! The answer to `tools/list` with `execution.taskSupport` set from the policy (section "Tool-Level Negotiation").
+//! Sets `execution.taskSupport` in the answer to `tools/list` from the policy (section "Tool-Level Negotiation").
 
 use crate::{
     config::{Policy, Support},
     wire::{Edits, Message, message::Outcome, object::quote, tools::listed},
 };
 
-/// The edits that set every tool's task support; none for an answer that is no list of tools. Where the server has tasks
+/// Returns the edits that set every tool's task support; none for an answer that is no list of tools. If the server has tasks
 /// of its own (`native`), a tool that it lists with them stays as it is, unless the policy forbids or requires tasks.
 #[must_use]
 pub fn with_task_support<'a>(answer: &'a Message, policy: &Policy, native: bool) -> Edits<'a> {

@@ -1,4 +1,4 @@
-//! Who sends a request, as rooms below the dialects know it.
+//! The sender of a request, as rooms below the dialects know it.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use uuid::Uuid;
 
 use crate::{identity::Owner, limit::Account, observe::Who, upstream::Upstream, wire::ClientCapabilities};
 
-/// Who sends a request. The requests of one client session share one.
+/// The sender of a request. The requests of one client session share one.
 #[derive(Debug)]
 pub struct Caller {
-    /// To whom tasks belong that it creates.
+    /// The owner of the tasks that it creates.
     pub owner: Owner,
     /// How audit lines name the owner and the session.
     pub who: Arc<Who>,

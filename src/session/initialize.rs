@@ -23,17 +23,17 @@ use crate::{
 
 /// What a session starts from.
 #[derive(Debug)]
-pub struct Opening<'a> {
+pub struct SessionOpening<'a> {
     /// What to connect to.
     pub upstream: &'a Arc<Upstream>,
     /// The principal, if there is one.
     pub principal: Option<Arc<str>>,
-    /// Without one: to whom an earlier session of the same client belonged.
+    /// The owner of an earlier session of the same client, if it has no principal.
     pub previous: Option<Owner>,
     /// Where the link will be.
     pub vacancy: Vacancy,
-    /// What may wait for readers.
-    pub outbox: &'a Arc<Capacity>,
+    /// How much may wait for readers.
+    pub capacity: &'a Arc<Capacity>,
     /// How many streams of the session may answer requests at once.
     pub max_streams: usize,
     /// What each owner has left of its rates.
@@ -42,9 +42,9 @@ pub struct Opening<'a> {
     pub observer: &'a Arc<Observer>,
 }
 
-/// A session, and what to answer.
+/// A session that was opened, and what to answer.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedSession {
     /// The new session.
     pub session: Arc<Session>,
     /// The answer to `initialize`.
@@ -53,9 +53,9 @@ pub struct Opened {
     pub streams: bool,
 }
 
-/// No session came about.
+/// Why no session was opened.
 #[derive(Debug)]
-pub enum NotOpened {
+pub enum SessionNotOpened {
     /// The request was wrong.
     Invalid(RpcError),
     /// The upstream answered with an error, which is the client's answer, under its id.
@@ -64,22 +64,22 @@ pub enum NotOpened {
     Failed(Failure),
 }
 
-impl Opening<'_> {
-    /// Initialises a session upstream with the client's own `initialize`.
+impl SessionOpening<'_> {
+    /// Opens a session with the server by the client's own `initialize`, and one for the client.
     ///
     /// # Errors
-    /// [`NotOpened`]
-    pub async fn open(self, request: &Message, headers: HeaderMap) -> Result<Opened, NotOpened> {
-        let Offer { version: requested, client } = offer(request).map_err(NotOpened::Invalid)?;
-        // Section "Version Negotiation": the version asked for if it is spoken, else the latest.
+    /// [`SessionNotOpened`]
+    pub async fn open(self, request: &Message, headers: HeaderMap) -> Result<OpenedSession, SessionNotOpened> {
+        let Offer { version: requested, client } = offer(request).map_err(SessionNotOpened::Invalid)?;
+        // Section "Version Negotiation": the version asked for if taskgate speaks it, else the latest.
         let version = Version::parse(&requested).unwrap_or(Version::LATEST);
-        let Self { upstream, principal, previous, vacancy, outbox, max_streams, accounts, observer } = self;
-        let handshake = Handshake { upstream, client, vacancy, outbox, observer };
+        let Self { upstream, principal, previous, vacancy, capacity, max_streams, accounts, observer } = self;
+        let handshake = Handshake { upstream, client, vacancy, capacity, observer };
         let Agreed { session, answer, version: theirs, streams } = handshake.agree(request, version, &headers).await?;
         let edited = edit(&answer, request, Revisions { ours: version, theirs }, upstream.native);
         let Edited { answer, tasks, lists } = edited.map_err(|why| {
             session.close(headers);
-            NotOpened::Failed(Failure::BadAnswer(why))
+            SessionNotOpened::Failed(Failure::BadAnswer(why))
         })?;
         if tasks != Tasks::Served {
             session.native().show(lists);
@@ -99,16 +99,16 @@ impl Opening<'_> {
             version,
             tasks,
             late: Arc::new(Semaphore::new(super::MAX_LATE)),
-            streams: Streams::new(outbox, max_streams, version.interrupts_streams()),
+            streams: Streams::new(capacity, max_streams, version.interrupts_streams()),
             ended: AtomicBool::new(false),
-            lets_tasks_in: Arc::new(RwLock::new(true)),
+            admits_tasks: Arc::new(RwLock::new(true)),
             observer: Arc::clone(observer),
         };
-        Ok(Opened { session: Arc::new(session), answer, streams })
+        Ok(OpenedSession { session: Arc::new(session), answer, streams })
     }
 }
 
-impl From<NotAgreed> for NotOpened {
+impl From<NotAgreed> for SessionNotOpened {
     fn from(why: NotAgreed) -> Self {
         match why {
             NotAgreed::TooMany(too_many) => Self::Invalid(RpcError::internal(too_many.to_string())),
@@ -129,11 +129,11 @@ struct Revisions {
 struct Edited {
     answer: Parts,
     tasks: Tasks,
-    /// Whether the server lists its own.
+    /// Whether the server lists its own tasks.
     lists: bool,
 }
 
-/// Puts in the client's id and revision and, where taskgate serves tasks, the capability.
+/// Puts the client's id and revision into the server's answer and, where taskgate serves tasks, the capability.
 fn edit(answer: &Message, request: &Message, agreed: Revisions, native: Native) -> Result<Edited, String> {
     let Some((_, raw)) = answer.outcome() else { return Err("it is no response".to_owned()) };
     let result = Members::parse(raw)?;
@@ -175,6 +175,7 @@ struct Offer {
     client: ClientCapabilities,
 }
 
+/// Reads what a client says of itself.
 fn offer(request: &Message) -> Result<Offer, RpcError> {
     let params = request.params().map(Params::parse).transpose()?;
     let version = params.as_ref().and_then(|params| params.members.text("protocolVersion"));

@@ -1,7 +1,8 @@
-//! What was agreed with one client, on both sides: owner, revision, the link to its upstream, and what uses it.
+//! The sessions of clients: what was agreed with each client, the streams towards it, and its session with the server.
 
 mod caller;
 mod initialize;
+mod resume;
 mod ring;
 mod source;
 mod streams;
@@ -23,10 +24,11 @@ use tokio::sync::{OwnedRwLockReadGuard, RwLock, Semaphore};
 use uuid::Uuid;
 
 pub use caller::Caller;
-pub use initialize::{NotOpened, Opened, Opening};
-pub use source::{Next, Source};
-pub use streams::{Connection, NotResumed, StreamRoom, Streams};
-pub use table::{Full, Room, Sessions, Unused};
+pub use initialize::{OpenedSession, SessionNotOpened, SessionOpening};
+pub use resume::NotResumed;
+pub use source::{Source, StreamItem};
+pub use streams::{Connection, StreamRoom, Streams};
+pub use table::{Full, SessionRoom, Sessions, UnusedSession};
 #[cfg(test)]
 pub(crate) use testing::alone;
 
@@ -38,16 +40,16 @@ use crate::{
     wire::{Message, Version, object::Members},
 };
 
-/// When clients come back whose GET stream has ended because the process stops: a restart takes about that long.
-const COME_BACK: Duration = Duration::from_secs(5);
+/// How long a client waits before it reconnects a GET stream that the end of the process interrupts: about a restart.
+const RECONNECT_AFTER: Duration = Duration::from_secs(5);
 
-/// How many messages that expect no answer may still be on their way upstream when their client has been answered.
+/// How many messages that expect no answer may still be on their way upstream once their client has been answered.
 pub const MAX_LATE: usize = 64;
 
 /// Who serves tasks in a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tasks {
-    /// Nobody: the revision that was agreed has none.
+    /// Neither side: the revision that was agreed has no tasks.
     Off,
     /// The upstream, which has tasks of its own; everything about them passes.
     Native,
@@ -58,13 +60,13 @@ pub enum Tasks {
 }
 
 impl Tasks {
-    /// Returns whether any of them are the server's.
+    /// Returns whether the server has tasks of its own.
     #[must_use]
     pub const fn are_native(self) -> bool {
         matches!(self, Self::Native | Self::Both)
     }
 
-    /// Returns whether any of them are taskgate's.
+    /// Returns whether taskgate serves tasks.
     #[must_use]
     pub const fn are_ours(self) -> bool {
         matches!(self, Self::Served | Self::Both)
@@ -76,7 +78,7 @@ impl Tasks {
 pub struct Session {
     /// The id in `Mcp-Session-Id`, ours.
     pub id: Uuid,
-    /// Whose requests come in the session.
+    /// The client and its owner.
     pub caller: Arc<Caller>,
     /// The session with the server.
     pub upstream_session: Arc<UpstreamSession>,
@@ -84,12 +86,12 @@ pub struct Session {
     pub version: Version,
     /// Who serves tasks.
     pub tasks: Tasks,
-    /// One for each message that may still be on its way upstream when its client has been answered.
+    /// Bounds the messages that may still be on their way upstream once their client has been answered.
     pub late: Arc<Semaphore>,
     streams: Arc<Streams>,
     ended: AtomicBool,
-    /// Whether new tasks are let in. Read while one is, so that what is written holds for every task.
-    lets_tasks_in: Arc<RwLock<bool>>,
+    /// Whether new tasks are admitted. Locked for reading while a task is added, so that a refusal holds for every task.
+    admits_tasks: Arc<RwLock<bool>>,
     observer: Arc<Observer>,
 }
 
@@ -111,20 +113,21 @@ impl Session {
         SessionGuard { session: Arc::clone(self), _upstream: self.upstream_session.hold() }
     }
 
-    /// Returns the right to add a task; `None` if no more are let in.
-    pub async fn let_task_in(&self) -> Option<TaskAdmission> {
-        Some(TaskAdmission(Arc::clone(&self.lets_tasks_in).read_owned().await)).filter(|lets_in| *lets_in.0)
+    /// Returns the right to add a task; `None` if no more are admitted.
+    pub async fn admit_task(&self) -> Option<TaskAdmission> {
+        Some(TaskAdmission(Arc::clone(&self.admits_tasks).read_owned().await)).filter(|admits| *admits.0)
     }
 
-    /// Lets no more tasks in, if `unneeded` says that the session can end. It is asked while no task is being added.
+    /// Admits no more tasks if `unneeded`, which runs while no task is being added, says that the session can end. Returns
+    /// whether it does.
     pub async fn refuse_tasks(&self, unneeded: impl Future<Output = bool>) -> bool {
-        let mut lets_in = self.lets_tasks_in.write().await;
+        let mut admits = self.admits_tasks.write().await;
         let refuses = unneeded.await;
-        *lets_in &= !refuses;
+        *admits &= !refuses;
         refuses
     }
 
-    /// Returns whether tasks of the session end with it: their owner has no name.
+    /// Returns whether the session itself is the owner of its tasks, so that they end with it.
     #[must_use]
     pub fn owns_tasks(&self) -> bool {
         matches!(self.caller.owner, Owner::Session(_))
@@ -144,8 +147,8 @@ impl Session {
 
     /// Returns the queue of what the client's GET stream delivers.
     #[must_use]
-    pub fn listener(&self) -> &Arc<Outbox<()>> {
-        self.upstream_session.listener()
+    pub fn outbox(&self) -> &Arc<Outbox<()>> {
+        self.upstream_session.outbox()
     }
 
     /// Returns the streams towards the client.
@@ -160,8 +163,8 @@ impl Session {
         self.upstream_session.native()
     }
 
-    /// Passes on `notifications/cancelled` under the id that the server knows. What names no request in flight is
-    /// ignored, a task among them: only `tasks/cancel` cancels a task (section "Cancellation", behavior 3).
+    /// Passes on `notifications/cancelled` under the id that the server knows, and ignores one that names no request in flight.
+    /// It cancels no task: only `tasks/cancel` does (section "Cancellation", behavior 3).
     ///
     /// # Errors
     /// [`Failure`] where the server did not take it.
@@ -170,7 +173,7 @@ impl Session {
         let Some(id) = params.get("requestId") else { return Ok(()) };
         let cancelled = match self.upstream_session.request_of_client(id) {
             Some(number) => self.upstream_session.cancel_request(number, message, id, headers).await?,
-            // A request that waits for a task, which goes on.
+            // It may be a request that waits for a task. The task goes on.
             None => self.streams.cancel(id).then_some(()),
         };
         if cancelled.is_none() {
@@ -179,8 +182,8 @@ impl Session {
         Ok(())
     }
 
-    /// Tells the client's requests that have waited for long that nothing has come yet, and lets go of streams whose client
-    /// has not come back. To be called every few seconds.
+    /// Tells the client's requests that have waited for long that nothing has come yet, and drops streams whose client has not
+    /// come back. Has to be called every few seconds.
     pub fn tick(&self) {
         self.upstream_session.tell_silence();
         self.streams.sweep();
@@ -189,33 +192,35 @@ impl Session {
     /// Returns whether the session has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
+        // Acquire pairs with the stores in `shut_down` and `end`.
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Ends the connection of the GET stream, when the process stops: its client is to come back later. `false`, and
-    /// nothing happens, where the client does not know such pauses.
+    /// Ends the connection of the GET stream, as the process stops, and has the client reconnect later. Returns whether it
+    /// did: clients of some revisions do not know such pauses.
     pub fn send_away(&self) -> bool {
         if self.streams.primes() {
-            self.listener().pause(COME_BACK);
+            self.outbox().pause(RECONNECT_AFTER);
         }
         self.streams.primes()
     }
 
-    /// Ends the session and its link, even while it is in use, when the process stops.
+    /// Ends the session and its link, even while it is in use, as the process stops.
     pub fn shut_down(&self) {
-        // Pairs with `has_ended`, which the desk asks under its lock.
+        // Release pairs with `has_ended`, which the desk asks under its lock.
         self.ended.store(true, Ordering::Release);
         if !self.send_away() {
-            self.listener().end(());
+            self.outbox().end(());
         }
         self.streams.clear();
         self.upstream_session.close(HeaderMap::new());
     }
 
-    /// Ends the session. The link upstream stays while tasks of a principal still run on it.
+    /// Ends the session. Its link stays while tasks of a principal still run on it.
     pub fn end(&self, headers: HeaderMap) {
+        // Release pairs with `has_ended`, as in `shut_down`.
         self.ended.store(true, Ordering::Release);
-        self.listener().end(());
+        self.outbox().end(());
         self.streams.clear();
         if self.owns_tasks() {
             self.upstream_session.close(headers);

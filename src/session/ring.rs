@@ -1,4 +1,4 @@
-//! What was sent last on a stream, and its open questions, to be sent again; bounded in bytes.
+//! The last events of a stream and its open questions, kept to be replayed; bounded in bytes.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
@@ -10,80 +10,81 @@ use uuid::Uuid;
 
 use crate::flow::{Capacity, shrink};
 
-/// What an event takes besides its bytes, in a queue that has grown and has room for twice as many; and the room that its
-/// text may leave.
-const SENT: usize = 2 * size_of::<(u64, Bytes)>() + 64;
-/// What a question takes besides, in two tables.
-const ASKED: usize = 2 * SENT;
+/// What an event takes besides its text, in bytes: in a queue that has grown and has room for twice as many, and in the
+/// buffer of the text, which may be larger.
+const EVENT_OVERHEAD: usize = 2 * size_of::<(u64, Bytes)>() + 64;
+/// What a question takes besides its text, in bytes: it is in two tables.
+const QUESTION_OVERHEAD: usize = 2 * EVENT_OVERHEAD;
 
-/// The newest events of one stream by their numbers. Those of open questions are kept apart: nothing that comes later takes
-/// their place, and so nobody has to look at them for each event.
+/// The newest events of one stream by their numbers. Open questions are kept apart: later events do not displace them, and
+/// so a new event costs the same however many there are.
 #[derive(Debug)]
 pub(super) struct Ring {
-    sent: VecDeque<(u64, Bytes)>,
-    asked: BTreeMap<u64, (Uuid, Bytes)>,
-    /// The numbers of the events in `asked`.
+    /// The events that are no open questions, oldest first.
+    events: VecDeque<(u64, Bytes)>,
+    questions: BTreeMap<u64, (Uuid, Bytes)>,
+    /// The numbers of the events in `questions`.
     numbers: HashMap<Uuid, u64>,
     /// Bytes in both.
     bytes: usize,
-    /// How many there may be, on one stream and on all. Open questions are counted where they are open.
+    /// Bounds the bytes of events, on one stream and on all. The desk counts those of open questions.
     capacity: Arc<Capacity>,
 }
 
 impl Ring {
-    /// Nothing was sent.
+    /// Returns an empty ring.
     pub(super) fn new(capacity: Arc<Capacity>) -> Self {
-        Self { sent: VecDeque::new(), asked: BTreeMap::new(), numbers: HashMap::new(), bytes: 0, capacity }
+        Self { events: VecDeque::new(), questions: BTreeMap::new(), numbers: HashMap::new(), bytes: 0, capacity }
     }
 
-    /// Keeps an event, with as many before it as there is room for.
+    /// Keeps an event, and of the events before it the newest that there is room for.
     pub(super) fn keep(&mut self, number: u64, question: Option<Uuid>, event: Bytes) {
         self.bytes += cost(question.is_some(), &event);
         let newest = question.is_none();
         if let Some(question) = question {
-            self.asked.insert(number, (question, event));
+            self.questions.insert(number, (question, event));
             self.numbers.insert(question, number);
         } else {
             self.capacity.count_sent(0, cost(false, &event));
-            self.sent.push_back((number, event));
+            self.events.push_back((number, event));
         }
         let full = |bytes| bytes > self.capacity.each_sent() || self.capacity.sent_is_full();
-        while full(self.bytes) && self.sent.len() > usize::from(newest) {
-            let Some((_, oldest)) = self.sent.pop_front() else { break };
+        while full(self.bytes) && self.events.len() > usize::from(newest) {
+            let Some((_, oldest)) = self.events.pop_front() else { break };
             self.bytes -= cost(false, &oldest);
             self.capacity.count_sent(cost(false, &oldest), 0);
         }
-        shrink(&mut self.sent);
+        shrink(&mut self.events);
     }
 
-    /// Forgets questions that are not to be answered on the stream any more.
+    /// Removes questions that are not to be answered on the stream any more.
     pub(super) fn settle(&mut self, questions: HashSet<Uuid>) {
         for question in questions {
-            let asked = self.numbers.remove(&question).and_then(|number| self.asked.remove(&number));
+            let asked = self.numbers.remove(&question).and_then(|number| self.questions.remove(&number));
             self.bytes -= asked.map_or(0, |(_, event)| cost(true, &event));
         }
     }
 
-    /// Forgets every question: the stream has ended.
+    /// Removes every question, at the stream's end.
     pub(super) fn settle_all(&mut self) {
         self.settle(self.numbers.keys().copied().collect());
     }
 
-    /// The first event after the one with that number, and its own number.
+    /// Returns the first event after the one with that number, and its own number.
     pub(super) fn after(&self, number: u64) -> Option<(u64, Bytes)> {
-        let sent = self.sent.get(self.sent.partition_point(|(sent, _)| *sent <= number));
-        let asked = self.asked.range(number + 1..).next().map(|(number, (_, event))| (*number, event));
+        let sent = self.events.get(self.events.partition_point(|(sent, _)| *sent <= number));
+        let asked = self.questions.range(number + 1..).next().map(|(number, (_, event))| (*number, event));
         let sent = sent.map(|(number, event)| (*number, event));
         let next = sent.into_iter().chain(asked).min_by_key(|(number, _)| *number);
         next.map(|(number, event)| (number, event.clone()))
     }
 
-    /// Whether there are questions.
-    pub(super) fn asks(&self) -> bool {
-        !self.asked.is_empty()
+    /// Returns whether there are questions.
+    pub(super) fn has_questions(&self) -> bool {
+        !self.questions.is_empty()
     }
 
-    /// What all events take.
+    /// Returns the bytes that all events and questions take.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -91,13 +92,13 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        let kept = self.sent.iter().map(|(_, event)| cost(false, event)).sum();
+        let kept = self.events.iter().map(|(_, event)| cost(false, event)).sum();
         self.capacity.count_sent(kept, 0);
     }
 }
 
-fn cost(asks: bool, event: &Bytes) -> usize {
-    event.len() + if asks { ASKED } else { SENT }
+fn cost(is_question: bool, event: &Bytes) -> usize {
+    event.len() + if is_question { QUESTION_OVERHEAD } else { EVENT_OVERHEAD }
 }
 
 #[cfg(test)]
@@ -130,13 +131,13 @@ mod tests {
         ring.settle(HashSet::from([question, Uuid::from_u128(2)]));
         assert_eq!(numbers(&ring), [4]);
         ring.keep(5, None, event(1));
-        assert_eq!((numbers(&ring), ring.bytes(), ring.asks()), (vec![5], SENT + 1, false));
+        assert_eq!((numbers(&ring), ring.bytes(), ring.has_questions()), (vec![5], EVENT_OVERHEAD + 1, false));
     }
 
     #[test]
     fn a_ring_keeps_what_fits_and_all_rings_together_keep_a_quarter_of_what_may_wait() {
         // Four events on each stream, and eight in all.
-        let (size, capacity) = (1024 - SENT, Capacity::new(4 * 4096, 4 * 8192));
+        let (size, capacity) = (1024 - EVENT_OVERHEAD, Capacity::new(4 * 4096, 4 * 8192));
         let mut rings = [0; 3].map(|_| Ring::new(Arc::clone(&capacity)));
         for ring in &mut rings {
             (1..=6).for_each(|number| ring.keep(number, None, event(size)));

@@ -1,4 +1,4 @@
-//! The sessions that are open: how many there may be, and which may give way.
+//! The open sessions: how many there may be, and which one gives way to a new one.
 
 use std::{cmp::Reverse, collections::HashMap, fmt, future::Future, sync::Arc, time::Duration};
 
@@ -16,35 +16,35 @@ use crate::{
 /// Every open session by its id.
 #[derive(Debug)]
 pub struct Sessions {
-    table: RwLock<Table>,
+    table: RwLock<SessionTable>,
     max: usize,
     max_per_owner: usize,
-    /// No more are let in.
+    /// Cancelled when no more sessions are admitted.
     refusing: CancellationToken,
-    /// All of them end.
+    /// Cancelled when all sessions end.
     closing: CancellationToken,
     observer: Arc<Observer>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct SessionTable {
     open: HashMap<Uuid, Arc<Session>>,
-    /// Handshakes under way, each of which may become a session.
+    /// How many handshakes are under way, each of which may become a session.
     opening: usize,
     /// How many of both each principal has.
     owners: Tally<Owner>,
-    /// The process stops, and no more are let in.
+    /// Whether the process stops and no more sessions are admitted.
     closed: bool,
 }
 
-/// No session, or no stream of one, can be opened.
+/// Why no session, or no stream of one, can be opened.
 #[derive(Debug)]
 pub enum Full {
-    /// As many are open, or being opened, as may be.
+    /// This many sessions are open, or being opened.
     Limit(usize),
-    /// As many of this principal are.
+    /// This many sessions of the principal are open, or being opened.
     OfOwner(usize),
-    /// As many requests of this session are being answered as may, each of which may need a stream.
+    /// This many requests of the session are being answered, each of which may need a stream.
     OfStreams(usize),
     /// The process stops.
     Stopping,
@@ -70,7 +70,7 @@ impl fmt::Display for Full {
 }
 
 impl Full {
-    /// The limit in a word, for metrics.
+    /// Returns the limit in a word, for metrics.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -84,23 +84,23 @@ impl Full {
 
 /// A session that was not in use when it was looked at, and may give way to a new one.
 #[derive(Debug)]
-pub struct Unused {
+pub struct UnusedSession {
     /// The session.
     pub session: Arc<Session>,
-    /// How long nothing has been heard of it.
+    /// How long it has not been used.
     pub silent: Duration,
     last_used: u64,
 }
 
 /// Room for one session, given back when dropped.
 #[derive(Debug)]
-pub struct Room<'a> {
+pub struct SessionRoom<'a> {
     sessions: &'a Sessions,
-    /// The principal that it is counted for, until a session is.
+    /// The principal that it counts for, until a session fills it.
     owner: Option<Owner>,
 }
 
-impl Room<'_> {
+impl SessionRoom<'_> {
     /// Adds the session that the room was taken for.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ impl Room<'_> {
     }
 }
 
-impl Drop for Room<'_> {
+impl Drop for SessionRoom<'_> {
     fn drop(&mut self) {
         let mut table = self.sessions.table.write();
         table.opening -= 1;
@@ -126,10 +126,10 @@ impl Drop for Room<'_> {
     }
 }
 
-impl Table {
-    /// Takes out a session, unless it was used since it was looked at. Requests find their session, and mark it as in use,
+impl SessionTable {
+    /// Takes out a session, unless it was used after it was found unused. Requests find their session, and mark it as in use,
     /// under the same lock.
-    fn take_unused(&mut self, unused: &Unused) -> Option<Arc<Session>> {
+    fn take_unused(&mut self, unused: &UnusedSession) -> Option<Arc<Session>> {
         let open = self.open.get(&unused.session.id)?;
         if open.upstream_session.unused_since() != Some(unused.last_used) {
             return None;
@@ -139,6 +139,7 @@ impl Table {
         Some(session)
     }
 
+    /// Puts back a session that was taken out.
     fn put_back(&mut self, session: Arc<Session>) {
         if matches!(session.caller.owner, Owner::Principal { .. }) {
             self.owners.add(&session.caller.owner, 1);
@@ -148,14 +149,14 @@ impl Table {
 }
 
 impl Sessions {
-    /// Room for `max` sessions, `max_per_owner` of one principal.
+    /// Returns a table with room for `max` sessions, `max_per_owner` of one principal.
     #[must_use]
     pub fn new(max: usize, max_per_owner: usize, observer: Arc<Observer>) -> Self {
         let (refusing, closing) = (CancellationToken::new(), CancellationToken::new());
         Self { table: RwLock::default(), max, max_per_owner, refusing, closing, observer }
     }
 
-    /// Whether a stream may be opened that is to become a session, where `open` are, `own` of them of one principal.
+    /// Checks that one more session may be opened by a client on one channel, where `open` are, `own` of them of its principal.
     ///
     /// # Errors
     /// [`Full`]
@@ -173,15 +174,15 @@ impl Sessions {
         if open >= self.max { Err(Full::Limit(self.max)) } else { Ok(()) }
     }
 
-    /// Takes room for a session, before anything is done for it. `owner` is `None` for a client without a principal.
+    /// Takes room for a session, before its handshake. `owner` is `None` for a client without a principal.
     ///
     /// # Errors
     /// [`Full`]
-    pub fn room(&self, owner: Option<&Owner>) -> Result<Room<'_>, Full> {
+    pub fn room(&self, owner: Option<&Owner>) -> Result<SessionRoom<'_>, Full> {
         self.admit(&mut self.table.write(), owner)
     }
 
-    fn admit(&self, table: &mut Table, owner: Option<&Owner>) -> Result<Room<'_>, Full> {
+    fn admit(&self, table: &mut SessionTable, owner: Option<&Owner>) -> Result<SessionRoom<'_>, Full> {
         if table.closed {
             return Err(Full::Stopping);
         }
@@ -191,35 +192,40 @@ impl Sessions {
         if let Some(owner) = owner {
             table.owners.add(owner, 1);
         }
-        Ok(Room { sessions: self, owner: owner.cloned() })
+        Ok(SessionRoom { sessions: self, owner: owner.cloned() })
     }
 
-    /// The sessions that fit and are not in use, those first that have been silent longest.
+    /// Returns the sessions that fit and are not in use, the longest silent first.
     #[must_use]
-    pub fn unused(&self, fits: impl Fn(&Session) -> bool) -> Vec<Unused> {
+    pub fn unused(&self, fits: impl Fn(&Session) -> bool) -> Vec<UnusedSession> {
         let mut unused: Vec<_> = self.table.read().open.values().filter(|session| fits(session)).cloned().collect();
         let unused = unused.drain(..).filter_map(|session| {
             let (last_used, silent) = (session.upstream_session.unused_since()?, session.idle());
-            Some(Unused { session, silent, last_used })
+            Some(UnusedSession { session, silent, last_used })
         });
         let mut unused: Vec<_> = unused.collect();
         unused.sort_by_key(|unused| Reverse(unused.silent));
         unused
     }
 
-    /// Takes out a session that gives way to a new one, to be ended. `false` if it is gone or was used again.
+    /// Evicts an unused session, which the caller has to end. Returns whether it did: the session may be in use again.
     #[must_use]
-    pub fn give_way(&self, unused: &Unused, limit: &'static str) -> bool {
-        let gave_way = self.table.write().take_unused(unused).is_some();
-        if gave_way {
-            self.gave_way(unused, limit);
+    pub fn evict(&self, unused: &UnusedSession, limit: &'static str) -> bool {
+        let evicted = self.table.write().take_unused(unused).is_some();
+        if evicted {
+            self.report_evicted(unused, limit);
         }
-        gave_way
+        evicted
     }
 
-    /// As [`Sessions::give_way`], with [`Sessions::room`] for the new one in the same step.
+    /// Evicts an unused session as [`Sessions::evict`] does, and takes its room for a new one in the same step.
     #[must_use]
-    pub fn exchange(&self, unused: &Unused, limit: &'static str, owner: Option<&Owner>) -> Option<Room<'_>> {
+    pub fn replace(
+        &self,
+        unused: &UnusedSession,
+        limit: &'static str,
+        owner: Option<&Owner>,
+    ) -> Option<SessionRoom<'_>> {
         let mut table = self.table.write();
         let session = table.take_unused(unused)?;
         let Ok(room) = self.admit(&mut table, owner) else {
@@ -227,29 +233,29 @@ impl Sessions {
             return None;
         };
         drop(table);
-        self.gave_way(unused, limit);
+        self.report_evicted(unused, limit);
         Some(room)
     }
 
-    fn gave_way(&self, unused: &Unused, limit: &'static str) {
-        self.observer.emit(events::SessionGaveWay { limit, silent: unused.silent });
+    fn report_evicted(&self, unused: &UnusedSession, limit: &'static str) {
+        self.observer.emit(events::SessionEvicted { limit, silent: unused.silent });
         self.observer.emit(events::SessionEnded { who: &unused.session.caller.who, reason: "gave way" });
     }
 
-    /// Lets no more sessions in, and gives up the handshakes under way.
+    /// Admits no more sessions, and gives up the handshakes under way.
     pub fn refuse(&self) {
         self.table.write().closed = true;
         self.refusing.cancel();
     }
 
-    /// Lets no more sessions in, and returns those that are open, to be ended.
+    /// Admits no more sessions, and returns those that are open, which the caller has to end.
     pub fn close(&self) -> Vec<Arc<Session>> {
         self.refuse();
         self.closing.cancel();
         self.all()
     }
 
-    /// Resolves when all sessions end.
+    /// Waits until all sessions end.
     pub async fn closing(&self) {
         self.closing.cancelled().await;
     }
@@ -259,13 +265,13 @@ impl Sessions {
         self.refusing.run_until_cancelled(handshake).await
     }
 
-    /// The session of that id, in use from here on, if it fits.
+    /// Returns the session of that id, in use from here on, if it fits.
     #[must_use]
     pub fn get(&self, id: Uuid, fits: impl Fn(&Session) -> bool) -> Option<SessionGuard> {
         self.table.read().open.get(&id).filter(|session| fits(session)).map(Session::hold)
     }
 
-    /// Takes a session out, to be ended. `None` if somebody else did so before.
+    /// Takes out a session, which the caller has to end. Returns `None` if it was taken out before.
     pub fn take(&self, id: Uuid, reason: &'static str) -> Option<Arc<Session>> {
         let session = {
             let mut table = self.table.write();
@@ -277,13 +283,13 @@ impl Sessions {
         Some(session)
     }
 
-    /// The sessions that have not been used for `idle` or more.
+    /// Returns the sessions that have not been used for `idle` or more.
     #[must_use]
     pub fn idle(&self, idle: Duration) -> Vec<Arc<Session>> {
         self.table.read().open.values().filter(|session| session.idle() >= idle).cloned().collect()
     }
 
-    /// Every open session.
+    /// Returns every open session.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Session>> {
         self.table.read().open.values().cloned().collect()

@@ -16,7 +16,7 @@ use crate::{
     wire::{ClientCapabilities, Version},
 };
 
-/// A session of its own owner.
+/// Returns a session that is the owner of its tasks.
 pub(crate) fn alone() -> Arc<Session> {
     let (id, observer) = (Uuid::new_v4(), Arc::<Observer>::default());
     let (owner, upstream) = (Owner::Session(id), Upstream::unused("/mcp"));
@@ -37,7 +37,7 @@ pub(crate) fn alone() -> Arc<Session> {
         streams: Streams::new(&Capacity::new(1024, 1024), 1, true),
         ended: AtomicBool::new(false),
         late: Arc::new(Semaphore::new(super::MAX_LATE)),
-        lets_tasks_in: Arc::new(RwLock::new(true)),
+        admits_tasks: Arc::new(RwLock::new(true)),
         observer,
     })
 }

@@ -1,4 +1,4 @@
-//! The calls that this process runs for tasks, and, once it stops, whose ends are still to be told.
+//! The calls that this process runs for tasks; once it stops, also which owners have to be told of an end.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -11,30 +11,31 @@ use tokio::{
 use super::{Task, TaskId};
 use crate::{identity::Owner, observe::Who};
 
-/// How many poll intervals polls are counted in, and how many polls in them are excessive: ten times as many as asked for.
-const WATCHED_INTERVALS: u32 = 10;
-const EXCESSIVE: u32 = 10 * WATCHED_INTERVALS;
+/// Polls are counted over this many poll intervals.
+const COUNTED_INTERVALS: u32 = 10;
+/// This many polls in the counted intervals are excessive: ten times as many as asked for.
+const EXCESSIVE: u32 = 10 * COUNTED_INTERVALS;
 
-/// The calls that run; being here is what keeps a call going.
+/// The calls that run. A call that is taken out stops.
 #[derive(Debug, Default)]
-pub(super) struct Calls {
+pub(super) struct RunningCalls {
     inner: Mutex<Inner>,
-    /// Told of what [`Calls::owed`] may depend on, from [`Calls::close`] on.
+    /// Notified when [`RunningCalls::owners_to_tell`] may have changed, from [`RunningCalls::close`] on.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    running: HashMap<TaskId, Running>,
-    /// The process stops: no more calls are let in.
+    running: HashMap<TaskId, RunningCall>,
+    /// Whether the process stops and no more calls are admitted.
     closed: bool,
-    /// The tasks that have ended since then and whose owner does not know how.
+    /// The tasks that have ended since then, and whose owners have to be told how.
     untold: HashMap<TaskId, Owner>,
 }
 
 /// A call that runs, or waits for its turn.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningCall {
     owner: Owner,
     /// How audit lines name the session that created it, and its owner.
     pub who: Arc<Who>,
@@ -44,24 +45,30 @@ pub(super) struct Running {
     announced: bool,
     /// Stops the call, and says why.
     pub stop: oneshot::Sender<&'static str>,
-    /// The beginning of the time in which polls are counted, and how many there were.
-    polls: (Instant, u32),
-    /// The owner was told of the end before the call was taken out.
+    polls: Polls,
+    /// Whether its owner was told of the end before the call was taken out.
     told: bool,
 }
 
-impl Running {
-    /// The call of `task`, which begins now.
+/// The polls of a task in the counted intervals.
+#[derive(Debug)]
+struct Polls {
+    since: Instant,
+    count: u32,
+}
+
+impl RunningCall {
+    /// Returns the call of `task`, which begins now.
     pub(super) fn new(task: &Task, who: &Arc<Who>, announced: bool, stop: oneshot::Sender<&'static str>) -> Self {
         let (owner, who, tool) = (task.owner.clone(), Arc::clone(who), Arc::clone(&task.tool));
         let since = Instant::now();
-        Self { owner, who, tool, since, announced, stop, polls: (since, 0), told: false }
+        Self { owner, who, tool, since, announced, stop, polls: Polls { since, count: 0 }, told: false }
     }
 }
 
-impl Calls {
-    /// Adds a call. `false`, if no more are let in.
-    pub(super) fn add(&self, id: TaskId, call: Running) -> bool {
+impl RunningCalls {
+    /// Adds a call. Returns whether it was admitted.
+    pub(super) fn add(&self, id: TaskId, call: RunningCall) -> bool {
         let mut inner = self.inner.lock();
         if inner.closed {
             return false;
@@ -70,8 +77,13 @@ impl Calls {
         true
     }
 
-    /// Takes out a call. `tell`: its owner has to be told how it ended.
-    pub(super) fn take(&self, id: TaskId, tell: bool) -> Option<Running> {
+    /// Returns whether the call of a task runs.
+    pub(super) fn contains(&self, id: TaskId) -> bool {
+        self.inner.lock().running.contains_key(&id)
+    }
+
+    /// Takes out a call. `tell` says whether its owner has to be told how it ended.
+    pub(super) fn take(&self, id: TaskId, tell: bool) -> Option<RunningCall> {
         let mut inner = self.inner.lock();
         let call = inner.running.remove(&id)?;
         if inner.closed {
@@ -83,60 +95,60 @@ impl Calls {
         Some(call)
     }
 
-    /// A task's owner knows how it ended, or can learn it no more.
-    pub(super) fn told(&self, id: TaskId) {
+    /// Notes that a task's owner knows how it ended, or cannot learn it any more.
+    pub(super) fn mark_told(&self, id: TaskId) {
         let mut inner = self.inner.lock();
         if let Some(call) = inner.running.get_mut(&id) {
-            // The end stands in the store before the call is taken out.
+            // The store has the end before the call is taken out.
             call.told = true;
         } else if inner.untold.remove(&id).is_some() {
             self.changed.notify_one();
         }
     }
 
-    /// Counts a poll of a task that runs. `true`, once in the time that polls are counted in, if they are excessive.
-    pub(super) fn polled(&self, task: &Task) -> bool {
+    /// Counts a poll of a task that runs. Returns `true` for the one poll in the counted intervals that makes them excessive.
+    pub(super) fn count_poll(&self, task: &Task) -> bool {
         let mut inner = self.inner.lock();
-        let Some(Running { polls: (since, count), .. }) = inner.running.get_mut(&task.id) else { return false };
-        if since.elapsed() >= Duration::from_millis(task.poll_interval) * WATCHED_INTERVALS {
-            (*since, *count) = (Instant::now(), 0);
+        let Some(RunningCall { polls, .. }) = inner.running.get_mut(&task.id) else { return false };
+        if polls.since.elapsed() >= Duration::from_millis(task.poll_interval) * COUNTED_INTERVALS {
+            *polls = Polls { since: Instant::now(), count: 0 };
         }
-        *count += 1;
-        *count == EXCESSIVE
+        polls.count += 1;
+        polls.count == EXCESSIVE
     }
 
-    /// Whether the owner is told of changes of a task that runs.
+    /// Returns whether a task runs whose owner is told of changes of its state.
     pub(super) fn is_announced(&self, id: TaskId) -> bool {
         self.inner.lock().running.get(&id).is_some_and(|call| call.announced)
     }
 
-    /// The tasks of `owner` that run.
-    pub(super) fn of(&self, owner: &Owner) -> Vec<TaskId> {
+    /// Returns the tasks of `owner` that run.
+    pub(super) fn of_owner(&self, owner: &Owner) -> Vec<TaskId> {
         let inner = self.inner.lock();
         inner.running.iter().filter(|(_, call)| call.owner == *owner).map(|(id, _)| *id).collect()
     }
 
-    /// Lets no more calls in, and returns those that run.
+    /// Admits no more calls, and returns those that run.
     pub(super) fn close(&self) -> Vec<(TaskId, Owner)> {
         let mut inner = self.inner.lock();
         inner.closed = true;
         inner.running.iter().map(|(id, call)| (*id, call.owner.clone())).collect()
     }
 
-    /// The owners of tasks that have ended since [`Calls::close`], one for each that they were not told of; `None` while
-    /// calls run.
-    pub(super) fn owed(&self) -> Option<Vec<Owner>> {
+    /// Returns the owners that have to be told how a task has ended since [`RunningCalls::close`], once for each such task;
+    /// `None` while calls run.
+    pub(super) fn owners_to_tell(&self) -> Option<Vec<Owner>> {
         let inner = self.inner.lock();
         inner.running.is_empty().then(|| inner.untold.values().cloned().collect())
     }
 
-    /// Resolves when [`Calls::owed`] may have changed since the last time. For one who waits.
+    /// Waits until [`RunningCalls::owners_to_tell`] may have changed since the last time. Only one may wait.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Lets the one who waits look again.
-    pub(super) fn look_again(&self) {
+    /// Wakes the one that waits in [`RunningCalls::changed`].
+    pub(super) fn wake(&self) {
         self.changed.notify_one();
     }
 }
@@ -148,33 +160,33 @@ mod tests {
 
     const OWNER: Owner = Owner::Session(TaskId::nil());
 
-    fn added(calls: &Calls) -> (TaskId, bool) {
+    fn added(calls: &RunningCalls) -> (TaskId, bool) {
         let (task, who) = (task(&OWNER), Observer::default().who(None, TaskId::nil(), &"/mcp".into()));
         let (stop, _) = oneshot::channel();
-        (task.id, calls.add(task.id, Running::new(&task, &who, false, stop)))
+        (task.id, calls.add(task.id, RunningCall::new(&task, &who, false, stop)))
     }
 
     #[test]
-    fn once_closed_it_lets_nobody_in_and_owes_what_ends_from_then_on() {
-        let calls = Calls::default();
+    fn once_closed_it_admits_no_call_and_owners_have_to_be_told_what_ends_from_then_on() {
+        let calls = RunningCalls::default();
         let ((before, _), (after, _)) = (added(&calls), added(&calls));
         calls.take(before, true);
         assert_eq!(calls.close(), [(after, OWNER)]);
         assert!(!added(&calls).1);
-        assert_eq!(calls.owed(), None, "one runs");
+        assert_eq!(calls.owners_to_tell(), None, "one runs");
         calls.take(after, true);
-        assert_eq!(calls.owed(), Some(vec![OWNER]));
-        calls.told(after);
-        assert_eq!(calls.owed(), Some(vec![]));
+        assert_eq!(calls.owners_to_tell(), Some(vec![OWNER]));
+        calls.mark_told(after);
+        assert_eq!(calls.owners_to_tell(), Some(vec![]));
     }
 
     #[test]
-    fn an_end_that_was_told_before_its_call_was_taken_out_is_not_owed() {
-        let calls = Calls::default();
+    fn an_end_that_was_told_before_its_call_was_taken_out_is_not_told_again() {
+        let calls = RunningCalls::default();
         let (id, _) = added(&calls);
-        calls.told(id);
+        calls.mark_told(id);
         calls.close();
         calls.take(id, true);
-        assert_eq!(calls.owed(), Some(vec![]));
+        assert_eq!(calls.owners_to_tell(), Some(vec![]));
     }
 }

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-/// Tells the time since the Unix epoch: read from the system once, and counted on from there by the clock of the process. So
-/// a deadline means the same in every process, and no setting of the system's clock moves it while the process runs.
+/// A clock that reads the time since the Unix epoch from the system once, and from then on follows the clock of the process.
+/// So a deadline means the same in every process, and no setting of the system's clock moves it while the process runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Instant,
@@ -29,13 +29,13 @@ impl Clock {
         Self { started: Instant::now(), unix: wall() }
     }
 
-    /// A clock that begins now with `unix`.
+    /// Returns a clock that begins now with `unix`.
     #[cfg(test)]
     pub(super) fn from(unix: u64) -> Self {
         Self { started: Instant::now(), unix }
     }
 
-    /// Returns the moment it is.
+    /// Returns the present moment.
     #[must_use]
     pub fn now(&self) -> Now {
         Now { wall: wall(), steady: self.steady() }
@@ -82,6 +82,6 @@ mod tests {
         clock.wait_until(before + 1500).await;
         assert_eq!(clock.steady(), before + 1500);
         clock.wait_until(0).await;
-        assert_eq!(clock.steady(), before + 1500, "what is over is not waited for");
+        assert_eq!(clock.steady(), before + 1500, "a deadline in the past is not waited for");
     }
 }

@@ -1,6 +1,6 @@
 //! The beginning of a task: a permit, a place in the store, the acknowledgement, then the upstream call.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use http::HeaderMap;
 use tokio::{
@@ -9,58 +9,47 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{Engine, Lasting, State, Task, Writer, clock::millis, outcome, runner::Run, store::Limit};
+use super::{
+    AskedTtl, Engine, LastingWork, State, Task, TaskWriter, clock::millis, runner::Runner, status_message,
+    store::KeptLimit, ttl::Lifetime,
+};
 use crate::{
     config::Tool,
-    limit::{Admission, Limited, ToolId},
+    limit::{Admission, Limited, ToolId, ToolLimits},
     observe::events,
     session::{Caller, TaskAdmission},
     upstream::{UpstreamGuard, excerpt},
     wire::{Message, headers_cost},
 };
 
-/// How many poll intervals a client has to collect a result.
-const POLLS_TO_COLLECT: u32 = 10;
 /// How many questions of one call may be being answered in the client's place at once.
 const MAX_REPLIES: usize = 16;
 /// What a call that waits takes besides its request and its headers, in bytes.
-const CALL: usize = 4 * 1024;
-const QUEUED: &str = "Queued: waits for its turn, because as many calls run as may run at once.";
+const CALL_OVERHEAD: usize = 4 * 1024;
 
-/// A task that is acknowledged as soon as its client has been told.
+/// A task that was created, and whose client is yet to be told.
 #[derive(Debug)]
-pub struct Created {
+pub struct CreatedTask {
     /// The task.
     pub task: Task,
-    /// Dropped when what tells the client is on its way, or cannot be sent: then the call starts.
+    /// Starts the call when it is dropped: the acknowledgement is on its way to the client, or cannot be sent.
     pub start: oneshot::Sender<()>,
-}
-
-/// What a client asks for as ttl.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AskedTtl {
-    /// Nothing.
-    Default,
-    /// So long.
-    For(Duration),
-    /// As long as is allowed.
-    Unlimited,
 }
 
 /// Why no task was created.
 #[derive(Debug)]
-pub enum Refused {
+pub enum NotCreated {
     /// A limit on what runs and waits, and the tool that was called.
     Turns(Arc<str>, Limited),
     /// A limit on what is kept.
-    Kept(Limit),
+    Kept(KeptLimit),
     /// The process stops.
     Stopping,
     /// The store does not answer now.
     Unavailable,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for NotCreated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Turns(tool, limited) => write!(f, "limit reached for the tool {tool:?}: {limited}"),
@@ -71,18 +60,18 @@ impl fmt::Display for Refused {
     }
 }
 
-/// A request that is to be sent to the server, and the end-to-end headers that it came with.
+/// A call of a tool that is to be sent to the server, and the end-to-end headers that it came with.
 #[derive(Debug)]
-pub struct Request {
+pub struct ToolCall {
     /// The request.
     pub message: Message,
     /// The headers.
     pub headers: HeaderMap,
 }
 
-/// What is to run as a task.
+/// How a call is to run as a task.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct NewTask {
     /// The tool's name.
     pub name: Arc<str>,
     /// Its policy.
@@ -91,9 +80,9 @@ pub struct Wanted {
     pub ttl: AskedTtl,
     /// Whether the client is told of changes of the task's state.
     pub announced: bool,
-    /// Writes for its streams.
-    pub writer: &'static dyn Writer,
-    /// The right to add a task to the client's session, whose end waits until the store has it.
+    /// Writes for the client's streams.
+    pub writer: &'static dyn TaskWriter,
+    /// The right to add a task to the client's session. The session's end waits until the store has the task.
     pub admission: TaskAdmission,
 }
 
@@ -101,48 +90,48 @@ impl Engine {
     /// Creates the task for a call of `caller`, which runs in `upstream_session`.
     ///
     /// # Errors
-    /// [`Refused`]
+    /// [`NotCreated`]
     pub async fn create(
         self: &Arc<Self>,
         caller: &Arc<Caller>,
         upstream_session: UpstreamGuard,
-        call: Request,
-        wanted: Wanted,
-    ) -> Result<Created, Refused> {
-        let Request { message: request, headers } = call;
-        let Wanted { name, tool, ttl: requested, announced, writer, admission: letting_in } = wanted;
-        // Names are the client's, and of any length; those with one beginning share their turns.
+        call: ToolCall,
+        new_task: NewTask,
+    ) -> Result<CreatedTask, NotCreated> {
+        let ToolCall { message: request, headers } = call;
+        let NewTask { name, tool, ttl: asked_ttl, announced, writer, admission: task_admission } = new_task;
+        // The client chooses the name, and its length; long names with the same beginning share their turns.
         let tool_name: Arc<str> = if excerpt(&name) == *name { name } else { excerpt(&name).into() };
-        let bytes = CALL + request.bytes().len() + headers_cost(&headers);
-        let max = (tool.max_running, tool.max_queued);
+        let bytes = CALL_OVERHEAD + request.bytes().len() + headers_cost(&headers);
+        let limits = ToolLimits { running: tool.max_running, queued: tool.max_queued };
         let tool_id = ToolId { upstream: caller.upstream.id.clone(), name: Arc::clone(&tool_name) };
-        let admitted = self.turns.admit(&caller.owner, tool_id, max, bytes);
+        let admitted = self.turns.admit(&caller.owner, tool_id, limits, bytes);
         let admission = admitted.map_err(|limited| {
             let reason = limited.name();
             self.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool_name, reason });
-            Refused::Turns(Arc::clone(&tool_name), limited)
+            NotCreated::Turns(Arc::clone(&tool_name), limited)
         })?;
         let queued = matches!(admission, Admission::Queued(_));
-        let (lifetime, now) = (Lifetime::of(&tool, requested, queued), self.ledger.clock.now());
+        let (lifetime, now) = (Lifetime::of(&tool, asked_ttl, queued), self.ledger.clock.now());
         let task = Task {
             id: Uuid::new_v4(),
             owner: caller.owner.clone(),
             tool: Arc::clone(&tool_name),
             state: State::Working,
-            status_message: queued.then(|| QUEUED.into()),
+            status_message: queued.then(|| status_message::QUEUED.into()),
             created_at: now.wall,
             last_updated_at: now.wall,
             ttl: millis(lifetime.ttl),
             keep: millis(lifetime.keep),
-            shortens: requested != AskedTtl::Default,
+            shortens: asked_ttl != AskedTtl::Default,
             poll_interval: millis(tool.poll_interval),
             expires: now.steady.saturating_add(millis(lifetime.ttl)),
             version: 0,
         };
         let id = task.id;
-        // What waits is kept for as long as that takes.
+        // A request that waits must not keep the buffer that it was read into.
         let request = if queued { request.compact() } else { request };
-        let run = Run {
+        let runner = Runner {
             engine: Arc::clone(self),
             caller: Arc::clone(caller),
             upstream_session,
@@ -154,114 +143,62 @@ impl Engine {
             created: Instant::now(),
             patience: lifetime.patience,
         };
-        let adding = Adding { task: task.clone(), run, request, admission, announced, letting_in };
-        // Whether its client waits for that or not, it is a task or none.
-        let start = Lasting::new(adding.add()).await?;
-        Ok(Created { task, start })
+        let insertion = Insertion { task: task.clone(), runner, request, admission, announced, task_admission };
+        // Inserted wholly or not at all, even if the client leaves meanwhile.
+        let start = LastingWork::new(insertion.insert()).await?;
+        Ok(CreatedTask { task, start })
     }
 
-    /// Ends a task that may have been added, and was not acknowledged.
+    /// Ends a task that the store may have and that was not acknowledged.
     async fn undo(&self, task: &Task) {
-        let end = outcome::failed("The task was not acknowledged, and its call was not sent");
-        // No change is what is there in the end, or a task that says so.
-        let _ = self.change_at_last(&task.owner, task.id, |_| Some(end.clone())).await;
+        let end = status_message::failed(status_message::NOT_ACKNOWLEDGED);
+        // Afterwards the store has no such task, or one that has ended.
+        let _ = self.change_when_available(&task.owner, task.id, |_| Some(end.clone())).await;
     }
 }
 
 /// A task on its way into the store.
-struct Adding {
+struct Insertion {
     task: Task,
-    run: Run,
+    runner: Runner,
     request: Message,
     admission: Admission,
     announced: bool,
-    letting_in: TaskAdmission,
+    task_admission: TaskAdmission,
 }
 
-impl Adding {
-    /// Adds the task, and leaves its call to a task of its own, which begins when the returned sender is dropped.
-    async fn add(self) -> Result<oneshot::Sender<()>, Refused> {
-        let Self { task, run, request, admission, announced, letting_in } = self;
-        let (engine, caller) = (Arc::clone(&run.engine), Arc::clone(&run.caller));
+impl Insertion {
+    /// Inserts the task, and leaves its call to the runner, which starts when the returned sender is dropped.
+    async fn insert(self) -> Result<oneshot::Sender<()>, NotCreated> {
+        let Self { task, runner, request, admission, announced, task_admission } = self;
+        let (engine, caller) = (Arc::clone(&runner.engine), Arc::clone(&runner.caller));
         let (id, tool, queued) = (task.id, Arc::clone(&task.tool), matches!(admission, Admission::Queued(_)));
         let refused = |reason| engine.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool, reason });
-        // Registered first, so that whatever ends the task finds the call that it has to stop.
+        // Registered first, so that any change that ends the task finds the call that it has to stop.
         let Some(stopped) = engine.register(&task, &caller, announced) else {
             refused("stopping");
-            return Err(Refused::Stopping);
+            return Err(NotCreated::Stopping);
         };
         match engine.ledger.store.insert(task.clone()).await {
             Ok(Ok(())) => {}
             Ok(Err(limit)) => {
                 engine.deregister(id);
                 refused(limit.name());
-                return Err(Refused::Kept(limit));
+                return Err(NotCreated::Kept(limit));
             }
             Err(unavailable) => {
                 engine.deregister(id);
                 refused("store");
-                engine.ledger.unavailable(&unavailable);
+                engine.ledger.report_unavailable(&unavailable);
                 let engine = Arc::clone(&engine);
                 tokio::spawn(async move { engine.undo(&task).await });
-                return Err(Refused::Unavailable);
+                return Err(NotCreated::Unavailable);
             }
         }
         engine.observer.emit(events::TaskCreated { who: &caller.who, task: id, tool: &tool, queued });
-        drop(letting_in);
+        drop(task_admission);
         let (start, started) = oneshot::channel();
-        tokio::spawn(run.run(request, started, admission, stopped));
+        tokio::spawn(runner.run(request, started, admission, stopped));
         Ok(start)
-    }
-}
-
-/// How long a task lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Lifetime {
-    /// From its creation on, while it waits and runs.
-    ttl: Duration,
-    /// From its end on.
-    keep: Duration,
-    /// How long it may wait for its turn: after that its ttl would not cover the call.
-    patience: Duration,
-}
-
-impl Lifetime {
-    /// Returns what the client asks for, within what the operator allows, and at least what the call needs: its timeout
-    /// and the time to collect, and as long as its timeout to wait for its turn if it is `queued`.
-    fn of(tool: &Tool, requested: AskedTtl, queued: bool) -> Self {
-        let wanted = match requested {
-            AskedTtl::Default => tool.ttl,
-            AskedTtl::For(wanted) => wanted.min(tool.max_ttl),
-            AskedTtl::Unlimited => tool.max_ttl,
-        };
-        let collecting = tool.poll_interval * POLLS_TO_COLLECT;
-        let needed = tool.timeout + collecting;
-        let ttl = wanted.max(if queued { needed + tool.timeout } else { needed });
-        Self { ttl, keep: wanted.max(collecting), patience: ttl.saturating_sub(needed) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lifetime(requested: AskedTtl, queued: bool) -> [u64; 3] {
-        let Lifetime { ttl, keep, patience } = Lifetime::of(&Tool::default(), requested, queued);
-        [ttl, keep, patience].map(|duration| duration.as_secs())
-    }
-
-    #[test]
-    fn a_ttl_covers_the_timeout_while_the_call_waits_and_runs_and_is_what_was_asked_for_afterwards() {
-        let asked = |seconds| AskedTtl::For(Duration::from_secs(seconds));
-        let (hour, day) = (3600, 24 * 3600);
-        // The default timeout is an hour, and ten polls take 20 s.
-        assert_eq!(lifetime(asked(60), false), [hour + 20, 60, 0]);
-        assert_eq!(lifetime(asked(1), false), [hour + 20, 20, 0]);
-        assert_eq!(lifetime(AskedTtl::Default, false), [hour + 20, 15 * 60, 0]);
-        assert_eq!(lifetime(asked(2 * hour), false), [2 * hour, 2 * hour, hour - 20]);
-        assert_eq!(lifetime(AskedTtl::Unlimited, false), [day, day, 23 * hour - 20]);
-        // One that waits may do so for as long as it may run, or for as long as its ttl allows.
-        assert_eq!(lifetime(asked(60), true), [2 * hour + 20, 60, hour]);
-        assert_eq!(lifetime(asked(day + 1), true), [day, day, 23 * hour - 20]);
     }
 }

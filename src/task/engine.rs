@@ -9,10 +9,10 @@ use tokio::sync::{Notify, oneshot};
 
 use super::{
     Change, Clock, End, Ending, HasEnded, MaxWaiters, Task, TaskId,
-    calls::{Calls, Running},
+    calls::{RunningCall, RunningCalls},
     desk::Desk,
     ledger::{Changed, Ledger, NotChanged, Pauses},
-    outcome,
+    status_message,
     store::Store,
     wakes::Wakes,
 };
@@ -25,12 +25,13 @@ use crate::{
         events::{self, Ended},
     },
     session::Caller,
+    upstream::error_code,
 };
 
-/// How long the ends of all calls may take to be written when the process stops.
-const FAILING: Duration = Duration::from_secs(2);
-/// How long what has ended a task may take to take its call out.
-const TAKES_OUT: Duration = Duration::from_secs(1);
+/// How long the store may take to write the ends of all tasks when the process stops.
+const FAIL_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long another change that has ended a task may take to take its call out.
+const TAKE_OUT_GRACE: Duration = Duration::from_secs(1);
 
 /// Limits that hold for every task.
 #[derive(Debug)]
@@ -39,8 +40,27 @@ pub struct Limits {
     pub waiters: MaxWaiters,
     /// How many calls may run and wait across tools.
     pub turns: Totals,
-    /// What may wait for readers.
-    pub outbox: Arc<Capacity>,
+    /// How much may wait for readers.
+    pub capacity: Arc<Capacity>,
+}
+
+/// How a call is taken out of those that run.
+#[derive(Clone, Copy)]
+struct TakenOut<'a> {
+    status: Ended,
+    /// What it gave, if it gave something.
+    end: Option<&'a End>,
+    /// What its server hears if it still runs.
+    stop: &'static str,
+    /// Why it failed, for the log.
+    why: Option<&'a str>,
+}
+
+impl TakenOut<'_> {
+    /// Returns how a call is taken out that gave nothing.
+    fn stopped(status: Ended, stop: &'static str) -> Self {
+        Self { status, end: None, stop, why: None }
+    }
 }
 
 /// Creates, runs and ends tasks.
@@ -49,70 +69,70 @@ pub struct Engine {
     pub(super) ledger: Ledger,
     pub(super) turns: Arc<Turns>,
     pub(super) observer: Arc<Observer>,
-    /// Where what belongs to running tasks finds its client.
+    /// Delivers what belongs to running tasks to their clients.
     pub(super) desk: Desk,
-    pub(super) calls: Calls,
+    pub(super) calls: RunningCalls,
     pub(super) wakes: Wakes,
-    /// Told when a task may have been removed.
-    gone: Arc<Notify>,
+    /// Notified when a task may have been removed.
+    removals: Arc<Notify>,
 }
 
 impl Engine {
-    /// Returns an engine on `store`, whose deadlines `clock` tells. It removes expired tasks while it lives.
+    /// Returns an engine on `store` that reads deadlines by `clock`. It removes expired tasks while it lives.
     #[must_use]
     pub fn start(store: Arc<dyn Store>, clock: Clock, limits: Limits, observer: Arc<Observer>) -> Arc<Self> {
-        let (results, wakes, gone) = (Arc::clone(&store), Wakes::new(limits.waiters), Arc::new(Notify::new()));
-        let (woken, changed) = (wakes.clone(), Arc::clone(&gone));
-        store.listen(Box::new(move |id| {
+        let (results, wakes, removals) = (Arc::clone(&store), Wakes::new(limits.waiters), Arc::new(Notify::new()));
+        let (woken, removed) = (wakes.clone(), Arc::clone(&removals));
+        store.on_change(Box::new(move |id| {
             woken.wake(id);
             // Another process may have removed it.
-            changed.notify_waiters();
+            removed.notify_waiters();
         }));
         let engine = Arc::new(Self {
             ledger: Ledger::new(store, clock, Arc::clone(&observer)),
             turns: Turns::new(limits.turns, move |owner| results.full(owner).is_none()),
-            desk: Desk::new(limits.outbox, Arc::clone(&observer)),
+            desk: Desk::new(limits.capacity, Arc::clone(&observer)),
             observer,
-            calls: Calls::default(),
+            calls: RunningCalls::default(),
             wakes,
-            gone,
+            removals,
         });
         tokio::spawn(reap(Arc::downgrade(&engine), engine.ledger.clone()));
         engine
     }
 
-    /// Returns who is told what happens.
+    /// Returns the observer, to which events go.
     pub fn observer(&self) -> &Observer {
         &self.observer
     }
 
-    /// Ends and removes every task of `owner`; behind the caller's back where the store is unavailable.
+    /// Ends and removes every task of `owner`. Where the store is unavailable this goes on in the background.
     pub(super) async fn end_owner(self: &Arc<Self>, owner: &Owner) {
         match self.ledger.store.remove_all(owner).await {
-            Ok(removed) => self.orphaned(&removed),
+            Ok(removed) => self.take_out_orphans(&removed),
             Err(unavailable) => {
-                self.ledger.unavailable(&unavailable);
-                // Some of them may have been removed, and are not told again.
-                for id in self.calls.of(owner) {
-                    self.ended(id, Ended::Orphaned, None, ("its session has ended", None));
+                self.ledger.report_unavailable(&unavailable);
+                // The store may have removed some of them, whose removal it does not report again.
+                for id in self.calls.of_owner(owner) {
+                    self.take_out(id, TakenOut::stopped(Ended::Orphaned, "its session has ended"));
                 }
                 let (engine, owner) = (Arc::clone(self), owner.clone());
                 tokio::spawn(async move {
                     let removed = engine.ledger.until_available(|| engine.ledger.store.remove_all(&owner)).await;
-                    engine.orphaned(&removed);
+                    engine.take_out_orphans(&removed);
                 });
             }
         }
     }
 
-    fn orphaned(&self, ids: &[TaskId]) {
-        self.removed(ids, Ended::Orphaned, "its session has ended");
+    fn take_out_orphans(&self, ids: &[TaskId]) {
+        self.take_out_removed(ids, Ended::Orphaned, "its session has ended");
     }
 
     /// Returns whether `owner` has tasks, finished ones included. While the store is unavailable it may have some.
     pub async fn has_tasks(&self, owner: &Owner) -> bool {
         self.ledger.store.has_any(owner).await.unwrap_or_else(|unavailable| {
-            self.ledger.unavailable(&unavailable);
+            self.ledger.report_unavailable(&unavailable);
             true
         })
     }
@@ -120,57 +140,57 @@ impl Engine {
     /// Waits until `owner` has no tasks, finished ones included.
     pub async fn without_tasks(&self, owner: &Owner) {
         loop {
-            let gone = self.gone.notified();
+            let removal = self.removals.notified();
             if !self.ledger.until_available(|| self.ledger.store.has_any(owner)).await {
                 return;
             }
-            gone.await;
+            removal.await;
         }
     }
 
-    /// Lets no more tasks in, when the process stops, and returns the owners of those that run, one for each. How these
-    /// end is noted from now on until their owners have been told.
+    /// Admits no more tasks, as the process stops, and returns the owners of those that run, one for each. From now on it
+    /// notes which ends the owners have not been told.
     pub fn close(&self) -> Vec<Owner> {
         self.calls.close().into_iter().map(|(_, owner)| owner).collect()
     }
 
-    /// The owners of tasks that have ended since [`Engine::close`], one for each that they were not told of; `None` while
-    /// tasks run. A poll tells a failure; a result is told to the client that collects it alone.
-    pub fn owed(&self) -> Option<Vec<Owner>> {
-        self.calls.owed()
+    /// Returns the owners that have to be told how a task has ended since [`Engine::close`], once for each such task; `None`
+    /// while tasks run. A poll tells a failure. A result is told only when the client collects it.
+    pub fn owners_to_tell(&self) -> Option<Vec<Owner>> {
+        self.calls.owners_to_tell()
     }
 
-    /// Resolves when [`Engine::owed`] may have changed, or [`Engine::session_ended`] was called, since the last time.
+    /// Waits until [`Engine::owners_to_tell`] may have changed, or [`Engine::session_ended`] was called, since the last time.
     pub async fn changed(&self) {
         self.calls.changed().await;
     }
 
-    /// Fails every task that runs, when the process stops, and returns how many these were.
+    /// Fails every task that runs, as the process stops, and returns how many there were.
     pub async fn fail_all(&self, why: &str) -> usize {
-        let (running, change) = (self.calls.close(), outcome::failed(why));
+        let (running, change) = (self.calls.close(), status_message::failed(why));
         let fails = |(id, owner): &(TaskId, Owner)| {
             let (id, owner, change) = (*id, owner.clone(), &change);
             async move {
                 let ended = self.change(&owner, id, |_| Some(change.clone())).await;
-                if !self.has_finished(id, change, &ended, Some(why))
+                if !self.take_out_ended(id, change, &ended, Some(why))
                     && let Err(NotChanged::HasEnded(HasEnded(ending))) = ended
                 {
-                    self.ended(id, status_of(ending), None, ("the task has ended", None));
+                    self.take_out(id, TakenOut::stopped(status_of(ending), "the task has ended"));
                 }
             }
         };
         // The process does not wait for a store that is unavailable.
         let all = futures_util::future::join_all(running.iter().map(fails));
-        let _ = tokio::time::timeout(FAILING, all).await;
+        let _ = tokio::time::timeout(FAIL_TIMEOUT, all).await;
         // Every call stops, whether the store has taken its end or not.
         for (id, _) in &running {
-            self.ended(*id, Ended::Failed, None, ("the process stops", Some(why)));
+            let stopped = TakenOut::stopped(Ended::Failed, "the process stops");
+            self.take_out(*id, TakenOut { why: Some(why), ..stopped });
         }
         running.len()
     }
 
-    /// Registers a call of `caller` that is about to run, and gives the receiver that stops it. `None` if the process
-    /// stops.
+    /// Registers a call of `caller` that is about to run. Returns the receiver that stops it; `None` if the process stops.
     pub(super) fn register(
         &self,
         task: &Task,
@@ -178,20 +198,20 @@ impl Engine {
         announced: bool,
     ) -> Option<oneshot::Receiver<&'static str>> {
         let (stop, stopped) = oneshot::channel();
-        if !self.calls.add(task.id, Running::new(task, &caller.who, announced, stop)) {
+        if !self.calls.add(task.id, RunningCall::new(task, &caller.who, announced, stop)) {
             return None;
         }
         self.desk.begin(task.id, &task.owner, caller.session);
         Some(stopped)
     }
 
-    /// Forgets a call that is not going to run.
+    /// Removes a call that is not going to run.
     pub(super) fn deregister(&self, id: TaskId) {
         self.calls.take(id, false);
         self.desk.end(id);
     }
 
-    /// Changes a task as [`Ledger::change`] does, and tells its owner if its state is another one then.
+    /// Changes a task as [`Ledger::change`] does, and tells its owner if that changes its state.
     ///
     /// # Errors
     /// [`NotChanged`]
@@ -201,82 +221,95 @@ impl Engine {
         id: TaskId,
         change: impl Fn(&Task) -> Option<Change>,
     ) -> Result<Option<Task>, NotChanged> {
-        Ok(self.ledger.change(owner, id, change).await?.map(|changed| self.announced(changed)))
+        Ok(self.ledger.change(owner, id, change).await?.map(|changed| self.announce(changed)))
     }
 
-    /// As [`Engine::change`], once the store is available.
+    /// Changes a task as [`Engine::change`] does, and retries until the store is available.
     ///
     /// # Errors
     /// [`HasEnded`]
-    pub(super) async fn change_at_last(
+    pub(super) async fn change_when_available(
         &self,
         owner: &Owner,
         id: TaskId,
         change: impl Fn(&Task) -> Option<Change>,
     ) -> Result<Option<Task>, HasEnded> {
-        Ok(self.ledger.change_at_last(owner, id, change).await?.map(|changed| self.announced(changed)))
+        Ok(self.ledger.change_when_available(owner, id, change).await?.map(|changed| self.announce(changed)))
     }
 
-    fn announced(&self, changed: Changed) -> Task {
+    /// Tells the owner of a task its new state, if it has one, and returns the task.
+    fn announce(&self, changed: Changed) -> Task {
         if changed.has_new_state && self.calls.is_announced(changed.task.id) {
             self.desk.announce(&changed.task);
         }
         changed.task
     }
 
-    /// Ends a task as its call did, once the store is available; `why` is what the log says of its failure. Without effect
-    /// if it has ended before.
+    /// Ends a task as its call did, once the store is available; `why` tells the log why it failed. A task that has ended
+    /// before stays as it is.
     pub(super) async fn finish(self: &Arc<Self>, owner: &Owner, id: TaskId, change: Change, why: Option<&str>) {
-        let ended = self.change_at_last(owner, id, |_| Some(change.clone())).await;
-        if self.has_finished(id, &change, &ended, why) {
+        let ended = self.change_when_available(owner, id, |_| Some(change.clone())).await;
+        // Another change that has ended the task has usually taken its call out too.
+        if self.take_out_ended(id, &change, &ended, why) || !self.calls.contains(id) {
             return;
         }
         let status = match ended {
             Err(HasEnded(ending)) => status_of(ending),
             Ok(_) => Ended::Expired,
         };
-        // Usually what has ended it takes its call out too. Where the store has not said that it has, nothing does.
+        // It is about to, and knows why; or it never does, as the store did not say that the change was made.
         let engine = Arc::downgrade(self);
         tokio::spawn(async move {
-            tokio::time::sleep(TAKES_OUT).await;
+            tokio::time::sleep(TAKE_OUT_GRACE).await;
             if let Some(engine) = engine.upgrade() {
-                engine.ended(id, status, None, ("the task has ended", None));
+                engine.take_out(id, TakenOut::stopped(status, "the task has ended"));
             }
         });
     }
 
-    /// Takes out the call of a task that `change` has ended. Returns whether it has.
-    fn has_finished<E>(&self, id: TaskId, change: &Change, ended: &Result<Option<Task>, E>, why: Option<&str>) -> bool {
+    /// Takes out the call of a task if `change`, which gave `ended`, has ended it. Returns whether it has.
+    fn take_out_ended<E>(
+        &self,
+        id: TaskId,
+        change: &Change,
+        ended: &Result<Option<Task>, E>,
+        why: Option<&str>,
+    ) -> bool {
         let (Ok(Some(_)), Some(end)) = (ended, change.end()) else { return false };
-        self.ended(id, status_of(end.ending()), Some(end), ("the task has ended", why));
+        self.take_out(
+            id,
+            TakenOut { status: status_of(end.ending()), end: Some(end), stop: "the task has ended", why },
+        );
         true
     }
 
-    /// Notes that a task that has not ended was polled.
-    pub(super) fn polled(&self, task: &Task, who: &Who) {
-        if self.calls.polled(task) {
+    /// Counts a poll of a task that has not ended, and reports excessive ones.
+    pub(super) fn note_poll(&self, task: &Task, who: &Who) {
+        if self.calls.count_poll(task) {
             self.observer.emit(events::ExcessivePolling { who, task: task.id, tool: &task.tool });
         }
     }
 
-    /// Ends the call of a task that was cancelled.
-    pub(super) fn has_been_cancelled(&self, id: TaskId) {
-        self.ended(id, Ended::Cancelled, None, ("its client cancelled it", None));
+    /// Takes out the call of a task that was cancelled.
+    pub(super) fn take_out_cancelled(&self, id: TaskId) {
+        self.take_out(id, TakenOut::stopped(Ended::Cancelled, "its client cancelled it"));
     }
 
-    fn removed(&self, ids: &[TaskId], status: Ended, why: &'static str) {
+    /// Takes out the calls of tasks that were removed.
+    fn take_out_removed(&self, ids: &[TaskId], status: Ended, stop: &'static str) {
         for id in ids {
-            self.ended(*id, status, None, (why, None));
-            self.calls.told(*id);
+            self.take_out(*id, TakenOut::stopped(status, stop));
+            self.calls.mark_told(*id);
         }
-        self.gone.notify_waiters();
+        self.removals.notify_waiters();
         // Calls may have waited for the bytes of their results.
         self.turns.advance();
     }
 
-    /// Takes a call out of those that run, if it still does, and stops it with the first reason; the log gets the second.
-    fn ended(&self, id: TaskId, status: Ended, end: Option<&End>, (stop, why): (&'static str, Option<&str>)) {
-        // Whoever cancels is told so, and of a task that is removed there is nothing more to tell.
+    /// Takes a call out of those that run, if it is one of them, and stops it.
+    fn take_out(&self, id: TaskId, taken_out: TakenOut<'_>) {
+        let TakenOut { status, end, stop, why } = taken_out;
+        // A cancellation is answered, and a task that was removed cannot be asked for any more.
         let tell = matches!(status, Ended::Completed | Ended::Failed);
         let Some(running) = self.calls.take(id, tell) else { return };
         self.desk.end(id);
@@ -287,11 +320,19 @@ impl Engine {
             status,
             after: running.since.elapsed(),
             why,
-            code: end.and_then(outcome::code),
+            code: end.and_then(code),
             bytes: end.map(End::bytes),
         });
-        // Where the call has ended by itself nobody listens any more.
+        // A call that has ended by itself has dropped the receiver.
         let _ = running.stop.send(stop);
+    }
+}
+
+/// Returns the code of the error that a task has ended with.
+fn code(end: &End) -> Option<i64> {
+    match end {
+        End::Error { raw } => error_code(raw),
+        End::Result { .. } | End::Cancelled => None,
     }
 }
 
@@ -307,7 +348,7 @@ async fn reap(engine: Weak<Engine>, ledger: Ledger) {
         };
         match expired {
             Ok(expired) => {
-                engine.removed(&expired, Ended::Expired, "its ttl is over");
+                engine.take_out_removed(&expired, Ended::Expired, "its ttl is over");
                 pauses = Pauses::default();
             }
             Err(unavailable) => {
@@ -318,7 +359,7 @@ async fn reap(engine: Weak<Engine>, ledger: Ledger) {
     }
 }
 
-/// How logs and metrics name an ending.
+/// Returns how logs and metrics name an ending.
 fn status_of(ending: Ending) -> Ended {
     match ending {
         Ending::Result => Ended::Completed,

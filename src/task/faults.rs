@@ -1,17 +1,17 @@
-//! The engine over a store that fails, forgets to answer or is changed by others, at every call in the life of a task.
+//! The engine over a store that fails, loses its answer or is changed by others, at every call in the life of a task.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Change, Clock, End, Ending, Engine, Missing, NotCancelled, Refused, State, Task,
+    Change, Clock, End, Ending, Engine, Missing, NotCancelled, NotCreated, State, Task,
     ledger::NotChanged,
-    outcome,
     state::tests::{result, task},
+    status_message,
     store::{
         MaxKept, MemoryStore, Store,
-        faulty::{Fault, Faulty},
+        faulty::{Fault, FaultyStore},
     },
-    tiny::{create, limits},
+    tiny::{create, unlimited},
 };
 use crate::{
     identity::Owner,
@@ -20,17 +20,18 @@ use crate::{
 
 const RESULT: &str = r#"{"content":[]}"#;
 
-struct House {
-    store: Arc<Faulty>,
+/// An engine over a store with a fault, and a client's session.
+struct Setup {
+    store: Arc<FaultyStore>,
     engine: Arc<Engine>,
     session: Arc<Session>,
 }
 
-impl House {
+impl Setup {
     fn new(fault: Fault) -> Self {
         let (clock, max) = (Clock::start(), MaxKept::of_tasks(usize::MAX, usize::MAX));
-        let store = Faulty::new(MemoryStore::new(max, clock, Arc::default()), fault);
-        let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, clock, limits(), Arc::default());
+        let store = FaultyStore::new(MemoryStore::new(max, clock, Arc::default()), fault);
+        let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, clock, unlimited(), Arc::default());
         Self { store, engine, session: session::alone() }
     }
 
@@ -38,17 +39,17 @@ impl House {
         &self.session.caller.owner
     }
 
-    async fn create(&self) -> Result<(), Refused> {
+    async fn create(&self) -> Result<(), NotCreated> {
         create(&self.engine, &self.session).await.map(drop)
     }
 
-    /// The tasks that there are, as the store has them when it works.
+    /// Returns the tasks that the store has, once it answers.
     async fn tasks(&self) -> Vec<Arc<Task>> {
         let page = self.until(|| self.store.page(self.owner(), None, usize::MAX)).await;
         page.into_iter().map(|(_, task)| task).collect()
     }
 
-    async fn until<'a, T>(&self, ask: impl Fn() -> super::store::Answer<'a, T>) -> T {
+    async fn until<'a, T>(&self, ask: impl Fn() -> super::store::StoreFuture<'a, T>) -> T {
         loop {
             if let Ok(answer) = ask().await {
                 return answer;
@@ -56,7 +57,7 @@ impl House {
         }
     }
 
-    /// Asks for the end until the store answers.
+    /// Asks the engine for the end of a task until the store answers.
     async fn collect(&self, task: &Task) -> Option<End> {
         loop {
             match self.engine.retrieve(self.owner(), task.id, &self.session.caller.who).await {
@@ -69,16 +70,16 @@ impl House {
     }
 }
 
-/// Every fault at every call that `life` makes: until a life has fewer calls than the fault waits for.
-async fn at_every_call(life: impl AsyncFn(House)) {
+/// Runs `life` with every fault at every call that it makes.
+async fn at_every_call(life: impl AsyncFn(Setup)) {
     let faults: [fn(usize) -> Fault; 4] =
-        [|at| Fault::Fails(at, 1), |at| Fault::Fails(at, 7), Fault::IsLost, Fault::LosesTheRace];
-    life(House::new(Fault::Waits)).await;
+        [|at| Fault::Fails { at, count: 1 }, |at| Fault::Fails { at, count: 7 }, Fault::IsLost, Fault::LosesTheRace];
+    life(Setup::new(Fault::Waits)).await;
     for fault in faults {
         for at in 0.. {
-            let house = House::new(fault(at));
-            let store = Arc::clone(&house.store);
-            life(house).await;
+            let setup = Setup::new(fault(at));
+            let store = Arc::clone(&setup.store);
+            life(setup).await;
             if store.calls() <= at {
                 assert!(at > 0, "no call was made");
                 break;
@@ -89,19 +90,19 @@ async fn at_every_call(life: impl AsyncFn(House)) {
 
 #[tokio::test(start_paused = true)]
 async fn a_task_is_acknowledged_and_there_or_refused_and_never_left_running() {
-    at_every_call(async |house| {
-        let created = house.create().await;
+    at_every_call(async |setup| {
+        let created = setup.create().await;
         if let Err(refused) = &created {
-            assert!(matches!(refused, Refused::Unavailable), "{refused}");
-            // What may be there is ended behind the client's back.
+            assert!(matches!(refused, NotCreated::Unavailable), "{refused}");
+            // If the store has the task all the same, the engine ends it in the background.
             tokio::time::sleep(Duration::from_mins(1)).await;
         }
-        let states: Vec<State> = house.tasks().await.iter().map(|task| task.state).collect();
+        let states: Vec<State> = setup.tasks().await.iter().map(|task| task.state).collect();
         match created {
             Ok(()) => assert_eq!(states, [State::Working]),
             Err(_) => assert!(states.is_empty() || states == [State::Ended(Ending::Error)], "{states:?}"),
         }
-        let running = house.engine.close().len();
+        let running = setup.engine.close().len();
         assert_eq!(running, states.iter().filter(|state| !state.is_terminal()).count(), "a call without its task");
     })
     .await;
@@ -109,57 +110,57 @@ async fn a_task_is_acknowledged_and_there_or_refused_and_never_left_running() {
 
 #[tokio::test(start_paused = true)]
 async fn an_end_is_written_as_soon_as_that_is_possible_and_once() {
-    at_every_call(async |house| {
-        if house.create().await.is_err() {
+    at_every_call(async |setup| {
+        if setup.create().await.is_err() {
             return;
         }
-        let task = house.tasks().await.remove(0);
-        house.engine.finish(house.owner(), task.id, result(RESULT), None).await;
-        let ended = house.tasks().await.remove(0);
+        let task = setup.tasks().await.remove(0);
+        setup.engine.finish(setup.owner(), task.id, result(RESULT), None).await;
+        let ended = setup.tasks().await.remove(0);
         assert_eq!(ended.state, State::Ended(Ending::Result));
-        assert_eq!(house.collect(&task).await, Some(End::Result { raw: RESULT.into(), is_error: false }));
-        assert_eq!(house.engine.close(), [], "its call is still said to run");
+        assert_eq!(setup.collect(&task).await, Some(End::Result { raw: RESULT.into(), is_error: false }));
+        assert_eq!(setup.engine.close(), [], "its call is still said to run");
         // A late failure changes nothing.
-        house.engine.finish(house.owner(), task.id, outcome::failed("late"), None).await;
-        assert!(house.tasks().await.remove(0).is(&ended));
+        setup.engine.finish(setup.owner(), task.id, status_message::failed("late"), None).await;
+        assert!(setup.tasks().await.remove(0).is(&ended));
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cancellation_holds_or_says_that_it_may_not() {
-    at_every_call(async |house| {
-        if house.create().await.is_err() {
+    at_every_call(async |setup| {
+        if setup.create().await.is_err() {
             return;
         }
-        let task = house.tasks().await.remove(0);
-        if let Err(why) = house.engine.cancel(house.owner(), &house.session.caller.who, task.id).await {
+        let task = setup.tasks().await.remove(0);
+        if let Err(why) = setup.engine.cancel(setup.owner(), &setup.session.caller.who, task.id).await {
             assert_eq!(why, NotCancelled::Missing(Missing::Unavailable));
-            // It is cancelled behind the client's back, as soon as that is possible.
+            // The engine cancels it in the background, as soon as the store answers.
             tokio::time::sleep(Duration::from_secs(30)).await;
         }
-        assert_eq!(house.tasks().await.remove(0).state, State::Ended(Ending::Cancelled));
-        assert_eq!(house.engine.close(), [], "its call is still said to run");
-        house.engine.finish(house.owner(), task.id, result(RESULT), None).await;
-        assert_eq!(house.tasks().await.remove(0).state, State::Ended(Ending::Cancelled));
-        assert_eq!(house.collect(&task).await, Some(End::Cancelled));
+        assert_eq!(setup.tasks().await.remove(0).state, State::Ended(Ending::Cancelled));
+        assert_eq!(setup.engine.close(), [], "its call is still said to run");
+        setup.engine.finish(setup.owner(), task.id, result(RESULT), None).await;
+        assert_eq!(setup.tasks().await.remove(0).state, State::Ended(Ending::Cancelled));
+        assert_eq!(setup.collect(&task).await, Some(End::Cancelled));
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn polls_and_lists_tell_what_is_there_or_that_the_store_does_not_answer() {
-    at_every_call(async |house| {
-        if house.create().await.is_err() {
+    at_every_call(async |setup| {
+        if setup.create().await.is_err() {
             return;
         }
-        let task = house.tasks().await.remove(0);
+        let task = setup.tasks().await.remove(0);
         for _ in 0..3 {
-            let polled = house.engine.poll(house.owner(), task.id, &house.session.caller.who).await;
+            let polled = setup.engine.poll(setup.owner(), task.id, &setup.session.caller.who).await;
             assert!(matches!(polled.map(|polled| polled.is(&task)), Ok(true) | Err(Missing::Unavailable)));
-            let listed = house.engine.page(house.owner(), None, 10).await;
+            let listed = setup.engine.page(setup.owner(), None, 10).await;
             assert!(matches!(listed.map(|listed| listed.len()), Ok(1) | Err(Missing::Unavailable)));
-            assert!(house.engine.may_have(house.owner(), task.id).await);
+            assert!(setup.engine.may_have(setup.owner(), task.id).await);
         }
     })
     .await;
@@ -167,53 +168,53 @@ async fn polls_and_lists_tell_what_is_there_or_that_the_store_does_not_answer() 
 
 #[tokio::test(start_paused = true)]
 async fn of_an_owner_that_goes_nothing_is_left() {
-    at_every_call(async |house| {
-        let _ = house.create().await;
-        let _ = house.create().await;
-        house.engine.end_session(&house.session).await;
-        assert_eq!(house.engine.close(), [], "a call without a task runs");
+    at_every_call(async |setup| {
+        let _ = setup.create().await;
+        let _ = setup.create().await;
+        setup.engine.end_session(&setup.session).await;
+        assert_eq!(setup.engine.close(), [], "a call without a task runs");
         tokio::time::sleep(Duration::from_mins(1)).await;
-        assert_eq!(house.tasks().await.len(), 0);
-        house.engine.without_tasks(house.owner()).await;
+        assert_eq!(setup.tasks().await.len(), 0);
+        setup.engine.without_tasks(setup.owner()).await;
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_session_whose_tasks_are_not_known_is_kept() {
-    let house = House::new(Fault::Fails(0, 1));
-    assert!(!house.engine.release(&house.session, || true).await);
-    assert!(house.engine.release(&house.session, || true).await);
+    let setup = Setup::new(Fault::Fails { at: 0, count: 1 });
+    assert!(!setup.engine.release(&setup.session, || true).await);
+    assert!(setup.engine.release(&setup.session, || true).await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_expires_while_the_store_is_out_of_order_is_removed_and_its_call_is_forgotten() {
-    for fault in [Fault::Fails(1, 1), Fault::IsLost(1)] {
-        let house = House::new(fault);
-        let expiring = Task { expires: house.engine.ledger.clock.steady() + 1000, ..task(house.owner()) };
-        let stopped = house.engine.register(&expiring, &house.session.caller, false).expect("it does not stop");
-        house.store.insert(expiring.clone()).await.expect("in order").expect("room");
-        house.engine.without_tasks(house.owner()).await;
-        assert_eq!(house.tasks().await.len(), 0, "{fault:?}");
-        // Where nothing has said that it was removed, its call goes on to its end.
-        house.engine.finish(house.owner(), expiring.id, result(RESULT), None).await;
+    for fault in [Fault::Fails { at: 1, count: 1 }, Fault::IsLost(1)] {
+        let setup = Setup::new(fault);
+        let expiring = Task { expires: setup.engine.ledger.clock.steady() + 1000, ..task(setup.owner()) };
+        let stopped = setup.engine.register(&expiring, &setup.session.caller, false).expect("it does not stop");
+        setup.store.insert(expiring.clone()).await.expect("in order").expect("room");
+        setup.engine.without_tasks(setup.owner()).await;
+        assert_eq!(setup.tasks().await.len(), 0, "{fault:?}");
+        // If the store has not reported the removal, the call goes on to its end.
+        setup.engine.finish(setup.owner(), expiring.id, result(RESULT), None).await;
         stopped.await.expect("a reason");
-        assert_eq!(house.engine.close(), [], "{fault:?}");
+        assert_eq!(setup.engine.close(), [], "{fault:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_that_was_made_by_others_is_not_taken_for_ones_own() {
-    let house = House::new(Fault::IsLost(2));
-    let task = task(house.owner());
-    house.store.insert(task.clone()).await.expect("in order").expect("room");
+async fn the_engine_does_not_take_a_change_by_others_for_its_own() {
+    let setup = Setup::new(Fault::IsLost(2));
+    let task = task(setup.owner());
+    setup.store.insert(task.clone()).await.expect("in order").expect("room");
     let change =
-        |text: &'static str| house.engine.change(house.owner(), task.id, move |_| Some(Change::Message(text.into())));
+        |text: &'static str| setup.engine.change(setup.owner(), task.id, move |_| Some(Change::Message(text.into())));
     assert!(matches!(change("one").await, Err(NotChanged::Unavailable(_))));
-    let kept = house.tasks().await.remove(0);
+    let kept = setup.tasks().await.remove(0);
     assert_eq!((kept.status_message.as_deref(), kept.version), (Some("one"), 1), "made, and not told");
     assert!(matches!(change("two").await, Ok(Some(task)) if task.version == 2));
-    let end = house.engine.stop(house.owner(), task.id).await.expect("in order");
+    let end = setup.engine.stop(setup.owner(), task.id).await.expect("in order");
     assert_eq!(end.state, State::Ended(Ending::Cancelled));
-    assert_eq!(house.store.end(house.owner(), task.id).await, Ok(Some(End::Cancelled)));
+    assert_eq!(setup.store.end(setup.owner(), task.id).await, Ok(Some(End::Cancelled)));
 }

@@ -7,68 +7,69 @@ use http::HeaderMap;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use super::{Change, Engine, State, TaskId, Writer, desk::AskingCall};
+use super::{Change, Engine, State, TaskId, TaskWriter, desk::AskingCall};
 use crate::{
     identity::Owner,
     observe::events,
-    upstream::{Asked, Failure, excerpt, not_asked},
+    upstream::{Failure, ServerQuestion, excerpt, question_refusal},
     wire::Message,
 };
 
-/// How long a client waits until its answer has been passed on.
-const PROMPTLY: Duration = Duration::from_secs(1);
+/// How long a client waits at most until its answer has been passed on.
+const PASS_ON_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A call that asks, and how.
-pub(super) struct Asker<'a> {
+/// The call that a question comes from, and how the question is asked and answered.
+pub(super) struct QuestionOrigin<'a> {
     pub call: AskingCall,
-    /// Shared by all questions of the call.
+    /// The headers of the call, for answers; all its questions share them.
     pub headers: &'a Arc<HeaderMap>,
-    /// That of the client that wants the task.
-    pub writer: &'static dyn Writer,
+    /// Writes for the streams of the task's client.
+    pub writer: &'static dyn TaskWriter,
+    /// How long the client may take to answer.
     pub input_timeout: Duration,
-    /// How many answers without the client may be under way at once.
+    /// Bounds the questions that are being answered in the client's place.
     pub replies: &'a Arc<Semaphore>,
 }
 
 impl Engine {
     /// Asks the client what the server asks with `request`.
-    pub(super) async fn ask(self: &Arc<Self>, asker: Asker<'_>, request: &Message, asked: Asked) {
-        let task = asker.call.task;
-        let (question, closed) = match self.desk.open(&asker.call, request, &asked, asker.writer) {
+    pub(super) async fn ask(self: &Arc<Self>, origin: QuestionOrigin<'_>, request: &Message, asked: ServerQuestion) {
+        let task = origin.call.task;
+        let (question, closed) = match self.desk.open(&origin.call, request, &asked, origin.writer) {
             Ok(opened) => opened,
             Err(why) => {
                 self.observer.emit(events::QuestionRefused { task, reason: why.name() });
-                let reply = not_asked(request.id_to_answer(), why.to_string());
-                return self.reply_at_once(asker, reply).await;
+                let reply = question_refusal(request.id_to_answer(), why.to_string());
+                return self.reply_at_once(origin, reply).await;
             }
         };
         // The client that gets the question finds the task in this state.
-        self.settle(&asker.call.caller.owner, task).await;
+        self.settle(&origin.call.caller.owner, task).await;
         self.desk.ask(question);
         self.observer.emit(events::QuestionAsked { task });
-        let (engine, headers, input_timeout) = (Arc::clone(self), Arc::clone(asker.headers), asker.input_timeout);
+        let (engine, headers, input_timeout) = (Arc::clone(self), Arc::clone(origin.headers), origin.input_timeout);
         tokio::spawn(async move {
             tokio::select! {
                 _ = closed => {}
-                () = tokio::time::sleep(input_timeout) => engine.unanswered(question, input_timeout, &headers).await,
+                () = tokio::time::sleep(input_timeout) => engine.give_up(question, input_timeout, &headers).await,
             }
         });
     }
 
-    /// Answers a request of the server in the client's place: beside the call, which goes on; but a flood of questions is
-    /// read no faster than it is answered.
-    pub(super) async fn reply_at_once(self: &Arc<Self>, asker: Asker<'_>, reply: Bytes) {
-        let Asker { call, headers, replies, .. } = asker;
-        let Ok(turn) = Arc::clone(replies).acquire_owned().await else { return };
+    /// Answers a request of the server in the client's place. The call goes on meanwhile, but it reads a flood of requests no
+    /// faster than they are answered.
+    pub(super) async fn reply_at_once(self: &Arc<Self>, origin: QuestionOrigin<'_>, reply: Bytes) {
+        let QuestionOrigin { call, headers, replies, .. } = origin;
+        let Ok(permit) = Arc::clone(replies).acquire_owned().await else { return };
         let replying = self.reply(call, reply, HeaderMap::clone(headers));
         tokio::spawn(async move {
             replying.await;
-            drop(turn);
+            drop(permit);
         });
     }
 
-    /// Takes in the answer of a client to a question that it was asked in `session`, and passes on what `reply` makes of it
-    /// under the server's own raw id of the question. Returns whether there is such a question.
+    /// Takes the answer of a client to a question that it was asked in `session`. `reply` writes it under the server's own raw
+    /// id of the question, and the server gets it. Returns whether there is such a question.
     pub async fn answer(
         self: &Arc<Self>,
         session: Uuid,
@@ -76,45 +77,46 @@ impl Engine {
         reply: impl FnOnce(&str) -> Bytes,
         headers: HeaderMap,
     ) -> bool {
-        let Some(question) = self.desk.answered(session, question) else { return false };
-        let (engine, reply) = (Arc::clone(self), reply(&question.theirs));
-        // A client that disconnects now has answered all the same.
+        let Some(question) = self.desk.take_answered(session, question) else { return false };
+        let (engine, reply) = (Arc::clone(self), reply(&question.raw_id));
+        // The answer is passed on even if the client disconnects now.
         let passing = tokio::spawn(async move {
             let AskingCall { task, caller, upstream_session } = &question.call;
             engine.settle(&caller.owner, *task).await;
             if let Err(failure) = upstream_session.reply(reply, headers).await {
-                engine.not_taken(&question.call, &failure);
+                engine.report_not_taken(&question.call, &failure);
                 let text = format!("The client's answer could not be passed on: {failure}");
                 let _ = engine.change(&caller.owner, *task, |_| Some(Change::Message(excerpt(&text).into()))).await;
             }
         });
-        // A server that takes its time must not hold the client up.
-        let _ = tokio::time::timeout(PROMPTLY, passing).await;
+        // A slow server must not hold the client up.
+        let _ = tokio::time::timeout(PASS_ON_TIMEOUT, passing).await;
         true
     }
 
-    /// The upstream does not want an answer any more.
-    pub(super) async fn withdrawn(&self, owner: &Owner, task: TaskId, raw_id: &str) {
-        self.desk.withdrawn(task, raw_id);
+    /// Closes the questions that the upstream withdraws by the raw id that it gave them.
+    pub(super) async fn close_withdrawn(&self, owner: &Owner, task: TaskId, raw_id: &str) {
+        self.desk.close_withdrawn(task, raw_id);
         self.settle(owner, task).await;
     }
 
-    async fn unanswered(self: &Arc<Self>, question: Uuid, input_timeout: Duration, headers: &HeaderMap) {
+    /// Gives up a question that the client has not answered in time, and tells the server so.
+    async fn give_up(self: &Arc<Self>, question: Uuid, input_timeout: Duration, headers: &HeaderMap) {
         let Some(question) = self.desk.give_up(question) else { return };
         self.settle(&question.call.caller.owner, question.call.task).await;
         let limit = humantime::format_duration(input_timeout);
         let why = format!("The client did not answer within input_timeout = {limit}");
-        let reply = not_asked(&question.theirs, why);
+        let reply = question_refusal(&question.raw_id, why);
         self.reply(question.call, reply, headers.clone()).await;
     }
 
-    /// Puts a task into the state that its open questions mean.
+    /// Puts a task into the state that follows from its open questions.
     async fn settle(&self, owner: &Owner, task: TaskId) {
         // A task that has ended stays as it is.
         let _ = self
-            .change_at_last(owner, task, |now| match self.desk.waits_for(task) {
+            .change_when_available(owner, task, |current| match self.desk.waits_for(task) {
                 Some(text) => Some(Change::Ask(text)),
-                None if now.state == State::InputRequired => Some(Change::Resume),
+                None if current.state == State::InputRequired => Some(Change::Resume),
                 None => None,
             })
             .await;
@@ -125,13 +127,13 @@ impl Engine {
         let engine = Arc::clone(self);
         async move {
             if let Err(failure) = call.upstream_session.reply(reply, headers).await {
-                engine.not_taken(&call, &failure);
+                engine.report_not_taken(&call, &failure);
             }
         }
     }
 
-    /// Tells that the upstream did not take an answer.
-    fn not_taken(&self, call: &AskingCall, failure: &Failure) {
+    /// Reports that the upstream did not take an answer.
+    fn report_not_taken(&self, call: &AskingCall, failure: &Failure) {
         let (who, cause) = (&*call.caller.who, failure.cause());
         let upstream = who.upstream();
         self.observer.emit(events::ExchangeFailed { upstream, who: Some(who), task: Some(call.task), cause });

@@ -1,5 +1,4 @@
-//! Work that has to be done to its end, whether the handler that has begun it waits for that or not: hyper drops a handler
-//! whose client has left.
+//! Work that goes on to its end even if the handler that has begun it is dropped: hyper drops a handler whose client has left.
 
 use std::{
     fmt,
@@ -10,21 +9,21 @@ use std::{
 
 use tokio::runtime::Handle;
 
-/// Such work. Dropped before its end, it goes on in a task of its own.
-pub struct Lasting<T: Send + 'static>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
+/// Work that goes on, in a task of its own, when it is dropped before its end.
+pub struct LastingWork<T: Send + 'static>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
 
-impl<T: Send> Lasting<T> {
-    /// Prepares the work, which begins when it is first polled, or dropped.
+impl<T: Send> LastingWork<T> {
+    /// Prepares work, which begins when it is first polled, or dropped.
     pub fn new(work: impl Future<Output = T> + Send + 'static) -> Self {
         Self(Some(Box::pin(work)))
     }
 }
 
-impl<T: Send> Future for Lasting<T> {
+impl<T: Send> Future for LastingWork<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        // Taken out, or work that panics would be polled again.
+        // Taken out, so that work that panics is not polled again.
         let Some(mut work) = self.0.take() else { return Poll::Pending };
         let polled = work.as_mut().poll(cx);
         if polled.is_pending() {
@@ -34,7 +33,7 @@ impl<T: Send> Future for Lasting<T> {
     }
 }
 
-impl<T: Send> Drop for Lasting<T> {
+impl<T: Send> Drop for LastingWork<T> {
     fn drop(&mut self) {
         if let (Some(work), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
             runtime.spawn(work);
@@ -42,9 +41,9 @@ impl<T: Send> Drop for Lasting<T> {
     }
 }
 
-impl<T: Send> fmt::Debug for Lasting<T> {
+impl<T: Send> fmt::Debug for LastingWork<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lasting").finish_non_exhaustive()
+        f.debug_struct("LastingWork").finish_non_exhaustive()
     }
 }
 
@@ -59,7 +58,7 @@ mod tests {
     async fn work_goes_on_whether_it_is_waited_for_or_not() {
         for waits in [true, false] {
             let ((go, went), (done, ended)) = (oneshot::channel::<()>(), oneshot::channel());
-            let mut work = Box::pin(Lasting::new(async move {
+            let mut work = Box::pin(LastingWork::new(async move {
                 let _ = went.await;
                 let _ = done.send(());
             }));

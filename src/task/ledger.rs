@@ -1,21 +1,22 @@
-//! Tasks as the store has them: what is read, and how they change, also where the store does not answer at once.
+//! Reads and changes tasks in the store, and retries while it is unavailable.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Change, Clock, End, HasEnded, Missing, Task, TaskId,
-    store::{Answer, Store, Unavailable},
+    Change, Clock, End, HasEnded, Task, TaskId,
+    store::{Store, StoreFuture, Unavailable},
 };
 use crate::{
     identity::Owner,
     observe::{Observer, events},
 };
 
-/// The pause before a store that was unavailable is asked again: the first, and the longest.
+/// The first pause before an unavailable store is asked again.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause before an unavailable store is asked again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The store, and what it takes to ask it again.
+/// The store, the clock of its deadlines, and where its failures are reported.
 #[derive(Clone, Debug)]
 pub(super) struct Ledger {
     pub(super) store: Arc<dyn Store>,
@@ -28,8 +29,17 @@ pub(super) struct Ledger {
 pub(super) struct Changed {
     /// As it is now.
     pub(super) task: Task,
-    /// Whether its state may be another one than before.
+    /// Whether its state may have changed.
     pub(super) has_new_state: bool,
+}
+
+/// Why there is no task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The owner has none with this id: it is unknown, foreign or expired.
+    NotFound(TaskId),
+    /// The store does not answer now.
+    Unavailable,
 }
 
 /// Why a task was not changed.
@@ -41,7 +51,7 @@ pub(super) enum NotChanged {
     Unavailable(Unavailable),
 }
 
-/// Pauses that grow, for work that has to wait for the store.
+/// The pauses of work that waits for the store: each is longer than the one before.
 #[derive(Debug)]
 pub(super) struct Pauses(Duration);
 
@@ -50,8 +60,8 @@ impl Ledger {
         Self { store, clock, observer }
     }
 
-    /// Notes that the store did not answer.
-    pub(super) fn unavailable(&self, why: &Unavailable) {
+    /// Reports that the store did not answer.
+    pub(super) fn report_unavailable(&self, why: &Unavailable) {
         self.observer.emit(events::StoreUnavailable { why: &why.0 });
     }
 
@@ -71,19 +81,19 @@ impl Ledger {
         self.once(self.store.end(owner, id)).await?.ok_or(Missing::NotFound(id))
     }
 
-    /// Waits for one answer of the store.
+    /// Waits for one answer of the store, and reports where there is none.
     ///
     /// # Errors
     /// [`Missing::Unavailable`]
-    pub(super) async fn once<T>(&self, answer: Answer<'_, T>) -> Result<T, Missing> {
+    pub(super) async fn once<T>(&self, answer: StoreFuture<'_, T>) -> Result<T, Missing> {
         answer.await.map_err(|why| {
-            self.unavailable(&why);
+            self.report_unavailable(&why);
             Missing::Unavailable
         })
     }
 
     /// Asks the store until it answers.
-    pub(super) async fn until_available<'a, T>(&self, ask: impl Fn() -> Answer<'a, T>) -> T {
+    pub(super) async fn until_available<'a, T>(&self, ask: impl Fn() -> StoreFuture<'a, T>) -> T {
         let mut pauses = Pauses::default();
         loop {
             match ask().await {
@@ -93,7 +103,8 @@ impl Ledger {
         }
     }
 
-    /// Changes a task as `change` says of its newest version. Returns `None` if it is gone, or there is nothing to change.
+    /// Makes the change that `change` returns for the newest version of a task. Returns `None` if there is no such task, or
+    /// nothing to change.
     ///
     /// # Errors
     /// [`NotChanged`]
@@ -106,11 +117,11 @@ impl Ledger {
         self.try_change(owner, id, &change, &mut None).await
     }
 
-    /// As [`Ledger::change`], once the store is available.
+    /// Changes a task as [`Ledger::change`] does, and retries until the store is available.
     ///
     /// # Errors
     /// [`HasEnded`]
-    pub(super) async fn change_at_last(
+    pub(super) async fn change_when_available(
         &self,
         owner: &Owner,
         id: TaskId,
@@ -126,7 +137,7 @@ impl Ledger {
         }
     }
 
-    /// Tries a change. `unknown` is the version that an earlier try may have written, where the store did not say.
+    /// Tries a change. `unknown` is the version that an earlier try may have written without an answer of the store.
     async fn try_change(
         &self,
         owner: &Owner,
@@ -157,9 +168,9 @@ impl Ledger {
 }
 
 impl Pauses {
-    /// Notes that the store did not answer, and waits for the next pause.
+    /// Reports that the store did not answer, and waits for the next pause.
     pub(super) async fn next(&mut self, ledger: &Ledger, why: &Unavailable) {
-        ledger.unavailable(why);
+        ledger.report_unavailable(why);
         tokio::time::sleep(self.0).await;
         self.0 = (2 * self.0).min(LONGEST_PAUSE);
     }

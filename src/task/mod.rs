@@ -1,7 +1,7 @@
 //! The product: a tool call that its caller can leave, poll, list, cancel and collect.
 //!
-//! The engine knows no wire form of tasks. It has a state machine, an owner, deadlines and the raw bytes of the outcome;
-//! a dialect turns what its clients send into calls of the engine, and writes what the engine tells.
+//! The engine knows no wire form of tasks, only states, owners, deadlines and the raw bytes of outcomes. A dialect turns what
+//! its clients send into calls of the engine, and writes what the engine tells.
 
 mod calls;
 mod clock;
@@ -10,30 +10,35 @@ mod desk;
 mod engine;
 #[cfg(test)]
 mod faults;
-mod feed;
 mod input;
 #[cfg(test)]
 mod interleavings;
 mod lasting;
 mod ledger;
-mod outcome;
 mod retrieve;
 mod runner;
 mod session_end;
 mod state;
+mod status_message;
 pub mod store;
+mod stream;
 #[cfg(test)]
 mod tiny;
+mod ttl;
 mod wakes;
 mod writer;
 
 pub use clock::{Clock, Now};
-pub use create::{AskedTtl, Created, Refused, Request, Wanted};
+pub use create::{CreatedTask, NewTask, NotCreated, ToolCall};
 pub use engine::{Engine, Limits};
-pub use feed::{Response, Waits};
-pub use lasting::Lasting;
-pub use retrieve::{Missing, NotCancelled};
+pub use lasting::LastingWork;
+pub use ledger::Missing;
+pub use retrieve::NotCancelled;
 pub use state::{Change, End, Ending, HasEnded, State, Task, TaskId};
-pub use store::Limit as KeptLimit;
+pub use store::KeptLimit;
+pub use stream::{PendingResponse, WaitingRequest};
+#[cfg(test)]
+pub(crate) use tiny::unlimited;
+pub use ttl::AskedTtl;
 pub use wakes::{MaxWaiters, WaitLimit, Watch};
-pub use writer::Writer;
+pub use writer::TaskWriter;

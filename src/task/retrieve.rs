@@ -1,26 +1,17 @@
-//! What dialects ask the engine about tasks: for one owner, in terms of no wire.
+//! What dialects ask the engine about the tasks of one owner, in terms of no wire form.
 
 use std::sync::Arc;
 
-use super::{Change, End, Ending, Engine, HasEnded, Lasting, State, Task, TaskId, ledger::NotChanged};
+use super::{Change, End, Ending, Engine, HasEnded, LastingWork, Missing, State, Task, TaskId, ledger::NotChanged};
 use crate::{
     identity::Owner,
     observe::{Who, events},
 };
 
-/// Why there is no task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// The owner has none with this id: it is unknown, foreign or expired.
-    NotFound(TaskId),
-    /// The store does not answer now.
-    Unavailable,
-}
-
 /// Why a task was not cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotCancelled {
-    /// There is none, or it may have been.
+    /// It is not found; if the store is unavailable, it may be cancelled all the same.
     Missing(Missing),
     /// It has ended before.
     HasEnded(Ending),
@@ -34,9 +25,9 @@ impl Engine {
     pub async fn poll(&self, owner: &Owner, id: TaskId, who: &Who) -> Result<Arc<Task>, Missing> {
         let task = self.ledger.find(owner, id).await?;
         match task.state {
-            State::Working | State::InputRequired => self.polled(&task, who),
-            // Many clients never ask for the result of a task that has none.
-            State::Ended(Ending::ErrorResult | Ending::Error | Ending::Cancelled) => self.calls.told(id),
+            State::Working | State::InputRequired => self.note_poll(&task, who),
+            // Many clients never ask for the result of a task that has failed.
+            State::Ended(Ending::ErrorResult | Ending::Error | Ending::Cancelled) => self.calls.mark_told(id),
             State::Ended(Ending::Result) => {}
         }
         Ok(task)
@@ -53,14 +44,14 @@ impl Engine {
         }
         // It may have expired meanwhile.
         let end = self.ledger.end(owner, id).await?;
-        self.calls.told(id);
+        self.calls.mark_told(id);
         let (tool, status, bytes) = (&task.tool, end.ending().name(), end.bytes());
         self.observer.emit(events::ResultRetrieved { who, task: id, tool, status, bytes });
         Ok(Some(end))
     }
 
     /// Returns at most `count` tasks of `owner` in the order of their creation, from the first after the place `after` on,
-    /// each with its place. Where they are fewer there are no more.
+    /// each with its place. If it returns fewer, there are no more.
     ///
     /// # Errors
     /// [`Missing::Unavailable`]
@@ -73,19 +64,19 @@ impl Engine {
         self.ledger.once(self.ledger.store.page(owner, after, count)).await
     }
 
-    /// Returns whether a task exists for its owner. While the store is unavailable it may.
+    /// Returns whether a task exists for `owner`; while the store is unavailable, `true`.
     pub async fn may_have(&self, owner: &Owner, id: TaskId) -> bool {
         !matches!(self.ledger.find(owner, id).await, Err(Missing::NotFound(_)))
     }
 
-    /// Cancels a task for its owner, and has the upstream told; whether the caller waits for that or not. It is cancelled
-    /// before this returns, its call shortly after.
+    /// Cancels a task for its owner, and its call in the upstream shortly after. This goes on even if the returned future is
+    /// dropped.
     ///
     /// # Errors
     /// [`NotCancelled`]
     pub async fn cancel(self: &Arc<Self>, owner: &Owner, who: &Arc<Who>, id: TaskId) -> Result<Task, NotCancelled> {
         let (engine, owner, who) = (Arc::clone(self), owner.clone(), Arc::clone(who));
-        let cancelling = Lasting::new(async move {
+        let cancelling = LastingWork::new(async move {
             let task = engine.stop(&owner, id).await?;
             engine.observer.emit(events::TaskCancelled { who: &who, task: id, tool: &task.tool });
             Ok(task)
@@ -93,23 +84,23 @@ impl Engine {
         cancelling.await
     }
 
-    /// As [`Engine::cancel`], as far as its handler waits.
+    /// Cancels a task as [`Engine::cancel`] does, without the event.
     pub(super) async fn stop(self: &Arc<Self>, owner: &Owner, id: TaskId) -> Result<Task, NotCancelled> {
         match self.change(owner, id, |_| Some(Change::cancel())).await {
             Ok(Some(task)) => {
-                self.has_been_cancelled(id);
+                self.take_out_cancelled(id);
                 Ok(task)
             }
             Ok(None) => Err(NotCancelled::Missing(Missing::NotFound(id))),
             Err(NotChanged::HasEnded(HasEnded(ending))) => Err(NotCancelled::HasEnded(ending)),
             Err(NotChanged::Unavailable(why)) => {
-                self.ledger.unavailable(&why);
-                // It may be cancelled already. Then its call must end; and so it is what the client wants.
+                self.ledger.report_unavailable(&why);
+                // The store may have cancelled it: then its call must stop. If it has not, the client still wants it.
                 let (engine, owner) = (Arc::clone(self), owner.clone());
                 tokio::spawn(async move {
-                    let cancelled = engine.change_at_last(&owner, id, |_| Some(Change::cancel())).await;
+                    let cancelled = engine.change_when_available(&owner, id, |_| Some(Change::cancel())).await;
                     if matches!(cancelled, Ok(Some(_)) | Err(HasEnded(Ending::Cancelled))) {
-                        engine.has_been_cancelled(id);
+                        engine.take_out_cancelled(id);
                     }
                 });
                 Err(NotCancelled::Missing(Missing::Unavailable))

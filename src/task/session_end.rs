@@ -1,4 +1,4 @@
-//! What becomes of tasks when the client's session ends in which they were created.
+//! What becomes of tasks when the session in which they were created ends.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::Engine;
 use crate::session::Session;
 
 impl Engine {
-    /// Lets no more tasks into a session that ends, and ends those that belong to the session alone.
+    /// Admits no more tasks to a session that ends, and ends the tasks that belong to the session alone.
     pub async fn end_session(self: &Arc<Self>, session: &Session) {
         // First this, or a task that is created meanwhile would outlive the session.
         session.refuse_tasks(std::future::ready(true)).await;
@@ -15,16 +15,16 @@ impl Engine {
         }
     }
 
-    /// Lets no more tasks into a session, if its owner has none and `unneeded` says so at that moment: it can end then
-    /// without losing one. Returns whether it can.
+    /// Admits no more tasks to a session if at that moment its owner has none and `unneeded` returns true. Returns whether it
+    /// does: then the session can end without losing a task.
     pub async fn release(&self, session: &Session, unneeded: impl FnOnce() -> bool) -> bool {
         session.refuse_tasks(async { unneeded() && !self.has_tasks(&session.caller.owner).await }).await
     }
 
-    /// Notes that a session has ended. Another session of its owner is asked what its client was asked, and who waits for
-    /// [`Engine::changed`] looks again.
+    /// Notes that a session has ended: asks what its client was asked in another session of its owner, and wakes what waits
+    /// for [`Engine::changed`].
     pub fn session_ended(&self, session: &Session) {
-        self.desk.leave(session.id);
-        self.calls.look_again();
+        self.desk.session_ended(session.id);
+        self.calls.wake();
     }
 }

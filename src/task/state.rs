@@ -11,16 +11,16 @@ use crate::identity::Owner;
 /// A task's id: 122 random bits.
 pub type TaskId = Uuid;
 
-/// A task as it is stored, without what its call gave. A change makes a new value with the next version.
+/// A task as it is stored, without what its call gave. A change makes the next version of it.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// The id, given by the receiver.
+    /// The id, which taskgate has chosen.
     pub id: TaskId,
     /// Who may see it.
     pub owner: Owner,
     /// The tool that it calls, as the client names it, shortened if that is long.
     pub tool: Arc<str>,
-    /// Where it stands.
+    /// Where it is in its life.
     pub state: State,
     /// A text for a person.
     pub status_message: Option<Arc<str>>,
@@ -30,30 +30,30 @@ pub struct Task {
     pub last_updated_at: u64,
     /// Milliseconds from creation to removal. The end of the task may move it.
     pub ttl: u64,
-    /// Milliseconds for which the task is kept at least once it has ended.
+    /// Milliseconds for which the task is kept at least after its end.
     pub keep: u64,
-    /// Whether its end may make the ttl shorter than it was told at creation.
+    /// Whether its end may make the ttl shorter than what its client was told at creation.
     pub shortens: bool,
     /// Milliseconds between polls, as a suggestion.
     pub poll_interval: u64,
     /// When it is removed: milliseconds since the Unix epoch, by [`Now::steady`].
     pub expires: u64,
-    /// Counts the changes, so that a change can be refused if another came first.
+    /// Counts the changes, so that the store can refuse a change if another came first.
     pub version: u32,
 }
 
-/// The states. The last is final.
+/// Where a task is in its life. The last state is final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The call runs, or waits for its turn.
     Working,
     /// The call has asked the client something and waits for the answer.
     InputRequired,
-    /// The task has ended so.
+    /// The task has ended, and how.
     Ended(Ending),
 }
 
-/// How a task has ended. What this means to a client is for its dialect to say.
+/// How a task has ended. Its client's dialect says what that means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The call gave a result.
@@ -88,23 +88,23 @@ pub enum End {
 /// What can happen to a task.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// The text for a person is another one.
+    /// The text for a person changes.
     Message(Arc<str>),
-    /// The call waits for the client's answer, and to what.
+    /// The call asks the client something, and waits; the text says what.
     Ask(Arc<str>),
-    /// The call waits for no answer any more.
+    /// The call has no open question any more.
     Resume,
-    /// The task has ended, with a text for a person where there is one.
+    /// The task ends, perhaps with a text for a person.
     End(End, Option<Arc<str>>),
 }
 
 impl Change {
-    /// A client cancels the task.
+    /// Returns the change that cancels a task for its client.
     pub(super) fn cancel() -> Self {
         Self::End(End::Cancelled, Some("The task was cancelled by request.".into()))
     }
 
-    /// Returns the end that the change is, if it is one.
+    /// Returns the end, if the change is one.
     #[must_use]
     pub const fn end(&self) -> Option<&End> {
         match self {
@@ -114,7 +114,7 @@ impl Change {
     }
 }
 
-/// A task that has ended does not change any more.
+/// The refusal of a change: the task has ended, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HasEnded(pub Ending);
 
@@ -125,7 +125,7 @@ impl fmt::Display for HasEnded {
 }
 
 impl End {
-    /// Returns how it ended.
+    /// Returns how the task ended.
     #[must_use]
     pub const fn ending(&self) -> Ending {
         match self {
@@ -136,7 +136,7 @@ impl End {
         }
     }
 
-    /// Returns how many bytes are kept.
+    /// Returns how many bytes it takes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         match self {
@@ -159,7 +159,7 @@ impl Ending {
 }
 
 impl State {
-    /// Returns whether no change is possible any more.
+    /// Returns whether the state is final.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Ended(_))
@@ -167,7 +167,7 @@ impl State {
 }
 
 impl Task {
-    /// Returns the task after `change`, which happens `now`. One that ends is kept from then on for as long as `keep` says.
+    /// Returns the task after `change`, which happens `now`. If that ends it, it is kept from then on for at least `keep`.
     ///
     /// # Errors
     /// [`HasEnded`]
@@ -193,18 +193,10 @@ impl Task {
         })
     }
 
-    /// Returns whether `stored` is this version of this task, and not one that another change made.
+    /// Returns whether `stored` is this very version, and not one of the same number that another change made.
     pub(super) fn is(&self, stored: &Self) -> bool {
-        let look = |task: &Self| (task.id, task.version, task.state, task.last_updated_at);
-        look(self) == look(stored) && self.status_message == stored.status_message
-    }
-
-    /// Returns the ttl and the deadline of the task if it ends at `end`.
-    fn kept_from(&self, end: u64) -> (u64, u64) {
-        let wanted = end.saturating_add(self.keep);
-        let expires = if self.shortens { wanted } else { wanted.max(self.expires) };
-        let ttl = self.ttl.saturating_add(expires.saturating_sub(self.expires));
-        (ttl.saturating_sub(self.expires.saturating_sub(expires)), expires)
+        let essence = |task: &Self| (task.id, task.version, task.state, task.last_updated_at);
+        essence(self) == essence(stored) && self.status_message == stored.status_message
     }
 }
 
@@ -212,7 +204,7 @@ impl Task {
 pub(super) mod tests {
     use super::*;
 
-    /// The moment so many milliseconds after the epoch.
+    /// Returns the moment so many milliseconds after the epoch.
     pub(in crate::task) fn at(unix: u64) -> Now {
         Now { wall: unix, steady: unix }
     }
@@ -261,7 +253,7 @@ pub(super) mod tests {
     const ENDS: [State; 3] =
         [State::Ended(Ending::Result), State::Ended(Ending::Error), State::Ended(Ending::Cancelled)];
 
-    fn owner() -> Owner {
+    pub(in crate::task) fn owner() -> Owner {
         Owner::Principal { upstream: "/mcp".into(), name: "ann".into() }
     }
 
@@ -294,25 +286,6 @@ pub(super) mod tests {
     fn a_change_moves_the_time_forward_only_and_the_version_by_one() {
         let changed = task(&owner()).after(&Change::cancel(), at(500)).expect("legal");
         assert_eq!((changed.last_updated_at, changed.created_at, changed.version), (1000, 1000, 1));
-    }
-
-    /// The ttl of a task that was told an hour, in milliseconds, when it has ended after `ran` seconds.
-    fn ttl_after(ran: u64, keep: u64, shortens: bool) -> u64 {
-        let (created, hour) = (1_000_000, 3_600_000);
-        let task = Task { ttl: hour, expires: created + hour, keep: keep * 1000, shortens, ..task(&owner()) };
-        let ended = task.after(&Change::cancel(), at(created + ran * 1000)).expect("legal");
-        assert_eq!(ended.expires, created + ended.ttl, "what is told is what holds");
-        ended.ttl
-    }
-
-    #[test]
-    fn a_task_that_has_ended_is_kept_from_its_end_on_and_its_ttl_says_so() {
-        // A client that asked for a minute gets it, whatever the call might have needed.
-        assert_eq!(ttl_after(5, 60, true), 65_000);
-        assert_eq!(ttl_after(3590, 60, true), 3_650_000);
-        // One that asked for nothing gets what it was told at least.
-        assert_eq!(ttl_after(5, 900, false), 3_600_000);
-        assert_eq!(ttl_after(3590, 900, false), 4_490_000);
     }
 
     proptest::proptest! {

@@ -6,20 +6,21 @@ use http::HeaderMap;
 use uuid::Uuid;
 
 use super::{
-    AskedTtl, Clock, End, Ending, Engine, Limits, MaxWaiters, Missing, Refused, Request, Response, State, Task, TaskId,
-    WaitLimit, Waits, Wanted, Watch, Writer, outcome,
+    AskedTtl, Clock, End, Ending, Engine, Limits, MaxWaiters, Missing, NewTask, NotCreated, PendingResponse, State,
+    Task, TaskId, TaskWriter, ToolCall, WaitLimit, WaitingRequest, Watch,
     state::tests::result,
+    status_message,
     store::{MaxKept, MemoryStore},
 };
 use crate::{
     config::Tool,
     flow::Capacity,
     limit::Totals,
-    session::{self, Next, Session},
+    session::{self, Session, StreamItem},
     wire::{Message, Parts},
 };
 
-/// Says everything in one word and an id.
+/// Writes everything as one word and an id.
 #[derive(Debug)]
 pub(super) struct Tiny;
 
@@ -27,7 +28,7 @@ fn word(word: &str, id: Uuid) -> Option<Message> {
     Message::parse(format!(r#"{{"jsonrpc":"2.0","method":"{word} {id}"}}"#).into()).ok()
 }
 
-impl Writer for Tiny {
+impl TaskWriter for Tiny {
     fn status(&self, task: &Task) -> Option<Message> {
         word(if task.state.is_terminal() { "ended" } else { "runs" }, task.id)
     }
@@ -53,16 +54,20 @@ impl Writer for Tiny {
     }
 }
 
-/// Waits for a task, to say how it ended.
-struct Waiting(Arc<Engine>, Arc<Session>, TaskId);
+/// A request that waits for a task, to say how it ended.
+struct TinyRequest {
+    engine: Arc<Engine>,
+    session: Arc<Session>,
+    task: TaskId,
+}
 
-impl Waits for Waiting {
+impl WaitingRequest for TinyRequest {
     fn task(&self) -> TaskId {
-        self.2
+        self.task
     }
 
-    fn response(&self, watch: Result<Watch, WaitLimit>) -> Response {
-        let (engine, session, id) = (Arc::clone(&self.0), Arc::clone(&self.1), self.2);
+    fn response(&self, watch: Result<Watch, WaitLimit>) -> PendingResponse {
+        let (engine, session, id) = (Arc::clone(&self.engine), Arc::clone(&self.session), self.task);
         Box::pin(async move {
             let mut watch = watch.expect("room");
             loop {
@@ -76,8 +81,8 @@ impl Waits for Waiting {
     }
 }
 
-/// Limits that nothing reaches.
-pub(super) fn limits() -> Limits {
+/// Returns limits that nothing reaches.
+pub(crate) fn unlimited() -> Limits {
     let many = usize::MAX;
     let turns = Totals {
         running_per_owner: many,
@@ -88,27 +93,27 @@ pub(super) fn limits() -> Limits {
         queued_bytes: many,
     };
     let waiters = MaxWaiters { task: many, owner: many, all: many };
-    Limits { waiters, turns, outbox: Capacity::new(4096, 4096) }
+    Limits { waiters, turns, capacity: Capacity::new(4096, 4096) }
 }
 
-/// Wants a task of `session`, and begins its call, which is never answered.
-pub(super) async fn create(engine: &Arc<Engine>, session: &Arc<Session>) -> Result<Task, Refused> {
+/// Creates a task of `session`, and starts its call, which is never answered.
+pub(super) async fn create(engine: &Arc<Engine>, session: &Arc<Session>) -> Result<Task, NotCreated> {
     let request = r#"{"jsonrpc":"2.0","id":1,"method":"run","params":{"name":"tool"}}"#;
     let request = Message::parse(request.into()).expect("a request");
     let tool = Arc::new(Tool::default());
-    let admission = session.let_task_in().await.expect("it is open");
+    let admission = session.admit_task().await.expect("it is open");
     let wanted =
-        Wanted { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: true, writer: &Tiny, admission };
-    let call = Request { message: request, headers: HeaderMap::new() };
+        NewTask { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: true, writer: &Tiny, admission };
+    let call = ToolCall { message: request, headers: HeaderMap::new() };
     let created = engine.create(&session.caller, session.upstream_session.hold(), call, wanted).await?;
     Ok(created.task)
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_is_told_of_them() {
+async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_its_streams_tell_how_they_end() {
     let (clock, max) = (Clock::start(), MaxKept::of_tasks(usize::MAX, usize::MAX));
     let store = MemoryStore::new(max, clock, Arc::default());
-    let (engine, session) = (Engine::start(Arc::new(store), clock, limits(), Arc::default()), session::alone());
+    let (engine, session) = (Engine::start(Arc::new(store), clock, unlimited(), Arc::default()), session::alone());
     let create = async || create(&engine, &session).await.expect("room");
     let (first, second) = (create().await, create().await);
     let polled = engine.poll(&session.caller.owner, first.id, &session.caller.who).await.expect("kept");
@@ -120,17 +125,17 @@ async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_is_told_of_them(
     let foreign = engine.retrieve(&stranger.caller.owner, first.id, &stranger.caller.who).await;
     assert_eq!(foreign, Err(Missing::NotFound(first.id)));
 
-    let mut listening = engine.listener(&session, &Tiny);
+    let mut listening = engine.get_stream(&session, &Tiny);
     listening.attached(false);
-    let waiter = Waiting(Arc::clone(&engine), Arc::clone(&session), first.id);
-    let mut waiting = engine.waiting(&session, Box::new(waiter), &Tiny).expect("room");
+    let request = TinyRequest { engine: Arc::clone(&engine), session: Arc::clone(&session), task: first.id };
+    let mut waiting = engine.result_stream(&session, Box::new(request), &Tiny).expect("room");
     waiting.attached(false);
     engine.finish(&session.caller.owner, first.id, result("{}"), None).await;
     let cancelled = engine.cancel(&session.caller.owner, &session.caller.who, second.id).await.expect("runs");
     assert_eq!(cancelled.state, State::Ended(Ending::Cancelled));
 
     let told = async |source: &mut Box<dyn session::Source>| match poll_fn(|cx| source.poll_next(cx)).await {
-        Some(Next::Document(document)) => String::from_utf8(document.to_vec()).expect("text"),
+        Some(StreamItem::Document(document)) => String::from_utf8(document.to_vec()).expect("text"),
         other => panic!("{other:?}"),
     };
     assert_eq!(told(&mut waiting).await, "completed");
@@ -140,9 +145,9 @@ async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_is_told_of_them(
     let end =
         engine.retrieve(&session.caller.owner, first.id, &session.caller.who).await.expect("kept").expect("ended");
     assert_eq!(end, End::Result { raw: "{}".into(), is_error: false });
-    // A call that fails without an answer is an error of the engine's own.
+    // A call that fails without an answer ends with an error that the engine writes.
     let third = create().await;
-    engine.finish(&session.caller.owner, third.id, outcome::failed("why"), Some("why")).await;
+    engine.finish(&session.caller.owner, third.id, status_message::failed("why"), Some("why")).await;
     let end =
         engine.retrieve(&session.caller.owner, third.id, &session.caller.who).await.expect("kept").expect("ended");
     assert_eq!(end.ending(), Ending::Error);

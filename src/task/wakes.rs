@@ -42,7 +42,7 @@ impl fmt::Display for WaitLimit {
     }
 }
 
-/// The tasks that requests wait for; the others cost nothing.
+/// The tasks that requests wait for. Other tasks cost nothing here.
 #[derive(Clone, Debug)]
 pub(super) struct Wakes {
     max: MaxWaiters,
@@ -52,8 +52,9 @@ pub(super) struct Wakes {
 #[derive(Debug, Default)]
 struct Watched {
     tasks: HashMap<TaskId, watch::Sender<()>>,
-    /// How many watch tasks of each owner.
+    /// How many requests wait for tasks of each owner.
     owners: Tally<Owner>,
+    /// How many requests wait in all.
     all: usize,
 }
 
@@ -67,7 +68,7 @@ pub struct Watch {
 }
 
 impl Wakes {
-    /// Room for `max` requests.
+    /// Returns an empty table with room for `max` requests.
     pub(super) fn new(max: MaxWaiters) -> Self {
         Self { max, watched: Arc::default() }
     }
@@ -94,7 +95,7 @@ impl Wakes {
         Ok(Watch { owner: owner.clone(), id, changes, wakes: self.clone() })
     }
 
-    /// Wakes the requests that wait for `id`; all of them where it is not known which task has changed.
+    /// Wakes the requests that wait for `id`; for `None`, where any task may have changed, all of them.
     pub(super) fn wake(&self, id: Option<TaskId>) {
         let watched = self.watched.lock();
         let wake = |sender: &watch::Sender<()>| {
@@ -133,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_who_watch_are_counted_for_a_task_for_an_owner_and_in_all_and_then_forgotten() {
+    fn watches_are_counted_for_a_task_for_an_owner_and_in_all_and_then_forgotten() {
         let wakes = Wakes::new(MaxWaiters { task: 1, owner: 2, all: 3 });
         let [ann, bob] = ["ann", "bob"].map(|name| Owner::Principal { upstream: "/mcp".into(), name: name.into() });
         let watch = |owner: &Owner, id| wakes.watch(owner, Uuid::from_u128(id));

@@ -1,4 +1,4 @@
-//! How what the engine tells is written for a client.
+//! How a dialect writes what the engine tells a client.
 
 use std::fmt;
 
@@ -7,24 +7,24 @@ use uuid::Uuid;
 use super::{Task, TaskId};
 use crate::wire::Message;
 
-/// Writes for the streams of one dialect. Where it answers `None` the message cannot be written, or clients of the dialect
-/// are not told such things.
-pub trait Writer: fmt::Debug + Send + Sync {
-    /// Tells which state a task is in.
+/// Writes what the engine tells for the streams of one dialect. A method returns `None` if the message cannot be written, or
+/// if clients of the dialect are not told such things.
+pub trait TaskWriter: fmt::Debug + Send + Sync {
+    /// Writes which state a task is in.
     fn status(&self, task: &Task) -> Option<Message>;
 
-    /// Ties what the server says in the course of a task to it.
+    /// Writes what the server says in the course of a task, tied to the task.
     fn tied(&self, task: TaskId, message: &Message) -> Option<Message>;
 
     /// Returns whether a message tells progress of a task.
     fn is_progress(&self, task: TaskId, message: &Message) -> bool;
 
-    /// Asks the client what the server asks with `request`, under an id that stands for `id`.
+    /// Writes the question that the server asks with `request`, under an id that stands for `id`.
     fn question(&self, task: TaskId, id: Uuid, request: &Message) -> Option<Message>;
 
-    /// Tells a client that a question need not be answered any more.
+    /// Writes that a question need not be answered any more.
     fn withdrawal(&self, task: TaskId, id: Uuid) -> Option<Message>;
 
-    /// Returns which question a message asks that [`Writer::question`] has written; `None` for any other message.
+    /// Returns which question a message asks that [`TaskWriter::question`] has written; `None` for any other message.
     fn question_of(&self, message: &Message) -> Option<Uuid>;
 }

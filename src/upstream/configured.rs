@@ -1,26 +1,27 @@
-//! One upstream as the configuration has it.
+//! One upstream and everything that belongs to it.
 
 use super::{Hints, Server};
 use crate::config::{Native, Policy, UpstreamId};
 
-/// Everything that belongs to one upstream. What began with it keeps it, whatever is served meanwhile.
+/// Everything that belongs to one upstream. A session or task that began with it keeps it, also when the configuration
+/// changes.
 #[derive(Debug)]
 pub struct Upstream {
     /// Its name, which is the path of its endpoint.
     pub id: UpstreamId,
-    /// The path of the stream for clients of the 2024-11-05 transport, if it is open to those.
+    /// The path of the stream for clients of the 2024-11-05 transport, if the upstream serves them.
     pub sse_path: Option<String>,
     /// How to reach it.
     pub server: Server,
-    /// Whether the client's `Authorization` goes on to it.
+    /// Whether taskgate forwards the client's `Authorization` to it.
     pub forward_authorization: bool,
     /// What to do about tasks of its own.
     pub native: Native,
-    /// Whether clients are told of changes of a task's state.
+    /// Whether clients are notified when a task's state changes.
     pub status_notifications: bool,
     /// The policy of its tools.
     pub policy: Policy,
-    /// What has not been told yet of what it turned out to be.
+    /// What the log has to be told once about it.
     pub hints: Hints,
 }
 

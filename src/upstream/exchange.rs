@@ -1,4 +1,4 @@
-//! The listening end of one request in flight, and the work that carries it.
+//! The listening end of one request in flight, and the work that carries the request.
 
 use std::{
     fmt,
@@ -8,91 +8,78 @@ use std::{
     task::{Context, Poll},
 };
 
-use tokio::{runtime::Handle, task::JoinHandle};
+use tokio::task::JoinHandle;
 
-use super::{Ending, Exchanges, exchanges::Shared};
+use super::{ExchangeEnd, Exchanges, Purpose, TooMany, exchanges::ExchangeState};
 use crate::flow::Item;
 
-/// The work that moves an exchange's bytes.
+/// The work that sends an exchange's request and receives its answer.
 pub type Carrier = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The listening end of an exchange. It also does the work of carrying it while somebody listens, which saves a task
-/// and its wake-ups; when it is dropped, because a client left or did not want to wait, a task goes on with the work.
+/// The listening end of an exchange. It also carries the exchange while a listener polls it, which saves a task and its
+/// wake-ups. When it is dropped, because the client has left or does not wait, a task goes on with the work.
 pub struct Exchange {
     /// The number that stands for the client's id and progress token towards the upstream.
     pub number: u64,
-    shared: Arc<Shared>,
-    all: Arc<Exchanges>,
-    carrier: Option<Carrier>,
-    /// The task that goes on with the work.
-    detached: Option<JoinHandle<()>>,
+    state: Arc<ExchangeState>,
+    /// The exchanges of its link.
+    pub(super) all: Arc<Exchanges>,
+    /// The work, while the listener does it.
+    pub(super) carrier: Option<Carrier>,
+    /// The task that the work was left to.
+    pub(super) detached: Option<JoinHandle<()>>,
+}
+
+impl Exchanges {
+    /// Begins a new exchange, for the client's request `client_id` if there is one.
+    ///
+    /// # Errors
+    /// [`TooMany`]
+    pub fn begin(self: &Arc<Self>, client_id: Option<&str>, purpose: Purpose) -> Result<Exchange, TooMany> {
+        let (number, state) = self.register(client_id, purpose)?;
+        Ok(Exchange { number, state, all: Arc::clone(self), carrier: None, detached: None })
+    }
 }
 
 impl Exchange {
-    pub(super) fn new(number: u64, shared: Arc<Shared>, all: Arc<Exchanges>) -> Self {
-        Self { number, shared, all, carrier: None, detached: None }
-    }
-
     /// Takes over the work of carrying the exchange.
     pub fn carry(&mut self, carrier: Option<Carrier>) {
         self.carrier = carrier;
     }
 
-    /// Leaves the work to a task of its own, so that it goes on however slowly somebody listens.
-    pub fn detach(&mut self) {
-        let Some(carrier) = self.carrier.take() else { return };
-        if let (true, Ok(runtime)) = (self.all.is_open(self.number), Handle::try_current()) {
-            let (all, number) = (Arc::clone(&self.all), self.number);
-            let detached = runtime.spawn(async move {
-                tokio::select! {
-                    biased;
-                    () = carrier => {}
-                    () = all.outlived(number) => {}
-                }
-            });
-            self.all.carried_by(self.number, detached.abort_handle());
-            self.detached = Some(detached);
-        }
-    }
-
-    /// Waits until nothing carries the exchange any more, after it has ended or was cancelled.
+    /// Waits until nothing carries the exchange any more, once it has ended or was cancelled.
     pub async fn gone(&mut self) {
         self.carrier = None;
         if let Some(detached) = &mut self.detached {
-            // One that was stopped has gone as well.
+            // A task that was aborted is gone as well.
             let _ = detached.await;
         }
     }
 
     /// Waits for what comes next; `None` after the end.
-    pub async fn next(&mut self) -> Option<Item<Ending>> {
+    pub async fn next(&mut self) -> Option<Item<ExchangeEnd>> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// As [`Exchange::next`].
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item<Ending>>> {
+    /// Polls for what comes next; `None` after the end.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item<ExchangeEnd>>> {
         if let Some(carrier) = &mut self.carrier {
-            // Otherwise the work below would wake the very task that does it.
-            if let Some(message) = self.shared.outbox.take() {
+            // Otherwise the work below would wake the task that is doing it.
+            if let Some(message) = self.state.outbox.take() {
                 return Poll::Ready(Some(Item::Message(message)));
             }
             if carrier.as_mut().poll(cx).is_ready() {
                 self.carrier = None;
             }
         }
-        self.shared.outbox.poll_next(cx)
+        self.state.outbox.poll_next(cx)
     }
 
-    /// Whether the upstream answers with a stream.
+    /// Returns whether the upstream answers with a stream.
     #[must_use]
     pub fn streams(&self) -> bool {
-        self.shared.streams.load(Ordering::Acquire)
-    }
-}
-
-impl Drop for Exchange {
-    fn drop(&mut self) {
-        self.detach();
+        // Pairs with the store in `Exchanges::streams`.
+        self.state.streams.load(Ordering::Acquire)
     }
 }
 

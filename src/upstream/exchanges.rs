@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use super::{
-    Exchange, Failure, MAX_MESSAGE,
+    Failure, MAX_MESSAGE,
     http::{AnswerBody, read},
 };
 use crate::{
@@ -27,28 +27,24 @@ use crate::{
 /// How many requests of one session may be in flight at once.
 pub const MAX_IN_FLIGHT: usize = 1024;
 
-/// How many of the upstream's own requests in the course of one exchange are remembered, with ids no longer than ours.
+/// How many requests of the upstream are remembered for each exchange, each with an id of at most [`MAX_ID`] bytes.
 const MAX_ASKED: usize = 64;
 
-/// Room for how many exchanges a session without any keeps.
+/// For how many exchanges a session that has none keeps room.
 const KEPT_ROOM: usize = 64;
 
-/// How often it is looked whether the response has come while a task of its own carries the exchange. One that ends soon
-/// after the response leaves its connection to others; one that does not is given up.
-const LINGER: Duration = Duration::from_secs(5);
-
-/// How long a reader that is behind may take for what waits, where more must not be dropped.
+/// How long a slow reader may take to empty its queue when the next message must not be dropped.
 const READING: Duration = Duration::from_secs(2);
 
-/// How an exchange ends: with the upstream's response, or without one.
-pub type Ending = Result<Answer, Failure>;
+/// How an exchange ends: with the upstream's response, or with a failure.
+pub type ExchangeEnd = Result<UpstreamResponse, Failure>;
 
-/// An upstream's response.
+/// An upstream's response to a request.
 #[derive(Debug)]
-pub enum Answer {
-    /// Read whole.
+pub enum UpstreamResponse {
+    /// A response that was read whole.
     Whole(Message),
-    /// A large one that is still arriving; only where [`super::Outgoing::relay`] allows it.
+    /// A large response that is still arriving; only where [`super::Outgoing::relay`] allows it.
     Large {
         /// Its beginning.
         first: Bytes,
@@ -57,11 +53,11 @@ pub enum Answer {
     },
 }
 
-impl Answer {
-    /// The whole response, read to its end.
+impl UpstreamResponse {
+    /// Reads the response to its end.
     ///
     /// # Errors
-    /// [`Failure`] if the rest does not arrive, is too large or is no response.
+    /// [`Failure`] if the rest does not arrive, or the whole is too large or not a response.
     pub async fn whole(self) -> Result<Message, Failure> {
         match self {
             Self::Whole(message) => Ok(message),
@@ -73,31 +69,37 @@ impl Answer {
     }
 }
 
-/// The exchanges of one link by the number that stands for the client's id towards the upstream.
+/// The exchanges of one link, by the number that stands for the client's id towards the upstream.
 #[derive(Debug)]
 pub struct Exchanges {
+    /// The next number.
     next: AtomicU64,
-    open: Mutex<HashMap<u64, Open>>,
-    /// What may wait for the listeners.
+    /// The exchanges that have not ended, by their numbers.
+    open: Mutex<HashMap<u64, InFlight>>,
+    /// How many bytes may wait for the listeners.
     outbox: Arc<Capacity>,
     observer: Arc<Observer>,
 }
 
 #[derive(Debug)]
-struct Open {
-    shared: Arc<Shared>,
+struct InFlight {
+    /// Where its listener finds what comes.
+    state: Arc<ExchangeState>,
+    /// The raw id of the client's request, if it is one.
     client_id: Option<Box<str>>,
+    /// What waits for it.
     purpose: Purpose,
-    transport: Option<AbortHandle>,
-    /// The raw ids of what the upstream has asked in the course of this request.
+    /// The task that carries it, if one does.
+    carried_by: Option<AbortHandle>,
+    /// The raw ids of the requests that the upstream has sent during this exchange.
     asked: Vec<Box<str>>,
-    /// It was cancelled: what may still come is delivered, but it claims nothing that could be another one's.
+    /// Whether it was cancelled: it still gets messages with its number, but none that could belong to another exchange.
     cancelled: bool,
-    /// It was open already when silence was looked for the last time.
+    /// Whether it was open at the last call of [`Exchanges::tell_silence`].
     waited: bool,
 }
 
-/// Who waits for an exchange.
+/// What waits for an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A client's open request.
@@ -116,77 +118,83 @@ impl fmt::Display for TooMany {
     }
 }
 
-/// What both ends of an exchange have in common.
+/// What the listening end of an exchange shares with the table.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) outbox: Outbox<Ending>,
-    /// The upstream answers with a stream.
+pub(super) struct ExchangeState {
+    /// The messages of the upstream, and the end, on their way to the listener.
+    pub(super) outbox: Outbox<ExchangeEnd>,
+    /// Whether the upstream answers with a stream.
     pub(super) streams: AtomicBool,
 }
 
 impl Exchanges {
-    /// No exchanges yet; `outbox` says what may wait for the listener of each.
+    /// Creates an empty table; `outbox` bounds what may wait for the listener of each exchange.
     #[must_use]
     pub fn new(outbox: Arc<Capacity>, observer: Arc<Observer>) -> Arc<Self> {
         Arc::new(Self { next: AtomicU64::new(1), open: Mutex::default(), outbox, observer })
     }
 
-    /// Registers a new exchange, for the client's request `client_id` if there is one.
+    /// Registers a new exchange under the next number, for [`Exchanges::begin`].
     ///
     /// # Errors
     /// [`TooMany`]
-    pub fn begin(self: &Arc<Self>, client_id: Option<&str>, purpose: Purpose) -> Result<Exchange, TooMany> {
+    pub(super) fn register(
+        &self,
+        client_id: Option<&str>,
+        purpose: Purpose,
+    ) -> Result<(u64, Arc<ExchangeState>), TooMany> {
         let mut open = self.open.lock();
-        // Tasks do not count: they have limits of their own, and were acknowledged under them.
+        // Tasks do not count: they have limits of their own, under which they were acknowledged.
         let plain = || open.values().filter(|open| open.purpose == Purpose::Foreground).count();
         if purpose == Purpose::Foreground && open.len() >= MAX_IN_FLIGHT && plain() >= MAX_IN_FLIGHT {
             return Err(TooMany);
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let shared = Arc::new(Shared { outbox: Outbox::new(&self.outbox), streams: AtomicBool::new(false) });
-        let exchange = Exchange::new(number, Arc::clone(&shared), Arc::clone(self));
-        let client_id = client_id.map(Box::from);
-        let (transport, asked, cancelled, waited) = (None, Vec::new(), false, false);
-        open.insert(number, Open { shared, client_id, purpose, transport, asked, cancelled, waited });
-        Ok(exchange)
+        let state = Arc::new(ExchangeState { outbox: Outbox::new(&self.outbox), streams: AtomicBool::new(false) });
+        let (carried_by, asked, cancelled, waited) = (None, Vec::new(), false, false);
+        let (listened, client_id) = (Arc::clone(&state), client_id.map(Box::from));
+        open.insert(number, InFlight { state, client_id, purpose, carried_by, asked, cancelled, waited });
+        Ok((number, listened))
     }
 
-    /// Names the task that goes on carrying an exchange, to be stopped with it.
-    pub(super) fn carried_by(&self, number: u64, transport: AbortHandle) {
+    /// Notes which task carries an exchange, so that it can be stopped with the exchange.
+    pub(super) fn carried_by(&self, number: u64, task: AbortHandle) {
         if let Some(open) = self.open.lock().get_mut(&number) {
-            open.transport = Some(transport);
+            open.carried_by = Some(task);
         }
     }
 
-    /// Notes that the upstream answers with a stream, and lets who listens begin with it, before the first message.
+    /// Notes that the upstream answers with a stream, and lets the listener begin its own before the first message.
     pub fn streams(&self, number: u64) {
         if let Some(open) = self.open.lock().get(&number) {
-            open.shared.streams.store(true, Ordering::Release);
-            open.shared.outbox.tell_silence();
+            // Pairs with the load in `Exchange::streams`.
+            open.state.streams.store(true, Ordering::Release);
+            open.state.outbox.tell_silence();
         }
     }
 
-    /// Tells who listens that the upstream has ended the connection, not the stream, and is asked again after `pause`.
+    /// Tells the listener that the upstream has ended the connection but not the stream, and is asked again after
+    /// `pause`.
     pub fn pause(&self, number: u64, pause: Duration) {
         if let Some(open) = self.open.lock().get(&number) {
-            open.shared.outbox.pause(pause);
+            open.state.outbox.pause(pause);
         }
     }
 
-    /// Tells those who wait that nothing has come, in the exchanges that were open at the last call already. One call
-    /// every few seconds costs less than a timer for each exchange.
+    /// Tells the listeners of exchanges that were open at the last call already that nothing has come. One call every
+    /// few seconds costs less than a timer for each exchange.
     pub fn tell_silence(&self) {
         for open in self.open.lock().values_mut() {
             if open.purpose == Purpose::Foreground && std::mem::replace(&mut open.waited, true) {
-                open.shared.outbox.tell_silence();
+                open.state.outbox.tell_silence();
             }
         }
     }
 
-    /// Hands a message of the upstream to whoever listens to the exchange. Gives it back where the number is unknown or
-    /// its exchange has ended.
+    /// Hands a message of the upstream to the listener of an exchange. Gives the message back if the number is unknown
+    /// or its exchange has ended.
     pub fn push(&self, number: u64, message: Message) -> Option<Message> {
-        let shared = match self.open.lock().get_mut(&number) {
+        let state = match self.open.lock().get_mut(&number) {
             Some(open) => {
                 if let (Kind::Request, Some(id)) = (message.kind(), message.id().filter(|id| id.len() <= MAX_ID)) {
                     if open.asked.len() == MAX_ASKED {
@@ -194,11 +202,11 @@ impl Exchanges {
                     }
                     open.asked.push(id.into());
                 }
-                Arc::clone(&open.shared)
+                Arc::clone(&open.state)
             }
             None => return Some(message),
         };
-        match shared.outbox.push(message) {
+        match state.outbox.push(message) {
             Pushed::Kept => {}
             Pushed::Dropped(count) => self.observer.emit(events::MessagesDropped { count }),
             Pushed::Full => self.end(number, Err(Failure::ClientTooSlow)),
@@ -206,27 +214,16 @@ impl Exchanges {
         None
     }
 
-    /// Waits for room for a request of the upstream in the course of an exchange, as long as it makes sense: a burst of
-    /// requests is no sign that nobody reads.
+    /// Waits a moment for room for a request that the upstream sends during an exchange: a burst of requests does not
+    /// yet mean that the client has stopped reading.
     pub async fn room_for(&self, number: u64, request: &Message) {
-        let shared = self.open.lock().get(&number).map(|open| Arc::clone(&open.shared));
-        if let Some(shared) = shared.filter(|shared| !shared.outbox.has_room_for(request)) {
-            let _ = tokio::time::timeout(READING, shared.outbox.emptied()).await;
+        let state = self.open.lock().get(&number).map(|open| Arc::clone(&open.state));
+        if let Some(state) = state.filter(|state| !state.outbox.has_room_for(request)) {
+            let _ = tokio::time::timeout(READING, state.outbox.emptied()).await;
         }
     }
 
-    /// Resolves some time after an exchange has ended: the answer came elsewhere, or does not end with the response, and must
-    /// not be carried for ever when nobody waits for it.
-    pub(super) async fn outlived(&self, number: u64) {
-        loop {
-            tokio::time::sleep(LINGER).await;
-            if !self.is_open(number) {
-                return;
-            }
-        }
-    }
-
-    fn take(&self, number: u64) -> Option<Open> {
+    fn take(&self, number: u64) -> Option<InFlight> {
         let mut open = self.open.lock();
         let taken = open.remove(&number);
         if open.is_empty() && open.capacity() > KEPT_ROOM {
@@ -235,26 +232,26 @@ impl Exchanges {
         taken
     }
 
-    /// Ends an exchange. An ending for an unknown number, late or invented, is counted and dropped.
-    pub fn end(&self, number: u64, ending: Ending) {
+    /// Ends an exchange. Counts and drops a response to an unknown number, which is late or invented.
+    pub fn end(&self, number: u64, ending: ExchangeEnd) {
         match (self.take(number), ending) {
-            (Some(open), ending) => open.shared.outbox.end(ending),
+            (Some(open), ending) => open.state.outbox.end(ending),
             (None, Ok(_)) => self.observer.emit(events::UnknownResponse),
             (None, Err(_)) => {}
         }
     }
 
-    /// Notes that an exchange was cancelled, and may still end by itself. Returns whether that is new.
+    /// Notes that an exchange was cancelled, although it may still end by itself. Returns whether that is new.
     pub fn cancelling(&self, number: u64) -> bool {
         self.open.lock().get_mut(&number).is_some_and(|open| !std::mem::replace(&mut open.cancelled, true))
     }
 
-    /// Ends an exchange that was cancelled without waiting for the upstream, and stops what carries it.
+    /// Ends a cancelled exchange without waiting for the upstream, and stops the task that carries it.
     pub fn cancel(&self, number: u64) {
         if let Some(open) = self.take(number) {
-            open.shared.outbox.end(Err(Failure::Cancelled));
-            if let Some(transport) = open.transport {
-                transport.abort();
+            open.state.outbox.end(Err(Failure::Cancelled));
+            if let Some(task) = open.carried_by {
+                task.abort();
             }
         }
     }
@@ -263,15 +260,15 @@ impl Exchanges {
     pub fn abandon_all(&self, failure: &Failure) {
         let all = std::mem::take(&mut *self.open.lock());
         for open in all.into_values() {
-            open.shared.outbox.end(Err(failure.clone()));
-            if let Some(transport) = open.transport {
-                transport.abort();
+            open.state.outbox.end(Err(failure.clone()));
+            if let Some(task) = open.carried_by {
+                task.abort();
             }
         }
     }
 
-    /// The foreground exchange that stands for the client's request `client_id`, the newest if the client has used
-    /// the id twice.
+    /// Returns the foreground exchange of the client's request `client_id`; the newest if the client has used the id
+    /// twice.
     #[must_use]
     pub fn of_client(&self, client_id: &str) -> Option<u64> {
         let open = self.open.lock();
@@ -279,14 +276,15 @@ impl Exchanges {
         matching.map(|(number, _)| *number).max()
     }
 
-    /// The exchange in the course of which the upstream has asked its request `id`.
+    /// Returns the exchange during which the upstream has sent its request `id`.
     #[must_use]
     pub fn asked(&self, id: &str) -> Option<u64> {
         let open = self.open.lock();
         open.iter().find(|(_, open)| open.asked.iter().any(|asked| &**asked == id)).map(|(number, _)| *number)
     }
 
-    /// The only exchange in flight, if there is just one, and it has that purpose. Those that were cancelled do not count.
+    /// Returns the only exchange in flight, if there is exactly one and it has that purpose. Cancelled ones do not
+    /// count.
     #[must_use]
     pub fn only(&self, purpose: Option<Purpose>) -> Option<u64> {
         let open = self.open.lock();
@@ -295,36 +293,36 @@ impl Exchanges {
         only.filter(|(_, open)| purpose.is_none_or(|purpose| open.purpose == purpose)).map(|(number, _)| *number)
     }
 
-    /// The newest exchange of that purpose, or, if any will do, rather one that a client's request waits for. Those that
-    /// were cancelled do not count.
+    /// Returns the newest exchange of that purpose. Without a purpose, prefers one that a client's request waits for.
+    /// Cancelled ones do not count.
     #[must_use]
     pub fn newest(&self, purpose: Option<Purpose>) -> Option<u64> {
         let open = self.open.lock();
-        let fits = |open: &Open| !open.cancelled && purpose.is_none_or(|purpose| open.purpose == purpose);
+        let fits = |open: &InFlight| !open.cancelled && purpose.is_none_or(|purpose| open.purpose == purpose);
         let fit = open.iter().filter(|(_, open)| fits(open));
         let newest = fit.max_by_key(|(number, open)| (open.purpose == Purpose::Foreground, **number));
         newest.map(|(number, _)| *number)
     }
 
-    /// Whether an exchange has neither ended nor been cancelled.
+    /// Returns whether an exchange is open and not cancelled.
     #[must_use]
     pub fn is_in_flight(&self, number: u64) -> bool {
         self.open.lock().get(&number).is_some_and(|open| !open.cancelled)
     }
 
-    /// Whether an exchange has not ended that a client's request waits for.
+    /// Returns whether an exchange is open and a client's request waits for it.
     #[must_use]
     pub fn is_foreground(&self, number: u64) -> bool {
         self.open.lock().get(&number).is_some_and(|open| open.purpose == Purpose::Foreground)
     }
 
-    /// Whether an exchange is the call of a task.
+    /// Returns whether an exchange is open and is the call of a task.
     #[must_use]
     pub fn is_task(&self, number: u64) -> bool {
         self.open.lock().get(&number).is_some_and(|open| open.purpose == Purpose::Background)
     }
 
-    /// Whether an exchange has not ended.
+    /// Returns whether an exchange is open: it has not ended.
     #[must_use]
     pub fn is_open(&self, number: u64) -> bool {
         self.open.lock().contains_key(&number)
@@ -336,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_what_the_upstream_has_asked_the_newest_is_remembered() {
+    fn the_newest_requests_of_the_upstream_are_remembered() {
         let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());
         let exchange = exchanges.begin(None, Purpose::Background).expect("room");
         for id in 0..=MAX_ASKED {

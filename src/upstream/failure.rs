@@ -6,19 +6,19 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode, Uri, header::LOCATION};
 
 use crate::{
-    net::shown,
+    net::without_secrets,
     observe::events::Cause,
     wire::{RpcError, excerpt},
 };
 
-/// The ways in which an upstream does not answer. None of them is ever answered with a second try of a tool call.
+/// Why an upstream did not answer. taskgate never retries a tool call after any of them.
 #[derive(Clone, Debug)]
 pub enum Failure {
     /// No connection could be made.
     Unreachable(String),
     /// The upstream answered with an HTTP error, which a plain call passes on as it is.
     Http(Box<HttpError>),
-    /// The upstream refuses taskgate's own credentials, or that there are none, with this status: 401 or 403.
+    /// The upstream refuses taskgate itself, with wrong or missing credentials, with this status: 401 or 403.
     Refused(StatusCode),
     /// The upstream refuses `initialize` by POST, and the older transport fails as well.
     NoTransport {
@@ -29,23 +29,23 @@ pub enum Failure {
     },
     /// The upstream does not know the session any more.
     SessionLost,
-    /// The answer is not what the protocol asks for.
+    /// The answer violates the protocol.
     BadAnswer(String),
     /// The connection or the answer's stream ended before the response.
     Incomplete(String),
     /// The answer is larger than the limit, in bytes.
     TooLarge(usize),
-    /// A limit of taskgate is in the way; the text names it.
+    /// A limit of taskgate was reached; the text names it.
     Limit(String),
     /// The stdio child is gone.
     ProcessEnded(String),
     /// The client reads too slowly for what the upstream asks of it.
     ClientTooSlow,
-    /// The session ended first.
+    /// The session ended before the response.
     Abandoned,
     /// The process stops.
     Stopping,
-    /// The requestor cancelled the request, so that it gets no response.
+    /// The requestor cancelled the request, so it gets no response.
     Cancelled,
     /// The upstream did not answer in time.
     TimedOut(Duration),
@@ -63,7 +63,7 @@ pub struct HttpError {
 }
 
 impl HttpError {
-    /// Whether the error is about who asks.
+    /// Returns whether the error is about the identity of the requestor.
     #[must_use]
     pub fn is_authorization(&self) -> bool {
         matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
@@ -133,7 +133,7 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Failure {
-    /// Returns what the log says of it: never what the server wrote into a body, which may be a result.
+    /// Returns what the log says about it. That never contains a body of the server, which may be a result.
     #[must_use]
     pub fn cause(&self) -> Cause {
         Cause { kind: self.kind(), text: self.for_the_log(), of_server: self.is_of_server() }
@@ -159,7 +159,7 @@ impl Failure {
         }
     }
 
-    /// Whether the server, or the way to it, is the reason, and not the client or the end of the process.
+    /// Returns whether the server, or the way to it, caused the failure, and not the client or the end of the process.
     fn is_of_server(&self) -> bool {
         !matches!(self, Self::ClientTooSlow | Self::Abandoned | Self::Stopping | Self::Cancelled)
     }
@@ -171,7 +171,7 @@ impl Failure {
                 let location = error.headers.get(LOCATION).filter(|_| status.is_redirection());
                 let location = location.and_then(|location| location.to_str().ok()?.parse::<Uri>().ok());
                 match location {
-                    Some(location) => format!("HTTP {status} to {}", excerpt(&shown(&location))),
+                    Some(location) => format!("HTTP {status} to {}", excerpt(&without_secrets(&location))),
                     None => format!("HTTP {status} with a body of {size} bytes"),
                 }
             }
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_a_server_are_cut_and_escaped_in_every_failure() {
+    fn a_servers_words_are_cut_and_escaped_in_every_failure() {
         let words = format!("\u{1b}[2J{}", "x".repeat(1 << 20));
         let mut headers = HeaderMap::new();
         let location = format!("http://host/{}?key=secret", "x".repeat(10_000));

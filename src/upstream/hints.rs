@@ -1,5 +1,5 @@
-//! What a server says of itself and the configuration did not know, each told once in the log: tools that no pattern
-//! matches, and tasks of its own that no limit holds for.
+//! Tells in the log, once each, where the configuration does not fit the server: patterns that match no tool, and limits
+//! that do not hold because the server has tasks of its own.
 
 use std::{
     collections::BTreeSet,
@@ -18,20 +18,21 @@ use crate::{
     },
 };
 
-/// What has not been told yet of one upstream.
+/// The hints about one upstream that the log has not had yet.
 #[derive(Debug, Default)]
 pub struct Hints {
     /// `None` once the server has listed all of its tools.
     patterns: Mutex<Option<Patterns>>,
+    /// Whether the log was told that the server has tasks of its own.
     native: AtomicBool,
 }
 
 /// What is known of the patterns while the server lists its tools.
 #[derive(Debug)]
 struct Patterns {
-    /// No tool has matched these so far.
+    /// The patterns that no tool has matched so far.
     unmatched: Vec<Box<str>>,
-    /// Their limits are for a tool that keeps the server's tasks.
+    /// The patterns whose limits do not hold, because the server runs their tool as a task of its own.
     void: BTreeSet<Box<str>>,
 }
 
@@ -44,8 +45,8 @@ impl Hints {
         Self { patterns: Mutex::new(patterns), ..Self::default() }
     }
 
-    /// Takes in an answer to `tools/list`. `keeps`: the server keeps its tasks where it lists them. A client that asks for the
-    /// last page has asked for the others before, so they have been taken in too.
+    /// Takes in an answer to `tools/list`. `keeps`: the server keeps its tasks where it lists them. A client that asks
+    /// for the last page has asked for the earlier ones, so they have been taken in too.
     pub fn tools(&self, upstream: &UpstreamId, policy: &Policy, keeps: bool, answer: &Message, observer: &Observer) {
         let mut kept = self.patterns.lock();
         let Some(patterns) = &mut *kept else { return };
@@ -55,7 +56,7 @@ impl Hints {
             let matching: Vec<&str> = policy.matching(&tool.name).collect();
             patterns.unmatched.retain(|pattern| !matching.contains(&&**pattern));
             if keeps && tool.native {
-                patterns.void.extend(policy.limits(&tool.name).map(Into::into));
+                patterns.void.extend(policy.limiting_pattern(&tool.name).map(Into::into));
             }
         }
         if next_cursor(page).is_some() {
@@ -72,7 +73,7 @@ impl Hints {
         }
     }
 
-    /// Takes in that the server has tasks of its own, which are left to it.
+    /// Notes that the server has tasks of its own, which taskgate leaves to it.
     pub fn keeps_tasks(&self, upstream: &UpstreamId, observer: &Observer) {
         if !self.native.swap(true, Ordering::Relaxed) {
             observer.emit(events::LimitsVoid { path: upstream.as_str() });

@@ -1,11 +1,11 @@
-//! Tests: how many requests may be in flight, and when what carries one is gone.
+//! Tests: how many requests may be in flight, and when the task that carries one is gone.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{Exchange, Exchanges, Failure, MAX_IN_FLIGHT, Purpose};
 use crate::flow::Capacity;
 
-/// Lets a task carry an exchange that never ends by itself; the returned value is shared with that task while it lives.
+/// Lets a task carry an exchange that never ends by itself. The task shares the returned value until it is gone.
 fn carried_for_ever(exchange: &mut Exchange) -> Arc<()> {
     let connection = Arc::new(());
     let carried = Arc::clone(&connection);
@@ -18,7 +18,7 @@ fn carried_for_ever(exchange: &mut Exchange) -> Arc<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_exchange_that_was_cancelled_is_gone_when_nothing_carries_it_any_more() {
+async fn a_cancelled_exchange_is_gone_once_nothing_carries_it() {
     let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());
     for _ in 0..100 {
         let mut exchange = exchanges.begin(None, Purpose::Background).expect("room");
@@ -30,7 +30,7 @@ async fn an_exchange_that_was_cancelled_is_gone_when_nothing_carries_it_any_more
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_carries_an_exchange_in_the_background_does_not_outlive_it_for_long() {
+async fn a_task_that_carries_an_exchange_ends_soon_after_the_exchange() {
     let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());
     let mut exchange = exchanges.begin(None, Purpose::Background).expect("room");
     // As a POST over HTTP+SSE that the server never answers, while the response comes on the stream.

@@ -1,10 +1,10 @@
-//! Where a message of an upstream goes.
+//! Delivers what an upstream sends: to the exchange that it belongs to, or to the client's GET stream.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Answer, Exchanges, Failure, NativeTasks, Purpose, native::may_be_related};
+use super::{Exchanges, Failure, NativeTasks, Purpose, UpstreamResponse, native::may_be_related};
 use crate::{
     config::UpstreamId,
     flow::{Capacity, Outbox, Pushed},
@@ -16,7 +16,7 @@ use crate::{
         legacy::error_code,
         message::echoed_number,
         object::Members,
-        params::unambiguous,
+        params::{progress_token, unambiguous},
         received::{Broken, Received},
         response::pong,
     },
@@ -29,9 +29,9 @@ pub struct Inbound {
     pub upstream: UpstreamId,
     /// The requests in flight.
     pub exchanges: Arc<Exchanges>,
-    /// What belongs to no request: the client's GET stream.
+    /// The client's GET stream, for what belongs to no request.
     pub listener: Arc<Outbox<()>>,
-    /// What the client can be asked.
+    /// Which requests the client supports.
     pub client: ClientCapabilities,
     /// The upstream's own tasks.
     pub native: Arc<NativeTasks>,
@@ -58,8 +58,8 @@ impl Inbound {
         }
     }
 
-    /// Delivers one message that came with the answer to exchange `carrier`, or with none. What is returned answers it
-    /// at once and has to be sent back.
+    /// Delivers one message that came with the answer to exchange `carrier`, or with none. Returns the answer that has
+    /// to be sent back at once, if there is one.
     #[must_use]
     pub fn deliver(&self, message: Message, carrier: Option<u64>) -> Option<Bytes> {
         if let Err(why) = readable(&message) {
@@ -75,9 +75,9 @@ impl Inbound {
                 };
                 match number {
                     Some(number) => {
-                        // Before the end, so that progress is known by one or the other.
+                        // Before the end, so that progress always finds the exchange or the task.
                         self.native.answered(number, &message);
-                        self.exchanges.end(number, Ok(Answer::Whole(message)));
+                        self.exchanges.end(number, Ok(UpstreamResponse::Whole(message)));
                     }
                     None => self.observer.emit(events::UnknownResponse),
                 }
@@ -93,7 +93,7 @@ impl Inbound {
             }
             _ => {
                 let carrier = if self.native.owns(&message) {
-                    // A task of taskgate's is not the one that it is about.
+                    // It is about a task of the server, so it does not belong to a task of taskgate.
                     carrier.filter(|number| self.exchanges.is_foreground(*number))
                 } else {
                     carrier.or_else(|| self.claimant(&message))
@@ -108,14 +108,15 @@ impl Inbound {
         None
     }
 
-    /// As [`Inbound::deliver`], for what may be no message: the call ends that it was to answer.
+    /// Does the same as [`Inbound::deliver`], also for what is not a message: that ends the call that it was meant to
+    /// answer.
     #[must_use]
     pub fn take(&self, received: Received, carrier: Option<u64>) -> Option<Bytes> {
         let Broken { why, meant } = match received {
             Received::Message(message) => return self.deliver(message, carrier),
             Received::Broken(broken) => broken,
         };
-        tracing::warn!(upstream = self.upstream.as_str(), why, "what the server sent is no message");
+        tracing::warn!(upstream = self.upstream.as_str(), why, "what the server sent is not a message");
         match meant {
             Meant::Response(number) => {
                 if let Some(number) = number.or(carrier) {
@@ -131,7 +132,7 @@ impl Inbound {
         }
     }
 
-    /// What answers a message that two readers could read differently; nothing but a request is answered.
+    /// Answers a message that two readers could read differently, if it is a request.
     fn unreadable(&self, message: &Message, why: &str) -> Option<Bytes> {
         if message.kind() != Kind::Request {
             self.observer.emit(events::MessageUnreadable);
@@ -140,33 +141,36 @@ impl Inbound {
         Some(RpcError::invalid_params(format!("Invalid params: {why}")).to_response(message.id()))
     }
 
-    /// Delivers a message that came over a transport that never says to which request a message belongs: the only one in
-    /// flight, else whoever can hear it.
+    /// Delivers a message that came over a transport that never says to which request a message belongs. It goes to the
+    /// only exchange in flight, or else to a listener that can hear it.
     #[must_use]
     pub fn deliver_unaddressed(&self, message: Message) -> Option<Bytes> {
         let carrier = match message.kind() {
-            Kind::Request | Kind::Notification if self.native.owns(&message) => self.unheard(Some(Purpose::Foreground)),
-            // That of a call is found by its number.
-            Kind::Notification if message.method() == Method::Progress => self.unheard(Some(Purpose::Foreground)),
-            Kind::Request => self.exchanges.only(None).or_else(|| self.unheard(None)),
+            Kind::Request | Kind::Notification if self.native.owns(&message) => {
+                self.fallback(Some(Purpose::Foreground))
+            }
+            // Progress of a call is delivered by its number.
+            Kind::Notification if message.method() == Method::Progress => self.fallback(Some(Purpose::Foreground)),
+            Kind::Request => self.exchanges.only(None).or_else(|| self.fallback(None)),
             Kind::Notification if message.method() == Method::Cancelled => self.asker(&message),
-            // What the server offers is no request's business, and is only told with one where it would not be heard.
-            Kind::Notification if message.method().is_change() => self.unheard(Some(Purpose::Foreground)),
-            // A task must not be given what may belong to another one.
-            Kind::Notification => self.exchanges.only(None).or_else(|| self.unheard(Some(Purpose::Foreground))),
-            // Servers without a name for what they could not read answer the only one that there is.
+            // A change in what the server offers belongs to no request. It goes to one only if no client reads the GET stream.
+            Kind::Notification if message.method().is_change() => self.fallback(Some(Purpose::Foreground)),
+            // A task must not get what may belong to another task.
+            Kind::Notification => self.exchanges.only(None).or_else(|| self.fallback(Some(Purpose::Foreground))),
+            // A server that could not read a request's id answers the only request in flight.
             Kind::Response if could_not_read(&message) => self.exchanges.only(None),
             Kind::Response => None,
         };
         self.deliver(message, carrier)
     }
 
-    /// Delivers the progress of a task of the upstream, whose call has been answered: where it came, or to whoever can hear it.
+    /// Delivers the progress of a task of the upstream, whose call has been answered: where it came, or to a listener
+    /// that can hear it.
     fn progress(&self, message: &Message, carrier: Option<u64>) {
         let Some((message, token)) = self.native.progress(message) else {
             return self.observer.emit(events::UnknownProgress);
         };
-        // There the client's token would be taken for the number of the call.
+        // Otherwise the client's token would be taken for the number of that call.
         let carrier =
             carrier.filter(|number| self.exchanges.is_foreground(*number) && echoed_number(&token) != Some(*number));
         let unclaimed = match carrier {
@@ -177,7 +181,7 @@ impl Inbound {
         drop(unclaimed.and_then(|message| self.queue(message)));
     }
 
-    /// What the client may know of a message.
+    /// Removes what the client may not know of a message; `None` if that is all of it.
     fn admit(&self, message: Message) -> Option<Message> {
         let admitted = self.native.admit(message);
         if admitted.is_none() {
@@ -186,35 +190,35 @@ impl Inbound {
         admitted
     }
 
-    /// The exchange to which a message belongs that came on the GET stream: many servers send there what they ask in the
-    /// course of a call.
+    /// Returns the exchange to which a message on the GET stream belongs: many servers send there what they ask during
+    /// a call.
     fn claimant(&self, message: &Message) -> Option<u64> {
         match message.method() {
             Method::Cancelled => self.asker(message),
             Method::Elicit | Method::CreateMessage | Method::ListRoots => {
-                self.exchanges.only(Some(Purpose::Background)).or_else(|| self.unheard(None))
+                self.exchanges.only(Some(Purpose::Background)).or_else(|| self.fallback(None))
             }
             _ => None,
         }
     }
 
-    /// The exchange in the course of which the upstream has asked what it withdraws.
+    /// Returns the exchange during which the upstream has sent the request that it withdraws.
     fn asker(&self, cancelled: &Message) -> Option<u64> {
         self.exchanges.asked(Members::parse(cancelled.params()?).ok()?.get("requestId")?)
     }
 
-    /// Who gets what nobody would hear on the GET stream.
-    fn unheard(&self, purpose: Option<Purpose>) -> Option<u64> {
+    /// Returns the exchange that gets a message because no client reads the GET stream: the newest of that purpose.
+    fn fallback(&self, purpose: Option<Purpose>) -> Option<u64> {
         if self.listener.has_reader() { None } else { self.exchanges.newest(purpose) }
     }
 
-    /// As [`Inbound::queue`], for a message that comes as the upstream sent it.
+    /// Does the same as [`Inbound::queue`], for a message as the upstream sent it.
     pub fn listen(&self, message: Message) -> Option<Bytes> {
         self.admit(message).and_then(|message| self.queue(message))
     }
 
-    /// Queues a message for the client's GET stream, which may be tied to a task of taskgate's by now. What is returned
-    /// answers it in the place of a client that does not listen.
+    /// Queues a message, which taskgate may have tied to a task of its own, for the client's GET stream. Returns an
+    /// answer in place of a client that does not listen, which has to be sent back.
     pub fn queue(&self, message: Message) -> Option<Bytes> {
         let request = message.id().filter(|_| message.kind() == Kind::Request).map(str::to_owned);
         if let (Some(id), Method::Ping, false) = (&request, message.method(), self.listener.has_reader()) {
@@ -235,9 +239,9 @@ impl Inbound {
     }
 }
 
-/// Refuses a request, the withdrawal of one, or what may be tied to a task, that has a member twice where it is read here
-/// or by the client, and an error without an id that cannot be given one. What else is told in the course of a plain call is
-/// nobody's business but the client's.
+/// Refuses a message that has a member twice where taskgate or the client reads it: a request, its withdrawal, a
+/// notification that may be tied to a task, or an error without an id, which could not be given one. Anything else
+/// during a plain call concerns only the client.
 fn readable(message: &Message) -> Result<(), String> {
     match (message.kind(), message.method(), message.params()) {
         (Kind::Request, _, Some(params)) | (Kind::Notification, Method::Cancelled, Some(params)) => {
@@ -250,15 +254,9 @@ fn readable(message: &Message) -> Result<(), String> {
     }
 }
 
-/// Whether a response says that a request could not be read. Other errors without an id answer notifications, as careless
-/// servers do.
+/// Returns whether a response says that the server could not read a request. Careless servers answer notifications with
+/// other errors without an id.
 fn could_not_read(response: &Message) -> bool {
     let code = response.outcome().and_then(|(_, error)| error_code(error));
     [code::PARSE_ERROR, code::INVALID_REQUEST].map(|code| Some(code.into())).contains(&code)
-}
-
-/// The raw progress token of a progress notification.
-#[must_use]
-pub fn progress_token(message: &Message) -> Option<&str> {
-    Members::parse(message.params()?).ok()?.get("progressToken")
 }

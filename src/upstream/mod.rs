@@ -1,5 +1,6 @@
-//! The servers behind: one [`Link`] a session, one [`Exchange`] a request in flight.
+//! The servers behind taskgate: a [`Link`] for each session, an [`Exchange`] for each request in flight.
 
+mod client_leaves;
 mod configured;
 mod exchange;
 mod exchanges;
@@ -21,21 +22,21 @@ use tokio_util::sync::CancellationToken;
 
 pub use configured::Upstream;
 pub use exchange::{Carrier, Exchange};
-pub use exchanges::{Answer, Ending, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
+pub use exchanges::{ExchangeEnd, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany, UpstreamResponse};
 pub use failure::{Failure, HttpError};
 pub use hints::Hints;
-pub use inbound::{Inbound, progress_token};
-pub use native::{MAX_WAITING, Names, NativeTasks, NativeTools};
+pub use inbound::Inbound;
+pub use native::{MAX_WAITING, NativeTasks, NativeTools, ToolNames};
 pub use session::{
-    Agreed, Asked, Call, CallEnd, CallOptions, Handshake, NotAgreed, ServerEvent, UpstreamGuard, UpstreamSession,
-    error_code, for_client, not_asked, own_error, with_id,
+    Agreed, Call, CallOptions, CallOutcome, Handshake, NotAgreed, ServerEvent, ServerQuestion, UpstreamGuard,
+    UpstreamSession, error_code, for_client, own_error, question_refusal, with_id,
 };
 pub use stdio::Vacancy;
 
 use crate::wire::Version;
 pub use crate::wire::excerpt;
 
-/// The largest message that is taken from an upstream for a plain call, in bytes.
+/// The largest message that taskgate takes from an upstream for a plain call, in bytes.
 pub const MAX_MESSAGE: usize = 64 * 1024 * 1024;
 
 /// A request on its way to an upstream.
@@ -49,34 +50,35 @@ pub struct Outgoing {
     pub headers: HeaderMap,
     /// The largest answer to take, in bytes.
     pub max_answer: usize,
-    /// Whether a large answer may be handed over while it arrives.
+    /// Whether a large answer may be passed on while it arrives.
     pub relay: bool,
 }
 
 /// What [`Link::send`] returns.
 pub type Sending<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
-/// One session's connection with one upstream. What it receives goes to its [`Inbound`].
+/// One session's connection with one upstream. It delivers what it receives to its [`Inbound`].
 pub trait Link: std::fmt::Debug + Send + Sync {
-    /// Prepares the exchange `outgoing.number`, and returns the work that carries it, if somebody else has to do that. The
-    /// exchange ends exactly once, whatever happens.
+    /// Prepares the exchange `outgoing.number`. Returns the work that carries it, if the caller has to do that work.
+    /// The exchange ends exactly once in any case.
     fn request(&self, outgoing: Outgoing) -> Option<Carrier>;
 
-    /// Sends a notification, or a response to the upstream's own request.
+    /// Sends a notification, or a response to a request of the upstream.
     ///
-    /// The future fails with the reason if the upstream did not accept it.
+    /// The future fails with the reason if the upstream does not accept it.
     fn send(&self, message: Bytes, headers: HeaderMap) -> Sending<'_>;
 
-    /// Opens the stream on which the upstream sends what belongs to no request, if it has one and it is not open.
+    /// Opens the stream on which the upstream sends what belongs to no request, if the upstream has one and it is not
+    /// open.
     fn listen(&self, headers: HeaderMap);
 
-    /// Tells which revision was agreed with the upstream.
+    /// Notes which revision was agreed with the upstream.
     fn agreed(&self, version: Version);
 
-    /// Cancelled when the upstream has ended the session, so that a client has to start anew.
+    /// Returns a token that is cancelled when the upstream has ended the session, so that a client has to start anew.
     fn lost(&self) -> &CancellationToken;
 
-    /// Ends the session with the upstream in the background; exchanges that are open end as abandoned.
+    /// Ends the session with the upstream in the background; open exchanges end as abandoned.
     fn close(&self, headers: HeaderMap);
 }
 
@@ -90,7 +92,7 @@ pub enum Server {
 }
 
 impl Server {
-    /// Waits, when the process stops, until every link that was closed has ended upstream, children included.
+    /// Waits until every closed link has ended upstream, children included. Called when the process stops.
     pub async fn ended(&self) {
         match self {
             Self::Http(server) => server.ended().await,
@@ -98,7 +100,7 @@ impl Server {
         }
     }
 
-    /// Whether anything that goes on with requests stands in files.
+    /// Returns whether the headers of its requests come from files.
     #[must_use]
     pub fn reads_files(&self) -> bool {
         match self {
@@ -107,7 +109,7 @@ impl Server {
         }
     }
 
-    /// Reads again what stands in files and goes on with requests; waits for the file system.
+    /// Reads the headers that come from files again. Blocks for the file system.
     pub fn refresh(&self) {
         match self {
             Self::Http(server) => server.refresh(),
@@ -115,13 +117,13 @@ impl Server {
         }
     }
 
-    /// Whether the server is a command.
+    /// Returns whether the server is a command.
     #[must_use]
     pub fn is_process(&self) -> bool {
         matches!(self, Self::Stdio(_))
     }
 
-    /// How the last child process to end ended; `None` where none has.
+    /// Returns how the last child process to end has ended; `None` if none has.
     #[must_use]
     pub fn exit_status(&self) -> Option<ExitStatus> {
         match self {
@@ -130,7 +132,7 @@ impl Server {
         }
     }
 
-    /// Kills every child process and all that it has started, at once: the process is about to end.
+    /// Kills every child process and its descendants at once, because the process is about to end.
     pub fn kill(&self) {
         match self {
             Self::Http(_) => {}
@@ -138,7 +140,7 @@ impl Server {
         }
     }
 
-    /// Where the next link may be, once it may be made.
+    /// Waits until the next link may be made, and returns its place.
     ///
     /// # Errors
     /// [`Failure`] if that is not soon.
@@ -149,7 +151,7 @@ impl Server {
         }
     }
 
-    /// A new link, not yet initialised.
+    /// Makes a new link, which is not initialised yet.
     ///
     /// # Errors
     /// [`Failure`] if a child process cannot be started.

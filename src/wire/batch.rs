@@ -44,10 +44,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Batch<'a> {
     }
 }
 
-/// Takes a batch apart into the bytes of its messages. They are copies: each slice would keep the whole batch.
+/// Splits a batch into the bytes of its messages. They are copies: a slice would keep the whole batch.
 ///
 /// # Errors
-/// [`Malformed`] for what is no JSON array, or one of more than [`MAX_BATCH`] items.
+/// [`Malformed`] if `bytes` are not a JSON array, or one of more than [`MAX_BATCH`] items.
 pub(super) fn items(bytes: &Bytes) -> Result<impl Iterator<Item = Bytes>, Malformed> {
     let items: Batch<'_> = serde_json::from_slice(bytes).map_err(|error| {
         let reason = error.to_string();
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_of_a_batch_keeps_no_more_than_its_own_size_and_there_are_only_so_many() {
+    fn a_message_of_a_batch_keeps_only_its_own_bytes_and_a_batch_is_bounded() {
         let item = r#"{"jsonrpc":"2.0","method":"a"}"#;
         let batch = |count: usize| Bytes::from(format!("[{}]", vec![item; count].join(",")));
         let whole = batch(MAX_BATCH);

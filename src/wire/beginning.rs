@@ -1,4 +1,4 @@
-//! What can be told of bytes that are no message: the rest was not read, or is not as it has to be.
+//! What bytes that are not a message were probably meant as: a message that was cut off, or one with a mistake.
 
 use std::fmt;
 
@@ -10,28 +10,29 @@ use serde_json::value::RawValue;
 
 use super::message::{MAX_ID, echoed_number, is_id};
 
-/// What bytes were meant as that are no message.
+/// What bytes that are not a message were probably meant as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meant {
-    /// A response: to the request of that number, or to one that it does not name.
+    /// A response to the request of that number, or to one that it does not name.
     Response(Option<u64>),
     /// A request, with its raw id.
     Request(Box<str>),
-    /// No message, or one that nobody waits for.
+    /// No message, or one that no request waits for.
     Unknown,
 }
 
-/// What a JSON object may have been meant as, by the members that stand before its end, or before what is wrong with it.
+/// Returns what a JSON object may have been meant as, by the members that stand before its end or before the first
+/// mistake.
 #[must_use]
 pub fn meant(beginning: &[u8]) -> Meant {
-    // A number at the cut may have gone on.
+    // A number at the cut may be incomplete.
     let whole = beginning.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |at| at + 1);
     let mut seen = Seen::default();
-    // That the text does not go on is no reason to forget what stands before.
+    // The error at the end does not matter: what stands before it has been seen.
     let _ = serde_json::Deserializer::from_slice(&beginning[..whole]).deserialize_map(&mut seen);
     let Seen { jsonrpc, method, outcome, id } = seen;
     match (method, id) {
-        // Servers log on stdout what has an id and a method too.
+        // Log lines on a server's stdout can have an id and a method too.
         (true, Some(id)) if jsonrpc && is_id(id) && id.len() <= MAX_ID => Meant::Request(id.into()),
         (false, None | Some("null")) if outcome => Meant::Response(None),
         (false, Some(id)) if jsonrpc || outcome => {
@@ -92,7 +93,7 @@ mod tests {
             (r#"{"id":"#, None),
             (r#"{"result":{},"id":1"#, Some(None)),
             (r#"{"result":{},"id":12,"#, Some(Some(12))),
-            (r#"{"result":{},"id":"of nobody","#, None),
+            (r#"{"result":{},"id":"unknown","#, None),
             (r#"{"id":7,"text":"xxx"#, None),
             (r#"[{"id":7"#, None),
             ("", None),

@@ -1,4 +1,4 @@
-//! What a client has declared that it can be asked (revision 2025-11-25, "Capability Negotiation").
+//! Which requests of a server a client has declared to support (revision 2025-11-25, "Capability Negotiation").
 
 use super::{Message, Method, RpcError, object::Members};
 
@@ -18,10 +18,10 @@ pub struct ClientCapabilities {
     pub elicitation_url: bool,
 }
 
-/// What a client has to have declared to be asked something.
+/// The capability that a client must have declared to be asked something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
-    /// Nothing.
+    /// None.
     Anything,
     /// `roots`
     Roots,
@@ -36,10 +36,10 @@ pub enum Asks {
 }
 
 impl Asks {
-    /// What a server's request needs.
+    /// Returns which capability a server's request needs.
     ///
     /// # Errors
-    /// Its params cannot be read, so that a client might read something else in them.
+    /// Its params cannot be read, so a client might read something else in them.
     pub fn of(request: &Message) -> Result<Self, RpcError> {
         let params = || request.params().map(Members::parse).transpose();
         let params = || params().map_err(|why| RpcError::invalid_params(format!("Invalid params: {why}")));
@@ -62,7 +62,7 @@ impl ClientCapabilities {
     /// Reads them from the `params` of `initialize`.
     ///
     /// # Errors
-    /// A sentence saying what is wrong, if one is there twice.
+    /// A sentence that says what is wrong, if a capability is there twice.
     pub fn of(params: &Members<'_>) -> Result<Self, String> {
         let Some(declared) = params.nested("capabilities")? else { return Ok(Self::default()) };
         let (elicitation, sampling) = (declared.nested("elicitation")?, declared.nested("sampling")?);
@@ -76,7 +76,7 @@ impl ClientCapabilities {
         })
     }
 
-    /// Whether a client with these capabilities can be asked that.
+    /// Returns whether a client with these capabilities can be asked that.
     #[must_use]
     pub const fn can_be_asked(self, asks: Asks) -> bool {
         match asks {
@@ -89,8 +89,8 @@ impl ClientCapabilities {
         }
     }
 
-    /// What a client with these capabilities answers a server's request that it does not support; `None` if it does, or if
-    /// the request needs no capability.
+    /// Returns how a client with these capabilities refuses a server's request; `None` if it supports the request, or
+    /// if the request needs no capability.
     #[must_use]
     pub fn refusal(self, request: &Message) -> Option<RpcError> {
         let asks = match Asks::of(request) {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_declared_nothing_supports_no_request_but_those_that_need_no_capability() {
+    fn a_client_that_declared_nothing_supports_only_requests_that_need_no_capability() {
         for method in ["roots/list", "sampling/createMessage", "elicitation/create"] {
             assert_eq!(code("{}", method, "{}"), Some(-32601), "{method}");
         }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_declared_twice_is_not_guessed_at() {
+    fn a_capability_that_is_declared_twice_is_refused() {
         for twice in [r#"{"roots":{},"roots":null}"#, r#"{"elicitation":{"url":{},"\u0075rl":{}}}"#] {
             let params = format!(r#"{{"capabilities":{twice}}}"#);
             let declared = ClientCapabilities::of(&Members::parse(&params).expect("an object"));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_readers_could_read_differently_is_not_asked() {
+    fn a_request_that_two_readers_could_read_differently_is_refused() {
         let form = r#"{"elicitation":{"form":{}}}"#;
         assert_eq!(code(form, "elicitation/create", r#"{"mode":"form","mode":"url"}"#), Some(-32602));
     }

@@ -1,9 +1,9 @@
-//! How deep JSON nests, found out before anything recurses into it.
+//! How deep JSON nests, counted before anything recurses into it.
 
-/// How deep a client's message may nest. Deeper ones are refused before anything downstream recurses into them.
+/// How deep a client's message may nest. Deeper ones are refused before any code recurses into them.
 pub const MAX_DEPTH: usize = 128;
 
-/// Whether `bytes` nest deeper than [`MAX_DEPTH`]. Assumes nothing about their validity.
+/// Returns whether `bytes` nest deeper than [`MAX_DEPTH`]. They may be invalid JSON.
 #[must_use]
 pub fn nests_too_deep(bytes: &[u8]) -> bool {
     let (mut depth, mut rest) = (0_usize, bytes);
@@ -27,7 +27,7 @@ pub fn nests_too_deep(bytes: &[u8]) -> bool {
     false
 }
 
-/// What follows the closing quote of a string whose opening quote has been read.
+/// Returns what follows the closing quote of a string whose opening quote has been read.
 fn after_string(mut rest: &[u8]) -> &[u8] {
     while let Some(at) = memchr::memchr2(b'"', b'\\', rest) {
         let skip = if rest[at] == b'"' { 1 } else { 2 };

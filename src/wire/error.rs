@@ -1,7 +1,9 @@
-//! JSON-RPC errors and how they are written.
+//! JSON-RPC errors, and how taskgate writes them.
 
 use bytes::Bytes;
 use serde_json::json;
+
+use super::response::error_response;
 
 /// The JSON-RPC error codes that taskgate itself answers with.
 pub mod code {
@@ -27,38 +29,38 @@ pub struct RpcError {
 }
 
 impl RpcError {
-    /// An error with [`code::INVALID_REQUEST`].
+    /// Creates an error with [`code::INVALID_REQUEST`].
     pub fn invalid_request(message: impl Into<String>) -> Self {
         Self { code: code::INVALID_REQUEST, message: message.into() }
     }
 
-    /// An error with [`code::METHOD_NOT_FOUND`].
+    /// Creates an error with [`code::METHOD_NOT_FOUND`].
     pub fn method_not_found(message: impl Into<String>) -> Self {
         Self { code: code::METHOD_NOT_FOUND, message: message.into() }
     }
 
-    /// An error with [`code::INVALID_PARAMS`].
+    /// Creates an error with [`code::INVALID_PARAMS`].
     pub fn invalid_params(message: impl Into<String>) -> Self {
         Self { code: code::INVALID_PARAMS, message: message.into() }
     }
 
-    /// An error with [`code::INTERNAL_ERROR`].
+    /// Creates an error with [`code::INTERNAL_ERROR`].
     pub fn internal(message: impl Into<String>) -> Self {
         Self { code: code::INTERNAL_ERROR, message: message.into() }
     }
 
-    /// The raw JSON of the `error` member.
+    /// Writes the raw JSON of the `error` member.
     #[must_use]
     pub fn to_raw(&self) -> String {
         json!({ "code": self.code, "message": self.message }).to_string()
     }
 
-    /// A whole response. Without an `id` the member is left out, as the Streamable HTTP transport asks of errors
-    /// that answer no particular request.
+    /// Writes a whole response. Without an `id` it leaves the member out, as the Streamable HTTP transport asks of
+    /// errors that answer no particular request.
     #[must_use]
     pub fn to_response(&self, id: Option<&str>) -> Bytes {
         match id {
-            Some(id) => super::message::error_response(id, &self.to_raw()),
+            Some(id) => error_response(id, &self.to_raw()),
             None => format!(r#"{{"jsonrpc":"2.0","error":{}}}"#, self.to_raw()).into(),
         }
     }

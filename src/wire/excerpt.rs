@@ -1,12 +1,12 @@
-//! Words of a stranger in a sentence of ours.
+//! A stranger's words, quoted in a sentence of taskgate.
 
 use std::borrow::Cow;
 
 /// The longest quotation, in characters.
 const LONGEST: usize = 500;
 
-/// Returns the beginning of a text that a stranger wrote, fit for a message: what would move a terminal's cursor is
-/// escaped, except for line ends and tabs.
+/// Returns the beginning of a text that a stranger wrote, fit for a message. Characters that would move a terminal's
+/// cursor are escaped, except for line ends and tabs.
 #[must_use]
 pub fn excerpt(text: &str) -> Cow<'_, str> {
     let end = text.char_indices().nth(LONGEST).map_or(text.len(), |(at, _)| at);

@@ -1,8 +1,8 @@
-//! The ids of sessions, tasks and questions: random UUIDs, which are known in one written form only.
+//! The ids of sessions, tasks and questions: random UUIDs, accepted in one written form only.
 
 use uuid::Uuid;
 
-/// Reads an id in the form that is given out: 36 characters, lower case.
+/// Reads an id in the form that taskgate gives out: 36 characters, lower case.
 #[must_use]
 pub fn parse(text: &str) -> Option<Uuid> {
     let given_out = text.len() == 36 && !text.bytes().any(|byte| byte.is_ascii_uppercase());
@@ -14,7 +14,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_form_that_is_given_out_is_an_id() {
+    fn an_id_is_accepted_only_in_the_form_that_taskgate_gives_out() {
         let id = Uuid::from_u128(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
         assert_eq!(parse("01234567-89ab-cdef-0123-456789abcdef"), Some(id));
         for other in [

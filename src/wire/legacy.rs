@@ -1,4 +1,4 @@
-//! The tasks dialect of revision 2025-11-25: wire shapes in, wire shapes out, nothing that decides.
+//! The tasks dialect of revision 2025-11-25: reads and writes its wire shapes, and decides nothing.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -19,7 +19,7 @@ pub const IMMEDIATE_RESPONSE: &str = "io.modelcontextprotocol/model-immediate-re
 /// The raw value of `capabilities.tasks` that a receiver of task-augmented tool calls declares.
 pub const SERVER_CAPABILITY: &str = r#"{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
 
-/// Whether the raw value of a server's `capabilities` declares `tasks.requests.tools.call`.
+/// Returns whether a server's `capabilities` declare `tasks.requests.tools.call`.
 #[must_use]
 pub fn declares_tool_tasks(capabilities: &Members<'_>) -> bool {
     capabilities
@@ -45,7 +45,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// The name on the wire.
+    /// Returns the name on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl Status {
     }
 }
 
-/// A `Task` as it is written.
+/// A `Task` as taskgate writes it.
 #[derive(Debug)]
 pub struct TaskView<'a> {
     /// `taskId`
@@ -95,7 +95,7 @@ impl TaskView<'_> {
         );
     }
 
-    /// The `result` of `tasks/get` and `tasks/cancel`.
+    /// Writes the `result` of `tasks/get` and `tasks/cancel`.
     #[must_use]
     pub fn to_raw(&self) -> String {
         let mut out = String::with_capacity(256);
@@ -103,7 +103,8 @@ impl TaskView<'_> {
         out
     }
 
-    /// The `notifications/tasks/status`, which has no related-task `_meta` (section "Associating Task-Related Messages").
+    /// Writes the `notifications/tasks/status`, which has no related-task `_meta` (section "Associating Task-Related
+    /// Messages").
     #[must_use]
     pub fn to_notification(&self) -> String {
         let mut out = String::with_capacity(320);
@@ -113,7 +114,7 @@ impl TaskView<'_> {
         out
     }
 
-    /// The `CreateTaskResult`.
+    /// Writes the `CreateTaskResult`.
     #[must_use]
     pub fn to_create_result(&self, immediate_response: Option<&str>) -> String {
         let mut out = String::with_capacity(288);
@@ -137,8 +138,8 @@ pub fn relate(edits: &mut Edits<'_>, object: &Members<'_>, id: uuid::Uuid) {
     }
 }
 
-/// A server's request or notification, tied to a task. `None` where it cannot be: a member is there twice, so that one
-/// reader could see another task than the next.
+/// Ties a server's request or notification to a task. Returns `None` where a member is there twice: two readers could
+/// see two different tasks.
 #[must_use]
 pub fn related(message: &Message, id: uuid::Uuid) -> Option<Message> {
     let mut edits = Edits::of(message.bytes());
@@ -151,8 +152,8 @@ pub fn related(message: &Message, id: uuid::Uuid) -> Option<Message> {
     Message::parse(edits.apply().into_bytes()).ok()
 }
 
-/// A server's request or notification without what ties it to a task of the server. `None` where a member is there twice,
-/// so that it could be tied to one all the same.
+/// Removes from a server's request or notification what ties it to a task of the server. Returns `None` where a member
+/// is there twice, because one reader could still see the task.
 #[must_use]
 pub fn untied(message: &Message) -> Option<Message> {
     let mut edits = Edits::of(message.bytes());
@@ -180,8 +181,8 @@ pub fn has_ended(task: &Members<'_>) -> bool {
     task.text("status").is_some_and(|status| ends.contains(&&*status))
 }
 
-/// A client's answer as the upstream may see it, which knows nothing of tasks: under the id `id`, and without what ties it
-/// to a task.
+/// Returns a client's answer in the form for an upstream that knows nothing of tasks: under the id `id`, and without
+/// what ties it to a task.
 #[must_use]
 pub fn unrelated(answer: &Message, id: &str) -> Bytes {
     let mut edits = Edits::of(answer.bytes());
@@ -195,7 +196,7 @@ pub fn unrelated(answer: &Message, id: &str) -> Bytes {
     edits.apply().into_bytes()
 }
 
-/// What a person may be told of a request of the server that waits for an answer.
+/// Returns what a person may be told of a server's request that waits for an answer.
 #[must_use]
 pub fn question_text(request: &Message) -> String {
     let params = request.params().and_then(|params| Members::parse(params).ok());
@@ -207,17 +208,17 @@ pub fn question_text(request: &Message) -> String {
     }
 }
 
-/// The progress of a notification, if it is a number.
+/// Returns the progress of a notification, if it is a number.
 #[must_use]
 pub fn progress(params: &str) -> Option<f64> {
     serde_json::from_str(Members::parse(params).ok()?.get("progress")?).ok()
 }
 
-/// "3 of 10: indexing", from the params of a progress notification.
+/// Returns a text such as "3 of 10: indexing" from the params of a progress notification.
 #[must_use]
 pub fn progress_text(params: &str) -> Option<String> {
     let params = Members::parse(params).ok()?;
-    // Some servers write every number as a fraction, which people do not: 3.0 is 3.
+    // Some servers write every number as a fraction. A person reads 3.0 as 3.
     let number = |name| serde_json::from_str::<f64>(params.get(name)?).ok();
     let mut text = number("progress")?.to_string();
     if let Some(total) = number("total") {
@@ -229,13 +230,13 @@ pub fn progress_text(params: &str) -> Option<String> {
     Some(text)
 }
 
-/// The `message` of a raw JSON-RPC error.
+/// Returns the `message` of a raw JSON-RPC error.
 #[must_use]
 pub fn error_message(error: &str) -> Option<String> {
     Members::parse(error).ok()?.text("message").map(Into::into)
 }
 
-/// The `code` of a raw JSON-RPC error, if it is an integer.
+/// Returns the `code` of a raw JSON-RPC error, if it is an integer.
 #[must_use]
 pub fn error_code(error: &str) -> Option<i64> {
     Members::parse(error).ok()?.get("code")?.parse().ok()
@@ -245,10 +246,10 @@ fn timestamp(millis: u64) -> humantime::Rfc3339Timestamp {
     humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + Duration::from_millis(millis))
 }
 
-/// What a client asks for as ttl in `params.task`.
+/// The ttl that a client asks for in `params.task`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestedTtl {
-    /// Nothing, so the receiver's default holds.
+    /// None, so the receiver's default holds.
     Default,
     /// A duration from creation.
     For(Duration),
@@ -259,7 +260,7 @@ pub enum RequestedTtl {
 /// Reads the raw value of `params.task` (section "Task Parameters").
 ///
 /// # Errors
-/// What is wrong with it, as a sentence.
+/// A sentence that says what is wrong.
 pub fn requested_ttl(task: &str) -> Result<RequestedTtl, String> {
     let members = Members::parse(task).map_err(|error| format!("params.task must be an object: {error}"))?;
     let Some(ttl) = members.get("ttl") else { return Ok(RequestedTtl::Default) };
@@ -270,11 +271,11 @@ pub fn requested_ttl(task: &str) -> Result<RequestedTtl, String> {
         .ok()
         .filter(|millis: &f64| *millis >= 0.0)
         .ok_or_else(|| format!("params.task.ttl must be a number of milliseconds, not {ttl}"))?;
-    // More than a duration can hold is cut down to the maximum anyway.
+    // A ttl that is too long for a duration is reduced to the maximum anyway.
     Ok(RequestedTtl::For(Duration::try_from_secs_f64(millis / 1000.0).unwrap_or(Duration::MAX)))
 }
 
-/// The text of a tool result's first text content, for `statusMessage`.
+/// Returns the first text in the content of a tool result, for `statusMessage`.
 #[must_use]
 pub fn first_text(result: &str) -> Option<String> {
     let content = Members::parse(result).ok()?.get("content")?;
@@ -282,11 +283,11 @@ pub fn first_text(result: &str) -> Option<String> {
     items.into_iter().find_map(|item| Members::parse(item.get()).ok()?.text("text").map(Into::into))
 }
 
-/// Whether a tool result has `isError: true`.
+/// Returns whether a tool result has `isError: true`.
 ///
 /// # Errors
-/// A sentence saying what is wrong, if the result or its `_meta` has a member twice: one reader's success could be
-/// the next one's failure.
+/// A sentence that says what is wrong, if the result or its `_meta` has a member twice: what one reader takes for a
+/// success could be a failure to the next one.
 pub fn is_error(result: &str) -> Result<bool, String> {
     let (members, _) = unambiguous(result)?;
     Ok(members.get("isError") == Some("true"))
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_tied_to_a_task_whatever_meta_it_has() {
+    fn a_message_is_tied_to_a_task_with_and_without_meta_of_its_own() {
         let relate = |params: &str| -> Option<String> {
             let text = format!(r#"{{"jsonrpc":"2.0","method":"x"{params}}}"#);
             let message = Message::parse(text.into()).expect("valid");

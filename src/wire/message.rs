@@ -1,4 +1,4 @@
-//! One JSON-RPC message: the bytes as received and the spans of the envelope's members.
+//! One JSON-RPC message: the bytes as received, and where the envelope's members stand in them.
 
 use std::{borrow::Cow, fmt, ops::Range};
 
@@ -6,10 +6,14 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::{Method, RpcError, code, response::check_outcome};
+use super::{
+    Method, RpcError, code,
+    outcome::{check_error, check_result},
+    span::span,
+};
 
-/// The longest id and the longest progress token that a client may give a request, in bytes of JSON: they are kept for
-/// as long as it is under way.
+/// The longest id and the longest progress token that a client may give a request, in bytes of JSON: they are kept
+/// while the request is in flight.
 pub const MAX_ID: usize = 1024;
 
 /// A validated JSON-RPC message that keeps its bytes untouched.
@@ -46,9 +50,9 @@ pub enum Outcome {
 /// Why bytes are not a message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// Not JSON at all, with the parser's position.
+    /// Not JSON, with the parser's error.
     NotJson(String),
-    /// A JSON array: batches are not part of the current protocol.
+    /// A JSON array: the current protocol has no batches.
     Batch,
     /// JSON, but no valid message; the id is kept where one could be read.
     Invalid {
@@ -75,7 +79,7 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Tells a member that is `null` from one that is missing.
+/// Distinguishes a member that is `null` from one that is missing.
 pub(super) fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
@@ -84,8 +88,8 @@ impl Message {
     /// Reads one message.
     ///
     /// # Errors
-    /// [`Malformed`] for anything that is not exactly one request, notification or response, duplicate envelope
-    /// members included: they would mean different things to different readers.
+    /// [`Malformed`] for anything but exactly one request, notification or response. A duplicate member of the envelope
+    /// is malformed too: it would mean different things to different readers.
     pub fn parse(bytes: Bytes) -> Result<Self, Malformed> {
         if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
             return Err(Malformed::Batch);
@@ -99,7 +103,7 @@ impl Message {
         if envelope.jsonrpc.as_deref() != Some("2.0") {
             return Err(invalid("the member \"jsonrpc\" must be \"2.0\""));
         }
-        let span = |raw: &RawValue| super::splice::span(&bytes, raw.get());
+        let span = |raw: &RawValue| span(&bytes, raw.get());
         let method = match envelope.method {
             None => None,
             Some(raw) => {
@@ -110,7 +114,7 @@ impl Message {
         };
         let outcome = match (envelope.result, envelope.error) {
             (None, None) => None,
-            // JSON-RPC 1.0 had both members, and some servers still write the other one as null.
+            // JSON-RPC 1.0 had both members, and some servers still write the unused one as null.
             (Some(raw), Some(other)) if other.get() == "null" => Some((Outcome::Result, span(raw))),
             (Some(other), Some(raw)) if other.get() == "null" => Some((Outcome::Error, span(raw))),
             (Some(raw), None) => Some((Outcome::Result, span(raw))),
@@ -121,7 +125,7 @@ impl Message {
             (Some(_), Some(id), None) if is_id(id.get()) => Kind::Request,
             (Some(_), Some(_), None) => return Err(invalid("\"id\" must be a string or an integer")),
             (Some(_), None, None) => Kind::Notification,
-            // An error that answers no request in particular may have a null id, or none.
+            // An error that answers no particular request may have a null id, or none.
             (None, Some(id), Some(_)) if is_id(id.get()) => Kind::Response,
             (None, _, Some((Outcome::Error, _))) => Kind::Response,
             (None, _, Some(_)) => return Err(invalid("a response needs the \"id\" of its request")),
@@ -150,69 +154,73 @@ impl Message {
     /// Reads one message of a server.
     ///
     /// # Errors
-    /// As for [`Message::parse`], and for a response whose outcome is none.
+    /// As for [`Message::parse`], and for a response with a malformed `result` or `error`.
     pub fn of_server(bytes: Bytes) -> Result<Self, Malformed> {
         let message = Self::parse(bytes)?;
-        let outcome = message.outcome().map_or(Ok(()), |(outcome, raw)| check_outcome(outcome, raw));
-        outcome.map_err(|reason| Malformed::Invalid { reason, id: None })?;
+        let checked = match message.outcome() {
+            Some((Outcome::Result, raw)) => check_result(raw),
+            Some((Outcome::Error, raw)) => check_error(raw),
+            None => Ok(()),
+        };
+        checked.map_err(|reason| Malformed::Invalid { reason, id: None })?;
         Ok(message)
     }
 
-    /// The same message in an allocation of its own size, to be kept.
+    /// Returns the same message in an allocation of its own size, to be kept.
     #[must_use]
     pub fn compact(self) -> Self {
         Self { bytes: Bytes::copy_from_slice(&self.bytes), ..self }
     }
 
-    /// The whole message as received.
+    /// Returns the whole message as received.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// Request, notification or response.
+    /// Returns whether it is a request, a notification or a response.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The method, [`Method::Other`] for a response too.
+    /// Returns the method; for a response, [`Method::Other`].
     #[must_use]
     pub fn method(&self) -> Method {
         self.method.unwrap_or(Method::Other)
     }
 
-    /// The raw JSON of the id.
+    /// Returns the raw JSON of the id.
     #[must_use]
     pub fn id(&self) -> Option<&str> {
         self.id.as_ref().map(|span| self.part(span))
     }
 
-    /// The raw id of what answers this message: `null` where it has none.
+    /// Returns the raw id of the response to this message: `null` if the message has none.
     #[must_use]
     pub fn id_to_answer(&self) -> &str {
         self.id().unwrap_or("null")
     }
 
-    /// Where the raw id stands in [`Message::bytes`].
+    /// Returns where the raw id stands in [`Message::bytes`].
     #[must_use]
     pub fn id_span(&self) -> Option<Range<usize>> {
         self.id.clone()
     }
 
-    /// The raw JSON of `params`, an object.
+    /// Returns the raw JSON of `params`, an object.
     #[must_use]
     pub fn params(&self) -> Option<&str> {
         self.params.as_ref().map(|span| self.part(span))
     }
 
-    /// The raw JSON of `result` or `error`, for a response.
+    /// Returns the raw JSON of a response's `result` or `error`.
     #[must_use]
     pub fn outcome(&self) -> Option<(Outcome, &str)> {
         self.outcome.as_ref().map(|(outcome, span)| (*outcome, self.part(span)))
     }
 
-    /// The whole message as text.
+    /// Returns the whole message as text.
     #[must_use]
     pub fn text(&self) -> &str {
         self.part(&(0..self.bytes.len()))
@@ -224,33 +232,13 @@ impl Message {
     }
 }
 
-/// The response `{"jsonrpc":"2.0","id":…,"result":…}` from raw parts.
-#[must_use]
-pub fn result_response(id: &str, result: &str) -> Bytes {
-    response(id, "\"result\"", result)
-}
-
-/// The response `{"jsonrpc":"2.0","id":…,"error":…}` from raw parts.
-#[must_use]
-pub fn error_response(id: &str, error: &str) -> Bytes {
-    response(id, "\"error\"", error)
-}
-
-fn response(id: &str, member: &str, raw: &str) -> Bytes {
-    let mut out = String::with_capacity(28 + id.len() + member.len() + raw.len());
-    for part in ["{\"jsonrpc\":\"2.0\",\"id\":", id, ",", member, ":", raw, "}"] {
-        out.push_str(part);
-    }
-    out.into()
-}
-
-/// Whether raw JSON is an id: a string or an integer of any length.
+/// Returns whether raw JSON is an id: a string or an integer of any length.
 pub(super) fn is_id(raw: &str) -> bool {
     let digits = raw.strip_prefix('-').unwrap_or(raw);
     raw.starts_with('"') || digits.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// The number behind an id or token of ours, also where the peer echoed it as a string.
+/// Returns the number behind an id or a token that taskgate gave out, also where the peer echoes it as a string.
 #[must_use]
 pub fn echoed_number(raw: &str) -> Option<u64> {
     let digits = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(raw);
@@ -258,7 +246,7 @@ pub fn echoed_number(raw: &str) -> Option<u64> {
 }
 
 pub(super) fn refuse(bytes: &[u8], error: &serde_json::Error) -> Malformed {
-    // A parser that stopped over a member's type or a duplicate has not proved the rest to be JSON.
+    // A parser that stopped at a wrong type or a duplicate has not checked whether the rest is JSON.
     if error.is_data() && serde_json::from_slice::<&RawValue>(bytes).is_ok() {
         let object = bytes.trim_ascii_start().starts_with(b"{");
         let reason = if object { error.to_string() } else { "a message must be a JSON object".to_owned() };
@@ -279,7 +267,7 @@ impl From<Malformed> for RpcError {
 }
 
 impl Malformed {
-    /// What is wrong, said of what a server sent.
+    /// Returns what is wrong, in words for a message of a server.
     #[must_use]
     pub fn of_server(self) -> String {
         match self {
@@ -341,13 +329,13 @@ mod tests {
     }
 
     #[test]
-    fn duplicate_members_are_refused_not_guessed_at() {
+    fn duplicate_members_are_refused() {
         assert!(reason(r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"x"}"#).contains("duplicate field `id`"));
         assert!(reason(r#"{"jsonrpc":"2.0","id":1,"method":"x","method":"y"}"#).contains("duplicate field `method`"));
     }
 
     #[test]
-    fn broken_json_is_told_from_json_that_is_no_message() {
+    fn broken_json_is_distinguished_from_json_that_is_not_a_message() {
         assert!(matches!(parse("{"), Err(Malformed::NotJson(_))));
         assert!(matches!(parse(r#"{"jsonrpc":"2.0","id":1,"id":2"#), Err(Malformed::NotJson(_))));
         assert!(matches!(parse(r#"{"jsonrpc":"2.0","id":1,"method":"x"} tail"#), Err(Malformed::NotJson(_))));
@@ -370,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn our_numbers_are_recognised_as_echoed_strings_too() {
+    fn a_number_of_taskgate_is_recognised_when_a_peer_echoes_it_as_a_string() {
         assert_eq!(echoed_number("42"), Some(42));
         assert_eq!(echoed_number("\"42\""), Some(42));
         assert_eq!(echoed_number("\"x\""), None);

@@ -1,4 +1,4 @@
-//! The methods that taskgate has business with; every other one is [`Method::Other`] and passes.
+//! The methods that taskgate handles; every other one is [`Method::Other`] and passes.
 
 /// A JSON-RPC method as far as routing needs to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub enum Method {
     Unsubscribe,
     /// `notifications/resources/updated`, of a server
     ResourceUpdated,
-    /// `notifications/prompts/list_changed` and that of resources, of a server
+    /// `notifications/prompts/list_changed` and `notifications/resources/list_changed`, of a server
     OtherListChanged,
     /// `ping`
     Ping,
@@ -88,13 +88,13 @@ impl Method {
         }
     }
 
-    /// Whether this names a request, which has an id.
+    /// Returns whether this names a request, which has an id.
     #[must_use]
     pub fn is_request(self) -> bool {
         self != Self::Other && !self.is_notification()
     }
 
-    /// Whether this names a notification, which has no id.
+    /// Returns whether this names a notification, which has no id.
     #[must_use]
     pub fn is_notification(self) -> bool {
         use Method::{
@@ -108,7 +108,7 @@ impl Method {
         }
     }
 
-    /// Whether this tells that what a server offers has changed, which is the whole session's business.
+    /// Returns whether this announces a change in what a server offers, which concerns the whole session.
     #[must_use]
     pub fn is_change(self) -> bool {
         matches!(self, Self::ToolsListChanged | Self::OtherListChanged | Self::ResourceUpdated)

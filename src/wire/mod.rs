@@ -1,7 +1,7 @@
-//! Bytes and meaning, no I/O: the JSON-RPC envelope, splices, error codes, SSE framing and the tasks dialect.
+//! Formats without I/O: the JSON-RPC envelope, splices, error codes, SSE framing and the tasks dialect.
 //!
-//! Messages are never turned into typed models and back, because that loses what the model does not know. A
-//! [`Message`] is the received bytes plus the spans of the envelope's members; every edit is a byte splice.
+//! taskgate never turns messages into typed models and back, which would lose what the model does not know. A
+//! [`Message`] is the received bytes and the spans of the envelope's members; every edit is a byte splice.
 
 pub mod batch;
 pub mod beginning;
@@ -14,11 +14,13 @@ pub mod legacy;
 pub mod message;
 pub mod method;
 pub mod object;
+mod outcome;
 mod own;
 pub mod params;
 pub mod received;
 pub mod relay;
 pub mod response;
+mod span;
 pub mod splice;
 pub mod sse;
 pub mod tools;

@@ -8,12 +8,12 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::splice::span;
+use super::span::span;
 
-/// How much of a key an error shows, in characters: a stranger decides how long it is.
+/// How much of a key an error shows, in characters: a stranger decides how long the key is.
 const SHOWN: usize = 64;
 
-/// A shallow view of an object: keys and raw values, nothing below them is read.
+/// A shallow view of an object: its keys and raw values. It reads nothing below them.
 #[derive(Debug)]
 pub struct Members<'a> {
     raw: &'a str,
@@ -24,56 +24,56 @@ impl<'a> Members<'a> {
     /// Reads the members of `raw`.
     ///
     /// # Errors
-    /// A sentence saying what is wrong, if `raw` is no object or has a key twice.
+    /// A sentence that says what is wrong, if `raw` is not an object or has a key twice.
     pub fn parse(raw: &'a str) -> Result<Self, String> {
         let List(members) = serde_json::from_str(raw).map_err(|error| error.to_string())?;
         match duplicate(&members) {
             Some(key) => Err(format!("duplicate member {}", quote(&key.chars().take(SHOWN).collect::<String>()))),
-            // Whoever adds a member looks for the bracket at the beginning.
+            // `Edits::set` expects the bracket at the beginning.
             None => Ok(Self { raw: raw.trim_ascii(), members }),
         }
     }
 
-    /// The object as it was read, without white space around it.
+    /// Returns the object as it was read, without white space around it.
     #[must_use]
     pub fn raw(&self) -> &'a str {
         self.raw
     }
 
-    /// The raw value of `key`.
+    /// Returns the raw value of `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&'a str> {
         self.members.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
     }
 
-    /// The value of `key`, if it is a string.
+    /// Returns the value of `key`, if it is a string.
     #[must_use]
     pub fn text(&self, key: &str) -> Option<Cow<'a, str>> {
         self.get(key).and_then(unquote)
     }
 
-    /// The members of the object at `key`; `None` if there is none, or something else.
+    /// Returns the members of the object at `key`; `None` if `key` is missing or is not an object.
     ///
     /// # Errors
-    /// A sentence saying what is wrong, if the object has a key twice.
+    /// A sentence that says what is wrong, if the object has a key twice.
     pub fn nested(&self, key: &str) -> Result<Option<Members<'a>>, String> {
         let object = self.get(key).filter(|raw| raw.starts_with('{')).map(Members::parse).transpose();
         object.map_err(|why| format!("{why} in {}", quote(key)))
     }
 
-    /// As [`Members::nested`]; an object that has a key twice is none.
+    /// Does the same as [`Members::nested`], but also returns `None` for an object that has a key twice.
     #[must_use]
     pub fn object(&self, key: &str) -> Option<Members<'a>> {
         Members::parse(self.get(key)?).ok()
     }
 
-    /// Whether there are no members.
+    /// Returns whether there are no members.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// The part of [`Members::raw`] to cut so that `key` is gone and the rest is still an object.
+    /// Returns which part of [`Members::raw`] to cut so that `key` is gone and the rest is still an object.
     pub(super) fn removal(&self, key: &str) -> Option<Range<usize>> {
         let at = self.members.iter().position(|(name, _)| name == key)?;
         let outer = self.raw.as_bytes();
@@ -87,15 +87,15 @@ impl<'a> Members<'a> {
         if rest[gap] != b',' {
             return Some(start..end);
         }
-        // Keep the white space in front of the first member, drop that behind the comma.
+        // Keep the white space in front of the first member, and drop the white space behind the comma.
         let lead = outer[start..].iter().position(|b| !b.is_ascii_whitespace())?;
         let tail = rest[gap + 1..].iter().position(|b| !b.is_ascii_whitespace())?;
         Some(start + lead..end + gap + 1 + tail)
     }
 }
 
-/// A key that is there twice. Few keys are compared with each other, many are hashed, because a stranger decides how
-/// many there are.
+/// Returns a key that is there twice. It compares few keys with each other and hashes many, because a stranger decides
+/// how many there are.
 fn duplicate<'a>(members: &'a [(Cow<'_, str>, &str)]) -> Option<&'a str> {
     const FEW: usize = 16;
     let keys = || members.iter().map(|(key, _)| key.as_ref());
@@ -109,14 +109,14 @@ fn duplicate<'a>(members: &'a [(Cow<'_, str>, &str)]) -> Option<&'a str> {
     keys().find(|key| !seen.insert(*key))
 }
 
-/// The text of a raw JSON string; `None` if `raw` is something else.
+/// Returns the text of a raw JSON string; `None` if `raw` is something else.
 #[must_use]
 pub fn unquote(raw: &str) -> Option<Cow<'_, str>> {
     let Text(text) = serde_json::from_str(raw).ok()?;
     Some(text)
 }
 
-/// `text` as a JSON string.
+/// Writes `text` as a JSON string.
 #[must_use]
 pub fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_twice_is_refused_also_when_written_differently() {
+    fn a_key_that_is_there_twice_is_refused_also_when_it_is_escaped() {
         let error = Members::parse(r#"{"a":1,"\u0061":2}"#).expect_err("duplicate");
         assert_eq!(error, "duplicate member \"a\"");
         let many: Vec<String> = (0..100).map(|n| format!("\"k{}\":{n}", n % 99)).collect();

@@ -1,20 +1,20 @@
-//! Bytes that may be kept, and what they take.
+//! Bytes that may be kept, and the memory that they take.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
-/// From this size on bytes are more than half of any buffer that hyper reads into.
+/// From this size on, bytes are more than half of any buffer that hyper reads into.
 const LARGE: usize = 256 * 1024;
 
-/// The same bytes without the buffer that they were cut from, unless they are most of it: whoever keeps a slice keeps the
-/// whole buffer.
+/// Returns the same bytes without the buffer that they were cut from, unless they are most of it: a slice that is kept
+/// keeps its whole buffer.
 #[must_use]
 pub fn own(slice: Bytes) -> Bytes {
     if slice.len() < LARGE { Bytes::copy_from_slice(&slice) } else { slice }
 }
 
-/// Adds to a buffer that gets `limit` bytes at most. It grows twofold, but not beyond that, and not where the first part may
-/// be all.
+/// Appends to a buffer of at most `limit` bytes. The buffer doubles when it grows, but never beyond the limit; the
+/// first part gets no spare room, because it may be the only one.
 pub fn extend(buffer: &mut Vec<u8>, part: &[u8], limit: usize) {
     let wanted = buffer.len() + part.len();
     if !buffer.is_empty() && wanted > buffer.capacity() {
@@ -23,10 +23,10 @@ pub fn extend(buffer: &mut Vec<u8>, part: &[u8], limit: usize) {
     buffer.extend_from_slice(part);
 }
 
-/// What a header takes besides its text, in bytes, in a map that has grown and has room for twice as many.
+/// What a header takes besides its text, in bytes. The map may have room for twice as many headers.
 pub const HEADER: usize = 200;
 
-/// What headers take in memory, in bytes.
+/// Returns what headers take in memory, in bytes.
 pub fn headers_cost<'a>(headers: impl IntoIterator<Item = (&'a HeaderName, &'a HeaderValue)>) -> usize {
     headers.into_iter().map(|(name, value)| HEADER + name.as_str().len() + value.len()).sum()
 }

@@ -1,15 +1,15 @@
-//! What taskgate reads in the `params` of a request, which must not mean two things to two readers.
+//! What taskgate reads in the `params` of a request. It must mean the same to every reader.
 
 use super::{
-    RpcError, Version,
+    Message, RpcError, Version,
     message::{MAX_ID, is_id},
     object::Members,
 };
 
-/// The `_meta` key of the revision that each request of the modern generation names.
+/// The `_meta` key by which each request of the modern generation names its revision.
 const MODERN: &str = "io.modelcontextprotocol/protocolVersion";
 
-/// The members of `params`, and those of its `_meta`, none of them there twice.
+/// The members of `params` and of its `_meta`, each of them there once.
 #[derive(Debug)]
 pub struct Params<'a> {
     /// The members of `params`.
@@ -24,7 +24,7 @@ impl<'a> Params<'a> {
     /// Reads the raw `params` of a request.
     ///
     /// # Errors
-    /// -32602 where there is a member twice, or a progress token that is none or too long; -32600 for a request of the
+    /// -32602 where a member is there twice, or the progress token is malformed or too long; -32600 for a request of the
     /// modern generation.
     pub fn parse(raw: &'a str) -> Result<Self, RpcError> {
         let (members, meta) = unambiguous(raw).map_err(invalid)?;
@@ -39,32 +39,33 @@ impl<'a> Params<'a> {
     }
 }
 
-/// The members of raw `params` or of a raw `result`, and those of its `_meta`.
+/// Reads the members of raw `params` or of a raw `result`, and those of its `_meta`.
 ///
 /// # Errors
-/// A sentence saying what is wrong, if one of them is there twice.
+/// A sentence that says what is wrong, if a member is there twice.
 pub fn unambiguous(raw: &str) -> Result<(Members<'_>, Option<Members<'_>>), String> {
     let members = Members::parse(raw)?;
     let meta = members.nested("_meta")?;
     Ok((members, meta))
 }
 
-/// Whether raw `params` may hold what is read of a request that passes: an escape could hide a key. Most have none, and
-/// need not be taken apart.
+/// Returns the raw progress token of a progress notification.
+#[must_use]
+pub fn progress_token(notification: &Message) -> Option<&str> {
+    Members::parse(notification.params()?).ok()?.get("progressToken")
+}
+
+/// Returns whether raw `params` may hold what taskgate reads of a request that passes: an escape could hide a key. Most
+/// have nothing of it, and are not parsed.
 #[must_use]
 pub fn may_matter(params: &str) -> bool {
     let holds = |needle: &str| memchr::memmem::find(params.as_bytes(), needle.as_bytes()).is_some();
     holds("progressToken") || holds("protocolVersion") || holds("\\u")
 }
 
-/// Whether raw `params` name a revision of the modern generation. What is there twice is refused later.
+/// Returns whether a `_meta` names a revision of the modern generation: any that taskgate does not speak.
 #[must_use]
-pub fn are_modern(params: &str) -> bool {
-    memchr::memmem::find(params.as_bytes(), b"protocolVersion").is_some()
-        && unambiguous(params).is_ok_and(|(_, meta)| meta.as_ref().is_some_and(names_modern_revision))
-}
-
-fn names_modern_revision(meta: &Members<'_>) -> bool {
+pub fn names_modern_revision(meta: &Members<'_>) -> bool {
     meta.text(MODERN).is_some_and(|version| Version::parse(&version).is_none())
 }
 
@@ -122,19 +123,15 @@ mod tests {
             assert_eq!(code, -32602, "{token}");
             assert!(message.contains("must be a string or an integer"), "{token}: {message}");
         }
-        // What is no object has no members.
+        // A list has no members.
         assert_eq!(Params::parse(r#"{"_meta":[{"progressToken":7}]}"#).expect("valid").progress_token, None);
     }
 
     #[test]
-    fn a_revision_of_the_modern_generation_is_not_hidden_by_its_writing() {
+    fn a_revision_of_the_modern_generation_is_refused_when_it_is_escaped() {
         let plain = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
-        let slash = plain.replace('/', r"\/");
-        assert!(are_modern(plain) && are_modern(&slash));
         let escaped = plain.replace("protocol", r"\u0070rotocol");
         assert!(may_matter(&escaped));
         assert_eq!(error(&escaped).0, -32600);
-        assert!(!are_modern(r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}"#));
-        assert!(!are_modern(r#"{"protocolVersion":"2026-07-28"}"#));
     }
 }

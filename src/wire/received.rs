@@ -1,4 +1,4 @@
-//! What a server has sent: messages, and what can be told of the rest.
+//! What a server has sent: messages, and what the rest was probably meant as.
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use super::{
     beginning::{Meant, meant},
 };
 
-/// One of the things that a server sent together.
+/// One part of what a server sent at once.
 #[derive(Debug)]
 pub enum Received {
     /// A message.
@@ -18,7 +18,7 @@ pub enum Received {
 }
 
 impl Received {
-    /// The request, if it is one.
+    /// Returns the message, if it is a request.
     #[must_use]
     pub fn request(&self) -> Option<&Message> {
         match self {
@@ -28,16 +28,16 @@ impl Received {
     }
 }
 
-/// What is no message.
+/// Something that is not a message.
 #[derive(Debug)]
 pub struct Broken {
-    /// What is wrong with it, in few words of its own.
+    /// What is wrong with it, in a few words.
     pub why: String,
     /// What it may have been meant as.
     pub meant: Meant,
 }
 
-/// What is wrong with the last one that is no message, if there is any.
+/// Returns what is wrong with the last part that is not a message, if there is one.
 #[must_use]
 pub fn last_mistake(all: &[Received]) -> Option<String> {
     all.iter().rev().find_map(|received| match received {
@@ -46,7 +46,7 @@ pub fn last_mistake(all: &[Received]) -> Option<String> {
     })
 }
 
-/// Takes apart what a server sent, where revision 2025-03-26 allows a batch.
+/// Splits what a server sent into its parts: revision 2025-03-26 allows a batch.
 #[must_use]
 pub fn receive(bytes: &Bytes) -> Vec<Received> {
     let judge = |bytes: &Bytes, judged: Result<_, _>| {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_taken_apart_and_one_bad_message_in_it_leaves_the_others() {
+    fn a_batch_is_split_and_one_bad_message_in_it_does_not_affect_the_others() {
         let text =
             br#"[{"jsonrpc":"2.0","method":"a"}, {"jsonrpc":"2.0","id":4}, {"jsonrpc":"2.0","id":1,"result":{}}]"#;
         let all = received(text);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_that_is_none_is_told_by_its_id() {
+    fn a_malformed_response_is_recognised_by_its_id() {
         for text in [
             &br#"{"jsonrpc":"2.0","id":7,"result":{},"error":{"code":1,"message":"m"}}"#[..],
             br#"{"jsonrpc":"2.0","id":7}"#,
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_message_is_not_taken_for_one() {
+    fn a_log_line_that_looks_like_a_message_is_not_taken_for_one() {
         for text in
             [&br#"{"level":"info","id":7,"msg":"started"}"#[..], br#"{"id":7,"method":"GET"}"#, b"Listening", b"7"]
         {

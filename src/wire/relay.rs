@@ -1,6 +1,6 @@
-//! A response that passes through while it arrives: its id is exchanged, nothing else is looked at or copied.
+//! Relays a response while it arrives: exchanges its id, and neither reads nor copies the rest.
 //!
-//! For large answers only. Small ones are read whole, which also proves them to be valid JSON.
+//! This is for large answers only. Small ones are read whole, which also checks that they are valid JSON.
 
 use std::{fmt, ops::Range};
 
@@ -9,24 +9,24 @@ use bytes::Bytes;
 /// Exchanges the top-level `id` of one JSON object, however it is cut into chunks.
 #[derive(Debug)]
 pub struct Relay {
-    /// What the upstream knows the request as.
+    /// The number under which the upstream knows the request.
     ours: u64,
-    /// What the client knows it as, as raw JSON; taken when it has been written.
+    /// The raw id under which the client knows it; taken when it has been written.
     theirs: Option<Bytes>,
     depth: usize,
-    /// A top-level value is being read, not a key.
+    /// Whether a top-level value is being read, and not a key.
     value: bool,
-    place: Place,
-    /// The top-level key, or the id's value, as far as it was read; never longer than [`LONGEST`].
+    position: Position,
+    /// The top-level key or the id's value, as far as it has been read; at most [`LONGEST`] bytes.
     word: Vec<u8>,
 }
 
-/// More than any key or number that matters has.
+/// More bytes than any key or number that matters has.
 const LONGEST: usize = 32;
 
 /// Where the next byte stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Position {
     /// Before the object.
     Start,
     /// Between tokens.
@@ -45,7 +45,7 @@ enum Place {
     End,
 }
 
-/// The bytes are not the response that was expected.
+/// The bytes are not the expected response.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Foreign;
 
@@ -61,23 +61,23 @@ impl Relay {
     /// Puts the raw id `theirs` in the place of `ours`.
     #[must_use]
     pub fn new(ours: u64, theirs: Bytes) -> Self {
-        Self { ours, theirs: Some(theirs), depth: 0, value: false, place: Place::Start, word: Vec::new() }
+        Self { ours, theirs: Some(theirs), depth: 0, value: false, position: Position::Start, word: Vec::new() }
     }
 
-    /// Takes in `chunk` and appends what goes on to `out`, none of it empty. Behind the id everything goes on unseen.
+    /// Takes in `chunk` and appends to `out` what passes on, without empty parts. Behind the id everything passes unread.
     ///
     /// # Errors
-    /// [`Foreign`] if this cannot be the response; nothing more may be passed on.
+    /// [`Foreign`] if this cannot be the response; then nothing more may pass.
     pub fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), Foreign> {
         let mut at = 0;
         while at < chunk.len() && !self.has_exchanged() {
-            let (in_id, from) = (self.place == Place::Id, at);
-            while at < chunk.len() && in_id == (self.place == Place::Id) {
+            let (in_id, from) = (self.position == Position::Id, at);
+            while at < chunk.len() && in_id == (self.position == Position::Id) {
                 at = self.step(chunk, at)?;
             }
             match in_id {
                 false => pass(chunk, from..at, out),
-                true if self.place != Place::Id => out.push(self.exchange()?),
+                true if self.position != Position::Id => out.push(self.exchange()?),
                 true => {}
             }
         }
@@ -85,13 +85,13 @@ impl Relay {
         Ok(())
     }
 
-    /// Whether the id has been exchanged already.
+    /// Returns whether the id has been exchanged already.
     #[must_use]
     pub fn has_exchanged(&self) -> bool {
         self.theirs.is_none()
     }
 
-    /// Tells that nothing more comes.
+    /// Notes that nothing more comes.
     ///
     /// # Errors
     /// [`Foreign`] if there was no id.
@@ -99,40 +99,40 @@ impl Relay {
         if self.has_exchanged() { Ok(()) } else { Err(Foreign) }
     }
 
-    /// Goes over at least one byte of `chunk`, or only changes the place, and returns where the next one stands.
+    /// Reads at least one byte of `chunk`, or only changes the position. Returns where the next byte stands.
     fn step(&mut self, chunk: &[u8], at: usize) -> Result<usize, Foreign> {
         let byte = chunk[at];
-        match self.place {
-            Place::Start => match byte {
+        match self.position {
+            Position::Start => match byte {
                 b'{' => {
                     self.depth = 1;
-                    self.place = Place::Between;
+                    self.position = Position::Between;
                 }
                 byte if byte.is_ascii_whitespace() => {}
                 _ => return Err(Foreign),
             },
-            Place::Between => return Ok(self.between(chunk, at)),
-            Place::Key | Place::Text => return Ok(self.string(chunk, at)),
-            Place::Escape { key } => self.place = if key { Place::Key } else { Place::Text },
-            Place::AfterKey => {
+            Position::Between => return Ok(self.between(chunk, at)),
+            Position::Key | Position::Text => return Ok(self.string(chunk, at)),
+            Position::Escape { key } => self.position = if key { Position::Key } else { Position::Text },
+            Position::AfterKey => {
                 if byte == b':' {
                     self.value = true;
-                    self.place = if self.word == b"id" { Place::Id } else { Place::Between };
+                    self.position = if self.word == b"id" { Position::Id } else { Position::Between };
                     self.word.clear();
                 } else if !byte.is_ascii_whitespace() {
                     return Err(Foreign);
                 }
             }
-            Place::Id => match byte {
-                // Left where it is, for the place behind the value.
+            Position::Id => match byte {
+                // The byte stays, to be read at the position behind the value.
                 b',' | b'}' => {
-                    self.place = Place::Between;
+                    self.position = Position::Between;
                     return Ok(at);
                 }
                 _ if self.word.len() < LONGEST => self.word.push(byte),
                 _ => return Err(Foreign),
             },
-            Place::End => return Err(Foreign),
+            Position::End => return Err(Foreign),
         }
         Ok(at + 1)
     }
@@ -143,18 +143,18 @@ impl Relay {
             b'}' | b']' => {
                 self.depth = self.depth.saturating_sub(1);
                 if self.depth == 0 {
-                    self.place = Place::End;
+                    self.position = Position::End;
                 }
             }
             b',' if self.depth == 1 => self.value = false,
-            b'"' => self.place = if self.depth == 1 && !self.value { Place::Key } else { Place::Text },
+            b'"' => self.position = if self.depth == 1 && !self.value { Position::Key } else { Position::Text },
             _ => {}
         }
         at + 1
     }
 
     fn string(&mut self, chunk: &[u8], mut at: usize) -> usize {
-        let key = self.place == Place::Key;
+        let key = self.position == Position::Key;
         loop {
             let end = memchr::memchr2(b'"', b'\\', &chunk[at..]).map_or(chunk.len(), |offset| at + offset);
             if key {
@@ -164,14 +164,14 @@ impl Relay {
             match chunk.get(end) {
                 None => return end,
                 Some(b'"') => {
-                    self.place = if key { Place::AfterKey } else { Place::Between };
+                    self.position = if key { Position::AfterKey } else { Position::Between };
                     return end + 1;
                 }
                 Some(_) => {
-                    // Kept, so that no key with an escape is taken for the one that is looked for.
+                    // The backslash is kept, so that no key with an escape equals "id".
                     self.word.extend((key && self.word.len() < LONGEST).then_some(b'\\'));
                     if end + 1 == chunk.len() {
-                        self.place = Place::Escape { key };
+                        self.position = Position::Escape { key };
                         return chunk.len();
                     }
                     at = end + 2;
@@ -180,7 +180,7 @@ impl Relay {
         }
     }
 
-    /// The client's id, if the value that was read is ours.
+    /// Returns the client's id, if the value that was read is the number of the request.
     fn exchange(&mut self) -> Result<Bytes, Foreign> {
         let value = std::str::from_utf8(&self.word).map_err(|_| Foreign)?.trim();
         if super::message::echoed_number(value) != Some(self.ours) {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_the_beginning_of_a_key_is_kept() {
+    fn only_the_beginning_of_a_key_is_kept() {
         for key in ["x".repeat(1000), "\\\\".repeat(1000), "x\\\"".repeat(1000)] {
             let mut relay = Relay::new(7, Bytes::new());
             relay.push(&format!("{{\"{key}").into(), &mut Vec::new()).expect("no end yet");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_response_is_not_passed_on_as_one() {
+    fn a_document_that_is_not_the_response_is_refused() {
         for foreign in [
             r#"{"id":8,"result":{}}"#,
             r#"{"id":null,"error":{}}"#,

@@ -1,19 +1,16 @@
-//! Edits of JSON as byte splices: what is not named in an edit stays as it was, byte for byte.
+//! Edits of JSON as byte splices: everything outside of an edit stays as it was, byte for byte.
 
 use std::{borrow::Cow, ops::Range};
 
 use bytes::{Bytes, BytesMut};
 
-use super::object::{Members, quote};
+use super::{
+    object::{Members, quote},
+    span::span,
+};
 
-/// From this size on the untouched parts of a message are shared instead of copied.
+/// From this size on, the untouched parts of a message are shared instead of copied.
 const SHARE_FROM: usize = 16 * 1024;
-
-/// Where `inner` stands in `outer`, of which it must be a part.
-pub(super) fn span(outer: &[u8], inner: &str) -> Range<usize> {
-    let start = (inner.as_ptr() as usize).saturating_sub(outer.as_ptr() as usize);
-    start..start + inner.len()
-}
 
 /// A set of edits to one document, applied at once.
 #[derive(Debug)]
@@ -23,7 +20,7 @@ pub struct Edits<'a> {
 }
 
 impl<'a> Edits<'a> {
-    /// No edits yet.
+    /// Starts without edits.
     #[must_use]
     pub fn of(source: &'a Bytes) -> Self {
         Self { source, edits: Vec::with_capacity(4) }
@@ -39,7 +36,7 @@ impl<'a> Edits<'a> {
         self.replace(span(self.source, old), new);
     }
 
-    /// Takes the member `key` out of an object of the source; nothing happens if it has none.
+    /// Takes the member `key` out of an object of the source. Does nothing if the object has no such member.
     pub fn remove(&mut self, members: &Members<'_>, key: &str) {
         if let Some(range) = members.removal(key) {
             let base = span(self.source, members.raw()).start;
@@ -47,7 +44,7 @@ impl<'a> Edits<'a> {
         }
     }
 
-    /// Gives the member `key` of an object of the source the raw value `value`, adding it in front if it has none.
+    /// Gives the member `key` of an object of the source the raw value `value`. A missing member is added in front.
     pub fn set(&mut self, members: &Members<'_>, key: &str, value: &str) {
         if let Some(old) = members.get(key) {
             self.replace_raw(old, value.to_owned());
@@ -58,13 +55,13 @@ impl<'a> Edits<'a> {
         }
     }
 
-    /// The edited document.
+    /// Returns the edited document.
     #[must_use]
     pub fn apply(self) -> Parts {
         self.apply_between("", "")
     }
 
-    /// The edited document, with something in front of it and something behind it.
+    /// Returns the edited document between `front` and `back`.
     #[must_use]
     pub fn apply_between(self, front: &str, back: &str) -> Parts {
         let Self { source, mut edits } = self;
@@ -72,7 +69,7 @@ impl<'a> Edits<'a> {
         let taken: usize = edits.iter().map(|(range, _)| range.len()).sum();
         let given: usize = edits.iter().map(|(_, new)| new.len()).sum();
         let size = front.len() + source.len() + given + back.len() - taken;
-        // Exact where nothing is shared: the document may be kept.
+        // Exact where nothing is shared, because the document may be kept.
         let mut parts = Parts { done: Vec::new(), tail: BytesMut::with_capacity(size.min(SHARE_FROM)) };
         parts.push(front.as_bytes());
         let mut at = 0;
@@ -93,7 +90,7 @@ impl From<Bytes> for Parts {
     }
 }
 
-/// An edited document: small parts are copied together, large untouched ones share the source's memory.
+/// An edited document: small parts are copied into one, and large untouched parts share the source's memory.
 #[derive(Debug, Default)]
 pub struct Parts {
     done: Vec<Bytes>,
@@ -120,14 +117,14 @@ impl Parts {
         }
     }
 
-    /// The parts in their order, none of them empty.
+    /// Returns the parts in their order, none of them empty.
     #[must_use]
     pub fn into_chunks(mut self) -> Vec<Bytes> {
         self.flush();
         self.done
     }
 
-    /// The document in one piece.
+    /// Returns the document in one piece.
     #[must_use]
     pub fn into_bytes(mut self) -> Bytes {
         if self.done.is_empty() {

@@ -10,7 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::extend;
 
 /// The longest event id that is kept, in bytes: it has to fit into the head of the request that resumes the stream. A
-/// longer one is no place to resume at.
+/// stream cannot be resumed at a longer one.
 pub const MAX_EVENT_ID: usize = 4 * 1024;
 
 /// A comment that keeps an idle stream open.
@@ -25,13 +25,12 @@ pub struct Event {
     pub data: Bytes,
 }
 
-/// An event was larger than the decoder's limit: its data so far and the line that is being read, its field's name
-/// included.
+/// An event was larger than the decoder's limit, which counts its data so far and the whole line that is being read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TooLarge;
 
-/// Takes a byte stream apart into events, however it is cut into chunks. An event that leaves has an allocation of its own
-/// size, and none stays behind: a small event kept by a slow reader must not keep the room that a large one needed.
+/// Splits a byte stream into events, however it is cut into chunks. Each event leaves in an allocation of its own size,
+/// and the decoder keeps no spare room: a small event kept by a slow reader must not hold the room of a large one.
 #[derive(Debug)]
 pub struct Decoder {
     limit: usize,
@@ -39,17 +38,17 @@ pub struct Decoder {
     data: Vec<u8>,
     has_data: bool,
     name: String,
-    /// The id of the event that is being read; it counts when the event is whole.
+    /// The id of the event that is being read; it takes effect when the event is whole.
     id: Option<Bytes>,
     last_id: Option<Bytes>,
     retry: Option<Duration>,
-    /// The last line ended in CR, so a LF that follows belongs to it.
+    /// The last line ended in CR, so an LF that follows belongs to it.
     after_cr: bool,
     first_line: bool,
 }
 
 impl Decoder {
-    /// A decoder that refuses events of more than `limit` bytes.
+    /// Creates a decoder that refuses events of more than `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
@@ -66,19 +65,19 @@ impl Decoder {
         }
     }
 
-    /// The id of the last event that had one, by which the stream can be resumed.
+    /// Returns the id of the last event that had one, by which the stream can be resumed.
     #[must_use]
     pub fn last_id(&self) -> Option<&Bytes> {
         self.last_id.as_ref().filter(|id| !id.is_empty())
     }
 
-    /// How long the sender asks to wait before a reconnection.
+    /// Returns how long the sender asks to wait before a reconnection.
     #[must_use]
     pub fn retry(&self) -> Option<Duration> {
         self.retry
     }
 
-    /// Forgets an unfinished event, for the stream's continuation on another connection.
+    /// Drops an unfinished event, before the stream continues on another connection.
     pub fn restart(&mut self) {
         let fresh = Self::new(self.limit);
         *self = Self { last_id: self.last_id.take(), retry: self.retry, ..fresh };
@@ -87,7 +86,7 @@ impl Decoder {
     /// Takes in `chunk` and appends the events that it completes to `events`.
     ///
     /// # Errors
-    /// [`TooLarge`]; the stream cannot be read on.
+    /// [`TooLarge`]; then the stream cannot be read any further.
     pub fn push(&mut self, mut chunk: &[u8], events: &mut Vec<Event>) -> Result<(), TooLarge> {
         while !chunk.is_empty() {
             if std::mem::take(&mut self.after_cr) && chunk[0] == b'\n' {
@@ -96,7 +95,7 @@ impl Decoder {
             }
             let end = memchr::memchr2(b'\n', b'\r', chunk);
             let part = &chunk[..end.unwrap_or(chunk.len())];
-            // Counted before it is known what the line says, so that it makes no difference how the stream is cut.
+            // Counted before the line is read, so that the limit does not depend on how the stream is cut.
             if self.line.len() + self.data.len() + part.len() > self.limit {
                 return Err(TooLarge);
             }
@@ -166,7 +165,7 @@ pub struct EventId {
 }
 
 impl EventId {
-    /// Reads an id in the form that is given out.
+    /// Reads an id in the form that taskgate gives out.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (session, place) = text.split_once('-')?;
@@ -183,10 +182,10 @@ impl fmt::Display for EventId {
     }
 }
 
-/// What a frame takes at most besides a document of one line.
+/// The most bytes that a frame adds to a document of one line.
 const FRAME: usize = 80;
 
-/// Frames a JSON document as an event. Line ends inside it, which JSON only allows as white space, split the data.
+/// Frames a JSON document as an event. Line ends in it, which JSON allows only as white space, split the data.
 #[must_use]
 pub fn encode(document: &[u8], id: Option<EventId>) -> Bytes {
     let mut out = BytesMut::with_capacity(document.len() + FRAME);
@@ -204,13 +203,14 @@ pub fn encode(document: &[u8], id: Option<EventId>) -> Bytes {
     out.freeze()
 }
 
-/// The event of the 2024-11-05 transport that tells where messages go by POST.
+/// Writes the event of the 2024-11-05 transport that tells where messages go by POST.
 #[must_use]
 pub fn endpoint(uri: &str) -> Bytes {
     format!("event: endpoint\ndata: {uri}\n\n").into()
 }
 
-/// An event without data, by whose id a client can resume the stream when its connection ends, after `retry`.
+/// Writes an event without data. When its connection ends, a client can resume the stream by the event's id, after
+/// `retry`.
 #[must_use]
 pub fn prime(id: EventId, retry: Duration) -> Bytes {
     format!("id: {id}\nretry: {}\ndata: \n\n", retry.as_millis()).into()
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_to_resume_at_is_remembered() {
+    fn the_event_to_resume_at_is_remembered() {
         let mut decoder = Decoder::new(64);
         decoder
             .push(b"id: 7\nretry: 250\ndata: \n\nretry: soon\nretry: +9\n\n", &mut Vec::new())
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_event_keeps_no_more_than_its_own_size_whatever_came_before_it() {
+    fn a_small_event_keeps_only_its_own_bytes_also_after_a_large_one() {
         let (mut decoder, mut events) = (Decoder::new(1 << 20), Vec::new());
         for size in [500_000, 100, 100] {
             let event = format!("data: {}\ndata: x\n\n", "x".repeat(size));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_no_request_can_carry_is_no_place_to_resume_at() {
+    fn a_stream_is_not_resumed_at_an_id_that_no_request_can_carry() {
         let mut decoder = Decoder::new(1 << 20);
         let long = "x".repeat(MAX_EVENT_ID);
         for (id, kept) in [(&*long, true), (&format!("{long}y"), false), ("7", true)] {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_form_that_is_given_out_is_an_event_id() {
+    fn an_event_id_is_accepted_only_in_the_form_that_taskgate_gives_out() {
         let id = EventId { session: 0xAB, stream: 3, event: 12 };
         assert_eq!((id.to_string(), EventId::parse("000000ab-3-12")), ("000000ab-3-12".to_owned(), Some(id)));
         for place in ["", "3", "3-", "-12", "03-12", "+3-12", "3-12-1", "99999999999999999999-1", "3-1e1"] {

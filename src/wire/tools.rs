@@ -1,4 +1,4 @@
-//! The tools in the result of `tools/list`, as far as tasks are about them.
+//! The tools in the result of `tools/list`: their names, and whether the server runs them as tasks.
 
 use std::borrow::Cow;
 
@@ -13,17 +13,17 @@ pub struct Listed<'a> {
     pub members: Members<'a>,
     /// Its name.
     pub name: Cow<'a, str>,
-    /// Whether the server says that it can, or must, be called as a task.
+    /// Whether the server says that the tool can or must be called as a task.
     pub native: bool,
 }
 
-/// Reads the tools in a raw `result`. What has no name is no tool.
+/// Reads the tools in a raw `result`. Entries without a name are left out.
 ///
 /// # Errors
-/// What is wrong with the result, as a sentence.
+/// A sentence that says what is wrong with the result.
 pub fn listed(result: &str) -> Result<Vec<Listed<'_>>, String> {
     let tools = Members::parse(result)?.get("tools").ok_or("it has no tools")?;
-    let tools: Vec<&RawValue> = serde_json::from_str(tools).map_err(|_| "its tools are no list")?;
+    let tools: Vec<&RawValue> = serde_json::from_str(tools).map_err(|_| "its tools are not a list")?;
     Ok(tools.into_iter().filter_map(|tool| tool_of(tool.get())).collect())
 }
 

@@ -20,22 +20,19 @@ pub enum Version {
 }
 
 impl Version {
-    /// Every revision that is spoken, oldest first.
+    /// Every revision that taskgate speaks, oldest first.
     pub const ALL: [Self; 4] = [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25];
 
-    /// The newest revision that is spoken.
+    /// The newest revision that taskgate speaks.
     pub const LATEST: Self = Self::V2025_11_25;
 
-    /// The first revision without the `initialize` handshake; it and all later ones are "modern".
-    const FIRST_MODERN: &'static str = "2026-07-28";
-
-    /// The revision of that name, if it is spoken.
+    /// Returns the revision of that name, if taskgate speaks it.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|version| version.as_str() == name)
     }
 
-    /// The name on the wire.
+    /// Returns the name on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -46,28 +43,21 @@ impl Version {
         }
     }
 
-    /// Whether tasks exist in this revision.
+    /// Returns whether tasks exist in this revision.
     #[must_use]
     pub const fn has_tasks(self) -> bool {
         matches!(self, Self::V2025_11_25)
     }
 
-    /// Whether clients of this revision know events without data, and servers that end a connection without ending the
+    /// Returns whether clients of this revision know events without data, and servers that end a connection but not the
     /// stream on it (section "Sending Messages to the Server" 6).
     #[must_use]
     pub const fn interrupts_streams(self) -> bool {
         matches!(self, Self::V2025_11_25)
     }
 
-    /// Whether `name` looks like a revision of the modern generation, which has no sessions.
-    #[must_use]
-    pub fn is_modern(name: &str) -> bool {
-        let dated = name.len() == 10 && name.bytes().all(|b| b.is_ascii_digit() || b == b'-');
-        dated && name >= Self::FIRST_MODERN
-    }
-
-    /// The newest revision older than `offer` that the error of an `initialize` names as supported, raw JSON ("Lifecycle",
-    /// section "Error Handling").
+    /// Returns the newest revision older than `offer` that the raw error of an `initialize` names as supported
+    /// ("Lifecycle", section "Error Handling").
     #[must_use]
     pub fn supported_below(error: &str, offer: Self) -> Option<Self> {
         let data = Members::parse(error).ok()?.object("data")?;
@@ -76,7 +66,7 @@ impl Version {
         spoken.filter(|version| *version < offer).max()
     }
 
-    /// The spoken revisions as a list for error messages.
+    /// Lists the spoken revisions for error messages.
     #[must_use]
     pub fn list() -> String {
         Self::ALL.map(Self::as_str).join(", ")
@@ -99,13 +89,5 @@ mod tests {
             assert_eq!(Version::parse(version.as_str()), Some(version));
         }
         assert_eq!(Version::parse("2025-11-26"), None);
-    }
-
-    #[test]
-    fn only_dates_from_the_first_modern_revision_on_are_modern() {
-        assert!(Version::is_modern("2026-07-28"));
-        assert!(Version::is_modern("2027-01-01"));
-        assert!(!Version::is_modern("2025-11-25"));
-        assert!(!Version::is_modern("DRAFT-2027"));
     }
 }

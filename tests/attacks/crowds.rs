@@ -1,4 +1,4 @@
-//! Crowds of connections on which nothing whole ever comes.
+//! Crowds of connections on which no complete request ever comes.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ fn allow_sockets() {
     assert!(allowed.is_none_or(|allowed| allowed >= needed), "needs {needed} file descriptors: raise `ulimit -Hn`");
 }
 
-/// taskgate as a process, so that its memory is its own.
+/// Starts taskgate as a process, so that its memory is its own.
 async fn outside(upstream: &Upstream, server: &str) -> (Binary, tempfile::NamedTempFile, String) {
     let config = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
     let text = format!("[server]\nlisten = \"127.0.0.1:0\"\n{server}\n[[upstream]]\nurl = \"{}\"\n", upstream.url());
@@ -41,7 +41,7 @@ async fn outside(upstream: &Upstream, server: &str) -> (Binary, tempfile::NamedT
     (taskgate, config, url)
 }
 
-/// Calls of a client that behaves, one after the other: the median of the time that one took, and the longest.
+/// Makes the calls of a client that behaves, one after the other; returns the median time of a call, and the longest.
 async fn behaves(client: &Client, calls: usize) -> (Duration, Duration) {
     let mut times = Vec::new();
     for _ in 0..calls {
@@ -67,8 +67,8 @@ async fn crowd(client: &Client) -> Vec<Raw> {
     crowd
 }
 
-/// A client that comes, calls and goes while connections are opened faster than a request arrives: one of its own may be
-/// the oldest half-open one by then. It tries again, as clients do.
+/// Connects, calls and leaves, while connections are opened faster than a request arrives. A connection of its own may
+/// be the oldest half-open one by then, so it tries again, as clients do.
 async fn newcomer(url: &str) -> (Duration, Duration) {
     let visit = async |url: String| {
         let client = Client::connect(&url).await;
@@ -85,14 +85,14 @@ async fn newcomer(url: &str) -> (Duration, Duration) {
 }
 
 fn undisturbed((calm, _): (Duration, Duration), (median, longest): (Duration, Duration)) {
-    // Other tests share this machine's processors, so only the order can be told: a disturbed call waits for seconds, until a
-    // half-open connection is closed.
+    // Other tests share this machine's processors, so only the order of magnitude counts: a disturbed call waits for
+    // seconds, until a half-open connection is closed.
     assert!(median < calm * 10 + Duration::from_millis(250), "{median:?} after {calm:?}");
     assert!(longest < Duration::from_secs(2), "{longest:?} after {calm:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_thousand_half_open_connections_cost_little_disturb_nobody_and_are_closed_in_time() {
+async fn two_thousand_half_open_connections_cost_little_disturb_no_client_and_are_closed_in_time() {
     allow_sockets();
     let upstream = Upstream::json().await;
     let (taskgate, _config, url) = outside(&upstream, "head_timeout = \"3s\"\nbody_timeout = \"3s\"").await;
@@ -113,7 +113,7 @@ async fn two_thousand_half_open_connections_cost_little_disturb_nobody_and_are_c
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_thousand_half_open_connections_where_a_hundred_are_allowed_keep_nobody_out() {
+async fn two_thousand_half_open_connections_where_a_hundred_are_allowed_keep_no_client_out() {
     allow_sockets();
     let upstream = Upstream::sse().await;
     let (taskgate, _config, url) = outside(&upstream, "max_connections = 100\nadmin = \"127.0.0.1:0\"").await;
@@ -122,13 +122,13 @@ async fn two_thousand_half_open_connections_where_a_hundred_are_allowed_keep_nob
     let to_listener = upstream.get_stream().await;
     let calm = behaves(&client, 200).await;
     let (crowd, ()) = tokio::join!(crowd(&client), async {
-        // Clients that come in the middle of it.
+        // Clients that connect while the crowd is there.
         for _ in 0..50 {
             undisturbed(calm, newcomer(&url).await);
         }
     });
     undisturbed(calm, behaves(&client, 200).await);
-    // The stream was in use, and has not given way.
+    // The stream was in use, so it has not given way.
     to_listener.notify("notifications/x", json!({})).await;
     assert_eq!(listening.message().await["method"], "notifications/x");
     let metrics = Client::new(&format!("{}/metrics", taskgate.admin().await)).send(Method::GET, "").await;
@@ -145,7 +145,7 @@ async fn two_thousand_half_open_connections_where_a_hundred_are_allowed_keep_nob
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_the_system_allows_fewer_connections_than_max_connections_the_half_open_ones_give_way() {
+async fn half_open_connections_give_way_where_the_system_allows_fewer_than_max_connections() {
     let upstream = Upstream::json().await;
     let (taskgate, _config, url) = outside(&upstream, "").await;
     taskgate.allow_files(64);

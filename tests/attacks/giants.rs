@@ -1,4 +1,4 @@
-//! Values that are far larger, deeper or odder than any that is meant.
+//! Values that are far larger, deeper or odder than any real one.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -7,13 +7,13 @@ use crate::House;
 
 const MILLION: usize = 1_000_000;
 
-/// The raw text of a member of an object, up to the comma or the end.
+/// Returns the raw text of a member of an object, up to the comma or the end.
 fn answer_to(id: &str, method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
 }
 
 #[tokio::test]
-async fn an_id_of_any_form_comes_back_as_it_was_and_one_of_a_million_characters_is_400() {
+async fn an_id_of_any_form_comes_back_unchanged_and_one_of_a_million_characters_is_400() {
     let house = House::new("").await;
     let long = format!("\"{}\"", "x".repeat(1022));
     let number = "9".repeat(1024);
@@ -36,11 +36,11 @@ async fn an_id_of_any_form_comes_back_as_it_was_and_one_of_a_million_characters_
             assert_eq!(refusal, (400, -32600, "Invalid request: the id is longer than 1024 bytes".to_owned()));
         }
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn numbers_that_are_no_ids_are_400() {
+async fn invalid_ids_are_400() {
     let house = House::new("").await;
     for id in ["1e400", "1.0", "0.1", "-1e-9", "1E5", &format!("0.{}", "1".repeat(MILLION)), "[]", "false"] {
         let (status, code, _) = house.witness.post(answer_to(id, "ping", "{}")).await.refusal();
@@ -50,11 +50,11 @@ async fn numbers_that_are_no_ids_are_400() {
         let (status, code, _) = house.witness.post(answer_to(id, "ping", "{}")).await.refusal();
         assert_eq!((status, code), (400, -32700), "{id}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_million_characters_where_a_name_belongs_are_no_task_cursor_or_session() {
+async fn a_million_characters_name_no_task_cursor_or_session() {
     let house = House::new("").await;
     let long = "x".repeat(MILLION);
     for (method, params) in [
@@ -73,11 +73,11 @@ async fn a_million_characters_where_a_name_belongs_are_no_task_cursor_or_session
             assert_eq!(house.witness.with(header, &long).open(method, "").await.status(), 431, "{header}");
         }
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_method_of_a_million_characters_passes_and_a_progress_token_of_so_many_is_refused() {
+async fn a_method_of_a_million_characters_passes_and_so_long_a_progress_token_is_refused() {
     let house = House::new("").await;
     let long = "x".repeat(MILLION);
     house.upstream.hold(&long);
@@ -92,25 +92,25 @@ async fn a_method_of_a_million_characters_passes_and_a_progress_token_of_so_many
     let meta = json!({ "progressToken": long });
     let why = "Invalid params: the progress token is longer than 1024 bytes";
     assert_eq!(house.witness.error("ping", json!({ "_meta": meta })).await, (-32602, why.to_owned()));
-    // No task is acknowledged for it either.
+    // It acknowledges no task either.
     let task = json!({ "name": "echo", "task": {}, "_meta": meta });
     assert_eq!(house.witness.error("tools/call", task).await, (-32602, why.to_owned()));
     assert_eq!(house.witness.list().await, Vec::<String>::new());
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_tool_name_of_a_million_characters_is_a_tool_as_any_other() {
+async fn a_tool_name_of_a_million_characters_is_treated_like_any_other() {
     let house = House::new("").await;
     let long = "x".repeat(MILLION);
     let id = house.witness.create_id(&long).await;
     house.upstream.held(&long).await.result("{}");
     house.witness.until(&id, "completed").await;
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn text_that_is_no_unicode_is_refused_where_it_is_read_and_passes_where_it_is_not() {
+async fn invalid_unicode_is_refused_where_taskgate_reads_it_and_passes_elsewhere() {
     let house = House::new("").await;
     let lone = r"\ud800";
     for (method, params) in [
@@ -132,11 +132,11 @@ async fn text_that_is_no_unicode_is_refused_where_it_is_read_and_passes_where_it
         let (status, code, _) = house.witness.post(broken.clone()).await.refusal();
         assert_eq!((status, code), (400, -32700), "{byte:x}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_members_are_read_and_the_same_one_twice_is_refused() {
+async fn a_hundred_thousand_members_are_read_and_a_duplicate_among_them_is_refused() {
     let house = House::new("").await;
     let members: Vec<_> = (0..100_000).map(|n| format!(r#""m{n}":{n}"#)).collect();
     let wide = format!(r#"{{"name":"echo","arguments":{{}},{}}}"#, members.join(","));
@@ -146,5 +146,5 @@ async fn a_hundred_thousand_members_are_read_and_the_same_one_twice_is_refused()
     let twice = wide.replacen(r#""m0":0"#, r#""name":"other""#, 1);
     let answer = house.witness.post(answer_to("1", "tools/call", &twice)).await;
     assert_eq!(answer.json()["error"]["code"], -32602, "{:?}", Value::from(answer.text()));
-    house.stands().await;
+    house.still_works().await;
 }

@@ -1,4 +1,4 @@
-//! Frames of HTTP/2 that no library sends.
+//! HTTP/2 frames that no library sends.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A header block of literals.
+/// Returns a header block of literals.
 fn block(headers: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in headers {
@@ -61,7 +61,7 @@ impl Frames {
         let _ = soon(self.0.write_all(bytes)).await;
     }
 
-    /// The kind, the stream and the payload of the next frame; `None` at the connection's end.
+    /// Returns the kind, the stream and the payload of the next frame; `None` at the connection's end.
     async fn next(&mut self) -> Option<(u8, u32, Vec<u8>)> {
         let mut head = [0; 9];
         soon(self.0.read_exact(&mut head)).await.ok()?;
@@ -72,7 +72,7 @@ impl Frames {
         Some((head[3], stream, payload))
     }
 
-    /// The next frame that ends something.
+    /// Returns the next frame that ends something.
     async fn verdict(&mut self) -> Option<(u8, u32, Vec<u8>)> {
         loop {
             let frame = self.next().await?;
@@ -97,7 +97,7 @@ fn request<'a>(house: &'a House, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &
 }
 
 #[tokio::test]
-async fn headers_that_http_2_does_not_have_end_the_request_and_nothing_is_smuggled() {
+async fn headers_that_http_2_forbids_end_the_request_and_smuggle_nothing() {
     let house = House::new("").await;
     for more in [
         &[("connection", "close")][..],
@@ -129,11 +129,11 @@ async fn headers_that_http_2_does_not_have_end_the_request_and_nothing_is_smuggl
         };
         assert!(refused, "{more:?}: {verdict:?}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_host_header_beside_the_authority_has_to_be_ours_too() {
+async fn a_host_header_beside_the_authority_must_be_ours_too() {
     let house = House::new("").await;
     for (host, status) in [("evil.example", "403"), (house.gate.authority(), "200")] {
         let mut frames = Frames::open(&house).await;
@@ -146,11 +146,11 @@ async fn a_host_header_beside_the_authority_has_to_be_ours_too() {
         // 200 is the eighth entry of the static table, 403 no entry of it.
         assert_eq!(head[0] == 0x88, status == "200", "{host}: {head:?}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn streams_that_are_reset_as_soon_as_they_are_opened_end_the_connection() {
+async fn a_flood_of_streams_that_are_opened_and_reset_ends_the_connection() {
     let house = House::new("").await;
     let mut frames = Frames::open(&house).await;
     let head = block(&request(&house, &[]));
@@ -167,14 +167,14 @@ async fn streams_that_are_reset_as_soon_as_they_are_opened_end_the_connection() 
     let _ = soon(read.read_to_end(&mut answer)).await;
     assert!(answer.windows(5).any(|part| part[0] == GOAWAY && part[1..] == [0; 4]), "{} bytes", answer.len());
     drop(soon(writing).await);
-    house.stands().await;
+    house.still_works().await;
     frames = Frames::open(&house).await;
     frames.write(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &block(&request(&house, &[])))).await;
     assert!(frames.verdict().await.is_some());
 }
 
 #[tokio::test]
-async fn floods_of_pings_settings_empty_data_and_continuations_disturb_nobody() {
+async fn floods_of_pings_settings_empty_data_and_continuations_disturb_no_client() {
     let house = House::new("").await;
     let open = frame(HEADERS, 0, 1, &block(&request(&house, &[])));
     let begun = frame(HEADERS, END_HEADERS, 1, &block(&request(&house, &[])));
@@ -187,7 +187,7 @@ async fn floods_of_pings_settings_empty_data_and_continuations_disturb_nobody() 
         let kind = flood[3];
         let frames = Frames::open(&house).await;
         let (mut read, mut write) = frames.0.into_split();
-        // Somebody who writes and does not read, until there is no more room or the connection ends.
+        // Writes and does not read, until there is no more room or the connection ends.
         let flooding = async {
             write.write_all(&before).await?;
             for _ in 0..2000 {
@@ -203,11 +203,11 @@ async fn floods_of_pings_settings_empty_data_and_continuations_disturb_nobody() 
             let _ = soon(read.read_to_end(&mut answer)).await;
         }
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_connection_is_told_that_it_may_have_128_streams() {
+async fn a_connection_may_have_128_streams_and_says_so() {
     const MAX_CONCURRENT_STREAMS: [u8; 2] = [0, 3];
     let house = House::new("").await;
     let mut frames = Frames::open(&house).await;

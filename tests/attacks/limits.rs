@@ -1,4 +1,4 @@
-//! The limits at the door, each of them reached.
+//! The limits on connections, heads and bodies, each of them reached.
 
 use std::time::Duration;
 
@@ -31,16 +31,16 @@ async fn a_head_over_max_head_is_431_and_ends_the_connection() {
     assert_eq!(house.raw().await.write(unfinished).await.answer().await.status, 431);
     let path = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "y".repeat(2048));
     assert_eq!(house.raw().await.write(path).await.answer().await.status, 431);
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn more_headers_than_a_hundred_are_431() {
+async fn more_than_a_hundred_headers_are_431() {
     let house = House::new("").await;
     let headers = "x: y\r\n".repeat(101);
     let many = format!("{}{PING}", head(&house.witness, &format!("content-length: {}\r\n{headers}", PING.len())));
     assert_eq!(house.raw().await.write(many).await.answer().await.status, 431);
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -50,11 +50,11 @@ async fn over_http_2_a_head_over_max_head_is_431_and_the_connection_goes_on() {
     let large = client.with("x", &"y".repeat(2048));
     assert_eq!(large.open(Method::POST, PING).await.status(), 431);
     assert_eq!(client.ask("ping", json!({})).await, json!({}));
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn the_connection_that_was_half_open_for_the_longest_gives_way() {
+async fn the_connection_that_has_been_half_open_longest_gives_way() {
     let house = House::new("[server]\nmax_connections = 4").await;
     let whole = post(&house.witness, PING);
     let (start, end) = whole.split_at(whole.len() / 2);
@@ -62,20 +62,20 @@ async fn the_connection_that_was_half_open_for_the_longest_gives_way() {
     let [mut silent, mut begun, mut bodyless] = [house.raw().await, house.raw().await, house.raw().await];
     begun.write(start).await;
     bodyless.write(most).await;
-    // With the witness's own there are four of them.
+    // With the connection of the witness there are four.
     let mut fifth = house.raw().await;
     assert_eq!(fifth.write(&whole).await.answer().await.status, 200);
     assert_eq!(silent.rest().await, "");
     assert_eq!(begun.write(end).await.answer().await.status, 200);
     assert_eq!(house.raw().await.write(&whole).await.answer().await.status, 200);
     assert_eq!(bodyless.write(last).await.rest().await, "");
-    // Those that have sent a whole request are still there.
+    // Connections that have sent a whole request are still there.
     assert_eq!(fifth.write(&whole).await.answer().await.status, 200);
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn among_connections_that_wait_for_a_further_request_the_longest_idle_gives_way() {
+async fn among_idle_connections_the_longest_idle_gives_way() {
     let house = House::new("[server]\nmax_connections = 3").await;
     let whole = post(&house.witness, PING);
     let served = async || {
@@ -83,7 +83,7 @@ async fn among_connections_that_wait_for_a_further_request_the_longest_idle_give
         assert_eq!(raw.write(&whole).await.answer().await.status, 200);
         raw
     };
-    // The witness's own has been idle for longer than these.
+    // The connection of the witness has been idle for longer than these.
     let [mut first, mut second, mut third] = [served().await, served().await, served().await];
     let fourth = served().await;
     assert_eq!(first.rest().await, "");
@@ -93,11 +93,11 @@ async fn among_connections_that_wait_for_a_further_request_the_longest_idle_give
     for mut raw in [second, fourth] {
         assert_eq!(raw.write(&whole).await.answer().await.status, 200);
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_connection_beyond_max_connections_is_503_while_all_are_in_use_and_served_when_one_is_not() {
+async fn a_connection_beyond_max_connections_is_503_while_all_are_in_use_and_served_once_one_is_idle() {
     let house = House::new("[server]\nmax_connections = 2").await;
     let listening = house.witness.get_stream().await;
     let calling = tokio::spawn({
@@ -144,16 +144,16 @@ async fn a_body_that_never_ends_is_413_when_it_is_too_large_and_408_when_it_take
     assert_eq!((answer.status, answer.code()), (408, -32600), "{answer:?}");
     assert!(begun.elapsed() < Duration::from_secs(3));
     assert_eq!(slow.rest().await, "");
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn bodies_on_their_way_are_bounded_in_all_and_one_that_comes_whole_is_taken_all_the_same() {
+async fn bodies_in_flight_are_bounded_in_total_and_one_that_arrives_whole_is_still_accepted() {
     let house = House::new("[server]\nmax_body_total = \"64KiB\"").await;
     let head = head(&house.witness, "content-length: 100000\r\n");
     let mut first = house.raw().await;
     first.write(&head).await.write(" ".repeat(60_000)).await;
-    // However much of the other has been counted by then, both together do not fit.
+    // However much of the other has been counted by then, both together exceed the limit.
     let mut second = house.raw().await;
     second.write(&head).await.write(" ".repeat(60_000)).await;
     let refused = tokio::select! {
@@ -162,15 +162,15 @@ async fn bodies_on_their_way_are_bounded_in_all_and_one_that_comes_whole_is_take
     };
     assert_eq!((refused.status, refused.code()), (503, -32603));
     assert!(format!("{refused:?}").contains("server.max_body_total = 65536 bytes of bodies are arriving"));
-    house.stands().await;
-    // What was counted is given back.
+    house.still_works().await;
+    // The bytes that were counted are given back.
     drop((first, second));
     let long = json!({ "x": "x".repeat(60_000) });
     eventually(async || (house.witness.answer("ping", long.clone()).await.status == 200).then_some(())).await;
 }
 
 #[tokio::test]
-async fn a_preface_of_http_2_that_comes_byte_by_byte_is_understood() {
+async fn an_http_2_preface_that_comes_byte_by_byte_is_recognised() {
     let house = House::new("").await;
     let mut raw: Raw = house.raw().await;
     raw.stream.set_nodelay(true).unwrap();
@@ -178,9 +178,9 @@ async fn a_preface_of_http_2_that_comes_byte_by_byte_is_understood() {
         raw.write([*byte]).await;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // A SETTINGS frame, and no HTTP/1.1.
+    // A SETTINGS frame, so taskgate speaks HTTP/2.
     let mut answer = [0; 9];
     soon(tokio::io::AsyncReadExt::read_exact(&mut raw.stream, &mut answer)).await.unwrap();
     assert_eq!(answer[3], 4, "{answer:?}");
-    house.stands().await;
+    house.still_works().await;
 }

@@ -1,5 +1,5 @@
-//! Clients that mean harm: each is refused with the right status and code, costs a bounded amount, and nobody else
-//! notices.
+//! Clients that mean harm: each is refused with the right status and code, costs a bounded amount, and disturbs no
+//! other client.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "../kit/mod.rs"]
@@ -25,8 +25,8 @@ impl House {
         raw::Raw::connect(self.gate.authority()).await
     }
 
-    /// The process and the other session go on, and nothing was smuggled past taskgate.
-    async fn stands(&self) {
+    /// Checks that the process and the other session go on, and that nothing was smuggled past taskgate.
+    async fn still_works(&self) {
         assert_eq!(self.witness.ask("ping", json!({})).await, json!({}));
         assert!(!self.upstream.seen().iter().any(|seen| seen.text().contains("smuggled")));
     }

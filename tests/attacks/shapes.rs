@@ -6,7 +6,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn what_frames_a_body_ambiguously_is_400_or_ends_the_connection_and_nothing_is_smuggled() {
+async fn an_ambiguously_framed_body_is_400_or_ends_the_connection_and_smuggles_nothing() {
     let house = House::new("").await;
     let client = &house.witness;
     let smuggled = post(client, SMUGGLED);
@@ -44,11 +44,11 @@ async fn what_frames_a_body_ambiguously_is_400_or_ends_the_connection_and_nothin
         assert_eq!(answer.status, 400, "{framing:?}: {answer:?}");
         assert_eq!(raw.rest().await, "", "{framing:?}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_length_beside_chunks_does_not_count_and_ends_the_connection() {
+async fn a_content_length_beside_chunks_is_ignored_and_ends_the_connection() {
     let house = House::new("").await;
     let smuggled = post(&house.witness, SMUGGLED);
     let (chunked, length) = (chunked(PING), PING.len());
@@ -60,14 +60,14 @@ async fn a_length_beside_chunks_does_not_count_and_ends_the_connection() {
         let mut raw = house.raw().await;
         let answer = raw.write(format!("{}{chunked}{smuggled}", head(&house.witness, &framing))).await.answer().await;
         assert_eq!(answer.status, 200, "{framing:?}: {answer:?}");
-        // What follows is nobody's request: RFC 9112, section 6.1.
+        // What follows belongs to no request: RFC 9112, section 6.1.
         assert_eq!(raw.rest().await, "", "{framing:?}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn chunks_that_are_none_are_400_and_end_the_connection() {
+async fn invalid_chunks_are_400_and_end_the_connection() {
     let house = House::new("").await;
     let head = head(&house.witness, "transfer-encoding: chunked\r\n");
     let smuggled = post(&house.witness, SMUGGLED);
@@ -93,11 +93,11 @@ async fn chunks_that_are_none_are_400_and_end_the_connection() {
         assert_eq!((answer.status, answer.code()), (400, -32600), "{shown:?}: {answer:?}");
         assert_eq!(raw.rest().await, "", "{shown:?}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn chunk_extensions_and_trailers_mean_nothing_and_do_not_go_on() {
+async fn chunk_extensions_and_trailers_are_ignored_and_not_forwarded() {
     let house = House::new("").await;
     let body = format!("{:x};name=\"v\"\r\n{PING}\r\n0\r\nauthorization: Bearer x\r\nx-trailer: 1\r\n\r\n", PING.len());
     let mut raw = house.raw().await;
@@ -108,11 +108,11 @@ async fn chunk_extensions_and_trailers_mean_nothing_and_do_not_go_on() {
         assert!(!seen.headers.contains_key(name), "{seen:?}");
     }
     assert_eq!((seen.header("content-length"), seen.text().len()), (&*seen.text().len().to_string(), seen.body.len()));
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_request_has_one_host_and_it_is_ours_wherever_it_is_named() {
+async fn a_request_must_name_exactly_one_host_and_it_must_be_ours() {
     let house = House::new("").await;
     let own = house.gate.authority();
     let post = post(&house.witness, PING);
@@ -136,7 +136,7 @@ async fn a_request_has_one_host_and_it_is_ours_wherever_it_is_named() {
         let answer = house.raw().await.write(with(line, &hosts)).await.answer().await;
         assert_eq!(answer.status, status, "{line} {hosts:?}: {answer:?}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -162,11 +162,11 @@ async fn odd_request_lines_are_refused() {
     }
     let old = format!("POST /mcp HTTP/1.0\r\nhost: {}\r\ntransfer-encoding: chunked\r\n\r\n", house.gate.authority());
     assert_eq!(house.raw().await.write(old).await.answer().await.status, 400);
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn requests_in_a_row_are_answered_in_order_and_apart() {
+async fn pipelined_requests_are_answered_in_order_and_apart() {
     let house = House::new("").await;
     let ids: Vec<_> = (10..20).collect();
     let asked: String =

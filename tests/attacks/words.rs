@@ -1,4 +1,4 @@
-//! Words of a stranger that would be something else if they were let out as they are: headers, events, log lines.
+//! Words of a stranger that would mean something else if they went out unchanged: in headers, events and log lines.
 
 use bytes::Bytes;
 use http::{HeaderValue, Method};
@@ -10,7 +10,7 @@ use crate::{
     raw::{head, post},
 };
 
-/// What breaks lines in one reader or another.
+/// Characters that break lines in one reader or another.
 const BREAKS: [&str; 6] = ["\r\n", "\n", "\r", "\r\n\r\n", "\u{2028}", "\u{85}"];
 
 fn evil(line_break: &str) -> String {
@@ -18,7 +18,7 @@ fn evil(line_break: &str) -> String {
     lines.join(line_break)
 }
 
-/// No line of a text is what [`evil`] wanted.
+/// Checks that no line of a text is what [`evil`] wanted.
 #[track_caller]
 fn is_clean(text: &str) {
     let injected = |line: &str| ["event: inj", "data: inj", "id: inj", "inj"].iter().any(|evil| line.starts_with(evil));
@@ -34,7 +34,7 @@ async fn ids_and_progress_tokens_do_not_break_the_framing_of_events() {
         let (id, token) = (evil(line_break), format!("token{}", evil(line_break)));
         let params = json!({ "name": "slow", "_meta": { "progressToken": token } });
         let call = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }).to_string();
-        // Line ends between the members are white space, and have to be kept apart from those of the events.
+        // Line ends between the members are white space, and must not be taken for those of the events.
         let call = call.replace(",\"", &format!(",{}\"", if line_break.is_ascii() { line_break } else { " " }));
         let asked = tokio::spawn({
             let client = client.clone();
@@ -56,7 +56,7 @@ async fn ids_and_progress_tokens_do_not_break_the_framing_of_events() {
 }
 
 #[tokio::test]
-async fn what_a_client_names_comes_back_in_json_only() {
+async fn names_that_a_client_sends_come_back_in_json_only() {
     let house = House::new("").await;
     for line_break in BREAKS {
         let evil = evil(line_break);
@@ -80,11 +80,11 @@ async fn what_a_client_names_comes_back_in_json_only() {
         is_clean(&created.to_string());
         house.upstream.held(&evil).await.result("{}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_header_cannot_hold_a_line_end_and_what_stands_for_one_is_no_session_or_event() {
+async fn a_header_cannot_hold_a_line_end_and_an_encoded_one_names_no_session_or_event() {
     let house = House::new("").await;
     let post = post(&house.witness, PING);
     let own = format!("mcp-session-id: {}", house.witness.session());
@@ -106,11 +106,11 @@ async fn a_header_cannot_hold_a_line_end_and_what_stands_for_one_is_no_session_o
         let broken = post.replacen("accept:", &format!("{name}: x\r\n injected: 1\r\naccept:"), 1);
         assert_eq!(house.raw().await.write(broken).await.answer().await.status, 400);
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn headers_of_a_client_go_upstream_as_they_are_or_not_at_all() {
+async fn headers_of_a_client_go_upstream_unchanged_or_not_at_all() {
     let house = House::new("").await;
     let mut raw = house.raw().await;
     let odd = "x-odd: \u{e9}\tb  \r\nx-odd: %0d%0ainjected: 1\r\n";
@@ -124,7 +124,7 @@ async fn headers_of_a_client_go_upstream_as_they_are_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn nobody_writes_a_line_of_the_log_but_taskgate() {
+async fn only_taskgate_writes_lines_of_the_log() {
     let upstream = Upstream::json().await;
     for format in ["text", "json"] {
         let args = ["--log", "trace", "--log-format", format, "serve", "--listen", "127.0.0.1:0"];

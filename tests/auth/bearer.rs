@@ -19,7 +19,7 @@ async fn house() -> (Upstream, Gate) {
     (upstream, gate)
 }
 
-/// taskgate itself refuses every request of the client.
+/// Checks that taskgate itself refuses every request of the client.
 async fn reads_nothing(upstream: &Upstream, client: &Client, id: &str) {
     let before = upstream.seen().len();
     for (method, params) in [
@@ -40,7 +40,7 @@ async fn reads_nothing(upstream: &Upstream, client: &Client, id: &str) {
 }
 
 #[tokio::test]
-async fn a_token_is_an_owner_of_its_own_and_goes_on_to_the_upstream() {
+async fn each_token_is_an_owner_and_is_forwarded_to_the_upstream() {
     let (upstream, gate) = house().await;
     let (ann, bob) = (session(&gate, "ann").await, session(&gate, "bob").await);
     let id = ann.create_id("slow").await;
@@ -54,7 +54,7 @@ async fn a_token_is_an_owner_of_its_own_and_goes_on_to_the_upstream() {
 }
 
 #[tokio::test]
-async fn without_a_token_nothing_is_asked_of_the_upstream() {
+async fn without_a_token_no_request_reaches_the_upstream() {
     let (upstream, gate) = house().await;
     let answer = Client::new(&gate.url).ask_to_initialize("2025-11-25", json!({})).await;
     assert_eq!((answer.refusal().0, answer.header("www-authenticate")), (401, "Bearer"));
@@ -62,7 +62,7 @@ async fn without_a_token_nothing_is_asked_of_the_upstream() {
 }
 
 #[tokio::test]
-async fn a_token_that_a_call_is_refused_for_reads_nothing_more() {
+async fn a_token_refused_in_a_call_reads_nothing_more() {
     let (upstream, gate) = house().await;
     upstream.hold("echo");
     let client = session(&gate, "token").await;
@@ -78,7 +78,7 @@ async fn a_token_that_a_call_is_refused_for_reads_nothing_more() {
 }
 
 #[tokio::test]
-async fn a_token_that_initialize_is_refused_for_is_not_tried_again() {
+async fn a_token_refused_at_initialize_is_not_tried_again() {
     let (upstream, gate) = house().await;
     upstream.hold("initialize");
     let (answer, ()) = tokio::join!(attempt(&gate, "token"), async {
@@ -90,7 +90,7 @@ async fn a_token_that_initialize_is_refused_for_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn a_token_that_a_notification_is_refused_for_reads_nothing_more() {
+async fn a_token_refused_in_a_notification_reads_nothing_more() {
     let (upstream, gate) = house().await;
     let client = session(&gate, "token").await;
     let id = client.create_id("slow").await;
@@ -103,7 +103,7 @@ async fn a_token_that_a_notification_is_refused_for_reads_nothing_more() {
 }
 
 #[tokio::test]
-async fn a_token_that_the_call_of_a_task_is_refused_for_reads_nothing_more() {
+async fn a_token_refused_in_the_call_of_a_task_reads_nothing_more() {
     let (upstream, gate) = house().await;
     let client = session(&gate, "token").await;
     let (done, id) = (client.create_id("echo").await, client.create_id("slow").await);
@@ -115,7 +115,7 @@ async fn a_token_that_the_call_of_a_task_is_refused_for_reads_nothing_more() {
 }
 
 #[tokio::test]
-async fn a_token_that_the_get_stream_is_refused_for_reads_nothing_more() {
+async fn a_token_refused_on_the_get_stream_reads_nothing_more() {
     let (upstream, gate) = house().await;
     let client = session(&gate, "token").await;
     let id = client.create_id("slow").await;
@@ -144,7 +144,7 @@ async fn open_streams_of_a_refused_token_deliver_nothing_more() {
     assert_eq!(waiting.next().await, None);
 }
 
-/// A refusal is remembered for a time; a session that outlived it would read without the server being asked.
+/// A refusal is remembered for a time. A session that outlived it would read without the server being asked again.
 #[tokio::test]
 async fn the_sessions_of_a_refused_token_end_and_those_of_others_stay() {
     let (upstream, gate) = house().await;
@@ -165,7 +165,7 @@ async fn the_sessions_of_a_refused_token_end_and_those_of_others_stay() {
 }
 
 #[tokio::test]
-async fn what_one_server_refuses_another_may_accept() {
+async fn a_token_that_one_server_refuses_may_be_accepted_by_another() {
     let [one, other] = [Upstream::json().await, Upstream::json().await];
     let block = |path, upstream: &Upstream| format!("[[upstream]]\npath = \"/{path}\"\nurl = \"{}\"\n", upstream.url());
     let gate = Gate::configured(&format!("{BEARER}{}{}", block("one", &one), block("other", &other))).await;

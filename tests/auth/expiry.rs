@@ -1,4 +1,4 @@
-//! The end of a token: what runs goes on, and what is retrieved needs another token.
+//! Tokens that expire: what runs goes on, and what is retrieved needs another token.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     pass, session,
 };
 
-/// A token that ends in a second.
+/// Returns a token that ends in a second.
 fn short(issuer: &Issuer, key: &Signer) -> String {
     let mut claims = issuer.claims("ann");
     claims["exp"] = in_seconds(1.0).into();
@@ -34,13 +34,13 @@ async fn house() -> (Upstream, Gate, Issuer, Signer) {
     (upstream, gate, issuer, key)
 }
 
-/// The same client with a new token.
+/// Returns the same client with a new token.
 fn renewed(client: &Client, issuer: &Issuer, key: &Signer) -> Client {
     client.with("authorization", &format!("Bearer {}", key.token(&issuer.claims("ann"))))
 }
 
 #[tokio::test]
-async fn the_call_of_a_task_goes_on_and_its_result_is_for_who_has_a_live_token() {
+async fn a_task_outlives_the_token_of_its_call_and_a_live_token_collects_the_result() {
     let (upstream, gate, issuer, key) = house().await;
     let client = session(&gate, &short(&issuer, &key)).await;
     let id = client.create_id("slow").await;
@@ -54,18 +54,18 @@ async fn the_call_of_a_task_goes_on_and_its_result_is_for_who_has_a_live_token()
     }
     assert!(slow.is_open(), "the call is the task's, not the token's");
     slow.result(r#"{"content":[{"type":"text","text":"done"}]}"#);
-    // The stream that waits ends without the result.
+    // The waiting stream ends without the result.
     assert_eq!(waiting.next().await, None);
     let client = renewed(&client, &issuer, &key);
     client.until(&id, "completed").await;
     assert_eq!(client.collect(&id).await["result"]["content"][0]["text"], "done");
-    // Or it is resumed, and brings it.
+    // It can also be resumed, and then brings the result.
     let resumed = client.with("last-event-id", &primed.id.unwrap()).get_stream().await.last().await;
     assert_eq!(resumed["result"]["content"][0]["text"], "done");
 }
 
 #[tokio::test]
-async fn a_get_stream_delivers_nothing_after_the_end_of_its_token_and_goes_on_with_a_new_one() {
+async fn a_get_stream_delivers_nothing_after_its_token_expires_and_resumes_with_a_new_one() {
     let (upstream, gate, issuer, key) = house().await;
     let client = session(&gate, &short(&issuer, &key)).await;
     let server = upstream.get_stream().await;
@@ -82,7 +82,7 @@ async fn a_get_stream_delivers_nothing_after_the_end_of_its_token_and_goes_on_wi
 }
 
 #[tokio::test]
-async fn the_answer_to_a_plain_call_comes_though_its_token_has_ended() {
+async fn a_plain_call_is_answered_although_its_token_has_expired_meanwhile() {
     let (upstream, gate, issuer, key) = house().await;
     let client = session(&gate, &short(&issuer, &key)).await;
     let calling = client.ask("tools/call", json!({ "name": "slow", "arguments": {} }));
@@ -96,7 +96,7 @@ async fn the_answer_to_a_plain_call_comes_though_its_token_has_ended() {
 }
 
 #[tokio::test]
-async fn a_stream_of_an_old_client_lives_as_long_as_the_longest_lasting_token_of_its_messages() {
+async fn an_http_sse_stream_lives_as_long_as_the_longest_lived_token_of_its_messages() {
     let key = Signer::ec("key");
     let issuer = Issuer::start(&[&key]).await;
     let upstream = Upstream::json().await;
@@ -119,7 +119,7 @@ async fn a_stream_of_an_old_client_lives_as_long_as_the_longest_lasting_token_of
     eventually(async || (keeps.post(ping).await.status == 401).then_some(())).await;
     assert_eq!(newer.post(ping).await.status, 202);
     assert_eq!(kept.message().await["id"], 1);
-    // The other one is looked at with its next heartbeat.
+    // taskgate checks the other one with its next heartbeat.
     pass(Duration::from_secs(15)).await;
     assert_eq!(ends.next().await, None);
     assert_eq!(newer.post(ping).await.status, 202);

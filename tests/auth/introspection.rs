@@ -15,14 +15,14 @@ use crate::{
 
 const ENDPOINT: &str = "/introspect";
 
-/// The client's secret, in a file.
+/// Writes the client's secret into a file.
 pub(crate) fn secret() -> NamedTempFile {
     let mut file = NamedTempFile::new().unwrap();
     writeln!(file, "s3 cret:&").unwrap();
     file
 }
 
-/// What is said of a good token.
+/// Returns the answer for a valid token.
 pub(crate) fn active(issuer: &Issuer, sub: &str) -> Value {
     json!({ "active": true, "iss": issuer.url, "sub": sub, "aud": AUDIENCE, "exp": in_seconds(600.0) })
 }
@@ -37,7 +37,7 @@ async fn house(more: &str) -> (Upstream, Gate, Issuer) {
 }
 
 #[tokio::test]
-async fn the_issuer_is_asked_as_the_client_that_is_configured_and_once_for_many_requests() {
+async fn taskgate_asks_the_issuer_as_the_configured_client_and_once_for_many_requests() {
     let (_upstream, gate, issuer) = house("").await;
     issuer.say("a+b/c==", active(&issuer, "ann"));
     let client = session(&gate, "a+b/c==").await;
@@ -49,7 +49,7 @@ async fn the_issuer_is_asked_as_the_client_that_is_configured_and_once_for_many_
 }
 
 #[tokio::test]
-async fn a_token_that_is_not_active_is_refused_and_not_asked_about_again_at_once() {
+async fn an_inactive_token_is_refused_and_the_issuer_is_not_asked_again_at_once() {
     let (upstream, gate, issuer) = house("").await;
     for _ in 0..3 {
         let answer = attempt(&gate, "invented").await;
@@ -61,7 +61,7 @@ async fn a_token_that_is_not_active_is_refused_and_not_asked_about_again_at_once
 }
 
 #[tokio::test]
-async fn a_revoked_token_is_good_until_the_answer_is_forgotten_and_no_longer() {
+async fn a_revoked_token_is_valid_only_until_the_cached_answer_expires() {
     let (_upstream, gate, issuer) = house("cache = \"50ms\"\n").await;
     issuer.say("token", active(&issuer, "ann"));
     let client = session(&gate, "token").await;
@@ -72,7 +72,7 @@ async fn a_revoked_token_is_good_until_the_answer_is_forgotten_and_no_longer() {
 }
 
 #[tokio::test]
-async fn an_answer_is_forgotten_no_later_than_the_token_ends() {
+async fn a_cached_answer_expires_no_later_than_its_token() {
     let (_upstream, gate, issuer) = house("cache = \"1h\"\n").await;
     let mut said = active(&issuer, "ann");
     said["exp"] = in_seconds(1.0).into();
@@ -84,7 +84,7 @@ async fn an_answer_is_forgotten_no_later_than_the_token_ends() {
 }
 
 #[tokio::test]
-async fn requests_that_come_together_share_one_question_even_if_the_first_one_leaves() {
+async fn concurrent_requests_share_one_introspection_even_if_the_first_client_leaves() {
     let (_upstream, gate, issuer) = house("").await;
     issuer.say("token", active(&issuer, "ann"));
     issuer.hold();
@@ -92,11 +92,11 @@ async fn requests_that_come_together_share_one_question_even_if_the_first_one_le
     {
         let leaves = attempt(&gate, "token");
         tokio::pin!(leaves);
-        tokio::select! { _ = &mut leaves => panic!("nobody has answered"), () = asked() => {} }
+        tokio::select! { _ = &mut leaves => panic!("the issuer has not answered yet"), () = asked() => {} }
     }
     let all = join_all((0..10).map(|_| attempt(&gate, "token")));
     let (answers, ()) = tokio::join!(all, async {
-        // Requests that are sent later are answered: the others have come.
+        // Requests that are sent later are answered, so the others have arrived.
         for _ in 0..20 {
             assert_eq!(attempt(&gate, "").await.status, 401);
         }
@@ -107,7 +107,7 @@ async fn requests_that_come_together_share_one_question_even_if_the_first_one_le
 }
 
 #[tokio::test]
-async fn while_the_issuer_is_down_known_tokens_are_good_and_others_put_off() {
+async fn while_the_issuer_is_down_known_tokens_are_valid_and_others_get_503() {
     let (_upstream, gate, issuer) = house("").await;
     issuer.say("known", active(&issuer, "ann"));
     issuer.say("other", active(&issuer, "ann"));
@@ -122,7 +122,7 @@ async fn while_the_issuer_is_down_known_tokens_are_good_and_others_put_off() {
 }
 
 #[tokio::test]
-async fn what_is_said_of_a_token_has_to_fit() {
+async fn the_issuers_answer_about_a_token_is_checked() {
     let (_upstream, gate, issuer) = house("required_scopes = [\"mcp\"]\n").await;
     for (at, (change, status)) in [
         (json!({ "scope": "mcp" }), 200),
@@ -149,7 +149,7 @@ async fn what_is_said_of_a_token_has_to_fit() {
 }
 
 #[tokio::test]
-async fn more_questions_at_once_than_the_limit_are_not_asked() {
+async fn introspections_beyond_the_limit_are_not_sent() {
     let (_upstream, gate, issuer) = house("").await;
     issuer.hold();
     let tokens: Vec<_> = (0..257).map(|at| format!("token-{at}")).collect();

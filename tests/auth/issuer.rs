@@ -33,7 +33,7 @@ pub(crate) fn b64(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Seconds since 1970, in so many seconds.
+/// Returns the Unix time in so many seconds from now.
 pub(crate) fn in_seconds(seconds: f64) -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64() + seconds
 }
@@ -51,25 +51,25 @@ enum Kind {
 }
 
 impl Signer {
-    /// A new P-256 key.
+    /// Returns a new P-256 key.
     pub(crate) fn ec(kid: &'static str) -> Self {
         let (random, scheme) = (SystemRandom::new(), &ECDSA_P256_SHA256_FIXED_SIGNING);
         let key = EcdsaKeyPair::generate_pkcs8(scheme, &random).unwrap();
         Self { kid, kind: Kind::Ec(EcdsaKeyPair::from_pkcs8(scheme, key.as_ref()).unwrap()) }
     }
 
-    /// A new Ed25519 key.
+    /// Returns a new Ed25519 key.
     pub(crate) fn ed(kid: &'static str) -> Self {
         let key = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
         Self { kid, kind: Kind::Ed(Ed25519KeyPair::from_pkcs8(key.as_ref()).unwrap()) }
     }
 
-    /// The RSA key of the tests, which takes too long to make.
+    /// Returns the RSA key of the tests, which is stored because making one takes too long.
     pub(crate) fn rsa(kid: &'static str) -> Self {
         Self { kid, kind: Kind::Rsa(Rsa::from_pkcs8(include_bytes!("rsa.pk8")).unwrap()) }
     }
 
-    /// Its usual algorithm.
+    /// Returns its usual algorithm.
     pub(crate) fn alg(&self) -> &'static str {
         match self.kind {
             Kind::Ec(_) => "ES256",
@@ -78,13 +78,13 @@ impl Signer {
         }
     }
 
-    /// Modulus and exponent of an RSA key.
+    /// Returns modulus and exponent of an RSA key.
     pub(crate) fn public(&self) -> PublicKeyComponents<Vec<u8>> {
         let Kind::Rsa(key) = &self.kind else { panic!("no RSA key") };
         key.public_key().into()
     }
 
-    /// The public key, as in a key set.
+    /// Returns the public key, as in a key set.
     pub(crate) fn jwk(&self) -> Value {
         let mut jwk = match &self.kind {
             Kind::Ec(key) => {
@@ -115,20 +115,20 @@ impl Signer {
         }
     }
 
-    /// A token with this header and these claims.
+    /// Returns a token with this header and these claims.
     pub(crate) fn token_with(&self, header: &Value, claims: &Value) -> String {
         let signed = format!("{}.{}", b64(header.to_string()), b64(claims.to_string()));
         let signature = self.sign(header["alg"].as_str().unwrap_or_default(), signed.as_bytes());
         format!("{signed}.{}", b64(signature))
     }
 
-    /// A token with these claims.
+    /// Returns a token with these claims.
     pub(crate) fn token(&self, claims: &Value) -> String {
         self.token_with(&json!({ "alg": self.alg(), "kid": self.kid, "typ": "at+jwt" }), claims)
     }
 }
 
-/// A token that is "signed" with a shared secret.
+/// Returns a token that is "signed" with a shared secret.
 pub(crate) fn hs256(kid: &str, secret: &[u8], claims: &Value) -> String {
     let header = json!({ "alg": "HS256", "kid": kid });
     let signed = format!("{}.{}", b64(header.to_string()), b64(claims.to_string()));
@@ -146,18 +146,18 @@ pub(crate) struct Issuer {
 struct Shared {
     keys: Mutex<String>,
     redirect: Mutex<Option<String>>,
-    /// What is said about opaque tokens.
+    /// The answers about opaque tokens.
     tokens: Mutex<HashMap<String, Value>>,
     /// Breaks every connection.
     off: AtomicBool,
     /// Requests, as method, path, `Authorization` and body.
     seen: Mutex<Vec<(String, String, String)>>,
-    /// Each answer takes one.
+    /// A permit for each answer.
     permits: Semaphore,
 }
 
 impl Issuer {
-    /// An issuer with these keys.
+    /// Starts an issuer with these keys.
     pub(crate) async fn start(keys: &[&Signer]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -202,12 +202,12 @@ impl Issuer {
         *self.shared.redirect.lock() = Some(format!("{}/jwks.json", to.url));
     }
 
-    /// Says so about an opaque token from now on.
+    /// Gives this answer about an opaque token from now on.
     pub(crate) fn say(&self, token: &str, answer: Value) {
         self.shared.tokens.lock().insert(token.to_owned(), answer);
     }
 
-    /// Whether it breaks every connection.
+    /// Sets whether it breaks every connection.
     pub(crate) fn off(&self, off: bool) {
         self.shared.off.store(off, Ordering::SeqCst);
     }
@@ -217,30 +217,30 @@ impl Issuer {
         self.shared.permits.forget_permits(Semaphore::MAX_PERMITS);
     }
 
-    /// Lets the answers go.
+    /// Releases the answers that are held back.
     pub(crate) fn let_go(&self) {
         self.shared.permits.add_permits(1000);
     }
 
-    /// How often something was asked for at a path.
+    /// Returns how many requests came for a path.
     pub(crate) fn count(&self, path: &str) -> usize {
         self.shared.seen.lock().iter().filter(|(seen, ..)| seen == path).count()
     }
 
-    /// The `Authorization` and the body of the last request.
+    /// Returns the `Authorization` and the body of the last request.
     pub(crate) fn last(&self) -> (String, String) {
         let seen = self.shared.seen.lock();
         let (_, authorization, body) = seen.last().unwrap();
         (authorization.clone(), body.clone())
     }
 
-    /// Good claims of a subject.
+    /// Returns valid claims of a subject.
     pub(crate) fn claims(&self, sub: &str) -> Value {
         let (now, end) = (in_seconds(0.0), in_seconds(600.0));
         json!({ "iss": self.url, "sub": sub, "aud": AUDIENCE, "iat": now, "exp": end, "jti": uuid::Uuid::new_v4() })
     }
 
-    /// An `[auth]` section that trusts it.
+    /// Returns an `[auth]` section that trusts it.
     pub(crate) fn jwt(&self) -> String {
         let url = &self.url;
         format!(
@@ -249,7 +249,7 @@ impl Issuer {
         )
     }
 
-    /// An `[auth]` section that asks it.
+    /// Returns an `[auth]` section that asks it.
     pub(crate) fn introspect(&self, secret: &str) -> String {
         let url = &self.url;
         format!(

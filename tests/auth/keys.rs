@@ -23,7 +23,7 @@ async fn gate(issuer: &Issuer) -> Gate {
 }
 
 #[tokio::test]
-async fn a_new_key_is_fetched_with_the_first_token_that_it_has_signed() {
+async fn a_new_key_is_fetched_for_the_first_token_that_it_signed() {
     let (old, new) = (Signer::ec("old"), Signer::ec("new"));
     let issuer = Issuer::start(&[&old]).await;
     let gate = gate(&issuer).await;
@@ -52,7 +52,7 @@ async fn unknown_key_ids_do_not_hammer_the_issuer() {
 }
 
 #[tokio::test]
-async fn requests_that_come_together_share_one_fetch() {
+async fn concurrent_requests_share_one_fetch() {
     let (old, new) = (Signer::ec("old"), Signer::ec("new"));
     let issuer = Issuer::start(&[&old]).await;
     let gate = gate(&issuer).await;
@@ -71,7 +71,7 @@ async fn requests_that_come_together_share_one_fetch() {
 }
 
 #[tokio::test]
-async fn keys_stay_in_use_while_the_issuer_is_down_and_a_new_one_waits_for_it() {
+async fn keys_stay_in_use_while_the_issuer_is_down_and_a_new_one_has_to_wait() {
     let (old, new) = (Signer::ec("old"), Signer::ec("new"));
     let issuer = Issuer::start(&[&old]).await;
     let gate = gate(&issuer).await;
@@ -92,7 +92,7 @@ async fn keys_stay_in_use_while_the_issuer_is_down_and_a_new_one_waits_for_it() 
 }
 
 #[tokio::test]
-async fn a_key_that_is_gone_takes_the_tokens_along_that_were_verified_with_it() {
+async fn a_removed_key_invalidates_the_tokens_that_it_verified() {
     let (kept, gone) = (Signer::ec("kept"), Signer::ec("gone"));
     let issuer = Issuer::start(&[&kept, &gone]).await;
     let gate = gate(&issuer).await;
@@ -106,7 +106,7 @@ async fn a_key_that_is_gone_takes_the_tokens_along_that_were_verified_with_it() 
 }
 
 #[tokio::test]
-async fn without_any_key_yet_requests_with_tokens_are_put_off() {
+async fn before_the_first_key_arrives_requests_with_tokens_get_503() {
     let key = Signer::ec("key");
     let issuer = Issuer::start(&[&key]).await;
     issuer.off(true);
@@ -116,7 +116,7 @@ async fn without_any_key_yet_requests_with_tokens_are_put_off() {
     let (status, _, message) = answer.refusal();
     assert_eq!((status, &*message), (503, "Unavailable: the issuer's keys cannot be fetched; try again later"));
     assert_ne!(answer.header("retry-after"), "");
-    // What would be refused with any key is refused at once.
+    // A token that no key could save is refused at once.
     assert_eq!(attempt(&gate, "opaque").await.status, 401);
     issuer.off(false);
     pass(RETRY).await;
@@ -124,7 +124,7 @@ async fn without_any_key_yet_requests_with_tokens_are_put_off() {
 }
 
 #[tokio::test]
-async fn keys_that_are_of_no_use_here_do_not_spoil_the_others() {
+async fn unusable_keys_in_a_set_do_not_affect_the_others() {
     let (key, encrypts, wrong) = (Signer::ec("key"), Signer::ec("encrypts"), Signer::ec("wrong"));
     let issuer = Issuer::start(&[]).await;
     let with = |key: &Signer, name: &str, value: serde_json::Value| {
@@ -154,7 +154,7 @@ async fn keys_that_are_of_no_use_here_do_not_spoil_the_others() {
 }
 
 #[tokio::test]
-async fn what_is_no_key_set_or_too_large_leaves_the_old_one_in_use() {
+async fn an_invalid_or_too_large_key_set_leaves_the_old_one_in_use() {
     let key = Signer::ec("key");
     let issuer = Issuer::start(&[&key]).await;
     let gate = gate(&issuer).await;
@@ -170,7 +170,7 @@ async fn what_is_no_key_set_or_too_large_leaves_the_old_one_in_use() {
 }
 
 #[tokio::test]
-async fn of_a_key_set_a_hundred_keys_are_looked_at() {
+async fn only_the_first_hundred_keys_of_a_set_are_read() {
     let (last, beyond) = (Signer::ec("last"), Signer::ec("beyond"));
     let issuer = Issuer::start(&[]).await;
     let mut keys = vec![json!({ "kty": "oct", "k": "AAAA" }); 99];
@@ -193,7 +193,7 @@ async fn a_redirect_to_other_keys_is_not_followed() {
 }
 
 #[tokio::test]
-async fn keys_may_be_in_a_file_which_is_read_again_for_an_unknown_one() {
+async fn keys_may_come_from_a_file_which_is_read_again_for_an_unknown_key() {
     let (old, new) = (Signer::ec("old"), Signer::ed("new"));
     let issuer = Issuer::start(&[]).await;
     let mut file = tempfile::NamedTempFile::new().unwrap();

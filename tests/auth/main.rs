@@ -20,17 +20,17 @@ use std::time::Duration;
 use kit::{Answer, Client, Gate, eventually};
 use serde_json::json;
 
-/// A client with a token that has not initialised a session.
+/// Returns a client with a token that has not initialised a session.
 fn with_token(url: &str, token: &str) -> Client {
     Client::new(url).with("authorization", &format!("Bearer {token}"))
 }
 
-/// A client in a session that a token has opened.
+/// Opens a session with a token.
 async fn session(gate: &Gate, token: &str) -> Client {
     with_token(&gate.url, token).initialize("2025-11-25", json!({})).await
 }
 
-/// The answer to an `initialize` with a token.
+/// Sends an `initialize` with a token, and returns the answer.
 async fn attempt(gate: &Gate, token: &str) -> Answer {
     with_token(&gate.url, token).ask_to_initialize("2025-11-25", json!({})).await
 }
@@ -40,7 +40,7 @@ async fn until_status(gate: &Gate, token: &str, status: u16) -> Answer {
     eventually(async || Some(attempt(gate, token).await).filter(|answer| answer.status == status)).await
 }
 
-/// Time passes, for everything that keeps it by tokio's clock.
+/// Lets time pass, for everything that keeps it by tokio's clock.
 async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;

@@ -53,7 +53,7 @@ async fn the_challenge_leads_to_the_metadata() {
 }
 
 #[tokio::test]
-async fn the_origin_of_the_resource_and_the_authorization_servers_are_as_configured() {
+async fn the_metadata_has_the_configured_origin_and_authorization_servers() {
     let (gate, _issuer) = gate(
         "resource = \"https://mcp.example.com/\"\n\
          authorization_servers = [\"https://a.example\", \"https://b.example/x\"]\n\
@@ -84,7 +84,7 @@ async fn each_of_several_upstreams_is_a_resource_of_its_own() {
 }
 
 #[tokio::test]
-async fn any_web_page_may_read_the_metadata_but_only_under_a_name_of_ours() {
+async fn any_web_page_may_read_the_metadata_but_only_from_an_allowed_host() {
     let (gate, _issuer) = gate("").await;
     let url = format!("{}{WELL_KNOWN}/mcp", base(&gate));
     let page = Client::new(&url).with("origin", "https://anywhere.example");
@@ -107,7 +107,7 @@ async fn any_web_page_may_read_the_metadata_but_only_under_a_name_of_ours() {
 }
 
 #[tokio::test]
-async fn without_tokens_of_an_issuer_that_is_known_there_is_no_metadata() {
+async fn without_a_known_issuer_there_is_no_metadata() {
     let upstream = Upstream::json().await;
     for toml in ["", "[auth]\nmode = \"bearer\"\n"] {
         let gate = Gate::with(&upstream, toml).await;

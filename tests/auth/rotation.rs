@@ -9,7 +9,7 @@ use crate::{
     session, with_token,
 };
 
-/// A task that was created with one token is there with another, in the same session and in a new one.
+/// Checks that a task created with one token is found with another, in the same session and in a new one.
 async fn stays(upstream: &Upstream, before: Client, after: Client) {
     let before = before.initialize("2025-11-25", json!({})).await;
     let id = before.create_id("slow").await;
@@ -45,7 +45,7 @@ async fn an_introspected_token_that_replaces_another_keeps_the_tasks() {
 }
 
 #[tokio::test]
-async fn with_a_trusted_header_the_token_beside_it_does_not_matter() {
+async fn with_a_trusted_header_a_token_beside_it_is_ignored() {
     let upstream = Upstream::json().await;
     let toml = "[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]";
     let gate = Gate::with(&upstream, toml).await;

@@ -16,7 +16,7 @@ use crate::{
 
 const SECRET: &str = "the-secret-of-the-client";
 
-/// The binary with the loudest log, on a config of its own.
+/// Starts the binary with the loudest log, on a configuration of its own.
 fn start(auth: &str, upstream: &Upstream) -> (Binary, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let audit = folder.path().join("audit.log").display().to_string();
@@ -31,8 +31,8 @@ fn start(auth: &str, upstream: &Upstream) -> (Binary, TempDir) {
     (binary, folder)
 }
 
-/// Lets every token do something over both versions of HTTP, and looks for them wherever taskgate writes.
-async fn keeps_quiet(binary: Binary, folder: TempDir, tokens: &[String], secrets: &[String]) {
+/// Uses every token over both versions of HTTP, and looks for it wherever taskgate writes.
+async fn never_writes(binary: Binary, folder: TempDir, tokens: &[String], secrets: &[String]) {
     let (url, admin) = (binary.url().await, binary.admin().await);
     let mut written = Vec::new();
     for token in tokens {
@@ -69,7 +69,7 @@ async fn keeps_quiet(binary: Binary, folder: TempDir, tokens: &[String], secrets
 }
 
 #[tokio::test]
-async fn a_jwt_is_written_nowhere_good_or_bad() {
+async fn a_jwt_is_never_written_whether_valid_or_not() {
     let key = Signer::ec("key");
     let issuer = Issuer::start(&[&key]).await;
     let upstream = Upstream::json().await;
@@ -84,11 +84,11 @@ async fn a_jwt_is_written_nowhere_good_or_bad() {
         good.replace("eyJ", "eyK"),
         "some-opaque-token".to_owned(),
     ];
-    keeps_quiet(binary, folder, &tokens, &[]).await;
+    never_writes(binary, folder, &tokens, &[]).await;
 }
 
 #[tokio::test]
-async fn an_introspected_token_and_the_clients_secret_are_written_nowhere() {
+async fn an_introspected_token_and_the_clients_secret_are_never_written() {
     let issuer = Issuer::start(&[]).await;
     let upstream = Upstream::json().await;
     let mut file = NamedTempFile::new().unwrap();
@@ -98,11 +98,11 @@ async fn an_introspected_token_and_the_clients_secret_are_written_nowhere() {
     let (binary, folder) = start(&issuer.introspect(file.path().to_str().unwrap()), &upstream);
     let tokens = ["a-good-opaque-token", "a-strange-opaque-token", "an-unknown-opaque-token"].map(str::to_owned);
     let basic = STANDARD.encode(format!("task%3Agate:{SECRET}"));
-    keeps_quiet(binary, folder, &tokens, &[SECRET.to_owned(), basic]).await;
+    never_writes(binary, folder, &tokens, &[SECRET.to_owned(), basic]).await;
 }
 
 #[tokio::test]
-async fn a_token_for_the_upstream_is_written_nowhere() {
+async fn a_token_for_the_upstream_is_never_written() {
     let upstream = Upstream::start(Options { sessions: false, ..Options::default() }).await;
     upstream.hold("initialize");
     let (binary, folder) = start("[auth]\nmode = \"bearer\"\n", &upstream);
@@ -119,7 +119,7 @@ async fn a_token_for_the_upstream_is_written_nowhere() {
     };
     let tokens = ["a-good-opaque-token", "a-refused-opaque-token"].map(str::to_owned);
     tokio::select! {
-        () = keeps_quiet(binary, folder, &tokens, &[]) => {}
+        () = never_writes(binary, folder, &tokens, &[]) => {}
         () = judge => {}
     }
     assert_eq!(upstream.count("initialize"), 3, "the second request of a refused token goes nowhere");

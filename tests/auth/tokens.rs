@@ -1,4 +1,4 @@
-//! Which tokens are good (RFC 7519, RFC 8725).
+//! Which tokens are valid (RFC 7519, RFC 8725).
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ struct House {
     ed: Signer,
 }
 
-/// An issuer with a key of each kind, and taskgate that trusts it.
+/// Starts an issuer with a key of each kind, and taskgate that trusts it.
 async fn house(more: &str) -> House {
     let (rsa, ec, ed) = (Signer::rsa("rsa"), Signer::ec("ec"), Signer::ed("ed"));
     let issuer = Issuer::start(&[&rsa, &ec, &ed]).await;
@@ -36,7 +36,7 @@ impl House {
         claims
     }
 
-    /// Each token is refused with these words, and nothing goes upstream.
+    /// Checks that each token is refused with these words, and that nothing goes upstream.
     async fn refused(&self, words: &str, tokens: &[(&str, String)]) {
         for (name, token) in tokens {
             let answer = attempt(&self.gate, token).await;
@@ -52,7 +52,7 @@ impl House {
 }
 
 #[tokio::test]
-async fn a_token_of_the_issuer_is_good_whatever_the_kind_of_its_key() {
+async fn a_token_of_the_issuer_is_valid_with_every_kind_of_key() {
     let house = house("").await;
     for key in [&house.rsa, &house.ec, &house.ed] {
         session(&house.gate, &key.token(&house.issuer.claims("ann"))).await;
@@ -65,7 +65,7 @@ async fn a_token_of_the_issuer_is_good_whatever_the_kind_of_its_key() {
 }
 
 #[tokio::test]
-async fn a_token_without_a_key_id_is_good_only_if_one_key_comes_into_question() {
+async fn a_token_without_a_key_id_is_valid_only_if_exactly_one_key_fits() {
     let house = house("").await;
     let token = house.ec.token_with(&json!({ "alg": "ES256" }), &house.issuer.claims("ann"));
     session(&house.gate, &token).await;
@@ -78,7 +78,7 @@ async fn a_token_without_a_key_id_is_good_only_if_one_key_comes_into_question() 
 }
 
 #[tokio::test]
-async fn a_token_that_the_issuer_has_not_signed_is_refused_without_a_word_about_why() {
+async fn a_token_that_the_issuer_has_not_signed_is_refused_without_a_reason() {
     let house = house("").await;
     let claims = house.issuer.claims("ann");
     let good = house.ec.token(&claims);
@@ -110,7 +110,7 @@ async fn a_token_that_the_issuer_has_not_signed_is_refused_without_a_word_about_
 }
 
 #[tokio::test]
-async fn an_algorithm_is_never_taken_on_the_word_of_the_token() {
+async fn the_algorithm_that_a_token_names_is_never_trusted() {
     let house = house("").await;
     let claims = house.issuer.claims("ann");
     let unsigned =
@@ -150,7 +150,7 @@ async fn a_key_is_used_for_its_own_algorithm_only() {
 }
 
 #[tokio::test]
-async fn what_a_token_has_to_say_is_said_where_it_is_missing() {
+async fn a_missing_or_wrong_claim_is_refused_and_named() {
     let house = house("").await;
     let token = |changes: Value| house.ec.token(&house.claims(&changes));
     for (words, tokens) in [
@@ -183,7 +183,7 @@ async fn a_token_of_another_kind_is_no_access_token() {
 }
 
 #[tokio::test]
-async fn a_token_without_a_scope_that_is_needed_is_answered_with_403_and_the_scopes() {
+async fn a_token_without_a_required_scope_gets_403_and_the_scopes() {
     let house = house("required_scopes = [\"mcp:tools\", \"mcp:tasks\"]\n").await;
     for scopes in [json!({}), json!({ "scope": "mcp:tools" }), json!({ "scp": ["mcp:tasks"] })] {
         let answer = attempt(&house.gate, &house.ec.token(&house.claims(&scopes))).await;
@@ -198,7 +198,7 @@ async fn a_token_without_a_scope_that_is_needed_is_answered_with_403_and_the_sco
 }
 
 #[tokio::test]
-async fn a_request_has_to_have_one_token_in_its_authorization_header() {
+async fn a_request_must_have_exactly_one_token_in_its_authorization_header() {
     let house = house("").await;
     let token = house.ec.token(&house.issuer.claims("ann"));
     let client = session(&house.gate, &token).await;

@@ -25,11 +25,11 @@ async fn a_missing_session_id_is_400_and_says_what_to_do() {
     for method in [Method::GET, Method::DELETE] {
         assert_eq!(client.send(method, "").await.refusal().0, 400);
     }
-    house.stands(2).await;
+    house.still_works(2).await;
 }
 
 #[tokio::test]
-async fn an_unknown_session_is_404_and_answers_the_request() {
+async fn an_unknown_session_is_404_with_an_error_under_the_id_of_the_request() {
     let house = House::new("").await;
     let id = house.witness.session();
     for session in ["x", "upstream-1", "00000000-0000-0000-0000-000000000000", &id.replace('-', "")] {
@@ -41,14 +41,14 @@ async fn an_unknown_session_is_404_and_answers_the_request() {
         for method in [Method::GET, Method::DELETE] {
             assert_eq!(client.send(method, "").await.status, 404);
         }
-        // An initialize in a session that is gone is no new session.
+        // An initialize in a session that has ended opens no new session.
         assert_eq!(client.ask_to_initialize("2025-11-25", json!({})).await.status, 404);
     }
-    house.stands(2).await;
+    house.still_works(2).await;
 }
 
 #[tokio::test]
-async fn a_bad_protocol_version_header_is_400_and_names_the_good_ones() {
+async fn an_unsupported_protocol_version_header_is_400_and_names_the_supported_ones() {
     let house = House::new("").await;
     let client = house.client().await;
     for version in ["1999-01-01", "latest", "", "2025-11-25, 2025-06-18"] {
@@ -58,7 +58,7 @@ async fn a_bad_protocol_version_header_is_400_and_names_the_good_ones() {
         assert!(message.contains("2025-11-25") && message.contains("2024-11-05"), "{message}");
         assert_eq!(client.send(Method::GET, "").await.status, 400);
     }
-    house.stands(4).await;
+    house.still_works(4).await;
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn other_methods_are_405_with_allow() {
             assert!(allow.contains(&allowed), "{answer:?}");
         }
     }
-    house.stands(4).await;
+    house.still_works(4).await;
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn an_unknown_path_is_404_and_names_the_endpoints() {
         assert_eq!(status, 404, "{path}");
         assert!(message.contains("/mcp"), "{message}");
     }
-    house.stands(2).await;
+    house.still_works(2).await;
 }
 
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn a_body_over_max_body_is_413_whether_it_says_its_length_or_not() {
     let http = Http::builder(TokioExecutor::new()).build_http();
     assert_eq!(soon(http.request(pieces(3))).await.unwrap().status(), 413);
     assert_eq!(soon(http.request(pieces(2))).await.unwrap().status(), 400);
-    house.stands(5).await;
+    house.still_works(5).await;
 }
 
 #[tokio::test]
@@ -157,7 +157,7 @@ async fn accepted_notifications_and_responses_are_202_without_a_body() {
 }
 
 #[tokio::test]
-async fn a_client_that_breaks_off_in_the_middle_does_no_harm() {
+async fn a_client_that_disconnects_in_mid_request_does_no_harm() {
     use tokio::io::AsyncWriteExt;
     let house = House::new("").await;
     let head = format!(
@@ -170,12 +170,12 @@ async fn a_client_that_breaks_off_in_the_middle_does_no_harm() {
     }
     let mut garbage = tokio::net::TcpStream::connect(house.gate.authority()).await.unwrap();
     garbage.write_all(b"\x16\x03\x01\x00garbage\r\n\r\n").await.unwrap();
-    house.stands(2).await;
+    house.still_works(2).await;
     eventually(async || Some(house.upstream.seen().len()).filter(|seen| *seen == 3)).await;
 }
 
 #[tokio::test]
-async fn a_header_with_one_value_that_is_there_twice_is_400_and_nothing_is_taken_from_it() {
+async fn a_repeated_single_value_header_is_400_and_neither_value_is_used() {
     let house = House::new("").await;
     let client = house.client().await;
     for (name, value) in [
@@ -197,5 +197,5 @@ async fn a_header_with_one_value_that_is_there_twice_is_400_and_nothing_is_taken
         assert!(message.to_lowercase().contains(name) && message.contains("one"), "{message}");
     }
     // The initialize of the client and of the witness, and no ping.
-    house.stands(4).await;
+    house.still_works(4).await;
 }

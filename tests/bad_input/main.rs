@@ -1,4 +1,4 @@
-//! Bad input: the right status and code, a text that helps, and everything else goes on.
+//! Bad input: each gets the right status and code and a text that helps, and everything else goes on.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "../kit/mod.rs"]
@@ -20,8 +20,8 @@ impl House {
         Client::connect(&self.gate.url).await
     }
 
-    /// The process and the other session go on, and the upstream has seen nothing of it.
-    async fn stands(&self, messages: usize) {
+    /// Checks that the process and the other session go on, and that the upstream has seen nothing of the bad input.
+    async fn still_works(&self, messages: usize) {
         assert_eq!(self.upstream.seen().len(), messages);
         assert_eq!(self.witness.ask("ping", json!({})).await, json!({}));
     }

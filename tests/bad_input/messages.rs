@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::{House, PING, kit::Client};
 
 #[tokio::test]
-async fn what_is_not_json_is_400_with_a_parse_error() {
+async fn invalid_json_is_400_with_a_parse_error() {
     let house = House::new("").await;
     let client = house.client().await;
     let bodies: [&[u8]; 12] = [
@@ -30,11 +30,11 @@ async fn what_is_not_json_is_400_with_a_parse_error() {
         assert_eq!(answer.header("content-type"), "application/json");
         assert!(matches!(answer.json().get("id"), None | Some(serde_json::Value::Null)));
     }
-    house.stands(4).await;
+    house.still_works(4).await;
 }
 
 #[tokio::test]
-async fn a_batch_is_400_and_says_that_there_are_none() {
+async fn a_batch_is_400_and_says_that_batches_do_not_exist() {
     let house = House::new("").await;
     for version in ["2025-03-26", "2025-11-25"] {
         let client = Client::connect_as(&house.gate.url, version, json!({})).await;
@@ -44,11 +44,11 @@ async fn a_batch_is_400_and_says_that_there_are_none() {
             assert!(message.to_lowercase().contains("batch"), "{message}");
         }
     }
-    house.stands(6).await;
+    house.still_works(6).await;
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_400_and_says_why() {
+async fn an_invalid_message_is_400_and_says_why() {
     let house = House::new("").await;
     let client = house.client().await;
     for (body, id, why) in [
@@ -69,7 +69,7 @@ async fn what_is_no_message_is_400_and_says_why() {
         (r#"{"jsonrpc":"2.0","id":5,"method":"ping","result":{}}"#, Some("5"), "response"),
         (r#"{"jsonrpc":"2.0","id":5,"result":{},"error":{}}"#, Some("5"), "result"),
         (r#"{"jsonrpc":"2.0","result":{}}"#, None, "id"),
-        // Readers disagree about which of two counts.
+        // Readers disagree about which of two duplicates counts.
         (r#"{"jsonrpc":"2.0","id":5,"id":6,"method":"ping"}"#, None, "id"),
         (r#"{"jsonrpc":"2.0","id":5,"method":"ping","method":"tools/list"}"#, None, "method"),
         (r#"{"jsonrpc":"2.0","id":5,"method":"ping","params":{},"params":{}}"#, None, "params"),
@@ -82,11 +82,11 @@ async fn what_is_no_message_is_400_and_says_why() {
         let answered = answer.json().get("id").map(ToString::to_string).filter(|id| id != "null");
         assert_eq!(answered.as_deref(), id, "{body}");
     }
-    house.stands(4).await;
+    house.still_works(4).await;
 }
 
 #[tokio::test]
-async fn json_that_is_no_object_is_400_and_says_so_in_the_protocols_words() {
+async fn json_that_is_not_an_object_is_400_in_the_words_of_the_protocol() {
     let house = House::new("").await;
     let client = house.client().await;
     for body in [r#""text""#, "7", "null", "true"] {
@@ -94,11 +94,11 @@ async fn json_that_is_no_object_is_400_and_says_so_in_the_protocols_words() {
         assert_eq!((status, code), (400, -32600), "{body}: {message}");
         assert!(message.contains("object") && !message.contains("struct"), "{body}: {message}");
     }
-    house.stands(4).await;
+    house.still_works(4).await;
 }
 
 #[tokio::test]
-async fn duplicate_keys_in_what_taskgate_reads_are_refused() {
+async fn duplicate_members_that_taskgate_reads_are_refused() {
     let house = House::new("").await;
     let client = house.client().await;
     for (method, params) in [
@@ -113,7 +113,7 @@ async fn duplicate_keys_in_what_taskgate_reads_are_refused() {
         assert_eq!((status, code), (200, -32602), "{params}");
         assert!(message.contains("duplicate"), "{message}");
     }
-    house.stands(4).await;
+    house.still_works(4).await;
 }
 
 #[tokio::test]
@@ -129,12 +129,12 @@ async fn absurd_nesting_is_refused_and_reasonable_nesting_passes() {
         assert_eq!((status, code), (400, -32600));
         assert!(message.contains("nests deeper"), "{message}");
     }
-    // Brackets in a text are no nesting.
+    // Brackets in a string do not nest.
     let text = format!(r#"{{"jsonrpc":"2.0","id":5,"method":"ping","params":{{"a":"\"{}"}}}}"#, "[".repeat(1000));
     for body in [nested(100), text] {
         assert_eq!(client.post(body).await.status, 200);
     }
-    house.stands(6).await;
+    house.still_works(6).await;
 }
 
 #[tokio::test]
@@ -145,5 +145,5 @@ async fn a_second_initialize_in_a_session_is_refused_and_the_session_goes_on() {
     assert_eq!((status, code), (200, -32600));
     assert!(message.contains("initialized already"), "{message}");
     assert_eq!(client.ask("ping", json!({})).await, json!({}));
-    house.stands(5).await;
+    house.still_works(5).await;
 }

@@ -30,7 +30,7 @@ async fn a_foreign_host_or_origin_is_403() {
         }
         assert_eq!(client.ask_to_initialize("2025-11-25", json!({})).await.status, 403);
     }
-    house.stands(2).await;
+    house.still_works(2).await;
 }
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn own_and_allowed_hosts_and_origins_are_served() {
     let house = House::new(toml).await;
     let client = house.client().await;
     let own = house.gate.authority().to_owned();
-    // As a browser has it of a page that the same address serves.
+    // As a browser sends it for a page that the same address serves.
     let page = format!("http://{own}");
     for (host, origin) in [
         (own.as_str(), None),
@@ -82,7 +82,7 @@ async fn browsers_of_allowed_origins_get_cors_with_the_session_id_exposed() {
     let exposed = opened.header("access-control-expose-headers").to_lowercase();
     assert!(exposed.contains("mcp-session-id"), "{exposed}");
     assert!(opened.header("vary").to_lowercase().contains("origin"), "{opened:?}");
-    // A refusal can be read by the page, too.
+    // The page can read a refusal, too.
     let refused = page.with("mcp-session-id", "x").post(PING).await;
     assert_eq!((refused.status.as_u16(), refused.header("access-control-allow-origin")), (404, "https://app.example"));
 }

@@ -1,4 +1,4 @@
-//! Connections on which nothing comes, in the test's own time.
+//! Silent connections, in the test's own time.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::{
 
 use crate::{House, kit::within};
 
-/// How long a connection is kept on which this was sent and nothing more comes.
+/// Returns how long a connection is kept after this was sent and nothing more comes.
 async fn kept(house: &House, beginning: &str) -> Duration {
     let mut connection = TcpStream::connect(house.gate.authority()).await.unwrap();
     let opened = Instant::now();
@@ -23,7 +23,7 @@ async fn kept(house: &House, beginning: &str) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_on_which_no_whole_head_comes_is_closed_after_head_timeout() {
+async fn a_connection_without_a_complete_head_is_closed_after_head_timeout() {
     for (toml, expected) in [("", 10..=11), ("[server]\nhead_timeout = \"3s\"", 3..=3)] {
         let house = House::new(toml).await;
         let head = format!("POST /mcp HTTP/1.1\r\nhost: {}\r\n", house.gate.authority());
@@ -63,7 +63,7 @@ async fn a_connection_that_is_idle_after_a_request_is_closed_after_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_head_of_a_further_request_has_to_come_in_head_timeout_too() {
+async fn the_head_of_a_further_request_must_come_within_head_timeout_too() {
     let house = House::new("").await;
     let request = format!("DELETE /mcp HTTP/1.1\r\nhost: {}\r\n\r\n", house.gate.authority());
     let mut connection = TcpStream::connect(house.gate.authority()).await.unwrap();

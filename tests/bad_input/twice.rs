@@ -1,5 +1,5 @@
-//! Messages that would be something else to another reader: members that are there twice, requests that are named like
-//! notifications, and the other way round. Nothing of them reaches the server.
+//! Messages that mean something else to another reader: duplicate members, requests with the names of notifications,
+//! and notifications with those of requests. None of them reaches the server.
 
 use http::StatusCode;
 use serde_json::json;
@@ -14,7 +14,7 @@ fn notification(method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#)
 }
 
-/// The refusal of what expects no answer: 400, and an error without an id.
+/// Checks the refusal of a notification or response: 400, and an error without an id.
 #[track_caller]
 fn refused(answer: &Answer, expected: i64, words: &str) {
     let (status, code, message) = answer.refusal();
@@ -46,7 +46,7 @@ async fn a_progress_token_is_not_hidden_behind_another_meta_or_another_token() {
         }
     }
     assert!(client.list().await.is_empty());
-    house.stands(4).await;
+    house.still_works(4).await;
 }
 
 #[tokio::test]
@@ -68,11 +68,11 @@ async fn a_progress_token_that_is_no_string_or_integer_is_refused() {
         assert_eq!((answer.status, answer.refusal().1), (StatusCode::OK, -32602), "{token}");
     }
     assert!(client.list().await.is_empty());
-    house.stands(4).await;
+    house.still_works(4).await;
 }
 
 #[tokio::test]
-async fn what_a_client_declares_twice_is_refused_at_initialize() {
+async fn duplicate_members_in_a_clients_declaration_are_refused_at_initialize() {
     let house = House::new("").await;
     let client = house.client().await.without("mcp-session-id");
     for params in [
@@ -85,11 +85,11 @@ async fn what_a_client_declares_twice_is_refused_at_initialize() {
         let (status, code, message) = client.post(request("5", "initialize", params)).await.refusal();
         assert_eq!((status, code), (200, -32602), "{params}: {message}");
     }
-    house.stands(4).await;
+    house.still_works(4).await;
 }
 
 #[tokio::test]
-async fn a_request_that_is_named_like_a_notification_is_refused() {
+async fn a_request_named_like_a_notification_is_refused() {
     let house = House::new("").await;
     let client = house.client().await;
     for method in ["notifications/cancelled", "notifications/progress", "notifications/initialized", "notifications/x"]
@@ -101,7 +101,7 @@ async fn a_request_that_is_named_like_a_notification_is_refused() {
         assert!(message.contains("send it without an id"), "{message}");
         assert_eq!(answer.json()["id"], 5);
     }
-    house.stands(4).await;
+    house.still_works(4).await;
 }
 
 #[tokio::test]
@@ -126,11 +126,11 @@ async fn a_request_without_an_id_is_400_and_does_nothing() {
     assert_eq!((client.get(&task).await["status"].as_str(), client.list().await.len()), (Some("working"), 1));
     slow.result(r#"{"content":[]}"#);
     client.until(&task, "completed").await;
-    house.stands(5).await;
+    house.still_works(5).await;
 }
 
 #[tokio::test]
-async fn a_notification_with_a_member_twice_or_a_token_of_its_own_is_400_and_goes_nowhere() {
+async fn a_notification_with_a_duplicate_member_or_a_progress_token_in_meta_is_400_and_goes_nowhere() {
     let house = House::new("").await;
     let client = house.client().await;
     for (method, params, words) in [
@@ -143,15 +143,15 @@ async fn a_notification_with_a_member_twice_or_a_token_of_its_own_is_400_and_goe
     ] {
         refused(&client.post(notification(method, params)).await, -32602, words);
     }
-    house.stands(4).await;
-    // What taskgate does not read passes as it is.
+    house.still_works(4).await;
+    // What taskgate does not read passes unchanged.
     let odd = notification("notifications/x", r#"{"a":1,"a":2}"#);
     assert_eq!(client.post(odd.clone()).await.status, 202);
     assert_eq!(house.upstream.wait_for_message("notifications/x").await.text(), odd);
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_or_has_a_member_twice_is_400_and_can_be_given_again() {
+async fn an_invalid_or_ambiguous_answer_is_400_and_the_client_can_answer_again() {
     let house = House::new("").await;
     let client = house.client().await;
     let response = |members: &str| format!(r#"{{"jsonrpc":"2.0","id":"q",{members}}}"#);
@@ -163,7 +163,7 @@ async fn an_answer_that_is_none_or_has_a_member_twice_is_400_and_can_be_given_ag
         let (status, code, message) = client.post(response(members)).await.refusal();
         assert_eq!((status, code), (400, -32600), "{members}: {message}");
     }
-    house.stands(4).await;
+    house.still_works(4).await;
     let good = response(r#""result":{"action":"accept"},"error":null"#);
     assert_eq!(client.post(good.clone()).await.status, 202);
     let seen = house.upstream.wait_for(|seen| seen.json()["id"] == json!("q")).await;
@@ -186,5 +186,5 @@ async fn a_revision_of_the_modern_generation_is_refused_however_it_is_written() 
             assert!([-32600, -32602].contains(&code), "{params}: {message}");
         }
     }
-    house.stands(4).await;
+    house.still_works(4).await;
 }

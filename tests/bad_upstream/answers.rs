@@ -6,19 +6,19 @@ use serde_json::json;
 use crate::{
     House, call_of,
     kit::{
-        Bad, Client, Gate,
+        BadUpstream, Client, Gate,
         bad::{DONE, PROGRESS, Step, end, event, json_answer, stream},
         soon,
     },
 };
 
-/// The response to the call with other members than it should have.
+/// Returns the response to the call, with these members in place of the usual ones.
 fn with(members: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":$ID,{members}}}"#)
 }
 
 #[tokio::test]
-async fn a_response_that_is_none_fails_its_call_at_once_and_says_what_is_wrong() {
+async fn an_invalid_response_fails_its_call_at_once_and_says_what_is_wrong() {
     let house = House::new().await;
     for (members, words) in [
         (r#""result":{},"error":{"code":1,"message":"m"}"#, "not both"),
@@ -34,28 +34,28 @@ async fn a_response_that_is_none_fails_its_call_at_once_and_says_what_is_wrong()
         (r#""error":{"code":1,"message":"one","message":"two"}"#, "duplicate member"),
         (r#""result":{},"result":{}"#, "duplicate field"),
     ] {
-        // The stream goes on: nobody waits for its end.
+        // The stream goes on, and no reader waits for its end.
         for answer in [vec![json_answer(&with(members))], vec![stream(), event(&with(members)), Step::Gone]] {
             house.bad.on_call("liar", answer);
             house.fails("liar", &["gave an invalid answer", words]).await;
         }
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_response_that_names_no_request_is_about_the_one_that_carried_it() {
+async fn a_result_without_an_id_fails_the_request_that_carried_it() {
     let house = House::new().await;
     let nameless = r#"{"jsonrpc":"2.0","result":{}}"#;
     for answer in [vec![json_answer(nameless)], vec![stream(), event(nameless), Step::Gone]] {
         house.bad.on_call("nameless", answer);
         house.fails("nameless", &["gave an invalid answer", "id"]).await;
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_in_few_words_and_not_in_the_servers() {
+async fn the_error_is_short_and_does_not_quote_the_servers_answer() {
     let house = House::new().await;
     let long = "x".repeat(20_000);
     for members in [format!(r#""error":"{long}""#), format!(r#""error":{{"{long}":1,"{long}":2}}"#)] {
@@ -65,22 +65,22 @@ async fn what_is_wrong_is_said_in_few_words_and_not_in_the_servers() {
             assert!(why.contains("gave an invalid answer") && why.len() < 300, "{why}");
         }
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn one_bad_message_in_a_batch_leaves_the_others() {
+async fn one_bad_message_in_a_batch_does_not_affect_the_others() {
     let house = House::new().await;
     let bad = r#"{"jsonrpc":"2.0","id":4711,"result":7}"#;
     house.bad.on_call("first", vec![json_answer(&format!("[{bad},{DONE}]"))]);
     house.bad.on_call("second", vec![stream(), event(&format!("[{DONE},{bad}]")), end()]);
     house.succeeds("first").await;
     house.succeeds("second").await;
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn the_null_that_json_rpc_1_wants_beside_a_result_or_an_error_is_as_good_as_absent() {
+async fn the_null_that_json_rpc_1_has_beside_a_result_or_an_error_counts_as_absent() {
     let house = House::new().await;
     let done = DONE.replace(r#""result""#, r#""error":null,"result""#);
     let failed = with(r#""result":null,"error":{"code":-1,"message":"no luck"}"#);
@@ -93,11 +93,11 @@ async fn the_null_that_json_rpc_1_wants_beside_a_result_or_an_error_is_as_good_a
         house.succeeds("done").await;
         assert_eq!(house.both("failed").await, [Err("no luck".to_owned()), Err("no luck".to_owned())]);
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_result_with_a_member_twice_passes_in_a_plain_call_and_fails_a_task() {
+async fn a_result_with_a_duplicate_member_passes_in_a_plain_call_and_fails_a_task() {
     let house = House::new().await;
     let content = r#""content":[{"type":"text","text":"done"}]"#;
     for result in [
@@ -117,11 +117,11 @@ async fn a_result_with_a_member_twice_passes_in_a_plain_call_and_fails_a_task() 
             assert!(why.contains("gave an invalid answer: duplicate member"), "{why}");
         }
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_question_with_a_member_twice_is_answered_with_an_error_and_reaches_nobody() {
+async fn a_question_with_a_duplicate_member_gets_an_error_and_reaches_no_client() {
     let house = House::new().await;
     let able = json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {} });
     let client = Client::connect_as(&house.gate.url, "2025-11-25", able).await;
@@ -147,12 +147,12 @@ async fn a_question_with_a_member_twice_is_answered_with_an_error_and_reaches_no
         client.until(created["task"]["taskId"].as_str().unwrap(), "completed").await;
         assert_eq!(house.bad.responses(), 2 * (n + 1));
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_tied_to_its_task_is_dropped_and_counted() {
-    let bad = Bad::start().await;
+async fn a_message_that_cannot_be_tied_to_its_task_is_dropped_and_counted() {
+    let bad = BadUpstream::start().await;
     let gate = Gate::to(&bad.url(), "[server]\nadmin = \"127.0.0.1:0\"").await;
     let house = House::with(bad, gate).await;
     let forged = r#"{"io.modelcontextprotocol/related-task":{"taskId":"forged"}}"#;
@@ -169,7 +169,7 @@ async fn what_cannot_be_tied_to_its_task_is_dropped_and_counted() {
     params["task"] = json!({});
     let created = house.client.ask("tools/call", params).await;
     let id = created["task"]["taskId"].as_str().unwrap();
-    // The first that comes is the one that can be tied.
+    // The first one that comes is the one that can be tied.
     let message = heard.message().await;
     assert_eq!(message["method"], "notifications/message");
     assert_eq!(message["params"]["_meta"]["io.modelcontextprotocol/related-task"]["taskId"], id);
@@ -178,11 +178,11 @@ async fn what_cannot_be_tied_to_its_task_is_dropped_and_counted() {
     let metrics = format!("{}/metrics", house.gate.admin.as_ref().unwrap());
     let metrics = Client::new(&metrics).send(Method::GET, "").await;
     assert!(metrics.text().contains("\ntaskgate_unreadable_messages_total 3\n"), "{}", metrics.text());
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_message_with_a_member_twice_is_not_tied_to_a_task_in_a_plain_call_either() {
+async fn a_message_with_a_duplicate_member_is_not_tied_to_a_task_in_a_plain_call_either() {
     let house = House::new().await;
     let log = |meta: &str| {
         format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{{meta}"level":"info","data":"x"}}}}"#)
@@ -194,16 +194,16 @@ async fn a_message_with_a_member_twice_is_not_tied_to_a_task_in_a_plain_call_eit
     let mut call = house.client.stream("tools/call", call_of("forger"));
     assert_eq!(call.message().await["params"], json!({ "_meta": {}, "level": "info", "data": "x" }));
     assert_eq!(call.message().await["result"]["content"][0]["text"], "done");
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn an_error_without_an_id_that_cannot_be_given_one_is_none() {
+async fn an_error_without_an_id_that_has_a_duplicate_member_answers_nothing() {
     let house = House::new().await;
     let error = r#"{"jsonrpc":"2.0","error":{"code":-1,"message":"m"},"a":1,"a":2}"#;
     house.bad.on_call("nameless", vec![json_answer(error)]);
     let (code, message) = soon(house.client.error("tools/call", call_of("nameless"))).await;
     assert_eq!(code, -32603);
     assert!(message.contains("has no response to the request"), "{message}");
-    house.stands().await;
+    house.still_works().await;
 }

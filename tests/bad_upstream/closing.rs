@@ -1,4 +1,4 @@
-//! Connections that the server keeps for a while, and closes without a word.
+//! Connections that the server keeps for a while, and then closes without notice.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use crate::{
     kit::bad::{DONE, Step, json_answer},
 };
 
-/// What is lost here, if anything, is a call that was on its way when the server closed: nobody knows whether it was run, and
-/// so it is not sent again.
+/// A call that was in flight when the server closed the connection may be lost: taskgate cannot know whether it was
+/// run, and so does not send it again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_closes_kept_connections_at_any_moment_runs_no_call_twice() {
     let house = House::new().await;
@@ -24,5 +24,5 @@ async fn a_server_that_closes_kept_connections_at_any_moment_runs_no_call_twice(
             assert_eq!(house.bad.runs(&tool), 1);
         }
     }
-    house.stands().await;
+    house.still_works().await;
 }

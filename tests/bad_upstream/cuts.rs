@@ -13,7 +13,7 @@ use crate::{
 
 const HALF_AN_EVENT: &str = "data: {\"jsonrpc\":\"2.0\",\"id\":$ID,\"res";
 
-/// A tool for each place at which an answer without event ids can be cut.
+/// Returns a tool for each place at which an answer without event ids can be cut.
 fn places() -> [(&'static str, Vec<Step>); 9] {
     let raw = |text: &str| Step::Raw(text.to_owned());
     let json = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
@@ -39,11 +39,11 @@ async fn a_call_whose_answer_is_cut_off_fails_and_says_so_and_the_tool_runs_once
             house.fails(place, &["ended its answer before the response: "]).await;
         }
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_in_order_without_the_response_is_a_failure_that_says_so() {
+async fn a_stream_that_ends_cleanly_without_the_response_is_a_failure_that_says_so() {
     let house = House::new().await;
     for (tool, steps) in [
         ("at once", vec![stream()]),
@@ -54,11 +54,11 @@ async fn a_stream_that_ends_in_order_without_the_response_is_a_failure_that_says
         house.bad.on_call(tool, [&steps[..], &[crate::end()]].concat());
         house.fails(tool, &["the answer has no response to the request"]).await;
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_response_counts_although_its_stream_is_cut_behind_it() {
+async fn a_response_counts_although_its_stream_is_cut_after_it() {
     let house = House::new().await;
     for (tool, last) in [("closed", Step::Close), ("reset", Step::Reset)] {
         // A reset can overtake what was written before it, so it waits until the response has arrived.
@@ -67,7 +67,7 @@ async fn a_response_counts_although_its_stream_is_cut_behind_it() {
         house.succeeds(tool).await;
     }
     house.bad.signal("arrived");
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -77,17 +77,17 @@ async fn a_large_answer_that_is_cut_off_is_cut_off_for_its_client_and_fails_its_
     let part = format!("{head}{{\"jsonrpc\":\"2.0\",\"id\":$ID,\"result\":{{\"x\":\"{}", "x".repeat(100_000));
     house.bad.on_call("large", vec![Step::Raw(part), Step::Close]);
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call_of("large") });
-    // What was begun cannot be taken back: the client sees the cut.
+    // A large answer that has begun cannot be taken back: the client sees the cut.
     let answer = house.client.open(Method::POST, call.to_string()).await;
     assert!(soon(answer.into_body().collect()).await.is_err());
     let why = house.task("large").await.unwrap_err();
     assert!(why.contains("ended its answer before the response"), "{why}");
     assert_eq!(house.bad.runs("large"), 2);
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_stream_that_goes_on_behind_the_response_is_given_up() {
+async fn a_stream_that_goes_on_after_the_response_is_closed() {
     let house = House::new().await;
     let heartbeats = Step::Times(usize::MAX, ": still here\n\n".repeat(100));
     for (tool, behind) in [("silent", Step::Gone), ("busy", heartbeats)] {
@@ -100,5 +100,5 @@ async fn a_stream_that_goes_on_behind_the_response_is_given_up() {
         assert_eq!(house.task(tool).await.as_deref(), Ok("done"));
         house.bad.ended(tool, 2).await;
     }
-    house.stands().await;
+    house.still_works().await;
 }

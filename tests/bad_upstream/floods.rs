@@ -1,11 +1,11 @@
-//! More messages than anybody reads.
+//! More messages than the client reads.
 
 use serde_json::json;
 
 use crate::{
     House, call_of, eventually,
     kit::{
-        Bad, Binary, Client, SMALL, Stalled,
+        BadUpstream, Binary, Client, SMALL, Stalled,
         bad::{DONE, PROGRESS, Step, end, event, stream},
     },
     outcome_in, within,
@@ -18,7 +18,7 @@ fn progress(per_chunk: usize) -> String {
     format!("data: {PROGRESS}\n\n").repeat(per_chunk)
 }
 
-/// 100,000 events of progress, and the response behind them.
+/// Returns 100,000 events of progress, and then the response.
 fn flood() -> Vec<Step> {
     vec![stream(), Step::Times(5_000, progress(20)), event(DONE), end()]
 }
@@ -29,12 +29,12 @@ async fn a_task_whose_progress_comes_as_a_flood_gets_its_result() {
     house.bad.on_call("flood", flood());
     assert_eq!(house.task("flood").await.as_deref(), Ok("done"));
     assert_eq!(house.bad.runs("flood"), 1);
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_flood_of_progress_that_nobody_reads_costs_one_outbox_and_the_answer_is_kept() {
-    let bad = Bad::start().await;
+async fn an_unread_flood_of_progress_costs_one_outbox_and_the_answer_is_kept() {
+    let bad = BadUpstream::start().await;
     let taskgate = Binary::start(&["serve", "--upstream", &bad.url(), "--listen", "127.0.0.1:0"], &[]);
     let client = Client::connect(&taskgate.url().await).await;
     bad.on_call("flood", flood());
@@ -53,7 +53,7 @@ async fn a_flood_of_progress_that_nobody_reads_costs_one_outbox_and_the_answer_i
 }
 
 #[tokio::test]
-async fn a_flood_of_questions_that_nobody_reads_ends_the_call_and_says_why() {
+async fn an_unread_flood_of_questions_ends_the_call_and_says_why() {
     let house = House::new().await;
     let question = r#"{"jsonrpc":"2.0","id":"q$N","method":"roots/list","params":{"x":"PADDING"}}"#;
     let question = question.replace("PADDING", &"x".repeat(10_000));
@@ -65,16 +65,16 @@ async fn a_flood_of_questions_that_nobody_reads_ends_the_call_and_says_why() {
     house.bad.ended("curious", 1).await;
     let rest = within(crate::PATIENCE, stalled.rest()).await;
     let questions: Vec<_> = rest.match_indices(r#""id":"q"#).collect();
-    // All of them up to the one for which there was no room, and then the end.
+    // Questions up to the first for which there was no room, and then the end.
     assert!((10..4_000).contains(&questions.len()), "{}", questions.len());
     assert!(rest.contains(&format!(r#""id":"q{}""#, questions.len())), "one was left out");
     assert!(rest.contains("the client does not read what the server sends it") && !rest.contains("done"));
     assert_eq!(house.bad.runs("curious"), 1);
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_flood_of_pings_that_taskgate_answers_itself_waits_for_its_answers() {
+async fn a_flood_of_pings_has_at_most_16_answers_in_flight() {
     let house = House::new().await;
     let ping = r#"{"jsonrpc":"2.0","id":"p$N","method":"ping"}"#;
     house.bad.on_listen(vec![stream(), Step::Times(500, format!("data: {ping}\n\n")), Step::Gone]);
@@ -86,7 +86,7 @@ async fn a_flood_of_pings_that_taskgate_answers_itself_waits_for_its_answers() {
     eventually(async || (house.bad.responses() == 500).then_some(())).await;
     assert!(house.bad.most_responses() <= 16, "{}", house.bad.most_responses());
     assert_eq!(client.delete().await.status, 200);
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -104,12 +104,12 @@ async fn a_flood_on_the_get_stream_does_not_hold_up_calls() {
     let client = Client::connect(&house.gate.url).await;
     // The upstream's stream ends with the session.
     house.bad.ended("GET", 1).await;
-    House { client, ..house }.stands().await;
+    House { client, ..house }.still_works().await;
 }
 
 #[tokio::test]
-async fn progress_without_end_ends_with_the_tasks_timeout() {
-    let bad = Bad::start().await;
+async fn endless_progress_ends_with_the_tasks_timeout() {
+    let bad = BadUpstream::start().await;
     let gate = crate::Gate::to(&bad.url(), "[tasks]\ntimeout = \"2s\"").await;
     let house = House::with(bad, gate).await;
     house.bad.on_call("forever", vec![stream(), Step::Times(usize::MAX, progress(20))]);
@@ -119,13 +119,13 @@ async fn progress_without_end_ends_with_the_tasks_timeout() {
     house.bad.ended("forever", 1).await;
     assert_eq!(house.bad.runs("forever"), 1);
     assert_eq!(outcome_in(&house.client.request("tools/call", call_of("quick")).await).as_deref(), Ok("done"));
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_flood_of_questions_of_a_task_that_taskgate_answers_itself_waits_for_its_answers() {
+async fn a_flood_of_questions_that_taskgate_answers_has_at_most_16_answers_in_flight() {
     let house = House::new().await;
-    // The client has declared no capability, so that nobody asks it.
+    // The client has declared no capability, so taskgate answers without it.
     let question = r#"{"jsonrpc":"2.0","id":"q$N","method":"roots/list"}"#;
     house.bad.on_call("curious", vec![stream(), Step::Times(500, format!("data: {question}\n\n")), event(DONE), end()]);
     house.bad.on_response(vec![Step::Wait("taken"), Step::Whole("202 Accepted", String::new())]);
@@ -136,5 +136,5 @@ async fn a_flood_of_questions_of_a_task_that_taskgate_answers_itself_waits_for_i
     house.client.until(&id, "completed").await;
     eventually(async || (house.bad.responses() == 500).then_some(())).await;
     assert!(house.bad.most_responses() <= 16, "{}", house.bad.most_responses());
-    house.stands().await;
+    house.still_works().await;
 }

@@ -1,4 +1,4 @@
-//! Every form that the HTML standard allows for a stream of events, and what it tells to ignore.
+//! Every form that the HTML standard allows for a stream of events, and every line that it tells readers to ignore.
 
 use crate::{
     House,
@@ -15,11 +15,11 @@ fn everything(line_end: &str) -> String {
     EVERYTHING.replace("PROGRESS", PROGRESS).replace("DONE", DONE).replace('\n', line_end)
 }
 
-/// Each line ends in another way.
+/// Returns the stream with a different end for each line.
 fn mixed() -> String {
     let text = everything("\n");
     let lines = text.split_inclusive('\n').zip(["\n", "\r\n", "\r"].into_iter().cycle());
-    // A CR in front of a LF would be one line end with it: there the LF of an empty line becomes a CR.
+    // A CR before a LF would make one line end of both: there the LF of an empty line becomes a CR.
     let mut out = String::new();
     for (line, line_end) in lines {
         let line = line.trim_end_matches('\n');
@@ -40,7 +40,7 @@ async fn every_line_end_and_every_cut_give_the_same_events() {
             house.succeeds(form).await;
         }
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -51,11 +51,11 @@ async fn a_stream_may_also_end_with_its_connection() {
         house.bad.on_call(version, vec![Step::Raw(head + &everything("\n")), Step::Close]);
         house.succeeds(version).await;
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn data_that_is_no_message_is_passed_over() {
+async fn data_that_is_no_message_is_skipped() {
     let house = House::new().await;
     let nonsense =
         ["", "{", "[]", "7", "null", "\"text\"", "{}", "{\"jsonrpc\":\"1.0\",\"id\":4711,\"result\":{}}", "\0"];
@@ -64,14 +64,14 @@ async fn data_that_is_no_message_is_passed_over() {
     house.succeeds("nonsense").await;
     house.bad.on_call("alone", [&[stream()], &steps[..], &[end()]].concat());
     house.fails("alone", &["no response to the request"]).await;
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_utf_8_are_passed_over() {
+async fn invalid_utf_8_is_skipped() {
     let house = House::new().await;
     let latin = || Step::Bytes(b"b\r\ndata: {\"\xe9\"}\r\n".to_vec());
     house.bad.on_call("latin", vec![stream(), latin(), chunk("\n\n"), event(DONE), end()]);
     house.succeeds("latin").await;
-    house.stands().await;
+    house.still_works().await;
 }

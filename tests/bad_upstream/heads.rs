@@ -22,13 +22,13 @@ fn raw(text: &str) -> Step {
     Step::Raw(text.to_owned())
 }
 
-/// The answer of a tool that did well, under this status line and these headers.
+/// Returns the answer of a tool that succeeded, under this status line and these headers.
 fn whole(head: &'static str) -> Step {
     Step::Whole(head, DONE.to_owned())
 }
 
 #[tokio::test]
-async fn an_answer_of_another_kind_is_an_error_that_names_it() {
+async fn an_answer_of_another_content_type_is_an_error_that_names_it() {
     let house = House::new().await;
     for (answer, words) in [
         (whole("200 OK\r\ncontent-type: text/html"), ["HTTP 200 OK", "\"text/html\""]),
@@ -50,7 +50,7 @@ async fn an_answer_of_another_kind_is_an_error_that_names_it() {
         .bad
         .on_call("plain", vec![whole("200 OK\r\ncontent-encoding: identity\r\nContent-Type: application/JSON ; x=y")]);
     house.succeeds("plain").await;
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -64,12 +64,12 @@ async fn a_redirect_is_not_followed_and_the_error_says_where_it_leads() {
         house.bad.on_call(status, vec![raw(&head)]);
         house.fails(status, &[status, &there, "not followed"]).await;
     }
-    assert_eq!(house.bad.strays(), 0);
-    house.stands().await;
+    assert_eq!(house.bad.stray_requests(), 0);
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn interim_answers_are_passed_over() {
+async fn interim_responses_are_skipped() {
     let house = House::new().await;
     let interim = "HTTP/1.1 103 Early Hints\r\nlink: </style.css>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n";
     house.bad.on_call("early", vec![raw("HTTP/1.1 100 Continue\r\n\r\n"), raw(&interim.repeat(50)), json_answer(DONE)]);
@@ -80,11 +80,11 @@ async fn interim_answers_are_passed_over() {
         .bad
         .on_call("switch", vec![raw("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n")]);
     house.fails("switch", &["101 Switching Protocols"]).await;
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_head_that_cannot_be_read_is_an_invalid_answer() {
+async fn an_unreadable_head_is_an_invalid_answer() {
     let house = House::new().await;
     let many = "x: y\r\n".repeat(1000);
     let long = format!("x-long: {}\r\n", "x".repeat(2_000_000));
@@ -101,11 +101,11 @@ async fn a_head_that_cannot_be_read_is_an_invalid_answer() {
         house.bad.on_call(tool, vec![raw(&head), Step::Close]);
         house.fails(tool, &["gave an invalid answer: "]).await;
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_length_that_is_not_true_is_an_error_and_leaves_nothing_behind_for_the_next_call() {
+async fn a_wrong_content_length_is_an_error_and_leaves_nothing_for_the_next_call() {
     let house = House::new().await;
     let head = |length: usize| {
         format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n")
@@ -121,11 +121,11 @@ async fn a_length_that_is_not_true_is_an_error_and_leaves_nothing_behind_for_the
         let why = outcome.unwrap_err();
         assert!(why.contains("larger than the limit") || why.contains("larger than max_result"), "{why}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn bytes_behind_an_answer_are_not_taken_for_the_next_one() {
+async fn bytes_after_an_answer_are_not_taken_for_the_next_one() {
     let house = House::new().await;
     let forged = DONE.replace("done", "forged");
     // Whichever number the next request has.
@@ -138,12 +138,12 @@ async fn bytes_behind_an_answer_are_not_taken_for_the_next_one() {
         house.succeeds("smuggler").await;
         house.succeeds("innocent").await;
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn initialize_is_given_up_after_a_minute_without_an_answer() {
-    // Connections are accepted by the system, and nobody says anything on them.
+    // The system accepts connections, and no server speaks on them.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gate = Gate::to(&format!("http://{}/mcp", silent.local_addr().unwrap()), "").await;
     let params =

@@ -1,4 +1,4 @@
-//! Responses under ids that they should not have, and more of them than there should be.
+//! Responses with wrong ids, and more responses than there should be.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use crate::{
     outcome_in,
 };
 
-/// A response under another id.
+/// Returns a response under another id.
 fn under(id: &str) -> String {
     DONE.replace("$ID", id).replace("done", "not for you")
 }
@@ -25,14 +25,14 @@ async fn a_response_that_comes_twice_counts_once() {
     house.bad.on_call("batch", vec![json_answer(&format!("[{DONE},{DONE},{second}]"))]);
     house.succeeds("stream").await;
     house.succeeds("batch").await;
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn responses_to_nobody_are_dropped_and_the_true_one_counts() {
+async fn responses_under_unknown_ids_are_dropped_and_the_true_one_counts() {
     let house = House::new().await;
-    let nobody = ["4711", "-1", "18446744073709551616", "1.5", "\"\"", "\"$ID \"", "\"no number\"", "0"];
-    for id in nobody {
+    let unknown = ["4711", "-1", "18446744073709551616", "1.5", "\"\"", "\"$ID \"", "\"no number\"", "0"];
+    for id in unknown {
         house.bad.on_call(id, vec![stream(), event(&under(id)), event(PROGRESS), event(DONE), end()]);
         house.succeeds(id).await;
         let alone = format!("only {id}");
@@ -41,7 +41,7 @@ async fn responses_to_nobody_are_dropped_and_the_true_one_counts() {
             house.fails(&alone, &["request"]).await;
         }
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn a_response_whose_id_comes_back_as_a_string_is_the_response() {
     house.bad.on_call("stream", vec![stream(), event(&string), end()]);
     house.succeeds("json").await;
     house.succeeds("stream").await;
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn a_response_does_not_reach_another_session_that_uses_the_same_id() {
     house.bad.signal("answered");
     assert!((1..=9).any(|n| n.to_string() == number), "{number}");
     assert_eq!(outcome_in(&soon(mine.last()).await).as_deref(), Ok("done"));
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -90,9 +90,9 @@ async fn responses_in_reverse_order_on_one_stream_reach_the_requests_that_they_a
     house.bad.signal("second asked");
     assert_eq!(outcome_in(&soon(second.last()).await).as_deref(), Ok("second"));
     assert_eq!(outcome_in(&soon(first.last()).await).as_deref(), Ok("done"));
-    // Nobody waits on the second stream any more.
+    // No request waits on the second stream any more.
     house.bad.ended("second", 1).await;
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ async fn an_error_without_an_id_answers_the_request_that_carried_it() {
             }
         }
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -119,5 +119,5 @@ async fn progress_under_foreign_tokens_and_after_the_end_does_no_harm() {
     house.succeeds("chatty").await;
     let status = house.client.notify("notifications/cancelled", json!({ "requestId": "long over" })).await;
     assert_eq!((status.as_u16(), house.bad.cancels()), (202, 0));
-    house.stands().await;
+    house.still_works().await;
 }

@@ -1,5 +1,5 @@
-//! An HTTP upstream that breaks, lies, floods and repeats itself: each call and each task comes to the right end and says
-//! why, no tool runs twice, and the other sessions go on.
+//! An HTTP upstream that breaks, lies, floods and repeats itself: each call and each task comes to the right end and
+//! says why, no tool runs twice, and the other sessions go on.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "../kit/mod.rs"]
@@ -19,7 +19,7 @@ mod sizes;
 use std::time::Duration;
 
 use kit::{
-    Bad, Client, Gate, Stream,
+    BadUpstream, Client, Gate, Stream,
     bad::{DONE, PROGRESS, Step, end, event, stream},
     eventually, status_of, within,
 };
@@ -28,12 +28,13 @@ use serde_json::{Value, json};
 /// How long a call may take: more than any pause in these tests.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What a call came to: the text of its result, or the message of its error.
+/// The outcome of a call: the text of its result, or the message of its error.
 type Outcome = Result<String, String>;
 
-/// A gate before a bad upstream, a client, and another session with a call in flight that must not notice anything.
+/// A gate in front of a bad upstream, a client, and another session with a call in flight that must not notice
+/// anything.
 struct House {
-    bad: Bad,
+    bad: BadUpstream,
     gate: Gate,
     client: Client,
     witness: Client,
@@ -42,12 +43,12 @@ struct House {
 
 impl House {
     async fn new() -> Self {
-        let bad = Bad::start().await;
+        let bad = BadUpstream::start().await;
         let gate = Gate::to(&bad.url(), "").await;
         Self::with(bad, gate).await
     }
 
-    async fn with(bad: Bad, gate: Gate) -> Self {
+    async fn with(bad: BadUpstream, gate: Gate) -> Self {
         bad.on_call("steady", vec![stream(), event(PROGRESS), Step::Wait("all over"), event(DONE), end()]);
         let (client, witness) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
         let mut open_call = witness.stream("tools/call", call_of("steady"));
@@ -55,12 +56,12 @@ impl House {
         Self { bad, gate, client, witness, open_call }
     }
 
-    /// A plain call of the tool.
+    /// Makes a plain call of the tool.
     async fn call(&self, tool: &str) -> Outcome {
         outcome_in(&within(PATIENCE, self.client.response("tools/call", call_of(tool))).await)
     }
 
-    /// A call of the tool as a task: its `statusMessage` and `tasks/result` have to say the same.
+    /// Calls the tool as a task, whose `statusMessage` and `tasks/result` have to say the same.
     async fn task(&self, tool: &str) -> Outcome {
         let mut params = call_of(tool);
         params["task"] = json!({});
@@ -75,7 +76,7 @@ impl House {
         outcome
     }
 
-    /// A call of the tool and a task, which run it once each.
+    /// Makes a plain call of the tool and a task, which run it once each.
     async fn both(&self, tool: &str) -> [Outcome; 2] {
         let before = self.bad.runs(tool);
         let outcomes = [self.call(tool).await, self.task(tool).await];
@@ -84,14 +85,14 @@ impl House {
         outcomes
     }
 
-    /// Both give the answer of [`DONE`].
+    /// Checks that both give the answer of [`DONE`].
     async fn succeeds(&self, tool: &str) {
         for outcome in self.both(tool).await {
             assert_eq!(outcome.as_deref(), Ok("done"), "{tool}");
         }
     }
 
-    /// Both fail, and say each of `words`.
+    /// Checks that both fail, and that each error contains all of `words`.
     async fn fails(&self, tool: &str, words: &[&str]) {
         for outcome in self.both(tool).await {
             let why = outcome.expect_err(tool);
@@ -100,8 +101,9 @@ impl House {
         }
     }
 
-    /// The other session's call gets its answer, and was run once. So does the next call of the client itself.
-    async fn stands(mut self) {
+    /// Checks that the other session's call gets its answer and was run once. So does the next call of the client
+    /// itself.
+    async fn still_works(mut self) {
         self.succeeds("anything else").await;
         self.bad.signal("all over");
         assert_eq!(self.open_call.message().await["result"]["content"][0]["text"], "done");

@@ -1,23 +1,23 @@
-//! Answers that break behind an event id: they are resumed by it, and the tool still runs once. Pauses take no time.
+//! Answers that break after an event id: they are resumed from it, and the tool still runs once. Pauses take no time.
 
 use crate::{
     House,
     kit::bad::{DONE, PROGRESS, Step, chunk, end, event, numbered, stream},
 };
 
-/// An event without data, by which the stream can be resumed soon.
+/// Returns an event without data from which the stream can be resumed soon.
 fn prime(tool: &str, number: u32) -> Step {
     chunk(&format!("id: {tool}/$ID/{number}\nretry: 1\ndata: \n\n"))
 }
 
-/// The numbers of the events by which the plain call and the task were resumed, in order.
+/// Returns the numbers of the events after which the plain call and the task were resumed, in order.
 fn numbers(house: &House, tool: &str) -> Vec<String> {
     let ids = house.bad.resumed(tool);
     ids.iter().map(|id| id.rsplit_once('/').unwrap().1.to_owned()).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_breaks_is_resumed_by_the_last_whole_event() {
+async fn a_broken_answer_is_resumed_after_the_last_complete_event() {
     let house = House::new().await;
     let half = |tool: &str| chunk(&format!("id: {tool}/$ID/3\ndata: {{\"jsonrpc\":"));
     for (tool, behind) in [
@@ -32,11 +32,11 @@ async fn an_answer_that_breaks_is_resumed_by_the_last_whole_event() {
         house.succeeds(tool).await;
         assert_eq!(numbers(&house, tool), ["2", "2"], "{tool}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_breaks_again_and_again_is_resumed_as_long_as_it_goes_on() {
+async fn an_answer_that_keeps_breaking_is_resumed_while_it_makes_progress() {
     let house = House::new().await;
     house.bad.on_call("long", vec![stream(), prime("long", 0), Step::Close]);
     let parts = (1..=12).map(|n| vec![stream(), numbered("long", n, PROGRESS), Step::Close]);
@@ -44,17 +44,17 @@ async fn an_answer_that_breaks_again_and_again_is_resumed_as_long_as_it_goes_on(
     house.succeeds("long").await;
     let expected: Vec<_> = (0..=12).chain(0..=12).map(|n| n.to_string()).collect();
     assert_eq!(numbers(&house, "long"), expected);
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_resumed_stream_repeats_counts_once() {
+async fn events_that_a_resumed_stream_repeats_count_once() {
     let house = House::new().await;
     house.bad.on_call("replay", vec![stream(), prime("replay", 1), Step::Close]);
     let again = vec![stream(), prime("replay", 1), numbered("replay", 2, PROGRESS), event(DONE), event(DONE), end()];
     house.bad.on_resume("replay", vec![again]);
     house.succeeds("replay").await;
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,11 +76,11 @@ async fn a_stream_that_cannot_be_resumed_is_a_failure_that_says_why_at_once() {
         house.fails(tool, &["before the response", "resuming it", words]).await;
         assert_eq!(numbers(&house, tool), ["1", "1"]);
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resumption_that_is_answered_with_404_ends_that_session_alone() {
+async fn a_resumption_answered_with_404_ends_that_session_alone() {
     let house = House::new().await;
     house.bad.on_call("forgotten", vec![stream(), prime("forgotten", 1), Step::Close]);
     house.bad.on_resume("forgotten", vec![vec![Step::Whole("404 Not Found", String::new())]]);
@@ -89,11 +89,11 @@ async fn a_resumption_that_is_answered_with_404_ends_that_session_alone() {
     assert_eq!(house.client.answer("ping", serde_json::json!({})).await.status, 404);
     assert_eq!(house.bad.runs("forgotten"), 1);
     let client = crate::Client::connect(&house.gate.url).await;
-    House { client, ..house }.stands().await;
+    House { client, ..house }.still_works().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_resumed_ten_times_at_most_where_nothing_comes_of_it() {
+async fn an_answer_that_makes_no_progress_is_resumed_at_most_ten_times() {
     let house = House::new().await;
     let heartbeats = || chunk(": \n\n: \n\n: still here\n\n");
     for (tool, fruitless) in [
@@ -105,14 +105,14 @@ async fn an_answer_is_resumed_ten_times_at_most_where_nothing_comes_of_it() {
     ] {
         house.bad.on_call(tool, vec![stream(), prime(tool, 1), Step::Close]);
         house.bad.on_resume(tool, vec![fruitless]);
-        house.fails(tool, &["before the response", "resumed 10 times without anything coming of it"]).await;
+        house.fails(tool, &["before the response", "resumed 10 times without a new event"]).await;
         assert_eq!(numbers(&house, tool), ["1"; 20], "{tool}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_id_that_no_header_can_carry_is_no_place_to_resume_at() {
+async fn an_answer_is_not_resumed_after_an_event_id_that_no_header_can_carry() {
     let house = House::new().await;
     let long = "x".repeat(100_000);
     for (tool, id) in [("long", &*long), ("control", "a\u{1}b"), ("empty", "")] {
@@ -121,5 +121,5 @@ async fn an_event_id_that_no_header_can_carry_is_no_place_to_resume_at() {
     }
     house.bad.wait_for(|seen| seen.tool() == "empty").await;
     assert_eq!(house.bad.resumptions(), 0);
-    house.stands().await;
+    house.still_works().await;
 }

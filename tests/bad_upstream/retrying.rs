@@ -9,7 +9,7 @@ use crate::{
     kit::bad::{DONE, Step, chunk, end, event, stream},
 };
 
-/// How long a call takes whose stream ends once, after it has asked for this pause.
+/// Returns how long a call takes whose stream ends once, after it has asked for this pause.
 async fn pause(retry: &str) -> Duration {
     let house = House::new().await;
     let prime = chunk(&format!("id: pause/$ID/1\n{retry}\ndata: \n\n"));
@@ -20,18 +20,18 @@ async fn pause(retry: &str) -> Duration {
     let waited = before.elapsed();
     assert_eq!(house.task("pause").await.as_deref(), Ok("done"), "{retry}");
     assert_eq!((house.bad.runs("pause"), house.bad.resumed("pause").len()), (2, 2));
-    house.stands().await;
+    house.still_works().await;
     waited
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_pause_is_the_one_that_was_asked_for() {
+async fn the_pause_is_what_the_server_asked_for() {
     let waited = pause("retry: 2500").await;
     assert!((2_500..2_700).contains(&waited.as_millis()), "{waited:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_word_the_pause_is_a_second() {
+async fn without_a_valid_retry_field_the_pause_is_a_second() {
     for retry in ["", "retry: soon", "retry: -1", "retry: 99999999999999999999999", "retry: 1.5"] {
         let waited = pause(retry).await;
         assert!((1_000..1_200).contains(&waited.as_millis()), "{retry}: {waited:?}");
@@ -39,7 +39,7 @@ async fn without_a_word_the_pause_is_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_pause_is_a_tenth_of_a_second_at_least() {
+async fn the_pause_is_at_least_a_tenth_of_a_second() {
     for retry in ["retry: 0", "retry: 1", "retry: 99"] {
         let waited = pause(retry).await;
         assert!((100..300).contains(&waited.as_millis()), "{retry}: {waited:?}");
@@ -68,5 +68,5 @@ async fn a_pause_does_not_hold_up_other_calls_of_the_session() {
     let (slow, (quick, waited)) = both.await;
     assert_eq!((slow.as_deref(), quick.as_deref()), (Ok("done"), Ok("done")));
     assert!(waited < Duration::from_secs(30) && before.elapsed() >= Duration::from_secs(30), "{waited:?}");
-    house.stands().await;
+    house.still_works().await;
 }

@@ -1,11 +1,11 @@
-//! Answers that are large, too large, or without end. The memory is that of taskgate as a process of its own.
+//! Answers that are large, too large, or endless. Memory is measured on taskgate as a process of its own.
 
 use serde_json::json;
 
 use crate::{
     House, call_of,
     kit::{
-        Bad, Binary, Client,
+        BadUpstream, Binary, Client,
         bad::{DONE, Step, chunk, end, event, json_answer, stream},
         soon,
     },
@@ -14,13 +14,13 @@ use crate::{
 
 const MIB: usize = 1024 * 1024;
 
-/// A result with a text of so many MiB.
+/// Returns a result with a text of so many MiB.
 fn large(mib: usize) -> String {
     DONE.replace("done", &"x".repeat(mib * MIB))
 }
 
 #[tokio::test]
-async fn a_message_of_32_mib_passes_for_a_call_and_a_task_says_that_max_result_is_smaller() {
+async fn a_message_of_32_mib_passes_in_a_plain_call_and_fails_a_task_that_names_max_result() {
     let house = House::new().await;
     let document = large(32);
     for (tool, answer) in [
@@ -34,11 +34,11 @@ async fn a_message_of_32_mib_passes_for_a_call_and_a_task_says_that_max_result_i
         let why = task.unwrap_err();
         assert!(why.contains("max_result = 16777216 bytes"), "{tool}: {why}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
-async fn a_message_of_more_than_64_mib_is_refused_and_the_limit_named() {
+async fn a_message_of_more_than_64_mib_is_refused_and_the_limit_is_named() {
     let house = House::new().await;
     let document = large(65);
     for (tool, answer) in [
@@ -51,7 +51,7 @@ async fn a_message_of_more_than_64_mib_is_refused_and_the_limit_named() {
         assert!(why.contains("larger than the limit of 67108864 bytes"), "{tool}: {why}");
         assert!(task.unwrap_err().contains("max_result = 16777216 bytes"), "{tool}");
     }
-    house.stands().await;
+    house.still_works().await;
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn a_larger_json_answer_with_a_length_passes_while_it_arrives() {
     let [plain, task] = house.both("huge").await;
     assert_eq!(plain.unwrap().len(), 65 * MIB);
     assert!(task.unwrap_err().contains("max_result = 16777216 bytes"));
-    house.stands().await;
+    house.still_works().await;
 }
 
 fn head(content_type: &str) -> Step {
@@ -89,8 +89,8 @@ fn endless() -> Vec<(&'static str, Vec<Step>)> {
 }
 
 #[tokio::test]
-async fn an_answer_without_end_is_refused_at_its_limit_and_costs_no_more_memory_than_that() {
-    let bad = Bad::start().await;
+async fn an_endless_answer_is_refused_at_its_limit_and_costs_no_more_memory_than_that() {
+    let bad = BadUpstream::start().await;
     let taskgate = Binary::start(&["serve", "--upstream", &bad.url(), "--listen", "127.0.0.1:0"], &[]);
     let client = Client::connect(&taskgate.url().await).await;
     let before = taskgate.peak_memory();
@@ -106,7 +106,7 @@ async fn an_answer_without_end_is_refused_at_its_limit_and_costs_no_more_memory_
         bad.ended(tool, 2).await;
         assert_eq!(bad.runs(tool), 2);
         let grown = taskgate.peak_memory() - before;
-        // A buffer that is moved once, and what was freed before and has not gone back to the system yet.
+        // A buffer that is moved once, and freed memory that has not gone back to the system yet.
         assert!(grown < 5 * 64 * MIB, "{tool}: {} MiB", grown / MIB);
     }
     assert_eq!(soon(client.ask("ping", json!({}))).await, json!({}));

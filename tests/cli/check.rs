@@ -5,7 +5,7 @@ use crate::{USAGE, file, kit::Binary};
 const WRONG: &str = "[server]\nlisten = \"here\"\nport = 1\n[tasks]\nttl = \"soon\"\n";
 
 #[tokio::test]
-async fn a_good_file_exits_0_and_shows_its_endpoints() {
+async fn a_valid_file_exits_0_and_shows_its_endpoints() {
     let text = "[server]\nlisten = \"127.0.0.1:4000\"\n\
         [[upstream]]\npath = \"/a\"\nurl = \"http://127.0.0.1:3000/mcp\"\n\
         [[upstream]]\npath = \"/b\"\ncommand = [\"npx\", \"-y\", \"server\"]\n";
@@ -33,7 +33,7 @@ async fn every_mistake_is_named_with_its_place_and_the_exit_code_is_64() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_there_is_named() {
+async fn a_missing_file_is_named() {
     let checked = Binary::run(&["check", "--config", "/no/such/config.toml"], &[]).await;
     assert_eq!((checked.code, checked.stdout), (USAGE, String::new()));
     assert!(checked.stderr.contains("/no/such/config.toml"), "{}", checked.stderr);
@@ -49,7 +49,7 @@ async fn the_file_may_come_from_the_environment() {
 }
 
 #[tokio::test]
-async fn only_the_file_counts_not_what_would_win_over_it() {
+async fn check_reads_the_file_alone_and_nothing_that_would_override_it() {
     let (_dir, path) = file("[server]\nlisten = \"here\"\n[[upstream]]\nurl = \"http://127.0.0.1:3000/mcp\"\n");
     let checked = Binary::run(&["check", "--config", &path], &[("TASKGATE_LISTEN", "127.0.0.1:0")]).await;
     assert_eq!(checked.code, USAGE);

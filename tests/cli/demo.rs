@@ -6,7 +6,7 @@ use crate::kit::{Binary, within};
 
 #[tokio::test]
 async fn the_demo_follows_one_task_from_call_to_result() {
-    // What is set for a real taskgate does not disturb it.
+    // The variables of a real taskgate do not disturb the demo.
     let env = [("TASKGATE_UPSTREAM", "http://127.0.0.1:9/mcp"), ("TASKGATE_LISTEN", "127.0.0.1:1")];
     let demo = Binary::run(&["demo"], &env).await;
     assert_eq!((demo.code, demo.stderr), (Some(0), String::new()));
@@ -21,7 +21,7 @@ async fn the_demo_follows_one_task_from_call_to_result() {
 }
 
 #[tokio::test]
-async fn the_demo_whose_output_nobody_reads_still_ends_well() {
+async fn the_demo_exits_0_even_if_its_output_is_closed() {
     let (_, closed) = std::io::pipe().unwrap();
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_taskgate"));
     let mut demo = command.arg("demo").stdout(closed).kill_on_drop(true).spawn().unwrap();

@@ -8,7 +8,7 @@ use crate::{
 const UPSTREAM: &str = "http://127.0.0.1:9/mcp";
 
 #[tokio::test]
-async fn the_text_of_a_file_may_come_from_the_environment_for_every_key() {
+async fn the_text_of_a_file_may_come_from_the_environment() {
     let upstream = Upstream::json().await;
     let text = format!(
         "[server]\nlisten = \"127.0.0.1:0\"\n[tasks]\nsupport = \"forbidden\"\n[[upstream]]\npath = \"/own\"\nurl = {:?}\n",
@@ -25,7 +25,7 @@ async fn the_text_of_a_file_may_come_from_the_environment_for_every_key() {
 }
 
 #[tokio::test]
-async fn mistakes_in_a_text_of_the_environment_have_their_place_in_it() {
+async fn mistakes_in_a_text_from_the_environment_are_named_with_their_place() {
     for command in ["serve", "check", "stdio"] {
         let ended = Binary::run(&[command], &[("TASKGATE_CONFIG_TOML", "[server]\nlisten = \"here\"\n")]).await;
         assert_eq!((ended.code, ended.stdout), (USAGE, String::new()));
@@ -61,7 +61,7 @@ async fn a_variable_that_is_set_but_empty_is_named() {
         let said = format!("the environment variable {name} is set but empty; unset it or give it a value");
         assert!(ended.stderr.contains(&said), "{}", ended.stderr);
     }
-    // A flag wins over it, so that it does not matter.
+    // A flag overrides it, so its value does not matter.
     let upstream = Upstream::json().await;
     let args = ["serve", "--listen", "127.0.0.1:0", "--upstream", &upstream.url()];
     let taskgate = Binary::start(&args, &[("TASKGATE_LISTEN", ""), ("TASKGATE_UPSTREAM", "")]);
@@ -73,7 +73,7 @@ async fn an_unknown_variable_is_a_warning_that_names_the_nearest_one() {
     let env = [
         ("TASKGATE_LISTN", "127.0.0.1:1"),
         ("TASKGATE_TIMEOUT", "1h"),
-        // A child of a taskgate may be one.
+        // A taskgate may start another taskgate as its child.
         ("TASKGATE_CHILD", "x"),
         // What Kubernetes sets in every pod for a service of this name.
         ("TASKGATE_SERVICE_HOST", "10.0.0.1"),
@@ -96,7 +96,7 @@ async fn an_unknown_variable_is_a_warning_that_names_the_nearest_one() {
 }
 
 #[tokio::test]
-async fn the_url_of_taskgate_itself_and_one_address_for_two_ports_are_mistakes_before_anything_starts() {
+async fn taskgates_own_url_and_one_address_for_two_ports_are_named_before_anything_starts() {
     for (args, said) in [
         (
             &["serve", "--listen", "8809", "--upstream", "http://localhost:8809/mcp"][..],

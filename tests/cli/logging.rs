@@ -1,4 +1,4 @@
-//! The log: it holds up nothing, nobody fills it, and it says what an operator needs.
+//! The log: it holds nothing up, no stranger can fill it, and it says what an operator needs.
 
 use std::process::Stdio;
 
@@ -16,7 +16,7 @@ use crate::{
     kit::{Binary, Children, Client, Finished, Script, Upstream, Wrapped, eventually, soon, within},
 };
 
-/// taskgate whose log is read to the addresses in it, and by the test from there.
+/// taskgate whose log is read up to the addresses in it, and by the test from there.
 struct Served {
     child: Child,
     log: BufReader<ChildStderr>,
@@ -44,12 +44,12 @@ impl Served {
         Self { child, log, url, admin }
     }
 
-    /// The value of a metric; 0 if it is not there.
+    /// Returns the value of a metric; 0 if it is not there.
     async fn metric(&self, name: &str) -> u64 {
         metric(&self.admin, name).await
     }
 
-    /// Ends it with SIGTERM; the exit code.
+    /// Ends taskgate with SIGTERM; returns the exit code.
     async fn end(mut self) -> Option<i32> {
         let pid = Pid::from_raw(self.child.id().unwrap().try_into().unwrap()).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
@@ -67,7 +67,7 @@ const UNWRITABLE: &str = "taskgate_log_lines_lost_total{reason=\"unwritable\"}";
 const FULL: &str = "taskgate_log_lines_lost_total{reason=\"full\"}";
 const RATE: &str = "taskgate_log_lines_lost_total{reason=\"rate\"}";
 
-/// taskgate with an admin port in front of `upstream`.
+/// Starts taskgate with an admin port in front of `upstream`.
 fn serve(level: &str, upstream: &Upstream) -> Binary {
     let url = upstream.url();
     let args = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", &url];
@@ -80,7 +80,7 @@ async fn end(taskgate: Binary) -> Finished {
 }
 
 #[tokio::test]
-async fn a_reader_of_the_log_that_is_gone_keeps_nobody_out_and_changes_no_exit_code() {
+async fn a_closed_log_keeps_no_client_out_and_changes_no_exit_code() {
     let upstream = Upstream::json().await;
     let Served { child, log, url, admin } = Served::start("debug", &upstream).await;
     drop(log);
@@ -97,7 +97,7 @@ async fn a_reader_of_the_log_that_is_gone_keeps_nobody_out_and_changes_no_exit_c
 }
 
 #[tokio::test]
-async fn a_reader_of_the_log_that_stalls_stops_nothing_and_is_told_what_it_has_missed() {
+async fn a_stalled_reader_of_the_log_stops_nothing_and_learns_what_it_missed() {
     let upstream = Upstream::json().await;
     let mut served = Served::start("trace", &upstream).await;
     // HTTP/2 makes the most lines.
@@ -130,7 +130,7 @@ async fn a_client_of_taskgate_stdio_need_not_read_its_stderr() {
 }
 
 #[tokio::test]
-async fn wrong_arguments_and_configurations_are_told_where_nobody_listens() {
+async fn wrong_arguments_and_configurations_exit_64_even_if_stderr_is_closed() {
     for args in [&["check", "--config", "/no/such.toml"][..], &["serve"], &["stdio"], &["--log", "loud", "serve"]] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_taskgate"));
         let mut child =
@@ -141,7 +141,7 @@ async fn wrong_arguments_and_configurations_are_told_where_nobody_listens() {
 }
 
 #[tokio::test]
-async fn what_a_stranger_does_a_thousand_times_is_logged_a_few_times_and_summed_up() {
+async fn what_a_client_does_a_thousand_times_is_logged_a_few_times_and_summed_up() {
     let upstream = Upstream::json().await;
     let taskgate = serve("info", &upstream);
     let (client, admin) = (Client::new(&taskgate.url().await), taskgate.admin().await);
@@ -165,20 +165,20 @@ async fn what_a_stranger_does_a_thousand_times_is_logged_a_few_times_and_summed_
 async fn a_server_that_writes_a_hundred_thousand_lines_of_junk_makes_a_handful_of_lines() {
     let children = Children::new(Script { setup: "yes | head -n 100000", ..Script::default() });
     let taskgate = Binary::start(&[&["serve", "--listen", "127.0.0.1:0", "--"], &children.command()[..]].concat(), &[]);
-    // It answers behind all of them.
+    // It answers after all of them.
     Client::connect(&taskgate.url().await).await;
     let log = end(taskgate).await.stderr;
-    assert!(log.contains("the server wrote a line that is no message"), "{log}");
+    assert!(log.contains("the server wrote a line that is not a message"), "{log}");
     assert!(log.lines().count() < 100, "{log}");
 }
 
 #[tokio::test]
-async fn a_filter_that_is_none_is_an_error_that_says_what_was_meant() {
+async fn an_invalid_filter_is_an_error_that_suggests_a_valid_one() {
     for (args, env) in [(&["--log", "warning", "serve"][..], &[][..]), (&["serve"], &[("TASKGATE_LOG", "warning")])] {
         let ended = Binary::run(args, env).await;
         assert_eq!((ended.code, ended.stdout.as_str()), (USAGE, ""));
         for part in
-            ["\"warning\" is no level; did you mean \"warn\"?", "error, warn, info, debug, trace", "TASKGATE_LOG"]
+            ["\"warning\" is not a level; did you mean \"warn\"?", "error, warn, info, debug, trace", "TASKGATE_LOG"]
         {
             assert!(ended.stderr.contains(part), "{part} in {}", ended.stderr);
         }
@@ -203,7 +203,7 @@ async fn a_refused_host_or_origin_is_logged_with_its_value_and_the_key_that_lets
 }
 
 #[tokio::test]
-async fn a_modern_client_that_has_to_fall_back_leaves_a_trace() {
+async fn a_modern_client_that_has_to_fall_back_is_logged_and_counted() {
     let upstream = Upstream::json().await;
     let taskgate = serve("info", &upstream);
     let (client, admin) = (Client::new(&taskgate.url().await), taskgate.admin().await);
@@ -211,11 +211,11 @@ async fn a_modern_client_that_has_to_fall_back_leaves_a_trace() {
     assert_eq!(modern.post(r#"{"jsonrpc":"2.0","id":1,"method":"server/discover"}"#).await.status, 400);
     assert_eq!(metric(&admin, "taskgate_requests_refused_total{reason=\"modern\"}").await, 1);
     let log = end(taskgate).await.stderr;
-    assert!(log.contains("a request of a revision without sessions was answered 400"), "{log}");
+    assert!(log.contains("a request of a revision without sessions was answered with 400"), "{log}");
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_is_no_failure_of_the_server() {
+async fn a_client_that_leaves_does_not_count_as_a_failure_of_the_server() {
     let upstream = Upstream::json().await;
     let taskgate = serve("taskgate=debug", &upstream);
     let (client, admin) = (Client::connect(&taskgate.url().await).await, taskgate.admin().await);
@@ -259,7 +259,7 @@ async fn a_failure_is_logged_with_its_session_its_path_and_its_kind() {
     {
         assert!(failed.contains(part), "{part} in {failed}");
     }
-    assert!(line("what the server sent is no message").contains("upstream=\"/mcp\""), "{log}");
+    assert!(line("what the server sent is not a message").contains("upstream=\"/mcp\""), "{log}");
     let ended = line("task ended");
     for part in [session, "upstream=\"/mcp\"", &task, "tool=\"fails\"", "code=-7"] {
         assert!(ended.contains(part), "{part} in {ended}");

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 /// Wrong arguments or configuration.
 const USAGE: Option<i32> = Some(64);
 
-/// A configuration file of this text, and the folder that goes with it.
+/// Writes a configuration file with this text; returns its folder with it.
 fn file(text: &str) -> (TempDir, String) {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("config.toml");

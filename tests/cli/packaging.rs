@@ -28,7 +28,7 @@ async fn bash_completes_a_subcommand_with_the_script() {
 }
 
 #[tokio::test]
-async fn a_script_that_is_not_read_ends_well() {
+async fn writing_a_script_to_a_closed_pipe_exits_0() {
     let (_, closed) = std::io::pipe().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_taskgate"));
     let script = command.args(["completions", "bash"]).stdout(closed).stderr(Stdio::piped()).spawn().unwrap();
@@ -58,7 +58,7 @@ async fn the_man_pages_cover_every_subcommand_that_the_help_shows() {
 }
 
 #[tokio::test]
-async fn a_folder_for_man_pages_that_is_not_there_is_named() {
+async fn a_missing_folder_for_man_pages_is_named() {
     let ended = Binary::run(&["man", "/no/such/folder"], &[]).await;
     assert_eq!((ended.code, ended.stdout), (Some(1), String::new()));
     assert!(ended.stderr.contains("/no/such/folder"), "{}", ended.stderr);

@@ -11,14 +11,14 @@ use crate::{
 
 const ANY: &str = "127.0.0.1:0";
 
-/// An address that nobody else can listen on.
+/// Returns an address that no other process can listen on.
 fn taken() -> (TcpListener, String) {
     let taken = TcpListener::bind(ANY).unwrap();
     let address = taken.local_addr().unwrap().to_string();
     (taken, address)
 }
 
-/// Which of the servers the process stands in front of.
+/// Returns which of the servers the process stands in front of.
 async fn stands_before(taskgate: &Binary, upstreams: &[&Upstream]) -> Vec<bool> {
     Client::connect(&taskgate.url().await).await;
     upstreams.iter().map(|upstream| upstream.count("initialize") > 0).collect()
@@ -57,7 +57,7 @@ async fn the_environment_wins_over_the_file() {
     ];
     let taskgate = Binary::start(&["serve"], &env);
     assert_eq!(stands_before(&taskgate, &[&in_file, &in_env]).await, [false, true]);
-    // What the environment does not say still comes from the file.
+    // What the environment leaves out still comes from the file.
     assert!(taskgate.url().await.ends_with("/own"));
 }
 

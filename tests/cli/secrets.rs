@@ -26,7 +26,7 @@ async fn talk(client: &Client, upstream: &Upstream) {
     let able = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
     let client = client.initialize("2025-11-25", able).await;
     let mut listening = client.get_stream().await;
-    // A plain call, its result, an HTTP error, and what is no answer at all.
+    // A plain call, its result, an HTTP error, and an answer that is no message.
     client.answer("tools/call", arguments("echo")).await;
     for (status, kind, body) in
         [(500, "text/plain", SECRET.to_owned()), (200, "application/json", format!("{{{SECRET}"))]
@@ -72,7 +72,7 @@ async fn talk(client: &Client, upstream: &Upstream) {
         client.until(&id, "failed").await;
         client.response("tasks/result", json!({ "taskId": id })).await;
     }
-    // What is refused.
+    // Requests that taskgate refuses.
     client.error("tasks/get", json!({ "taskId": SECRET })).await;
     client.post(format!("{{{SECRET}")).await;
     client.with("last-event-id", SECRET).send(http::Method::GET, "").await;
@@ -87,7 +87,7 @@ fn is_clean(log: &str) {
 }
 
 #[tokio::test]
-async fn nothing_that_clients_and_servers_say_to_each_other_is_in_the_log() {
+async fn the_log_has_nothing_that_clients_and_servers_say_to_each_other() {
     for answers in [Answers::Json, Answers::Sse] {
         let upstream = Upstream::start(Options { answers, ..Options::default() }).await;
         let url = format!("{}?key={SECRET}", upstream.url());
@@ -98,7 +98,7 @@ async fn nothing_that_clients_and_servers_say_to_each_other_is_in_the_log() {
             talk(&client, &upstream).await;
         }
         upstream.stop().await;
-        // The address of the server is in this one.
+        // This error has the address of the server.
         let refused = Client::new(&address).ask_to_initialize("2025-11-25", json!({})).await;
         assert!(refused.text().contains("cannot be reached") && !refused.text().contains(SECRET), "{}", refused.text());
         taskgate.signal(Signal::TERM);
@@ -109,7 +109,7 @@ async fn nothing_that_clients_and_servers_say_to_each_other_is_in_the_log() {
 }
 
 #[tokio::test]
-async fn nothing_that_a_client_and_a_child_process_say_to_each_other_is_in_the_log() {
+async fn the_log_has_nothing_that_a_client_and_a_child_process_say_to_each_other() {
     let tools = r#"
     *'"name":"junk"'*) echo '"open-sesame"'; echo '{"result":"open-sesame"'; echo 'open-sesame'; text "$id" open-sesame ;;
     *'"name":"bad"'*) reply "$id" '{"isError":true,"content":[{"type":"text","text":"open-sesame"}]}' ;;"#;
@@ -126,7 +126,7 @@ async fn nothing_that_a_client_and_a_child_process_say_to_each_other_is_in_the_l
     client.collect(&id).await;
     taskgate.signal(Signal::TERM);
     let log = taskgate.end().await.stderr;
-    assert!(log.contains("the server wrote a line that is no message"), "{log}");
+    assert!(log.contains("the server wrote a line that is not a message"), "{log}");
     is_clean(&log);
 
     let mut wrapped = Wrapped::connect(&[&["--log", "trace", "--"], &children.command()[..]].concat()).await;

@@ -1,4 +1,4 @@
-//! `taskgate serve` and what keeps it from starting; the help.
+//! `taskgate serve`, the mistakes that keep it from starting, and the help.
 
 use std::net::TcpListener;
 
@@ -11,7 +11,7 @@ use crate::{
 
 const UPSTREAM: &str = "http://127.0.0.1:9/mcp";
 
-/// Arguments that cannot work: exit code 64, the reason on stderr, nothing on stdout.
+/// Checks arguments that cannot work: exit code 64, the reason on stderr, nothing on stdout.
 async fn refused(args: &[&str], env: &[(&str, &str)]) -> String {
     let ended = Binary::run(args, env).await;
     assert_eq!((ended.code, ended.stdout), (USAGE, String::new()), "{args:?}: {}", ended.stderr);
@@ -33,7 +33,7 @@ async fn serve_with_two_targets_says_so() {
 }
 
 #[tokio::test]
-async fn arguments_that_cannot_be_read_are_named() {
+async fn invalid_arguments_are_named() {
     for (args, part) in [
         (&["serve", "--listen", "here", "--upstream", UPSTREAM][..], "--listen"),
         (&["serve", "--upstream", "ftp://host/mcp"], "ftp"),
@@ -105,12 +105,12 @@ async fn help_names_every_subcommand_and_each_explains_itself() {
         assert_eq!((own.code, own.stderr), (Some(0), String::new()));
         assert!(own.stdout.contains(&format!("taskgate {subcommand}")), "{}", own.stdout);
     }
-    // A part of the demo, not for people.
+    // A part of the demo, hidden from the help.
     assert!(!help.stdout.contains("demo-server"), "{}", help.stdout);
 }
 
 #[tokio::test]
-async fn patterns_that_match_no_tool_and_limits_that_the_servers_own_tasks_make_void_are_told_once() {
+async fn patterns_that_match_no_tool_and_limits_without_effect_are_warned_of_once() {
     let upstream = Upstream::json().await;
     let tables = ["ech*", "export_*", "fetch"].map(|pattern| format!("[upstream.tools.\"{pattern}\"]\n")).concat();
     let (_dir, path) = file(&format!("[[upstream]]\nurl = {:?}\n{tables}", upstream.url()));

@@ -9,7 +9,7 @@ use crate::{
     kit::{Binary, Client, Upstream, Wrapped, eventually},
 };
 
-/// taskgate whose tasks may go on for so long after a signal, and a client in a session.
+/// Starts taskgate whose tasks may go on for so long after a signal, and a client in a session.
 async fn draining_for(timeout: &str, upstream: &Upstream) -> (Binary, Client) {
     let (_dir, path) = file(&format!("[server]\ndrain_timeout = {timeout:?}\n"));
     let args = ["serve", "--config", &path, "--upstream", &upstream.url(), "--listen", "127.0.0.1:0"];
@@ -23,7 +23,7 @@ async fn serving(upstream: &Upstream) -> (Binary, Client) {
 }
 
 #[tokio::test]
-async fn sigterm_and_sigint_end_it_with_exit_code_0() {
+async fn sigterm_and_sigint_end_taskgate_with_exit_code_0() {
     let upstream = Upstream::json().await;
     for signal in [Signal::TERM, Signal::INT] {
         let (taskgate, _client) = serving(&upstream).await;
@@ -35,8 +35,8 @@ async fn sigterm_and_sigint_end_it_with_exit_code_0() {
 }
 
 #[tokio::test]
-async fn sigterm_as_soon_as_it_listens_ends_it_with_exit_code_0() {
-    // Many times: what can go wrong here is over in a moment.
+async fn sigterm_right_after_the_start_ends_taskgate_with_exit_code_0() {
+    // Many times, because what can go wrong here lasts only a moment.
     for _ in 0..40 {
         let taskgate = Binary::start(&["serve", "--upstream", "http://127.0.0.1:9/", "--listen", "127.0.0.1:0"], &[]);
         taskgate.url().await;
@@ -76,7 +76,7 @@ async fn a_second_signal_ends_running_tasks_at_once() {
 }
 
 #[tokio::test]
-async fn after_drain_timeout_whoever_waits_is_answered_and_told_why() {
+async fn after_drain_timeout_every_waiter_is_answered_and_learns_why() {
     let upstream = Upstream::json().await;
     let (taskgate, client) = draining_for("1ms", &upstream).await;
     let id = client.create_id("slow").await;
@@ -102,7 +102,7 @@ async fn after_drain_timeout_whoever_waits_is_answered_and_told_why() {
 }
 
 #[tokio::test]
-async fn a_task_that_drain_timeout_has_failed_does_not_go_on_upstream() {
+async fn a_task_that_drain_timeout_failed_does_not_go_on_upstream() {
     let upstream = Upstream::json().await;
     let (taskgate, client) = draining_for("1ms", &upstream).await;
     client.create_id("slow").await;
@@ -121,7 +121,7 @@ async fn after_sigterm_no_connection_is_accepted() {
     let url = taskgate.url().await;
     let address = url.trim_start_matches("http://").trim_end_matches("/mcp");
     taskgate.signal(Signal::TERM);
-    // It is still there, waiting for the end of the session upstream.
+    // taskgate is still there, waiting for the end of the session upstream.
     let delete = upstream.held("DELETE").await;
     eventually(async || TcpStream::connect(address).await.err()).await;
     delete.status(200, &[], "");
@@ -129,7 +129,7 @@ async fn after_sigterm_no_connection_is_accepted() {
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_it_at_once() {
+async fn a_second_signal_ends_taskgate_at_once() {
     let upstream = Upstream::json().await;
     upstream.hold("DELETE");
     for second in [Signal::TERM, Signal::INT] {
@@ -143,7 +143,7 @@ async fn a_second_signal_ends_it_at_once() {
 }
 
 #[tokio::test]
-async fn a_log_without_signals_in_it_still_waits_for_them() {
+async fn signals_end_taskgate_even_if_the_log_level_hides_them() {
     let upstream = Upstream::json().await;
     let mut taskgate = Wrapped::start(&["--log", "error", "--upstream", &upstream.url()]);
     assert!(taskgate.initialize().await["result"].is_object());
@@ -152,7 +152,7 @@ async fn a_log_without_signals_in_it_still_waits_for_them() {
 }
 
 #[tokio::test]
-async fn sighup_ends_nothing_and_is_answered_in_the_log() {
+async fn sighup_is_ignored_and_logged() {
     let upstream = Upstream::json().await;
     let (taskgate, client) = serving(&upstream).await;
     let id = client.create_id("slow").await;
@@ -166,7 +166,7 @@ async fn sighup_ends_nothing_and_is_answered_in_the_log() {
     assert_eq!(taskgate.end().await.code, Some(0));
 }
 
-/// taskgate whose audit log goes to a FIFO, in a folder.
+/// Starts taskgate with an audit log that goes to a FIFO, in a folder.
 fn audited(dir: &tempfile::TempDir, upstream: &Upstream) -> Binary {
     let fifo = dir.path().join("audit");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
@@ -178,7 +178,7 @@ fn audited(dir: &tempfile::TempDir, upstream: &Upstream) -> Binary {
 }
 
 #[tokio::test]
-async fn an_audit_file_that_hangs_does_not_keep_it_from_ending() {
+async fn an_audit_file_that_hangs_does_not_keep_taskgate_from_ending() {
     let upstream = Upstream::json().await;
     for (second, code) in [(false, 0), (true, 1)] {
         let dir = tempfile::TempDir::new().unwrap();

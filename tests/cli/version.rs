@@ -43,7 +43,7 @@ impl Build {
     }
 }
 
-/// Returns what a command prints. It must end well, and does not see a repository that the environment names.
+/// Returns what a command prints. It must exit 0, and does not see a repository that the environment names.
 fn run(command: &mut Command) -> String {
     let output = command.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE").output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));

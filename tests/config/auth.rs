@@ -26,7 +26,7 @@ fn every_key_of_jwt_takes_effect() {
 }
 
 #[test]
-fn the_defaults_of_jwt_are_asymmetric_algorithms_and_half_a_minute() {
+fn jwt_defaults_to_asymmetric_algorithms_and_half_a_minute_of_leeway() {
     let Auth::Jwt(jwt) = of("examples/config/jwt.toml") else { panic!("another mode") };
     assert_eq!(jwt.algorithms, [Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA]);
     assert_eq!(jwt.leeway, Duration::from_secs(30));
@@ -39,7 +39,7 @@ fn the_defaults_of_jwt_are_asymmetric_algorithms_and_half_a_minute() {
 }
 
 #[test]
-fn the_secret_of_introspect_is_read_from_its_place_and_answers_hold_for_a_minute() {
+fn the_secret_of_introspect_is_read_from_its_place_and_answers_are_cached_for_a_minute() {
     let Auth::Introspect(asks) = of("tests/config/valid/auth_introspect.toml") else { panic!("another mode") };
     assert_eq!(asks.client_secret.expose(), std::env::var("PATH").unwrap());
     assert_eq!((&*asks.client_id, asks.endpoint.path()), ("taskgate", "/introspect"));
@@ -48,7 +48,7 @@ fn the_secret_of_introspect_is_read_from_its_place_and_answers_hold_for_a_minute
 }
 
 #[test]
-fn with_bearer_only_named_authorization_servers_are_told() {
+fn with_bearer_only_named_authorization_servers_are_in_the_metadata() {
     let auth = |more: &str| valid(&format!("[auth]\nmode = \"bearer\"\n{more}{ONE}")).auth;
     assert_eq!(auth("").protected(), None);
     assert_eq!(auth("resource = \"https://a\"\n").protected(), None);

@@ -64,7 +64,7 @@ fn the_complete_file_has_the_defaults_as_it_stands() {
 }
 
 #[test]
-fn every_comment_of_the_complete_file_becomes_a_line_that_is_right() {
+fn every_commented_key_of_the_complete_file_is_valid_once_uncommented() {
     let (_files, text) = with_files(&uncommented());
     let text = text.replace("to = \"off\"", "to = \"file\"");
     for mode in ["none", "header", "jwt", "introspect", "mtls", "bearer"] {

@@ -1,4 +1,4 @@
-//! What the command line says, which wins over the file.
+//! What the command line says, which overrides the file.
 
 use taskgate::config::{Config, Native, Overrides, Target, Transport, parse};
 

@@ -43,7 +43,7 @@ fn relative_paths_are_relative_to_the_file() {
         Target::Command { program, .. } => (program.as_str(), config.upstreams[at].process.cwd.as_deref()),
         Target::Url(url) => panic!("{url}"),
     };
-    // Where a program has a folder to start in it is looked up from there, as by any shell.
+    // With a `cwd` the program is looked up from there, as by any shell.
     assert_eq!(started(1), (place("bin/server").to_str().unwrap(), None));
     assert_eq!(started(2), ("bin/server", Some(&*place("work"))));
     assert_eq!(started(3), ("server", None));
@@ -58,7 +58,7 @@ fn relative_paths_of_a_text_without_a_file_stay_as_they_are() {
 }
 
 #[test]
-fn an_address_may_be_a_port_alone_or_of_localhost() {
+fn an_address_may_be_a_port_alone_or_a_port_of_localhost() {
     for (text, address) in [
         ("8808", "127.0.0.1:8808"),
         ("0", "127.0.0.1:0"),
@@ -71,7 +71,7 @@ fn an_address_may_be_a_port_alone_or_of_localhost() {
     for (text, said) in [
         (":8808", "\"0.0.0.0:8808\" for every interface"),
         ("*:8808", "\"0.0.0.0:8808\" for every interface"),
-        ("http://127.0.0.1:8808", "no URL"),
+        ("http://127.0.0.1:8808", "not a URL"),
         ("mcp.example.com:80", "IP address"),
         ("127.0.0.1", "no port"),
         ("::1", "no port"),
@@ -87,11 +87,11 @@ fn an_address_may_be_a_port_alone_or_of_localhost() {
 }
 
 #[test]
-fn one_client_on_stdin_and_stdout_may_have_any_server_behind_because_no_address_is_listened_on() {
+fn the_url_of_taskgate_itself_is_a_mistake_only_where_taskgate_listens() {
     let text = "[server]\nadmin = '127.0.0.1:8808'\n[[upstream]]\nurl = 'http://127.0.0.1:8808/mcp'\n";
     assert_eq!(parse("text", text, Overrides::default()).unwrap_err().iter().count(), 2);
     parse("text", text, Overrides { stdio: true, ..Overrides::default() }).unwrap();
-    // What wins over the file counts, not what stands in it.
+    // The override counts, and not what it replaces.
     let elsewhere = |port: u16| Some(([127, 0, 0, 1], port).into());
     parse("text", text, Overrides { listen: elsewhere(8809), ..Overrides::default() }).unwrap();
     let moved = "[server]\nlisten = '127.0.0.1:1'\n[[upstream]]\nurl = 'http://127.0.0.1:2/mcp'\n";

@@ -1,4 +1,4 @@
-//! The committed inputs of the fuzz targets, what the fuzzer has found among them, fed to the same checks.
+//! The committed inputs of the fuzz targets, with the fuzzer's findings among them, fed to the same checks.
 
 use std::{collections::BTreeSet, fs, panic, path::Path};
 
@@ -8,21 +8,21 @@ fn fuzz() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz"))
 }
 
-/// The names in a folder, without their endings.
+/// Returns the names in a folder, without their endings.
 fn names(folder: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     entries.map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect()
 }
 
 #[test]
-fn every_target_has_a_program_and_a_corpus_and_the_other_way_round() {
+fn every_fuzz_target_has_a_program_and_a_corpus_and_there_are_no_others() {
     let targets: BTreeSet<String> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(names(&fuzz().join("fuzz_targets")), targets);
     assert_eq!(names(&fuzz().join("corpus")), targets);
 }
 
 #[test]
-fn every_input_of_every_corpus_keeps_the_promises() {
+fn every_input_of_every_corpus_keeps_every_promise() {
     let mut broken = Vec::new();
     for (name, check) in TARGETS {
         let folder = fuzz().join("corpus").join(name);

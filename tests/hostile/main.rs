@@ -1,4 +1,5 @@
-//! Hostile input for the pure parts: one set of promises, for the committed inputs of the fuzz targets and for random ones.
+//! Hostile input for the pure parts: one set of promises, for the committed inputs of the fuzz targets and for random
+//! ones.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod corpora;

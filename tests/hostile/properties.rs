@@ -6,18 +6,18 @@ use proptest::{collection::vec, prelude::*, sample::select};
 
 use crate::oracles::{TARGETS, config, cursor, envelope, ids, relay, splice, sse};
 
-/// The choices that a JSON text is made by, behind the byte that says so.
+/// Returns the choices that a JSON text is made by, after the byte that announces them.
 fn made() -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..300).prop_map(|choices| [&[0xFF], &choices[..]].concat())
 }
 
-/// A first line of letters, and the rest.
+/// Returns a first line of letters, and the rest.
 fn scripted(letters: &'static str, rest: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let script = vec(select(letters.as_bytes()), 0..20);
     (script, rest).prop_map(|(script, rest)| [&script[..], b"\n", &rest].concat())
 }
 
-/// Text made of pieces that mean something to the reader, which plain random text seldom does.
+/// Returns text made of pieces that mean something to the reader, which random text seldom does.
 fn pieces(pieces: &'static [&'static str]) -> impl Strategy<Value = String> {
     vec(select(pieces), 0..40).prop_map(|pieces| pieces.concat())
 }
@@ -144,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cursor_is_taken_only_as_it_was_given_and_from_whom_it_was_given_to(text in pieces(CURSORS)) {
+    fn a_cursor_is_accepted_only_unchanged_and_from_its_owner(text in pieces(CURSORS)) {
         cursor::check(text.as_bytes());
     }
 

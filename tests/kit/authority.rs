@@ -5,7 +5,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 /// An authority, and its own certificate.
 pub(crate) type Authority = CertifiedIssuer<'static, KeyPair>;
 
-/// An authority of that name.
+/// Returns an authority of that name.
 pub(crate) fn authority(name: &str) -> Authority {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

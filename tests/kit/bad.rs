@@ -1,4 +1,4 @@
-//! An HTTP/1.1 MCP server whose answers are scripts, written byte by byte, and that counts what it is made to do.
+//! An HTTP/1.1 MCP server whose answers are scripts, written byte by byte, and that counts what it receives.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -28,7 +28,7 @@ use super::{soon, upstream::Seen, within};
 const FLOOD: Duration = Duration::from_mins(1);
 
 /// A server that runs until the test's runtime ends.
-pub(crate) struct Bad {
+pub(crate) struct BadUpstream {
     shared: Arc<Shared>,
     address: SocketAddr,
 }
@@ -36,23 +36,23 @@ pub(crate) struct Bad {
 #[derive(Default)]
 struct Shared {
     calls: Mutex<HashMap<String, Vec<Step>>>,
-    /// What the resumptions of one call get, one after the other; the last of them again and again.
+    /// What the resumptions of one call get, one after the other; the last of them repeats.
     resumptions: Mutex<HashMap<String, Vec<Vec<Step>>>>,
     listen: Mutex<Option<Vec<Step>>>,
-    /// How what the client sends in response is answered; at once if not set.
+    /// How the client's responses are answered; at once if not set.
     respond: Mutex<Option<Vec<Step>>>,
-    /// How many responses are on their way, and how many were at most.
+    /// How many responses are in flight, and how many were at most.
     responses: Mutex<(usize, usize)>,
     seen: Mutex<Vec<Seen>>,
     signals: Mutex<HashSet<&'static str>>,
-    /// The tools whose answers were written to the end, or as far as they were read.
+    /// The tools whose answers were written to the end, or for as long as the client read them.
     ended: Mutex<Vec<String>>,
     changed: Notify,
     sessions: AtomicU64,
 }
 
-impl Bad {
-    /// A server on a port of its own, whose tools answer with [`DONE`] until they are scripted.
+impl BadUpstream {
+    /// Starts a server on a port of its own, whose tools answer with [`DONE`] until they are scripted.
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (shared, address) = (Arc::<Shared>::default(), listener.local_addr().unwrap());
@@ -62,39 +62,39 @@ impl Bad {
                 let (stream, _) = listener.accept().await.unwrap();
                 stream.set_nodelay(true).unwrap();
                 let shared = Arc::clone(&serving);
-                // Whoever asked may go at any time.
+                // The client may disconnect at any time.
                 tokio::spawn(async move { shared.converse(BufReader::new(stream)).await.unwrap_or_default() });
             }
         });
         Self { shared, address }
     }
 
-    /// Its endpoint.
+    /// Returns its endpoint.
     pub(crate) fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
     }
 
-    /// Calls of `tool` are answered like this.
+    /// Answers calls of `tool` like this.
     pub(crate) fn on_call(&self, tool: &str, answer: Vec<Step>) {
         self.shared.calls.lock().insert(tool.to_owned(), answer);
     }
 
-    /// Resumptions of such a call, whose event ids begin with the tool's name, are answered like this.
+    /// Answers resumptions of such a call, whose event ids begin with the tool's name, like this.
     pub(crate) fn on_resume(&self, tool: &str, answers: Vec<Vec<Step>>) {
         self.shared.resumptions.lock().insert(tool.to_owned(), answers);
     }
 
-    /// A GET without an event id is answered like this; with 405 until then.
+    /// Answers a GET without an event id like this; with 405 until then.
     pub(crate) fn on_listen(&self, answer: Vec<Step>) {
         *self.shared.listen.lock() = Some(answer);
     }
 
-    /// A response to a request of the server is answered like this.
+    /// Answers a response to a request of the server like this.
     pub(crate) fn on_response(&self, answer: Vec<Step>) {
         *self.shared.respond.lock() = Some(answer);
     }
 
-    /// How many responses have come.
+    /// Returns how many responses have come.
     pub(crate) fn responses(&self) -> usize {
         self.count(Seen::is_response)
     }
@@ -104,20 +104,21 @@ impl Bad {
         self.shared.signal(name);
     }
 
-    /// Waits until so many answers to calls of a tool, or to "GET", have come to their end, or were given up by the other side.
+    /// Waits until so many answers to calls of a tool, or to "GET", have come to their end, or were abandoned by the
+    /// other side.
     #[track_caller]
     pub(crate) fn ended(&self, tool: &str, count: usize) -> impl Future<Output = ()> {
         let ended = move |shared: &Shared| shared.ended.lock().iter().filter(|ended| **ended == tool).count();
         within(FLOOD, self.shared.until(move |shared| (ended(shared) >= count).then_some(())))
     }
 
-    /// The first request so far, or to come, that fits.
+    /// Returns the first request so far, or to come, that fits.
     #[track_caller]
     pub(crate) fn wait_for(&self, fits: impl Fn(&Seen) -> bool) -> impl Future<Output = Seen> {
         soon(self.shared.until(move |shared| shared.seen.lock().iter().find(|seen| fits(seen)).cloned()))
     }
 
-    /// Forgets what has come so far: a test may be long.
+    /// Forgets the requests so far, because a test may be long.
     pub(crate) fn forget(&self) {
         self.shared.seen.lock().clear();
         self.shared.ended.lock().clear();
@@ -127,46 +128,46 @@ impl Bad {
         self.shared.seen.lock().iter().filter(|seen| fits(seen)).count()
     }
 
-    /// How often a tool was run.
+    /// Returns how often a tool was run.
     pub(crate) fn runs(&self, tool: &str) -> usize {
         self.count(|seen| seen.tool() == tool)
     }
 
-    /// The event ids by which streams of a tool were resumed, in order.
+    /// Returns the event ids after which streams of a tool were resumed, in order.
     pub(crate) fn resumed(&self, tool: &str) -> Vec<String> {
         let seen = self.shared.seen.lock();
         let ids = seen.iter().map(|seen| seen.header("last-event-id")).filter(|id| tool_of(id) == tool);
         ids.map(str::to_owned).collect()
     }
 
-    /// How many requests had an event id to resume by.
+    /// Returns how many requests had an event id to resume after.
     pub(crate) fn resumptions(&self) -> usize {
         self.count(|seen| !seen.header("last-event-id").is_empty())
     }
 
-    /// How many requests came for another path than the endpoint's.
-    pub(crate) fn strays(&self) -> usize {
+    /// Returns how many requests came for another path than the endpoint's.
+    pub(crate) fn stray_requests(&self) -> usize {
         self.count(|seen| seen.uri.path() != "/mcp")
     }
 
-    /// The most responses that were on their way at once.
+    /// Returns the most responses that were in flight at once.
     pub(crate) fn most_responses(&self) -> usize {
         self.shared.responses.lock().1
     }
 
-    /// How many sessions were ended by DELETE.
+    /// Returns how many sessions were ended by DELETE.
     pub(crate) fn deletes(&self) -> usize {
         self.count(|seen| seen.method == Method::DELETE)
     }
 
-    /// How many calls were cancelled.
+    /// Returns how many calls were cancelled.
     pub(crate) fn cancels(&self) -> usize {
         self.count(|seen| seen.rpc() == "notifications/cancelled")
     }
 }
 
 impl Seen {
-    /// The tool that it calls; empty if it calls none.
+    /// Returns the tool that it calls; empty if it calls none.
     pub(crate) fn tool(&self) -> String {
         let message = self.json();
         let name = if message["method"] == "tools/call" { message["params"]["name"].as_str() } else { None };
@@ -178,7 +179,7 @@ impl Seen {
         message.get("id").is_some() && message.get("method").is_none()
     }
 
-    /// A script's text for this call.
+    /// Returns a script's text for this call.
     fn fill(&self, text: &str, count: usize) -> String {
         if !text.contains('$') {
             return text.to_owned();
@@ -188,7 +189,7 @@ impl Seen {
     }
 }
 
-/// The tool in an event id of [`numbered`].
+/// Returns the tool in an event id of [`numbered`].
 fn tool_of(event_id: &str) -> &str {
     event_id.split('/').next().unwrap_or_default()
 }
@@ -246,7 +247,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Follows a script; whether the connection is good for another request.
+    /// Follows a script; returns whether the connection can carry another request.
     async fn write(&self, connection: &mut BufReader<TcpStream>, answer: Vec<Step>, call: &Seen) -> io::Result<bool> {
         for step in answer {
             match step {
@@ -288,7 +289,7 @@ impl Shared {
         Ok(true)
     }
 
-    /// What is done with a request, and the call that it is about.
+    /// Handles a request; returns the answer and the call that it is about.
     fn answer(&self, seen: &Seen) -> (Vec<Step>, Seen) {
         if seen.method == Method::GET {
             return self.get(seen);
@@ -347,7 +348,7 @@ async fn write_chunk(connection: &mut BufReader<TcpStream>, data: &[u8]) -> io::
     connection.write_all(&chunk).await
 }
 
-/// The next request; `None` where the connection ends.
+/// Returns the next request; `None` where the connection ends.
 async fn read_request(connection: &mut BufReader<TcpStream>) -> io::Result<Option<Seen>> {
     let mut line = String::new();
     if connection.read_line(&mut line).await? == 0 {

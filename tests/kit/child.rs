@@ -13,7 +13,7 @@ use tokio::net::unix::pipe::OpenOptions;
 
 use super::{Client, Gate, eventually};
 
-/// The server. Whoever inherits descriptor 9 keeps the pipe open; the log's existence says that the pipe is.
+/// The server. Every process that inherits descriptor 9 keeps the pipe open; once the log exists, the pipe does.
 const SERVER: &str = r#"
 dir=$1
 mkfifo "$dir/$$.alive"
@@ -42,14 +42,14 @@ done
 AFTER
 "#;
 
-/// What makes one server different from the plain one, as shell.
+/// How a server differs from the plain one, as shell.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Script {
-    /// Before the first line is read.
+    /// Runs before the first line is read.
     pub(crate) setup: &'static str,
-    /// More cases of a line, each ended by `;;`; looked at before those of every server.
+    /// More cases of a line, each ended by `;;`; tried before those of every server.
     pub(crate) tools: &'static str,
-    /// After stdin has ended.
+    /// Runs after stdin has ended.
     pub(crate) after: &'static str,
 }
 
@@ -67,31 +67,31 @@ pub(crate) struct Process {
 }
 
 impl Children {
-    /// Children that run `script`.
+    /// Prepares children that run `script`.
     pub(crate) fn new(script: Script) -> Self {
         let text = SERVER.replace("SETUP", script.setup).replace("TOOLS", script.tools).replace("AFTER", script.after);
         Self { dir: TempDir::new().unwrap(), script: text }
     }
 
-    /// The command that starts one.
+    /// Returns the command that starts one.
     pub(crate) fn command(&self) -> [&str; 5] {
         ["sh", "-c", &self.script, "child", self.dir.path().to_str().unwrap()]
     }
 
-    /// A taskgate that starts them, configured by `toml`.
+    /// Starts a taskgate that starts them, configured by `toml`.
     pub(crate) async fn gate(&self, toml: &str) -> Gate {
         let [program, args @ ..] = self.command();
         Gate::with_command(program, &args, toml).await
     }
 
-    /// A taskgate with its defaults that starts them, a client in a session, and the session's child.
+    /// Starts a taskgate with its defaults, a client in a session, and the session's child.
     pub(crate) async fn session(&self) -> (Gate, Client, Process) {
         let gate = self.gate("").await;
         let client = Client::connect(&gate.url).await;
         (gate, client, self.only().await)
     }
 
-    /// Those that were started so far.
+    /// Returns those that were started so far.
     pub(crate) fn started(&self) -> Vec<Process> {
         let entries = fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().path());
         let logs = entries.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
@@ -108,7 +108,7 @@ impl Children {
         File::create(self.dir.path().join(name)).unwrap();
     }
 
-    /// The only one, started or about to be.
+    /// Returns the only one, which was started or is about to be.
     #[track_caller]
     pub(crate) fn only(&self) -> impl Future<Output = Process> {
         eventually(async || {
@@ -120,40 +120,40 @@ impl Children {
 }
 
 impl Process {
-    /// The lines that it has read or noted.
+    /// Returns the lines that it has read or noted.
     pub(crate) fn lines(&self) -> Vec<String> {
         fs::read_to_string(&self.log).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// The first line that it has read, or will read, with `part` in it.
+    /// Returns the first line that it has read, or will read, with `part` in it.
     #[track_caller]
     pub(crate) fn line(&self, part: &str) -> impl Future<Output = String> {
         eventually(move || ready(self.lines().into_iter().find(|line| line.contains(part))))
     }
 
-    /// The same, parsed.
+    /// Returns the same line, parsed.
     pub(crate) async fn message(&self, part: &str) -> Value {
         serde_json::from_str(&self.line(part).await).unwrap()
     }
 
-    /// Resolves when it is gone, and all that it has started.
+    /// Resolves when it has ended, and all that it has started.
     #[track_caller]
     pub(crate) fn gone(&self) -> impl Future<Output = ()> {
         eventually(move || ready((!self.is_alive()).then_some(())))
     }
 
-    /// Whether any of it still runs. Nobody writes to the pipe: it is empty, or at its end.
+    /// Returns whether any of it still runs. No process writes to the pipe, so it is empty or at its end.
     pub(crate) fn is_alive(&self) -> bool {
         (&self.alive).read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 }
 
-/// The text that a plain call of a tool gives.
+/// Calls a tool plainly, and returns the text of the result.
 pub(crate) async fn text_of(client: &Client, tool: &str) -> String {
     text_in(&client.ask("tools/call", json!({ "name": tool, "arguments": {} })).await)
 }
 
-/// The text in the result of a call.
+/// Returns the text in the result of a call.
 pub(crate) fn text_in(result: &Value) -> String {
     result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text in {result}")).to_owned()
 }

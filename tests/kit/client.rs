@@ -41,22 +41,22 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The body.
+    /// Returns the body.
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    /// A header, empty if it is not there.
+    /// Returns a header, empty if it is not there.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// Whether the body is a stream of events.
+    /// Returns whether the body is a stream of events.
     pub(crate) fn is_stream(&self) -> bool {
         self.header("content-type") == "text/event-stream"
     }
 
-    /// The response in it, whole or as the last event of a stream.
+    /// Returns the response in it, whole or as the last event of a stream.
     pub(crate) fn raw_response(&self) -> String {
         if self.is_stream() {
             events(self.text()).pop().unwrap_or_else(|| panic!("no event in {self:?}")).data
@@ -65,12 +65,12 @@ impl Answer {
         }
     }
 
-    /// The same, parsed.
+    /// Returns the same response, parsed.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.raw_response()).unwrap_or_else(|error| panic!("{error} in {self:?}"))
     }
 
-    /// Status, JSON-RPC error code and message.
+    /// Returns status, JSON-RPC error code and message.
     pub(crate) fn refusal(&self) -> (u16, i64, String) {
         let body = self.json();
         let error = &body["error"];
@@ -79,19 +79,19 @@ impl Answer {
     }
 }
 
-/// The status of a task.
+/// Returns the status of a task.
 #[track_caller]
 pub(crate) fn status_of(task: &Value) -> &str {
     task["status"].as_str().unwrap_or_else(|| panic!("no task: {task}"))
 }
 
 impl Client {
-    /// A client that has not initialised a session.
+    /// Returns a client that has not initialised a session.
     pub(crate) fn new(url: &str) -> Self {
         Self::over(Http::builder(TokioExecutor::new()).build_http(), url)
     }
 
-    /// A client that speaks HTTP/2 from the first byte.
+    /// Returns a client that speaks HTTP/2 from the first byte.
     pub(crate) fn http2(url: &str) -> Self {
         Self::over(Http::builder(TokioExecutor::new()).http2_only(true).build_http(), url)
     }
@@ -104,12 +104,12 @@ impl Client {
         Self { http, url, headers, initialized: Value::Null, next_id }
     }
 
-    /// A client in a session of revision 2025-11-25.
+    /// Opens a session of revision 2025-11-25.
     pub(crate) async fn connect(url: &str) -> Self {
         Self::connect_as(url, "2025-11-25", json!({})).await
     }
 
-    /// A client in a session that asked for `version`.
+    /// Opens a session that asks for `version`.
     pub(crate) async fn connect_as(url: &str, version: &str, capabilities: Value) -> Self {
         Self::new(url).initialize(version, capabilities).await
     }
@@ -137,31 +137,31 @@ impl Client {
         self.post(json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }).to_string()).await
     }
 
-    /// The same client with a header set.
+    /// Returns the same client with a header set.
     pub(crate) fn with(&self, name: &str, value: &str) -> Self {
         let mut client = self.clone();
         client.headers.insert(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
         client
     }
 
-    /// The same client with a header left out.
+    /// Returns the same client with a header left out.
     pub(crate) fn without(&self, name: &str) -> Self {
         let mut client = self.clone();
         client.headers.remove(name);
         client
     }
 
-    /// The endpoint.
+    /// Returns the endpoint.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// The value of `Mcp-Session-Id`.
+    /// Returns the value of `Mcp-Session-Id`.
     pub(crate) fn session(&self) -> &str {
         self.headers.get("mcp-session-id").map_or("", |id| id.to_str().unwrap())
     }
 
-    /// Sends a request, and gives the head of the answer; the body is still to come.
+    /// Sends a request, and returns the head of the answer; the body is still to come.
     pub(crate) async fn open(&self, method: Method, body: impl Into<Bytes>) -> Response<Incoming> {
         soon(self.http.request(self.http_request(method, body))).await.unwrap()
     }
@@ -191,7 +191,7 @@ impl Client {
         self.send(Method::DELETE, "").await
     }
 
-    /// An id that this client has not used.
+    /// Returns an id that this client has not used.
     pub(crate) fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
@@ -200,39 +200,39 @@ impl Client {
         json!({ "jsonrpc": "2.0", "id": self.next_id(), "method": method, "params": params }).to_string()
     }
 
-    /// A request, and the whole answer to it.
+    /// Sends a request, and returns the whole answer to it.
     pub(crate) async fn answer(&self, method: &str, params: Value) -> Answer {
         self.post(self.call_body(method, &params)).await
     }
 
-    /// A request, and the response to it, result or error.
+    /// Sends a request, and returns the response to it, result or error.
     pub(crate) async fn request(&self, method: &str, params: Value) -> Value {
         let answer = self.answer(method, params).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         answer.json()
     }
 
-    /// A request, and its result.
+    /// Sends a request, and returns its result.
     pub(crate) async fn ask(&self, method: &str, params: Value) -> Value {
         let mut response = self.request(method, params).await;
         assert!(response.get("result").is_some(), "{method}: {response}");
         response["result"].take()
     }
 
-    /// A request, and the code and message of its error, which comes with HTTP 200.
+    /// Sends a request, and returns the code and message of its error, which comes with HTTP 200.
     pub(crate) async fn error(&self, method: &str, params: Value) -> (i64, String) {
         let (status, code, message) = self.answer(method, params).await.refusal();
         assert_eq!(status, 200, "{message}");
         (code, message)
     }
 
-    /// A request whose answer is read as it comes.
+    /// Sends a request whose answer is read as it comes.
     #[expect(clippy::needless_pass_by_value, reason = "called like the other forms of a request")]
     pub(crate) fn stream(&self, method: &str, params: Value) -> Stream {
         self.stream_of(Method::POST, self.call_body(method, &params))
     }
 
-    /// A request, and the response to it. Where the stream ends before that it is resumed, as clients do.
+    /// Sends a request, and returns the response to it. Where the stream ends early, resumes it, as clients do.
     pub(crate) async fn response(&self, method: &str, params: Value) -> Value {
         let mut stream = self.stream(method, params);
         loop {
@@ -241,12 +241,12 @@ impl Client {
                 return response;
             }
             let event_id = event_id.unwrap_or_else(|| panic!("no response and nothing to resume by in {text:?}"));
-            // taskgate answers this with a stream that waits, so that there is no pause to keep.
+            // taskgate answers this with a stream that waits, so there is no pause to keep.
             stream = self.with("last-event-id", &event_id).stream_of(Method::GET, String::new());
         }
     }
 
-    /// The GET stream.
+    /// Opens the GET stream.
     pub(crate) async fn get_stream(&self) -> Stream {
         let mut stream = self.stream_of(Method::GET, String::new());
         assert_eq!(soon(stream.head()).await.0, 200);
@@ -258,44 +258,44 @@ impl Client {
         Stream::new(async move { http.request(request).await.unwrap() })
     }
 
-    /// A notification.
+    /// Sends a notification.
     pub(crate) async fn notify(&self, method: &str, params: Value) -> StatusCode {
         self.post(json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string()).await.status
     }
 
-    /// The response to a request of the server.
+    /// Sends the response to a request of the server.
     pub(crate) async fn respond(&self, id: &Value, result: Value) -> StatusCode {
         self.post(json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string()).await.status
     }
 
-    /// Calls a tool as a task; the task that was created.
+    /// Calls a tool as a task; returns the task that was created.
     pub(crate) async fn create(&self, tool: &str, task: Value) -> Value {
         let mut result = self.ask("tools/call", json!({ "name": tool, "arguments": {}, "task": task })).await;
         assert_eq!(status_of(&result["task"]), "working", "{result}");
         result["task"].take()
     }
 
-    /// Calls a tool as a task; the task's id.
+    /// Calls a tool as a task; returns the task's id.
     pub(crate) async fn create_id(&self, tool: &str) -> String {
         self.create(tool, json!({})).await["taskId"].as_str().unwrap().to_owned()
     }
 
-    /// `tasks/get`
+    /// Sends `tasks/get`, and returns its result.
     pub(crate) async fn get(&self, id: &str) -> Value {
         self.ask("tasks/get", json!({ "taskId": id })).await
     }
 
-    /// `tasks/result`: the response, result or error.
+    /// Sends `tasks/result`, and returns the response, result or error.
     pub(crate) async fn collect(&self, id: &str) -> Value {
         self.request("tasks/result", json!({ "taskId": id })).await
     }
 
-    /// `tasks/cancel`
+    /// Sends `tasks/cancel`, and returns the response.
     pub(crate) async fn cancel(&self, id: &str) -> Value {
         self.ask("tasks/cancel", json!({ "taskId": id })).await
     }
 
-    /// The ids of all tasks, page by page.
+    /// Returns the ids of all tasks, page by page.
     pub(crate) async fn list(&self) -> Vec<String> {
         let (mut ids, mut params) = (Vec::new(), json!({}));
         loop {
@@ -314,7 +314,7 @@ impl Client {
         self.until_task(id, |task| status_of(task) == status).await
     }
 
-    /// Polls until the task is as it has to be.
+    /// Polls until the task fulfils a condition.
     pub(crate) async fn until_task(&self, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         eventually(async || Some(self.get(id).await).filter(|task| wanted(task))).await
     }

@@ -23,28 +23,29 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// taskgate with its defaults in front of `upstream`.
+    /// Starts taskgate with its defaults in front of `upstream`.
     pub(crate) async fn before(upstream: &Upstream) -> Self {
         Self::with(upstream, "").await
     }
 
-    /// taskgate in front of `upstream`, configured by `toml`. Its `[[upstream]]` block, if it has one, needs no url.
+    /// Starts taskgate in front of `upstream`, configured by `toml`. Its `[[upstream]]` block, if it has one, needs no
+    /// url.
     pub(crate) async fn with(upstream: &Upstream, toml: &str) -> Self {
         Self::to(&upstream.url(), toml).await
     }
 
-    /// taskgate in front of the server at `url`, configured by `toml`.
+    /// Starts taskgate in front of the server at `url`, configured by `toml`.
     pub(crate) async fn to(url: &str, toml: &str) -> Self {
         Self::start(toml, Some(config::target_from_url(url).unwrap())).await
     }
 
-    /// taskgate in front of a child process, configured by `toml`.
+    /// Starts taskgate in front of a child process, configured by `toml`.
     pub(crate) async fn with_command(program: &str, args: &[&str], toml: &str) -> Self {
         let args = args.iter().map(ToString::to_string).collect();
         Self::start(toml, Some(Target::Command { program: program.to_owned(), args })).await
     }
 
-    /// taskgate configured by `toml` alone.
+    /// Starts taskgate configured by `toml` alone.
     pub(crate) async fn configured(toml: &str) -> Self {
         Self::start(toml, None).await
     }
@@ -62,12 +63,12 @@ impl Gate {
         Self { url: urls[0].clone(), urls, admin, stop, serving }
     }
 
-    /// `host:port` of the endpoint.
+    /// Returns `host:port` of the endpoint.
     pub(crate) fn authority(&self) -> &str {
         self.url.trim_start_matches("http://").split('/').next().unwrap()
     }
 
-    /// Stops it, and waits until it has.
+    /// Stops it, and waits until it has stopped.
     pub(crate) async fn stop(self) {
         drop(self.stop);
         soon(self.serving).await.unwrap();

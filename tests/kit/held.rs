@@ -44,7 +44,7 @@ impl Held {
         }
     }
 
-    /// The response to this request with the members given, as raw JSON.
+    /// Returns the response to this request with these members, as raw JSON.
     pub(crate) fn response(&self, members: &str) -> String {
         let id = if self.string_ids { format!("\"{}\"", self.seen.id()) } else { self.seen.id() };
         format!(r#"{{"jsonrpc":"2.0","id":{id},{members}}}"#)
@@ -63,7 +63,7 @@ impl Held {
             let name: http::HeaderName = name.parse().unwrap();
             response.headers_mut().append(name, value.parse().unwrap());
         }
-        // Whoever asked may have gone.
+        // The client may have disconnected.
         let _ = self.reply.send(response);
     }
 
@@ -78,13 +78,13 @@ impl Held {
         Sse { seen, frames, string_ids }
     }
 
-    /// Resolves when the other side has given the request up.
+    /// Resolves when the other side has abandoned the request.
     #[track_caller]
     pub(crate) fn abandoned(mut self) -> impl Future<Output = ()> {
         soon(async move { self.reply.closed().await })
     }
 
-    /// Whether the other side still waits.
+    /// Returns whether the other side still waits.
     pub(crate) fn is_open(&self) -> bool {
         !self.reply.is_closed()
     }
@@ -130,7 +130,7 @@ impl Sse {
         let _ = self.frames.send(Err(io::Error::other("cut by the test"))).await;
     }
 
-    /// Resolves when the other side has given the stream up.
+    /// Resolves when the other side has abandoned the stream.
     #[track_caller]
     pub(crate) fn abandoned(self) -> impl Future<Output = ()> {
         soon(async move { self.frames.closed().await })
@@ -152,7 +152,7 @@ pub(super) fn whole(status: StatusCode, content_type: &'static str, body: &str) 
     response
 }
 
-/// An answer that breaks its connection before the first byte of the body.
+/// Returns an answer that breaks its connection before the first byte of the body.
 pub(super) fn broken() -> Response<Body> {
     let error = stream::iter([Err(io::Error::other("dropped by the test"))]);
     let mut response = Response::new(BodyExt::boxed(StreamBody::new(error)));

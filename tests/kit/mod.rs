@@ -1,4 +1,4 @@
-//! What the tests are made of: taskgate itself, a raw MCP client, and a scriptable MCP server behind.
+//! What the tests are made of: taskgate itself, a raw MCP client, and scriptable MCP servers behind it.
 #![allow(dead_code, reason = "each test file uses a part of the kit")]
 #![allow(unused_imports, reason = "the same")]
 
@@ -20,7 +20,7 @@ mod wrapped;
 use std::{future::Future, time::Duration};
 
 pub(crate) use authority::{Authority, authority};
-pub(crate) use bad::Bad;
+pub(crate) use bad::BadUpstream;
 pub(crate) use child::{Children, Process, Script, text_in, text_of};
 pub(crate) use client::{Answer, Client, status_of};
 pub(crate) use gate::Gate;
@@ -33,10 +33,10 @@ pub(crate) use upstream::{Answers, Options, Seen, Upstream};
 pub(crate) use witnessed::Witnessed;
 pub(crate) use wrapped::Wrapped;
 
-/// How long anything may take that has to happen.
+/// How long a wait may take before the test fails.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A server, taskgate with its defaults in front of it, and a client in a session.
+/// Starts a server, taskgate with its defaults in front of it, and a client in a session.
 pub(crate) async fn house(upstream: impl Future<Output = Upstream>) -> (Upstream, Gate, Client) {
     let upstream = upstream.await;
     let gate = Gate::before(&upstream).await;
@@ -44,13 +44,13 @@ pub(crate) async fn house(upstream: impl Future<Output = Upstream>) -> (Upstream
     (upstream, gate, client)
 }
 
-/// Waits for what has to happen, and fails the test if it does not.
+/// Waits for a future, and fails the test if it takes too long.
 #[track_caller]
 pub(crate) fn soon<T>(happens: impl Future<Output = T>) -> impl Future<Output = T> {
     within(PATIENCE, happens)
 }
 
-/// Waits for what has to happen within a time of its own.
+/// Waits for a future, and fails the test if it takes longer than `limit`.
 #[track_caller]
 pub(crate) fn within<T>(limit: Duration, happens: impl Future<Output = T>) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();

@@ -31,7 +31,7 @@ pub(crate) struct Finished {
     pub(crate) stderr: String,
 }
 
-/// What has been written to one of its ends so far.
+/// The output of one of its streams so far.
 struct Output {
     text: Arc<Mutex<String>>,
     reading: JoinHandle<()>,
@@ -76,19 +76,19 @@ impl Binary {
         Self::start(args, env).end()
     }
 
-    /// The URL of its endpoint, once it listens.
+    /// Returns the URL of its endpoint, once it listens.
     #[track_caller]
     pub(crate) fn url(&self) -> impl Future<Output = String> {
         self.logged_after("listening on ")
     }
 
-    /// The URL of its admin port, once it has one.
+    /// Returns the URL of its admin port, once it has one.
     #[track_caller]
     pub(crate) fn admin(&self) -> impl Future<Output = String> {
         self.logged_after("admin on ")
     }
 
-    /// The rest of the first line of the log with `words` in it.
+    /// Returns the rest of the first line of the log with `words` in it.
     #[track_caller]
     pub(crate) fn logged_after(&self, words: &str) -> impl Future<Output = String> {
         let find = move || {
@@ -99,12 +99,12 @@ impl Binary {
         eventually(move || ready(find()))
     }
 
-    /// The most memory that it has had so far, in bytes.
+    /// Returns the most memory that it has had so far, in bytes.
     pub(crate) fn peak_memory(&self) -> usize {
         self.status("VmHWM:")
     }
 
-    /// The memory that it has now, in bytes.
+    /// Returns the memory that it has now, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.status("VmRSS:")
     }
@@ -115,12 +115,12 @@ impl Binary {
         value.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
     }
 
-    /// How many files it has open.
+    /// Returns how many files it has open.
     pub(crate) fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id().unwrap())).unwrap().count()
     }
 
-    /// Lets it have so many open files from now on.
+    /// Sets how many files it may open from now on.
     pub(crate) fn allow_files(&self, most: u64) {
         let pid = Pid::from_raw(self.child.id().unwrap().try_into().unwrap());
         let limit = Rlimit { current: Some(most), maximum: Some(most) };

@@ -22,7 +22,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// The message in it.
+    /// Returns the message in it.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.data).unwrap_or_else(|error| panic!("{error} in {self:?}"))
     }
@@ -30,7 +30,7 @@ impl Event {
 
 /// An answer that is read as it comes. Dropping it disconnects.
 pub(crate) struct Stream {
-    /// The request is under way on its own: its head may only come with the first event.
+    /// The request, which runs as a task of its own: its head may only come with the first event.
     opening: JoinSet<Response<Incoming>>,
     body: Option<Incoming>,
     text: String,
@@ -51,8 +51,8 @@ impl Stream {
         (head.status, head.headers)
     }
 
-    /// The next event with a message; `None` where the stream ends. Comments, and events that only prime the client for a
-    /// reconnection, are skipped.
+    /// Returns the next event with a message; `None` where the stream ends. Skips comments, and events that only prime
+    /// the client for a reconnection.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
             let event = self.next_of_any_kind().await?;
@@ -62,7 +62,7 @@ impl Stream {
         }
     }
 
-    /// The next event, one without data included.
+    /// Returns the next event, one without data included.
     pub(crate) async fn next_of_any_kind(&mut self) -> Option<Event> {
         soon(async {
             loop {
@@ -79,18 +79,18 @@ impl Stream {
         .await
     }
 
-    /// The message in the next event, which has to come.
+    /// Returns the message in the next event, which has to come.
     pub(crate) async fn message(&mut self) -> Value {
         self.next().await.expect("an event before the end of the stream").json()
     }
 
-    /// Reads on to the end: the last message, or the body that is no stream. There is as much time as it takes.
+    /// Reads on to the end; returns the last message, or the body that is no stream. It may take as long as it takes.
     pub(crate) async fn last(self) -> Value {
         let (text, last, _) = self.rest().await;
         last.unwrap_or_else(|| panic!("no message in {text:?}"))
     }
 
-    /// Reads on to the end: the body, the last message in it, and the last event id.
+    /// Reads on to the end; returns the body, the last message in it, and the last event id.
     pub(crate) async fn rest(mut self) -> (String, Option<Value>, Option<String>) {
         while self.more().await.is_some() {}
         let last = events(&self.text).pop().map(|event| event.json());
@@ -130,7 +130,7 @@ fn event(block: &str) -> Option<Event> {
     (!data.is_empty()).then_some(event)
 }
 
-/// The events of a whole body that have a message.
+/// Returns the events of a whole body that have a message.
 pub(crate) fn events(body: &str) -> Vec<Event> {
     body.split("\n\n").filter_map(event).filter(|event| !event.data.is_empty()).collect()
 }

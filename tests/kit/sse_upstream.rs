@@ -1,4 +1,4 @@
-//! A server of the 2024-11-05 HTTP+SSE transport that does what the test says, and keeps what it gets.
+//! A server of the 2024-11-05 HTTP+SSE transport that follows the test, and keeps what it receives.
 
 use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
@@ -22,23 +22,23 @@ use super::{
     upstream::{Answers, Seen, is},
 };
 
-/// What a GET of its URL gets.
+/// How a GET of its URL is answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Gets {
     /// A stream that names this endpoint, where `{host}` is the server's own and `{n}` the number of the stream.
     Endpoint(&'static str),
-    /// Whatever the test answers.
+    /// As the test decides.
     Held,
-    /// This status.
+    /// With this status.
     Refused(u16),
 }
 
-/// What a POST to its URL gets, which is not where messages belong.
+/// How a POST to its URL, which is not where messages belong, is answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Posts {
-    /// This status, and JSON as its body.
+    /// With this status, and JSON as its body.
     Refused(u16, &'static str),
-    /// The response: the server speaks Streamable HTTP.
+    /// With the response: the server speaks Streamable HTTP.
     Answered,
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum Posts {
 pub(crate) struct SseOptions {
     pub(crate) gets: Gets,
     pub(crate) posts: Posts,
-    /// Status and body for a message that was taken.
+    /// Status and body for a message that was accepted.
     pub(crate) accepted: (u16, &'static str),
 }
 
@@ -77,12 +77,12 @@ struct Shared {
 }
 
 impl SseUpstream {
-    /// A server whose every answer comes on the stream.
+    /// Starts a server whose every answer comes on the stream.
     pub(crate) async fn new() -> Self {
         Self::start(SseOptions::default()).await
     }
 
-    /// A server of any kind.
+    /// Starts a server of any kind.
     pub(crate) async fn start(options: SseOptions) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -99,7 +99,7 @@ impl SseUpstream {
         Self { shared, address }
     }
 
-    /// Where its stream is.
+    /// Returns the URL of its stream.
     pub(crate) fn url(&self) -> String {
         format!("http://{}/v1/sse?key=k", self.address)
     }
@@ -109,41 +109,41 @@ impl SseUpstream {
         *self.shared.options.lock() = options;
     }
 
-    /// From now on, POSTs of this method, or calls of this tool, are not accepted but wait for the test to answer.
+    /// Leaves POSTs of this method, or calls of this tool, to the test from now on instead of accepting them.
     pub(crate) fn hold(&self, method_or_tool: &str) {
         self.shared.hold.lock().push(method_or_tool.to_owned());
     }
 
-    /// Every request so far.
+    /// Returns every request so far.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.shared.seen.lock().clone()
     }
 
-    /// The HTTP method and path of every request so far, each with the method of the message in it.
+    /// Returns the HTTP method and path of every request so far, each with the method of the message in it.
     pub(crate) fn requests(&self) -> Vec<String> {
         let line = |seen: &Seen| format!("{} {} {}", seen.method, seen.uri.path(), seen.rpc()).trim_end().to_owned();
         self.seen().iter().map(line).collect()
     }
 
-    /// How many requests with this HTTP method, messages of this method, or calls of this tool have come.
+    /// Returns how many requests with this HTTP method, messages of this method, or calls of this tool have come.
     pub(crate) fn count(&self, what: &str) -> usize {
         self.seen().iter().filter(|seen| is(seen, what)).count()
     }
 
-    /// The first message so far, or to come, of this method, or call of this tool.
+    /// Returns the first message so far, or to come, of this method, or call of this tool.
     #[track_caller]
     pub(crate) fn message(&self, method_or_tool: &str) -> impl Future<Output = Seen> {
         soon(self.take(move |shared| shared.seen.lock().iter().find(|seen| is(seen, method_or_tool)).cloned()))
     }
 
-    /// The answer so far, or to come, to a request of its own.
+    /// Returns the answer so far, or to come, to a request of its own.
     #[track_caller]
     pub(crate) fn answered(&self, id: &str) -> impl Future<Output = Value> {
         let find = move |seen: &Seen| Some(seen.json()).filter(|json| json["id"] == id && json.get("method").is_none());
         soon(self.take(move |shared| shared.seen.lock().iter().find_map(find)))
     }
 
-    /// The oldest request that waits for an answer, of this method, of a call of this tool, or "GET".
+    /// Returns the oldest request that waits for an answer, of this method, of a call of this tool, or "GET".
     #[track_caller]
     pub(crate) fn held(&self, what: &str) -> impl Future<Output = Held> {
         soon(self.take(move |shared| {
@@ -153,7 +153,7 @@ impl SseUpstream {
         }))
     }
 
-    /// A stream that is open, by number.
+    /// Returns a stream that is open, by number.
     pub(crate) fn stream(&self, number: usize) -> Arc<Sse> {
         Arc::clone(&self.shared.streams.lock()[&number])
     }
@@ -164,7 +164,7 @@ impl SseUpstream {
         self.stream(number_of(to)).event(&response).await;
     }
 
-    /// Ends a stream, as if all were well.
+    /// Ends a stream cleanly.
     pub(crate) fn end(&self, number: usize) {
         self.shared.streams.lock().remove(&number).expect("it is open");
     }
@@ -172,14 +172,14 @@ impl SseUpstream {
     /// Breaks the connection of a stream.
     pub(crate) async fn cut(&self, number: usize) {
         let stream = self.shared.streams.lock().remove(&number).expect("it is open");
-        Arc::into_inner(stream).expect("nobody writes it").cut().await;
+        Arc::into_inner(stream).expect("the test no longer writes it").cut().await;
     }
 
-    /// Resolves when the other side has given a stream up.
+    /// Resolves when the other side has abandoned a stream.
     #[track_caller]
     pub(crate) fn abandoned(&self, number: usize) -> impl Future<Output = ()> {
         let stream = self.shared.streams.lock().remove(&number).expect("it is open");
-        Arc::into_inner(stream).expect("nobody writes it").abandoned()
+        Arc::into_inner(stream).expect("the test no longer writes it").abandoned()
     }
 
     async fn take<T>(&self, find: impl Fn(&Shared) -> Option<T>) -> T {
@@ -193,7 +193,7 @@ impl SseUpstream {
     }
 }
 
-/// The number of the stream that a message belongs to: the digits at the end of the endpoint.
+/// Returns the number of the stream that a message belongs to: the digits at the end of the endpoint.
 fn number_of(seen: &Seen) -> usize {
     let uri = seen.uri.to_string();
     uri.rsplit(|char: char| !char.is_ascii_digit()).next().unwrap().parse().unwrap()
@@ -267,7 +267,7 @@ impl Shared {
     }
 }
 
-/// The result that it gives by itself, as a member of the response.
+/// Returns the result that it gives by itself, as a member of the response.
 fn result_of(seen: &Seen) -> Option<String> {
     let message: Value = seen.json();
     let result = match seen.rpc().as_str() {

@@ -8,12 +8,12 @@ use tokio::{
 
 use super::{Client, soon};
 
-/// A receive buffer that leaves next to nothing on the way; to read through it takes long.
+/// A receive buffer that lets next to nothing be in flight; reading through it takes long.
 pub(crate) const TINY: u32 = 1024;
-/// One with which the system keeps up to a few MiB on the way.
+/// A receive buffer with which the system keeps up to a few MiB in flight.
 pub(crate) const SMALL: u32 = 32 * 1024;
 
-/// An open request whose answer nobody reads. Dropping it disconnects.
+/// An open request whose answer is not read. Dropping it disconnects.
 pub(crate) struct Stalled(TcpStream);
 
 impl Stalled {
@@ -35,7 +35,7 @@ impl Stalled {
         let _ = self.0.read_buf(into).await;
     }
 
-    /// Reads all that is still to come, to the end of the connection or of the last chunk.
+    /// Reads the rest, to the end of the connection or of the last chunk.
     pub(crate) async fn rest(mut self) -> String {
         let mut answer = Vec::new();
         while !answer.ends_with(b"\r\n0\r\n\r\n") && self.0.read_buf(&mut answer).await.unwrap_or(0) > 0 {}

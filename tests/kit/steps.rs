@@ -1,4 +1,4 @@
-//! The steps of which a scripted answer is made.
+//! The steps of a scripted answer.
 
 /// The response to the call that a script answers.
 pub(crate) const DONE: &str = r#"{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"done"}]}}"#;
@@ -12,54 +12,54 @@ pub(crate) const PROGRESS: &str =
 pub(crate) enum Step {
     /// Writes a text as it is.
     Raw(String),
-    /// Writes bytes that are no text.
+    /// Writes bytes that are not text.
     Bytes(Vec<u8>),
     /// Writes a whole answer: a status line with headers, and a body with its true length.
     Whole(&'static str, String),
-    /// Writes a text as chunks of so many bytes.
+    /// Writes a text in chunks of so many bytes.
     Pieces(usize, String),
-    /// Writes a text so often, each as a chunk.
+    /// Writes a text so many times, each as a chunk.
     Times(usize, String),
-    /// Waits for [`Bad::signal`].
+    /// Waits for [`BadUpstream::signal`].
     Wait(&'static str),
     /// Waits until the other side has closed the connection.
     Gone,
     /// Lets time pass.
     Idle(std::time::Duration),
-    /// Counts as an end under this name; see [`Bad::ended`].
+    /// Counts as an end under this name; see [`BadUpstream::ended`].
     Note(&'static str),
-    /// Ends the connection in order.
+    /// Ends the connection cleanly.
     Close,
     /// Breaks the connection.
     Reset,
 }
 
-/// The head of a chunked stream of events.
+/// Returns the head of a chunked stream of events.
 pub(crate) fn stream() -> Step {
     Step::Raw("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n".into())
 }
 
-/// A chunk of a body.
+/// Returns a chunk of a body.
 pub(crate) fn chunk(text: &str) -> Step {
     Step::Pieces(usize::MAX, text.to_owned())
 }
 
-/// A JSON document as an event.
+/// Returns a JSON document as an event.
 pub(crate) fn event(document: &str) -> Step {
     chunk(&format!("data: {document}\n\n"))
 }
 
-/// A JSON document as an event of the stream of `tool`, with an id.
+/// Returns a JSON document as an event of the stream of `tool`, with an id.
 pub(crate) fn numbered(tool: &str, number: u32, document: &str) -> Step {
     chunk(&format!("id: {tool}/$ID/{number}\ndata: {document}\n\n"))
 }
 
-/// The end of a chunked body.
+/// Returns the end of a chunked body.
 pub(crate) fn end() -> Step {
     Step::Raw("0\r\n\r\n".into())
 }
 
-/// A JSON document as the whole answer.
+/// Returns a JSON document as the whole answer.
 pub(crate) fn json_answer(document: &str) -> Step {
     Step::Whole("200 OK\r\ncontent-type: application/json", document.to_owned())
 }

@@ -1,4 +1,4 @@
-//! A Streamable HTTP MCP server that does what the test says, and keeps what it gets.
+//! A Streamable HTTP MCP server that follows the test, and keeps what it receives.
 
 use std::{
     collections::HashSet,
@@ -48,11 +48,11 @@ pub(crate) struct Options {
     pub(crate) sessions: bool,
     /// Whether it has a GET stream; 405 otherwise.
     pub(crate) listens: bool,
-    /// The revisions it speaks; any other is answered with the last of them.
+    /// The revisions it speaks; it answers any other with the last of them.
     pub(crate) versions: Vec<&'static str>,
-    /// Whether any other is refused with an error that names them instead.
+    /// Whether it refuses any other with an error that names them instead.
     pub(crate) strict: bool,
-    /// Whether ids come back as strings.
+    /// Whether it echoes ids as strings.
     pub(crate) string_ids: bool,
     pub(crate) capabilities: Value,
     pub(crate) tools: Value,
@@ -83,27 +83,27 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// The body.
+    /// Returns the body.
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    /// The message in it; null if there is none.
+    /// Returns the message in it; null if there is none.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
-    /// The method of the message in it; empty if there is none.
+    /// Returns the method of the message in it; empty if there is none.
     pub(crate) fn rpc(&self) -> String {
         self.json()["method"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// The id of the message in it, as raw JSON.
+    /// Returns the id of the message in it, as raw JSON.
     pub(crate) fn id(&self) -> String {
         self.json()["id"].to_string()
     }
 
-    /// A header, empty if it is not there.
+    /// Returns a header, empty if it is not there.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
@@ -127,17 +127,17 @@ struct Shared {
 }
 
 impl Upstream {
-    /// A server with sessions and JSON answers.
+    /// Starts a server with sessions and JSON answers.
     pub(crate) async fn json() -> Self {
         Self::start(Options::default()).await
     }
 
-    /// A server with sessions, SSE answers and a GET stream.
+    /// Starts a server with sessions, SSE answers and a GET stream.
     pub(crate) async fn sse() -> Self {
         Self::start(Options { answers: Answers::Sse, listens: true, ..Options::default() }).await
     }
 
-    /// A server of any kind.
+    /// Starts a server of any kind.
     pub(crate) async fn start(options: Options) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let shared = Shared {
@@ -168,7 +168,7 @@ impl Upstream {
         *self.running.lock() = Some((token, serving));
     }
 
-    /// Its endpoint.
+    /// Returns its endpoint.
     pub(crate) fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
     }
@@ -185,45 +185,45 @@ impl Upstream {
         self.serve(TcpListener::bind(self.address).await.unwrap());
     }
 
-    /// Forgets its sessions: they are answered with 404 from now on.
+    /// Forgets its sessions, and answers them with 404 from now on.
     pub(crate) fn forget_sessions(&self) {
         self.shared.sessions.lock().clear();
     }
 
-    /// From now on, requests of this method, or calls of this tool, wait for the test to answer them, even where the
-    /// server could answer by itself. Without this, those wait that it does not know.
+    /// Leaves requests of this method, or calls of this tool, to the test from now on, even where the server could
+    /// answer by itself. Requests that it does not know always wait for the test.
     pub(crate) fn hold(&self, method_or_tool: &str) {
         self.shared.hold.lock().insert(method_or_tool.to_owned());
     }
 
-    /// Every request so far.
+    /// Returns every request so far.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.shared.seen.lock().clone()
     }
 
-    /// Forgets what has come so far: a test may be long.
+    /// Forgets the requests so far, because a test may be long.
     pub(crate) fn forget(&self) {
         self.shared.seen.lock().clear();
     }
 
-    /// How many messages of this method, or calls of this tool, have come.
+    /// Returns how many messages of this method, or calls of this tool, have come.
     pub(crate) fn count(&self, method_or_tool: &str) -> usize {
         self.seen().iter().filter(|seen| is(seen, method_or_tool)).count()
     }
 
-    /// The first request so far, or to come, that fits.
+    /// Returns the first request so far, or to come, that fits.
     #[track_caller]
     pub(crate) fn wait_for(&self, fits: impl Fn(&Seen) -> bool) -> impl Future<Output = Seen> {
         soon(self.take(move |shared| shared.seen.lock().iter().find(|seen| fits(seen)).cloned()))
     }
 
-    /// The first message so far, or to come, of this method.
+    /// Returns the first message so far, or to come, of this method.
     #[track_caller]
     pub(crate) fn wait_for_message(&self, method: &str) -> impl Future<Output = Seen> {
         self.wait_for(move |seen| seen.rpc() == method)
     }
 
-    /// The oldest request that waits for an answer, of this method, of a call of this tool, "GET", or "RESUME".
+    /// Returns the oldest request that waits for an answer, of this method, of a call of this tool, "GET", or "RESUME".
     #[track_caller]
     pub(crate) fn held(&self, method_or_tool: &str) -> impl Future<Output = Held> {
         soon(self.take(move |shared| {
@@ -243,14 +243,14 @@ impl Upstream {
         }
     }
 
-    /// The stream of the GET request that resumes another stream, and waits, or comes.
+    /// Returns the stream of the GET request that resumes another stream, and waits, or comes.
     #[track_caller]
     pub(crate) fn resumed(&self) -> impl Future<Output = Sse> {
         let held = self.held("RESUME");
         async { held.await.sse() }
     }
 
-    /// The stream of the GET request that waits, or comes.
+    /// Returns the stream of the GET request that waits, or comes.
     #[track_caller]
     pub(crate) fn get_stream(&self) -> impl Future<Output = Sse> {
         let held = self.held("GET");
@@ -287,12 +287,12 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, token: CancellationT
 impl Shared {
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let (head, body) = request.into_parts();
-        // A client that breaks off is not answered by anyone.
+        // A client that disconnects gets no answer.
         let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let seen = Seen { method: head.method, uri: head.uri, headers: head.headers, body };
         let held = self.hold.lock().iter().any(|hold| is(&seen, hold));
         if is(&seen, "GET") && !held && !self.options.listens {
-            // What every session asks for once, and what says nothing about a server that has none.
+            // What every session asks for once, and which says nothing about a server that has none.
             return whole(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "");
         }
         self.seen.lock().push(seen.clone());
@@ -333,7 +333,7 @@ impl Shared {
         }
     }
 
-    /// The members of the response that it gives by itself.
+    /// Returns the members of the response that it gives by itself.
     fn known(&self, method: &str, params: &Value) -> Option<String> {
         let result = match method {
             "initialize" => {
@@ -386,7 +386,7 @@ impl Shared {
         self.changed.notify_waiters();
         match replied.await {
             Ok(response) => response,
-            // The test has dropped it: the connection breaks.
+            // The test has dropped it, so the connection breaks.
             Err(_) => broken(),
         }
     }

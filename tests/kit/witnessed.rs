@@ -1,8 +1,8 @@
-//! A gate that is maltreated while somebody else uses it.
+//! A gate that is maltreated while another client uses it.
 
 use super::{Client, Gate, Upstream};
 
-/// A gate, its upstream, and a client in a session that must not notice anything of what happens.
+/// A gate, its upstream, and the witness: a client in a session that must not notice anything.
 pub(crate) struct Witnessed {
     pub(crate) upstream: Upstream,
     pub(crate) gate: Gate,
@@ -10,7 +10,7 @@ pub(crate) struct Witnessed {
 }
 
 impl Witnessed {
-    /// A gate configured by `toml`.
+    /// Starts a gate configured by `toml`.
     pub(crate) async fn new(toml: &str) -> Self {
         let upstream = Upstream::json().await;
         let gate = Gate::with(&upstream, toml).await;

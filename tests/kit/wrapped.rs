@@ -41,14 +41,14 @@ impl Wrapped {
         wrapped
     }
 
-    /// Initialises the session; the answer.
+    /// Initialises the session; returns the answer.
     pub(crate) async fn initialize(&mut self) -> Value {
         let answer = self.initialize_alone().await;
         self.write(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
         answer
     }
 
-    /// Sends `initialize`, and nothing after it; the answer.
+    /// Sends `initialize`, and nothing after it; returns the answer.
     pub(crate) async fn initialize_alone(&mut self) -> Value {
         let info = json!({ "name": "test-client", "version": "1.0" });
         let capabilities = json!({ "elicitation": {} });
@@ -62,7 +62,7 @@ impl Wrapped {
         soon(stdin.write_all(format!("{line}\n").as_bytes())).await.unwrap();
     }
 
-    /// Sends a request, without waiting for the answer; its id.
+    /// Sends a request without waiting for the answer; returns its id.
     pub(crate) async fn ask(&mut self, method: &str, params: Value) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -70,7 +70,7 @@ impl Wrapped {
         id
     }
 
-    /// The next message: every line is one.
+    /// Returns the next message: every line is one.
     pub(crate) async fn message(&mut self) -> Value {
         let line = soon(self.stdout.next_line()).await.unwrap().expect("stdout is open");
         let message: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line:?}"));
@@ -78,7 +78,7 @@ impl Wrapped {
         message
     }
 
-    /// The next message that fits, others skipped.
+    /// Returns the next message that fits, and skips others.
     pub(crate) async fn until(&mut self, fits: impl Fn(&Value) -> bool) -> Value {
         loop {
             let message = self.message().await;
@@ -88,7 +88,7 @@ impl Wrapped {
         }
     }
 
-    /// A request, and the response to it.
+    /// Sends a request, and returns the response to it.
     pub(crate) async fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.ask(method, params).await;
         self.until(|message| message["id"] == id && message.get("method").is_none()).await
@@ -105,7 +105,7 @@ impl Wrapped {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Waits for its end; the exit code, and what it wrote to stderr.
+    /// Waits for its end; returns the exit code, and what it wrote to stderr.
     pub(crate) async fn end(mut self) -> (Option<i32>, String) {
         let mut log = String::new();
         let mut stderr = self.child.stderr.take().unwrap();

@@ -1,8 +1,8 @@
-//! Small messages that were cut from large buffers, and are kept.
+//! Small messages that were cut from large buffers and are kept.
 
 use super::{CONNECTION, House, ITSELF, KIB, MIB, SESSION};
 use crate::kit::{
-    Bad, Client,
+    BadUpstream, Client,
     bad::{Step, stream},
 };
 
@@ -12,17 +12,18 @@ const CUTS: usize = 120;
 const LINE: usize = 600 * KIB;
 const SMALL: &str = r#"{"jsonrpc":"2.0","method":"notifications/x","params":{}}"#;
 
-/// A message that is dropped first where there is no room, in lines, so that the buffer of the whole has grown.
+/// Returns a message in lines that is the first to be dropped where there is no room, so that the buffer of the whole
+/// has grown.
 fn large() -> Vec<String> {
     let head = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":["#;
     let lines = vec![format!("\"{}\",", "x".repeat(LINE)); 5];
     [vec![head.to_owned()], lines, vec!["0]}}".to_owned()]].concat()
 }
 
-/// What these events make taskgate keep for a client that does not listen.
+/// Checks what these events make taskgate keep for a client that does not listen.
 async fn kept(what: &str, event: String) {
     const OUTBOX: usize = 8 * MIB;
-    let bad = Bad::start().await;
+    let bad = BadUpstream::start().await;
     let house = House::before(&bad.url(), &format!("max_outbox_total = {OUTBOX}"), "").await;
     bad.on_listen(vec![stream(), Step::Times(CUTS, event), Step::Note("all"), Step::Gone]);
     let client = Client::connect(&house.url).await;
@@ -31,7 +32,7 @@ async fn kept(what: &str, event: String) {
     for _ in 0..CUTS {
         assert_eq!(stream.message().await["method"], "notifications/x");
     }
-    // One that is arriving: its lines, in a buffer that grows, and the messages in it.
+    // An event that is arriving: its lines, in a buffer that grows, and the messages in it.
     let arriving = 5 * 5 * LINE;
     house.holds(what, OUTBOX * 5 / 4 + arriving + SESSION + 2 * CONNECTION + ITSELF);
 }
@@ -47,11 +48,11 @@ async fn small_messages_do_not_keep_the_large_batch_that_they_were_cut_from() {
 }
 
 #[tokio::test]
-async fn what_was_sent_last_on_all_streams_is_bounded_and_small_events_are_counted_with_what_they_take() {
+async fn the_events_kept_for_resumption_are_bounded_in_total_and_small_ones_count_with_their_overhead() {
     const OUTBOX: usize = 2 * MIB;
     const READERS: usize = 60;
     const EVENTS: usize = 450;
-    let bad = Bad::start().await;
+    let bad = BadUpstream::start().await;
     let house = House::before(&bad.url(), &format!("max_outbox_total = {OUTBOX}"), "").await;
     let padded = SMALL.replace("{}", &format!("{{\"x\":\"{}\"}}", "y".repeat(400)));
     let burst = format!("data: {padded}\n\n").repeat(EVENTS / 9);
@@ -65,6 +66,6 @@ async fn what_was_sent_last_on_all_streams_is_bounded_and_small_events_are_count
         }
         readers.push((stream, client));
     }
-    // A reader has two connections, and the server one for each.
+    // A reader has two connections, and the server has one for each.
     house.holds("streams", OUTBOX * 5 / 4 + READERS * 2 * SESSION + ITSELF);
 }

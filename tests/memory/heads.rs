@@ -1,4 +1,4 @@
-//! Requests that take much more than their messages: large heads, many headers, bodies that do not come, pipelines.
+//! Requests that take much more memory than their messages: large heads, many headers, missing bodies, pipelines.
 
 use std::fmt::Write as _;
 
@@ -18,8 +18,8 @@ fn authority(house: &House) -> &str {
     house.url.trim_start_matches("http://").split('/').next().unwrap()
 }
 
-/// A client whose requests have as many and as long headers as may go on to a server.
-fn burdened(client: &Client) -> Client {
+/// Returns a client whose requests have as many and as long headers as may go on to a server.
+fn with_largest_head(client: &Client) -> Client {
     (0..60).fold(client.clone(), |client, n| client.with(&format!("x-{n}"), &"y".repeat(180)))
 }
 
@@ -29,7 +29,7 @@ async fn sessions_whose_clients_send_large_heads_take_no_more_than_their_share()
     let house = House::before(&upstream.url(), "", "").await;
     let mut open = Vec::new();
     for _ in 0..MANY {
-        let client = burdened(&Client::connect(&house.url).await);
+        let client = with_largest_head(&Client::connect(&house.url).await);
         open.push((client.get_stream().await, client, upstream.get_stream().await));
     }
     house.holds("sessions", MANY * SESSION + ITSELF);
@@ -42,7 +42,7 @@ async fn sessions_whose_clients_send_large_heads_take_no_more_than_their_share()
 }
 
 #[tokio::test]
-async fn of_what_is_pipelined_behind_a_request_that_waits_little_is_read() {
+async fn little_is_read_of_requests_pipelined_behind_one_that_waits() {
     let upstream = Upstream::json().await;
     let house = House::before(&upstream.url(), "", "").await;
     let client = Client::connect(&house.url).await;
@@ -55,7 +55,7 @@ async fn of_what_is_pipelined_behind_a_request_that_waits_little_is_read() {
         }
         format!("{head}content-length: {}\r\n\r\n{body}", body.len())
     };
-    // A long one first, so that as much is read at once as ever is.
+    // A long one first, so that taskgate reads as much at once as it ever does.
     let pipeline = format!("{}{}{}", post("echo", MIB), post("slow", 0), post("echo", MIB));
     let mut open = Vec::new();
     for _ in 0..MANY {
@@ -67,11 +67,11 @@ async fn of_what_is_pipelined_behind_a_request_that_waits_little_is_read() {
         });
         open.push((upstream.held("slow").await, writing));
     }
-    // One of the long ones is always on its way.
+    // One of the long ones is always in flight.
     house.holds("pipelines", MANY * CONNECTION + 2 * MIB + ITSELF);
 }
 
-/// A frame of HTTP/2.
+/// Returns a frame of HTTP/2.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
     frame.extend([kind, flags]);
@@ -80,7 +80,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The head of a POST of a client, and so many headers besides, of which each is one byte on the wire.
+/// Returns the head of a POST of a client with so many more headers, of which each is one byte on the wire.
 fn block(client: &Client, authority: &str, more: usize) -> Vec<u8> {
     let headers = client.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap()));
     let pseudo = [(":method", "POST"), (":scheme", "http"), (":path", "/mcp"), (":authority", authority)];
@@ -102,9 +102,9 @@ async fn requests_over_http_2_whose_bodies_do_not_come_take_no_more_than_max_bod
     const STREAMS: u32 = 128;
     const TOTAL: usize = 8 * MIB;
     const HEAD: usize = 16 * KIB;
-    // What a stream takes whose request is being refused.
+    // What a stream takes while its request is being refused.
     const STREAM: usize = 2 * KIB;
-    // All heads of one connection may have come before the first of them is looked at.
+    // All heads of one connection may have come before taskgate looks at the first.
     let looked_at = std::thread::available_parallelism().unwrap().get() * 128 * 3 * HEAD;
     for (what, more) in [("short heads", 0), ("long heads", 320)] {
         let upstream = Upstream::json().await;
@@ -118,7 +118,7 @@ async fn requests_over_http_2_whose_bodies_do_not_come_take_no_more_than_max_bod
             bytes.extend(frame(4, 0, 0, &[]));
             // HEADERS that do not end the stream.
             (0..STREAMS).for_each(|n| bytes.extend(frame(1, 4, 2 * n + 1, &head)));
-            // A PING, whose answer says that all of them were read.
+            // A PING, whose answer says that taskgate has read all of them.
             bytes.extend(frame(6, 0, 0, &[7; 8]));
             soon(stream.write_all(&bytes)).await.unwrap();
             open.push(stream);
@@ -129,7 +129,7 @@ async fn requests_over_http_2_whose_bodies_do_not_come_take_no_more_than_max_bod
                 soon(stream.read_buf(&mut came)).await.unwrap();
             }
         }
-        // One that comes whole is served all the same.
+        // A request that comes whole is still served.
         client.ask("ping", json!({})).await;
         house.holds(what, TOTAL + MANY * (3 * HEAD + 128 * STREAM) + looked_at + ITSELF);
     }

@@ -1,4 +1,4 @@
-//! Memory that is not needed any more goes back to the system, also where nothing happens.
+//! Memory that is no longer needed goes back to the system, also while nothing happens.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::kit::{Client, Upstream, within};
 const GIVEN_BACK: Duration = Duration::from_secs(25);
 
 #[tokio::test]
-async fn memory_of_results_that_are_gone_is_given_back_while_nothing_happens() {
+async fn the_memory_of_removed_results_is_given_back_while_taskgate_is_idle() {
     const RESULTS: usize = 20;
     let upstream = Upstream::json().await;
     let house = House::before(&upstream.url(), "", "").await;

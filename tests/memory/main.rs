@@ -1,5 +1,5 @@
-//! What clients and servers can make the process keep, in the worst shape that there is for each limit: no more than
-//! `docs/security.md` adds up, to within a quarter; and that it is given back.
+//! What clients and servers can make the process keep, in the worst case of each limit: no more than `docs/security.md`
+//! adds up, to within a quarter; and that it is given back.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "../kit/mod.rs"]
@@ -18,7 +18,7 @@ const MIB: usize = 1024 * KIB;
 const SESSION: usize = 64 * KIB;
 /// What a connection of a client may take with one request on it, beside the session (`docs/security.md`).
 const CONNECTION: usize = 192 * KIB;
-/// What the process itself may need more in the course of a test: its threads' caches, and what is under way.
+/// What the process itself may need in addition during a test: its threads' caches, and what is in flight.
 const ITSELF: usize = 4 * MIB;
 
 /// taskgate as a process, so that its memory is its own.
@@ -31,7 +31,7 @@ struct House {
 }
 
 impl House {
-    /// taskgate before the server at `upstream`, with keys of `[server]`, and sections.
+    /// Starts taskgate in front of the server at `upstream`, with keys of `[server]`, and sections.
     async fn before(upstream: &str, server: &str, sections: &str) -> Self {
         let config = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
         let server = format!("[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n{server}");
@@ -47,7 +47,7 @@ impl House {
         Self { taskgate, _config: config, url, before }
     }
 
-    /// Fails if more memory than documented came to what the process had, ever.
+    /// Fails if the process has ever had more memory in addition than documented.
     #[track_caller]
     fn holds(&self, what: &str, documented: usize) {
         let grown = self.taskgate.peak_memory() - self.before;

@@ -33,7 +33,7 @@ async fn fill(what: &str, burden: impl FnOnce(Client) -> Client) -> usize {
 }
 
 #[tokio::test]
-async fn calls_that_wait_are_counted_with_their_headers_and_keep_no_buffer() {
+async fn queued_calls_count_with_their_headers_and_keep_no_buffer() {
     let small = fill("small calls", |client| client).await;
     assert!(small > 700, "{small}");
     let burdened = fill("calls with headers", |client| {

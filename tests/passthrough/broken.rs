@@ -1,4 +1,4 @@
-//! An upstream that breaks, fails or talks nonsense: a clear error, never a hang, and no call runs twice.
+//! An upstream that breaks, fails or sends invalid answers: a clear error, never a hang, and no call runs twice.
 
 use serde_json::{Value, json};
 
@@ -97,7 +97,7 @@ async fn a_call_in_flight_when_the_upstream_goes_down_gets_an_error() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_is_an_error_that_says_so() {
+async fn an_invalid_answer_is_an_error_that_says_so() {
     let answers: [(u16, &str, &str); 9] = [
         (200, "application/json", "{"),
         (200, "application/json", ""),
@@ -178,7 +178,7 @@ async fn a_client_that_reads_slowly_loses_progress_first_and_never_the_answer() 
     let mut call = client.stream("tools/call", json!({ "name": "slow", "_meta": { "progressToken": "t" } }));
     let slow = upstream.held("slow").await.sse();
     let token = slow.seen.json()["params"]["_meta"]["progressToken"].take();
-    // More than sockets and queue can hold: the reader stands still until all of it has been sent.
+    // More than sockets and queue can hold: the reader reads nothing until all of it has been sent.
     let text = "x".repeat(64 * 1024);
     for n in 0..500 {
         let params = json!({ "progressToken": token, "progress": n, "message": text });

@@ -100,7 +100,7 @@ async fn the_response_to_a_server_request_passes_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn methods_that_nobody_knows_pass_and_so_do_their_errors() {
+async fn unknown_methods_pass_and_so_do_their_errors() {
     let upstream = Upstream::json().await;
     let (_gate, client) = connected(&upstream).await;
     for method in ["vendor/x", "tasks/unknown", "tools/call/x", "resources/subscribe", "initialized"] {
@@ -115,7 +115,7 @@ async fn methods_that_nobody_knows_pass_and_so_do_their_errors() {
 }
 
 #[tokio::test]
-async fn a_request_without_params_stays_without() {
+async fn a_request_without_params_is_forwarded_without_params() {
     let upstream = Upstream::json().await;
     let (_gate, client) = connected(&upstream).await;
     let answer = client.post(r#"{"jsonrpc":"2.0","id":5,"method":"ping"}"#).await;
@@ -135,7 +135,7 @@ async fn messages_of_megabytes_pass_in_both_directions() {
 }
 
 #[tokio::test]
-async fn an_initialize_answer_keeps_everything_but_what_taskgate_has_to_say() {
+async fn an_initialize_answer_passes_but_for_what_taskgate_has_to_change() {
     let upstream = Upstream::json().await;
     upstream.hold("initialize");
     let gate = Gate::before(&upstream).await;

@@ -75,7 +75,7 @@ async fn a_server_can_cancel_its_own_request() {
 }
 
 #[tokio::test]
-async fn a_request_is_cancelled_once_however_often_its_client_says_so() {
+async fn a_request_is_cancelled_once_however_often_its_client_cancels_it() {
     let (upstream, _gate, client) = house(Upstream::json()).await;
     let _call = tokio::spawn({
         let client = client.clone();

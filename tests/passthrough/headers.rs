@@ -26,7 +26,7 @@ async fn authorization_and_custom_headers_reach_the_upstream_with_every_request(
 }
 
 #[tokio::test]
-async fn hop_by_hop_headers_the_origin_and_the_clients_host_do_not() {
+async fn hop_by_hop_headers_the_origin_and_the_clients_host_do_not_reach_the_upstream() {
     let (upstream, gate, client) = house(Upstream::json()).await;
     let own = format!("http://{}", gate.authority());
     let names =
@@ -104,7 +104,7 @@ async fn clients_of_both_http_versions_share_a_server() {
 }
 
 #[tokio::test]
-async fn a_client_that_resumes_its_get_stream_with_better_headers_opens_the_upstreams() {
+async fn a_client_that_resumes_its_get_stream_with_accepted_headers_opens_that_of_the_upstream() {
     let upstream = Upstream::sse().await;
     let gate = Gate::before(&upstream).await;
     let client = Client::connect(&gate.url).await;
@@ -113,7 +113,7 @@ async fn a_client_that_resumes_its_get_stream_with_better_headers_opens_the_upst
     let primer = listener.next_of_any_kind().await.unwrap();
     drop(listener);
     let resuming = client.with("last-event-id", &primer.id.unwrap());
-    // The refusal may be on its way still when the client comes back for the first time.
+    // The refusal may still be in flight when the client reconnects for the first time.
     let to_listener = async {
         loop {
             let held = upstream.held("GET").await;

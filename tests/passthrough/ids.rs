@@ -18,7 +18,7 @@ const IDS: [&str; 10] = [
 ];
 
 #[tokio::test]
-async fn every_valid_id_comes_back_as_it_was() {
+async fn every_valid_id_comes_back_unchanged() {
     for answers in [Answers::Json, Answers::Sse] {
         let upstream = Upstream::start(Options { answers, ..Options::default() }).await;
         let gate = Gate::before(&upstream).await;

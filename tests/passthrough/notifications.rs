@@ -1,4 +1,4 @@
-//! What expects no answer is accepted without waiting for a server that takes its time.
+//! Notifications and responses are accepted without waiting for a slow server.
 
 use serde_json::json;
 
@@ -22,7 +22,7 @@ async fn a_notification_that_the_server_does_not_take_is_accepted_after_a_second
 }
 
 #[tokio::test(start_paused = true)]
-async fn so_does_a_response_to_a_request_of_the_server() {
+async fn a_response_that_the_server_does_not_take_is_accepted_after_a_second() {
     let upstream = Upstream::sse().await;
     upstream.hold("notifications/initialized");
     let gate = Gate::before(&upstream).await;
@@ -36,7 +36,7 @@ async fn so_does_a_response_to_a_request_of_the_server() {
 }
 
 #[tokio::test]
-async fn what_the_server_refuses_at_once_is_refused() {
+async fn a_notification_that_the_server_refuses_at_once_is_refused() {
     let (upstream, _gate, client) = house(Upstream::json()).await;
     upstream.hold("notifications/x");
     for status in [401, 403] {
@@ -52,7 +52,7 @@ async fn what_the_server_refuses_at_once_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn so_many_may_be_late_and_the_next_one_waits() {
+async fn at_most_64_messages_of_a_session_are_late_and_the_next_one_waits() {
     let (upstream, _gate, client) = house(Upstream::json()).await;
     upstream.hold("notifications/x");
     let notify = || {
@@ -75,7 +75,7 @@ async fn so_many_may_be_late_and_the_next_one_waits() {
 }
 
 #[tokio::test]
-async fn of_clients_that_have_left_so_many_messages_may_be_late_and_the_rest_is_given_up() {
+async fn at_most_64_late_messages_of_clients_that_left_are_kept_and_the_rest_is_given_up() {
     let (upstream, _gate, client) = house(Upstream::json()).await;
     upstream.hold("notifications/x");
     let mut leaving = tokio::task::JoinSet::new();

@@ -53,7 +53,7 @@ async fn a_token_written_with_escapes_is_found_too() {
 }
 
 #[tokio::test]
-async fn progress_that_nobody_asked_for_is_dropped() {
+async fn progress_that_no_client_asked_for_is_dropped() {
     let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut listener = client.get_stream().await;
     let to_listener = upstream.get_stream().await;

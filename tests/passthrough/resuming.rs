@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::kit::{Client, Gate, Options, Stream, Upstream, house};
 
-/// Goes on after the event `id`.
+/// Resumes after the event `id`.
 async fn resume(client: &Client, id: &str) -> Stream {
     client.with("last-event-id", id).get_stream().await
 }
@@ -19,7 +19,7 @@ fn numbered(n: u32) -> Value {
 }
 
 #[tokio::test]
-async fn a_stream_begins_with_an_event_that_primes_the_client_to_come_back() {
+async fn a_stream_begins_with_a_priming_event() {
     let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut call = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
@@ -51,7 +51,7 @@ async fn clients_of_older_revisions_get_ids_and_no_events_without_data() {
 }
 
 #[tokio::test]
-async fn a_call_whose_connection_breaks_is_taken_up_where_it_broke_and_runs_once() {
+async fn a_call_whose_connection_breaks_is_resumed_where_it_broke_and_runs_once() {
     let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut call = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
@@ -70,7 +70,7 @@ async fn a_call_whose_connection_breaks_is_taken_up_where_it_broke_and_runs_once
     let last = resumed.next().await.unwrap();
     assert_eq!(last.json(), json!({ "jsonrpc": "2.0", "id": 1, "result": { "done": true } }));
     assert_eq!(resumed.next().await, None);
-    // Also when it is over, and as often as one likes.
+    // Also after the end, and any number of times.
     for _ in 0..2 {
         let mut again = resume(&client, first.id.as_deref().unwrap()).await;
         assert_eq!(again.message().await["params"], numbered(2));
@@ -81,7 +81,7 @@ async fn a_call_whose_connection_breaks_is_taken_up_where_it_broke_and_runs_once
 }
 
 #[tokio::test]
-async fn a_stream_that_waits_for_a_result_is_taken_up_again() {
+async fn a_stream_that_waits_for_a_result_can_be_resumed() {
     let (upstream, _gate, client) = house(Upstream::sse()).await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await.sse();
@@ -95,7 +95,7 @@ async fn a_stream_that_waits_for_a_result_is_taken_up_again() {
 }
 
 #[tokio::test]
-async fn the_get_stream_is_taken_up_where_it_broke_and_nothing_comes_twice() {
+async fn the_get_stream_is_resumed_where_it_broke_and_repeats_nothing() {
     let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut listener = client.get_stream().await;
     let to_listener = upstream.get_stream().await;
@@ -130,7 +130,7 @@ async fn a_client_that_notices_the_break_first_takes_the_stream_over() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_wants_to_be_polled_has_its_client_poll_after_its_own_delay() {
+async fn the_delay_of_an_upstream_that_wants_to_be_polled_reaches_the_client() {
     let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut call = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
@@ -149,7 +149,7 @@ async fn an_upstream_that_wants_to_be_polled_has_its_client_poll_after_its_own_d
 }
 
 #[tokio::test]
-async fn an_event_id_counts_in_its_own_session_only() {
+async fn an_event_id_is_valid_in_its_own_session_only() {
     let (upstream, gate, client) = house(Upstream::sse()).await;
     let mut call = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
@@ -169,7 +169,7 @@ async fn an_event_id_counts_in_its_own_session_only() {
 }
 
 #[tokio::test]
-async fn only_so_many_broken_streams_of_a_session_are_kept() {
+async fn a_session_keeps_a_bounded_number_of_streams_to_resume() {
     let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut primers = Vec::new();
     for _ in 0..40 {
@@ -186,7 +186,7 @@ async fn only_so_many_broken_streams_of_a_session_are_kept() {
 }
 
 #[tokio::test]
-async fn a_stream_that_the_client_has_cancelled_cannot_be_taken_up() {
+async fn a_stream_that_the_client_has_cancelled_cannot_be_resumed() {
     let (upstream, _gate, client) = house(Upstream::sse()).await;
     let id = client.create_id("slow").await;
     let _slow = upstream.held("slow").await;
@@ -198,7 +198,7 @@ async fn a_stream_that_the_client_has_cancelled_cannot_be_taken_up() {
 }
 
 #[tokio::test]
-async fn the_upstreams_get_stream_is_open_as_long_as_the_session_without_any_of_the_clients() {
+async fn the_get_stream_of_the_upstream_stays_open_with_the_session_even_if_the_client_has_none() {
     let (upstream, _gate, client) = house(Upstream::sse()).await;
     let to_listener = upstream.get_stream().await;
     to_listener.event(r#"{"jsonrpc":"2.0","id":"alive","method":"ping"}"#).await;
@@ -209,7 +209,7 @@ async fn the_upstreams_get_stream_is_open_as_long_as_the_session_without_any_of_
 }
 
 #[tokio::test]
-async fn an_upstream_that_answers_get_in_another_way_is_not_asked_again() {
+async fn an_upstream_that_answers_get_without_a_stream_is_not_asked_again() {
     let upstream = Upstream::start(Options { listens: true, ..Options::default() }).await;
     let gate = Gate::before(&upstream).await;
     let client = Client::connect(&gate.url).await;

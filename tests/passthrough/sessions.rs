@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::kit::{Client, Gate, Options, Upstream, house};
 
 #[tokio::test]
-async fn the_upstreams_session_id_stays_behind_taskgate_and_taskgates_in_front() {
+async fn client_and_upstream_each_see_a_session_id_of_their_own() {
     let (upstream, _gate, client) = house(Upstream::json()).await;
     let answer = client.answer("ping", json!({})).await;
     assert!(client.session().len() >= 32 && client.session().bytes().all(|b| (0x21..=0x7e).contains(&b)));
@@ -41,6 +41,27 @@ async fn messages_of_two_clients_never_mix() {
 }
 
 #[tokio::test]
+async fn a_server_whose_answer_to_initialize_is_of_no_use_has_agreed_on_no_revision_and_its_session_ends() {
+    let upstream = Upstream::json().await;
+    upstream.hold("initialize");
+    let gate = Gate::before(&upstream).await;
+    let client = Client::new(&gate.url);
+    let asked = tokio::spawn(async move {
+        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
+        client.error("initialize", params).await
+    });
+    let initialize = upstream.held("initialize").await;
+    let twice = r#""result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"tools":{}}}"#;
+    let answer = initialize.response(twice);
+    initialize.status(200, &[("content-type", "application/json"), ("mcp-session-id", "upstream-7")], &answer);
+    let (code, message) = asked.await.unwrap();
+    assert_eq!(code, -32603);
+    assert!(message.contains("capabilities"), "{message}");
+    let deleted = upstream.wait_for(|seen| seen.method == "DELETE").await;
+    assert_eq!((deleted.header("mcp-session-id"), deleted.header("mcp-protocol-version")), ("upstream-7", ""));
+}
+
+#[tokio::test]
 async fn delete_ends_the_session_on_both_sides() {
     let (upstream, gate, client) = house(Upstream::sse()).await;
     let other = Client::connect(&gate.url).await;
@@ -52,7 +73,7 @@ async fn delete_ends_the_session_on_both_sides() {
     let deleted = upstream.wait_for(|seen| seen.method == "DELETE").await;
     assert_eq!((deleted.header("mcp-session-id"), deleted.header("x-custom")), ("upstream-1", "bye"));
     assert_eq!(listener.next().await, None);
-    // Nobody is left waiting.
+    // No call is left waiting.
     assert_eq!(call.message().await["error"]["code"], -32603);
     slow.abandoned().await;
     for _ in 0..2 {
@@ -80,7 +101,7 @@ async fn a_client_that_disconnects_does_not_cancel_its_call() {
 }
 
 #[tokio::test]
-async fn an_upstream_without_sessions_gets_none_and_the_client_has_one_all_the_same() {
+async fn an_upstream_without_sessions_gets_no_session_id_but_the_client_has_one() {
     let upstream = Upstream::start(Options { sessions: false, ..Options::default() }).await;
     let gate = Gate::before(&upstream).await;
     let client = Client::connect(&gate.url).await;
@@ -108,7 +129,7 @@ async fn a_session_that_the_upstream_has_forgotten_is_gone_for_the_client_too() 
 }
 
 #[tokio::test]
-async fn several_upstreams_stand_behind_their_own_paths() {
+async fn each_upstream_has_a_path_of_its_own() {
     let (first, second) = (Upstream::json().await, Upstream::json().await);
     let gate = Gate::configured(&format!(
         "[[upstream]]\npath = \"/first\"\nurl = \"{}\"\n[[upstream]]\npath = \"/a/second\"\nurl = \"{}\"\n",
@@ -126,7 +147,7 @@ async fn several_upstreams_stand_behind_their_own_paths() {
 }
 
 #[tokio::test]
-async fn sessions_beyond_the_limit_are_refused_by_its_name_until_one_ends() {
+async fn sessions_beyond_max_sessions_are_refused_until_one_ends_and_the_limit_is_named() {
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, "[server]\nmax_sessions = 1").await;
     let client = Client::connect(&gate.url).await;
@@ -139,7 +160,7 @@ async fn sessions_beyond_the_limit_are_refused_by_its_name_until_one_ends() {
 }
 
 #[tokio::test]
-async fn at_max_sessions_the_session_gives_way_that_has_been_silent_longest_and_none_with_tasks() {
+async fn at_max_sessions_the_longest_idle_session_without_tasks_gives_way() {
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, "[server]\nmax_sessions = 3").await;
     let connect = || Client::connect(&gate.url);
@@ -158,7 +179,7 @@ async fn at_max_sessions_the_session_gives_way_that_has_been_silent_longest_and_
 }
 
 #[tokio::test]
-async fn sessions_of_one_user_beyond_the_limit_are_refused_by_its_name_until_one_ends() {
+async fn sessions_beyond_max_sessions_per_owner_are_refused_until_one_ends_and_the_limit_is_named() {
     let header = "[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]\n";
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, &format!("{header}[server]\nmax_sessions_per_owner = 1")).await;
@@ -170,7 +191,7 @@ async fn sessions_of_one_user_beyond_the_limit_are_refused_by_its_name_until_one
     assert!(message.contains("server.max_sessions_per_owner = 1"), "{message}");
     let bob = user("bob").initialize("2025-11-25", json!({})).await;
     ann.delete().await;
-    // A handshake that fails gives its place back.
+    // A failed handshake gives its place back.
     upstream.hold("initialize");
     for _ in 0..2 {
         let ann = user("ann");
@@ -178,7 +199,7 @@ async fn sessions_of_one_user_beyond_the_limit_are_refused_by_its_name_until_one
         upstream.held("initialize").await.error(r#"{"code":-1,"message":"no"}"#);
         assert_eq!(opening.await.unwrap().1, -1);
     }
-    // Of an owner who has as many as may be, an unused one of their own gives way, and none of anyone else.
+    // At the limit of an owner, one of its own unused sessions gives way, and none of another owner.
     let open = |name: &'static str| {
         let client = user(name);
         tokio::spawn(async move { client.initialize("2025-11-25", json!({})).await })

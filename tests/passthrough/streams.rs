@@ -103,7 +103,7 @@ async fn a_batch_with_only_the_response_is_that_response() {
 }
 
 #[tokio::test]
-async fn what_belongs_to_no_request_comes_on_the_get_stream_in_order() {
+async fn messages_that_belong_to_no_request_come_on_the_get_stream_in_order() {
     let (upstream, _gate, client) = house(Upstream::sse()).await;
     let mut listener = client.get_stream().await;
     let to_listener = upstream.get_stream().await;
@@ -141,7 +141,7 @@ async fn messages_wait_while_the_client_has_no_get_stream_open() {
 }
 
 #[tokio::test]
-async fn the_get_stream_stands_where_the_upstream_has_none() {
+async fn the_get_stream_is_served_even_where_the_upstream_has_none() {
     let (_upstream, _gate, client) = house(Upstream::json()).await;
     let mut listener = client.get_stream().await;
     assert_eq!(client.ask("ping", json!({})).await, json!({}));
@@ -165,11 +165,11 @@ async fn a_get_stream_that_breaks_upstream_is_opened_again_where_it_broke() {
 }
 
 #[tokio::test]
-async fn a_call_that_waits_is_told_nothing_but_heartbeats_and_then_its_answer() {
+async fn a_waiting_call_gets_only_heartbeats_and_then_its_answer() {
     let (upstream, _gate, client) = house(Upstream::json()).await;
     let mut answer = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await;
-    // The head comes without the answer, so that no proxy on the way takes the silence for death.
+    // The head comes before the answer, so that no proxy in between takes the silence for a dead server.
     let (status, headers) = within(Duration::from_secs(30), answer.head()).await;
     assert_eq!((status.as_u16(), headers["content-type"].to_str().unwrap()), (200, "text/event-stream"));
     slow.result(r#"{"x":1.50}"#);
@@ -177,7 +177,7 @@ async fn a_call_that_waits_is_told_nothing_but_heartbeats_and_then_its_answer() 
     assert_eq!(answer.next().await, None);
 }
 
-/// A call whose answer is a stream that has begun on both sides, and the id to resume it by.
+/// Starts a call whose answer is a stream that has begun on both sides; returns it with the id to resume after.
 async fn begun(client: &Client, upstream: &Upstream) -> (Stream, Sse, String) {
     let mut call = client.stream("tools/call", json!({ "name": "slow" }));
     let slow = upstream.held("slow").await.sse();
@@ -186,7 +186,7 @@ async fn begun(client: &Client, upstream: &Upstream) -> (Stream, Sse, String) {
 }
 
 #[tokio::test]
-async fn over_max_streams_requests_are_refused_before_the_server_sees_them_and_the_get_stream_is_not() {
+async fn over_max_streams_requests_are_refused_before_the_server_sees_them_but_the_get_stream_is_not() {
     let upstream = Upstream::sse().await;
     let gate = Gate::with(&upstream, "[server]\nmax_streams = 1").await;
     let client = Client::connect(&gate.url).await;
@@ -208,7 +208,7 @@ async fn over_max_streams_requests_are_refused_before_the_server_sees_them_and_t
 }
 
 #[tokio::test]
-async fn over_max_streams_one_that_is_resumed_is_to_come_back_later() {
+async fn over_max_streams_a_client_that_resumes_is_told_to_come_back_later() {
     let upstream = Upstream::sse().await;
     let gate = Gate::with(&upstream, "[server]\nmax_streams = 1").await;
     let client = Client::connect(&gate.url).await;
@@ -230,7 +230,7 @@ async fn over_max_streams_one_that_is_resumed_is_to_come_back_later() {
 }
 
 #[tokio::test]
-async fn of_many_calls_at_once_no_more_than_max_streams_reach_the_server_and_each_makes_room_when_it_is_answered() {
+async fn at_most_max_streams_calls_reach_the_server_at_once_and_each_makes_room_when_it_is_answered() {
     const MAX: usize = 4;
     const CALLS: usize = 40;
     let upstream = Upstream::json().await;
@@ -255,7 +255,7 @@ async fn of_many_calls_at_once_no_more_than_max_streams_reach_the_server_and_eac
             assert_eq!(answered.unwrap()["result"], json!({}));
         }
         assert_eq!(upstream.count("slow"), round * MAX);
-        // The room is given back behind the answer.
+        // The room is given back after the answer.
         eventually(async || client.request("ping", json!({})).await.get("result").cloned()).await;
     }
 }

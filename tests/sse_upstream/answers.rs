@@ -1,4 +1,4 @@
-//! What comes on the stream and is no response: its call fails at once, and the session goes on.
+//! Invalid responses on the stream: their call fails at once, and the session goes on.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::all;
 use crate::kit::text_of;
 
 #[tokio::test]
-async fn a_response_that_is_none_fails_its_call_at_once_and_says_what_is_wrong() {
+async fn an_invalid_response_fails_its_call_at_once_and_says_what_is_wrong() {
     let (server, _gate, client) = all().await;
     for (n, (members, words)) in [
         (r#""result":{},"error":{"code":1,"message":"m"}"#, "not both"),
@@ -40,7 +40,7 @@ async fn a_response_that_is_none_fails_its_call_at_once_and_says_what_is_wrong()
 }
 
 #[tokio::test]
-async fn a_request_that_is_none_is_answered_with_an_error() {
+async fn an_invalid_request_is_answered_with_an_error() {
     let (server, _gate, client) = all().await;
     server.stream(1).event(r#"{"jsonrpc":"2.0","id":"q","method":"roots/list","params":[1]}"#).await;
     server.stream(1).event(r#"{"jsonrpc":"2.0","id":"r","method":"x","params":{"a":1,"a":2}}"#).await;

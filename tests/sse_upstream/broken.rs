@@ -29,7 +29,7 @@ impl End {
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_ends_its_calls_says_why_and_sends_the_client_to_a_new_session() {
+async fn the_end_of_a_stream_fails_its_calls_says_why_and_sends_the_client_to_a_new_session() {
     for end in End::ALL {
         let (server, gate, client) = all().await;
         let caller = client.clone();
@@ -57,7 +57,7 @@ async fn a_task_whose_stream_ends_fails_says_why_and_is_not_run_again() {
         waiting.head().await;
         end.of(&server, 1).await;
         let error = waiting.message().await["error"].take();
-        // The task can still be asked for; anything that needs the server sends the client to a new session.
+        // The task can still be polled; anything that needs the server sends the client to a new session.
         let task = client.get(&id).await;
         assert_eq!((status_of(&task), &task["statusMessage"]), ("failed", &error["message"]));
         assert!(task["statusMessage"].as_str().unwrap().contains("event stream"), "{task}");
@@ -70,7 +70,7 @@ async fn a_task_whose_stream_ends_fails_says_why_and_is_not_run_again() {
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_takes_no_other_session_with_it() {
+async fn the_end_of_a_stream_affects_no_other_session() {
     let (server, gate, _) = all().await;
     let other = Client::connect(&gate.url).await;
     let id = other.create_id("slow").await;

@@ -1,4 +1,4 @@
-//! What passes between a client and an old server that behaves, in sessions without tasks.
+//! What passes between a client and a well-behaved old server, in sessions without tasks.
 
 use http::Method;
 use serde_json::json;
@@ -19,7 +19,7 @@ async fn calls_are_posted_and_their_answers_come_on_the_stream() {
 }
 
 #[tokio::test]
-async fn any_2xx_says_that_a_message_was_taken_and_its_body_is_no_message() {
+async fn any_2xx_means_that_a_message_was_accepted_and_its_body_is_ignored() {
     let fake = r#"{"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":"not this"}]}}"#;
     for accepted in [(200, "Accepted"), (202, "Accepted"), (202, ""), (204, ""), (200, fake)] {
         let server = SseUpstream::start(SseOptions { accepted, ..<_>::default() }).await;
@@ -93,17 +93,17 @@ async fn a_request_of_the_server_within_a_call_reaches_the_client_and_the_answer
 }
 
 #[tokio::test]
-async fn what_belongs_to_no_call_reaches_the_get_stream() {
+async fn messages_that_belong_to_no_call_reach_the_get_stream() {
     let (server, _gate, client) = all().await;
     let mut listening = client.get_stream().await;
     server.stream(1).notify("notifications/tools/list_changed", json!({})).await;
     assert_eq!(listening.message().await["method"], "notifications/tools/list_changed");
-    // taskgate has the one stream, and opens no other for the client's.
+    // taskgate has the one stream, and opens no other for that of the client.
     assert_eq!(server.count("GET"), 1);
 }
 
 #[tokio::test]
-async fn a_ping_of_the_server_is_answered_though_the_client_does_not_listen() {
+async fn a_ping_of_the_server_is_answered_even_if_the_client_does_not_listen() {
     let (server, _gate, _client) = all().await;
     for id in ["\"p-1\"", "7"] {
         server.stream(1).event(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#)).await;
@@ -155,7 +155,7 @@ async fn a_post_that_is_refused_ends_its_own_call_only() {
 }
 
 #[tokio::test]
-async fn a_post_that_is_not_authorized_is_answered_as_it_is() {
+async fn a_401_to_a_post_passes_with_its_challenge() {
     let (server, _gate, client) = all().await;
     server.hold("refused");
     let (answer, ()) = tokio::join!(client.answer("tools/call", json!({ "name": "refused" })), async {
@@ -199,7 +199,7 @@ async fn the_end_of_the_session_ends_the_stream() {
 }
 
 #[tokio::test]
-async fn taskgate_that_stops_leaves_no_stream_behind() {
+async fn stopping_taskgate_closes_every_stream() {
     let (server, gate, _client) = all().await;
     gate.stop().await;
     server.abandoned(1).await;

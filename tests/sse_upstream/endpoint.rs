@@ -53,7 +53,7 @@ async fn an_endpoint_on_another_origin_is_refused_and_nothing_is_sent_there() {
 }
 
 #[tokio::test]
-async fn a_stream_that_does_not_begin_with_an_endpoint_is_refused_and_given_up() {
+async fn a_stream_that_does_not_begin_with_an_endpoint_is_refused_and_closed() {
     let server = SseUpstream::start(SseOptions { gets: Gets::Held, ..<_>::default() }).await;
     let gate = gate(&server).await;
     let message = r#"data: {"jsonrpc":"2.0","method":"notifications/message","params":{}}"#;
@@ -86,7 +86,7 @@ async fn an_answer_that_is_no_stream_or_an_empty_one_is_refused_and_quoted() {
 }
 
 #[tokio::test]
-async fn an_endpoint_has_to_come_within_ten_seconds_and_comments_do_not_count() {
+async fn an_endpoint_must_come_within_ten_seconds_and_comments_do_not_count() {
     let server = SseUpstream::start(SseOptions { gets: Gets::Held, ..<_>::default() }).await;
     let gate = gate(&server).await;
     let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {} });

@@ -1,4 +1,4 @@
-//! How a server's transport is found (revision 2025-11-25, "Transports", "Backwards Compatibility").
+//! How taskgate finds a server's transport (revision 2025-11-25, "Transports", "Backwards Compatibility").
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ async fn refusing(status: u16, body: &'static str) -> SseUpstream {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_the_post_with_400_404_or_405_is_spoken_to_over_sse() {
+async fn a_server_that_refuses_the_post_with_400_404_or_405_is_reached_over_sse() {
     for status in [400, 404, 405] {
         let server = refusing(status, "").await;
         let gate = gate_with(&server, "").await;
@@ -41,7 +41,7 @@ async fn the_clients_headers_go_with_the_stream_and_with_every_message() {
 }
 
 #[tokio::test]
-async fn a_session_that_was_found_ends_like_any_other_on_both_sides() {
+async fn a_session_over_the_fallback_ends_like_any_other_from_either_side() {
     let server = refusing(405, "").await;
     let gate = gate_with(&server, "").await;
     let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
@@ -79,7 +79,7 @@ async fn a_server_that_has_become_streamable_is_found_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_was_found_and_then_fails_both_ways_is_asked_each_way_once() {
+async fn a_server_found_over_sse_that_then_fails_both_ways_is_asked_each_way_once() {
     let server = refusing(404, "nothing here").await;
     let gate = gate_with(&server, "").await;
     Client::connect(&gate.url).await;
@@ -100,7 +100,7 @@ async fn no_other_refusal_is_followed_by_a_get() {
         let gate = gate_with(&server, "").await;
         let answer = Client::new(&gate.url).ask_to_initialize("2025-11-25", json!({})).await;
         assert_eq!(server.requests(), ["POST /v1/sse initialize"]);
-        // Who may ask is between the client and the server.
+        // Authorization is between the client and the server.
         assert_eq!(answer.status, if status == 401 || status == 403 { status } else { 200 });
         assert!(answer.text().contains("not now"), "{answer:?}");
     }
@@ -116,7 +116,7 @@ async fn an_error_under_the_requests_own_id_is_the_answer_and_not_a_refusal() {
 }
 
 #[tokio::test]
-async fn where_there_is_no_stream_either_the_client_is_told_of_both() {
+async fn where_the_server_has_no_stream_either_the_client_gets_both_errors() {
     let options = SseOptions { gets: Gets::Refused(405), posts: Posts::Refused(404, "nothing here"), ..<_>::default() };
     let server = SseUpstream::start(options).await;
     let gate = gate_with(&server, "").await;
@@ -128,7 +128,7 @@ async fn where_there_is_no_stream_either_the_client_is_told_of_both() {
 }
 
 #[tokio::test]
-async fn where_there_is_no_stream_either_the_servers_own_error_is_the_answer() {
+async fn where_the_server_has_no_stream_either_its_own_error_is_the_answer() {
     let body = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Bad Request"}}"#;
     let options = SseOptions { gets: Gets::Refused(400), posts: Posts::Refused(400, body), ..<_>::default() };
     let server = SseUpstream::start(options).await;
@@ -139,7 +139,7 @@ async fn where_there_is_no_stream_either_the_servers_own_error_is_the_answer() {
 }
 
 #[tokio::test]
-async fn a_stream_that_asks_who_is_there_gets_the_client_asked() {
+async fn a_401_to_the_stream_passes_with_its_challenge() {
     for keys in ["", "transport = \"sse\""] {
         let server = SseUpstream::start(SseOptions { gets: Gets::Held, ..<_>::default() }).await;
         let gate = gate_with(&server, keys).await;

@@ -13,17 +13,17 @@ mod tasks;
 
 use kit::{Client, Gate, SseUpstream};
 
-/// taskgate in front of `server`, with more keys of its `[[upstream]]`.
+/// Starts taskgate in front of `server`, with more keys of its `[[upstream]]`.
 async fn gate_with(server: &SseUpstream, keys: &str) -> Gate {
     Gate::configured(&format!("[[upstream]]\nurl = {:?}\n{keys}\n", server.url())).await
 }
 
-/// taskgate that is told that `server` is an old one.
+/// Starts taskgate that is told that `server` is an old one.
 async fn gate(server: &SseUpstream) -> Gate {
     gate_with(server, "transport = \"sse\"").await
 }
 
-/// A server, taskgate before it, and a client in a session.
+/// Starts a server, taskgate in front of it, and a client in a session.
 async fn all() -> (SseUpstream, Gate, Client) {
     let server = SseUpstream::new().await;
     let gate = gate(&server).await;

@@ -58,7 +58,7 @@ async fn cancelling_a_task_is_posted_under_the_id_of_the_call() {
     assert_eq!(status_of(&client.cancel(&id).await), "cancelled");
     let cancelled = server.message("notifications/cancelled").await;
     assert_eq!(cancelled.json()["params"]["requestId"], call.json()["id"]);
-    // The server that answers all the same changes nothing, and the session goes on.
+    // A server that still answers changes nothing, and the session goes on.
     server.answer(&call, TEXT).await;
     client.ask("ping", json!({})).await;
     assert_eq!(status_of(&client.get(&id).await), "cancelled");

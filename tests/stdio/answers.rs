@@ -1,4 +1,4 @@
-//! What a child answers that is no answer: its call fails at once and says why, alone or shared, and the others go on.
+//! Invalid answers of a child: their call fails at once and says why, alone or shared, and the others go on.
 
 use serde_json::json;
 
@@ -35,7 +35,7 @@ const LIAR: Script = Script {
 };
 
 #[tokio::test]
-async fn a_response_that_is_none_fails_its_call_at_once_and_says_what_is_wrong() {
+async fn an_invalid_response_fails_its_call_at_once_and_says_what_is_wrong() {
     for keys in BOTH {
         let children = Children::new(LIAR);
         let gate = children.gate(keys).await;
@@ -73,7 +73,7 @@ async fn a_response_that_is_none_fails_its_call_at_once_and_says_what_is_wrong()
 }
 
 #[tokio::test]
-async fn an_error_without_an_id_answers_the_only_call_where_that_could_not_be_read() {
+async fn an_error_without_an_id_answers_the_only_call_in_flight() {
     let own = Children::new(LIAR);
     let gate = own.gate("").await;
     let client = Client::connect(&gate.url).await;
@@ -82,7 +82,7 @@ async fn an_error_without_an_id_answers_the_only_call_where_that_could_not_be_re
 }
 
 #[tokio::test]
-async fn one_bad_response_in_a_batch_leaves_the_others() {
+async fn one_bad_response_in_a_batch_does_not_affect_the_others() {
     for keys in BOTH {
         let children = Children::new(LIAR);
         let gate = children.gate(keys).await;
@@ -98,7 +98,7 @@ async fn one_bad_response_in_a_batch_leaves_the_others() {
 }
 
 #[tokio::test]
-async fn a_request_of_the_child_that_is_none_is_answered_with_an_error() {
+async fn an_invalid_request_of_the_child_is_answered_with_an_error() {
     for keys in BOTH {
         let children = Children::new(LIAR);
         let gate = children.gate(keys).await;
@@ -109,7 +109,7 @@ async fn a_request_of_the_child_that_is_none_is_answered_with_an_error() {
 }
 
 #[tokio::test]
-async fn the_null_that_json_rpc_1_wants_beside_a_result_passes_as_it_is() {
+async fn the_null_that_json_rpc_1_has_beside_a_result_passes_unchanged() {
     for keys in BOTH {
         let children = Children::new(LIAR);
         let gate = children.gate(keys).await;
@@ -124,7 +124,7 @@ async fn the_null_that_json_rpc_1_wants_beside_a_result_passes_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_is_answered_with_no_answer_fails_at_once() {
+async fn a_handshake_with_an_invalid_answer_fails_at_once() {
     for keys in BOTH {
         let setup = r#"IFS= read -r line; id=${line#*'"id":'}; id=${id%%[,\}]*}; reply "$id" '[1]'"#;
         let children = Children::new(Script { setup, ..Script::default() });

@@ -1,4 +1,4 @@
-//! What passes between a client and a child that behaves.
+//! What passes between a client and a well-behaved child.
 
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ async fn cancelling_a_task_writes_a_cancelled_line_under_the_id_of_the_call() {
     assert_eq!(status_of(&client.cancel(&id).await), "cancelled");
     let cancelled = child.message("notifications/cancelled").await;
     assert_eq!(cancelled["params"]["requestId"], call["id"]);
-    // The child that answers all the same changes nothing.
+    // A child that still answers changes nothing.
     text_of(&client, "release").await;
     assert_eq!(status_of(&client.get(&id).await), "cancelled");
 }
@@ -165,12 +165,12 @@ const CHANGING: Script = Script {
 };
 
 #[tokio::test]
-async fn that_the_tools_have_changed_is_told_on_the_get_stream_whatever_runs_and_never_of_a_task() {
+async fn tools_list_changed_comes_on_the_get_stream_whatever_runs_and_names_no_task() {
     let children = Children::new(CHANGING);
     let gate = children.gate("").await;
     let client = Client::connect(&gate.url).await;
     let changed = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
-    // Of a task, with nobody who listens yet.
+    // In a task, before any stream is open.
     let id = client.create_id("change").await;
     children.only().await.line(r#""change""#).await;
     let mut waiting = client.stream("tasks/result", json!({ "taskId": id }));
@@ -180,7 +180,7 @@ async fn that_the_tools_have_changed_is_told_on_the_get_stream_whatever_runs_and
     text_of(&client, "release").await;
     assert!(waiting.message().await["result"].is_object());
     assert_eq!(listener.message().await["method"], "notifications/tasks/status");
-    // Of a plain call.
+    // In a plain call.
     let caller = client.clone();
     let calling = tokio::spawn(async move { caller.answer("tools/call", json!({ "name": "change" })).await });
     assert_eq!(listener.message().await, changed);
@@ -189,7 +189,7 @@ async fn that_the_tools_have_changed_is_told_on_the_get_stream_whatever_runs_and
 }
 
 #[tokio::test]
-async fn that_the_tools_have_changed_is_told_with_a_call_where_nobody_listens() {
+async fn tools_list_changed_comes_with_a_call_where_no_get_stream_is_open() {
     let children = Children::new(CHANGING);
     let gate = children.gate("").await;
     let client = Client::connect(&gate.url).await;

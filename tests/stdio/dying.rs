@@ -1,4 +1,4 @@
-//! Children that end by themselves, or never begin.
+//! Children that end by themselves, or never start.
 
 use serde_json::json;
 
@@ -34,7 +34,7 @@ async fn a_child_that_refuses_to_initialize_gives_its_own_error_and_ends() {
 }
 
 #[tokio::test]
-async fn a_child_that_dies_in_a_call_answers_it_with_its_last_words() {
+async fn a_call_whose_child_dies_fails_with_its_last_words() {
     let children = Children::new(Script::default());
     let gate = children.gate("").await;
     let client = Client::connect(&gate.url).await;
@@ -45,7 +45,7 @@ async fn a_child_that_dies_in_a_call_answers_it_with_its_last_words() {
 }
 
 #[tokio::test]
-async fn a_child_that_is_killed_answers_every_call_with_the_signal() {
+async fn every_call_of_a_killed_child_fails_with_the_signal() {
     let children = Children::new(Script { tools: r#"*'"name":"fall"'*) kill -9 $$ ;;"#, ..Script::default() });
     let gate = children.gate("").await;
     let client = Client::connect(&gate.url).await;
@@ -58,7 +58,7 @@ async fn a_child_that_is_killed_answers_every_call_with_the_signal() {
 }
 
 #[tokio::test]
-async fn a_child_that_dies_in_a_task_fails_it_with_its_last_words() {
+async fn a_task_whose_child_dies_fails_with_its_last_words() {
     let children = Children::new(Script::default());
     let gate = children.gate("").await;
     let client = Client::connect(&gate.url).await;
@@ -80,7 +80,7 @@ async fn tasks_that_have_ended_outlive_the_child_and_other_requests_get_404() {
     let died = client.create_id("die").await;
     client.until(&died, "failed").await;
     let child = children.only().await;
-    // The failed task tells of the end; the child counts as gone once its group is.
+    // The failed task reports the end; the child counts as gone once its process group is.
     let refused = eventually(async || {
         let answer = client.answer("tools/call", json!({ "name": "pid" })).await;
         (answer.status != 200).then_some(answer)
@@ -96,7 +96,7 @@ async fn tasks_that_have_ended_outlive_the_child_and_other_requests_get_404() {
 }
 
 #[tokio::test]
-async fn a_session_without_tasks_is_over_when_its_child_is() {
+async fn a_session_without_tasks_ends_with_its_child() {
     let children = Children::new(Script::default());
     let gate = children.gate("").await;
     let (client, other) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
@@ -111,7 +111,7 @@ async fn a_session_without_tasks_is_over_when_its_child_is() {
 }
 
 #[tokio::test]
-async fn an_answer_before_the_end_counts_even_without_the_end_of_its_line() {
+async fn an_answer_before_the_end_counts_even_without_a_newline() {
     let tools = r#"*'"name":"last"'*) printf '{"jsonrpc":"2.0","id":%s,"result":{"content":[]}}' "$id"; exit 0 ;;"#;
     let children = Children::new(Script { tools, ..Script::default() });
     let gate = children.gate("").await;

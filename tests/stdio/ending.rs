@@ -1,4 +1,4 @@
-//! How children end with their session: by themselves if they can, by force if they do not.
+//! How children end with their session: by themselves if they can, by force otherwise.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ async fn a_child_that_ignores_sigterm_is_killed_after_delete() {
 }
 
 #[tokio::test]
-async fn what_the_child_has_started_ends_with_it_at_delete() {
+async fn processes_that_the_child_started_end_with_it_at_delete() {
     let children = Children::new(PARENT);
     let (_gate, client, child) = children.session().await;
     client.delete().await;
@@ -59,8 +59,8 @@ async fn what_the_child_has_started_ends_with_it_at_delete() {
 }
 
 #[tokio::test]
-async fn what_has_left_the_childs_process_group_ends_with_it_too() {
-    // In a session of its own, with a parent that has gone, and deaf to SIGTERM.
+async fn processes_that_left_the_childs_group_end_with_it_too() {
+    // In a session of its own, with a parent that has ended, and ignoring SIGTERM.
     let setup = "setsid sh -c 'trap \"\" TERM; sleep 60 & sleep 60' & (setsid sleep 60 >/dev/null 2>&1 </dev/null &)";
     let children = Children::new(Script { setup, ..Script::default() });
     let (_gate, client, child) = children.session().await;
@@ -69,7 +69,7 @@ async fn what_has_left_the_childs_process_group_ends_with_it_too() {
 }
 
 #[tokio::test]
-async fn what_has_left_the_process_group_of_a_child_that_was_killed_ends_too() {
+async fn processes_that_left_the_group_of_a_killed_child_end_too() {
     let script = Script { setup: "setsid sleep 60 &", tools: r#"*'"name":"fall"'*) kill -9 $$ ;;"#, after: "" };
     let children = Children::new(script);
     let gate = children.gate("").await;
@@ -116,7 +116,7 @@ async fn a_child_whose_client_left_before_it_was_initialized_ends() {
 }
 
 #[tokio::test]
-async fn a_child_that_closes_its_stdout_is_ended_and_its_session_is_over() {
+async fn a_child_that_closes_its_stdout_is_ended_with_its_session() {
     let tools = r#"*'"name":"hush"'*) exec >/dev/null; while :; do sleep 1; done ;;"#;
     let children = Children::new(Script { tools, ..Script::default() });
     let (_gate, client, child) = children.session().await;

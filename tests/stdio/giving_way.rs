@@ -1,4 +1,4 @@
-//! Where as many children run as may, the session gives way that has been silent longest.
+//! At `max_children`, the longest idle session gives way.
 
 use serde_json::json;
 
@@ -8,20 +8,20 @@ async fn gate_of(children: &Children, max: usize) -> Gate {
     children.gate(&format!("[[upstream]]\nmax_children = {max}")).await
 }
 
-/// Whether its session has ended.
+/// Returns whether its session has ended.
 async fn has_gone(client: &Client) -> bool {
     client.answer("ping", json!({})).await.status == 404
 }
 
 #[tokio::test]
-async fn the_session_that_has_been_silent_longest_gives_way_and_gets_404() {
+async fn the_longest_idle_session_gives_way_and_gets_404() {
     let children = Children::new(Script::default());
     let gate = gate_of(&children, 3).await;
     let mut clients = Vec::new();
     for _ in 0..3 {
         clients.push(Client::connect(&gate.url).await);
     }
-    // Now the second one is the one that has been silent longest.
+    // Now the second one is the longest idle.
     text_of(&clients[0], "pid").await;
     let newcomer = Client::connect(&gate.url).await;
     assert!(has_gone(&clients[1]).await);
@@ -73,7 +73,7 @@ async fn a_call_whose_client_has_left_keeps_its_session_too() {
 }
 
 #[tokio::test]
-async fn clients_that_leave_without_a_word_lock_no_other_out_and_each_newcomer_ends_one_session() {
+async fn clients_that_vanish_lock_no_other_out_and_each_new_session_ends_one() {
     let children = Children::new(Script::default());
     let gate = children.gate("[server]\nadmin = \"127.0.0.1:0\"\n[[upstream]]\nmax_children = 5").await;
     for _ in 0..5 {
@@ -91,7 +91,7 @@ async fn clients_that_leave_without_a_word_lock_no_other_out_and_each_newcomer_e
 }
 
 #[tokio::test]
-async fn the_log_says_which_limit_a_session_gave_way_for() {
+async fn the_log_names_the_limit_that_a_session_gave_way_for() {
     let children = Children::new(Script::default());
     let config = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(config.path(), "[[upstream]]\nmax_children = 1\ncommand = [\"sh\"]").unwrap();
@@ -101,6 +101,6 @@ async fn the_log_says_which_limit_a_session_gave_way_for() {
     let url = taskgate.url().await;
     let _left = Client::connect(&url).await;
     let _newcomer = Client::connect(&url).await;
-    let line = taskgate.logged_after("gives way to a new one").await;
+    let line = taskgate.logged_after("was evicted for a new one").await;
     assert!(line.contains("max_children") && line.contains("silent="), "{line}");
 }

@@ -1,4 +1,4 @@
-//! Servers that are child processes: what they are sent, what comes back, and that none of them is left over.
+//! Servers that are child processes: what they receive, what comes back, and that none of them is left behind.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "../kit/mod.rs"]

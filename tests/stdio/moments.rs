@@ -14,8 +14,8 @@ const DYING: Script = Script {
     after: "",
 };
 
-/// What a task on a tool ends as, while another session has a call in flight on its own child.
-async fn fate_of(tool: &str) -> (Value, Value) {
+/// Runs a task on a tool while another session has a call in flight on its own child; returns how the task ended.
+async fn outcome_of(tool: &str) -> (Value, Value) {
     let children = Children::new(DYING);
     let gate = children.gate("").await;
     let bystander = Client::connect(&gate.url).await;
@@ -40,7 +40,7 @@ async fn fate_of(tool: &str) -> (Value, Value) {
 }
 
 async fn fails_with(tool: &str, why: &str) {
-    let (task, collected) = fate_of(tool).await;
+    let (task, collected) = outcome_of(tool).await;
     assert_eq!(status_of(&task), "failed");
     let message = task["statusMessage"].as_str().unwrap();
     assert!(message.contains("the MCP server process behind taskgate has ended") && message.contains(why), "{message}");
@@ -64,13 +64,13 @@ async fn a_task_whose_child_is_killed_fails_with_the_signal() {
 
 #[tokio::test]
 async fn a_task_whose_child_ends_right_after_the_answer_is_completed() {
-    let (task, collected) = fate_of("after the answer").await;
+    let (task, collected) = outcome_of("after the answer").await;
     assert_eq!(status_of(&task), "completed");
     assert_eq!(collected["result"]["content"][0]["text"], "in time");
 }
 
 #[tokio::test]
-async fn a_child_that_ends_at_its_start_is_told_with_its_last_words_and_leaves_nothing() {
+async fn the_error_of_a_child_that_ends_at_its_start_has_its_last_words_and_no_process_stays() {
     let children = Children::new(Script { setup: "sleep 60 & echo 'no licence' >&2; exit 4", ..Script::default() });
     let gate = children.gate("").await;
     let (_, _, message) = Client::new(&gate.url).ask_to_initialize("2025-11-25", json!({})).await.refusal();
@@ -79,7 +79,7 @@ async fn a_child_that_ends_at_its_start_is_told_with_its_last_words_and_leaves_n
 }
 
 #[tokio::test]
-async fn a_session_whose_child_ends_right_after_initialize_is_over_and_no_task_is_promised() {
+async fn a_session_whose_child_ends_right_after_initialize_ends_and_no_task_is_acknowledged() {
     let tools = r"*'notifications/initialized'*) echo 'bad start' >&2; exit 4 ;;";
     let children = Children::new(Script { setup: "sleep 60 &", tools, ..Script::default() });
     let gate = children.gate("").await;

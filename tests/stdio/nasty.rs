@@ -1,4 +1,4 @@
-//! Children that write what they should not, or do not read: the call, the session and the others go on.
+//! Children that write what they should not, or do not read: their call, their session and all others go on.
 
 use serde_json::json;
 
@@ -112,7 +112,7 @@ async fn a_line_that_is_too_long_ends_the_task_that_it_answers_and_the_next_line
 }
 
 #[tokio::test]
-async fn of_lines_that_are_no_messages_the_first_is_in_the_log_by_its_length_and_the_others_are_counted() {
+async fn the_log_has_the_length_of_the_first_line_that_is_no_message_and_the_number_of_the_others() {
     let children =
         Children::new(Script { setup: "echo 'the password is hunter2'; echo more; echo more", ..Script::default() });
     let options = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--"];
@@ -124,12 +124,12 @@ async fn of_lines_that_are_no_messages_the_first_is_in_the_log_by_its_length_and
     assert!(metrics.text().contains("taskgate_child_junk_lines_total 3\n"), "{}", metrics.text());
     taskgate.signal(rustix::process::Signal::TERM);
     let log = taskgate.end().await.stderr;
-    assert_eq!(log.matches("no message").count(), 1, "{log}");
+    assert_eq!(log.matches("not a message").count(), 1, "{log}");
     assert!(log.contains("bytes=23") && !log.contains("hunter2"), "{log}");
 }
 
 #[tokio::test]
-async fn long_lines_of_stderr_are_in_the_log_as_they_are() {
+async fn the_log_has_long_lines_of_stderr_whole() {
     let children = Children::new(Script { setup: "echo \"begin $(printf '%05000d' 7) end\" >&2", ..Script::default() });
     let args: Vec<&str> = ["serve", "--listen", "127.0.0.1:0", "--"].into_iter().chain(children.command()).collect();
     let taskgate = Binary::start(&args, &[]);
@@ -139,7 +139,7 @@ async fn long_lines_of_stderr_are_in_the_log_as_they_are() {
 }
 
 #[tokio::test]
-async fn the_error_of_a_child_that_dies_quotes_the_line_that_tells() {
+async fn the_error_of_a_child_that_dies_quotes_the_line_of_stderr_that_tells_why() {
     let words =
         "printf 'Error: no such account\\n    at login (index.js:1:1)\\n\\nNode.js v20.20.2\\n+-----\\n' >&2; exit 1";
     let gate = Gate::with_command("sh", &["-c", words], "").await;

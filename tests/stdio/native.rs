@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::kit::{Children, Client, Script};
 
-/// Asks whether its client is there before it lists its tools, and tells of its own task when it is called.
+/// Asks whether its client is there before it lists its tools, and reports on its own task when it is called.
 const SERVER: Script = Script {
     setup: "",
     tools: r#"*'"method":"initialize"'*)
@@ -21,12 +21,12 @@ const SERVER: Script = Script {
 };
 
 #[tokio::test]
-async fn what_it_tells_of_its_own_task_does_not_go_to_the_only_one_of_taskgates_that_runs() {
+async fn notifications_about_the_childs_own_task_do_not_go_to_the_only_running_task_of_taskgate() {
     let children = Children::new(SERVER);
     let gate = children.gate("").await;
     let client = Client::connect(&gate.url).await;
     let child = children.only().await;
-    // No stream is open, so that the ping is answered while the tools are listed.
+    // No stream is open, so the ping is answered while the tools are listed.
     let ours = client.create_id("hold").await;
     child.line("\"hold\"").await;
     let mut stream = client.get_stream().await;

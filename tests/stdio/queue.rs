@@ -1,25 +1,25 @@
-//! Children that do not read: what waits for them, and whose it is.
+//! Children that do not read: what waits for them, and against whose limits it counts.
 
 use futures_util::future::select_all;
 use serde_json::{Value, json};
 
 use crate::kit::{Children, Client, Gate, Process, Script, soon, status_of, text_in, text_of};
 
-/// Stops reading at the test's command, and goes on, behind the next line, when the test says so.
-const DOZING: Script = Script {
+/// Stops reading when the test says so; told to go on, it skips a line.
+const STALLING: Script = Script {
     setup: "",
     tools: r#"*'"name":"doze"'*) text "$id" zzz; while [ ! -e "$dir/awake" ]; do sleep 0.05; done; sed -u 1q >/dev/null ;;"#,
     after: "",
 };
 
-/// Fills the pipe to a child that dozes, so that everything from now on waits.
-async fn lull(client: &Client) {
+/// Fills the pipe to a child that does not read, so that everything from now on waits.
+async fn stop_reading(client: &Client) {
     assert_eq!(text_of(client, "doze").await, "zzz");
     assert_eq!(client.notify("notifications/long", json!({ "text": "x".repeat(200_000) })).await, 202);
 }
 
-/// More pings than may wait.
-fn ping_in_vain(client: &Client) -> Vec<tokio::task::JoinHandle<Value>> {
+/// Sends more pings than may wait.
+fn send_too_many_pings(client: &Client) -> Vec<tokio::task::JoinHandle<Value>> {
     let ping = |_| {
         let client = client.clone();
         tokio::spawn(async move { client.request("ping", json!({})).await })
@@ -27,28 +27,28 @@ fn ping_in_vain(client: &Client) -> Vec<tokio::task::JoinHandle<Value>> {
     (0..300).map(ping).collect()
 }
 
-/// Waits until a plain call is refused because as much waits as may; why.
+/// Waits until a plain call is refused because the queue is full; returns the reason.
 async fn refused(client: &Client) -> String {
     let (code, message) = client.error("tools/call", json!({ "name": "pid" })).await;
     assert_eq!(code, -32603);
     message
 }
 
-async fn dozing(toml: &str) -> (Children, Gate, Client, Process) {
-    let children = Children::new(DOZING);
+async fn stalled(toml: &str) -> (Children, Gate, Client, Process) {
+    let children = Children::new(STALLING);
     let gate = children.gate(toml).await;
     let client = Client::connect(&gate.url).await;
     let child = children.only().await;
-    lull(&client).await;
+    stop_reading(&client).await;
     (children, gate, client, child)
 }
 
 #[tokio::test]
 async fn one_owner_who_fills_the_queue_of_a_shared_child_is_refused_alone() {
-    let (children, gate, ann, child) = dozing("[[upstream]]\nshared = true").await;
+    let (children, gate, ann, child) = stalled("[[upstream]]\nshared = true").await;
     let bob = Client::connect(&gate.url).await;
     // The first one that is answered at all is one too many.
-    let (refused, ..) = soon(select_all(ping_in_vain(&ann))).await;
+    let (refused, ..) = soon(select_all(send_too_many_pings(&ann))).await;
     let refused = refused.unwrap();
     let why = refused["error"]["message"].as_str().unwrap();
     assert!(why.contains("limit reached: 256 messages of this session wait"), "{why}");
@@ -68,24 +68,24 @@ async fn one_owner_who_fills_the_queue_of_a_shared_child_is_refused_alone() {
 
 #[tokio::test]
 async fn a_child_that_does_not_read_stalls_no_other_session_and_is_bounded() {
-    let (_children, gate, dozing, _child) = dozing("").await;
+    let (_children, gate, stalled, _child) = stalled("").await;
     let awake = Client::connect(&gate.url).await;
     for _ in 0..300 {
-        assert_eq!(dozing.notify("notifications/short", json!({})).await, 202);
+        assert_eq!(stalled.notify("notifications/short", json!({})).await, 202);
     }
-    let message = refused(&dozing).await;
+    let message = refused(&stalled).await;
     assert!(
         message.contains("256 messages of this session wait") && message.contains("to read its stdin"),
         "{message}"
     );
     assert!(!text_of(&awake, "pid").await.is_empty());
     assert_eq!(status_of(&awake.create("pid", json!({})).await), "working");
-    assert_eq!(soon(dozing.delete()).await.status, 200);
+    assert_eq!(soon(stalled.delete()).await.status, 200);
 }
 
 #[tokio::test]
 async fn the_call_of_a_task_waits_for_a_child_that_does_not_read_until_it_does() {
-    let (children, _gate, client, child) = dozing("").await;
+    let (children, _gate, client, child) = stalled("").await;
     for _ in 0..300 {
         client.notify("notifications/short", json!({})).await;
     }
@@ -99,7 +99,7 @@ async fn the_call_of_a_task_waits_for_a_child_that_does_not_read_until_it_does()
 
 #[tokio::test]
 async fn a_task_that_waits_for_a_child_that_does_not_read_ends_with_its_timeout_and_is_not_called_later() {
-    let (children, _gate, client, child) = dozing("[tasks]\ntimeout = \"300ms\"").await;
+    let (children, _gate, client, child) = stalled("[tasks]\ntimeout = \"300ms\"").await;
     let task = client.create_id("hold").await;
     let failed = client.until(&task, "failed").await;
     assert!(failed["statusMessage"].as_str().unwrap().contains("timeout = 300ms is over"), "{failed}");
@@ -110,7 +110,7 @@ async fn a_task_that_waits_for_a_child_that_does_not_read_ends_with_its_timeout_
 
 #[tokio::test]
 async fn what_waits_for_a_child_that_does_not_read_is_bounded_in_bytes_too() {
-    let (_children, _gate, client, _child) = dozing("").await;
+    let (_children, _gate, client, _child) = stalled("").await;
     let text = "x".repeat(3_000_000);
     for _ in 0..7 {
         assert_eq!(client.notify("notifications/long", json!({ "text": text })).await, 202);

@@ -1,4 +1,4 @@
-//! How children are started: with what, how many, and how soon again.
+//! How children are started: with what environment, how many, and how soon again.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ async fn a_child_starts_in_cwd_and_without_it_where_taskgate_is() {
 }
 
 #[tokio::test]
-async fn a_directory_that_has_gone_since_the_start_is_named() {
+async fn a_directory_that_was_removed_since_the_start_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().display().to_string();
     let gate = Gate::with_command("sh", &["-c", "cat"], &format!("[[upstream]]\ncwd = {path:?}")).await;
@@ -45,7 +45,7 @@ async fn a_directory_that_has_gone_since_the_start_is_named() {
 }
 
 #[tokio::test]
-async fn a_session_more_than_max_children_is_refused_until_a_child_is_gone() {
+async fn a_session_beyond_max_children_is_refused_until_a_child_is_gone() {
     let children = Children::new(Script::default());
     let gate = children.gate("[[upstream]]\nmax_children = 2").await;
     let (first, second) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
@@ -79,7 +79,7 @@ async fn a_child_that_was_deleted_counts_until_it_is_gone() {
 }
 
 #[tokio::test]
-async fn after_a_child_that_ended_at_once_the_next_start_waits_and_longer_each_time() {
+async fn after_children_that_end_at_once_the_next_start_backs_off_longer_each_time() {
     let gate = Gate::with_command("sh", &["-c", "exit 5"], "").await;
     let client = Client::new(&gate.url);
     for wait in [0, 100, 200, 400].map(Duration::from_millis) {
@@ -90,7 +90,7 @@ async fn after_a_child_that_ended_at_once_the_next_start_waits_and_longer_each_t
     }
 }
 
-/// What taskgate logs while one client after the other starts a session and ends it by `end`.
+/// Returns what taskgate logs while one client after the other starts a session and ends it by `end`.
 async fn log_of_sessions_that_end_by(end: impl AsyncFn(&Client)) -> String {
     let children = Children::new(Script::default());
     let args: Vec<&str> = ["serve", "--listen", "127.0.0.1:0", "--"].into_iter().chain(children.command()).collect();
@@ -104,7 +104,7 @@ async fn log_of_sessions_that_end_by(end: impl AsyncFn(&Client)) -> String {
 }
 
 #[tokio::test]
-async fn a_child_that_dies_young_lets_the_next_start_wait_and_the_log_says_so() {
+async fn a_child_that_dies_young_delays_the_next_start_and_the_log_says_so() {
     let log =
         log_of_sessions_that_end_by(async |client| drop(client.error("tools/call", json!({ "name": "die" })).await));
     let log = log.await;
@@ -114,7 +114,7 @@ async fn a_child_that_dies_young_lets_the_next_start_wait_and_the_log_says_so() 
 }
 
 #[tokio::test]
-async fn a_child_that_ends_with_its_session_lets_nobody_wait() {
+async fn a_child_that_ends_with_its_session_delays_no_start() {
     let log = log_of_sessions_that_end_by(async |client| drop(client.delete().await)).await;
     assert!(log.contains("child process ended") && !log.contains("wait"), "{log}");
 }

@@ -24,7 +24,7 @@ async fn sigterm_ends_every_child_and_then_taskgate() {
     eventually(async || started.iter().any(has).then_some(())).await;
     taskgate.signal(Signal::TERM);
     assert_eq!(taskgate.end().await.code, Some(0));
-    // They have gone before taskgate has.
+    // They have ended before taskgate has.
     assert!(started.iter().all(|child| !child.is_alive()));
     calling.await.unwrap();
 }
@@ -40,7 +40,7 @@ async fn sigterm_kills_a_child_that_ignores_it() {
 }
 
 #[tokio::test]
-async fn sigterm_ends_what_children_have_started() {
+async fn sigterm_ends_the_processes_that_children_started() {
     let children = Children::new(Script { setup: "sleep 60 & sleep 60 &", ..Script::default() });
     let (taskgate, _client) = serving(&children).await;
     let child = children.only().await;
@@ -86,7 +86,7 @@ async fn a_child_ends_by_itself_when_taskgate_is_killed() {
 }
 
 #[tokio::test]
-async fn a_child_that_is_still_starting_ends_with_taskgate_and_so_does_what_it_has_started() {
+async fn a_child_that_is_still_starting_ends_with_taskgate_and_so_do_its_processes() {
     let children = Children::new(Script { setup: "sleep 60 & exec sleep 60", ..Script::default() });
     let args: Vec<&str> = ["serve", "--listen", "127.0.0.1:0", "--"].into_iter().chain(children.command()).collect();
     let taskgate = Binary::start(&args, &[]);

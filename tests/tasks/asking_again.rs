@@ -59,7 +59,7 @@ async fn a_question_that_was_lost_on_the_way_is_replayed_when_its_stream_is_resu
 }
 
 #[tokio::test]
-async fn a_question_whose_stream_stays_away_is_asked_on_one_that_is_open() {
+async fn a_question_whose_stream_is_not_resumed_is_asked_on_an_open_one() {
     let house = house().await;
     let mut listener = house.client.get_stream().await;
     let mut waiting = house.waiting().await;
@@ -102,7 +102,7 @@ async fn a_burst_of_large_questions_is_asked_one_by_one() {
     house.completes().await;
 }
 
-/// How often a question is asked before a notification of this method.
+/// Returns how often a question is asked before a notification of this method.
 async fn asked_before(stream: &mut Stream, last: &str) -> usize {
     let mut asked = 0;
     loop {
@@ -118,7 +118,7 @@ async fn asked_before(stream: &mut Stream, last: &str) -> usize {
 async fn a_question_that_still_waits_when_a_new_get_stream_takes_over_comes_once() {
     let house = house_with("[server]\nmax_outbox = \"64MiB\"").await;
     let mut stalled = Stalled::open(&house.client, Method::GET, "", SMALL).await;
-    // The stream is there when something comes on it.
+    // The stream exists once something comes on it.
     house.slow.notify("notifications/first", json!({})).await;
     let mut came = Vec::new();
     while !String::from_utf8_lossy(&came).contains("notifications/first") {

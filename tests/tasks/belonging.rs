@@ -1,4 +1,4 @@
-//! What a server says without naming a call: whether it belongs to a task, and to which.
+//! Messages of a server that name no call: whether they belong to a task, and to which.
 
 use serde_json::json;
 
@@ -21,7 +21,7 @@ async fn a_call_that_the_client_has_cancelled_claims_no_question() {
 }
 
 #[tokio::test]
-async fn what_the_server_offers_anew_is_told_to_the_session_and_not_of_the_task_that_it_came_with() {
+async fn list_changed_and_resource_updates_go_to_the_session_and_name_no_task() {
     let house = house().await;
     for method in [
         "notifications/tools/list_changed",
@@ -31,7 +31,7 @@ async fn what_the_server_offers_anew_is_told_to_the_session_and_not_of_the_task_
         house.slow.event(&format!(r#"{{"jsonrpc":"2.0","method":"{method}"}}"#)).await;
     }
     house.slow.notify("notifications/resources/updated", json!({ "uri": "x:y" })).await;
-    // Also where nobody listens yet.
+    // Also before any stream is open.
     let mut waiting = house.waiting().await;
     let mut listener = house.client.get_stream().await;
     for method in ["tools", "prompts", "resources"] {

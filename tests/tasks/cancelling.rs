@@ -35,7 +35,7 @@ async fn a_cancelled_task_stays_cancelled_whatever_the_call_does() {
     let told = upstream.held("notifications/cancelled").await;
     slow.result(r#"{"content":[]}"#);
     told.status(202, &[], "");
-    // Another call on the same link, so that the answer above has been seen.
+    // Another call on the same link, after which the answer above has been processed.
     let other = client.create_id("echo").await;
     client.until(&other, "completed").await;
     assert_eq!(client.get(&id).await, cancelled);
@@ -43,7 +43,7 @@ async fn a_cancelled_task_stays_cancelled_whatever_the_call_does() {
 }
 
 #[tokio::test]
-async fn the_answer_does_not_wait_for_the_upstream() {
+async fn the_answer_to_tasks_cancel_does_not_wait_for_the_upstream() {
     let (upstream, _gate, client) = house(Upstream::json()).await;
     upstream.hold("notifications/cancelled");
     let id = client.create_id("slow").await;

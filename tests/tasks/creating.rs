@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::kit::{Answers, Client, Gate, Options, Upstream, house, status_of};
 
 #[tokio::test]
-async fn a_call_as_a_task_is_answered_with_the_task_before_the_tool_is() {
+async fn a_call_as_a_task_is_answered_with_the_task_before_the_tool_answers() {
     let (upstream, _gate, client) = house(Upstream::json()).await;
     let answer = client.answer("tools/call", json!({ "name": "slow", "task": { "ttl": 7_200_000 } })).await;
     assert_eq!((answer.status.as_u16(), answer.header("content-type")), (200, "application/json"));
@@ -112,7 +112,7 @@ async fn a_task_survives_the_disconnect_of_the_client_that_created_it() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_reads_the_answer_has_its_task_all_the_same() {
+async fn a_client_that_never_reads_the_answer_still_has_its_task() {
     let (upstream, _gate, client) = house(Upstream::json()).await;
     let call = client.stream("tools/call", json!({ "name": "slow", "task": {} }));
     let slow = upstream.held("slow").await;
@@ -134,7 +134,7 @@ async fn the_call_runs_upstream_exactly_once() {
 }
 
 #[tokio::test]
-async fn a_task_member_that_is_no_task_is_refused() {
+async fn an_invalid_task_member_is_refused() {
     let (upstream, _gate, client) = house(Upstream::json()).await;
     for task in [
         json!([]),

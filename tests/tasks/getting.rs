@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::kit::{Client, Gate, Upstream, eventually, house, status_of};
 
 #[tokio::test]
-async fn tasks_get_is_a_flat_task_with_all_that_it_has_to_have() {
+async fn tasks_get_answers_with_a_flat_task_and_all_required_members() {
     let (_upstream, _gate, client) = house(Upstream::json()).await;
     let id = client.create_id("slow").await;
     let answer = client.answer("tasks/get", json!({ "taskId": id })).await;
@@ -28,7 +28,7 @@ async fn a_task_goes_from_working_to_completed_and_stays_there() {
     let id = created["taskId"].as_str().unwrap();
     let slow = upstream.held("slow").await;
     assert_eq!(status_of(&client.get(id).await), "working");
-    // A clock that has moved on, for the time of the update.
+    // The clock has moved on, for the time of the update.
     let at = created["createdAt"].as_str().unwrap();
     eventually(async || Some(()).filter(|()| now().as_str() > at)).await;
     slow.result(r#"{"content":[]}"#);
@@ -86,7 +86,7 @@ async fn progress_of_the_call_shows_in_the_status_message() {
 }
 
 #[tokio::test]
-async fn ids_that_are_no_task_of_the_client_all_get_the_same_answer() {
+async fn unknown_foreign_and_malformed_ids_get_the_same_answer() {
     let upstream = Upstream::json().await;
     let gate = Gate::before(&upstream).await;
     let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
@@ -113,7 +113,7 @@ async fn ids_that_are_no_task_of_the_client_all_get_the_same_answer() {
 }
 
 #[tokio::test]
-async fn a_task_id_that_is_missing_or_no_text_is_named() {
+async fn a_task_id_that_is_missing_or_not_a_string_is_named() {
     let (upstream, _gate, client) = house(Upstream::json()).await;
     for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
         for params in [json!({}), json!({ "taskId": 7 }), json!({ "taskId": null }), json!({ "taskID": "x" })] {

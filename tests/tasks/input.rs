@@ -1,5 +1,4 @@
-//! What the server asks in the course of a task reaches the client on exactly one stream, and the answers find their
-//! way back.
+//! What the server asks during a task reaches the client on exactly one stream, and the answers find their way back.
 
 use serde_json::{Value, json};
 
@@ -43,7 +42,7 @@ impl House {
         waiting
     }
 
-    /// The answer that the server gets to its question `id`.
+    /// Returns the answer that the server gets to its question `id`.
     pub(super) async fn answer_to(&self, id: &str) -> Value {
         self.upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == id).await.json()
     }
@@ -59,7 +58,7 @@ impl House {
     }
 }
 
-/// The next request of the server, other messages skipped.
+/// Returns the next request of the server, and skips other messages.
 pub(super) async fn question(stream: &mut Stream) -> Value {
     loop {
         let message = stream.message().await;
@@ -69,7 +68,7 @@ pub(super) async fn question(stream: &mut Stream) -> Value {
     }
 }
 
-/// The next message of a method, others skipped.
+/// Returns the next message of a method, and skips others.
 pub(super) async fn next(stream: &mut Stream, method: &str) -> Value {
     loop {
         let mut message = stream.message().await;
@@ -150,7 +149,7 @@ async fn several_questions_are_answered_in_any_order_and_the_task_works_again_af
 }
 
 #[tokio::test]
-async fn an_answer_that_declines_or_is_an_error_or_odd_reaches_the_server_as_it_is() {
+async fn an_answer_that_declines_fails_or_is_odd_reaches_the_server_unchanged() {
     let house = house().await;
     let mut waiting = house.waiting().await;
     for (n, outcome) in
@@ -179,7 +178,7 @@ async fn the_second_answer_to_a_question_goes_nowhere() {
     house.accept(&asked).await;
     house.answer_to("ask").await;
     house.accept(&asked).await;
-    // What comes after it shows that it went nowhere.
+    // The message after it shows that it went nowhere.
     house.client.ask("ping", json!({})).await;
     let answers = house.upstream.seen().into_iter().filter(|seen| seen.rpc().is_empty() && seen.method == "POST");
     assert_eq!(answers.count(), 1);
@@ -214,7 +213,7 @@ async fn a_question_that_the_server_withdraws_is_withdrawn_from_the_client() {
 }
 
 #[tokio::test]
-async fn a_question_that_is_withdrawn_before_anyone_heard_it_is_not_asked() {
+async fn a_question_withdrawn_before_it_was_asked_is_never_asked() {
     let house = house().await;
     house.asks("ask", "?").await;
     house.client.until(&house.id, "input_required").await;
@@ -226,7 +225,7 @@ async fn a_question_that_is_withdrawn_before_anyone_heard_it_is_not_asked() {
 }
 
 #[tokio::test]
-async fn a_question_that_nobody_answers_in_time_is_an_error_for_the_server_and_the_task_goes_on() {
+async fn a_question_without_an_answer_in_time_is_an_error_for_the_server_and_the_task_goes_on() {
     let house = house_with("[tasks]\ninput_timeout = \"50ms\"").await;
     let mut waiting = house.waiting().await;
     house.asks("ask", "?").await;
@@ -242,7 +241,7 @@ async fn a_question_that_nobody_answers_in_time_is_an_error_for_the_server_and_t
 }
 
 #[tokio::test]
-async fn questions_beyond_what_may_be_open_are_refused_in_the_clients_place() {
+async fn questions_beyond_the_limit_of_open_ones_get_an_error_at_once() {
     let house = house().await;
     for n in 0..65 {
         house.asks(&format!("q{n}"), "?").await;
@@ -263,7 +262,7 @@ async fn questions_beyond_what_may_be_open_are_refused_in_the_clients_place() {
 }
 
 #[tokio::test]
-async fn the_server_is_told_at_once_what_the_client_does_not_support() {
+async fn a_question_that_the_client_does_not_support_gets_an_error_at_once() {
     let upstream = Upstream::sse().await;
     let gate = Gate::before(&upstream).await;
     let client = Client::connect_as(&gate.url, "2025-11-25", json!({ "elicitation": { "form": {} } })).await;
@@ -285,7 +284,7 @@ async fn the_server_is_told_at_once_what_the_client_does_not_support() {
 }
 
 #[tokio::test]
-async fn a_ping_in_the_course_of_a_task_is_answered_without_the_client() {
+async fn a_ping_during_a_task_is_answered_without_the_client() {
     let house = house().await;
     house.slow.event(r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#).await;
     assert_eq!(house.answer_to("p").await["result"], json!({}));
@@ -346,7 +345,7 @@ async fn a_question_of_a_principals_task_is_answered_from_another_session_of_the
     let mut bobs = bob.get_stream().await;
     let mut waiting = again.stream("tasks/result", json!({ "taskId": id }));
     let asked = question(&mut waiting).await;
-    // Only where it was asked: not in a session that has merely the same owner.
+    // Only where it was asked: not in another session of the same owner.
     let unasked = connect("ann").await;
     assert_eq!(unasked.respond(&asked["id"], json!({ "action": "accept" })).await, 202);
     assert_eq!(status_of(&unasked.get(&id).await), "input_required");

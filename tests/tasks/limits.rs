@@ -1,4 +1,4 @@
-//! Limits: each is kept, and named when it is reached.
+//! Limits: each holds, and is named when it is reached.
 
 use serde_json::json;
 
@@ -40,7 +40,7 @@ async fn calls_over_max_running_wait_for_their_turn_in_order_and_say_so() {
 }
 
 #[tokio::test]
-async fn a_queued_task_says_when_it_runs() {
+async fn a_queued_task_says_so_and_then_that_it_runs() {
     let (upstream, _gate, client) = start("[tasks]\nmax_running = 1").await;
     client.create_id("slow").await;
     let queued = client.create_id("slow").await;
@@ -160,7 +160,7 @@ async fn a_result_over_max_result_fails_the_task_and_names_the_limit() {
 }
 
 #[tokio::test]
-async fn a_call_over_its_timeout_fails_names_it_and_is_cancelled_upstream() {
+async fn a_call_over_its_timeout_is_cancelled_upstream_and_the_error_names_the_timeout() {
     let (upstream, _gate, client) = start("[tasks]\ntimeout = \"200ms\"").await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await;

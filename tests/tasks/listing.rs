@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::kit::{Client, Gate, Upstream, house};
 
 #[tokio::test]
-async fn every_task_that_can_be_got_is_listed_once_over_all_pages() {
+async fn every_task_that_tasks_get_finds_is_listed_once_over_all_pages() {
     let (_upstream, _gate, client) = house(Upstream::json()).await;
     let mut created = Vec::new();
     for _ in 0..123 {
@@ -40,7 +40,7 @@ async fn a_short_list_has_no_next_cursor_and_its_tasks_are_as_tasks_get_has_them
 }
 
 #[tokio::test]
-async fn pages_go_on_where_they_were_although_tasks_come_and_go() {
+async fn pages_continue_where_they_ended_while_tasks_come_and_go() {
     let (_upstream, _gate, client) = house(Upstream::json()).await;
     let mut before = Vec::new();
     for _ in 0..60 {
@@ -58,7 +58,7 @@ async fn pages_go_on_where_they_were_although_tasks_come_and_go() {
 }
 
 #[tokio::test]
-async fn cursors_that_are_invalid_or_anothers_are_refused() {
+async fn invalid_and_foreign_cursors_are_refused() {
     let upstream = Upstream::json().await;
     let gate = Gate::before(&upstream).await;
     let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);

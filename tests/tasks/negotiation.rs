@@ -26,7 +26,7 @@ async fn initialize_advertises_tasks_and_leaves_the_other_capabilities_alone() {
             json!({ "tools": { "listChanged": true }, "logging": {} }),
             json!({ "tools": { "listChanged": true }, "logging": {} }),
         ),
-        // Tasks for other requests than tool calls are no tasks of tool calls.
+        // Tasks for other requests than tool calls do not count.
         (json!({ "tasks": { "list": {}, "requests": { "x": {} } } }), json!({})),
     ] {
         let upstream = Upstream::start(Options { capabilities: theirs, ..Options::default() }).await;

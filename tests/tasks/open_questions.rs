@@ -1,4 +1,4 @@
-//! What open questions take is counted and bounded: of one task, of one owner, and in all.
+//! The bytes of open questions are counted and bounded: of one task, of one owner, and in total.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ async fn is_asked(client: &Client, (task, slow): &(String, Sse), id: &str) {
     client.until_task(task, |task| task["statusMessage"].as_str().unwrap_or_default().starts_with(&asked)).await;
 }
 
-/// Asks, and waits for what the server is answered at once.
+/// Asks, and waits for the immediate answer to the server.
 async fn is_refused(upstream: &Upstream, slow: &Sse, id: &str, size: usize) -> String {
     asks(slow, id, size).await;
     let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == id).await.json();
@@ -69,13 +69,13 @@ async fn questions_of_one_task_over_a_quarter_of_max_outbox_total_are_refused_an
     assert_eq!(client.respond(&asked["id"], json!({ "action": "accept" })).await, 202);
     upstream.wait_for(|seen| seen.json()["result"]["action"] == "accept").await;
     is_asked(&client, &task, "e").await;
-    // The end of the task gives all of it back.
+    // The end of the task gives all bytes back.
     client.cancel(&task.0).await;
     eventually(async || (metric(&gate, "taskgate_question_bytes").await == 0).then_some(())).await;
 }
 
 #[tokio::test]
-async fn questions_of_one_owner_over_half_of_it_are_refused_and_another_owner_is_asked_until_all_of_it_is_used() {
+async fn questions_of_one_owner_over_half_of_max_outbox_total_are_refused_and_another_owner_may_use_the_rest() {
     let upstream = Upstream::sse().await;
     let gate = Gate::with(&upstream, LIMITS).await;
     let (ann, bob, carl) = (client(&gate).await, client(&gate).await, client(&gate).await);

@@ -1,4 +1,4 @@
-//! Whose a task is: nobody else's, and nobody else can tell that it exists.
+//! Only the owner of a task can reach it, and no other client can tell that it exists.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ async fn as_user(gate: &Gate, user: &str) -> Client {
     Client::new(&gate.url).with("x-user", user).initialize("2025-11-25", json!({})).await
 }
 
-/// Every task method finds nothing, in the words it has for an id that never was.
+/// Checks that every task method finds nothing, in the words it has for an id that never was.
 async fn finds_nothing(client: &Client, id: &str) {
     for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
         let foreign = client.error(method, json!({ "taskId": id })).await;
@@ -44,14 +44,14 @@ async fn the_end_of_a_session_ends_its_anonymous_tasks() {
     let mut waiting = ann.stream("tasks/result", json!({ "taskId": id }));
     waiting.head().await;
     ann.delete().await;
-    // The waiter is answered, the call is not left running.
+    // The waiter is answered, and the call does not go on.
     assert_eq!(waiting.message().await["error"]["code"], -32602);
     slow.abandoned().await;
     finds_nothing(&bob, &id).await;
 }
 
 #[tokio::test]
-async fn a_principal_sees_their_tasks_in_every_session() {
+async fn a_principal_sees_its_tasks_in_every_session() {
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, HEADER).await;
     let (here, there) = (as_user(&gate, "ann").await, as_user(&gate, "ann").await);
@@ -78,7 +78,7 @@ async fn a_principals_tasks_outlive_the_session_and_go_on_running() {
     assert!(slow.is_open());
     slow.result(r#"{"content":[]}"#);
     later.until(&id, "completed").await;
-    // Its upstream session ends when nothing runs on it any more.
+    // Its upstream session ends once no call runs on it any more.
     upstream.wait_for(|seen| seen.method == "DELETE" && seen.header("mcp-session-id") == "upstream-1").await;
 }
 
@@ -110,7 +110,7 @@ async fn another_principal_finds_nothing() {
 }
 
 #[tokio::test]
-async fn a_session_belongs_to_the_principal_who_opened_it() {
+async fn a_session_belongs_to_the_principal_that_opened_it() {
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, HEADER).await;
     let ann = as_user(&gate, "ann").await;
@@ -164,7 +164,7 @@ async fn the_same_principal_behind_another_upstream_finds_nothing() {
     finds_nothing(&there, &working).await;
     finds_nothing(&there, &done).await;
     assert_eq!(there.list().await, Vec::<String>::new());
-    // Nor is a session of the one known to the other.
+    // Nor is a session of one upstream known to the other.
     let elsewhere = there.with("mcp-session-id", here.session());
     assert_eq!(elsewhere.answer("ping", json!({})).await.status, 404);
     assert_eq!(here.list().await.len(), 2);

@@ -91,7 +91,7 @@ async fn a_result_that_is_ready_is_json_and_one_that_is_not_is_a_stream_with_the
 }
 
 #[tokio::test]
-async fn a_result_blocks_while_the_task_works_and_polling_goes_on_beside_it() {
+async fn tasks_result_blocks_while_the_task_works_and_polling_goes_on_beside_it() {
     let (upstream, _gate, client) = house(Upstream::sse()).await;
     let id = client.create_id("slow").await;
     let slow = upstream.held("slow").await.sse();
@@ -122,7 +122,7 @@ async fn any_number_of_waiters_up_to_the_limit_get_the_result() {
     let (code, message) = client.error("tasks/result", json!({ "taskId": id })).await;
     assert_eq!(code, -32603);
     assert!(message.contains("max_waiters = 5"), "{message}");
-    // One that leaves makes room for another.
+    // A waiter that leaves makes room for another.
     drop(waiting.pop());
     crate::kit::eventually(async || {
         let mut waiter = client.stream("tasks/result", json!({ "taskId": id }));
@@ -164,7 +164,7 @@ async fn a_cancellation_of_the_creating_request_does_not_cancel_the_task() {
 }
 
 #[tokio::test]
-async fn a_result_can_be_collected_as_often_as_one_likes() {
+async fn a_result_can_be_collected_any_number_of_times() {
     let (_upstream, _gate, client) = house(Upstream::json()).await;
     let id = client.create_id("echo").await;
     let first = client.collect(&id).await["result"].take();

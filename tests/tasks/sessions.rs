@@ -1,4 +1,4 @@
-//! Idle sessions end, but not while something of theirs is wanted.
+//! Idle sessions end, but not while a stream, a call or a task needs them.
 
 use http::Method;
 use serde_json::json;
@@ -55,7 +55,7 @@ async fn a_session_with_a_task_stays_as_long_as_the_task_is_kept() {
     assert_eq!(gone, 404);
 }
 
-/// How many tasks are kept.
+/// Returns how many tasks are kept.
 async fn kept(gate: &Gate) -> String {
     let metrics = Client::new(&format!("{}/metrics", gate.admin.as_ref().unwrap())).send(Method::GET, "").await;
     let kept = metrics.text().lines().find(|line| line.starts_with("taskgate_tasks_kept ")).unwrap();
@@ -63,7 +63,7 @@ async fn kept(gate: &Gate) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_task_that_comes_about_while_its_session_ends_does_not_outlive_it() {
+async fn a_task_created_while_its_session_ends_does_not_outlive_it() {
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, "[server]\nadmin = \"127.0.0.1:0\"").await;
     for _ in 0..300 {
@@ -76,7 +76,7 @@ async fn a_task_that_comes_about_while_its_session_ends_does_not_outlive_it() {
             .collect();
         assert_eq!(client.delete().await.status, 200);
         for created in creating {
-            // Acknowledged before the end, or told of it.
+            // Acknowledged before the end, or refused because of it.
             let answer = soon(created).await.unwrap();
             assert!([200, 404].contains(&answer.status.as_u16()), "{answer:?}");
         }

@@ -1,4 +1,4 @@
-//! A user with several sessions: which of them hears what of a task, and who is asked when one of them ends.
+//! A user with several sessions: which of them hears what of a task, and which is asked when one of them ends.
 
 use serde_json::{Value, json};
 
@@ -8,14 +8,14 @@ use crate::kit::{Client, Gate, Sse, Stream, Upstream, status_of};
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 const HEADER: &str = "[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]";
 
-/// A server, and taskgate that knows its users.
+/// Starts a server, and taskgate that knows its users.
 async fn house() -> (Upstream, Gate) {
     let upstream = Upstream::sse().await;
     let gate = Gate::with(&upstream, HEADER).await;
     (upstream, gate)
 }
 
-/// One more session of the same user.
+/// Opens one more session of the same user.
 async fn session(gate: &Gate, version: &str, capabilities: Value) -> Client {
     Client::new(&gate.url).with("x-user", "ann").initialize(version, capabilities).await
 }
@@ -24,7 +24,8 @@ async fn able(gate: &Gate) -> Client {
     session(gate, "2025-11-25", json!({ "elicitation": {} })).await
 }
 
-/// A task whose client wants progress under the token "t", and the stream on which its server tells of it.
+/// Creates a task whose client wants progress under the token "t"; returns it with the stream on which its server sends
+/// progress.
 async fn task(client: &Client, upstream: &Upstream) -> (String, Sse) {
     let params = json!({ "name": "slow", "task": {}, "_meta": { "progressToken": "t" } });
     let created = client.ask("tools/call", params).await;
@@ -35,7 +36,7 @@ async fn asks(slow: &Sse, method: &str, params: &Value) {
     slow.event(&json!({ "jsonrpc": "2.0", "id": "ask", "method": method, "params": params }).to_string()).await;
 }
 
-/// What came on a stream until its session ended.
+/// Returns what came on a stream until its session ended.
 async fn until_its_end(client: &Client, mut stream: Stream) -> Vec<Value> {
     assert_eq!(client.delete().await.status, 200);
     let mut all = Vec::new();
@@ -76,7 +77,8 @@ async fn a_question_waits_for_a_session_whose_client_can_be_asked_exactly_that()
         assert_eq!(asked["method"], method);
         assert_eq!(another.respond(&asked["id"], json!({})).await, 202);
         slow.result(r#"{"content":[]}"#).await;
-        // Whose client cannot be asked hears of the task's status, and whose revision has no tasks hears nothing.
+        // A session whose client cannot be asked hears of the task's status; one whose revision has no tasks hears
+        // nothing.
         assert!(waiting.message().await["result"].is_object(), "{method}");
         let heard = until_its_end(&unable, listening).await;
         assert!(heard.iter().all(|message| message["method"] == "notifications/tasks/status"), "{heard:?}");
@@ -85,7 +87,7 @@ async fn a_question_waits_for_a_session_whose_client_can_be_asked_exactly_that()
 }
 
 #[tokio::test]
-async fn a_session_of_an_older_revision_is_told_nothing_of_tasks() {
+async fn a_session_of_an_older_revision_hears_nothing_of_tasks() {
     let (upstream, gate) = house().await;
     let older = session(&gate, "2025-06-18", json!({ "elicitation": {} })).await;
     let listening = older.get_stream().await;
@@ -99,7 +101,7 @@ async fn a_session_of_an_older_revision_is_told_nothing_of_tasks() {
 }
 
 #[tokio::test]
-async fn progress_goes_to_the_session_that_gave_the_token_and_log_messages_to_another_if_need_be() {
+async fn progress_goes_to_the_session_that_gave_the_token_and_log_messages_may_go_to_another() {
     let (upstream, gate) = house().await;
     let (creator, another) = (able(&gate).await, able(&gate).await);
     let mut listener = another.get_stream().await;
@@ -108,7 +110,7 @@ async fn progress_goes_to_the_session_that_gave_the_token_and_log_messages_to_an
         slow.progress(1).await;
         another.until_task(&id, |task| task["statusMessage"] == "1").await;
         slow.notify("notifications/message", json!({ "level": "info", "data": "x" })).await;
-        // The token is another request's there, if it is one at all.
+        // In that session the token belongs to another request, if to any.
         let told = listener.message().await;
         assert_eq!((&told["method"], &told["params"]["data"]), (&json!("notifications/message"), &json!("x")));
         assert_eq!(told["params"]["_meta"][RELATED]["taskId"], json!(id));
@@ -138,7 +140,7 @@ async fn a_question_whose_session_ends_is_asked_in_another_one_at_once() {
     assert_eq!(creator.delete().await.status, 200);
     let again = question(&mut other).await;
     assert_eq!(again, asked);
-    // And where that one ends as well, in the next: nobody can answer in those that have.
+    // And if that session ends as well, in the next: no client can answer in an ended session.
     assert_eq!(another.delete().await.status, 200);
     let last = able(&gate).await;
     assert_eq!(status_of(&last.get(&id).await), "input_required");
@@ -151,7 +153,7 @@ async fn a_question_whose_session_ends_is_asked_in_another_one_at_once() {
 }
 
 #[tokio::test]
-async fn a_stream_that_waits_in_a_session_that_has_ended_is_asked_nothing() {
+async fn a_waiting_stream_of_an_ended_session_is_asked_nothing() {
     let (upstream, gate) = house().await;
     let (creator, another) = (able(&gate).await, able(&gate).await);
     let (id, slow) = task(&creator, &upstream).await;
@@ -167,7 +169,7 @@ async fn a_stream_that_waits_in_a_session_that_has_ended_is_asked_nothing() {
 }
 
 #[tokio::test]
-async fn a_question_of_a_request_that_the_client_cancels_is_asked_on_another_stream_at_once() {
+async fn a_question_on_a_stream_that_the_client_cancels_is_asked_on_another_at_once() {
     let (upstream, gate) = house().await;
     let (creator, another) = (able(&gate).await, able(&gate).await);
     let mut other = another.get_stream().await;

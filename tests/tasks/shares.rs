@@ -1,4 +1,4 @@
-//! What one owner may have, and all together: each limit is kept, and named when it is reached.
+//! What one owner may have, and all together: each limit holds, and is named when it is reached.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::kit::{Client, Gate, Stream, Upstream, eventually, status_of};
 
 const HEADER: &str = "[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]\n";
 
-/// A server, taskgate that knows its users, and two of them.
+/// Starts a server, taskgate that knows its users, and two of them.
 async fn two(toml: &str) -> (Upstream, Gate, [Client; 2]) {
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, &format!("{HEADER}{toml}")).await;
@@ -19,7 +19,7 @@ fn is_queued(task: &Value) -> bool {
     task["statusMessage"].as_str().unwrap_or_default().starts_with("Queued")
 }
 
-/// A call as a task is refused, in words with these in them.
+/// Checks that a call as a task is refused, with these words in the error.
 async fn refused(client: &Client, tool: &str, parts: &[&str]) {
     let (code, message) = client.error("tools/call", json!({ "name": tool, "task": {} })).await;
     assert_eq!(code, -32603);
@@ -28,7 +28,7 @@ async fn refused(client: &Client, tool: &str, parts: &[&str]) {
     }
 }
 
-/// A request that waits for a task, if it may.
+/// Sends a request that waits for a task, if it may.
 async fn may_wait(client: &Client, id: &str) -> Option<Stream> {
     let mut waiter = client.stream("tasks/result", json!({ "taskId": id }));
     let streams = waiter.head().await.1["content-type"] == "text/event-stream";
@@ -49,7 +49,7 @@ async fn calls_of_one_owner_over_max_running_per_owner_wait_whatever_their_tools
 }
 
 #[tokio::test]
-async fn calls_over_max_running_total_wait_whosever_they_are() {
+async fn calls_over_max_running_total_wait_whatever_their_owners() {
     let (upstream, _gate, [ann, bob]) = two("[tasks]\nmax_running_total = 1").await;
     ann.create_id("a").await;
     let queued = bob.create("b", json!({})).await;
@@ -71,7 +71,7 @@ async fn the_full_queue_of_one_owner_leaves_room_for_another() {
 }
 
 #[tokio::test]
-async fn a_call_over_max_queued_per_owner_or_in_all_is_refused_by_that_name() {
+async fn a_call_over_max_queued_per_owner_or_max_queued_total_is_refused_and_the_limit_is_named() {
     let limits = "[tasks]\nmax_running_per_owner = 1\nmax_queued_per_owner = 2\nmax_queued_total = 3";
     let (upstream, _gate, [ann, bob]) = two(limits).await;
     for tool in ["a", "b", "c"] {
@@ -81,7 +81,7 @@ async fn a_call_over_max_queued_per_owner_or_in_all_is_refused_by_that_name() {
     bob.create_id("a").await;
     bob.create_id("a").await;
     refused(&bob, "b", &["tasks.max_running_per_owner = 1", "tasks.max_queued_total = 3"]).await;
-    // What has a place keeps it.
+    // Calls that have a place keep it.
     for tool in ["a", "b", "c", "a", "a"] {
         upstream.held(tool).await.result("{}");
     }
@@ -93,7 +93,7 @@ async fn a_call_over_max_queued_per_owner_or_in_all_is_refused_by_that_name() {
 }
 
 #[tokio::test]
-async fn the_requests_that_wait_are_bounded_in_bytes_for_each_owner_and_in_all() {
+async fn queued_requests_are_bounded_in_bytes_for_each_owner_and_in_total() {
     let limits = "max_running_per_owner = 1\nmax_queued_bytes_per_owner = 30000\nmax_queued_bytes = 60000";
     let (upstream, _gate, [ann, bob]) = two(&format!("[tasks]\n{limits}")).await;
     let call = json!({ "name": "slow", "task": {}, "arguments": { "x": "x".repeat(20_000) } });
@@ -107,7 +107,7 @@ async fn the_requests_that_wait_are_bounded_in_bytes_for_each_owner_and_in_all()
     let carl = Client::new(ann.url()).with("x-user", "carl").initialize("2025-11-25", json!({})).await;
     create(&carl).await;
     assert!(why(&carl).await.contains("tasks.max_queued_bytes = 60000 bytes would wait"));
-    // A small one finds room, and a turn makes room.
+    // A small call finds room, and a turn makes room.
     carl.create_id("slow").await;
     for _ in 0..3 {
         upstream.held("slow").await.result("{}");
@@ -116,7 +116,7 @@ async fn the_requests_that_wait_are_bounded_in_bytes_for_each_owner_and_in_all()
 }
 
 #[tokio::test]
-async fn over_max_result_bytes_new_tasks_are_refused_and_all_that_were_taken_can_be_collected() {
+async fn over_max_result_bytes_new_tasks_are_refused_and_all_acknowledged_ones_can_be_collected() {
     let limits = "[tasks]\nmax_result_bytes = 2500\nmax_result_bytes_per_owner = 1500";
     let upstream = Upstream::json().await;
     let gate = Gate::with(&upstream, limits).await;
@@ -137,13 +137,13 @@ async fn over_max_result_bytes_new_tasks_are_refused_and_all_that_were_taken_can
     for (client, id) in [(&ann, &tasks[0]), (&ann, &tasks[1]), (&bob, &bobs)] {
         assert_eq!(client.collect(id).await["result"]["x"].as_str().unwrap().len(), 1000 - 8);
     }
-    // The end of a session takes its tasks along.
+    // The end of a session removes its tasks.
     ann.delete().await;
     assert_eq!(status_of(&bob.create("slow", json!({})).await), "working");
 }
 
 #[tokio::test]
-async fn requests_of_one_owner_over_max_waiters_per_owner_or_in_all_do_not_wait() {
+async fn requests_over_max_waiters_per_owner_or_max_waiters_total_do_not_wait() {
     let (upstream, _gate, [ann, bob]) = two("[tasks]\nmax_waiters_per_owner = 2\nmax_waiters_total = 3").await;
     let ids = [ann.create_id("slow").await, ann.create_id("slow").await, ann.create_id("slow").await];
     let (first, second) = (may_wait(&ann, &ids[0]).await.unwrap(), may_wait(&ann, &ids[1]).await.unwrap());
@@ -154,7 +154,7 @@ async fn requests_of_one_owner_over_max_waiters_per_owner_or_in_all_do_not_wait(
     let _third = may_wait(&bob, &bobs[0]).await.unwrap();
     let (_, message) = bob.error("tasks/result", json!({ "taskId": bobs[1] })).await;
     assert!(message.contains("tasks.max_waiters_total = 3"), "{message}");
-    // One that leaves makes room for another, and who waits is answered.
+    // A waiter that leaves makes room for another, and those that wait are answered.
     drop(second);
     let fourth = eventually(async || may_wait(&bob, &bobs[1]).await).await;
     for _ in 0..5 {
@@ -166,7 +166,7 @@ async fn requests_of_one_owner_over_max_waiters_per_owner_or_in_all_do_not_wait(
 }
 
 #[tokio::test]
-async fn a_call_that_waits_gets_no_turn_while_the_results_of_its_owner_use_up_their_bytes() {
+async fn a_queued_call_gets_no_turn_while_the_results_of_its_owner_use_up_their_bytes() {
     let limits = "[tasks]\nmax_running = 1\nmax_result_bytes_per_owner = 1000\npoll_interval = \"50ms\"";
     let (upstream, _gate, [ann, bob]) = two(limits).await;
     let first = ann.create("slow", json!({ "ttl": 1 })).await["taskId"].as_str().unwrap().to_owned();
@@ -174,7 +174,7 @@ async fn a_call_that_waits_gets_no_turn_while_the_results_of_its_owner_use_up_th
     let bobs = bob.create_id("slow").await;
     let result = format!(r#"{{"x":"{}"}}"#, "x".repeat(1000 - 8));
     upstream.held("slow").await.result(&result);
-    // Another owner's turn comes before it, and the first result is gone before its own.
+    // Another owner's turn comes first, and the first result is gone before its own.
     upstream.held("slow").await.result(r#"{"content":[]}"#);
     let third = upstream.held("slow").await;
     assert_eq!(ann.list().await, [second.as_str()], "{first} is still kept");
@@ -184,7 +184,7 @@ async fn a_call_that_waits_gets_no_turn_while_the_results_of_its_owner_use_up_th
 }
 
 #[tokio::test]
-async fn a_call_that_waits_for_room_for_results_until_its_time_is_over_fails_and_names_the_limit() {
+async fn a_call_that_waits_too_long_for_room_for_results_fails_and_names_the_limit() {
     let limits = "[tasks]\nmax_running = 1\nmax_result_bytes = 1000\ntimeout = \"300ms\"\nttl = \"1h\"";
     let (upstream, _gate, [ann, bob]) = two(limits).await;
     ann.create_id("slow").await;

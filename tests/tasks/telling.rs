@@ -1,4 +1,4 @@
-//! What a client hears of its tasks without asking: progress, log messages, changes of status.
+//! What a client hears of its tasks without polling: progress, log messages, changes of status.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ async fn house(toml: &str) -> House {
 }
 
 impl House {
-    /// A task whose client wants progress under the token "t".
+    /// Creates a task whose client wants progress under the token "t".
     async fn task(&self) -> (String, Sse) {
         let params = json!({ "name": "slow", "task": {}, "_meta": { "progressToken": "t" } });
         let created = self.client.ask("tools/call", params).await;
@@ -35,7 +35,7 @@ impl House {
     }
 }
 
-/// What came until the one with this method, that one included.
+/// Returns what came until the message with this method, that one included.
 async fn until(stream: &mut Stream, last: impl Fn(&Value) -> bool) -> Vec<Value> {
     let mut all = Vec::new();
     loop {
@@ -122,7 +122,7 @@ async fn no_progress_comes_after_the_end_of_the_task() {
         let ended = until(&mut listener, |message| message["method"] == "notifications/tasks/status").await;
         assert_eq!(ended.last().unwrap()["params"]["taskId"], json!(id));
     }
-    // Whatever came late would come before this.
+    // A late message would come before this.
     let (_, slow) = house.task().await;
     slow.notify("notifications/last", json!({})).await;
     let rest = until(&mut listener, |message| message["method"] == "notifications/last").await;
@@ -130,7 +130,7 @@ async fn no_progress_comes_after_the_end_of_the_task() {
 }
 
 #[tokio::test]
-async fn what_a_call_told_last_comes_before_its_end() {
+async fn the_last_progress_of_a_call_comes_before_its_end() {
     let house = house("").await;
     let mut listener = house.client.get_stream().await;
     for _ in 0..20 {
@@ -153,7 +153,7 @@ async fn log_messages_of_a_call_name_its_task_on_the_stream_that_waits_for_the_r
 }
 
 #[tokio::test]
-async fn every_change_of_status_is_told_on_the_get_stream_with_the_whole_task() {
+async fn every_change_of_status_comes_on_the_get_stream_with_the_whole_task() {
     let house = house("").await;
     let mut listener = house.client.get_stream().await;
     let (id, slow) = house.task().await;
@@ -174,7 +174,7 @@ async fn every_change_of_status_is_told_on_the_get_stream_with_the_whole_task() 
 }
 
 #[tokio::test]
-async fn a_change_of_status_while_the_get_stream_is_broken_is_told_when_it_is_back() {
+async fn a_change_of_status_while_the_get_stream_is_broken_comes_when_it_is_back() {
     let house = house("").await;
     let mut listener = house.client.get_stream().await;
     let (id, slow) = house.task().await;
@@ -200,7 +200,7 @@ async fn status_notifications_can_be_switched_off() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_task_is_told_to_another_session() {
+async fn another_session_hears_nothing_of_a_task() {
     let house = house("").await;
     let stranger = Client::connect(&house.gate.url).await;
     let mut strangers = stranger.get_stream().await;

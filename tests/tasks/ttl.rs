@@ -15,7 +15,7 @@ async fn start(toml: &str) -> (Upstream, Gate, Client) {
     (upstream, gate, client)
 }
 
-/// The ttl of a task that runs.
+/// Returns the ttl of a task that runs.
 async fn ttl_for(client: &Client, tool: &str, task: Value) -> Value {
     let created = client.create(tool, task).await;
     let id = created["taskId"].as_str().unwrap();
@@ -24,7 +24,7 @@ async fn ttl_for(client: &Client, tool: &str, task: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_ttl_is_honoured_up_to_the_maximum_and_reported_as_it_is() {
+async fn a_ttl_is_honoured_between_its_bounds_and_reported_as_applied() {
     let toml = "[tasks]\nttl = \"20m\"\nmax_ttl = \"1h\"\ntimeout = \"1m\"\npoll_interval = \"1s\"";
     let (_upstream, _gate, client) = start(toml).await;
     for (asked, given) in [
@@ -37,7 +37,7 @@ async fn a_ttl_is_honoured_up_to_the_maximum_and_reported_as_it_is() {
         // At least the timeout and time to collect, ten polls.
         (json!({ "ttl": 60_000 }), 70_000),
         (json!({ "ttl": 0 }), 70_000),
-        // An integer, whatever was asked for.
+        // An integer, whatever the client asked for.
         (json!({ "ttl": 600_000.4 }), 600_001),
     ] {
         assert_eq!(ttl_for(&client, "slow", asked.clone()).await, json!(given), "{asked}");
@@ -62,7 +62,7 @@ async fn each_tool_has_the_ttl_of_its_pattern() {
 }
 
 #[tokio::test]
-async fn an_expired_task_is_gone_as_if_it_had_never_been_and_not_before() {
+async fn a_task_is_found_until_it_expires_and_then_looks_unknown() {
     let (_upstream, _gate, client) = start(SHORT).await;
     let before = Instant::now();
     let task = client.create("echo", json!({})).await;
@@ -90,13 +90,13 @@ async fn an_expired_task_makes_room_for_another() {
 }
 
 #[tokio::test]
-async fn no_task_is_lost_before_its_ttl_is_over_however_many_there_are() {
+async fn no_task_is_lost_before_its_ttl_however_many_there_are() {
     let (_upstream, _gate, client) = start("[tasks]\nmax_tasks_per_owner = 5000").await;
     let mut ids = Vec::new();
     for _ in 0..1000 {
         ids.push(client.create_id("echo").await);
     }
-    // Many reads of a few, which a cache would take for a reason to drop the others.
+    // Many reads of a few, which a cache would take for a reason to evict the others.
     for _ in 0..200 {
         client.get(&ids[0]).await;
     }
@@ -107,7 +107,7 @@ async fn no_task_is_lost_before_its_ttl_is_over_however_many_there_are() {
 }
 
 #[tokio::test]
-async fn once_it_has_ended_a_task_is_kept_for_what_its_client_asked_and_says_so() {
+async fn an_ended_task_is_kept_for_the_ttl_that_its_client_asked_for_and_says_so() {
     let (upstream, _gate, client) = start("[tasks]\npoll_interval = \"100ms\"").await;
     let hour = 3_600_000;
     let mut stream = client.get_stream().await;
@@ -122,7 +122,7 @@ async fn once_it_has_ended_a_task_is_kept_for_what_its_client_asked_and_says_so(
         } else {
             assert_ne!(client.cancel(id).await["ttl"], task["ttl"], "the answer tells what holds from now on");
         }
-        // Told, asked for and listed it is the same.
+        // In notifications, `tasks/get` and `tasks/list` it is the same.
         let told = stream.message().await["params"].take();
         let ttl = told["ttl"].as_u64().unwrap();
         let ran = u64::try_from(before.elapsed().as_millis()).unwrap();
@@ -133,12 +133,12 @@ async fn once_it_has_ended_a_task_is_kept_for_what_its_client_asked_and_says_so(
 }
 
 #[tokio::test]
-async fn a_task_whose_client_asked_for_no_ttl_is_kept_for_what_it_was_told_at_creation() {
+async fn a_task_whose_client_asked_for_no_ttl_is_kept_for_the_one_reported_at_creation() {
     let (_upstream, _gate, client) = start("").await;
     let task = client.create("echo", json!({})).await;
     let ended = client.until(task["taskId"].as_str().unwrap(), "completed").await;
     assert_eq!(ended["ttl"], task["ttl"]);
-    // Where the ttl of the configuration is more than what is left of that, it counts from the end.
+    // Where the configured ttl is more than what is left of that, it counts from the end.
     let (upstream, _gate, client) = start("[tasks]\nttl = \"1m\"\ntimeout = \"50s\"\npoll_interval = \"1s\"").await;
     let before = Instant::now();
     let task = client.create("slow", json!({})).await;
@@ -169,13 +169,13 @@ const ONE: &str = "[tasks]\nmax_running_per_owner = 1\npoll_interval = \"300ms\"
     [upstream.tools.second]\ntimeout = \"1s\"\n";
 
 #[tokio::test]
-async fn the_timeout_of_a_call_that_waited_counts_from_its_turn() {
+async fn the_timeout_of_a_queued_call_counts_from_its_turn() {
     let (upstream, _gate, client) = start(ONE).await;
     client.create_id("first").await;
     let task = client.create("second", json!({ "ttl": 1 })).await;
     assert_eq!(task["ttl"], 2 * 1000 + 3000, "it may wait for as long as it may run");
     let id = task["taskId"].as_str().unwrap();
-    // Half of it is over when the first one has run into its own.
+    // Half of it has passed when the first call reaches its own timeout.
     let _first = upstream.held("first").await;
     let _second = upstream.held("second").await;
     let begun = Instant::now();
@@ -186,7 +186,7 @@ async fn the_timeout_of_a_call_that_waited_counts_from_its_turn() {
 }
 
 #[tokio::test]
-async fn a_task_that_is_queued_until_it_cannot_finish_any_more_fails_and_says_why() {
+async fn a_task_queued_until_it_can_no_longer_finish_fails_and_says_why() {
     let (upstream, _gate, client) = start(&format!("{ONE}[upstream.tools.slow]\ntimeout = \"1h\"")).await;
     let running = client.create_id("slow").await;
     let _running = upstream.held("slow").await;

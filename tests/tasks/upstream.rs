@@ -42,7 +42,7 @@ async fn a_task_whose_answer_breaks_off_is_resumed_where_the_upstream_gave_event
     let slow = upstream.held("slow").await.sse();
     slow.raw("id: 1\nretry: 10\ndata: \n\n").await;
     slow.progress(1).await;
-    // Seen, so that the connection does not take the event id with it.
+    // It has been read, so that the broken connection does not take the event id with it.
     client.until_task(&id, |task| task["statusMessage"] == "1").await;
     let number = slow.seen.id();
     slow.cut().await;
@@ -86,7 +86,7 @@ async fn a_task_whose_upstream_has_forgotten_the_session_fails_and_the_client_st
     let response = waiting.message().await;
     upstream.forget_sessions();
     assert!(response["error"]["message"].as_str().unwrap().contains("session"), "{response}");
-    // The task can still be asked for; anything that needs the upstream sends the client to a new session.
+    // The task can still be polled; anything that needs the upstream sends the client to a new session.
     let task = client.get(&id).await;
     assert_eq!((status_of(&task), &task["statusMessage"]), ("failed", &response["error"]["message"]));
     let another = json!({ "name": "echo", "task": {} });

@@ -1,4 +1,4 @@
-//! How `taskgate stdio` ends, and what its exit code tells.
+//! How `taskgate stdio` ends, and what its exit code says.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -23,7 +23,7 @@ async fn the_end_of_stdin_ends_the_server_and_then_taskgate_with_the_servers_exi
 }
 
 #[tokio::test]
-async fn what_was_asked_before_the_end_of_stdin_is_still_answered() {
+async fn requests_before_the_end_of_stdin_are_still_answered() {
     let children = Children::new(Script::default());
     let mut client = Wrapped::start(&args(&children));
     client.ask("initialize", json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {} })).await;
@@ -35,7 +35,7 @@ async fn what_was_asked_before_the_end_of_stdin_is_still_answered() {
 }
 
 #[tokio::test]
-async fn a_server_that_dies_is_told_to_the_client_and_in_the_exit_code() {
+async fn the_death_of_the_server_reaches_the_client_and_the_exit_code() {
     let children = Children::new(Script::default());
     let mut client = Wrapped::connect(&args(&children)).await;
     let id = client.ask("tools/call", json!({ "name": "die" })).await;
@@ -47,7 +47,7 @@ async fn a_server_that_dies_is_told_to_the_client_and_in_the_exit_code() {
 }
 
 #[tokio::test]
-async fn results_outlive_the_server_until_the_client_has_no_more_use_for_them() {
+async fn results_outlive_the_server_until_the_client_closes_stdin() {
     let children = Children::new(Script::default());
     let mut client = Wrapped::connect(&args(&children)).await;
     let created = client.request("tools/call", json!({ "name": "pid", "task": {} })).await;
@@ -64,14 +64,14 @@ async fn results_outlive_the_server_until_the_client_has_no_more_use_for_them() 
 }
 
 #[tokio::test]
-async fn sigterm_answers_whoever_waits_and_ends_the_server() {
+async fn sigterm_answers_every_waiter_and_ends_the_server() {
     let children = Children::new(Script::default());
     let mut client = Wrapped::connect(&args(&children)).await;
     let created = client.request("tools/call", json!({ "name": "hold", "task": {} })).await;
     let waiting = client.ask("tasks/result", json!({ "taskId": created["result"]["task"]["taskId"] })).await;
     let child = children.only().await;
     child.line(r#""hold""#).await;
-    // A later answer shows that the request before it has been taken in.
+    // A later answer shows that the request before it has been read.
     client.request("ping", json!({})).await;
     client.signal(Signal::TERM);
     let answer = client.until(|message| message["id"] == waiting).await;
@@ -86,7 +86,7 @@ async fn a_client_that_stops_reading_ends_the_session() {
     let upstream = Upstream::sse().await;
     let client = Wrapped::connect(&["--upstream", &upstream.url()]).await;
     drop(client);
-    // Killed with it, so that only a session that was left behind could still be told of.
+    // Killed with it, so that only a session that was left behind could still be told.
     let mut client = Wrapped::connect(&["--upstream", &upstream.url()]).await;
     client.close();
     assert_eq!(client.end().await.0, Some(0));
@@ -95,7 +95,7 @@ async fn a_client_that_stops_reading_ends_the_session() {
 }
 
 #[tokio::test]
-async fn a_command_that_cannot_be_started_is_told_to_the_client_and_in_the_exit_code() {
+async fn a_command_that_cannot_start_is_an_error_for_the_client_and_in_the_exit_code() {
     let mut client = Wrapped::start(&["--", "no-such-program"]);
     let answer = client.initialize().await;
     assert!(answer["error"]["message"].as_str().unwrap().contains("no-such-program"), "{answer}");
@@ -115,7 +115,7 @@ async fn several_upstreams_cannot_be_wrapped() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_any_more_does_not_keep_it() {
+async fn a_client_that_no_longer_reads_does_not_keep_taskgate_from_ending() {
     for end in [Wrapped::close, |client: &mut Wrapped| client.signal(Signal::TERM)] {
         let children = Children::new(Script::default());
         let mut client = Wrapped::connect(&args(&children)).await;
@@ -129,7 +129,7 @@ async fn a_client_that_does_not_read_any_more_does_not_keep_it() {
 }
 
 #[tokio::test]
-async fn a_quiet_log_is_no_reason_to_end() {
+async fn taskgate_ends_with_exit_code_0_at_every_log_level() {
     for level in ["warn", "error", "off"] {
         let children = Children::new(Script::default());
         let mut client = Wrapped::connect(&[&["--log", level], &args(&children)[..]].concat()).await;
@@ -180,7 +180,7 @@ async fn a_sigterm_after_the_end_of_stdin_takes_no_time_from_a_server_that_saves
 }
 
 #[tokio::test]
-async fn a_call_that_was_cancelled_is_not_waited_for_at_the_end_of_stdin() {
+async fn at_the_end_of_stdin_taskgate_does_not_wait_for_a_cancelled_call() {
     let children = Children::new(Script { after: "note 'end of stdin'", ..Script::default() });
     let mut client = Wrapped::connect(&args(&children)).await;
     let id = client.ask("tools/call", json!({ "name": "hold" })).await;
@@ -192,7 +192,7 @@ async fn a_call_that_was_cancelled_is_not_waited_for_at_the_end_of_stdin() {
     let since = std::time::Instant::now();
     client.close();
     child.line("end of stdin").await;
-    // A call that was not cancelled is waited for for half a second.
+    // taskgate waits half a second for a call that was not cancelled.
     assert!(since.elapsed() < std::time::Duration::from_millis(450), "{:?}", since.elapsed());
     assert_eq!(client.end().await.0, Some(0));
 }

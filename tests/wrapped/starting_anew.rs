@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::kit::{Children, Script, Upstream, Wrapped};
 
-/// A server at a URL, and a client whose session it has just lost.
+/// Makes the server forget its sessions, and the client notice.
 async fn lost(client: &mut Wrapped, upstream: &Upstream) {
     upstream.forget_sessions();
     for _ in 0..2 {
@@ -44,7 +44,7 @@ async fn tasks_of_the_session_that_has_ended_are_collected_in_the_new_one() {
     client.initialize().await;
     let collected = client.request("tasks/result", done).await;
     assert!(collected["result"]["content"].is_array(), "{collected}");
-    // Nothing that runs in a session that is gone is ever answered.
+    // A request that runs in an ended session is never answered.
     let failed = client.request("tasks/result", running).await;
     assert!(failed["error"]["message"].as_str().unwrap().contains("has ended the session"), "{failed}");
     let listed = client.request("tasks/list", json!({})).await;

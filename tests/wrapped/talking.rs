@@ -37,7 +37,7 @@ async fn a_stdio_server_gets_tasks_and_stdout_carries_nothing_but_messages() {
 }
 
 #[tokio::test]
-async fn a_task_asks_and_tells_its_client_without_being_asked() {
+async fn a_task_asks_its_client_and_reports_to_it_without_polling() {
     let children = Children::new(ASKING);
     let mut client = Wrapped::connect(&args(&children)).await;
     let created = client.request("tools/call", json!({ "name": "ask", "task": {} })).await;
@@ -57,7 +57,7 @@ async fn a_task_asks_and_tells_its_client_without_being_asked() {
 }
 
 #[tokio::test]
-async fn what_expects_no_answer_and_is_not_as_it_has_to_be_goes_nowhere() {
+async fn malformed_notifications_and_responses_go_nowhere() {
     let children = Children::new(ASKING);
     let mut client = Wrapped::connect(&args(&children)).await;
     for line in [
@@ -86,7 +86,7 @@ async fn an_http_server_is_reached_from_stdin_too() {
     slow.progress(1).await;
     let progress = client.message().await;
     assert_eq!(progress["params"], json!({ "progressToken": "t", "progress": 1 }));
-    // Messages of the server itself come on the same way.
+    // Messages of the server itself come on the same channel.
     upstream.get_stream().await.notify("notifications/x", json!({})).await;
     assert_eq!(client.message().await["method"], "notifications/x");
     slow.result(r#"{"x":1.50}"#).await;
@@ -106,7 +106,7 @@ async fn a_cancellation_does_not_overtake_its_request() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_answered_and_the_session_goes_on() {
+async fn an_invalid_message_is_answered_and_the_session_goes_on() {
     let children = Children::new(Script::default());
     let config = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(config.path(), "[server]\nmax_body = 200").unwrap();
@@ -143,7 +143,7 @@ async fn a_modern_client_falls_back_to_a_session() {
 }
 
 #[tokio::test]
-async fn requests_beyond_what_may_be_in_flight_are_refused_and_others_are_still_heard() {
+async fn requests_over_the_limit_in_flight_are_refused_and_other_messages_are_still_read() {
     let upstream = Upstream::json().await;
     let mut client = Wrapped::connect(&["--upstream", &upstream.url()]).await;
     let mut last = 0;
@@ -159,7 +159,7 @@ async fn requests_beyond_what_may_be_in_flight_are_refused_and_others_are_still_
 }
 
 #[tokio::test]
-async fn a_wait_for_a_result_that_is_cancelled_gets_no_answer_and_leaves_the_task_alone() {
+async fn a_cancelled_tasks_result_gets_no_answer_and_leaves_the_task_alone() {
     let children = Children::new(Script::default());
     let mut client = Wrapped::connect(&args(&children)).await;
     let created = client.request("tools/call", json!({ "name": "hold", "task": {} })).await;

@@ -10,27 +10,27 @@ use ipnet::IpNet;
 use super::reader::{Entry, Section};
 use super::values::one_of;
 
-pub use protected::Protected;
+pub use protected::ProtectedResource;
 pub use tokens::{Introspect, Jwt, KeySource, TokenRules};
 
-/// The `[auth]` section: how the owner of a request is found.
+/// The `[auth]` section: how taskgate finds the owner of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Auth {
-    /// Nobody is known; a task belongs to its session.
+    /// taskgate authenticates no request; a task belongs to its session.
     None,
-    /// A proxy in front has authenticated the user and names them in a header.
+    /// A proxy in front authenticates the user, and names them in a header.
     Header {
         /// The header whose value is the owner.
         name: HeaderName,
-        /// Peers whose header is believed. Never empty.
+        /// The peers whose header taskgate believes. Never empty.
         trusted_peers: Vec<IpNet>,
     },
-    /// Tokens that say who sends them, signed by an issuer.
+    /// Tokens that name their sender, signed by an issuer.
     Jwt(Box<Jwt>),
-    /// Tokens that their issuer is asked about.
+    /// Tokens about which taskgate asks their issuer.
     Introspect(Box<Introspect>),
     /// Tokens that the upstream judges.
-    Bearer(Protected),
+    Bearer(ProtectedResource),
     /// Certificates of clients.
     Mtls,
 }
@@ -73,25 +73,25 @@ const USES: [(&str, &[Mode]); 14] = [
 ];
 
 impl Auth {
-    /// What clients are told about whose tokens are accepted; `None` where taskgate does not say it.
+    /// Returns what taskgate tells clients about the tokens that it accepts; `None` where it tells nothing.
     #[must_use]
-    pub fn protected(&self) -> Option<Protected> {
+    pub fn protected(&self) -> Option<ProtectedResource> {
         match self {
             Self::None | Self::Header { .. } | Self::Mtls => None,
             Self::Jwt(jwt) => Some(jwt.protected.clone()),
             Self::Introspect(introspect) => Some(introspect.protected.clone()),
-            // Without them only the upstream knows where its tokens come from.
-            Self::Bearer(protected) => Some(protected.clone()).filter(|said| !said.authorization_servers.is_empty()),
+            // Without authorization servers only the upstream knows where its tokens come from.
+            Self::Bearer(protected) => Some(protected.clone()).filter(|own| !own.authorization_servers.is_empty()),
         }
     }
 }
 
-/// Reads it. `certificates` says that every client needs one.
+/// Reads the section. `certificates` says that every client needs a certificate.
 pub(super) fn read(mut section: Section<'_>, certificates: bool) -> Auth {
     let mode_entry = section.entry("mode");
     let mode = mode_entry.as_ref().map_or(Some(Mode::None), |entry| entry.convert(one_of(&MODES)));
     if let (Some(Mode::Mtls), Some(entry), false) = (mode, mode_entry, certificates) {
-        entry.fail("\"mtls\" needs server.tls with a client_ca, or nobody has a certificate");
+        entry.fail("\"mtls\" needs server.tls with a client_ca, or no client has a certificate");
     }
     for (key, modes) in USES {
         if let (Some(entry), Some(mode)) = (section.entry(key), mode)
@@ -104,8 +104,8 @@ pub(super) fn read(mut section: Section<'_>, certificates: bool) -> Auth {
     let read = match mode {
         None | Some(Mode::None) => None,
         Some(Mode::Header) => header::read(&mut section),
-        Some(Mode::Jwt) => tokens::jwt(&mut section).map(|jwt| Auth::Jwt(Box::new(jwt))),
-        Some(Mode::Introspect) => tokens::introspect(&mut section).map(|asks| Auth::Introspect(Box::new(asks))),
+        Some(Mode::Jwt) => tokens::jwt(&mut section).map(|config| Auth::Jwt(Box::new(config))),
+        Some(Mode::Introspect) => tokens::introspect(&mut section).map(|config| Auth::Introspect(Box::new(config))),
         Some(Mode::Mtls) => Some(Auth::Mtls),
         Some(Mode::Bearer) => Some(Auth::Bearer(protected::read(&mut section, Vec::new(), Vec::new()))),
     };
@@ -113,7 +113,7 @@ pub(super) fn read(mut section: Section<'_>, certificates: bool) -> Auth {
     read.unwrap_or(Auth::None)
 }
 
-/// A key that the mode cannot do without.
+/// Returns the value of a key that the mode needs. Reports `message` if the key is unset.
 fn required<'t>(section: &mut Section<'t>, key: &'static str, message: &str) -> Option<Entry<'t>> {
     let entry = section.entry(key);
     if entry.is_none() {
@@ -122,8 +122,8 @@ fn required<'t>(section: &mut Section<'t>, key: &'static str, message: &str) -> 
     entry
 }
 
-/// The items of a list that must not be empty.
-fn some_of<T>(
+/// Returns the items of a list. Reports an empty one; `what` says what it should name.
+fn non_empty_list<T>(
     entry: &Entry<'_>,
     what: &str,
     convert: impl Fn(&toml::de::DeValue<'_>) -> Result<T, String>,

@@ -3,33 +3,33 @@
 use super::super::reader::Section;
 use super::super::upstream::url;
 use super::super::values::text_as;
-use super::some_of;
+use super::non_empty_list;
 
-/// What clients are told about whose tokens are accepted.
+/// What taskgate tells clients about the tokens that it accepts.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Protected {
-    /// The scheme, host and port that clients use, such as `https://mcp.example.com`; if there is none, what they say
-    /// in `Host`.
+pub struct ProtectedResource {
+    /// The scheme, host and port that clients use, such as `https://mcp.example.com`. If unset, the `Host` header of
+    /// each request counts.
     pub origin: Option<String>,
-    /// The issuers of tokens, as URLs.
+    /// The URLs of the issuers.
     pub authorization_servers: Vec<String>,
     /// The scopes that a token needs.
     pub scopes: Vec<String>,
 }
 
-/// Reads them. `issuers` are the authorization servers if none are named.
-pub(super) fn read(section: &mut Section<'_>, issuers: Vec<String>, scopes: Vec<String>) -> Protected {
+/// Reads the keys. `issuers` are the authorization servers where the section names none.
+pub(super) fn read(section: &mut Section<'_>, issuers: Vec<String>, scopes: Vec<String>) -> ProtectedResource {
     let servers = section.entry("authorization_servers");
     let what = "the issuers of tokens, such as [\"https://auth.example.com\"]";
-    let named = servers.and_then(|entry| some_of(&entry, what, text_as(url_text)));
-    Protected {
+    let named = servers.and_then(|entry| non_empty_list(&entry, what, text_as(url_text)));
+    ProtectedResource {
         origin: section.get("resource", text_as(origin)),
         authorization_servers: named.unwrap_or(issuers),
         scopes,
     }
 }
 
-/// A URL, as it is written.
+/// Checks a URL, and returns it as it is written.
 pub(super) fn url_text(text: &str) -> Result<String, String> {
     url(text, "https://auth.example.com").map(|_| text.to_owned())
 }
@@ -39,7 +39,7 @@ fn origin(text: &str) -> Result<String, String> {
     let uri = url(text, EXAMPLE)?;
     if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
         return Err(format!(
-            "expected a URL such as \"{EXAMPLE}\", but {text:?} has a path; that of the [[upstream]] is added to it"
+            "expected a URL such as \"{EXAMPLE}\", but {text:?} has a path; taskgate adds that of the [[upstream]] itself"
         ));
     }
     Ok(text.trim_end_matches('/').to_owned())

@@ -10,34 +10,34 @@ use super::super::reader::{Entry, Section};
 use super::super::secret::{self, Secret};
 use super::super::upstream::url;
 use super::super::values::{duration, text, text_as};
-use super::protected::{self, Protected, url_text};
-use super::{required, some_of};
+use super::protected::{self, ProtectedResource, url_text};
+use super::{non_empty_list, required};
 
-/// What every token has to say.
+/// What every token must claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenRules {
-    /// Who has issued it; compared byte for byte.
+    /// The issuer, compared byte for byte.
     pub issuer: String,
-    /// For whom it is: one of these. Only with [`Introspect`] it may be empty, where the operator wants it
-    /// so: then nothing is asked for.
+    /// The audiences, of which a token must name one. Only with [`Introspect`] may there be none; then taskgate
+    /// accepts every audience.
     pub audience: Vec<String>,
-    /// Every scope that it has to have.
+    /// The scopes, all of which a token must have.
     pub required_scopes: Vec<String>,
 }
 
-/// Tokens that are signed by their issuer (RFC 7519).
+/// How taskgate verifies tokens that their issuer has signed (RFC 7519).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Jwt {
-    /// What they have to say.
+    /// What the tokens must claim.
     pub rules: TokenRules,
     /// Where the issuer's keys are.
     pub keys: KeySource,
-    /// The algorithms that are accepted. Never empty.
+    /// The signature algorithms that taskgate accepts. Never empty.
     pub algorithms: Vec<Algorithm>,
     /// How far the issuer's clock may be off.
     pub leeway: Duration,
-    /// What clients are told.
-    pub protected: Protected,
+    /// What taskgate tells clients.
+    pub protected: ProtectedResource,
 }
 
 /// Where a key set (RFC 7517) is.
@@ -49,21 +49,21 @@ pub enum KeySource {
     File(PathBuf),
 }
 
-/// Tokens that their issuer is asked about (RFC 7662).
+/// How taskgate asks an issuer about tokens (RFC 7662).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Introspect {
-    /// What is said about them.
+    /// What the issuer must say about a token.
     pub rules: TokenRules,
     /// Where to ask; scheme http or https, with a host.
     pub endpoint: Uri,
-    /// As whom to ask.
+    /// The name that taskgate has as a client of the issuer.
     pub client_id: String,
-    /// The password for that.
+    /// The password that goes with the name.
     pub client_secret: Secret,
-    /// How long an answer holds at most.
+    /// The longest time for which an answer holds.
     pub cache: Duration,
-    /// What clients are told.
-    pub protected: Protected,
+    /// What taskgate tells clients.
+    pub protected: ProtectedResource,
 }
 
 /// The signature algorithms that may be configured (RFC 7518, RFC 8037), none of them symmetric.
@@ -79,7 +79,7 @@ const ALGORITHMS: [(&str, Algorithm); 9] = [
     ("EdDSA", Algorithm::EdDSA),
 ];
 
-/// What `audience` says where the issuer tells no audiences, or any will do.
+/// The value of `audience` with which taskgate accepts every audience.
 const ANY_AUDIENCE: &str = "any";
 
 pub(super) fn jwt(section: &mut Section<'_>) -> Option<Jwt> {
@@ -89,11 +89,12 @@ pub(super) fn jwt(section: &mut Section<'_>) -> Option<Jwt> {
         "missing; mode \"jwt\" needs the issuer's keys, a URL such as \"https://auth.example.com/jwks.json\" or a file";
     let issuer = issuer(section);
     let audience = required(section, "audience", NO_AUDIENCE);
-    let audience = audience.and_then(|entry| some_of(&entry, "the audience that tokens have", text_as(not_empty)));
+    let audience =
+        audience.and_then(|entry| non_empty_list(&entry, "the audience that tokens have", text_as(not_empty)));
     let keys = required(section, "jwks", NO_KEYS);
     let keys = keys.and_then(|entry| entry.convert(|value| key_source(&entry, &text(value)?)));
     let algorithms = match section.entry("algorithms") {
-        Some(entry) => some_of(&entry, "the algorithms of the issuer's keys", text_as(algorithm)),
+        Some(entry) => non_empty_list(&entry, "the algorithms of the issuer's keys", text_as(algorithm)),
         None => Some(vec![Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA]),
     };
     let leeway = section.get("leeway", duration).unwrap_or(Duration::from_secs(30));
@@ -106,8 +107,7 @@ pub(super) fn introspect(section: &mut Section<'_>) -> Option<Introspect> {
     const NO_AUDIENCE: &str = "missing; mode \"introspect\" needs the audience that tokens for this server have, such as \
                                [\"https://mcp.example.com/mcp\"], or audience = \"any\" to accept those for other \
                                servers of the issuer too";
-    const NO_ENDPOINT: &str =
-        "missing; mode \"introspect\" needs the URL that is asked, such as \"https://auth.example.com/introspect\"";
+    const NO_ENDPOINT: &str = "missing; mode \"introspect\" needs the URL where taskgate asks, such as \"https://auth.example.com/introspect\"";
     const NO_ID: &str = "missing; mode \"introspect\" asks as a client of the issuer";
     const NO_SECRET: &str =
         "missing; mode \"introspect\" needs the client's secret, as { env = \"NAME\" } or { file = \"path\" }";
@@ -115,14 +115,14 @@ pub(super) fn introspect(section: &mut Section<'_>) -> Option<Introspect> {
     let audience = required(section, "audience", NO_AUDIENCE);
     let audience = audience.and_then(|entry| match entry.convert(|value| Ok(value.as_str() == Some(ANY_AUDIENCE))) {
         Some(true) => Some(Vec::new()),
-        _ => some_of(&entry, "the audience that tokens have", text_as(not_empty)),
+        _ => non_empty_list(&entry, "the audience that tokens have", text_as(not_empty)),
     });
     let endpoint = required(section, "introspection_endpoint", NO_ENDPOINT);
     let endpoint =
         endpoint.and_then(|entry| entry.convert(text_as(|text| url(text, "https://auth.example.com/introspect"))));
     let client_id = required(section, "client_id", NO_ID).and_then(|entry| entry.convert(text_as(not_empty)));
     let client_secret = required(section, "client_secret", NO_SECRET);
-    let client_secret = client_secret.and_then(|entry| entry.convert(|value| secret::found(&entry, value)));
+    let client_secret = client_secret.and_then(|entry| entry.convert(|value| secret::reference(&entry, value)));
     let cache = section.get("cache", duration).unwrap_or(Duration::from_mins(1));
     let (required_scopes, protected) = scopes(section, issuer.as_ref());
     let rules = TokenRules { issuer: issuer?, audience: audience?, required_scopes };
@@ -131,11 +131,11 @@ pub(super) fn introspect(section: &mut Section<'_>) -> Option<Introspect> {
 }
 
 fn issuer(section: &mut Section<'_>) -> Option<String> {
-    const MESSAGE: &str = "missing; name the issuer of tokens as they do, such as \"https://auth.example.com\"";
+    const MESSAGE: &str = "missing; give the issuer as tokens name it, such as \"https://auth.example.com\"";
     required(section, "issuer", MESSAGE).and_then(|entry| entry.convert(text_as(url_text)))
 }
 
-fn scopes(section: &mut Section<'_>, issuer: Option<&String>) -> (Vec<String>, Protected) {
+fn scopes(section: &mut Section<'_>, issuer: Option<&String>) -> (Vec<String>, ProtectedResource) {
     let scopes = section.list("required_scopes", text_as(scope)).unwrap_or_default();
     let protected = protected::read(section, issuer.into_iter().cloned().collect(), scopes.clone());
     (scopes, protected)
@@ -145,7 +145,7 @@ fn not_empty(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("empty".to_owned()) } else { Ok(text.to_owned()) }
 }
 
-/// RFC 6749, section 3.3.
+/// Checks one scope (RFC 6749, section 3.3).
 fn scope(text: &str) -> Result<String, String> {
     let fits = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
     if !text.is_empty() && text.bytes().all(fits) {
@@ -161,7 +161,7 @@ fn key_source(entry: &Entry<'_>, text: &str) -> Result<KeySource, String> {
     let path = entry.path(text);
     let problem = match std::fs::metadata(&path) {
         Ok(found) if found.is_file() => return Ok(KeySource::File(path)),
-        Ok(_) => "is no file".to_owned(),
+        Ok(_) => "is not a file".to_owned(),
         Err(error) => format!("cannot be used: {error}"),
     };
     Err(format!("expected a URL such as \"https://auth.example.com/jwks.json\" or a file, but {text:?} {problem}"))
@@ -172,10 +172,12 @@ fn algorithm(text: &str) -> Result<Algorithm, String> {
         return Ok(found);
     }
     if text.eq_ignore_ascii_case("none") {
-        return Err("\"none\" is no signature, so that anyone could make tokens".to_owned());
+        return Err("\"none\" means no signature, so that anyone could make tokens".to_owned());
     }
     if text.starts_with("HS") {
-        return Err(format!("{text:?} signs with a shared secret, and whoever can check such a token can make one"));
+        return Err(format!(
+            "{text:?} signs with a shared secret: each server that can check such a token can also make one"
+        ));
     }
     let all: Vec<_> = ALGORITHMS.into_iter().map(|(name, _)| format!("{name:?}")).collect();
     Err(format!("expected one of {}, found {text:?}", all.join(", ")))

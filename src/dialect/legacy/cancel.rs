@@ -2,7 +2,7 @@
 
 use super::{
     Legacy, Reply,
-    reply::{NoAnswer, task_id, view},
+    reply::{NoResult, task_id, view},
 };
 use crate::{
     session::Session,
@@ -11,18 +11,18 @@ use crate::{
 };
 
 impl Legacy {
-    /// Cancels the task, answers with it, and has the upstream told; whether the client waits for that or not.
+    /// Cancels the task, also in the upstream, and answers with it. This goes on even if the client leaves.
     ///
     /// # Errors
-    /// [`NoAnswer`]; not found is an id that is unknown, foreign or expired; -32602 for a task in a terminal status.
-    pub async fn cancel(&self, session: &Session, request: &Message) -> Result<Reply, NoAnswer> {
+    /// [`NoResult`]; -32602 for a task in a terminal status.
+    pub async fn cancel(&self, session: &Session, request: &Message) -> Result<Reply, NoResult> {
         let cancelled = self.engine.cancel(&session.caller.owner, &session.caller.who, task_id(request)?).await;
-        let task = cancelled.map_err(|why| match why {
+        let task = cancelled.map_err(|not_cancelled| match not_cancelled {
             NotCancelled::Missing(missing) => missing.into(),
             NotCancelled::HasEnded(ending) => {
                 let status = ending.name();
                 let why = format!("Cannot cancel task: the task is already in terminal status '{status}'");
-                NoAnswer::Error(RpcError::invalid_params(why))
+                NoResult::Error(RpcError::invalid_params(why))
             }
         })?;
         Ok(Reply::result(request, &view(&task).to_raw()))

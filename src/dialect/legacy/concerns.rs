@@ -1,19 +1,19 @@
-//! Which task methods are about taskgate's own tasks, in a session whose server has tasks too.
+//! Decides which task methods concern taskgate's own tasks, in a session whose server has tasks too.
 
 use super::{
     Legacy,
-    reply::{NoAnswer, task_id},
+    reply::{NoResult, task_id},
 };
 use crate::{identity::Owner, wire::Message};
 
 impl Legacy {
-    /// Returns whether a task method has to be answered here: it names a task of `owner`, or no id at all. Foreign and unknown
-    /// ids are not told apart.
+    /// Returns whether taskgate has to answer a task method: it names a task of `owner`, or no id at all. Foreign and unknown
+    /// ids get the same answer.
     pub async fn concerns(&self, owner: &Owner, request: &Message) -> bool {
         match task_id(request) {
             Ok(id) => self.engine.may_have(owner, id).await,
-            Err(NoAnswer::NotFound(_)) => false,
-            Err(NoAnswer::Error(_)) => true,
+            Err(NoResult::NotFound(_)) => false,
+            Err(NoResult::Error(_)) => true,
         }
     }
 }

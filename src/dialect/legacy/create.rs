@@ -1,4 +1,4 @@
-//! A task-augmented `tools/call` (section "Creating Tasks"): the acknowledgement of its task.
+//! A task-augmented `tools/call` (section "Creating Tasks"): creates its task and acknowledges it.
 
 use std::sync::Arc;
 
@@ -7,19 +7,21 @@ use tokio::sync::oneshot;
 
 use super::{
     Legacy,
-    question::Streams,
+    question::LegacyWriter,
     reply::{error_of, view},
 };
 use crate::{
     config::Tool,
+    observe::events,
     session::Session,
-    task::{self, AskedTtl, Refused},
-    wire::{Message, Parts, RpcError, legacy::RequestedTtl, message::result_response},
+    task::{self, AskedTtl, NotCreated},
+    upstream::excerpt,
+    wire::{Message, Parts, RpcError, legacy::RequestedTtl, response::result_response},
 };
 
-/// What is to run as a task.
+/// The task that a client asks for.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct RequestedTask {
     /// The tool's name.
     pub name: Arc<str>,
     /// Its policy.
@@ -30,43 +32,110 @@ pub struct Wanted {
     pub announced: bool,
 }
 
+/// The acknowledgement of a task.
+#[derive(Debug)]
+pub struct Acknowledgement {
+    /// The response with the `CreateTaskResult`.
+    pub response: Parts,
+    /// Starts the call when it is dropped: the response is on its way, or cannot be sent.
+    pub start: oneshot::Sender<()>,
+}
+
 impl Legacy {
-    /// Creates the task for a `tools/call`. Returns the response with the `CreateTaskResult`, and what is dropped when it is
-    /// on its way, or cannot be sent: then the call starts.
+    /// Creates the task for a `tools/call`.
     ///
     /// # Errors
-    /// The limit that is reached, or that the process stops.
+    /// The limit that is reached, or that the session has ended, the process stops, or the store is unavailable.
     pub async fn create(
         &self,
         session: &Arc<Session>,
         request: Message,
         headers: HeaderMap,
-        wanted: Wanted,
-    ) -> Result<(Parts, oneshot::Sender<()>), RpcError> {
-        let Wanted { name, tool, ttl, announced } = wanted;
+        requested: RequestedTask,
+    ) -> Result<Acknowledgement, RpcError> {
+        let RequestedTask { name, tool, ttl, announced } = requested;
         let ttl = match ttl {
             RequestedTtl::Default => AskedTtl::Default,
             RequestedTtl::For(ttl) => AskedTtl::For(ttl),
             RequestedTtl::Unlimited => AskedTtl::Unlimited,
         };
         let id: Box<str> = request.id_to_answer().into();
-        let immediate_response = Arc::clone(&tool);
+        let settings = Arc::clone(&tool);
         // From here on the session is in use, and its end waits for the task and finds it.
         let upstream_session = session.upstream_session.hold();
-        let ended = || RpcError::invalid_request("the session has ended; initialize a new one");
-        let admission = session.let_task_in().await.ok_or_else(ended)?;
-        let wanted = task::Wanted { name, tool, ttl, announced, writer: &Streams, admission };
-        let call = task::Request { message: request, headers };
-        let created = self.engine.create(&session.caller, upstream_session, call, wanted).await;
-        let created = created.map_err(|why| refusal(&why))?;
-        let result = view(&created.task).to_create_result(immediate_response.immediate_response.as_deref());
-        Ok((result_response(&id, &result).into(), created.start))
+        let Some(admission) = session.admit_task().await else {
+            let (who, tool) = (&session.caller.who, excerpt(&name));
+            self.engine.observer().emit(events::TaskRefused { who, tool: &tool, reason: "session" });
+            return Err(RpcError::invalid_request("the session has ended; initialize a new one"));
+        };
+        let new_task = task::NewTask { name, tool, ttl, announced, writer: &LegacyWriter, admission };
+        let call = task::ToolCall { message: request, headers };
+        let created = self.engine.create(&session.caller, upstream_session, call, new_task).await;
+        let created = created.map_err(|not_created| refusal(&not_created))?;
+        let result = view(&created.task).to_create_result(settings.immediate_response.as_deref());
+        Ok(Acknowledgement { response: result_response(&id, &result).into(), start: created.start })
     }
 }
 
-fn refusal(why: &Refused) -> RpcError {
-    match why {
-        Refused::Unavailable => error_of(&task::Missing::Unavailable),
-        Refused::Stopping | Refused::Turns(..) | Refused::Kept(_) => RpcError::internal(why.to_string()),
+/// Returns the error that a client gets whose task was not created.
+fn refusal(not_created: &NotCreated) -> RpcError {
+    match not_created {
+        NotCreated::Unavailable => error_of(&task::Missing::Unavailable),
+        NotCreated::Stopping | NotCreated::Turns(..) | NotCreated::Kept(_) => {
+            RpcError::internal(not_created.to_string())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::{
+        observe::Observer,
+        session,
+        task::{
+            Clock, Engine,
+            store::{MaxKept, MemoryStore},
+            unlimited,
+        },
+    };
+
+    fn legacy(observer: &Arc<Observer>) -> Legacy {
+        let clock = Clock::start();
+        let store = MemoryStore::new(MaxKept::of_tasks(1, 1), clock, Arc::clone(observer));
+        Legacy::new(Engine::start(Arc::new(store), clock, unlimited(), Arc::clone(observer)))
+    }
+
+    async fn create(legacy: &Legacy, session: &Arc<Session>) -> Result<Acknowledgement, RpcError> {
+        let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"tool","task":{}}}"#;
+        let request = Message::parse(request.into()).expect("a request");
+        let requested =
+            RequestedTask { name: "tool".into(), tool: Arc::default(), ttl: RequestedTtl::Default, announced: false };
+        legacy.create(session, request, HeaderMap::new(), requested).await
+    }
+
+    #[tokio::test]
+    async fn a_task_whose_session_has_ended_is_refused_and_counted() {
+        let (observer, session) = (Arc::default(), session::alone());
+        session.refuse_tasks(std::future::ready(true)).await;
+        let refused = create(&legacy(&observer), &session).await.expect_err("it has ended");
+        assert!(refused.message.contains("the session has ended"), "{}", refused.message);
+        let metrics = observer.open_metrics();
+        assert!(metrics.contains("taskgate_tasks_refused_total{reason=\"session\"} 1"), "{metrics}");
+    }
+
+    #[tokio::test]
+    async fn a_session_is_in_use_while_a_task_waits_to_be_admitted_and_a_client_that_leaves_leaves_no_call() {
+        let (legacy, session) = (legacy(&Arc::default()), session::alone());
+        let mut ending = Box::pin(session.refuse_tasks(std::future::pending()));
+        assert!((&mut ending).now_or_never().is_none(), "the session decides whether it ends");
+        let mut creating = Box::pin(create(&legacy, &session));
+        assert!((&mut creating).now_or_never().is_none(), "the task waits for that");
+        assert_eq!(session.upstream_session.unused_since(), None);
+        drop(creating);
+        assert!(session.upstream_session.unused_since().is_some());
+        assert_eq!(legacy.engine.close(), [], "calls run");
     }
 }

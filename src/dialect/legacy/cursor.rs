@@ -14,7 +14,7 @@ const SEAL: usize = 16;
 pub(super) struct Cursors(hmac::Key);
 
 impl Cursors {
-    /// Cursors under a new key of 244 random bits.
+    /// Returns cursors under a new key of 244 random bits.
     pub(super) fn new() -> Self {
         let key = [Uuid::new_v4(), Uuid::new_v4()].map(Uuid::into_bytes).concat();
         Self(hmac::Key::new(hmac::HMAC_SHA256, &key))
@@ -27,7 +27,7 @@ impl Cursors {
         BASE64.encode([place.as_slice(), &tag.as_ref()[..SEAL]].concat())
     }
 
-    /// Returns the place that a cursor stands for; `None` if it was not given to this owner.
+    /// Returns the place that a cursor stands for; `None` if this owner has not got it from this process.
     pub(super) fn open(&self, owner: &Owner, cursor: &str) -> Option<u64> {
         let bytes: [u8; 8 + SEAL] = BASE64.decode(cursor).ok()?.try_into().ok()?;
         let (place, seal) = bytes.split_first_chunk()?;
@@ -36,7 +36,7 @@ impl Cursors {
         Some(u64::from_be_bytes(*place))
     }
 
-    /// The owner is the last thing that goes in, so that no two of them read alike.
+    /// Returns the tag of a place in the list of `owner`. The owner goes in last, so that no two of them give the same bytes.
     fn tag(&self, owner: &Owner, place: [u8; 8]) -> hmac::Tag {
         let mut context = hmac::Context::with_key(&self.0);
         context.update(&place);

@@ -2,7 +2,7 @@
 
 use super::{
     Legacy, Reply,
-    reply::{NoAnswer, task_id, view},
+    reply::{NoResult, task_id, view},
 };
 use crate::{session::Session, wire::Message};
 
@@ -10,8 +10,8 @@ impl Legacy {
     /// Answers with the task as it is now.
     ///
     /// # Errors
-    /// [`NoAnswer`]; not found is an id that is unknown, foreign or expired.
-    pub async fn get(&self, session: &Session, request: &Message) -> Result<Reply, NoAnswer> {
+    /// [`NoResult`]
+    pub async fn get(&self, session: &Session, request: &Message) -> Result<Reply, NoResult> {
         let task = self.engine.poll(&session.caller.owner, task_id(request)?, &session.caller.who).await?;
         Ok(Reply::result(request, &view(&task).to_raw()))
     }

@@ -1,10 +1,10 @@
-//! `tasks/list` (section "Listing Tasks"), with cursors that only their owner can use.
+//! `tasks/list` (section "Listing Tasks"), with cursors that only the owner can use who got them.
 
 use std::fmt::Write as _;
 
 use super::{
     Legacy, Reply,
-    reply::{NoAnswer, view},
+    reply::{NoResult, view},
 };
 use crate::{
     identity::Owner,
@@ -18,8 +18,8 @@ impl Legacy {
     /// Answers with a page of the owner's tasks, in the order of their creation.
     ///
     /// # Errors
-    /// [`NoAnswer`]; -32602 for a cursor that was not given to this owner.
-    pub async fn list(&self, owner: &Owner, request: &Message) -> Result<Reply, NoAnswer> {
+    /// [`NoResult`]; -32602 for a cursor that was not given to this owner.
+    pub async fn list(&self, owner: &Owner, request: &Message) -> Result<Reply, NoResult> {
         let params = request.params().map(Members::parse).transpose();
         let params = params.map_err(|error| RpcError::invalid_params(format!("Invalid params: {error}")))?;
         let after = match params.as_ref().and_then(|params| Some((params.get("cursor")?, params.text("cursor")))) {
@@ -48,6 +48,7 @@ impl Legacy {
         Ok(Reply::result(request, &result))
     }
 
+    /// Returns the place that a cursor stands for.
     fn place(&self, owner: &Owner, cursor: &str) -> Result<u64, RpcError> {
         let place = self.cursors.open(owner, cursor);
         place.ok_or_else(|| RpcError::invalid_params("Invalid cursor: use a nextCursor as it was given, or none"))

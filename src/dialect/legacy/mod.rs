@@ -1,4 +1,4 @@
-//! Tasks for clients of revision 2025-11-25: one file for each thing that they ask for.
+//! Tasks for clients of revision 2025-11-25: one file for each thing that clients do.
 
 mod cancel;
 mod concerns;
@@ -12,12 +12,12 @@ mod result;
 
 use std::sync::Arc;
 
-pub use create::Wanted;
-pub use question::Answered;
-pub use reply::{NoAnswer, Reply, not_found};
+pub use create::{Acknowledgement, RequestedTask};
+pub use question::MaybeAnswer;
+pub use reply::{NoResult, Reply, not_found};
 
 use cursor::Cursors;
-use question::Streams;
+use question::LegacyWriter;
 
 use crate::{
     session::{Session, Source},
@@ -33,7 +33,7 @@ pub struct Legacy {
 }
 
 impl Legacy {
-    /// A dialect in front of `engine`, whose cursors are good for this process.
+    /// Returns a dialect in front of `engine`, whose cursors hold for this process only.
     #[must_use]
     pub fn new(engine: Arc<Engine>) -> Self {
         Self { engine, cursors: Cursors::new() }
@@ -41,7 +41,7 @@ impl Legacy {
 
     /// Returns what a session's GET stream delivers.
     #[must_use]
-    pub fn listener(&self, session: &Session) -> Box<dyn Source> {
-        self.engine.listener(session, &Streams)
+    pub fn get_stream(&self, session: &Session) -> Box<dyn Source> {
+        self.engine.get_stream(session, &LegacyWriter)
     }
 }

@@ -8,7 +8,7 @@ use super::{Legacy, reply::view};
 use crate::{
     observe::events,
     session::Session,
-    task::{Task, TaskId, Writer},
+    task::{Task, TaskId, TaskWriter},
     wire::{
         Edits, Kind, Message, Method, ids,
         legacy::{related, unrelated},
@@ -16,37 +16,37 @@ use crate::{
     },
 };
 
-/// What begins the ids of questions, so that answers to them are told from all others.
+/// The beginning of the ids of questions, by which their answers are recognised.
 const PREFIX: &str = "taskgate:";
 
-/// Whether a message of a client was the answer to a question of a task.
+/// A message of a client that may be the answer to a question of a task.
 #[derive(Debug)]
-pub enum Answered {
-    /// It was, or cannot have been anything else.
+pub enum MaybeAnswer {
+    /// It is one, and was taken.
     Taken,
-    /// It is about something else.
-    NotAQuestion(Message),
+    /// It is none, and comes back.
+    Other(Message),
 }
 
 impl Legacy {
-    /// Takes in a client's answer to a question, and passes it on.
-    pub async fn answer(&self, session: &Session, message: Message, headers: &HeaderMap) -> Answered {
+    /// Takes a client's answer to a question, and passes it on. An answer to a question that is not open any more is dropped.
+    pub async fn answer(&self, session: &Session, message: Message, headers: &HeaderMap) -> MaybeAnswer {
         let id = message.id().filter(|_| message.kind() == Kind::Response).and_then(question_id);
-        let Some(id) = id else { return Answered::NotAQuestion(message) };
-        let reply = move |theirs: &str| unrelated(&message, theirs);
+        let Some(id) = id else { return MaybeAnswer::Other(message) };
+        let reply = move |raw_id: &str| unrelated(&message, raw_id);
         if !self.engine.answer(session.id, id, reply, headers.clone()).await {
             self.engine.observer().emit(events::UnknownAnswer { who: &session.caller.who });
         }
-        Answered::Taken
+        MaybeAnswer::Taken
     }
 }
 
-/// Writes what the engine tells on the streams of this generation.
+/// Writes what the engine tells for the streams of this generation.
 #[derive(Debug)]
-pub(super) struct Streams;
+pub(super) struct LegacyWriter;
 
-impl Writer for Streams {
-    /// Section "Task Status Notification".
+impl TaskWriter for LegacyWriter {
+    /// Writes a notification (section "Task Status Notification").
     fn status(&self, task: &Task) -> Option<Message> {
         Message::parse(view(task).to_notification().into()).ok()
     }
@@ -76,7 +76,7 @@ impl Writer for Streams {
     }
 }
 
-/// The question that a raw id of ours stands for.
+/// Returns the question that a raw id stands for, if it is the id of one.
 fn question_id(raw: &str) -> Option<Uuid> {
     let id: String = serde_json::from_str(raw).ok()?;
     ids::parse(id.strip_prefix(PREFIX)?)

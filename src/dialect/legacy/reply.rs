@@ -1,4 +1,4 @@
-//! Tasks as the legacy dialect writes them, the parameters of the task methods, and the one answer for ids not found.
+//! How the legacy dialect writes tasks, reads the parameters of task methods, and answers ids that are not found.
 
 use crate::{
     session::Source,
@@ -6,8 +6,8 @@ use crate::{
     wire::{
         Message, Parts, RpcError, ids,
         legacy::{Status, TaskView},
-        message::result_response,
         object::Members,
+        response::result_response,
     },
 };
 
@@ -15,18 +15,18 @@ use crate::{
 pub enum Reply {
     /// A response that is ready.
     Ready(Parts),
-    /// What belongs to the task until it ends, and then the response.
+    /// A stream of what belongs to the task until it ends, and then the response.
     Wait(Box<dyn Source>),
 }
 
 impl Reply {
-    /// A response with that raw `result`.
+    /// Returns the response to `request` with that raw `result`.
     pub(super) fn result(request: &Message, result: &str) -> Self {
         Self::Ready(result_response(request.id_to_answer(), result).into())
     }
 }
 
-/// The wire form of a task.
+/// Returns the wire form of a task.
 pub(super) fn view(task: &Task) -> TaskView<'_> {
     TaskView {
         id: task.id,
@@ -48,14 +48,14 @@ pub(super) fn view(task: &Task) -> TaskView<'_> {
 
 /// Why a task method has no result.
 #[derive(Debug)]
-pub enum NoAnswer {
-    /// No task of the asker has this id, if it is one; to be answered with [`not_found`].
+pub enum NoResult {
+    /// The owner has no task with this id; `None` where the text is no id at all. The answer is [`not_found`].
     NotFound(Option<TaskId>),
-    /// Anything else.
+    /// Any other error.
     Error(RpcError),
 }
 
-impl From<Missing> for NoAnswer {
+impl From<Missing> for NoResult {
     fn from(missing: Missing) -> Self {
         match missing {
             Missing::NotFound(id) => Self::NotFound(Some(id)),
@@ -64,22 +64,22 @@ impl From<Missing> for NoAnswer {
     }
 }
 
-impl From<RpcError> for NoAnswer {
+impl From<RpcError> for NoResult {
     fn from(error: RpcError) -> Self {
         Self::Error(error)
     }
 }
 
-/// `params.taskId`, which alone says which task is meant.
-pub(super) fn task_id(request: &Message) -> Result<TaskId, NoAnswer> {
+/// Reads `params.taskId`, which alone names the task.
+pub(super) fn task_id(request: &Message) -> Result<TaskId, NoResult> {
     let params = request.params().map(Members::parse).transpose();
     let params = params.map_err(|error| RpcError::invalid_params(format!("Invalid params: {error}")))?;
     let id = params.and_then(|params| params.text("taskId"));
     let id = id.ok_or_else(|| RpcError::invalid_params("Invalid params: params.taskId must be a string"))?;
-    ids::parse(&id).ok_or(NoAnswer::NotFound(None))
+    ids::parse(&id).ok_or(NoResult::NotFound(None))
 }
 
-/// What a client hears where there is no task.
+/// Returns the error that a client gets for a task that is not found.
 pub(super) fn error_of(missing: &Missing) -> RpcError {
     match missing {
         Missing::NotFound(_) => not_found(),
@@ -87,7 +87,7 @@ pub(super) fn error_of(missing: &Missing) -> RpcError {
     }
 }
 
-/// The one answer for ids that are unknown, foreign or expired.
+/// Returns the one error for ids that are unknown, foreign or expired.
 #[must_use]
 pub fn not_found() -> RpcError {
     RpcError::invalid_params("Task not found: no task of yours has this id, or its ttl is over")
@@ -99,8 +99,8 @@ mod tests {
 
     #[test]
     fn a_store_that_does_not_answer_is_an_internal_error_and_never_a_missing_task() {
-        assert!(matches!(NoAnswer::from(Missing::NotFound(TaskId::nil())), NoAnswer::NotFound(Some(_))));
-        let NoAnswer::Error(error) = NoAnswer::from(Missing::Unavailable) else { panic!("not found") };
+        assert!(matches!(NoResult::from(Missing::NotFound(TaskId::nil())), NoResult::NotFound(Some(_))));
+        let NoResult::Error(error) = NoResult::from(Missing::Unavailable) else { panic!("not found") };
         assert_eq!(error.code, -32603);
         assert!(error.message.ends_with("try again"), "{}", error.message);
     }

@@ -4,75 +4,74 @@ use std::sync::Arc;
 
 use super::{
     Legacy, Reply,
-    question::Streams,
-    reply::{NoAnswer, error_of, task_id},
+    question::LegacyWriter,
+    reply::{NoResult, error_of, task_id},
 };
 use crate::{
     identity::Owner,
     observe::Who,
     session::Session,
-    task::{End, Engine, Response, TaskId, WaitLimit, Waits, Watch},
-    wire::{Edits, Message, Parts, RpcError, legacy::relate, message::error_response, object::Members},
+    task::{End, Engine, PendingResponse, TaskId, WaitLimit, WaitingRequest, Watch},
+    wire::{Edits, Message, Parts, RpcError, legacy::relate, object::Members, response::error_response},
 };
 
 /// A `tasks/result` that waits for its task to end.
 #[derive(Clone)]
-struct Waiter {
+struct WaitingResult {
     engine: Arc<Engine>,
     owner: Owner,
     who: Arc<Who>,
     task: TaskId,
     /// The raw id of the request. The request itself would keep the buffer that it was read into.
-    request: Box<str>,
+    raw_id: Box<str>,
 }
 
 impl Legacy {
-    /// Answers with the outcome, or with what waits for it.
+    /// Answers with the outcome, or with a stream that waits for it.
     ///
     /// # Errors
-    /// [`NoAnswer`]; not found is an id that is unknown, foreign or expired; the limit of waiters.
-    pub async fn result(&self, session: &Session, request: Message) -> Result<Reply, NoAnswer> {
+    /// [`NoResult`]; the limit on waiting requests.
+    pub async fn result(&self, session: &Session, request: Message) -> Result<Reply, NoResult> {
         let task = task_id(&request)?;
-        let request: Box<str> = request.id_to_answer().into();
+        let raw_id: Box<str> = request.id_to_answer().into();
         if let Some(end) = self.engine.retrieve(&session.caller.owner, task, &session.caller.who).await? {
-            return Ok(Reply::Ready(outcome(task, &end, &request)));
+            return Ok(Reply::Ready(outcome(task, &end, &raw_id)));
         }
         let (engine, owner, who) =
             (Arc::clone(&self.engine), session.caller.owner.clone(), Arc::clone(&session.caller.who));
-        let waiter = Waiter { engine, owner, who, task, request };
-        let waiting =
-            self.engine.waiting(session, Box::new(waiter), &Streams).map_err(|limit| limit_reached(&limit))?;
-        Ok(Reply::Wait(waiting))
+        let waiting = WaitingResult { engine, owner, who, task, raw_id };
+        let stream = self.engine.result_stream(session, Box::new(waiting), &LegacyWriter);
+        Ok(Reply::Wait(stream.map_err(|limit| limit_reached(&limit))?))
     }
 }
 
-impl Waits for Waiter {
+impl WaitingRequest for WaitingResult {
     fn task(&self) -> TaskId {
         self.task
     }
 
-    fn response(&self, watch: Result<Watch, WaitLimit>) -> Response {
+    fn response(&self, watch: Result<Watch, WaitLimit>) -> PendingResponse {
         match watch {
             Ok(watch) => Box::pin(self.clone().answer(watch)),
-            Err(limit) => Box::pin(std::future::ready(error(&self.request, &limit_reached(&limit)))),
+            Err(limit) => Box::pin(std::future::ready(error(&self.raw_id, &limit_reached(&limit)))),
         }
     }
 }
 
-impl Waiter {
+impl WaitingResult {
     async fn answer(self, mut watch: Watch) -> Parts {
         loop {
-            // Looked up after the watch began, so no change is missed.
+            // Looked up after the watch has begun, so that no change is missed.
             match self.engine.retrieve(&self.owner, self.task, &self.who).await {
-                Ok(Some(end)) => return outcome(self.task, &end, &self.request),
+                Ok(Some(end)) => return outcome(self.task, &end, &self.raw_id),
                 Ok(None) => watch.changed().await,
-                Err(missing) => return error(&self.request, &error_of(&missing)),
+                Err(missing) => return error(&self.raw_id, &error_of(&missing)),
             }
         }
     }
 }
 
-/// What the call would have returned, tied to the task.
+/// Returns the response that the call would have had, tied to the task, under the raw id `id`.
 fn outcome(task: TaskId, end: &End, id: &str) -> Parts {
     match end {
         End::Result { raw, .. } => {

@@ -2,21 +2,21 @@
 
 use crate::observe::{Event, Metrics};
 
-/// Messages came to wait for a stdio child to read them, or do not any more.
+/// More or fewer bytes wait for a stdio child to read them.
 #[derive(Debug)]
 pub struct WaitsForChild {
-    /// By how many bytes more wait, or fewer.
+    /// How many more bytes wait; negative if fewer do.
     bytes: i64,
 }
 
 impl WaitsForChild {
-    /// So many bytes more.
+    /// Says that so many more bytes wait.
     #[must_use]
     pub fn more(bytes: usize) -> Self {
         Self { bytes: i64::try_from(bytes).unwrap_or(i64::MAX) }
     }
 
-    /// So many bytes fewer.
+    /// Says that so many fewer bytes wait.
     #[must_use]
     pub fn less(bytes: usize) -> Self {
         Self { bytes: -Self::more(bytes).bytes }
@@ -29,18 +29,18 @@ impl Event for WaitsForChild {
     }
 }
 
-/// A stdio child wrote something to its stdout that is no message.
+/// A stdio child wrote a line to its stdout that is not a message.
 #[derive(Debug)]
 pub struct NotAMessage<'a> {
     /// The path of the upstream.
     pub upstream: &'a str,
     /// The child's process id.
     pub pid: u32,
-    /// What is wrong with it, without a word of it: it may be a result.
+    /// What is wrong with the line, without a word of it: it may be a result.
     pub why: &'a str,
     /// The length of the line.
     pub bytes: usize,
-    /// Whether it is the first one of this child.
+    /// Whether it is the first such line of this child.
     pub first: bool,
 }
 
@@ -54,19 +54,19 @@ impl Event for NotAMessage<'_> {
                 pid,
                 why,
                 bytes,
-                "the server wrote a line that is no message; others are only counted"
+                "the server wrote a line that is not a message; further ones are only counted"
             );
         }
     }
 }
 
-/// A shared stdio child sent a notification that may be the business of one session, and does not say of which.
+/// A shared stdio child sent a notification that may be for one session only, and does not say for which.
 #[derive(Debug)]
 pub struct UnattributedNotification;
 
 impl Event for UnattributedNotification {
     fn tell(&self, metrics: &Metrics) {
         metrics.unattributed_notifications.inc();
-        tracing::debug!("a notification of a shared child process that may be any session's was dropped");
+        tracing::debug!("a notification of a shared child process was dropped: it may be for any session");
     }
 }

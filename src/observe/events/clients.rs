@@ -1,6 +1,6 @@
-//! What clients do, besides tasks.
+//! What clients do, apart from tasks.
 
-use crate::observe::{Event, Line, Metrics, Who, metrics::ReasonLabels};
+use crate::observe::{AuditLine, Event, Metrics, Who, metrics::ReasonLabels};
 
 /// A client connected.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ impl Event for ConnectionOpened {
     }
 }
 
-/// A connection ended, however.
+/// A connection ended, in whatever way.
 #[derive(Debug)]
 pub struct ConnectionEnded;
 
@@ -22,10 +22,10 @@ impl Event for ConnectionEnded {
     }
 }
 
-/// Connections are closed on which no whole request has come.
+/// taskgate closes connections on which no whole request has come.
 #[derive(Debug)]
 pub struct ConnectionsCut {
-    /// The limit that is the reason.
+    /// The limit that was reached.
     pub reason: &'static str,
     /// How many.
     pub count: usize,
@@ -41,7 +41,7 @@ impl Event for ConnectionsCut {
 /// A client opened a session.
 #[derive(Debug)]
 pub struct SessionOpened<'a> {
-    /// Whose it is.
+    /// The session, and its owner.
     pub who: &'a Who,
     /// The revision agreed with the client.
     pub version: &'a str,
@@ -61,7 +61,7 @@ impl Event for SessionOpened<'_> {
 /// A session ended.
 #[derive(Debug)]
 pub struct SessionEnded<'a> {
-    /// Whose it was.
+    /// The session, and its owner.
     pub who: &'a Who,
     /// Why.
     pub reason: &'static str,
@@ -75,33 +75,33 @@ impl Event for SessionEnded<'_> {
     }
 }
 
-/// A session that was not in use ended to make room for a new one.
+/// A session that was not in use was evicted to make room for a new one.
 #[derive(Debug)]
-pub struct SessionGaveWay {
-    /// The limit that is the reason.
+pub struct SessionEvicted {
+    /// The limit that was reached.
     pub limit: &'static str,
-    /// How long nothing had been heard of it.
+    /// How long it had been silent.
     pub silent: std::time::Duration,
 }
 
-impl Event for SessionGaveWay {
+impl Event for SessionEvicted {
     fn tell(&self, metrics: &Metrics) {
         metrics.sessions_evicted.get_or_create(&ReasonLabels { reason: self.limit }).inc();
         let (limit, silent) = (self.limit, self.silent);
-        tracing::info!(limit, ?silent, "a session without stream, request or task gives way to a new one");
+        tracing::info!(limit, ?silent, "a session without stream, request or task was evicted for a new one");
     }
 }
 
 /// An HTTP request was refused before it became a message.
 #[derive(Debug)]
 pub struct RequestRefused<'a> {
-    /// Whose session it came in, if that is known.
+    /// The session that it came in and its owner, if they are known.
     pub who: Option<&'a Who>,
     /// Why, as a short constant.
     pub reason: &'static str,
     /// The HTTP status.
     pub status: u16,
-    /// The Host or Origin that is the reason, fit for a message.
+    /// The foreign Host or Origin, fit for a message.
     pub foreign: Option<&'a str>,
 }
 
@@ -114,53 +114,53 @@ impl Event for RequestRefused<'_> {
             ("host", Some(host)) => {
                 tracing::warn!(
                     host,
-                    "a request for a foreign host was refused; if it is one of yours, add it to server.allowed_hosts"
+                    "a request for a foreign host was refused; if the host is one of yours, add it to server.allowed_hosts"
                 );
             }
             ("origin", Some(origin)) => {
                 tracing::warn!(
                     origin,
-                    "a request of a foreign web page was refused; if it is one of yours, add it to server.allowed_origins"
+                    "a request of a foreign web page was refused; if the page is one of yours, add it to server.allowed_origins"
                 );
             }
             ("modern", _) => {
                 tracing::info!(
                     session,
                     upstream,
-                    "a request of a revision without sessions was answered 400, so that its client goes back to initialize"
+                    "a request of a revision without sessions was answered with 400, so that its client falls back to initialize"
                 );
             }
             (reason, _) => tracing::debug!(reason, status = self.status, session, upstream, "request refused"),
         }
     }
 
-    fn audit(&self) -> Option<Line<'_>> {
-        Some(Line::new("request_refused", self.who, self.reason))
+    fn audit(&self) -> Option<AuditLine<'_>> {
+        Some(AuditLine::new("request_refused", self.who, self.reason))
     }
 }
 
-/// Somebody cancelled a request that they have not in flight, or a task by the wrong means.
+/// A client cancelled a request that is not in flight in its session, or a task by the wrong means.
 #[derive(Debug)]
 pub struct CancellationIgnored<'a> {
-    /// Who.
+    /// The client's session, and its owner.
     pub who: &'a Who,
 }
 
 impl Event for CancellationIgnored<'_> {
     fn tell(&self, _metrics: &Metrics) {
         let (session, upstream) = (self.who.session(), self.who.upstream());
-        tracing::debug!(session, upstream, "a cancellation of no open request was ignored");
+        tracing::debug!(session, upstream, "a cancellation was ignored: no such request is in flight");
     }
 
-    fn audit(&self) -> Option<Line<'_>> {
-        Some(Line::new("cancellation_ignored", Some(self.who), "unknown"))
+    fn audit(&self) -> Option<AuditLine<'_>> {
+        Some(AuditLine::new("cancellation_ignored", Some(self.who), "unknown"))
     }
 }
 
-/// A client answered a question that is not open, or not its own.
+/// A client answered a question that is not open, or that another session was asked.
 #[derive(Debug)]
 pub struct UnknownAnswer<'a> {
-    /// Who.
+    /// The client's session, and its owner.
     pub who: &'a Who,
 }
 
@@ -168,10 +168,10 @@ impl Event for UnknownAnswer<'_> {
     fn tell(&self, metrics: &Metrics) {
         metrics.unknown_answers.inc();
         let (session, upstream) = (self.who.session(), self.who.upstream());
-        tracing::warn!(session, upstream, "an answer to no open question was dropped");
+        tracing::warn!(session, upstream, "an answer was dropped: no such question is open");
     }
 
-    fn audit(&self) -> Option<Line<'_>> {
-        Some(Line::new("answer_ignored", Some(self.who), "unknown"))
+    fn audit(&self) -> Option<AuditLine<'_>> {
+        Some(AuditLine::new("answer_ignored", Some(self.who), "unknown"))
     }
 }

@@ -1,8 +1,8 @@
-//! What happens with the issuer of tokens.
+//! What the issuer of tokens does.
 
 use crate::observe::{Event, Metrics};
 
-/// The issuer of tokens could not be asked for its keys, or about a token.
+/// The issuer of tokens gave no usable answer about its keys, or about a token.
 #[derive(Debug)]
 pub struct IssuerFailed<'a> {
     /// Why.
@@ -12,11 +12,11 @@ pub struct IssuerFailed<'a> {
 impl Event for IssuerFailed<'_> {
     fn tell(&self, metrics: &Metrics) {
         metrics.issuer_failures.inc();
-        tracing::warn!(error = self.error, "the issuer of tokens did not answer");
+        tracing::warn!(error = self.error, "the issuer of tokens gave no usable answer");
     }
 }
 
-/// The issuer's keys are other ones, or are known for the first time.
+/// The issuer's keys have changed, or were read for the first time.
 #[derive(Debug)]
 pub struct KeysChanged {
     /// How many of them can be used.
@@ -26,7 +26,7 @@ pub struct KeysChanged {
 impl Event for KeysChanged {
     fn tell(&self, _metrics: &Metrics) {
         if self.usable == 0 {
-            tracing::warn!("the issuer's key set has no key that can be used, and every token is refused");
+            tracing::warn!("the issuer's key set has no usable key, so every token is refused");
         } else {
             tracing::info!(usable = self.usable, "the issuer's keys were read");
         }

@@ -9,7 +9,7 @@ mod upstreams;
 pub use children::{NotAMessage, UnattributedNotification, WaitsForChild};
 pub use clients::{
     CancellationIgnored, ConnectionEnded, ConnectionOpened, ConnectionsCut, RequestRefused, SessionEnded,
-    SessionGaveWay, SessionOpened, UnknownAnswer,
+    SessionEvicted, SessionOpened, UnknownAnswer,
 };
 pub use issuer::{IssuerFailed, KeysChanged};
 pub use tasks::{

@@ -5,18 +5,18 @@ use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
 use crate::observe::{
-    Event, Line, Metrics, Who,
+    AuditLine, Event, Metrics, Who,
     metrics::{EndLabels, Ended, ReasonLabels},
 };
 
 /// A task was acknowledged.
 #[derive(Debug)]
 pub struct TaskCreated<'a> {
-    /// Whose it is.
+    /// The session that created it, and its owner.
     pub who: &'a Who,
     /// Its id.
     pub task: Uuid,
-    /// The tool it calls.
+    /// The tool that it calls.
     pub tool: &'a str,
     /// Whether it waits for its turn.
     pub queued: bool,
@@ -33,12 +33,12 @@ impl Event for TaskCreated<'_> {
         tracing::debug!(task = %self.task, session, upstream, tool = self.tool, queued = self.queued, "task created");
     }
 
-    fn audit(&self) -> Option<Line<'_>> {
+    fn audit(&self) -> Option<AuditLine<'_>> {
         let outcome = if self.queued { "queued" } else { "running" };
-        Some(Line {
+        Some(AuditLine {
             task: Some(self.task),
             tool: Some(self.tool),
-            ..Line::new("task_created", Some(self.who), outcome)
+            ..AuditLine::new("task_created", Some(self.who), outcome)
         })
     }
 }
@@ -53,14 +53,14 @@ impl Event for TaskLeftQueue {
     }
 }
 
-/// A task-augmented call was refused.
+/// A call as a task was refused.
 #[derive(Debug)]
 pub struct TaskRefused<'a> {
-    /// Who wanted it.
+    /// The session that it came in, and its owner.
     pub who: &'a Who,
     /// The tool that was called.
     pub tool: &'a str,
-    /// The limit or rule.
+    /// The limit that was reached, or the rule that forbids it.
     pub reason: &'static str,
 }
 
@@ -71,15 +71,15 @@ impl Event for TaskRefused<'_> {
         tracing::warn!(session, upstream, tool = self.tool, reason = self.reason, "task refused");
     }
 
-    fn audit(&self) -> Option<Line<'_>> {
-        Some(Line { tool: Some(self.tool), ..Line::new("task_refused", Some(self.who), self.reason) })
+    fn audit(&self) -> Option<AuditLine<'_>> {
+        Some(AuditLine { tool: Some(self.tool), ..AuditLine::new("task_refused", Some(self.who), self.reason) })
     }
 }
 
-/// A task's call is over.
+/// A task ended.
 #[derive(Debug)]
 pub struct TaskEnded<'a> {
-    /// Whose it is.
+    /// The session that created it, and its owner.
     pub who: &'a Who,
     /// Its id.
     pub task: Uuid,
@@ -89,7 +89,7 @@ pub struct TaskEnded<'a> {
     pub status: Ended,
     /// The time since its creation.
     pub after: Duration,
-    /// Why taskgate says that it failed; `None` where its server says so.
+    /// Why it failed, where taskgate says so; `None` where its server does.
     pub why: Option<&'a str>,
     /// The code of the JSON-RPC error that it ended with.
     pub code: Option<i64>,
@@ -105,22 +105,22 @@ impl Event for TaskEnded<'_> {
         let Self { who, task, tool, status, after, why, code, bytes } = self;
         let (session, upstream, status) = (who.session(), who.upstream(), status.as_str());
         if self.status == Ended::Failed {
-            let theirs =
+            let of_server =
                 if code.is_some() { "the server answered with a JSON-RPC error" } else { "the result says isError" };
-            let why = why.unwrap_or(theirs);
+            let why = why.unwrap_or(of_server);
             tracing::info!(%task, session, upstream, tool, status, ?after, why, code, bytes, "task ended");
         } else {
             tracing::debug!(%task, session, upstream, tool, status, ?after, bytes, "task ended");
         }
     }
 
-    fn audit(&self) -> Option<Line<'_>> {
-        Some(Line {
+    fn audit(&self) -> Option<AuditLine<'_>> {
+        Some(AuditLine {
             task: Some(self.task),
             tool: Some(self.tool),
             duration: Some(self.after),
             bytes: self.bytes,
-            ..Line::new("task_ended", Some(self.who), self.status.as_str())
+            ..AuditLine::new("task_ended", Some(self.who), self.status.as_str())
         })
     }
 }
@@ -138,7 +138,7 @@ impl Event for StoreUnavailable<'_> {
     }
 }
 
-/// The store has taken a task in.
+/// The store took in a task.
 #[derive(Debug)]
 pub struct TaskKept;
 
@@ -162,10 +162,10 @@ impl Event for TaskRemoved {
     }
 }
 
-/// The result of a task was added to what is kept.
+/// The store keeps the result of a task.
 #[derive(Debug)]
 pub struct ResultKept {
-    /// Its bytes.
+    /// Its size, in bytes.
     pub bytes: usize,
 }
 
@@ -175,10 +175,10 @@ impl Event for ResultKept {
     }
 }
 
-/// The result of a task is not kept any more.
+/// The store no longer keeps the result of a task.
 #[derive(Debug)]
 pub struct ResultRemoved {
-    /// Its bytes.
+    /// Its size, in bytes.
     pub bytes: usize,
 }
 
@@ -188,10 +188,10 @@ impl Event for ResultRemoved {
     }
 }
 
-/// A result was collected.
+/// A client collected a result.
 #[derive(Debug)]
 pub struct ResultRetrieved<'a> {
-    /// By whom.
+    /// The client's session, and its owner.
     pub who: &'a Who,
     /// The task.
     pub task: Uuid,
@@ -209,20 +209,20 @@ impl Event for ResultRetrieved<'_> {
         tracing::debug!(task = %self.task, session, upstream, tool = self.tool, bytes = self.bytes, "result retrieved");
     }
 
-    fn audit(&self) -> Option<Line<'_>> {
-        Some(Line {
+    fn audit(&self) -> Option<AuditLine<'_>> {
+        Some(AuditLine {
             task: Some(self.task),
             tool: Some(self.tool),
             bytes: Some(self.bytes),
-            ..Line::new("result_retrieved", Some(self.who), self.status)
+            ..AuditLine::new("result_retrieved", Some(self.who), self.status)
         })
     }
 }
 
-/// Somebody cancelled a task.
+/// A client cancelled a task.
 #[derive(Debug)]
 pub struct TaskCancelled<'a> {
-    /// Who.
+    /// The client's session, and its owner.
     pub who: &'a Who,
     /// The task.
     pub task: Uuid,
@@ -236,20 +236,20 @@ impl Event for TaskCancelled<'_> {
         tracing::debug!(task = %self.task, session, upstream, tool = self.tool, "task cancelled");
     }
 
-    fn audit(&self) -> Option<Line<'_>> {
-        let line = Line::new("task_cancelled", Some(self.who), "cancelled");
-        Some(Line { task: Some(self.task), tool: Some(self.tool), ..line })
+    fn audit(&self) -> Option<AuditLine<'_>> {
+        let line = AuditLine::new("task_cancelled", Some(self.who), "cancelled");
+        Some(AuditLine { task: Some(self.task), tool: Some(self.tool), ..line })
     }
 }
 
-/// Somebody asked for a task that does not exist for them: it is unknown, another owner's, or expired.
+/// A client asked for a task that does not exist for its owner: it is unknown, another owner's, or expired.
 #[derive(Debug)]
 pub struct LookupFailed<'a> {
-    /// Who.
+    /// The client's session, and its owner.
     pub who: &'a Who,
-    /// The id, if it is one.
+    /// The id, if it is well-formed.
     pub task: Option<Uuid>,
-    /// What became of the answer, where there were too many of them.
+    /// Whether the answer was slowed or refused, where there were too many look-ups.
     pub repeated: Option<&'static str>,
 }
 
@@ -261,19 +261,19 @@ impl Event for LookupFailed<'_> {
         tracing::debug!(task, session, upstream, repeated = self.repeated, "a task was not found");
     }
 
-    fn audit(&self) -> Option<Line<'_>> {
+    fn audit(&self) -> Option<AuditLine<'_>> {
         let line = match self.repeated {
-            Some(answer) => Line::new("repeated_failed_lookups", Some(self.who), answer),
-            None => Line::new("lookup_failed", Some(self.who), "not_found"),
+            Some(answer) => AuditLine::new("repeated_failed_lookups", Some(self.who), answer),
+            None => AuditLine::new("lookup_failed", Some(self.who), "not_found"),
         };
-        Some(Line { task: self.task, ..line })
+        Some(AuditLine { task: self.task, ..line })
     }
 }
 
-/// Somebody polls a task far more often than it was told to.
+/// A client polls a task far more often than it was told to.
 #[derive(Debug)]
 pub struct ExcessivePolling<'a> {
-    /// Who.
+    /// The client's session, and its owner.
     pub who: &'a Who,
     /// The task.
     pub task: Uuid,
@@ -287,9 +287,9 @@ impl Event for ExcessivePolling<'_> {
         tracing::debug!(task = %self.task, session, upstream, tool = self.tool, "excessive polling");
     }
 
-    fn audit(&self) -> Option<Line<'_>> {
-        let line = Line::new("excessive_polling", Some(self.who), "answered");
-        Some(Line { task: Some(self.task), tool: Some(self.tool), ..line })
+    fn audit(&self) -> Option<AuditLine<'_>> {
+        let line = AuditLine::new("excessive_polling", Some(self.who), "answered");
+        Some(AuditLine { task: Some(self.task), tool: Some(self.tool), ..line })
     }
 }
 
@@ -307,12 +307,12 @@ impl Event for QuestionAsked {
     }
 }
 
-/// An upstream asks a client something in the course of a task, and is refused in the client's place.
+/// An upstream asked a client something during a task, and a limit refused it in the client's place.
 #[derive(Debug)]
 pub struct QuestionRefused {
     /// The task.
     pub task: Uuid,
-    /// The limit, in a word.
+    /// The limit that was reached, in a word.
     pub reason: &'static str,
 }
 
@@ -324,10 +324,10 @@ impl Event for QuestionRefused {
     }
 }
 
-/// A question of a task is kept.
+/// An open question of a task is kept.
 #[derive(Debug)]
 pub struct QuestionKept {
-    /// What it takes.
+    /// Its size, in bytes.
     pub bytes: usize,
 }
 
@@ -337,10 +337,10 @@ impl Event for QuestionKept {
     }
 }
 
-/// A question of a task is not kept any more.
+/// A question of a task is no longer kept.
 #[derive(Debug)]
 pub struct QuestionForgotten {
-    /// What it took.
+    /// Its size, in bytes.
     pub bytes: usize,
 }
 
@@ -350,10 +350,10 @@ impl Event for QuestionForgotten {
     }
 }
 
-/// The process stops, and waits for the tasks that run.
+/// The process stops, and waits for the running tasks.
 #[derive(Debug)]
 pub struct Draining {
-    /// How many there are.
+    /// How many run.
     pub tasks: usize,
     /// How long they may still run.
     pub timeout: Duration,
@@ -363,16 +363,16 @@ impl Event for Draining {
     fn tell(&self, _metrics: &Metrics) {
         let until = SystemTime::now().checked_add(self.timeout).map(humantime::format_rfc3339_seconds);
         let until = until.map(|until| until.to_string());
-        tracing::info!(tasks = self.tasks, until, "draining: the tasks that run go on, a second signal ends them");
+        tracing::info!(tasks = self.tasks, until, "draining: running tasks go on; a second signal ends them");
     }
 }
 
-/// The process waits for tasks no longer.
+/// The process no longer waits for tasks.
 #[derive(Debug)]
 pub struct Drained {
-    /// How many still ran and have failed.
+    /// How many still ran, and have failed now.
     pub failed: usize,
-    /// How many ended whose owners were not told.
+    /// How many ended without their owners being told.
     pub untold: usize,
 }
 
@@ -385,7 +385,7 @@ impl Event for Drained {
             tracing::warn!(
                 failed,
                 untold,
-                "drained: drain_timeout was over first; failed are the tasks that still ran"
+                "drained: drain_timeout ran out first, and tasks that still ran have failed"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! What the servers behind do.
+//! What upstreams do.
 
 use uuid::Uuid;
 
@@ -9,20 +9,20 @@ use crate::observe::{Event, Metrics, Who};
 pub struct Cause {
     /// What kind of failure it was.
     pub kind: &'static str,
-    /// What it was, without anything out of a body.
+    /// What failed, without any text from a body.
     pub text: String,
-    /// Whether the server, or the way to it, is the reason.
+    /// Whether the server, or the connection to it, failed.
     pub of_server: bool,
 }
 
-/// A message got no answer of the upstream, or was not taken by it.
+/// The upstream did not answer a message, or did not take it.
 #[derive(Debug)]
 pub struct ExchangeFailed<'a> {
     /// The path of the upstream.
     pub upstream: &'a str,
-    /// Whose session it was in, if there was one yet.
+    /// The session that it was in and its owner, if there was one yet.
     pub who: Option<&'a Who>,
-    /// The task that it belongs to, if it does to one.
+    /// The task that it belongs to, if any.
     pub task: Option<Uuid>,
     /// Why.
     pub cause: Cause,
@@ -34,7 +34,7 @@ impl Event for ExchangeFailed<'_> {
         let (session, task) = (who.map(Who::session), task.map(tracing::field::display));
         if *of_server {
             metrics.exchange_failures.inc();
-            // The text is quoted: words of the upstream are in it.
+            // In a field of its own, which is quoted: the text has words of the upstream.
             tracing::warn!(session, upstream, task, kind, failure = text, "request failed upstream");
         } else {
             tracing::debug!(
@@ -70,25 +70,25 @@ impl Event for UnknownProgress {
     }
 }
 
-/// An upstream sent a notification that has a member twice where it is read.
+/// An upstream sent a notification with a repeated member that taskgate has to read.
 #[derive(Debug)]
 pub struct MessageUnreadable;
 
 impl Event for MessageUnreadable {
     fn tell(&self, metrics: &Metrics) {
         metrics.unreadable_messages.inc();
-        tracing::debug!("a notification with a member twice was dropped");
+        tracing::debug!("a notification with a repeated member was dropped");
     }
 }
 
-/// An upstream told of a task of its own where its tasks are hidden.
+/// An upstream told of its own task where its tasks are hidden.
 #[derive(Debug)]
 pub struct StatusHidden;
 
 impl Event for StatusHidden {
     fn tell(&self, metrics: &Metrics) {
         metrics.hidden_statuses.inc();
-        tracing::debug!("what the server said of a task that it has itself was dropped");
+        tracing::debug!("the status of one of the server's own tasks was dropped");
     }
 }
 
@@ -106,7 +106,7 @@ impl Event for MessagesDropped {
     }
 }
 
-/// An upstream has listed all of its tools, and some patterns match none of them.
+/// An upstream has listed all its tools, and some patterns match none of them.
 #[derive(Debug)]
 pub struct PatternsUnmatched<'a> {
     /// The upstream's path.
@@ -126,7 +126,7 @@ impl Event for PatternsUnmatched<'_> {
     }
 }
 
-/// An upstream has listed all of its tools, and keeps its own tasks for some for which patterns set limits.
+/// An upstream has listed all its tools, and keeps its own tasks for some to which patterns set limits.
 #[derive(Debug)]
 pub struct PatternsVoid<'a> {
     /// The upstream's path.
@@ -147,7 +147,7 @@ impl Event for PatternsVoid<'_> {
     }
 }
 
-/// An upstream turned out to have tasks of its own, which it is left with.
+/// An upstream has tasks of its own, and `native = "keep"` leaves them to it.
 #[derive(Debug)]
 pub struct LimitsVoid<'a> {
     /// The upstream's path.
@@ -187,7 +187,7 @@ pub struct ChildEnded<'a> {
     pub upstream: &'a str,
     /// Its process id.
     pub pid: u32,
-    /// How.
+    /// How it ended.
     pub fate: &'a str,
 }
 

@@ -1,12 +1,13 @@
-//! Which of an owner's streams gets what belongs to a running task, and never two of them (section "Input Required
-//! Status"): those of the session that created it come first, its GET stream before one that waits for the result.
+//! Chooses the stream of an owner that gets what belongs to a running task, and never two of them (section "Input Required
+//! Status"): the streams of the session that created the task come first, its GET stream before one that waits for the
+//! result.
 //!
-//! Locks are taken in this order: those of a session's streams, of one stream, of the desk, of an outbox. What a question
-//! holds is dropped outside the lock: with the last of a session go its streams, which come back here.
+//! Locks are taken in this order: of a session's streams, of one stream, of the desk, of an outbox. A question is dropped
+//! outside the lock: it may hold the last reference to a session, whose streams call the desk when they are dropped.
 
-mod listeners;
 mod questions;
 mod room;
+mod streams;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -16,10 +17,10 @@ use std::{
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-pub(super) use self::{listeners::ListenerId, questions::AskingCall};
+pub(super) use self::{questions::AskingCall, streams::StreamId};
 use self::{
-    listeners::{Listener, Rank, SessionStreams},
     questions::Question,
+    streams::{ClientStream, Rank, SessionStreams},
 };
 use super::{Task, TaskId};
 use crate::{
@@ -33,7 +34,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Desk {
     inner: Mutex<Inner>,
-    /// What open questions are counted against, together with what waits for readers.
+    /// Bounds open questions, together with what waits for readers.
     capacity: Arc<Capacity>,
     observer: Arc<Observer>,
 }
@@ -42,15 +43,15 @@ pub(super) struct Desk {
 struct Inner {
     /// Numbers streams and questions.
     next: u64,
-    listeners: HashMap<ListenerId, Listener>,
+    streams: HashMap<StreamId, ClientStream>,
     /// The streams of each session that has any.
     sessions: HashMap<Uuid, SessionStreams>,
     /// The GET streams of each owner, the best last.
-    gets: HashMap<Owner, BTreeSet<Rank>>,
+    get_streams: HashMap<Owner, BTreeSet<Rank>>,
     /// The streams that wait for each task's result, the best last.
-    waiters: HashMap<TaskId, BTreeSet<Rank>>,
+    result_streams: HashMap<TaskId, BTreeSet<Rank>>,
     /// The tasks that run.
-    running: HashMap<TaskId, Running>,
+    running: HashMap<TaskId, RunningTask>,
     questions: HashMap<Uuid, Question>,
     /// The questions of each owner that no stream with a connection has, oldest first.
     unheard: HashMap<Owner, BTreeMap<u64, Uuid>>,
@@ -59,20 +60,20 @@ struct Inner {
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningTask {
     owner: Owner,
     /// The session that created it, whose streams come first.
     session: Uuid,
-    /// What it has asked and not yet been answered.
+    /// Its open questions, in the order in which they came.
     questions: Vec<Uuid>,
-    /// The bytes of these.
+    /// The bytes of its open questions.
     bytes: usize,
-    /// The version of the task whose status was told last.
-    told: u32,
+    /// The version that was announced last.
+    announced: u32,
 }
 
 impl Desk {
-    /// A desk without streams and tasks.
+    /// Returns a desk without streams and tasks.
     pub(super) fn new(capacity: Arc<Capacity>, observer: Arc<Observer>) -> Self {
         Self { inner: Mutex::default(), capacity, observer }
     }
@@ -82,76 +83,77 @@ impl Desk {
         Arc::new(Outbox::new(&self.capacity))
     }
 
-    /// Lets a task's messages through from now on.
+    /// Delivers what belongs to a task from now on.
     pub(super) fn begin(&self, task: TaskId, owner: &Owner, session: Uuid) {
-        let running = Running { owner: owner.clone(), session, questions: Vec::new(), bytes: 0, told: 0 };
+        let running = RunningTask { owner: owner.clone(), session, questions: Vec::new(), bytes: 0, announced: 0 };
         self.inner.lock().running.insert(task, running);
     }
 
-    /// Closes a task's questions, and takes back what has not left yet: nothing comes after the end.
+    /// Closes a task's questions and takes back its unsent progress: nothing comes after the end.
     pub(super) fn end(&self, task: TaskId) {
         let mut inner = self.inner.lock();
         let Some(running) = inner.running.get(&task) else { return };
         let (session, questions) = (running.session, running.questions.clone());
         let closed = inner.close(&questions);
         inner.running.remove(&task);
-        // Progress goes nowhere else.
-        let own_waiters = inner.waiters.get(&task).into_iter().flatten().filter(|rank| rank.own).map(|rank| rank.id);
+        // No other stream gets progress.
+        let own_waiters =
+            inner.result_streams.get(&task).into_iter().flatten().filter(|rank| rank.own).map(|rank| rank.id);
         for id in inner.get_stream_of(session).into_iter().chain(own_waiters) {
-            let Listener { outbox, writer, .. } = &inner.listeners[&id];
+            let ClientStream { outbox, writer, .. } = &inner.streams[&id];
             outbox.retract(|message| writer.is_progress(task, message));
         }
         drop(inner);
         drop(closed);
     }
 
-    /// Sends progress of a running task, if the session that created it has a stream open. No other one knows the progress
-    /// token, which may be that of another request there.
+    /// Sends progress of a running task, if the session that created it has an open stream. In another session the progress
+    /// token may be that of another request.
     pub(super) fn progress(&self, task: TaskId, progress: &Message) {
         let inner = self.inner.lock();
         if let Some(id) = inner.own_stream(task) {
-            self.push_tied(&inner.listeners[&id], task, progress);
+            self.push_tied(&inner.streams[&id], task, progress);
         }
     }
 
     /// Sends any other message that belongs to a running task: a log message needs no token, as it is tied to the task.
-    /// Returns whether that is done; where no stream is open it waits for the GET stream of the task's session.
+    /// Returns `false` where no stream is open, and the message has to wait for the GET stream of the task's session.
     pub(super) fn tell(&self, task: TaskId, message: &Message) -> bool {
         let inner = self.inner.lock();
         if !inner.running.contains_key(&task) {
             return true;
         }
         let Some(id) = inner.best(task, |_| true) else { return false };
-        self.push_tied(&inner.listeners[&id], task, message);
+        self.push_tied(&inner.streams[&id], task, message);
         true
     }
 
-    fn push_tied(&self, to: &Listener, task: TaskId, message: &Message) {
+    fn push_tied(&self, to: &ClientStream, task: TaskId, message: &Message) {
         match to.writer.tied(task, message) {
             Some(tied) => drop(to.outbox.push(tied)),
-            // What cannot be tied to its task is not told as if it belonged to none.
+            // A message that cannot be tied to its task is not sent without it.
             None => self.observer.emit(events::MessageUnreadable),
         }
     }
 
-    /// What waits for the stream that gets a task's messages now.
+    /// Returns the queue of the stream that gets a task's messages now.
     pub(super) fn outbox(&self, task: TaskId) -> Option<Arc<Outbox<()>>> {
         let inner = self.inner.lock();
         let best = inner.best(task, |_| true)?;
-        Some(Arc::clone(&inner.listeners[&best].outbox))
+        Some(Arc::clone(&inner.streams[&best].outbox))
     }
 
-    /// Tells which state a task is in on the owner's GET stream, also while its connection is broken; not after that of a
-    /// later version.
+    /// Announces the state of a task on its owner's GET stream, even while the stream has no connection. A version older than
+    /// the last announced one is left out.
     pub(super) fn announce(&self, task: &Task) {
         let mut inner = self.inner.lock();
-        let older = |running: &&mut Running| running.told < task.version;
-        let Some(running) = inner.running.get_mut(&task.id).filter(older) else { return };
-        running.told = task.version;
-        let Some(Running { owner, session, .. }) = inner.running.get(&task.id) else { return };
-        let other = || inner.gets.get(owner)?.last().map(|rank| rank.id);
+        let is_newer = |running: &&mut RunningTask| running.announced < task.version;
+        let Some(running) = inner.running.get_mut(&task.id).filter(is_newer) else { return };
+        running.announced = task.version;
+        let Some(RunningTask { owner, session, .. }) = inner.running.get(&task.id) else { return };
+        let other = || inner.get_streams.get(owner)?.last().map(|rank| rank.id);
         if let Some(id) = inner.get_stream_of(*session).or_else(other) {
-            let Listener { writer, outbox, .. } = &inner.listeners[&id];
+            let ClientStream { writer, outbox, .. } = &inner.streams[&id];
             if let Some(notification) = writer.status(task) {
                 outbox.push(notification);
             }

@@ -1,4 +1,4 @@
-//! The open questions of tasks: who is asked, and who may answer.
+//! The open questions of tasks: on which stream each is asked, and which sessions may answer.
 
 use std::{
     cell::RefCell,
@@ -10,21 +10,21 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::{
-    Desk, Inner, ListenerId,
-    room::{NotOpened, Room},
+    Desk, Inner, StreamId,
+    room::{QuestionNotOpened, QuestionRoom},
 };
 use crate::{
     flow::Pushed,
     session::Caller,
-    task::{TaskId, Writer},
-    upstream::{Asked, UpstreamSession, excerpt},
+    task::{TaskId, TaskWriter},
+    upstream::{ServerQuestion, UpstreamSession, excerpt},
     wire::{Asks, Message},
 };
 
-/// What a question takes besides its text.
+/// What a question takes besides its text, in bytes.
 const OVERHEAD: usize = 1024;
-/// How often a question is asked: a stream may break before it is answered.
-const ASKED_AT_MOST: usize = 2;
+/// How often a question is asked at most: a stream may break before it is answered.
+const MAX_ASKED: usize = 2;
 
 /// The call of a task whose server asks.
 #[derive(Clone, Debug)]
@@ -41,57 +41,57 @@ pub(in crate::task) struct AskingCall {
 pub(in crate::task) struct Question {
     pub(in crate::task) call: AskingCall,
     /// The raw id that the upstream gave it.
-    pub(in crate::task) theirs: Box<str>,
+    pub(in crate::task) raw_id: Box<str>,
     id: Uuid,
     /// Questions have the order in which they came.
     number: u64,
-    /// What a person is told of it.
+    /// What a person may be told of it.
     text: Arc<str>,
     /// What a client has to have declared to be asked it.
     asks: Asks,
-    /// What the server asks, in memory of its own.
+    /// The server's request, in memory of its own.
     request: Message,
-    /// The stream that it was given to.
-    pub(super) on: Option<ListenerId>,
-    /// The sessions that it was asked in, which alone may answer.
+    /// The stream on which it is asked, sent or not.
+    pub(super) on: Option<StreamId>,
+    /// The sessions in which it was asked, which alone may answer.
     pub(super) asked_in: Vec<Uuid>,
-    /// Not to be asked yet.
+    /// Whether it must not be asked yet.
     held: bool,
-    room: Room,
+    room: QuestionRoom,
     /// Dropped when the question is closed.
     _open: oneshot::Sender<()>,
 }
 
 impl Desk {
-    /// Opens a question, which is asked by [`Desk::ask`]. The returned receiver resolves when it is closed.
+    /// Opens a question, which [`Desk::ask`] asks. Returns its id, and a receiver that resolves when it is closed.
     ///
     /// # Errors
-    /// [`NotOpened`]
+    /// [`QuestionNotOpened`]
     pub(in crate::task) fn open(
         &self,
         call: &AskingCall,
         request: &Message,
-        asked: &Asked,
-        writer: &'static dyn Writer,
-    ) -> Result<(Uuid, oneshot::Receiver<()>), NotOpened> {
+        asked: &ServerQuestion,
+        writer: &'static dyn TaskWriter,
+    ) -> Result<(Uuid, oneshot::Receiver<()>), QuestionNotOpened> {
         let task = call.task;
-        let Some(theirs) = request.id() else { return Err(NotOpened::Ended) };
+        let Some(raw_id) = request.id() else { return Err(QuestionNotOpened::Ended) };
         let id = Uuid::new_v4();
-        // What its own client cannot be asked is asked nowhere.
-        let written = writer.question(task, id, request).ok_or(NotOpened::Ended)?;
-        let (theirs, text): (Box<str>, Arc<str>) = (theirs.into(), excerpt(&asked.text).into());
-        // Once it has been sent the stream keeps it as well, to send it again.
-        let bytes = request.bytes().len() + written.bytes().len() + theirs.len() + text.len() + OVERHEAD;
+        // A question that its own client cannot be asked is asked nowhere.
+        let written = writer.question(task, id, request).ok_or(QuestionNotOpened::Ended)?;
+        let (raw_id, text): (Box<str>, Arc<str>) = (raw_id.into(), excerpt(&asked.text).into());
+        // Once it has been sent, the stream keeps it too, to replay it.
+        let bytes = request.bytes().len() + written.bytes().len() + raw_id.len() + text.len() + OVERHEAD;
         let request = request.clone().compact();
         let (open, closed) = oneshot::channel();
         let mut inner = self.inner.lock();
-        let room = inner.room(self, task, bytes)?;
+        let room = inner.take_room(self, task, bytes)?;
         inner.next += 1;
         let number = inner.next;
         let (on, asked_in, held) = (None, Vec::new(), true);
         let question = Question {
             call: call.clone(),
-            theirs,
+            raw_id,
             id,
             number,
             text,
@@ -110,40 +110,40 @@ impl Desk {
         Ok((id, closed))
     }
 
-    /// Asks a question that was opened, if a stream is open whose client can be asked it, else when one is.
+    /// Asks a question that was opened, as soon as a stream is open whose client can be asked it.
     pub(in crate::task) fn ask(&self, question: Uuid) {
         let mut inner = self.inner.lock();
         if let Some(question) = inner.questions.get_mut(&question) {
             question.held = false;
         }
-        inner.is_unheard(question);
+        inner.note_unheard(question);
         inner.ask(question);
     }
 
-    /// What the task waits for, in words: the question that came last.
+    /// Returns what the task waits for, in words: the text of the question that came last.
     pub(in crate::task) fn waits_for(&self, task: TaskId) -> Option<Arc<str>> {
         let inner = self.inner.lock();
         let last = inner.running.get(&task)?.questions.last()?;
         inner.questions.get(last).map(|question| Arc::clone(&question.text))
     }
 
-    /// Takes out a question that is answered in a session that it was asked in.
-    pub(in crate::task) fn answered(&self, session: Uuid, question: Uuid) -> Option<Question> {
+    /// Takes out a question that is answered in a session in which it was asked.
+    pub(in crate::task) fn take_answered(&self, session: Uuid, question: Uuid) -> Option<Question> {
         let mut inner = self.inner.lock();
         inner.questions.get(&question).filter(|question| question.asked_in.contains(&session))?;
         inner.remove(question)
     }
 
-    /// Takes out a question that nobody is going to answer, and tells the client so.
+    /// Takes out a question that was not answered in time, and withdraws it from its client.
     pub(in crate::task) fn give_up(&self, question: Uuid) -> Option<Question> {
         self.inner.lock().close(&[question]).pop()
     }
 
     /// Closes the questions that the upstream withdraws by the raw id that it gave them.
-    pub(in crate::task) fn withdrawn(&self, task: TaskId, raw: &str) {
+    pub(in crate::task) fn close_withdrawn(&self, task: TaskId, raw_id: &str) {
         let mut inner = self.inner.lock();
         let Some(running) = inner.running.get(&task) else { return };
-        let of = |id: &&Uuid| inner.questions.get(id).is_some_and(|question| *question.theirs == *raw);
+        let of = |id: &&Uuid| inner.questions.get(id).is_some_and(|question| *question.raw_id == *raw_id);
         let withdrawn: Vec<Uuid> = running.questions.iter().filter(of).copied().collect();
         let closed = inner.close(&withdrawn);
         drop(inner);
@@ -152,19 +152,19 @@ impl Desk {
 }
 
 impl Inner {
-    /// Notes that no stream with a connection has a question.
-    pub(super) fn is_unheard(&mut self, id: Uuid) {
+    /// Notes that no stream with a connection has a question, unless it must not be asked yet.
+    pub(super) fn note_unheard(&mut self, id: Uuid) {
         let Some(question) = self.questions.get(&id).filter(|question| !question.held) else { return };
         self.unheard.entry(question.call.caller.owner.clone()).or_default().insert(question.number, id);
     }
 
-    fn is_waiting(&self, id: Uuid) -> bool {
+    fn is_unheard(&self, id: Uuid) -> bool {
         let waits = |question: &Question| self.unheard.get(&question.call.caller.owner)?.get(&question.number).copied();
         self.questions.get(&id).and_then(waits).is_some()
     }
 
-    /// Notes that one has it.
-    pub(super) fn is_heard(&mut self, id: Uuid) {
+    /// Notes that a stream with a connection has a question.
+    pub(super) fn note_heard(&mut self, id: Uuid) {
         let Some(question) = self.questions.get(&id) else { return };
         let Some(unheard) = self.unheard.get_mut(&question.call.caller.owner) else { return };
         unheard.remove(&question.number);
@@ -173,28 +173,28 @@ impl Inner {
         }
     }
 
-    /// Asks a question on the best stream. Returns that stream where it had no room.
-    pub(super) fn ask(&mut self, id: Uuid) -> Option<ListenerId> {
+    /// Asks a question on the best stream. Returns that stream if it had no room.
+    pub(super) fn ask(&mut self, id: Uuid) -> Option<StreamId> {
         let question = self.questions.get(&id).filter(|question| !question.held)?;
-        if question.asked_in.len() >= ASKED_AT_MOST {
+        if question.asked_in.len() >= MAX_ASKED {
             return None;
         }
-        let best = self.best(question.call.task, |listener| listener.client.can_be_asked(question.asks))?;
+        let best = self.best(question.call.task, |stream| stream.client.can_be_asked(question.asks))?;
         self.take_off(id);
-        let (question, listener) = (self.questions.get_mut(&id)?, self.listeners.get_mut(&best)?);
-        let written = listener.writer.question(question.call.task, id, &question.request)?;
-        if listener.outbox.push(written) == Pushed::Full {
-            self.is_unheard(id);
+        let (question, stream) = (self.questions.get_mut(&id)?, self.streams.get_mut(&best)?);
+        let written = stream.writer.question(question.call.task, id, &question.request)?;
+        if stream.outbox.push(written) == Pushed::Full {
+            self.note_unheard(id);
             return Some(best);
         }
-        listener.has.insert(id);
+        stream.questions.insert(id);
         question.on = Some(best);
-        question.asked_in.push(listener.session);
-        self.is_heard(id);
+        question.asked_in.push(stream.session);
+        self.note_heard(id);
         None
     }
 
-    /// Asks questions that no stream has any more, in the order in which they came.
+    /// Asks questions on the best streams, in the order in which they came.
     pub(super) fn ask_all(&mut self, questions: &[Uuid]) {
         let numbered = |id: &Uuid| self.questions.get(id).map(|question| (question.number, *id));
         let mut questions: Vec<_> = questions.iter().filter_map(numbered).collect();
@@ -204,15 +204,15 @@ impl Inner {
         }
     }
 
-    /// Asks what no stream has on the one that can take it now, as far as there is room.
-    pub(super) fn ask_on(&mut self, id: ListenerId) {
-        let Some(listener) = self.listeners.get(&id) else { return };
-        if let Some(task) = listener.task {
+    /// Asks the unheard questions that a stream may get, while it has room.
+    pub(super) fn ask_on(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get(&id) else { return };
+        if let Some(task) = stream.task {
             let questions = self.running.get(&task).map_or_else(Vec::new, |running| running.questions.clone());
-            let waiting: Vec<Uuid> = questions.into_iter().filter(|id| self.is_waiting(*id)).collect();
+            let waiting: Vec<Uuid> = questions.into_iter().filter(|id| self.is_unheard(*id)).collect();
             return self.ask_all(&waiting);
         }
-        let owner = listener.owner.clone();
+        let owner = stream.owner.clone();
         let mut after = 0;
         while let Some((&number, &question)) = self.unheard.get(&owner).and_then(|all| all.range(after..).next()) {
             after = number + 1;
@@ -222,18 +222,19 @@ impl Inner {
         }
     }
 
-    /// Takes a question off the stream that has sent it.
+    /// Takes a question off its stream.
     fn take_off(&mut self, id: Uuid) {
         let Some(on) = self.questions.get_mut(&id).and_then(|question| question.on.take()) else { return };
-        if let Some(listener) = self.listeners.get_mut(&on)
-            && listener.has.remove(&id)
+        if let Some(stream) = self.streams.get_mut(&on)
+            && stream.questions.remove(&id)
         {
-            listener.settled.insert(id);
+            stream.settled.insert(id);
         }
     }
 
+    /// Removes a question, and what it counts for.
     fn remove(&mut self, id: Uuid) -> Option<Question> {
-        self.is_heard(id);
+        self.note_heard(id);
         self.take_off(id);
         let question = self.questions.remove(&id)?;
         let bytes = question.room.bytes;
@@ -245,26 +246,25 @@ impl Inner {
         Some(question)
     }
 
-    /// Takes out questions, and withdraws them from the clients that have them. Those that have not left yet are taken
-    /// back.
+    /// Takes out questions. Takes back the unsent ones, and withdraws the others from their clients.
     pub(super) fn close(&mut self, questions: &[Uuid]) -> Vec<Question> {
-        let mut given: HashMap<ListenerId, HashSet<Uuid>> = HashMap::new();
+        let mut by_stream: HashMap<StreamId, HashSet<Uuid>> = HashMap::new();
         for id in questions {
             if let Some(on) = self.questions.get(id).and_then(|question| question.on) {
-                given.entry(on).or_default().insert(*id);
+                by_stream.entry(on).or_default().insert(*id);
             }
         }
         let closed: Vec<Question> = questions.iter().filter_map(|id| self.remove(*id)).collect();
-        for (on, sent) in given {
-            let Some(listener) = self.listeners.get(&on) else { continue };
-            let (sent, writer) = (RefCell::new(sent), listener.writer);
+        for (on, sent) in by_stream {
+            let Some(stream) = self.streams.get(&on) else { continue };
+            let (sent, writer) = (RefCell::new(sent), stream.writer);
             let unsent =
                 |message: &Message| writer.question_of(message).is_some_and(|id| sent.borrow_mut().remove(&id));
-            listener.outbox.retract(unsent);
+            stream.outbox.retract(unsent);
             let sent = sent.into_inner();
             for question in closed.iter().filter(|question| sent.contains(&question.id)) {
                 if let Some(withdrawal) = writer.withdrawal(question.call.task, question.id) {
-                    listener.outbox.push(withdrawal);
+                    stream.outbox.push(withdrawal);
                 }
             }
         }

@@ -11,41 +11,42 @@ use crate::{
 
 /// How many questions of one task may be open at once.
 const MAX_QUESTIONS: usize = 64;
-/// The part of `max_outbox_total` that the open questions of one task may take.
+/// The open questions of one task may take this part of `max_outbox_total`: a quarter.
 const SHARE_OF_TASK: usize = 4;
-/// The part that those of one owner may take.
+/// The open questions of one owner may take this part: a half.
 const SHARE_OF_OWNER: usize = 2;
+
 /// The bytes that a question takes, given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct QuestionRoom {
     pub(super) bytes: usize,
     observer: Arc<Observer>,
     _reserved: Reserved,
 }
 
-impl Drop for Room {
+impl Drop for QuestionRoom {
     fn drop(&mut self) {
         self.observer.emit(events::QuestionForgotten { bytes: self.bytes });
     }
 }
 
-/// Why a question is not asked.
+/// Why a question was not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::task) enum NotOpened {
+pub(in crate::task) enum QuestionNotOpened {
     /// The task has ended.
     Ended,
-    /// As many of its questions are open as may be.
+    /// As many questions of the task are open as may be.
     TooMany,
-    /// Those of the task would take more bytes.
+    /// The open questions of the task would take more bytes than this.
     BytesOfTask(usize),
-    /// Those of its owner would.
+    /// The open questions of the owner would take more bytes than this.
     BytesOfOwner(usize),
-    /// What waits for readers, and all open questions, would.
+    /// All open questions, with what waits for readers, would take more bytes than this.
     Bytes(usize),
 }
 
-impl NotOpened {
-    /// The limit in a word, for metrics.
+impl QuestionNotOpened {
+    /// Returns the limit in a word, for metrics.
     pub(in crate::task) const fn name(self) -> &'static str {
         match self {
             Self::Ended => "ended",
@@ -57,7 +58,7 @@ impl NotOpened {
     }
 }
 
-impl fmt::Display for NotOpened {
+impl fmt::Display for QuestionNotOpened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ended => f.write_str("the call has ended, and its client is not asked any more"),
@@ -81,24 +82,29 @@ impl fmt::Display for NotOpened {
 
 impl Inner {
     /// Takes room for one more question of a task.
-    pub(super) fn room(&mut self, desk: &Desk, task: TaskId, bytes: usize) -> Result<Room, NotOpened> {
-        let running = self.running.get_mut(&task).ok_or(NotOpened::Ended)?;
+    pub(super) fn take_room(
+        &mut self,
+        desk: &Desk,
+        task: TaskId,
+        bytes: usize,
+    ) -> Result<QuestionRoom, QuestionNotOpened> {
+        let running = self.running.get_mut(&task).ok_or(QuestionNotOpened::Ended)?;
         if running.questions.len() >= MAX_QUESTIONS {
-            return Err(NotOpened::TooMany);
+            return Err(QuestionNotOpened::TooMany);
         }
         let all = desk.capacity.all();
         let (of_task, of_owner) = (all / SHARE_OF_TASK, all / SHARE_OF_OWNER);
         if running.bytes + bytes > of_task {
-            return Err(NotOpened::BytesOfTask(of_task));
+            return Err(QuestionNotOpened::BytesOfTask(of_task));
         }
         let owned = self.bytes.of(&running.owner);
         if owned + bytes > of_owner {
-            return Err(NotOpened::BytesOfOwner(of_owner));
+            return Err(QuestionNotOpened::BytesOfOwner(of_owner));
         }
-        let reserved = desk.capacity.reserve(bytes).ok_or(NotOpened::Bytes(all))?;
+        let reserved = desk.capacity.reserve(bytes).ok_or(QuestionNotOpened::Bytes(all))?;
         running.bytes += bytes;
         self.bytes.add(&running.owner, bytes);
         desk.observer.emit(events::QuestionKept { bytes });
-        Ok(Room { bytes, observer: Arc::clone(&desk.observer), _reserved: reserved })
+        Ok(QuestionRoom { bytes, observer: Arc::clone(&desk.observer), _reserved: reserved })
     }
 }

@@ -13,7 +13,7 @@ use std::{
 use parking_lot::Mutex;
 use proptest::{collection::vec, prelude::*};
 
-use self::{model::Checked, scheduler::Scheduler};
+use self::{model::CheckedStore, scheduler::Scheduler};
 use super::{
     Change, Clock, Engine, Limits, MaxWaiters, Missing, NotCancelled, Task, TaskId, WaitLimit,
     ledger::NotChanged,
@@ -35,8 +35,9 @@ const BEGINNING: u64 = 1000;
 enum Act {
     Create {
         lives: u64,
-        /// For how long it is kept after its end, in seconds, and whether that may be sooner than it would be otherwise.
+        /// How long it is kept after its end, in seconds.
         keep: u64,
+        /// Whether its end may make its ttl shorter.
         shortens: bool,
     },
     Complete,
@@ -47,12 +48,12 @@ enum Act {
     Tell,
     Await,
     List,
-    /// Every act that needs an owner, by another one.
+    /// Another owner does whatever needs the task's owner.
     Intrude,
     Expire {
         after: u64,
     },
-    /// The cache loses a task.
+    /// The cache evicts a task.
     Evict,
     EndOwner,
 }
@@ -78,12 +79,12 @@ fn acts() -> impl Strategy<Value = (Act, usize)> {
 }
 
 /// What the actors share.
-struct House {
+struct Setup {
     engine: Arc<Engine>,
-    store: Arc<Checked>,
+    store: Arc<CheckedStore>,
     /// What was created, in the order of the acknowledgements.
     acknowledged: Mutex<Vec<Task>>,
-    /// What each one that ended a task made of it.
+    /// What each actor that ended a task made of it.
     ended: Mutex<BTreeMap<TaskId, Vec<Task>>>,
 }
 
@@ -91,10 +92,10 @@ fn owner(number: usize) -> Owner {
     Owner::Principal { upstream: "/mcp".into(), name: ["ann", "bob"][number % 2].into() }
 }
 
-impl House {
+impl Setup {
     fn new() -> Arc<Self> {
         let clock = Clock::from(BEGINNING);
-        let store = Arc::new(Checked::new(
+        let store = Arc::new(CheckedStore::new(
             MemoryStore::new(MaxKept::of_tasks(MAX_PER_OWNER, MAX), clock, Arc::default()),
             MAX_PER_OWNER,
             MAX,
@@ -107,12 +108,12 @@ impl House {
             queued_bytes_per_owner: usize::MAX,
             queued_bytes: usize::MAX,
         };
-        let limits = Limits { waiters: WAITERS, turns, outbox: Capacity::new(1024, 1024) };
+        let limits = Limits { waiters: WAITERS, turns, capacity: Capacity::new(1024, 1024) };
         let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, clock, limits, Arc::default());
         Arc::new(Self { engine, store, acknowledged: Mutex::default(), ended: Mutex::default() })
     }
 
-    /// So many seconds after the first ttl is over.
+    /// Returns the moment so many seconds after the first ttl is over.
     fn at(seconds: u64) -> u64 {
         BEGINNING + 1000 * (60 + seconds)
     }
@@ -145,7 +146,7 @@ impl House {
         }
     }
 
-    /// A change as the engine makes it, and what was known of the task before and after.
+    /// Has the engine change a task, and compares its answer with what the store knows.
     async fn change(&self, task: &Task, act: Act) {
         let (owner, id) = (&task.owner, task.id);
         let change = match act {
@@ -161,21 +162,21 @@ impl House {
             Ok(Some(_)) => {}
             Ok(None) => assert!(!self.store.knows(id), "there, and said to be gone"),
             Err(NotChanged::HasEnded(_)) => {
-                assert_eq!(self.store.ends(id), 1, "refused because of an end that was none");
+                assert_eq!(self.store.ends(id), 1, "refused because of an end that never was");
             }
             Err(NotChanged::Unavailable(_)) => unreachable!("memory is available"),
         }
     }
 
-    /// Waits for the end as `tasks/result` does: looks after the watch has begun, and after each change.
+    /// Waits for the end as `tasks/result` does: looks once the watch has begun, and after each change.
     async fn wait(&self, task: &Task) {
         let watch = self.engine.wakes.watch(&task.owner, task.id);
         let Ok(mut watch) = watch else {
             assert_eq!(watch.err(), Some(WaitLimit::Task(MAX_WAITERS)));
-            assert_eq!(self.store.watching(task.id, 0), MAX_WAITERS);
+            assert_eq!(self.store.count_watchers(task.id, 0), MAX_WAITERS);
             return;
         };
-        assert!(self.store.watching(task.id, 1) <= MAX_WAITERS);
+        assert!(self.store.count_watchers(task.id, 1) <= MAX_WAITERS);
         let mut seen = None;
         while let Ok(Some(found)) = self.store.get(&task.owner, task.id).await {
             assert!(seen <= Some(found.version), "versions go back");
@@ -186,7 +187,7 @@ impl House {
             watch.changed().await;
         }
         drop(watch);
-        self.store.watching(task.id, -1);
+        self.store.count_watchers(task.id, -1);
     }
 
     /// Goes through an owner's tasks in pages of two, as `tasks/list` does: one more tells whether there is a next page.
@@ -207,7 +208,7 @@ impl House {
         assert!(before.intersection(&after).all(|id| found_once.contains(id)), "kept all the time, and not listed");
     }
 
-    /// What another owner finds of a task: nothing.
+    /// Checks that another owner finds nothing of a task.
     async fn intrude(&self, task: &Task) {
         let other = if task.owner == owner(0) { owner(1) } else { owner(0) };
         assert!(matches!(self.store.get(&other, task.id).await, Ok(None)));
@@ -226,22 +227,22 @@ proptest! {
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         let _entered = runtime.enter();
-        let house = House::new();
+        let setup = Setup::new();
         let mut scheduler = Scheduler::new(order);
         for (act, number) in acts {
-            scheduler.add(Arc::clone(&house).act(act, number));
+            scheduler.add(Arc::clone(&setup).act(act, number));
         }
         let waiting = scheduler.run();
-        prop_assert!(waiting <= house.store.watchers_of_running(), "somebody sleeps through the end of a task");
-        for (id, ends) in &*house.ended.lock() {
+        prop_assert!(waiting <= setup.store.watchers_of_running(), "an actor sleeps through the end of a task");
+        for (id, ends) in &*setup.ended.lock() {
             prop_assert_eq!(ends.len(), 1, "{} ended as {:?}", id, ends);
         }
         // Every ttl is over.
-        let last = Arc::clone(&house);
-        scheduler.add(async move { drop(last.store.expire(House::at(3600)).await) });
-        prop_assert_eq!(scheduler.run(), 0, "somebody waits for a task that is gone");
+        let last = Arc::clone(&setup);
+        scheduler.add(async move { drop(last.store.expire(Setup::at(3600)).await) });
+        prop_assert_eq!(scheduler.run(), 0, "an actor waits for a task that is gone");
         for owner in [owner(0), owner(1)] {
-            let empty = Arc::clone(&house);
+            let empty = Arc::clone(&setup);
             scheduler.add(async move {
                 assert!(!empty.engine.has_tasks(&owner).await);
                 for _ in 0..MAX / 2 {
@@ -250,9 +251,9 @@ proptest! {
             });
         }
         prop_assert_eq!(scheduler.run(), 0);
-        for task in &*house.acknowledged.lock() {
-            let watches: Vec<_> = (0..MAX_WAITERS).map(|_| house.engine.wakes.watch(&task.owner, task.id)).collect();
-            prop_assert!(watches.iter().all(Result::is_ok), "who waits no more takes room");
+        for task in &*setup.acknowledged.lock() {
+            let watches: Vec<_> = (0..MAX_WAITERS).map(|_| setup.engine.wakes.watch(&task.owner, task.id)).collect();
+            prop_assert!(watches.iter().all(Result::is_ok), "a watch that has ended takes room");
         }
     }
 }

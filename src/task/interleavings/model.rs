@@ -1,4 +1,4 @@
-//! The store as a model has it, beside the real one.
+//! A model of the store, beside the real one.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -11,13 +11,13 @@ use crate::{
     identity::Owner,
     task::{
         End, Task, TaskId,
-        store::{Answer, Limit, Listener, MemoryStore, Store, faulty::turn},
+        store::{ChangeCallback, KeptLimit, MemoryStore, Store, StoreFuture, faulty::turn},
     },
 };
 
-/// A store that gives others a turn before and after everything that it does, and compares what it answers.
+/// A store that lets others go on before and after everything that it does, and compares its answers with a model's.
 #[derive(Debug)]
-pub(super) struct Checked {
+pub(super) struct CheckedStore {
     store: MemoryStore,
     model: Mutex<Model>,
     max_per_owner: usize,
@@ -28,8 +28,9 @@ pub(super) struct Checked {
 struct Model {
     /// By their place.
     tasks: BTreeMap<u64, Task>,
+    /// The place of the next task.
     next: u64,
-    /// Those that the cache has lost: they cannot be found any more, and hold what they hold until their deadline.
+    /// The tasks that the cache has evicted: they cannot be found any more, and take their room until their deadline.
     evicted: BTreeSet<TaskId>,
     /// How often each task has ended.
     ends: HashMap<TaskId, usize>,
@@ -42,7 +43,7 @@ impl Model {
         self.tasks.values_mut().find(|task| task.id == id && !evicted.contains(&task.id))
     }
 
-    /// The tasks of an owner that can be found, each with its place.
+    /// Returns the tasks of an owner that can be found, each with its place.
     fn of<'a>(&'a self, owner: &'a Owner) -> impl Iterator<Item = (u64, &'a Task)> {
         let tasks = self.tasks.iter().map(|(place, task)| (*place, task));
         tasks.filter(move |(_, task)| task.owner == *owner && !self.evicted.contains(&task.id))
@@ -54,46 +55,46 @@ impl Model {
     }
 }
 
-/// What is compared of a task.
+/// Returns what is compared of a task.
 fn look(task: &Task) -> (TaskId, Owner, u32, crate::task::State) {
     (task.id, task.owner.clone(), task.version, task.state)
 }
 
-impl Checked {
+impl CheckedStore {
     pub(super) fn new(store: MemoryStore, max_per_owner: usize, max: usize) -> Self {
         Self { store, model: Mutex::default(), max_per_owner, max }
     }
 
-    /// Lets the cache lose a task.
+    /// Evicts a task from the cache.
     pub(super) fn evict(&self, id: TaskId) {
         self.store.evict(id);
         self.model.lock().evicted.insert(id);
     }
 
-    /// Whether a task is kept.
+    /// Returns whether a task can be found.
     pub(super) fn knows(&self, id: TaskId) -> bool {
         self.model.lock().task(id).is_some()
     }
 
-    /// How often a task has ended.
+    /// Returns how often a task has ended.
     pub(super) fn ends(&self, id: TaskId) -> usize {
         self.model.lock().ends.get(&id).copied().unwrap_or_default()
     }
 
-    /// The tasks of an owner.
+    /// Returns the tasks of an owner.
     pub(super) fn of(&self, owner: &Owner) -> BTreeSet<TaskId> {
         self.model.lock().of(owner).map(|(_, task)| task.id).collect()
     }
 
-    /// Counts one who watches a task, or one who does no more, and returns how many there are.
-    pub(super) fn watching(&self, id: TaskId, more: isize) -> usize {
+    /// Adds `more` to the watchers of a task, and returns how many there are.
+    pub(super) fn count_watchers(&self, id: TaskId, more: isize) -> usize {
         let mut model = self.model.lock();
         let watchers = model.watchers.entry(id).or_default();
-        *watchers = watchers.checked_add_signed(more).expect("somebody watched");
+        *watchers = watchers.checked_add_signed(more).expect("no more stop watching than have begun");
         *watchers
     }
 
-    /// How many watch a task that has not ended.
+    /// Returns how many watch tasks that have not ended.
     pub(super) fn watchers_of_running(&self) -> usize {
         let model = self.model.lock();
         let running = model.tasks.values().filter(|task| !task.state.is_terminal());
@@ -101,8 +102,8 @@ impl Checked {
     }
 }
 
-impl Store for Checked {
-    fn insert(&self, task: Task) -> Answer<'_, Result<(), Limit>> {
+impl Store for CheckedStore {
+    fn insert(&self, task: Task) -> StoreFuture<'_, Result<(), KeptLimit>> {
         Box::pin(async move {
             turn().await;
             let answer = self.store.insert(task.clone()).await;
@@ -110,9 +111,9 @@ impl Store for Checked {
                 let mut model = self.model.lock();
                 let of_owner = model.tasks.values().filter(|other| other.owner == task.owner).count();
                 let expected = if model.tasks.len() >= self.max {
-                    Err(Limit::Tasks(self.max))
+                    Err(KeptLimit::Tasks(self.max))
                 } else if of_owner >= self.max_per_owner {
-                    Err(Limit::TasksPerOwner(self.max_per_owner))
+                    Err(KeptLimit::TasksPerOwner(self.max_per_owner))
                 } else {
                     let place = model.next;
                     model.next += 1;
@@ -126,7 +127,7 @@ impl Store for Checked {
         })
     }
 
-    fn get<'a>(&'a self, owner: &'a Owner, id: TaskId) -> Answer<'a, Option<Arc<Task>>> {
+    fn get<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<Arc<Task>>> {
         Box::pin(async move {
             turn().await;
             let answer = self.store.get(owner, id).await?;
@@ -140,7 +141,7 @@ impl Store for Checked {
         })
     }
 
-    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> Answer<'a, Option<End>> {
+    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>> {
         Box::pin(async move {
             turn().await;
             let answer = self.store.end(owner, id).await?;
@@ -157,7 +158,7 @@ impl Store for Checked {
         })
     }
 
-    fn replace(&self, next: Task, end: Option<End>) -> Answer<'_, bool> {
+    fn replace(&self, next: Task, end: Option<End>) -> StoreFuture<'_, bool> {
         Box::pin(async move {
             turn().await;
             assert_eq!(end.is_some(), next.state.is_terminal());
@@ -181,7 +182,12 @@ impl Store for Checked {
         })
     }
 
-    fn page<'a>(&'a self, owner: &'a Owner, after: Option<u64>, count: usize) -> Answer<'a, Vec<(u64, Arc<Task>)>> {
+    fn page<'a>(
+        &'a self,
+        owner: &'a Owner,
+        after: Option<u64>,
+        count: usize,
+    ) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
         Box::pin(async move {
             turn().await;
             let answer = self.store.page(owner, after, count).await?;
@@ -196,7 +202,7 @@ impl Store for Checked {
         })
     }
 
-    fn has_any<'a>(&'a self, owner: &'a Owner) -> Answer<'a, bool> {
+    fn has_any<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, bool> {
         Box::pin(async move {
             turn().await;
             let answer = self.store.has_any(owner).await?;
@@ -206,7 +212,7 @@ impl Store for Checked {
         })
     }
 
-    fn remove_all<'a>(&'a self, owner: &'a Owner) -> Answer<'a, Vec<TaskId>> {
+    fn remove_all<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, Vec<TaskId>> {
         Box::pin(async move {
             turn().await;
             let answer = self.store.remove_all(owner).await?;
@@ -217,7 +223,7 @@ impl Store for Checked {
         })
     }
 
-    fn expire(&self, unix: u64) -> Answer<'_, Vec<TaskId>> {
+    fn expire(&self, unix: u64) -> StoreFuture<'_, Vec<TaskId>> {
         Box::pin(async move {
             turn().await;
             let answer = self.store.expire(unix).await?;
@@ -228,15 +234,15 @@ impl Store for Checked {
         })
     }
 
-    fn next_expiry(&self) -> Answer<'_, ()> {
+    fn next_expiry(&self) -> StoreFuture<'_, ()> {
         self.store.next_expiry()
     }
 
-    fn full(&self, owner: &Owner) -> Option<Limit> {
+    fn full(&self, owner: &Owner) -> Option<KeptLimit> {
         self.store.full(owner)
     }
 
-    fn listen(&self, listener: Listener) {
-        self.store.listen(listener);
+    fn on_change(&self, callback: ChangeCallback) {
+        self.store.on_change(callback);
     }
 }

@@ -1,4 +1,4 @@
-//! Tasks that come about while their session ends.
+//! Tasks that are created while their session ends.
 
 use std::sync::{
     Arc,
@@ -9,25 +9,25 @@ use futures_util::FutureExt;
 use http::HeaderMap;
 use proptest::{collection::vec, prelude::*};
 
-use super::{House, scheduler::Scheduler};
+use super::{Setup, scheduler::Scheduler};
 use crate::{
     config::Tool,
     session::{self, Session},
-    task::{AskedTtl, Request, Wanted, tiny::Tiny},
+    task::{AskedTtl, NewTask, ToolCall, tiny::Tiny},
     wire::Message,
 };
 
-/// Whether a task was acknowledged.
-async fn create(house: &House, session: &Arc<Session>) -> bool {
+/// Creates a task. Returns whether it was acknowledged.
+async fn create(setup: &Setup, session: &Arc<Session>) -> bool {
     let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"tool","task":{}}}"#;
     let request = Message::parse(request.into()).expect("a request");
     let tool = Arc::new(Tool::default());
     let upstream_session = session.upstream_session.hold();
-    let Some(admission) = session.let_task_in().await else { return false };
+    let Some(admission) = session.admit_task().await else { return false };
     let wanted =
-        Wanted { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: false, writer: &Tiny, admission };
-    let call = Request { message: request, headers: HeaderMap::new() };
-    house.engine.create(&session.caller, upstream_session, call, wanted).await.is_ok()
+        NewTask { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: false, writer: &Tiny, admission };
+    let call = ToolCall { message: request, headers: HeaderMap::new() };
+    setup.engine.create(&session.caller, upstream_session, call, wanted).await.is_ok()
 }
 
 proptest! {
@@ -37,18 +37,18 @@ proptest! {
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         let _entered = runtime.enter();
-        let (house, session) = (House::new(), session::alone());
+        let (setup, session) = (Setup::new(), session::alone());
         let (acknowledged, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let mut scheduler = Scheduler::new(order);
         for _ in 0..2 {
-            let (house, session, acknowledged) = (Arc::clone(&house), Arc::clone(&session), Arc::clone(&acknowledged));
+            let (setup, session, acknowledged) = (Arc::clone(&setup), Arc::clone(&session), Arc::clone(&acknowledged));
             scheduler.add(async move {
-                if create(&house, &session).await {
+                if create(&setup, &session).await {
                     acknowledged.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
-        let (ending, leaving, has_ended) = (Arc::clone(&house), Arc::clone(&session), Arc::clone(&ended));
+        let (ending, leaving, has_ended) = (Arc::clone(&setup), Arc::clone(&session), Arc::clone(&ended));
         scheduler.add(async move {
             if by_client || ending.engine.release(&leaving, || true).await {
                 ending.engine.end_session(&leaving).await;
@@ -56,7 +56,7 @@ proptest! {
             }
         });
         prop_assert_eq!(scheduler.run(), 0, "waits for ever");
-        let (acknowledged, kept) = (acknowledged.load(Ordering::Relaxed), house.store.of(&session.caller.owner).len());
+        let (acknowledged, kept) = (acknowledged.load(Ordering::Relaxed), setup.store.of(&session.caller.owner).len());
         if ended.load(Ordering::Relaxed) == 0 {
             prop_assert!(acknowledged > 0, "it could have ended");
             prop_assert_eq!(kept, acknowledged);
@@ -69,11 +69,11 @@ proptest! {
 
 #[tokio::test]
 async fn a_client_that_leaves_while_its_session_is_about_to_end_leaves_no_call_behind() {
-    let (house, session) = (House::new(), session::alone());
+    let (setup, session) = (Setup::new(), session::alone());
     let mut ending = Box::pin(session.refuse_tasks(std::future::pending()));
-    assert!((&mut ending).now_or_never().is_none(), "it is being decided");
-    let mut creating = Box::pin(create(&house, &session));
-    assert!((&mut creating).now_or_never().is_none(), "it waits for that");
+    assert!((&mut ending).now_or_never().is_none(), "the session decides whether it ends");
+    let mut creating = Box::pin(create(&setup, &session));
+    assert!((&mut creating).now_or_never().is_none(), "the task waits for that");
     drop(creating);
-    assert_eq!(house.engine.close(), [], "calls run");
+    assert_eq!(setup.engine.close(), [], "calls run");
 }

@@ -1,12 +1,12 @@
-//! What every store promises, as tests that each of them is put to.
+//! What every store promises, as tests that each store runs.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
 use super::{
-    Limit, MaxKept, MemoryStore, Store,
-    faulty::{Fault, Faulty},
+    KeptLimit, MaxKept, MemoryStore, Store,
+    faulty::{Fault, FaultyStore},
 };
 use crate::{
     identity::Owner,
@@ -34,10 +34,10 @@ macro_rules! contract {
             })*
         }
 
-        mod one_that_waits {
+        mod memory_that_waits {
             $(#[tokio::test(start_paused = true)]
             async fn $promise() {
-                let make: super::Make = |max| super::Faulty::new(super::memory(max), super::Fault::Waits);
+                let make: super::Make = |max| super::FaultyStore::new(super::memory(max), super::Fault::Waits);
                 super::$promise(make).await;
             })*
         }
@@ -117,9 +117,9 @@ async fn limits_refuse_new_tasks_and_never_drop_old_ones(make: Make) {
         add(&*store, task).await;
     }
     let refused = |name| store.insert(task(&owner(name)));
-    assert_eq!(refused("ann").await, Ok(Err(Limit::TasksPerOwner(2))));
+    assert_eq!(refused("ann").await, Ok(Err(KeptLimit::TasksPerOwner(2))));
     add(&*store, &task(&owner("bob"))).await;
-    assert_eq!(refused("cid").await, Ok(Err(Limit::Tasks(3))));
+    assert_eq!(refused("cid").await, Ok(Err(KeptLimit::Tasks(3))));
     for task in &tasks {
         assert!(is_kept(&*store, task).await);
     }
@@ -137,11 +137,11 @@ async fn where_the_bytes_of_results_are_used_up_new_tasks_are_refused_and_what_w
     let refused = |owner: &Owner| store.insert(task(owner));
     let completes = async |task: &Task| change(&*store, task, result("12345")).await.expect("kept");
     completes(&tasks[0]).await;
-    assert_eq!(refused(&ann).await, Ok(Err(Limit::ResultBytesPerOwner(5))));
-    assert_eq!(store.full(&ann), Some(Limit::ResultBytesPerOwner(5)));
+    assert_eq!(refused(&ann).await, Ok(Err(KeptLimit::ResultBytesPerOwner(5))));
+    assert_eq!(store.full(&ann), Some(KeptLimit::ResultBytesPerOwner(5)));
     add(&*store, &task(&bob)).await;
     completes(&tasks[1]).await;
-    assert_eq!(refused(&bob).await, Ok(Err(Limit::ResultBytes(8))));
+    assert_eq!(refused(&bob).await, Ok(Err(KeptLimit::ResultBytes(8))));
     completes(&tasks[2]).await;
     for task in &tasks {
         let end = store.end(&task.owner, task.id).await.expect("available").expect("ended");
@@ -215,7 +215,7 @@ async fn every_change_and_removal_is_told_to_the_listener(make: Make) {
     }
     let told = Arc::new(Mutex::new(Vec::new()));
     let noting = Arc::clone(&told);
-    store.listen(Box::new(move |id| noting.lock().push(id)));
+    store.on_change(Box::new(move |id| noting.lock().push(id)));
     let told = || std::mem::take(&mut *told.lock());
     let next = change(&*store, &tasks[0], Change::Message("half".into())).await.expect("first");
     assert_eq!(told(), [Some(tasks[0].id)]);

@@ -1,4 +1,4 @@
-//! The ends of ttls in order, so that what is over is found promptly and the first one can be waited for.
+//! The ends of ttls in order: finds expired tasks promptly, and waits for the first one.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::task::{Clock, TaskId};
 #[derive(Debug, Default)]
 pub(super) struct Deadlines {
     set: Mutex<BTreeSet<(u64, TaskId)>>,
-    /// Told when the first deadline is another one.
+    /// Notified when a deadline is added before all others.
     earlier: Notify,
 }
 
@@ -30,7 +30,7 @@ impl Deadlines {
         self.set.lock().remove(&(at, id));
     }
 
-    /// Takes out what is over by `now`.
+    /// Takes out the deadlines until `now`, and returns their tasks.
     pub(super) fn take_until(&self, now: u64) -> Vec<TaskId> {
         let mut set = self.set.lock();
         let mut over = Vec::new();
@@ -41,14 +41,14 @@ impl Deadlines {
         over
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no deadlines.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.set.lock().is_empty()
     }
 
-    /// Waits until the first deadline is over.
-    pub(super) async fn wait(&self, clock: Clock) {
+    /// Waits until the first deadline.
+    pub(super) async fn first(&self, clock: Clock) {
         loop {
             let first = self.set.lock().first().map(|(at, _)| *at);
             let over = async {
@@ -78,7 +78,7 @@ mod tests {
         task::{
             Change, Task,
             state::tests::{at, result, task},
-            store::{Limit, MaxKept, MemoryStore, Store as _},
+            store::{KeptLimit, MaxKept, MemoryStore, Store as _},
         },
     };
 
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_cache_has_let_go_by_itself_is_released_at_its_deadline() {
+    async fn what_a_task_holds_that_the_cache_has_evicted_is_released_at_its_deadline() {
         let clock = Clock::from(1000);
         let store = MemoryStore::new(MaxKept::of_tasks(1, 1), clock, Arc::default());
         let lost = task(&OWNER);
@@ -100,10 +100,10 @@ mod tests {
         store.evict(lost.id);
         assert!(store.get(&OWNER, lost.id).await.expect("memory").is_none());
         assert_eq!(store.end(&OWNER, lost.id).await, Ok(None));
-        assert_eq!(store.insert(task(&OWNER)).await, Ok(Err(Limit::Tasks(1))));
+        assert_eq!(store.insert(task(&OWNER)).await, Ok(Err(KeptLimit::Tasks(1))));
         let told = Arc::new(AtomicBool::default());
         let noting = Arc::clone(&told);
-        store.listen(Box::new(move |id| noting.store(id == Some(lost.id), Ordering::Relaxed)));
+        store.on_change(Box::new(move |id| noting.store(id == Some(lost.id), Ordering::Relaxed)));
         store.next_expiry().await.expect("memory");
         assert_eq!(store.expire(clock.steady()).await, Ok(vec![lost.id]));
         assert!(told.load(Ordering::Relaxed) && store.holds_nothing());

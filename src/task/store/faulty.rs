@@ -10,33 +10,34 @@ use std::{
     task::Poll,
 };
 
-use super::{Answer, Limit, Listener, MemoryStore, Store, Unavailable};
+use super::{ChangeCallback, KeptLimit, MemoryStore, Store, StoreFuture, Unavailable};
 use crate::{
     identity::Owner,
     task::{Change, End, Task, TaskId, state::tests::at},
 };
 
-/// What goes wrong, at which call, counted from zero.
+/// What goes wrong, and at which call. Calls count from zero.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::task) enum Fault {
     /// Every call lets others go first, before and after.
     Waits,
-    /// That call and so many after it do nothing.
-    Fails(usize, usize),
-    /// That call does what it is asked, and does not say so.
+    /// So many calls from `at` on do nothing.
+    Fails { at: usize, count: usize },
+    /// That call does its work, and its answer is lost.
     IsLost(usize),
-    /// Before that call every task changes that has not ended.
+    /// Before that call every running task changes.
     LosesTheRace(usize),
 }
 
-pub(in crate::task) struct Faulty {
+/// A store over one in memory, with one fault.
+pub(in crate::task) struct FaultyStore {
     store: MemoryStore,
     fault: Fault,
     calls: AtomicUsize,
     tasks: parking_lot::Mutex<Vec<(Owner, TaskId)>>,
 }
 
-impl Faulty {
+impl FaultyStore {
     pub(in crate::task) fn new(store: MemoryStore, fault: Fault) -> Arc<Self> {
         Arc::new(Self { store, fault, calls: AtomicUsize::default(), tasks: parking_lot::Mutex::default() })
     }
@@ -46,7 +47,7 @@ impl Faulty {
         self.calls.load(Ordering::Relaxed)
     }
 
-    fn call<'a, T: Send + 'a>(&'a self, work: Answer<'a, T>) -> Answer<'a, T> {
+    fn call<'a, T: Send + 'a>(&'a self, work: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let unavailable = || Err(Unavailable("out of order".into()));
         Box::pin(async move {
@@ -57,13 +58,14 @@ impl Faulty {
                     turn().await;
                     answer
                 }
-                Fault::Fails(from, count) if (from..from + count).contains(&call) => unavailable(),
+                Fault::Fails { at, count } if (at..at + count).contains(&call) => unavailable(),
                 Fault::IsLost(at) if at == call => work.await.and_then(|_| unavailable()),
-                Fault::Fails(..) | Fault::IsLost(_) | Fault::LosesTheRace(_) => work.await,
+                Fault::Fails { .. } | Fault::IsLost(_) | Fault::LosesTheRace(_) => work.await,
             }
         })
     }
 
+    /// Changes every running task, if the next call is to lose the race.
     async fn interfere(&self) {
         let Fault::LosesTheRace(at_call) = self.fault else { return };
         if self.calls() != at_call {
@@ -79,7 +81,7 @@ impl Faulty {
     }
 }
 
-/// Lets the others go on first.
+/// Lets others go on first.
 pub(in crate::task) async fn turn() {
     let mut waited = false;
     poll_fn(|cx| {
@@ -92,58 +94,63 @@ pub(in crate::task) async fn turn() {
     .await;
 }
 
-impl fmt::Debug for Faulty {
+impl fmt::Debug for FaultyStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Faulty").field("fault", &self.fault).finish_non_exhaustive()
+        f.debug_struct("FaultyStore").field("fault", &self.fault).finish_non_exhaustive()
     }
 }
 
-impl Store for Faulty {
-    fn insert(&self, task: Task) -> Answer<'_, Result<(), Limit>> {
+impl Store for FaultyStore {
+    fn insert(&self, task: Task) -> StoreFuture<'_, Result<(), KeptLimit>> {
         self.tasks.lock().push((task.owner.clone(), task.id));
         self.call(Box::pin(async move { self.store.insert(task).await }))
     }
 
-    fn get<'a>(&'a self, owner: &'a Owner, id: TaskId) -> Answer<'a, Option<Arc<Task>>> {
+    fn get<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<Arc<Task>>> {
         self.call(Box::pin(async move { self.store.get(owner, id).await }))
     }
 
-    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> Answer<'a, Option<End>> {
+    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>> {
         self.call(Box::pin(async move { self.store.end(owner, id).await }))
     }
 
-    fn replace(&self, next: Task, end: Option<End>) -> Answer<'_, bool> {
+    fn replace(&self, next: Task, end: Option<End>) -> StoreFuture<'_, bool> {
         Box::pin(async move {
             self.interfere().await;
             self.call(Box::pin(async move { self.store.replace(next, end).await })).await
         })
     }
 
-    fn page<'a>(&'a self, owner: &'a Owner, after: Option<u64>, count: usize) -> Answer<'a, Vec<(u64, Arc<Task>)>> {
+    fn page<'a>(
+        &'a self,
+        owner: &'a Owner,
+        after: Option<u64>,
+        count: usize,
+    ) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
         self.call(Box::pin(async move { self.store.page(owner, after, count).await }))
     }
 
-    fn has_any<'a>(&'a self, owner: &'a Owner) -> Answer<'a, bool> {
+    fn has_any<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, bool> {
         self.call(Box::pin(async move { self.store.has_any(owner).await }))
     }
 
-    fn remove_all<'a>(&'a self, owner: &'a Owner) -> Answer<'a, Vec<TaskId>> {
+    fn remove_all<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, Vec<TaskId>> {
         self.call(Box::pin(async move { self.store.remove_all(owner).await }))
     }
 
-    fn expire(&self, unix: u64) -> Answer<'_, Vec<TaskId>> {
+    fn expire(&self, unix: u64) -> StoreFuture<'_, Vec<TaskId>> {
         self.call(Box::pin(async move { self.store.expire(unix).await }))
     }
 
-    fn next_expiry(&self) -> Answer<'_, ()> {
+    fn next_expiry(&self) -> StoreFuture<'_, ()> {
         self.store.next_expiry()
     }
 
-    fn full(&self, owner: &Owner) -> Option<Limit> {
+    fn full(&self, owner: &Owner) -> Option<KeptLimit> {
         self.store.full(owner)
     }
 
-    fn listen(&self, listener: Listener) {
-        self.store.listen(listener);
+    fn on_change(&self, callback: ChangeCallback) {
+        self.store.on_change(callback);
     }
 }

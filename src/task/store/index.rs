@@ -2,24 +2,27 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Limit, MaxKept};
+use super::{KeptLimit, MaxKept};
 use crate::{
     identity::Owner,
     task::{End, Task, TaskId},
 };
 
-/// Who has which tasks. What is not here does not exist, whatever a cache still has.
+/// Which tasks each owner has. A task that is not here does not exist, whatever a cache still has.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     owners: HashMap<Owner, Owned>,
     tasks: HashMap<TaskId, Entry>,
+    /// The place of the next task.
     next: u64,
     /// Bytes of all results.
     bytes: usize,
 }
 
+/// The tasks of one owner.
 #[derive(Debug, Default)]
 struct Owned {
+    /// By their places.
     tasks: BTreeMap<u64, TaskId>,
     /// Bytes of their results.
     bytes: usize,
@@ -29,6 +32,7 @@ struct Owned {
 #[derive(Debug)]
 pub(super) struct Entry {
     owner: Owner,
+    /// Where it stands among the tasks of its owner.
     place: u64,
     end: Option<End>,
     /// [`Task::expires`]
@@ -43,13 +47,13 @@ impl Entry {
 }
 
 impl Index {
-    /// Gives a task its place, if the limits allow.
-    pub(super) fn admit(&mut self, task: &Task, max: &MaxKept) -> Result<(), Limit> {
+    /// Gives a task its place, if the limits allow it.
+    pub(super) fn admit(&mut self, task: &Task, max: &MaxKept) -> Result<(), KeptLimit> {
         if self.tasks.len() >= max.tasks {
-            return Err(Limit::Tasks(max.tasks));
+            return Err(KeptLimit::Tasks(max.tasks));
         }
         if self.owners.get(&task.owner).is_some_and(|owned| owned.tasks.len() >= max.tasks_per_owner) {
-            return Err(Limit::TasksPerOwner(max.tasks_per_owner));
+            return Err(KeptLimit::TasksPerOwner(max.tasks_per_owner));
         }
         self.full(&task.owner, max).map_or(Ok(()), Err)?;
         let place = self.next;
@@ -59,18 +63,17 @@ impl Index {
         Ok(())
     }
 
-    /// The limit on bytes of results that `owner` has reached, if any.
-    pub(super) fn full(&self, owner: &Owner, max: &MaxKept) -> Option<Limit> {
+    /// Returns the limit on bytes of results that `owner` has reached, if any.
+    pub(super) fn full(&self, owner: &Owner, max: &MaxKept) -> Option<KeptLimit> {
         let own = self.owners.get(owner).map_or(0, |owned| owned.bytes);
         if self.bytes >= max.bytes {
-            Some(Limit::ResultBytes(max.bytes))
+            Some(KeptLimit::ResultBytes(max.bytes))
         } else {
-            (own >= max.bytes_per_owner).then_some(Limit::ResultBytesPerOwner(max.bytes_per_owner))
+            (own >= max.bytes_per_owner).then_some(KeptLimit::ResultBytesPerOwner(max.bytes_per_owner))
         }
     }
 
-    /// Notes a task's deadline, and its end if it has one, and returns the deadline before. `None`, and nothing is noted,
-    /// where there is no such task.
+    /// Notes a task's deadline, and its end if it has one. Returns the deadline before; `None` if there is no such task.
     pub(super) fn change(&mut self, id: TaskId, end: Option<End>, expires: u64) -> Option<u64> {
         let entry = self.tasks.get_mut(&id)?;
         if let Some(end) = end {
@@ -83,7 +86,7 @@ impl Index {
         Some(std::mem::replace(&mut entry.expires, expires))
     }
 
-    /// The end of a task of `owner`.
+    /// Returns the end of a task of `owner`.
     pub(super) fn end(&self, owner: &Owner, id: TaskId) -> Option<&End> {
         self.tasks.get(&id).filter(|entry| entry.owner == *owner)?.end.as_ref()
     }
@@ -105,26 +108,26 @@ impl Index {
         Some(entry)
     }
 
-    /// The tasks of `owner` after the place `after`, each with its place.
+    /// Returns the tasks of `owner` after the place `after`, each with its place.
     pub(super) fn of(&self, owner: &Owner, after: Option<u64>) -> impl Iterator<Item = (u64, TaskId)> {
         let from = after.map_or(0, |place| place.saturating_add(1));
         let tasks = self.owners.get(owner).into_iter().flat_map(move |owned| owned.tasks.range(from..));
         tasks.map(|(place, id)| (*place, *id))
     }
 
-    /// Bytes of all results.
+    /// Returns the bytes of all results.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of the results of `owner`.
+    /// Returns the bytes of the results of `owner`.
     #[cfg(test)]
     pub(super) fn bytes_of(&self, owner: &Owner) -> usize {
         self.owners.get(owner).map_or(0, |owned| owned.bytes)
     }
 
-    /// Whether `owner` has any task.
+    /// Returns whether `owner` has any task.
     pub(super) fn has_any(&self, owner: &Owner) -> bool {
         self.owners.contains_key(owner)
     }

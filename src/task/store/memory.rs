@@ -1,11 +1,11 @@
 //! The store in this process's memory, on moka.
 //!
 //! moka has no capacity here: with one it would drop acknowledged tasks to make room. Admission is by counting before
-//! the acknowledgement. moka's own expiry is lazy, so that deadlines of our own remove what is over promptly, and moka's
-//! serves as the net under them.
+//! the acknowledgement. moka's own expiry is lazy, so deadlines of our own remove expired tasks promptly, and moka's serves
+//! as the net under them.
 //!
 //! The index says which tasks there are. Every change is made under its lock, in the cache too: moka alone does not keep
-//! a removal and a change apart. Whatever moka has let go by itself, the task's deadline releases what it holds.
+//! a removal and a change apart. If moka evicts a task by itself, the task's deadline still releases what the task holds.
 
 use std::{
     fmt,
@@ -16,7 +16,7 @@ use std::{
 use moka::{Expiry, sync::Cache};
 use parking_lot::{Mutex, RwLock};
 
-use super::{Answer, Limit, Listener, MaxKept, Store, deadlines::Deadlines, index::Index};
+use super::{ChangeCallback, KeptLimit, MaxKept, Store, StoreFuture, deadlines::Deadlines, index::Index};
 use crate::{
     identity::Owner,
     observe::{Observer, events},
@@ -32,7 +32,8 @@ pub struct MemoryStore {
     /// Locked before the deadlines, and while the cache changes.
     index: Mutex<Index>,
     deadlines: Deadlines,
-    listener: RwLock<Option<Listener>>,
+    /// See [`Store::on_change`].
+    on_change: RwLock<Option<ChangeCallback>>,
     max: MaxKept,
     clock: Clock,
     observer: Arc<Observer>,
@@ -58,14 +59,14 @@ impl Expiry<TaskId, Arc<Task>> for AtDeadline {
 }
 
 impl MemoryStore {
-    /// An empty store that takes in tasks up to `max`, whose deadlines `clock` tells.
+    /// Returns an empty store that admits tasks up to `max` and reads deadlines by `clock`.
     #[must_use]
     pub fn new(max: MaxKept, clock: Clock, observer: Arc<Observer>) -> Self {
         Self {
             tasks: Cache::builder().expire_after(AtDeadline(clock)).build(),
             index: Mutex::default(),
             deadlines: Deadlines::default(),
-            listener: RwLock::default(),
+            on_change: RwLock::default(),
             max,
             clock,
             observer,
@@ -76,8 +77,8 @@ impl MemoryStore {
         self.tasks.get(&id).filter(|task| task.owner == *owner)
     }
 
-    /// Removes those of the tasks that `choose` returns, and returns which these were. What each of them holds is released
-    /// whether the cache still has it or not.
+    /// Removes the tasks that `choose` returns, and returns those that were there. Releases what each of them holds, whether
+    /// the cache still has the task or not.
     fn remove(&self, choose: impl FnOnce(&Index) -> Vec<TaskId>) -> Vec<TaskId> {
         let mut bytes = 0;
         let removed = {
@@ -95,7 +96,7 @@ impl MemoryStore {
         if !removed.is_empty() {
             for id in &removed {
                 self.observer.emit(events::TaskRemoved { task: *id });
-                self.changed(*id);
+                self.tell_change(*id);
             }
             self.observer.emit(events::ResultRemoved { bytes });
             // moka frees the memory of what was removed only when it does its housekeeping.
@@ -104,20 +105,20 @@ impl MemoryStore {
         removed
     }
 
-    fn changed(&self, id: TaskId) {
-        if let Some(listener) = &*self.listener.read() {
-            listener(Some(id));
+    fn tell_change(&self, id: TaskId) {
+        if let Some(callback) = &*self.on_change.read() {
+            callback(Some(id));
         }
     }
 
-    /// Whether no task leaves anything behind.
+    /// Returns whether the store holds nothing of any task.
     #[cfg(test)]
     pub(super) fn holds_nothing(&self) -> bool {
         self.tasks.run_pending_tasks();
         self.index.lock().bytes() == 0 && self.deadlines.is_empty() && self.tasks.entry_count() == 0
     }
 
-    /// Lets the cache lose a task, as its own expiry would.
+    /// Evicts a task from the cache, as the cache's own expiry would.
     #[cfg(test)]
     pub(in crate::task) fn evict(&self, id: TaskId) {
         self.tasks.invalidate(&id);
@@ -130,13 +131,13 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-/// An answer that is there at once: memory is always available.
-fn ready<'a, T: Send + 'a>(answer: T) -> Answer<'a, T> {
+/// Returns an answer at once: memory is always available.
+fn ready<'a, T: Send + 'a>(answer: T) -> StoreFuture<'a, T> {
     Box::pin(std::future::ready(Ok(answer)))
 }
 
 impl Store for MemoryStore {
-    fn insert(&self, task: Task) -> Answer<'_, Result<(), Limit>> {
+    fn insert(&self, task: Task) -> StoreFuture<'_, Result<(), KeptLimit>> {
         let mut index = self.index.lock();
         let admitted = index.admit(&task, &self.max);
         if admitted.is_ok() {
@@ -147,17 +148,17 @@ impl Store for MemoryStore {
         ready(admitted)
     }
 
-    fn get<'a>(&'a self, owner: &'a Owner, id: TaskId) -> Answer<'a, Option<Arc<Task>>> {
+    fn get<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<Arc<Task>>> {
         ready(self.owned(owner, id))
     }
 
-    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> Answer<'a, Option<End>> {
+    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>> {
         let index = self.index.lock();
         let end = self.owned(owner, id).and_then(|_| index.end(owner, id).cloned());
         ready(end)
     }
 
-    fn replace(&self, next: Task, end: Option<End>) -> Answer<'_, bool> {
+    fn replace(&self, next: Task, end: Option<End>) -> StoreFuture<'_, bool> {
         let (id, expires) = (next.id, next.expires);
         let bytes = end.as_ref().map(End::bytes).filter(|bytes| *bytes > 0);
         let mut index = self.index.lock();
@@ -176,43 +177,48 @@ impl Store for MemoryStore {
             if let Some(bytes) = bytes {
                 self.observer.emit(events::ResultKept { bytes });
             }
-            self.changed(id);
+            self.tell_change(id);
         }
         ready(before.is_some())
     }
 
-    fn page<'a>(&'a self, owner: &'a Owner, after: Option<u64>, count: usize) -> Answer<'a, Vec<(u64, Arc<Task>)>> {
+    fn page<'a>(
+        &'a self,
+        owner: &'a Owner,
+        after: Option<u64>,
+        count: usize,
+    ) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
         let index = self.index.lock();
         let tasks = index.of(owner, after).filter_map(|(place, id)| Some((place, self.owned(owner, id)?)));
         let page = tasks.take(count).collect();
         ready(page)
     }
 
-    fn has_any<'a>(&'a self, owner: &'a Owner) -> Answer<'a, bool> {
+    fn has_any<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, bool> {
         ready(self.index.lock().has_any(owner))
     }
 
-    fn remove_all<'a>(&'a self, owner: &'a Owner) -> Answer<'a, Vec<TaskId>> {
+    fn remove_all<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, Vec<TaskId>> {
         ready(self.remove(|index| index.of(owner, None).map(|(_, id)| id).collect()))
     }
 
-    fn expire(&self, unix: u64) -> Answer<'_, Vec<TaskId>> {
+    fn expire(&self, unix: u64) -> StoreFuture<'_, Vec<TaskId>> {
         ready(self.remove(|_| self.deadlines.take_until(unix)))
     }
 
-    fn next_expiry(&self) -> Answer<'_, ()> {
+    fn next_expiry(&self) -> StoreFuture<'_, ()> {
         Box::pin(async {
-            self.deadlines.wait(self.clock).await;
+            self.deadlines.first(self.clock).await;
             Ok(())
         })
     }
 
-    fn full(&self, owner: &Owner) -> Option<Limit> {
+    fn full(&self, owner: &Owner) -> Option<KeptLimit> {
         self.index.lock().full(owner, &self.max)
     }
 
-    fn listen(&self, listener: Listener) {
-        *self.listener.write() = Some(listener);
+    fn on_change(&self, callback: ChangeCallback) {
+        *self.on_change.write() = Some(callback);
     }
 }
 
@@ -232,7 +238,7 @@ mod tests {
 
     async fn change(store: &MemoryStore, task: &Task, change: Change) {
         let next = task.after(&change, at(1)).expect("not ended");
-        // Of several changes to one version the first wins, and a task may be gone.
+        // Of several changes to one version only the first is made, and the task may have been removed.
         store.replace(next, change.end().cloned()).await.expect("memory");
     }
 

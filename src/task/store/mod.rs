@@ -17,10 +17,10 @@ pub use memory::MemoryStore;
 use super::{End, Task, TaskId};
 use crate::identity::Owner;
 
-/// A store's answer in the making.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Unavailable>> + Send + 'a>>;
+/// The answer of a store, when it comes.
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Unavailable>> + Send + 'a>>;
 
-/// The store does not answer now. What was asked may have been done all the same.
+/// The store does not answer now. It may have done what was asked all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable(pub Arc<str>);
 
@@ -32,9 +32,9 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// Is called with the id of each task that has changed or was removed, at once and in no order that is promised; with `None`
-/// where ids may have been missed, so that every task may have changed. It does not wait.
-pub type Listener = Box<dyn Fn(Option<TaskId>) + Send + Sync>;
+/// A callback that a store calls with the id of each task that it has changed or removed, at once and in any order. The id
+/// is `None` where the store may have missed some, so that any task may have changed. The callback does not wait.
+pub type ChangeCallback = Box<dyn Fn(Option<TaskId>) + Send + Sync>;
 
 /// Where tasks are kept, in this process or elsewhere.
 ///
@@ -42,72 +42,73 @@ pub type Listener = Box<dyn Fn(Option<TaskId>) + Send + Sync>;
 /// - What a method has returned is committed: a later call, from whatever process shares the store, sees it.
 /// - No method assumes that the task it names runs in this process.
 /// - A method that answers [`Unavailable`] may have done what was asked, wholly or not at all: read before trying again.
-/// - A task is found from the return of [`Store::insert`] until its ttl is over, and never dropped to make room. Once it
-///   was removed it never comes back, whatever change was under way.
-/// - Nothing tells a foreign task from an unknown one.
+/// - A task is found from the return of [`Store::insert`] until its ttl is over, and never dropped to make room. A task that
+///   was removed never comes back, whatever change was under way.
+/// - The answers for a foreign task and for an unknown one are the same.
 pub trait Store: fmt::Debug + Send + Sync {
     /// Adds a task, or refuses it where a limit is reached.
-    fn insert(&self, task: Task) -> Answer<'_, Result<(), Limit>>;
+    fn insert(&self, task: Task) -> StoreFuture<'_, Result<(), KeptLimit>>;
 
     /// Returns the task, if it exists and belongs to `owner`.
-    fn get<'a>(&'a self, owner: &'a Owner, id: TaskId) -> Answer<'a, Option<Arc<Task>>>;
+    fn get<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<Arc<Task>>>;
 
     /// Returns the end of the task, if it exists, belongs to `owner` and has ended.
-    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> Answer<'a, Option<End>>;
+    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>>;
 
-    /// Puts `next` in the place of the version before it, with its end if it has ended. Answers `false`, and does nothing,
-    /// if another change came first or the task is gone.
-    fn replace(&self, next: Task, end: Option<End>) -> Answer<'_, bool>;
+    /// Replaces the version before `next` by `next`, with its end if it has ended. Returns whether it did: where another
+    /// change came first or the task was removed, it changes nothing.
+    fn replace(&self, next: Task, end: Option<End>) -> StoreFuture<'_, bool>;
 
-    /// Returns at most `count` tasks of `owner` in the order of their creation, from the first after `after` on, each with
-    /// its place. Fewer only where there were no more at one moment: a page that is full may have a next one.
-    fn page<'a>(&'a self, owner: &'a Owner, after: Option<u64>, count: usize) -> Answer<'a, Vec<(u64, Arc<Task>)>>;
+    /// Returns at most `count` tasks of `owner` in the order of their creation, from the first after the place `after` on,
+    /// each with its place. It returns fewer only if at one moment there were no more; a full page may have a next one.
+    fn page<'a>(&'a self, owner: &'a Owner, after: Option<u64>, count: usize)
+    -> StoreFuture<'a, Vec<(u64, Arc<Task>)>>;
 
-    /// Returns whether `owner` has any task that has not been told as removed.
-    fn has_any<'a>(&'a self, owner: &'a Owner) -> Answer<'a, bool>;
+    /// Returns whether `owner` has any task whose removal was not reported yet.
+    fn has_any<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, bool>;
 
-    /// Removes every task of `owner` and returns their ids. Each removed task is told once, here or by [`Store::expire`].
-    fn remove_all<'a>(&'a self, owner: &'a Owner) -> Answer<'a, Vec<TaskId>>;
+    /// Removes every task of `owner` and returns their ids. Each removal is reported once, here or by [`Store::expire`].
+    fn remove_all<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, Vec<TaskId>>;
 
     /// Removes the tasks that expire by `unix`, as [`Task::expires`] counts, and returns their ids.
-    fn expire(&self, unix: u64) -> Answer<'_, Vec<TaskId>>;
+    fn expire(&self, unix: u64) -> StoreFuture<'_, Vec<TaskId>>;
 
-    /// Resolves when the first task expires; never, while there are no tasks.
-    fn next_expiry(&self) -> Answer<'_, ()>;
+    /// Waits until the first task expires; while there are no tasks, for ever.
+    fn next_expiry(&self) -> StoreFuture<'_, ()>;
 
-    /// Returns the limit on bytes of results that `owner` has reached, if any: nothing more should begin that brings one.
-    /// This is as far as this process knows, and [`Store::insert`] decides: it is asked under locks, and never waits.
-    fn full(&self, owner: &Owner) -> Option<Limit>;
+    /// Returns the limit on bytes of results that `owner` has reached, if any; no call that brings a result should start
+    /// then. It answers from what this process knows, as it is called under locks and never waits; [`Store::insert`] decides.
+    fn full(&self, owner: &Owner) -> Option<KeptLimit>;
 
-    /// Has `listener` called from now on, in place of any other.
-    fn listen(&self, listener: Listener);
+    /// Calls `callback` for every change from now on, in place of an earlier callback.
+    fn on_change(&self, callback: ChangeCallback);
 }
 
-/// What is kept before new tasks are refused. What was admitted is always kept, so results may go over their bytes by
-/// those of the tasks that ran already.
+/// How much is kept before new tasks are refused. Whatever an admitted task brings is kept, so tasks that run already may
+/// take the bytes of results over their limits.
 #[derive(Clone, Copy, Debug)]
 pub struct MaxKept {
     /// Tasks of one owner, finished ones included.
     pub tasks_per_owner: usize,
-    /// Tasks of everybody.
+    /// Tasks of all owners.
     pub tasks: usize,
     /// Bytes of the results of one owner.
     pub bytes_per_owner: usize,
-    /// Bytes of the results of everybody.
+    /// Bytes of the results of all owners.
     pub bytes: usize,
 }
 
 #[cfg(test)]
 impl MaxKept {
-    /// A limit on tasks alone.
-    pub(in crate::task) const fn of_tasks(tasks_per_owner: usize, tasks: usize) -> Self {
+    /// Returns limits on tasks alone.
+    pub(crate) const fn of_tasks(tasks_per_owner: usize, tasks: usize) -> Self {
         Self { tasks_per_owner, tasks, bytes_per_owner: usize::MAX, bytes: usize::MAX }
     }
 }
 
-/// The limit that is reached.
+/// A limit on what is kept that is reached, with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
+pub enum KeptLimit {
     /// `max_tasks`
     Tasks(usize),
     /// `max_tasks_per_owner`
@@ -118,8 +119,8 @@ pub enum Limit {
     ResultBytesPerOwner(usize),
 }
 
-impl Limit {
-    /// Its key in `[tasks]`.
+impl KeptLimit {
+    /// Returns its key in `[tasks]`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -131,7 +132,7 @@ impl Limit {
     }
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for KeptLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (max, reached) = match *self {
             Self::Tasks(max) => (max, "tasks are kept; try again when some of them have expired"),

@@ -27,8 +27,8 @@ fn owner() -> Owner {
     Owner::Principal { upstream: "/mcp".into(), name: "ann".into() }
 }
 
-/// The answer of the store in memory, which never waits.
-fn now<T>(answer: super::Answer<'_, T>) -> T {
+/// Returns the answer of the store in memory, which never waits.
+fn now<T>(answer: super::StoreFuture<'_, T>) -> T {
     answer.now_or_never().expect("an answer at once").expect("memory is available")
 }
 
@@ -36,7 +36,7 @@ fn store(max: usize) -> MemoryStore {
     MemoryStore::new(MaxKept::of_tasks(max, max), Clock::from(1000), Arc::default())
 }
 
-/// Whether the change was the first to that version.
+/// Changes a task. Returns whether the change was the first to that version.
 fn change(store: &MemoryStore, task: &Task, change: &Change) -> bool {
     now(store.replace(task.after(change, moment(2000)).expect("not ended"), change.end().cloned()))
 }
@@ -73,7 +73,7 @@ fn of_all_who_end_a_task_at_once_one_wins_and_every_change_is_told() {
         now(store.insert(first.clone())).expect("room");
         let told = Arc::new(AtomicUsize::default());
         let counting = Arc::clone(&told);
-        store.listen(Box::new(move |_| {
+        store.on_change(Box::new(move |_| {
             counting.fetch_add(1, Ordering::Relaxed);
         }));
         let meet = Barrier::new(4);

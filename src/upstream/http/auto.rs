@@ -1,4 +1,4 @@
-//! A session with a server whose transport is not known before `initialize` (revision 2025-11-25, "Transports", "Backwards
+//! One session with a server whose transport only `initialize` finds out (revision 2025-11-25, "Transports", "Backwards
 //! Compatibility").
 
 use std::sync::{Arc, OnceLock, atomic::Ordering};
@@ -9,27 +9,29 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Server, body::rpc_error_in, link::HttpLink, sse::SseLink};
 use crate::{
-    net::shown,
+    net::without_secrets,
     upstream::{Carrier, Failure, Inbound, Link, Outgoing, Sending},
     wire::{Version, message::echoed_number},
 };
 
-/// Streamable HTTP, or HTTP+SSE where the server refuses that.
+/// A link over Streamable HTTP, or over HTTP+SSE where the server refuses that.
 #[derive(Debug)]
-pub(super) struct AutoLink(Arc<Shared>);
+pub(super) struct AutoLink(Arc<AutoSession>);
 
+/// What the tasks of one session share.
 #[derive(Debug)]
-struct Shared {
+struct AutoSession {
     server: Server,
+    /// The link over Streamable HTTP.
     streamable: HttpLink,
-    /// Set when the server has shown what it speaks; with a link where that is HTTP+SSE.
+    /// Set once the transport is known; with a link if it is HTTP+SSE.
     decided: OnceLock<Option<SseLink>>,
 }
 
 impl AutoLink {
     pub(super) fn new(server: Server, inbound: Inbound) -> Self {
         let streamable = HttpLink::new(server.clone(), inbound);
-        Self(Arc::new(Shared { server, streamable, decided: OnceLock::new() }))
+        Self(Arc::new(AutoSession { server, streamable, decided: OnceLock::new() }))
     }
 }
 
@@ -38,8 +40,8 @@ impl Link for AutoLink {
         if self.0.decided.get().is_some() {
             return self.0.link().request(outgoing);
         }
-        let shared = Arc::clone(&self.0);
-        Some(Box::pin(async move { shared.introduce(outgoing).await }))
+        let session = Arc::clone(&self.0);
+        Some(Box::pin(async move { session.introduce(outgoing).await }))
     }
 
     fn send(&self, message: Bytes, headers: HeaderMap) -> Sending<'_> {
@@ -62,12 +64,12 @@ impl Link for AutoLink {
     }
 
     fn close(&self, headers: HeaderMap) {
-        // Closes the link over HTTP+SSE with it.
+        // This closes the link over HTTP+SSE too.
         self.0.streamable.close(headers);
     }
 }
 
-impl Shared {
+impl AutoSession {
     fn link(&self) -> &dyn Link {
         match self.decided.get() {
             Some(Some(sse)) => sse,
@@ -75,7 +77,7 @@ impl Shared {
         }
     }
 
-    /// Carries `initialize` over the transport that worked the last time, or else over the other one.
+    /// Carries `initialize` over the transport that worked last time. If that fails, tries the other one.
     async fn introduce(&self, outgoing: Outgoing) {
         let number = outgoing.number;
         let mut opened = None;
@@ -108,7 +110,7 @@ impl Shared {
         let sse = self.streamable.over_sse();
         sse.open(headers).await?;
         if !self.server.last_over_sse.swap(true, Ordering::Relaxed) {
-            let (upstream, url) = (self.server.id.as_str(), shown(&self.server.uri));
+            let (upstream, url) = (self.server.id.as_str(), without_secrets(&self.server.uri));
             tracing::info!(upstream, url, "the server speaks the HTTP+SSE transport of revision 2024-11-05");
         }
         self.decided.get_or_init(|| Some(sse)).as_ref().ok_or(Failure::Abandoned)
@@ -121,8 +123,8 @@ async fn carry(link: &SseLink, outgoing: Outgoing) {
     }
 }
 
-/// Whether a POST was refused as a server of the older transport does. One that answers under the request's id has
-/// understood it.
+/// Returns whether the POST was refused in the way of a server of the older transport. A server that answers under the
+/// request's id has understood it.
 fn may_speak_sse(failure: &Failure, number: u64) -> bool {
     const REFUSALS: [StatusCode; 3] = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
     let refused = matches!(failure, Failure::Http(error) if REFUSALS.contains(&error.status));

@@ -1,4 +1,4 @@
-//! Bodies of answers and the messages in them, read within limits.
+//! Reads the bodies of answers, and the messages in them, within limits.
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, header::CONTENT_TYPE};
@@ -18,21 +18,21 @@ use crate::{
     },
 };
 
-/// How much is kept of a body that is only there to be quoted, in bytes.
+/// How much is kept of a body that is only quoted, in bytes.
 pub(super) const MAX_ERROR_BODY: usize = 64 * 1024;
 
-/// The media type without parameters; empty if there is none.
+/// Returns the media type without parameters; empty if there is none.
 pub(super) fn media_type(headers: &HeaderMap) -> &str {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     value.split(';').next().unwrap_or("").trim()
 }
 
-/// Whether a media type is that of a stream of events.
+/// Returns whether a media type is that of an event stream.
 pub(super) fn is_stream(media_type: &str) -> bool {
     media_type.eq_ignore_ascii_case("text/event-stream")
 }
 
-/// The next part of a body; `None` at its end.
+/// Reads the next part of a body; `None` at its end.
 pub(super) async fn next_chunk(body: &mut AnswerBody) -> Result<Option<Bytes>, Failure> {
     while let Some(frame) = body.frame().await {
         if let Ok(chunk) = frame.map_err(|error| Failure::Incomplete(causes(&error)))?.into_data() {
@@ -42,7 +42,7 @@ pub(super) async fn next_chunk(body: &mut AnswerBody) -> Result<Option<Bytes>, F
     Ok(None)
 }
 
-/// Reads the rest of a body behind `first`, `limit` bytes in all at most; a large body of one part is not copied.
+/// Reads the rest of a body behind `first`, up to `limit` bytes in all. A large body of one part is not copied.
 pub(in crate::upstream) async fn read(mut first: Bytes, mut body: AnswerBody, limit: usize) -> Result<Bytes, Failure> {
     let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if expected > limit {
@@ -69,14 +69,14 @@ pub(in crate::upstream) async fn read(mut first: Bytes, mut body: AnswerBody, li
     Ok(if rest.is_empty() { own(first) } else { rest.into() })
 }
 
-/// The failure that an HTTP error status stands for.
+/// Reads the failure that an HTTP error status stands for.
 pub(super) async fn http_error(response: Response<AnswerBody>) -> Failure {
     let (head, body) = response.into_parts();
     let body = read(Bytes::new(), body, MAX_ERROR_BODY).await.unwrap_or_default();
     Failure::Http(Box::new(HttpError { status: head.status, headers: head.headers, body }))
 }
 
-/// What a server sent in an event; nothing where that is something else than messages.
+/// Returns what a server sent in an event; nothing if the event does not carry messages.
 pub(super) fn messages_in(event: &Event) -> Vec<Received> {
     // An event without data only primes the client for a reconnection.
     if event.data.is_empty() || !matches!(event.name.as_str(), "" | "message") {
@@ -85,8 +85,8 @@ pub(super) fn messages_in(event: &Event) -> Vec<Received> {
     receive(&event.data)
 }
 
-/// The JSON-RPC error in the body of an HTTP error: that is the response, whatever the status. Who may ask is between the
-/// client and the upstream, so 401 and 403 stay what they are.
+/// Returns the JSON-RPC error in the body of an HTTP error, which is the response, with any status but 401 and 403.
+/// Those stay as they are, because authorization is between the client and the upstream.
 pub(super) fn rpc_error_in(failure: &Failure) -> Option<Message> {
     let Failure::Http(error) = failure else { return None };
     if error.is_authorization() {

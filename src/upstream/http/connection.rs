@@ -1,4 +1,4 @@
-//! One connection to a server, which does something only when it is driven.
+//! One connection to a server, which works only when it is driven.
 
 use std::{
     future::Future,
@@ -25,38 +25,39 @@ use tokio_rustls::client::TlsStream;
 
 type Tcp = TokioIo<TcpStream>;
 
-/// What a connection does it does when it is driven. So what waits for it need not be woken.
+/// Returns a context that wakes nothing. A connection works only when it is driven, so the code that drives it needs no
+/// wake-up.
 pub(super) fn by_hand() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
 
-/// One connection.
-pub(super) struct Connection {
+/// One connection to a server.
+pub(super) struct ServerConnection {
     pub(super) requests: SendRequest<Full<Bytes>>,
-    /// Until the connection is over.
+    /// Moves the bytes of the connection, until it is over.
     driver: Option<Box<http1::Connection<Socket, Full<Bytes>>>>,
     look: Arc<AtomicBool>,
 }
 
-impl Connection {
+impl ServerConnection {
     pub(super) async fn new(stream: MaybeHttpsStream<Tcp>) -> hyper::Result<Self> {
         let look = Arc::new(AtomicBool::new(false));
         let (requests, driver) = http1::handshake(Socket::new(stream, Arc::clone(&look))).await?;
         Ok(Self { requests, driver: Some(Box::new(driver)), look })
     }
 
-    /// Does what there is to do.
+    /// Lets the connection do what it can do now.
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
         if let Some(driver) = &mut self.driver
             && Pin::new(driver).poll(cx).is_ready()
         {
-            // How it ended is told to the request.
+            // The request learns how the connection ended.
             self.driver = None;
         }
     }
 
-    /// Returns whether the connection takes a request. The server may have closed it, and the runtime not know yet: so the
-    /// socket itself is looked at.
+    /// Returns whether the connection takes a request. It looks at the socket itself, because the server may have
+    /// closed it before the runtime knows.
     pub(super) fn is_open(&mut self) -> bool {
         self.look.store(true, Ordering::Relaxed);
         self.drive(&mut by_hand());
@@ -64,16 +65,16 @@ impl Connection {
     }
 }
 
-/// What a connection reads and writes.
+/// What a connection reads from and writes to.
 struct Socket {
-    stream: Stream,
-    /// The next read is a look at what the kernel has, whatever the runtime knows.
+    stream: TcpOrTls,
+    /// Whether the next read only looks at what the kernel has, also if the runtime knows of nothing.
     look: Arc<AtomicBool>,
 }
 
-enum Stream {
+enum TcpOrTls {
     Plain(Tcp),
-    /// Boxed, or a plain one would have room for the state of TLS too.
+    /// Boxed, or a plain stream would have room for the state of TLS too.
     Tls(Box<TokioIo<TlsStream<TokioIo<Tcp>>>>),
 }
 
@@ -84,23 +85,23 @@ impl<T: Read + Write + Unpin> ReadWrite for T {}
 impl Socket {
     fn new(stream: MaybeHttpsStream<Tcp>, look: Arc<AtomicBool>) -> Self {
         let stream = match stream {
-            MaybeHttpsStream::Http(tcp) => Stream::Plain(tcp),
-            MaybeHttpsStream::Https(tls) => Stream::Tls(Box::new(tls)),
+            MaybeHttpsStream::Http(tcp) => TcpOrTls::Plain(tcp),
+            MaybeHttpsStream::Https(tls) => TcpOrTls::Tls(Box::new(tls)),
         };
         Self { stream, look }
     }
 
     fn stream(&mut self) -> Pin<&mut dyn ReadWrite> {
         match &mut self.stream {
-            Stream::Plain(tcp) => Pin::new(tcp),
-            Stream::Tls(tls) => Pin::new(&mut **tls),
+            TcpOrTls::Plain(tcp) => Pin::new(tcp),
+            TcpOrTls::Tls(tls) => Pin::new(&mut **tls),
         }
     }
 
     fn tcp(&self) -> &TcpStream {
         match &self.stream {
-            Stream::Plain(tcp) => tcp.inner(),
-            Stream::Tls(tls) => tls.inner().get_ref().0.inner().inner(),
+            TcpOrTls::Plain(tcp) => tcp.inner(),
+            TcpOrTls::Tls(tls) => tls.inner().get_ref().0.inner().inner(),
         }
     }
 }
@@ -113,7 +114,7 @@ impl Read for Socket {
         }
         match recv(this.tcp(), &mut [0u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
             Err(rustix::io::Errno::AGAIN) => Poll::Pending,
-            // The end, an error, or a farewell that answers no request: all of them end the connection.
+            // The end, an error, or an answer to no request: each of them ends the connection.
             _ => Poll::Ready(Ok(())),
         }
     }
@@ -134,8 +135,8 @@ impl Write for Socket {
 
     fn is_write_vectored(&self) -> bool {
         match &self.stream {
-            Stream::Plain(tcp) => tcp.is_write_vectored(),
-            Stream::Tls(tls) => tls.is_write_vectored(),
+            TcpOrTls::Plain(tcp) => tcp.is_write_vectored(),
+            TcpOrTls::Tls(tls) => tls.is_write_vectored(),
         }
     }
 

@@ -1,13 +1,13 @@
-//! Where the messages of an HTTP+SSE session go (revision 2024-11-05, "HTTP with SSE").
+//! Finds out where the messages of an HTTP+SSE session go (revision 2024-11-05, "HTTP with SSE").
 
 use http::{Uri, uri::PathAndQuery};
 
-use crate::{net::shown, wire::excerpt};
+use crate::{net::without_secrets, wire::excerpt};
 
-/// The URI that `reference`, the data of an `endpoint` event, means at the stream's own URI `base`.
+/// Resolves `reference`, the data of an `endpoint` event, against the stream's own URI `base`.
 ///
 /// # Errors
-/// Says what is wrong with it. Another origin is: the messages carry the client's credentials.
+/// A sentence that says what is wrong with it. Another origin is wrong, because the messages carry credentials.
 pub(super) fn resolve(base: &Uri, reference: &str) -> Result<Uri, String> {
     let wrong = |why: &str| format!("its endpoint event names {:?}, {why}", excerpt(reference));
     let reference = reference.trim().split('#').next().unwrap_or_default();
@@ -21,7 +21,7 @@ pub(super) fn resolve(base: &Uri, reference: &str) -> Result<Uri, String> {
         Some(absolute) => {
             let absolute: Uri = absolute.parse().map_err(|_| wrong("which is no URI"))?;
             if origin(&absolute) != origin(base) {
-                let own = shown(base);
+                let own = without_secrets(base);
                 return Err(wrong(&format!("which is not on the host of {own}, where credentials may go")));
             }
             absolute.path_and_query().map_or("/", PathAndQuery::as_str).to_owned()
@@ -38,7 +38,7 @@ fn is_scheme(name: &str) -> bool {
         && name.chars().all(|char| char.is_ascii_alphanumeric() || matches!(char, '+' | '-' | '.'))
 }
 
-/// Scheme, host and port, in one form.
+/// Returns scheme, host and port in one form.
 fn origin(uri: &Uri) -> Option<(String, String, u16)> {
     let scheme = uri.scheme_str()?.to_ascii_lowercase();
     let port = uri.port_u16().or(match scheme.as_str() {
@@ -49,7 +49,7 @@ fn origin(uri: &Uri) -> Option<(String, String, u16)> {
     Some((scheme, uri.host()?.to_ascii_lowercase(), port))
 }
 
-/// Path and query of a reference without scheme and authority (RFC 3986, section 5.2).
+/// Returns path and query of a reference without scheme and authority (RFC 3986, section 5.2).
 fn from_here(base: &Uri, reference: &str) -> String {
     let (path, query) = match reference.split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -66,7 +66,7 @@ fn from_here(base: &Uri, reference: &str) -> String {
     query.map_or_else(|| path.clone(), |query| format!("{path}?{query}"))
 }
 
-/// A path with its `.` and `..` segments carried out.
+/// Resolves the `.` and `..` segments of a path.
 fn without_dots(path: &str) -> String {
     let mut kept: Vec<&str> = Vec::new();
     let mut segments = path.split('/').skip(1).peekable();
@@ -76,7 +76,7 @@ fn without_dots(path: &str) -> String {
                 if segment == ".." {
                     kept.pop();
                 }
-                // What stands last names a folder.
+                // At the end of a path they name a folder.
                 if segments.peek().is_none() {
                     kept.push("");
                 }
@@ -137,7 +137,7 @@ mod tests {
             let refused = at("http://host:3000/sse", reference).expect_err(reference);
             assert!(refused.contains(reference), "{refused}");
         }
-        // What some readers would take for a host stays a path.
+        // Some readers would take this for a host; here it stays a path.
         assert_eq!(at("http://host:3000/sse", "/\\other/m").as_deref(), Ok("http://host:3000/\\other/m"));
     }
 }

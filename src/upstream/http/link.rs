@@ -1,4 +1,4 @@
-//! One session with an HTTP upstream: its exchanges, the resumption of broken answers, the GET stream and the end.
+//! One session over Streamable HTTP: its exchanges, the resumption of broken answers, the GET stream and the end.
 
 use std::{
     sync::{
@@ -19,14 +19,14 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    AnswerBody, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, Server,
+    AnswerBody, LAST_EVENT_ID, PROTOCOL_VERSION, SEND_TIMEOUT, SESSION_ID, Server,
     body::{is_stream, media_type, messages_in, next_chunk, read, rpc_error_in},
     reopen::{backed_off, pause, resumption},
     session_id,
     sse::SseLink,
 };
 use crate::{
-    upstream::{Answer, Carrier, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending},
+    upstream::{Carrier, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending, UpstreamResponse},
     wire::{
         Version,
         received::{Received, last_mistake, receive},
@@ -34,43 +34,47 @@ use crate::{
     },
 };
 
-/// How often in a row a broken answer is resumed without anything coming of it.
+/// How often in a row a broken answer is resumed without a new event.
 const RESUME_ATTEMPTS: u32 = 10;
-/// From this size on, in bytes, an answer is handed over while it arrives.
+/// From this size on, in bytes, an answer is passed on while it arrives.
 const RELAY_FROM: u64 = 64 * 1024;
-/// How long an upstream may take to accept a message that expects no answer.
-pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(30);
-/// How many answers to an upstream's own requests taskgate sends at once in one session.
+/// How many answers to requests of the upstream taskgate sends at once in one session.
 const MAX_REPLIES: usize = 16;
-/// How long the end of a session may take upstream.
+/// How long an upstream may take to end a session.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Why an exchange fails whose answer ends without a response.
 const NO_RESPONSE: &str = "the answer has no response to the request";
 
-/// A session with an HTTP upstream.
+/// A session over Streamable HTTP.
 #[derive(Debug)]
-pub(in crate::upstream) struct HttpLink(Arc<Shared>);
+pub(in crate::upstream) struct HttpLink(Arc<HttpSession>);
 
+/// What the tasks of one session share.
 #[derive(Debug)]
-struct Shared {
+struct HttpSession {
     server: Server,
     inbound: Inbound,
-    /// The upstream's session id: set by the answer to `initialize`, if the upstream has sessions.
-    session: OnceLock<HeaderValue>,
+    /// The upstream's session id, from the answer to `initialize`, if the upstream has sessions.
+    id: OnceLock<HeaderValue>,
+    /// The revision that was agreed with the upstream.
     version: OnceLock<Version>,
+    /// Cancelled when the upstream has ended the session.
     lost: CancellationToken,
+    /// Whether a task keeps the GET stream open.
     listening: AtomicBool,
+    /// Cancelled when this side has ended the session.
     closed: CancellationToken,
-    /// One for each message that may be on its way to answer a request of the upstream at once.
+    /// One permit for each answer to a request of the upstream that may be on its way at once.
     replies: Arc<Semaphore>,
 }
 
 impl HttpLink {
     pub(super) fn new(server: Server, inbound: Inbound) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(HttpSession {
             server,
             inbound,
-            session: OnceLock::new(),
+            id: OnceLock::new(),
             version: OnceLock::new(),
             lost: CancellationToken::new(),
             listening: AtomicBool::new(false),
@@ -79,17 +83,17 @@ impl HttpLink {
         }))
     }
 
-    /// A link over HTTP+SSE to the same server, closed with this one.
+    /// Creates a link over HTTP+SSE to the same server. It is closed with this one.
     pub(super) fn over_sse(&self) -> SseLink {
         SseLink::new(self.0.server.clone(), self.0.inbound.clone(), self.0.closed.clone())
     }
 
-    /// Carries one exchange from the request to the end of its answer, or to the HTTP error that refuses it.
+    /// Carries one exchange from its request to the end of its answer, or to the HTTP error that refuses it.
     pub(super) async fn exchange(&self, outgoing: Outgoing) -> Result<(), Failure> {
         self.0.exchange(outgoing).await
     }
 
-    /// Ends the exchange that was carried. Without effect where the response has arrived and ended it.
+    /// Ends the exchange that was carried. Has no effect if the response has already ended it.
     pub(super) fn finish(&self, number: u64, ended: Result<(), Failure>) {
         self.0.finish(number, ended);
     }
@@ -97,11 +101,11 @@ impl HttpLink {
 
 impl Link for HttpLink {
     fn request(&self, outgoing: Outgoing) -> Option<Carrier> {
-        let shared = Arc::clone(&self.0);
+        let session = Arc::clone(&self.0);
         let number = outgoing.number;
         Some(Box::pin(async move {
-            let ended = shared.exchange(outgoing).await;
-            shared.finish(number, ended);
+            let ended = session.exchange(outgoing).await;
+            session.finish(number, ended);
         }))
     }
 
@@ -110,14 +114,15 @@ impl Link for HttpLink {
     }
 
     fn listen(&self, headers: HeaderMap) {
+        // Pairs with the store that gives the stream up.
         if self.0.listening.swap(true, Ordering::AcqRel) {
             return;
         }
-        let shared = Arc::clone(&self.0);
+        let session = Arc::clone(&self.0);
         tokio::spawn(async move {
-            let closed = shared.closed.clone();
-            // Boxed, or the task would have room for it twice, as long as the stream is open.
-            closed.run_until_cancelled(Box::pin(shared.listen(headers))).await;
+            let closed = session.closed.clone();
+            // Boxed, or the task would have room for it twice while the stream is open.
+            closed.run_until_cancelled(Box::pin(session.listen(headers))).await;
         });
     }
 
@@ -135,19 +140,19 @@ impl Link for HttpLink {
         }
         self.0.closed.cancel();
         self.0.inbound.exchanges.abandon_all(&Failure::Abandoned);
-        if self.0.session.get().is_none() || self.0.lost.is_cancelled() {
+        if self.0.id.get().is_none() || self.0.lost.is_cancelled() {
             return;
         }
-        let shared = Arc::clone(&self.0);
+        let session = Arc::clone(&self.0);
         self.0.server.closings.spawn(async move {
-            let request = shared.request(Method::DELETE, headers, Bytes::new());
-            // An upstream that does not take the DELETE ends its session by itself.
-            let _ = tokio::time::timeout(CLOSE_TIMEOUT, shared.server.request(request)).await;
+            let request = session.request(Method::DELETE, headers, Bytes::new());
+            // An upstream that refuses the DELETE ends the session by itself.
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, session.server.request(request)).await;
         });
     }
 }
 
-impl Shared {
+impl HttpSession {
     async fn send(&self, message: Bytes, headers: HeaderMap) -> Result<(), Failure> {
         let sending = tokio::time::timeout(SEND_TIMEOUT, async {
             let response = self.post(message, headers).await?;
@@ -159,18 +164,19 @@ impl Shared {
         }
     }
 
-    /// Delivers what came with the answer to exchange `carrier`, or with none, and sends back what answers it at once.
+    /// Delivers what came with the answer to exchange `carrier`, or with none. Sends back the answers that have to go
+    /// back at once.
     async fn deliver(self: &Arc<Self>, all: Vec<Received>, carrier: Option<u64>, headers: &HeaderMap) {
         for received in all {
             if let (Some(number), Some(request)) = (carrier, received.request()) {
                 self.inbound.exchanges.room_for(number, request).await;
             }
             if let Some(reply) = self.inbound.take(received, carrier) {
-                let (shared, headers) = (Arc::clone(self), headers.clone());
-                // Whoever asks faster than it takes the answers has to wait.
+                let (session, headers) = (Arc::clone(self), headers.clone());
+                // A server that asks faster than it takes the answers has to wait.
                 let Ok(turn) = Arc::clone(&self.replies).acquire_owned().await else { return };
                 tokio::spawn(async move {
-                    let _ = shared.send(reply, headers).await;
+                    let _ = session.send(reply, headers).await;
                     drop(turn);
                 });
             }
@@ -183,9 +189,9 @@ impl Shared {
         if !response.status().is_success() {
             return Err(Box::pin(self.refusal(response)).await);
         }
-        if let Some(session) = response.headers().get(SESSION_ID) {
-            let session = session_id(session)?;
-            self.session.get_or_init(|| session);
+        if let Some(id) = response.headers().get(SESSION_ID) {
+            let id = session_id(id)?;
+            self.id.get_or_init(|| id);
         }
         if let Some(encoding) = response.headers().get(CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
             return Err(Failure::BadAnswer(format!(
@@ -199,14 +205,14 @@ impl Shared {
                 if relay && body.size_hint().lower() >= RELAY_FROM {
                     first = next_chunk(&mut body).await?.unwrap_or_default();
                     if first.trim_ascii_start().starts_with(b"{") {
-                        self.inbound.exchanges.end(number, Ok(Answer::Large { first, rest: body }));
+                        self.inbound.exchanges.end(number, Ok(UpstreamResponse::Large { first, rest: body }));
                         return Ok(());
                     }
                 }
                 let all = receive(&read(first, body, max_answer).await?);
                 let mistake = last_mistake(&all);
                 self.deliver(all, Some(number), &headers).await;
-                // Without effect where the response is there too.
+                // Has no effect if the response has come too.
                 mistake.map_or(Ok(()), |why| Err(Failure::BadAnswer(why)))
             }
             stream if is_stream(stream) => {
@@ -222,7 +228,7 @@ impl Shared {
 
     fn finish(&self, number: u64, ended: Result<(), Failure>) {
         let failure = ended.err().unwrap_or_else(|| Failure::Incomplete(NO_RESPONSE.to_owned()));
-        self.inbound.exchanges.end(number, rpc_error_in(&failure).map(Answer::Whole).ok_or(failure));
+        self.inbound.exchanges.end(number, rpc_error_in(&failure).map(UpstreamResponse::Whole).ok_or(failure));
     }
 
     async fn post(&self, message: Bytes, mut headers: HeaderMap) -> Result<Response<AnswerBody>, Failure> {
@@ -236,8 +242,8 @@ impl Shared {
         *request.method_mut() = method;
         *request.uri_mut() = self.server.uri.clone();
         *request.headers_mut() = headers;
-        if let Some(session) = self.session.get() {
-            request.headers_mut().insert(SESSION_ID, session.clone());
+        if let Some(id) = self.id.get() {
+            request.headers_mut().insert(SESSION_ID, id.clone());
         }
         if let Some(version) = self.version.get() {
             request.headers_mut().insert(PROTOCOL_VERSION, HeaderValue::from_static(version.as_str()));
@@ -245,8 +251,8 @@ impl Shared {
         request
     }
 
-    /// Reads an answer that streams. A stream that breaks, or that the upstream closes to be polled, is resumed where
-    /// it gave event ids (section "Resumability and Redelivery"); the request itself is never sent again.
+    /// Reads an answer that streams. Resumes a stream that breaks, or that the upstream closes to be polled, if it gave
+    /// event ids (section "Resumability and Redelivery"). Never sends the request itself again.
     async fn answer(
         self: &Arc<Self>,
         mut body: AnswerBody,
@@ -257,7 +263,7 @@ impl Shared {
         let mut decoder = Decoder::new(limit);
         let (mut fruitless, mut seen) = (0, None);
         loop {
-            let read = self.events(body, limit, (Some(number), headers), &mut decoder).await;
+            let read = self.events(body, limit, Some(number), headers, &mut decoder).await;
             if decoder.last_id() != seen.as_ref() {
                 seen = decoder.last_id().cloned();
                 fruitless = 0;
@@ -273,14 +279,14 @@ impl Shared {
             };
             let Some(resumption) = resumption(&decoder) else { return Err(Failure::Incomplete(why)) };
             if whole {
-                // A server that wants to be polled wants that of the client too.
+                // A server that wants to be polled expects the same of the client.
                 self.inbound.exchanges.pause(number, pause(&decoder));
             }
             decoder.restart();
             body = loop {
                 fruitless += 1;
                 if fruitless > RESUME_ATTEMPTS {
-                    let why = format!("{why}; it was resumed {RESUME_ATTEMPTS} times without anything coming of it");
+                    let why = format!("{why}; it was resumed {RESUME_ATTEMPTS} times without a new event");
                     return Err(Failure::Incomplete(why));
                 }
                 tokio::time::sleep(pause(&decoder)).await;
@@ -310,13 +316,13 @@ impl Shared {
         self.server.ask(self.request(Method::GET, headers, Bytes::new())).await
     }
 
-    /// Delivers the messages of one stream until it ends: of the GET stream with those headers, or of the answer to an
-    /// exchange.
+    /// Delivers the messages of one stream until it ends: of the answer to exchange `carrier`, or of the GET stream.
     async fn events(
         self: &Arc<Self>,
         mut body: AnswerBody,
         limit: usize,
-        (carrier, headers): (Option<u64>, &HeaderMap),
+        carrier: Option<u64>,
+        headers: &HeaderMap,
         decoder: &mut Decoder,
     ) -> Result<(), Failure> {
         while let Some(chunk) = next_chunk(&mut body).await? {
@@ -330,7 +336,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Keeps the GET stream open as long as the upstream has one.
+    /// Keeps the GET stream open while the upstream has one.
     async fn listen(self: &Arc<Self>, headers: HeaderMap) {
         let mut decoder = Decoder::new(MAX_MESSAGE);
         let mut fruitless = 0;
@@ -339,25 +345,25 @@ impl Shared {
             if let Some(id) = resumption(&decoder) {
                 resuming.insert(LAST_EVENT_ID, id);
             }
-            // Boxed, so that the open stream does not keep the room that the request took.
+            // Boxed, so that the open stream does not keep the memory of the request.
             match Box::pin(self.get(resuming)).await {
                 Ok(response) if response.status().is_success() => {
                     if !is_stream(media_type(response.headers())) {
-                        // It answers GET, but not as the protocol has it.
+                        // It answers GET, but not with an event stream.
                         return;
                     }
                     fruitless = 0;
-                    let read = self.events(response.into_body(), MAX_MESSAGE, (None, &headers), &mut decoder).await;
+                    let read = self.events(response.into_body(), MAX_MESSAGE, None, &headers, &mut decoder).await;
                     if let Err(failure) = read {
                         tracing::debug!(upstream = self.server.id.as_str(), %failure, "the GET stream broke");
                     }
                     decoder.restart();
                 }
                 Ok(response) => match response.status() {
-                    // The upstream has no such stream, and will not get one.
+                    // The upstream has no such stream.
                     StatusCode::METHOD_NOT_ALLOWED => return,
                     StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS => fruitless += 1,
-                    // The client's next GET may come with better headers.
+                    // The client's next GET may have better headers. Pairs with the swap in `listen`.
                     status if status.is_client_error() => return self.listening.store(false, Ordering::Release),
                     _ => fruitless += 1,
                 },
@@ -367,11 +373,11 @@ impl Shared {
         }
     }
 
-    /// The failure that an HTTP error status stands for.
+    /// Returns the failure that an HTTP error status stands for.
     async fn refusal(&self, response: Response<AnswerBody>) -> Failure {
-        if response.status() == StatusCode::NOT_FOUND && self.session.get().is_some() {
+        if response.status() == StatusCode::NOT_FOUND && self.id.get().is_some() {
             self.lost.cancel();
-            // Nothing that runs in a session that is gone is ever answered.
+            // The upstream never answers a request of a lost session.
             self.inbound.exchanges.abandon_all(&Failure::SessionLost);
             return Failure::SessionLost;
         }

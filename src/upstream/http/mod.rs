@@ -29,16 +29,16 @@ pub use self::pool::AnswerBody;
 use self::{
     auto::AutoLink,
     body::http_error,
-    forward::Added,
+    forward::AddedHeaders,
     link::HttpLink,
-    pool::{Error, Pool},
+    pool::{Pool, RequestError},
     sse::SseLink,
 };
 use super::{Failure, Inbound, Link};
 use crate::{
     config::{Forward, Transport, UpstreamId},
     identity::RefusedTokens,
-    net::{causes, shown, tls_config},
+    net::{causes, tls_config, without_secrets},
 };
 
 /// The header of the session.
@@ -50,8 +50,10 @@ pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// The longest session id of a server that is kept, in bytes: every request carries it.
 const MAX_SESSION_ID: usize = 4 * 1024;
+/// How long a server may take to accept a message that expects no answer.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The silence on a connection after which the other host is asked whether it is there, and how often again.
+/// The silence on a connection after which TCP probes the other host, and the pause between probes.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// One configured HTTP upstream and its connections.
@@ -61,29 +63,29 @@ pub struct Server {
     id: UpstreamId,
     uri: Uri,
     transport: Transport,
-    /// With [`Transport::Auto`]: the last session was opened over HTTP+SSE.
+    /// With [`Transport::Auto`]: whether the last session was opened over HTTP+SSE.
     last_over_sse: Arc<AtomicBool>,
     pool: Arc<Pool>,
-    /// Where the tokens are reported that the upstream refuses, if it is the judge of them.
+    /// Where to report tokens that the upstream refuses, if the upstream checks them.
     refused: Option<Arc<RefusedTokens>>,
-    /// What its requests get besides.
-    added: Arc<Added>,
-    /// The ends of sessions that are under way.
+    /// The headers that its requests get besides.
+    added: Arc<AddedHeaders>,
+    /// The tasks that end sessions.
     closings: TaskTracker,
 }
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("uri", &shown(&self.uri)).finish_non_exhaustive()
+        f.debug_struct("Server").field("uri", &without_secrets(&self.uri)).finish_non_exhaustive()
     }
 }
 
 impl Server {
-    /// Prepares for connections to the server of an upstream, at `uri` over `transport`, on which `forward` goes on; none is
-    /// made yet.
+    /// Prepares connections to the server of an upstream, at `uri` over `transport`, to which `forward` applies. Makes
+    /// none yet.
     ///
     /// # Errors
-    /// A sentence, if TLS cannot be set up for an `https` address.
+    /// A sentence that says why TLS cannot be set up for an `https` address.
     pub fn new(
         id: UpstreamId,
         uri: Uri,
@@ -95,12 +97,12 @@ impl Server {
         connector.enforce_http(false);
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        // A host that vanishes without a word is noticed by this alone.
+        // Only this notices a host that vanishes without closing its connections.
         connector.set_keepalive(Some(KEEPALIVE));
         connector.set_keepalive_interval(Some(KEEPALIVE));
         let tls = tls_config(uri.scheme_str() == Some("https"))?;
         let pool = Arc::new(Pool::new(HttpsConnector::from((connector, tls)), uri.clone())?);
-        let added = Arc::new(Added::new(forward));
+        let added = Arc::new(AddedHeaders::new(forward));
         let (last_over_sse, closings) = (Arc::default(), TaskTracker::new());
         Ok(Self { id, uri, transport, last_over_sse, pool, refused, added, closings })
     }
@@ -109,17 +111,17 @@ impl Server {
         self.added.reads_files()
     }
 
-    /// Reads again what stands in files and goes on with requests; waits for the file system.
+    /// Reads the headers that come from files again. Blocks for the file system.
     pub(super) fn refresh(&self) {
         self.added.refresh(self.id.as_str());
     }
 
-    async fn request(&self, mut request: Request<Full<Bytes>>) -> Result<Response<AnswerBody>, Error> {
+    async fn request(&self, mut request: Request<Full<Bytes>>) -> Result<Response<AnswerBody>, RequestError> {
         self.added.put(request.headers_mut());
         self.pool.request(request).await
     }
 
-    /// Sends a request. Where there is no answer the request may have been read, and even acted upon, unless no
+    /// Sends a request. After a failure the server may have read the request, and even acted upon it, unless no
     /// connection was made.
     async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Response<AnswerBody>, Failure> {
         let judged = self.refused.as_ref().and_then(|refused| {
@@ -133,13 +135,16 @@ impl Server {
             refused.add(&token);
         }
         answered.map_err(|error| match error {
-            Error::Connect(error) => Failure::Unreachable(format!("{}: {}", shown(&self.uri), causes(&*error))),
-            Error::Http(error) if error.is_parse() => Failure::BadAnswer(causes(&error)),
-            Error::Http(error) => Failure::Incomplete(causes(&error)),
+            RequestError::Connect(error) => {
+                Failure::Unreachable(format!("{}: {}", without_secrets(&self.uri), causes(&*error)))
+            }
+            RequestError::Http(error) if error.is_parse() => Failure::BadAnswer(causes(&error)),
+            RequestError::Http(error) => Failure::Incomplete(causes(&error)),
         })
     }
 
-    /// The failure that an HTTP error status stands for. Who is refused where taskgate speaks for itself is not the client.
+    /// Returns the failure that an HTTP error status stands for. Where taskgate sends credentials of its own, 401 and
+    /// 403 refuse taskgate and not the client.
     async fn refusal(&self, response: Response<AnswerBody>) -> Failure {
         match http_error(response).await {
             Failure::Http(error) if error.is_authorization() && !self.added.clients_own => {
@@ -164,13 +169,13 @@ impl Server {
     }
 }
 
-/// A server's session id, to be kept.
+/// Copies a server's session id, to be kept.
 fn session_id(value: &HeaderValue) -> Result<HeaderValue, Failure> {
     let id = value.as_bytes();
     if id.len() > MAX_SESSION_ID {
         return Err(Failure::BadAnswer(format!("its {SESSION_ID} is longer than {MAX_SESSION_ID} bytes")));
     }
-    // A copy: the value is a part of the buffer that the answer was read into.
+    // A copy, because the value is a part of the buffer that the answer was read into.
     Ok(HeaderValue::from_bytes(id).unwrap_or_else(|_| value.clone()))
 }
 
@@ -179,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_id_that_is_longer_than_any_is_refused() {
+    fn a_session_id_over_the_limit_is_refused() {
         let id = |length: usize| session_id(&HeaderValue::from_bytes(&vec![b'x'; length]).expect("a header"));
         assert_eq!(id(MAX_SESSION_ID).expect("kept").len(), MAX_SESSION_ID);
         let refused = id(MAX_SESSION_ID + 1).expect_err("too long").to_string();

@@ -1,5 +1,5 @@
-//! Connections to one server. The sender of a request drives its connection until the answer is read to its end, so that no
-//! other task stands between them. Then the connection is kept for the next request, and nothing drives it meanwhile.
+//! The connections to one server. The sender of a request drives its connection itself until the answer has been read to
+//! its end, without a task in between. Then the connection stays idle for the next request, and nothing drives it.
 
 use std::{
     fmt,
@@ -21,20 +21,22 @@ use parking_lot::Mutex;
 use tokio::{runtime::Handle, time::Instant};
 use tower::{BoxError, ServiceExt};
 
-use super::connection::{Connection, by_hand};
+use super::connection::{ServerConnection, by_hand};
 
-/// Shorter than the keep-alive of the usual servers (5 s), so that no request meets a connection that is being closed.
+/// How long an idle connection is kept: shorter than the keep-alive of the usual servers (5 s), so that no request meets a
+/// connection that is being closed.
 const KEPT: Duration = Duration::from_secs(4);
 
-/// How long a connection may take, with its TLS.
+/// How long connecting may take, TLS included.
 const CONNECTING: Duration = Duration::from_secs(20);
-/// How long, and how far in bytes, an answer is read to its end that is not wanted any more, so that its connection can be
-/// kept.
-const READS_ON: (Duration, usize) = (Duration::from_millis(100), 64 * 1024);
+/// How long an abandoned answer is read on, so that its connection can be kept if the answer ends.
+const READ_ON_TIME: Duration = Duration::from_millis(100);
+/// How many bytes of an abandoned answer are read on.
+const READ_ON_BYTES: usize = 64 * 1024;
 
-/// Why there is no answer.
+/// Why a request got no answer.
 #[derive(Debug)]
-pub(super) enum Error {
+pub(super) enum RequestError {
     /// No connection was made, and nothing was sent.
     Connect(BoxError),
     /// The request may have been sent.
@@ -49,21 +51,21 @@ pub(super) struct Pool {
     idle: Arc<Idle>,
 }
 
-/// Those that wait for a request, the one that was used last at the end.
-type Idle = Mutex<Kept>;
+/// The idle connections, the one that was used last at the end.
+type Idle = Mutex<IdleConnections>;
 
 #[derive(Default)]
-struct Kept {
-    connections: Vec<(Instant, Connection)>,
-    /// A task looks after them.
+struct IdleConnections {
+    connections: Vec<(Instant, ServerConnection)>,
+    /// Whether a task closes those that are too old.
     swept: bool,
 }
 
 impl Pool {
-    /// Prepares for connections to the server of `uri`; none is made yet.
+    /// Prepares connections to the server of `uri`. Makes none yet.
     ///
     /// # Errors
-    /// A sentence, if `uri` names no host that a header can name.
+    /// A sentence, if the host of `uri` cannot stand in a header.
     pub(super) fn new(connector: HttpsConnector<HttpConnector>, uri: Uri) -> Result<Self, String> {
         let host = match (uri.host(), uri.port()) {
             (Some(host), Some(port)) if port.as_u16() != usual_port(&uri) => format!("{host}:{port}"),
@@ -74,7 +76,10 @@ impl Pool {
     }
 
     /// Sends a request for a URI of the server.
-    pub(super) async fn request(&self, mut request: Request<Full<Bytes>>) -> Result<Response<AnswerBody>, Error> {
+    pub(super) async fn request(
+        &self,
+        mut request: Request<Full<Bytes>>,
+    ) -> Result<Response<AnswerBody>, RequestError> {
         let path = request.uri().path_and_query().filter(|path| path.as_str() != "/").cloned();
         *request.uri_mut() = path.map(Uri::from).unwrap_or_default();
         request.headers_mut().entry(header::HOST).or_insert_with(|| self.host.clone());
@@ -83,7 +88,7 @@ impl Pool {
                 Some(kept) => (kept, false),
                 None => (self.connect().await?, true),
             };
-            // Unconstrained: what it waits for comes from driving the connection, and nothing else would wake it.
+            // Unconstrained, because it waits for what driving the connection brings, and nothing else would wake it.
             let answer = connection.requests.try_send_request(request);
             let mut answer = pin!(tokio::task::coop::unconstrained(answer));
             let answered = poll_fn(|cx| {
@@ -96,17 +101,17 @@ impl Pool {
                     let body = AnswerBody::new(body, connection, Arc::downgrade(&self.idle));
                     return Ok(Response::from_parts(head, body));
                 }
-                // The server has closed it in this moment, and no byte was written.
+                // The server has just closed the connection, and no byte was written.
                 Err(mut error) => match error.take_message().filter(|_| !is_fresh) {
                     Some(unsent) => request = unsent,
-                    None => return Err(Error::Http(error.into_error())),
+                    None => return Err(RequestError::Http(error.into_error())),
                 },
             }
         }
     }
 
-    /// The connection that was used last of those that the server has not closed.
-    fn kept(&self) -> Option<Connection> {
+    /// Returns the idle connection that was used last and that the server has not closed.
+    fn kept(&self) -> Option<ServerConnection> {
         loop {
             let (since, mut connection) = self.idle.lock().connections.pop()?;
             if since.elapsed() < KEPT && connection.is_open() {
@@ -115,11 +120,11 @@ impl Pool {
         }
     }
 
-    async fn connect(&self) -> Result<Connection, Error> {
+    async fn connect(&self) -> Result<ServerConnection, RequestError> {
         let connecting = tokio::time::timeout(CONNECTING, self.connector.clone().oneshot(self.uri.clone()));
-        let late = |_| Error::Connect(format!("no connection within {} s", CONNECTING.as_secs()).into());
-        let stream = connecting.await.map_err(late)?.map_err(Error::Connect)?;
-        Connection::new(stream).await.map_err(Error::Http)
+        let late = |_| RequestError::Connect(format!("no connection within {} s", CONNECTING.as_secs()).into());
+        let stream = connecting.await.map_err(late)?.map_err(RequestError::Connect)?;
+        ServerConnection::new(stream).await.map_err(RequestError::Http)
     }
 }
 
@@ -133,18 +138,18 @@ fn usual_port(uri: &Uri) -> u16 {
     if uri.scheme_str() == Some("https") { 443 } else { 80 }
 }
 
-/// The body of an answer. At its end the connection is kept for the next request. Dropped before, it is read on for a
-/// moment: the end of an answer that says no more may still be under way.
+/// The body of an answer. At its end the connection is kept for the next request. A body that is dropped earlier is read
+/// on for a moment, because its end may already be on its way.
 pub struct AnswerBody(Option<Reading>);
 
 struct Reading {
     body: Incoming,
-    connection: Option<Connection>,
+    connection: Option<ServerConnection>,
     idle: Weak<Idle>,
 }
 
 impl AnswerBody {
-    fn new(body: Incoming, connection: Connection, idle: Weak<Idle>) -> Self {
+    fn new(body: Incoming, connection: ServerConnection, idle: Weak<Idle>) -> Self {
         let mut reading = Reading { body, connection: Some(connection), idle };
         if reading.body.is_end_stream() {
             reading.keep();
@@ -157,7 +162,7 @@ impl Drop for AnswerBody {
     fn drop(&mut self) {
         let unread = self.0.take().filter(|reading| reading.connection.is_some());
         if let (Some(reading), Ok(runtime)) = (unread, Handle::try_current()) {
-            runtime.spawn(tokio::time::timeout(READS_ON.0, reading.read_on()));
+            runtime.spawn(tokio::time::timeout(READ_ON_TIME, reading.read_on()));
         }
     }
 }
@@ -196,14 +201,14 @@ impl Reading {
         let mut read = 0;
         while let Some(Ok(frame)) = poll_fn(|cx| self.poll(cx)).await {
             read += frame.data_ref().map_or(0, Bytes::len);
-            if read > READS_ON.1 {
+            if read > READ_ON_BYTES {
                 return;
             }
         }
     }
 }
 
-/// Closes the connections that nothing has used for too long.
+/// Closes connections that have been idle for too long.
 async fn sweep(idle: Weak<Idle>) {
     loop {
         tokio::time::sleep(KEPT).await;
@@ -285,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_finds_its_connection_closed_goes_over_a_fresh_one_and_only_there() {
+    async fn a_request_that_finds_its_connection_closed_is_sent_once_over_a_fresh_one() {
         for farewell in ["", "HTTP/1.1 408 Request Timeout\r\n\r\n"] {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
             let address = listener.local_addr().expect("bound");
@@ -296,7 +301,7 @@ mod tests {
             for _ in 0..20 {
                 pool.request(request(&to)).await.expect("an answer");
                 assert_eq!(pool.idle.lock().connections.len(), 1, "it is kept");
-                // The runtime stands still meanwhile, so that nothing has told it when the next request is sent.
+                // The runtime stands still meanwhile, so it does not know of the end when the next request is sent.
                 close.send(()).expect("it waits");
                 wait.recv().expect("it closes");
             }
@@ -318,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_connection_carries_request_after_request_once_each_answer_is_read_to_its_end() {
+    async fn one_connection_carries_one_request_after_the_other_when_each_answer_is_read_to_its_end() {
         for answer in [
             &b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n"[..],
             b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nbody",
@@ -337,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_whose_answer_is_not_read_is_kept_where_the_answer_ends_soon_and_else_closed() {
+    async fn a_connection_with_an_abandoned_answer_is_kept_if_the_answer_ends_soon_and_otherwise_closed() {
         for (answer, is_kept) in [
             (&b"HTTP/1.1 202 Accepted\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"[..], true),
             (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nbody", false),
@@ -359,18 +364,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_that_nothing_uses_is_closed() {
+    async fn an_idle_connection_is_closed() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let to = format!("http://{}/mcp", listener.local_addr().expect("bound"));
         let serving = tokio::spawn(serves(listener, b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n"));
         let pool = pool(&to);
         pool.request(request(&to)).await.expect("an answer");
         assert_eq!(serving.await.expect("it ends"), 1);
-        assert!(!pool.idle.lock().swept, "nothing looks after no connection");
+        assert!(!pool.idle.lock().swept, "no task runs without connections");
     }
 
     #[test]
-    fn the_host_is_named_as_its_uri_does_without_the_usual_port() {
+    fn the_host_header_has_the_host_of_the_uri_without_the_usual_port() {
         for (uri, host) in [
             ("http://localhost:8080/mcp", "localhost:8080"),
             ("http://localhost:80/mcp", "localhost"),

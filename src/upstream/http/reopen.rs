@@ -1,4 +1,4 @@
-//! When a stream that has ended is opened again, and by what.
+//! When a stream that has ended is opened again, and at which event.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use crate::wire::sse::Decoder;
 const REOPEN_AFTER: Duration = Duration::from_secs(1);
 /// The shortest pause that an upstream may ask for.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// The longest pause between attempts that nothing came of, where the upstream asks for no longer one.
+/// The longest pause between fruitless attempts, unless the upstream asks for a longer one.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// The value of `Last-Event-ID` by which a stream is resumed, if it gave one that can be sent.
+/// Returns the value of `Last-Event-ID` by which a stream is resumed, if the server gave one that can be sent.
 pub(super) fn resumption(decoder: &Decoder) -> Option<HeaderValue> {
     HeaderValue::from_maybe_shared(decoder.last_id()?.clone()).ok()
 }
 
-/// How long to wait before the stream is opened again: at least as long as the upstream asks (section "Sending Messages to
-/// the Server" 6).
+/// Returns how long to wait before the stream is opened again: at least as long as the upstream asks (section "Sending
+/// Messages to the Server" 6).
 pub(super) fn pause(decoder: &Decoder) -> Duration {
     decoder.retry().unwrap_or(REOPEN_AFTER).max(SHORTEST)
 }
 
-/// The same, and longer with each attempt that nothing came of.
+/// Returns the same pause, longer after each fruitless attempt.
 pub(super) fn backed_off(decoder: &Decoder, fruitless: u32) -> Duration {
     let pause = pause(decoder);
     pause.saturating_mul(1 << fruitless.min(5)).min(LONGEST.max(pause))

@@ -1,5 +1,5 @@
-//! One session over HTTP+SSE, the transport of revision 2024-11-05: what the client sends goes by POST to the endpoint that
-//! the server names, and everything that the server sends comes on one stream, which cannot be resumed.
+//! One session over HTTP+SSE, the transport of revision 2024-11-05. The client's messages go by POST to the endpoint that
+//! the server names. Everything that the server sends comes on one stream, which cannot be resumed.
 
 use std::{sync::Arc, time::Duration, vec};
 
@@ -13,10 +13,9 @@ use tokio::{sync::OnceCell, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    AnswerBody, Server,
+    AnswerBody, SEND_TIMEOUT, Server,
     body::{MAX_ERROR_BODY, is_stream, media_type, messages_in, next_chunk, read},
     endpoint::resolve,
-    link::SEND_TIMEOUT,
 };
 use crate::{
     upstream::{Carrier, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending},
@@ -27,34 +26,36 @@ use crate::{
     },
 };
 
-/// How long the `endpoint` event may take to come, connecting included.
+/// How long the server may take to send the `endpoint` event, connecting included.
 const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many answers that taskgate gives in the client's place may be on their way.
+/// How many answers that taskgate gives in place of the client may be on their way at once.
 const MAX_REPLIES: usize = 64;
 
 /// A session with a server of the older transport.
 #[derive(Debug)]
-pub(super) struct SseLink(Arc<Shared>);
+pub(super) struct SseLink(Arc<SseSession>);
 
+/// What the tasks of one session share.
 #[derive(Debug)]
-struct Shared {
+struct SseSession {
     server: Server,
     inbound: Inbound,
-    /// Where messages go by POST; known once the stream is open.
+    /// Where messages go by POST, once the stream is open.
     endpoint: OnceCell<Uri>,
-    /// The stream has ended, and with it the session.
+    /// Cancelled when the stream has ended, and with it the session.
     lost: CancellationToken,
+    /// Cancelled when this side has ended the session.
     closed: CancellationToken,
 }
 
 impl SseLink {
-    /// A link that ends when `closed` is cancelled. Its stream is opened by the first message.
+    /// Creates a link that ends when `closed` is cancelled. The first message opens its stream.
     pub(super) fn new(server: Server, inbound: Inbound, closed: CancellationToken) -> Self {
         let lost = CancellationToken::new();
-        Self(Arc::new(Shared { server, inbound, endpoint: OnceCell::new(), lost, closed }))
+        Self(Arc::new(SseSession { server, inbound, endpoint: OnceCell::new(), lost, closed }))
     }
 
-    /// Opens the stream, if it is not open.
+    /// Opens the stream if it is not open.
     pub(super) async fn open(&self, headers: &HeaderMap) -> Result<(), Failure> {
         self.0.endpoint(headers).await.map(drop)
     }
@@ -62,12 +63,12 @@ impl SseLink {
 
 impl Link for SseLink {
     fn request(&self, outgoing: Outgoing) -> Option<Carrier> {
-        let shared = Arc::clone(&self.0);
+        let session = Arc::clone(&self.0);
         Some(Box::pin(async move {
             let Outgoing { number, message, headers, .. } = outgoing;
             // The response comes on the stream.
-            if let Err(failure) = shared.post(message, headers).await {
-                shared.inbound.exchanges.end(number, Err(failure));
+            if let Err(failure) = session.post(message, headers).await {
+                session.inbound.exchanges.end(number, Err(failure));
             }
         }))
     }
@@ -91,13 +92,13 @@ impl Link for SseLink {
     }
 
     fn close(&self, _headers: HeaderMap) {
-        // The end of the stream is all that the server is told.
+        // The server learns of it by the end of the stream.
         self.0.closed.cancel();
         self.0.inbound.exchanges.abandon_all(&Failure::Abandoned);
     }
 }
 
-impl Shared {
+impl SseSession {
     async fn post(self: &Arc<Self>, message: Bytes, headers: HeaderMap) -> Result<(), Failure> {
         if self.lost.is_cancelled() {
             return Err(Failure::SessionLost);
@@ -113,7 +114,7 @@ impl Shared {
         if !response.status().is_success() {
             return Err(self.server.refusal(response).await);
         }
-        // It is no message, but a connection that was read to the end can be used again.
+        // The body is not a message, but a connection that was read to the end can be used again.
         let _ = read(Bytes::new(), response.into_body(), MAX_ERROR_BODY).await;
         Ok(())
     }
@@ -122,7 +123,7 @@ impl Shared {
         self.endpoint.get_or_try_init(|| self.open(headers.clone())).await
     }
 
-    /// Opens the stream, and leaves it to a task of its own once its first event has told the endpoint.
+    /// Opens the stream. Leaves it to a task of its own once its first event has named the endpoint.
     async fn open(self: &Arc<Self>, mut headers: HeaderMap) -> Result<Uri, Failure> {
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         headers.remove(CONTENT_TYPE);
@@ -136,7 +137,7 @@ impl Shared {
             if !is_stream(kind) {
                 return Err(Failure::BadAnswer(format!("the content type {kind:?} and not an event stream")));
             }
-            let mut stream = Stream::new(response.into_body());
+            let mut stream = EventStream::new(response.into_body());
             match stream.next().await? {
                 Some(event) if event.name == "endpoint" => Ok((stream, self.named(&event.data)?)),
                 Some(_) => Err(Failure::BadAnswer("its stream does not begin with an endpoint event".to_owned())),
@@ -148,10 +149,10 @@ impl Shared {
             let limit = humantime::format_duration(ENDPOINT_TIMEOUT);
             Err(Failure::BadAnswer(format!("no endpoint event came within {limit}")))
         })?;
-        let (shared, to) = (Arc::clone(self), endpoint.clone());
+        let (session, to) = (Arc::clone(self), endpoint.clone());
         tokio::spawn(async move {
-            let closed = shared.closed.clone();
-            closed.run_until_cancelled(shared.read(stream, &to, &headers)).await;
+            let closed = session.closed.clone();
+            closed.run_until_cancelled(session.read(stream, &to, &headers)).await;
         });
         Ok(endpoint)
     }
@@ -160,8 +161,8 @@ impl Shared {
         resolve(&self.server.uri, &String::from_utf8_lossy(data)).map_err(Failure::BadAnswer)
     }
 
-    /// Delivers what comes until the stream ends, and the session with it. Never waits for a client.
-    async fn read(self: &Arc<Self>, mut stream: Stream, endpoint: &Uri, headers: &HeaderMap) {
+    /// Delivers messages until the stream ends, which ends the session. Never waits for a client.
+    async fn read(self: &Arc<Self>, mut stream: EventStream, endpoint: &Uri, headers: &HeaderMap) {
         let mut replies = JoinSet::new();
         let why = loop {
             match stream.next().await {
@@ -172,10 +173,10 @@ impl Shared {
                     };
                     for reply in messages_in(&event).into_iter().filter_map(deliver) {
                         while replies.try_join_next().is_some() {}
-                        // A server that does not take answers goes without.
+                        // A server that takes no answers gets none.
                         if replies.len() < MAX_REPLIES {
-                            let (shared, endpoint, headers) = (Arc::clone(self), endpoint.clone(), headers.clone());
-                            let sending = async move { shared.post_to(endpoint, reply, headers).await };
+                            let (session, endpoint, headers) = (Arc::clone(self), endpoint.clone(), headers.clone());
+                            let sending = async move { session.post_to(endpoint, reply, headers).await };
                             replies.spawn(tokio::time::timeout(SEND_TIMEOUT, sending));
                         }
                     }
@@ -199,20 +200,20 @@ fn request(method: Method, uri: Uri, headers: HeaderMap, body: Bytes) -> Request
     request
 }
 
-/// A body as events.
-struct Stream {
+/// Reads a body as events.
+struct EventStream {
     body: AnswerBody,
     decoder: Decoder,
     /// Events that came with the last part of the body.
     ready: vec::IntoIter<Event>,
 }
 
-impl Stream {
+impl EventStream {
     fn new(body: AnswerBody) -> Self {
         Self { body, decoder: Decoder::new(MAX_MESSAGE), ready: Vec::new().into_iter() }
     }
 
-    /// The next event; `None` at the end.
+    /// Returns the next event; `None` at the end.
     async fn next(&mut self) -> Result<Option<Event>, Failure> {
         loop {
             if let Some(event) = self.ready.next() {

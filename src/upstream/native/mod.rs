@@ -1,7 +1,7 @@
-//! What taskgate knows of the tasks that a server has itself, in one session: whether the client sees them, which tools they
-//! are for, whose progress goes on after their creation, and where their list goes on.
+//! What taskgate knows in one session of the tasks that a server has itself: whether the client sees them, which tools
+//! have them, whose progress goes on after their creation, and where their list continues.
 
-mod cursor;
+mod server_cursor;
 mod tokens;
 mod tools;
 
@@ -14,28 +14,32 @@ use aws_lc_rs::hmac;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use self::tokens::Tokens;
-pub use self::tools::{MAX_WAITING, Names, NativeTools};
-use crate::wire::{Edits, Kind, Message, Method, legacy, message::echoed_number, object::Members};
+use self::tokens::ProgressTokens;
+pub use self::tools::{MAX_WAITING, NativeTools, ToolNames};
+use crate::wire::{
+    Edits, Kind, Message, Method, legacy, message::echoed_number, object::Members, params::progress_token,
+};
 
 /// The server's own tasks in one session.
 #[derive(Debug, Default)]
 pub struct NativeTasks {
-    /// The client sees them. Until the handshake is over it does not.
+    /// Whether the client sees them; not before the handshake is over.
     shown: AtomicBool,
-    /// The server lists them.
+    /// Whether the server lists them.
     lists: AtomicBool,
-    /// Which tools they are for.
+    /// Which tools have them.
     pub tools: NativeTools,
-    tokens: Mutex<Tokens>,
+    /// The progress tokens of their calls.
+    tokens: Mutex<ProgressTokens>,
     /// Seals the cursors of their list. Boxed: it is large, and few sessions need one.
     cursor_key: OnceLock<Box<hmac::Key>>,
 }
 
 impl NativeTasks {
-    /// Lets through from now on what the server says of them. `lists`: it has `tasks/list`.
+    /// Shows the server's tasks to the client from now on. `lists`: the server has `tasks/list`.
     pub fn show(&self, lists: bool) {
         self.lists.store(lists, Ordering::Relaxed);
+        // Pairs with the load in `shown`, so that `lists` is known by then.
         self.shown.store(true, Ordering::Release);
     }
 
@@ -46,11 +50,12 @@ impl NativeTasks {
     }
 
     fn shown(&self) -> bool {
+        // Pairs with the store in `show`.
         self.shown.load(Ordering::Acquire)
     }
 
-    /// Takes note of a message of the server. Returns what of it the client may see: where the server's tasks are hidden,
-    /// no status of them, and no message that is tied to one.
+    /// Takes note of a message of the server, and returns what of it the client may see. While the server's tasks are
+    /// hidden, that is neither their status nor what ties a message to them.
     pub(super) fn admit(&self, message: Message) -> Option<Message> {
         if message.method() == Method::ToolsListChanged {
             self.tools.forget();
@@ -68,14 +73,14 @@ impl NativeTasks {
         }
     }
 
-    /// Whether a message belongs to a task of the server that the client sees.
+    /// Returns whether a message belongs to a task of the server that the client sees.
     pub(super) fn owns(&self, message: &Message) -> bool {
         self.shown()
             && (message.method() == Method::TaskStatus || may_be_related(message) && legacy::is_related(message))
     }
 
-    /// Keeps the progress token of a call that is to become a task of the server, until it is clear what it became.
-    /// `in_flight` tells whether a call has not been answered.
+    /// Keeps the progress token of a call that is to become a task of the server, until the answer shows what it
+    /// became. `in_flight` tells whether a call is still unanswered.
     pub fn expect(&self, number: u64, token: &str, in_flight: impl Fn(u64) -> bool) {
         self.tokens.lock().expect(number, token, in_flight, Instant::now());
     }
@@ -87,16 +92,17 @@ impl NativeTasks {
         }
     }
 
-    /// The progress of a task of the server under the client's token, with that token; `None` if there is no such task.
+    /// Puts the client's token into the progress of a task of the server. Returns both; `None` if there is no such
+    /// task.
     pub(super) fn progress(&self, message: &Message) -> Option<(Message, Box<str>)> {
-        let ours = super::progress_token(message)?;
+        let ours = progress_token(message)?;
         let token = self.tokens.lock().get(echoed_number(ours)?, Instant::now())?;
         let mut edits = Edits::of(message.bytes());
         edits.replace_raw(ours, token.to_string());
         Some((Message::parse(edits.apply().into_bytes()).ok()?, token))
     }
 
-    /// Takes note of the raw state of a task, as a status notification, `tasks/get` and `tasks/cancel` tell it.
+    /// Takes note of the raw state of a task, as a status notification, `tasks/get` or `tasks/cancel` tells it.
     pub fn told(&self, task: &str) {
         let Ok(task) = Members::parse(task) else { return };
         if let (Some(id), true) = (task.text("taskId"), legacy::has_ended(&task)) {
@@ -110,7 +116,7 @@ impl NativeTasks {
     }
 }
 
-/// Whether a message may name a task that it belongs to; an escape could hide the key.
+/// Returns whether a message may name a task that it belongs to; an escape could hide the key.
 pub(super) fn may_be_related(message: &Message) -> bool {
     let holds = |params: &str, needle: &str| memchr::memmem::find(params.as_bytes(), needle.as_bytes()).is_some();
     message.params().is_some_and(|params| holds(params, "related-task") || holds(params, "\\u"))

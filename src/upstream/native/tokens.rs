@@ -1,4 +1,4 @@
-//! The progress tokens of calls that became tasks of the server: its progress goes on when the call has been answered
+//! The progress tokens of calls that became tasks of the server, whose progress goes on after the call was answered
 //! (section "Task Progress Notifications").
 
 use std::{collections::BTreeMap, time::Duration};
@@ -11,19 +11,19 @@ use crate::wire::{
     object::Members,
 };
 
-/// How many tokens are kept in one session, and their bytes with those of the tasks' ids; the oldest give way.
+/// How many tokens one session keeps, and how many bytes with the tasks' ids; the oldest are evicted.
 const MAX_TOKENS: usize = 256;
 const MAX_BYTES: usize = 64 * 1024;
 
-/// Tokens by the number that stands for them towards the server.
+/// Progress tokens by the number that stands for them towards the server.
 #[derive(Debug, Default)]
-pub(super) struct Tokens {
-    kept: BTreeMap<u64, Token>,
+pub(super) struct ProgressTokens {
+    kept: BTreeMap<u64, ProgressToken>,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Token {
+struct ProgressToken {
     /// As the client gave it, raw.
     raw: Box<str>,
     /// The task's id, once the call has been answered with one.
@@ -32,7 +32,7 @@ struct Token {
     expires: Option<Instant>,
 }
 
-impl Token {
+impl ProgressToken {
     fn len(&self) -> usize {
         self.raw.len() + self.task.as_ref().map_or(0, |task| task.len())
     }
@@ -42,9 +42,9 @@ impl Token {
     }
 }
 
-impl Tokens {
+impl ProgressTokens {
     pub(super) fn expect(&mut self, number: u64, raw: &str, in_flight: impl Fn(u64) -> bool, now: Instant) {
-        let over = |number: &u64, token: &mut Token| match token.task {
+        let over = |number: &u64, token: &mut ProgressToken| match token.task {
             Some(_) => token.has_expired(now),
             // Its call was given up.
             None => !in_flight(*number),
@@ -58,7 +58,7 @@ impl Tokens {
             })
             .collect();
         drop(over);
-        self.insert(number, Token { raw: raw.into(), task: None, expires: None });
+        self.insert(number, ProgressToken { raw: raw.into(), task: None, expires: None });
     }
 
     pub(super) fn answered(&mut self, number: u64, response: &Message, now: Instant) {
@@ -72,10 +72,10 @@ impl Tokens {
         let millis: Option<f64> = task.get("ttl").and_then(|ttl| serde_json::from_str(ttl).ok());
         let ttl = millis.and_then(|millis| Duration::try_from_secs_f64(millis / 1000.0).ok());
         let expires = ttl.and_then(|ttl| now.checked_add(ttl));
-        self.insert(number, Token { task: Some(id.as_ref().into()), expires, ..token });
+        self.insert(number, ProgressToken { task: Some(id.as_ref().into()), expires, ..token });
     }
 
-    /// The raw token behind a number, where its task has not ended.
+    /// Returns the raw token behind a number, if the token's task has not ended.
     pub(super) fn get(&self, number: u64, now: Instant) -> Option<Box<str>> {
         let token = self.kept.get(&number).filter(|token| token.task.is_some() && !token.has_expired(now))?;
         Some(token.raw.clone())
@@ -83,13 +83,13 @@ impl Tokens {
 
     /// Forgets the token of a task.
     pub(super) fn release(&mut self, task: &str) {
-        let of_task = |token: &Token| token.task.as_deref() == Some(task);
+        let of_task = |token: &ProgressToken| token.task.as_deref() == Some(task);
         if let Some(number) = self.kept.iter().find(|(_, token)| of_task(token)).map(|(number, _)| *number) {
             self.remove(number);
         }
     }
 
-    fn insert(&mut self, number: u64, token: Token) {
+    fn insert(&mut self, number: u64, token: ProgressToken) {
         self.bytes += token.len();
         self.kept.insert(number, token);
         while self.kept.len() > MAX_TOKENS || self.bytes > MAX_BYTES {
@@ -98,7 +98,7 @@ impl Tokens {
         }
     }
 
-    fn remove(&mut self, number: u64) -> Option<Token> {
+    fn remove(&mut self, number: u64) -> Option<ProgressToken> {
         let token = self.kept.remove(&number)?;
         self.bytes -= token.len();
         Some(token)
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_token_is_kept_from_the_creation_of_its_task_to_its_end_or_its_ttl() {
-        let (mut tokens, now) = (Tokens::default(), Instant::now());
+        let (mut tokens, now) = (ProgressTokens::default(), Instant::now());
         for (number, id) in [(1, "one"), (2, "two")] {
             tokens.expect(number, "\"t\"", |_| true, now);
             assert_eq!(tokens.get(number, now), None, "the call is in flight");
@@ -135,9 +135,9 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_no_running_task_keeps_no_token() {
+    fn an_answer_without_a_running_task_keeps_no_token() {
         for task in [r#"{"taskId":"a","status":"completed"}"#, r#"{"status":"working"}"#, "7"] {
-            let mut tokens = Tokens::default();
+            let mut tokens = ProgressTokens::default();
             tokens.expect(1, "1", |_| true, Instant::now());
             tokens.answered(1, &created(task), Instant::now());
             assert_eq!((tokens.kept.len(), tokens.bytes), (0, 0), "{task}");
@@ -145,9 +145,9 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_bounded_in_number_and_bytes_and_the_oldest_give_way() {
-        let (mut tokens, now) = (Tokens::default(), Instant::now());
-        let keep = |tokens: &mut Tokens, number: u64, raw: &str| {
+    fn tokens_are_bounded_in_number_and_bytes_and_the_oldest_are_evicted() {
+        let (mut tokens, now) = (ProgressTokens::default(), Instant::now());
+        let keep = |tokens: &mut ProgressTokens, number: u64, raw: &str| {
             tokens.expect(number, raw, |_| true, now);
             tokens.answered(number, &working(&number.to_string()), now);
         };

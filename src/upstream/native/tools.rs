@@ -7,19 +7,19 @@ use tokio::sync::Semaphore;
 
 use crate::wire::tools::Listed;
 
-/// How many names are kept in one session, and their bytes. With more of them the server is asked for each call.
+/// How many names one session keeps, and how many bytes. With more of them, each call asks the server.
 const MAX_NAMES: usize = 1024;
 const MAX_BYTES: usize = 64 * 1024;
 /// How many calls of one session may wait for the server's list at once.
 pub const MAX_WAITING: usize = 64;
 
-/// What is known of them in one session.
+/// Which tools the server runs as tasks, as far as one session knows.
 #[derive(Debug)]
 pub struct NativeTools {
     known: Mutex<Known>,
     /// Held by the call that asks the server.
     pub asking: tokio::sync::Mutex<()>,
-    /// One for each call that may wait for what the server says.
+    /// One permit for each call that may wait for the server's list.
     pub waiting: Semaphore,
 }
 
@@ -27,23 +27,23 @@ pub struct NativeTools {
 struct Known {
     /// How often the server has said that its tools have changed.
     changes: u64,
-    /// The whole list has been seen, so that other tools have no tasks of the server's.
+    /// Whether the whole list has been seen, so that every other tool has no tasks of the server.
     whole: bool,
     /// The tools that the server runs as tasks.
-    native: Names,
+    native: ToolNames,
 }
 
 /// Names of tools, as many as may be kept.
 #[derive(Debug, Default)]
-pub struct Names {
+pub struct ToolNames {
     kept: HashSet<Box<str>>,
     bytes: usize,
-    /// There were more, so that none is kept.
+    /// Whether there were too many, so that none is kept.
     over: bool,
 }
 
-impl Names {
-    /// Adds those that the server runs as tasks.
+impl ToolNames {
+    /// Adds the tools that the server runs as tasks.
     pub fn add_native(&mut self, tools: &[Listed<'_>]) {
         tools.iter().filter(|tool| tool.native).for_each(|tool| self.add(&tool.name));
     }
@@ -79,19 +79,19 @@ impl NativeTools {
         if known.native.kept.contains(name) { Some(true) } else { known.whole.then_some(false) }
     }
 
-    /// Returns what [`NativeTools::learn`] has to be told of when the list was asked for.
+    /// Returns the count of changes, which [`NativeTools::learn`] needs from before the list was asked for.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.known.lock().changes
     }
 
-    /// Forgets everything: the tools have changed.
+    /// Forgets everything, because the tools have changed.
     pub(super) fn forget(&self) {
         let mut known = self.known.lock();
         *known = Known { changes: known.changes + 1, ..Known::default() };
     }
 
-    /// Takes in a page of the list. What was asked for before the last change tells nothing.
+    /// Takes in a page of the list. Ignores one that was asked for before the last change.
     pub fn learn(&self, asked_at: u64, tools: &[Listed<'_>]) {
         let mut known = self.known.lock();
         if known.changes != asked_at {
@@ -103,8 +103,8 @@ impl NativeTools {
         known.whole &= !known.native.over;
     }
 
-    /// Takes in which of all its tools the server runs as tasks.
-    pub fn learn_all(&self, asked_at: u64, native: Names) {
+    /// Takes in the names of all tools that the server runs as tasks.
+    pub fn learn_all(&self, asked_at: u64, native: ToolNames) {
         let mut known = self.known.lock();
         if known.changes == asked_at {
             *known = Known { changes: asked_at, whole: !native.over, native };
@@ -122,7 +122,7 @@ mod tests {
         if !whole {
             return tools.learn(asked_at, &list);
         }
-        let mut names = Names::default();
+        let mut names = ToolNames::default();
         names.add_native(&list);
         tools.learn_all(asked_at, names);
     }
@@ -131,7 +131,7 @@ mod tests {
         {"name":"must","execution":{"taskSupport":"required"}},{"name":"no","execution":{"taskSupport":"forbidden"}}]}"#;
 
     #[test]
-    fn a_part_of_the_list_tells_of_its_own_tools_only() {
+    fn a_page_of_the_list_says_nothing_about_other_tools() {
         let tools = NativeTools::default();
         learn(&tools, 0, LIST, false);
         assert_eq!(["own", "must", "other", "no"].map(|name| tools.has(name)), [Some(true), Some(true), None, None]);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_before_a_change_tells_nothing() {
+    fn a_list_that_was_asked_for_before_a_change_is_ignored() {
         let tools = NativeTools::default();
         let before = tools.changes();
         learn(&tools, before, LIST, true);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_bounded_in_number_and_bytes_and_then_nothing_is_taken_for_known() {
+    fn names_are_bounded_in_number_and_bytes_and_beyond_that_none_is_known() {
         for (count, length) in [(MAX_NAMES + 1, 4), (70, 1024)] {
             let tools = NativeTools::default();
             let tool = |n| format!(r#"{{"name":"{n:0>length$}","execution":{{"taskSupport":"optional"}}}}"#);

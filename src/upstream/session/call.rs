@@ -34,7 +34,7 @@ impl UpstreamSession {
     /// Starts a client's request upstream. For a task, `params.task` is left out.
     ///
     /// # Errors
-    /// As many requests are in flight as may be, or what [`Params::parse`] refuses.
+    /// The limit on requests in flight, or what [`Params::parse`] refuses.
     pub fn call(&self, message: &Message, headers: HeaderMap, options: CallOptions) -> Result<Call, RpcError> {
         let read = |params: &&str| options.purpose == Purpose::Background || may_matter(params);
         let params = message.params().filter(read).map(Params::parse).transpose()?;
@@ -56,7 +56,7 @@ impl UpstreamSession {
             && creates_task(message, params.as_ref())
         {
             self.inbound.native.expect(number, token, |number| self.inbound.exchanges.is_open(number));
-            // Its answer is read for the task's id.
+            // The task's id has to be read from its answer.
             relay = false;
         }
         if let Some(Params { members, meta, .. }) = &params {

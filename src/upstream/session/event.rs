@@ -1,4 +1,4 @@
-//! What a server says in the course of a call, read for the one who follows the call.
+//! Reads what a server says in the course of a call.
 
 use bytes::Bytes;
 
@@ -15,18 +15,18 @@ pub enum ServerEvent {
     Progress {
         /// A number that grows.
         progress: f64,
-        /// What a person is told of it, shortened if that is long.
+        /// What a person may be told of it, shortened if that is long.
         text: String,
-        /// The message under the token that the client gave; `None` where it gave none.
-        theirs: Option<Message>,
+        /// The message under the token that the client gave; `None` if it gave none.
+        for_client: Option<Message>,
     },
     /// A request to the client.
-    Asks(Asked),
+    Asks(ServerQuestion),
     /// A request that taskgate answers at once, with these bytes.
-    Answered(Bytes),
-    /// It wants no answer any more to what it asked under this raw id.
+    AnsweredHere(Bytes),
+    /// The server wants no answer any more to what it asked under this raw id.
     Withdraws(Box<str>),
-    /// What concerns the session, whatever it came with.
+    /// A change in the server, which concerns the whole session and not only the call.
     Changes,
     /// Anything else about the call.
     Says,
@@ -36,7 +36,7 @@ pub enum ServerEvent {
 
 /// A request of a server that its client can be asked.
 #[derive(Debug)]
-pub struct Asked {
+pub struct ServerQuestion {
     /// What a client has to have declared to be asked it.
     pub needs: Asks,
     /// What a person may be told of it.
@@ -60,31 +60,30 @@ impl UpstreamSession {
         }
     }
 
-    /// Whether something can be asked at all is for the client of the session to say whose server asks: its declaration is
-    /// the one that this server knows.
+    /// Reads a request. The client that opened the session decides what can be asked at all: the server knows its declaration.
     fn asked(&self, request: &Message) -> ServerEvent {
         if request.method() == Method::Ping {
-            // Meant for the other end of the connection, which is here.
-            return ServerEvent::Answered(pong(request.id_to_answer()));
+            // taskgate is the other end of the connection, which a ping is meant for.
+            return ServerEvent::AnsweredHere(pong(request.id_to_answer()));
         }
         let needs = Asks::of(request).and_then(|needs| self.inbound.client.refusal(request).map_or(Ok(needs), Err));
         match needs {
-            Ok(needs) => ServerEvent::Asks(Asked { needs, text: legacy::question_text(request) }),
-            Err(refusal) => ServerEvent::Answered(refusal.to_response(request.id())),
+            Ok(needs) => ServerEvent::Asks(ServerQuestion { needs, text: legacy::question_text(request) }),
+            Err(refusal) => ServerEvent::AnsweredHere(refusal.to_response(request.id())),
         }
     }
 }
 
-/// The answer to a request of a server that cannot be asked, under its raw id.
+/// Returns the answer to a question of a server that is not asked, under the question's raw id.
 #[must_use]
-pub fn not_asked(theirs: &str, why: String) -> Bytes {
-    RpcError::internal(why).to_response(Some(theirs))
+pub fn question_refusal(raw_id: &str, why: String) -> Bytes {
+    RpcError::internal(why).to_response(Some(raw_id))
 }
 
 fn progress(call: &Call, message: &Message) -> Option<ServerEvent> {
     let params = message.params()?;
     let progress = legacy::progress(params)?;
     let text = legacy::progress_text(params).unwrap_or_default();
-    let theirs = for_client(message, call).and_then(|bytes| Message::parse(bytes).ok());
-    Some(ServerEvent::Progress { progress, text: excerpt(&text).into_owned(), theirs })
+    let for_client = for_client(message, call).and_then(|bytes| Message::parse(bytes).ok());
+    Some(ServerEvent::Progress { progress, text: excerpt(&text).into_owned(), for_client })
 }

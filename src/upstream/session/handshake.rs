@@ -1,4 +1,4 @@
-//! The handshake with a server (revision 2025-11-25, "Lifecycle"): offers a revision, and lower ones where it is refused.
+//! The handshake with a server (revision 2025-11-25, "Lifecycle"): offers a revision, and lower ones while it is refused.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,8 +29,8 @@ pub struct Handshake<'a> {
     pub client: ClientCapabilities,
     /// Where the link will be.
     pub vacancy: Vacancy,
-    /// What may wait for readers.
-    pub outbox: &'a Arc<Capacity>,
+    /// How much may wait for readers.
+    pub capacity: &'a Arc<Capacity>,
     /// Where to report.
     pub observer: &'a Arc<Observer>,
 }
@@ -66,32 +66,36 @@ impl Handshake<'_> {
     /// # Errors
     /// [`NotAgreed`]
     pub async fn agree(self, request: &Message, version: Version, headers: &HeaderMap) -> Result<Agreed, NotAgreed> {
-        let inbound = Inbound::new(&self.upstream.id, self.client, self.outbox, self.observer);
+        let inbound = Inbound::new(&self.upstream.id, self.client, self.capacity, self.observer);
         let link = self.upstream.server.connect(inbound.clone(), self.vacancy).await.map_err(NotAgreed::Failed)?;
-        let mut opening = Opening { link, headers, agreed: false };
-        let (answer, version, streams) = opening.offer(request, version, &inbound).await?;
-        opening.link.agreed(version);
-        opening.agreed = true;
-        let session = UpstreamSession::new(inbound, Arc::clone(&opening.link));
+        let mut guard = LinkGuard { link, headers, agreed: false };
+        let Accepted { answer, version, streams } = guard.offer(request, version, &inbound).await?;
+        guard.link.agreed(version);
+        guard.agreed = true;
+        let session = UpstreamSession::new(inbound, Arc::clone(&guard.link));
         Ok(Agreed { session, answer, version, streams })
     }
 }
 
-/// A link under a handshake, which closes it if it fails or its client leaves.
-struct Opening<'a> {
+/// A server's answer that accepts the handshake.
+struct Accepted {
+    answer: Message,
+    /// The revision that the server speaks.
+    version: Version,
+    /// Whether the server answered with a stream.
+    streams: bool,
+}
+
+/// Closes the link of a handshake that fails, or whose client leaves.
+struct LinkGuard<'a> {
     link: Arc<dyn Link>,
     headers: &'a HeaderMap,
     agreed: bool,
 }
 
-impl Opening<'_> {
-    /// Offers `version`, and lower ones while the server refuses. Returns its answer, its revision, and whether it streams.
-    async fn offer(
-        &self,
-        request: &Message,
-        version: Version,
-        inbound: &Inbound,
-    ) -> Result<(Message, Version, bool), NotAgreed> {
+impl LinkGuard<'_> {
+    /// Offers `version`, and lower ones while the server refuses.
+    async fn offer(&self, request: &Message, version: Version, inbound: &Inbound) -> Result<Accepted, NotAgreed> {
         let mut offer = version;
         loop {
             let mut exchange = inbound.exchanges.begin(None, Purpose::Foreground).map_err(NotAgreed::TooMany)?;
@@ -106,7 +110,7 @@ impl Opening<'_> {
             match answer.outcome() {
                 Some((Outcome::Result, result)) => {
                     let version = spoken(result).map_err(|why| NotAgreed::Failed(Failure::BadAnswer(why)))?;
-                    return Ok((answer, version, exchange.streams()));
+                    return Ok(Accepted { answer, version, streams: exchange.streams() });
                 }
                 Some((Outcome::Error, error)) => match Version::supported_below(error, offer) {
                     Some(lower) => offer = lower,
@@ -118,7 +122,7 @@ impl Opening<'_> {
     }
 }
 
-impl Drop for Opening<'_> {
+impl Drop for LinkGuard<'_> {
     fn drop(&mut self) {
         if !self.agreed {
             self.link.close(self.headers.clone());
@@ -126,12 +130,17 @@ impl Drop for Opening<'_> {
     }
 }
 
-/// Reads the revision in the result of `initialize`.
+/// Reads the revision in the result of `initialize`, and refuses capabilities that cannot be read: a server whose answer is of
+/// no use has agreed on nothing.
 fn spoken(result: &str) -> Result<Version, String> {
-    let theirs = Members::parse(result).ok().and_then(|result| result.text("protocolVersion"));
-    let theirs = theirs.unwrap_or_default().into_owned();
-    Version::parse(&theirs)
-        .ok_or_else(|| format!("it speaks revision {:?}, taskgate speaks {}", excerpt(&theirs), Version::list()))
+    let result = Members::parse(result).ok();
+    let theirs = result.as_ref().and_then(|result| result.text("protocolVersion")).unwrap_or_default();
+    let version = Version::parse(&theirs)
+        .ok_or_else(|| format!("it speaks revision {:?}, taskgate speaks {}", excerpt(&theirs), Version::list()))?;
+    if let Some(result) = &result {
+        result.nested("capabilities")?;
+    }
+    Ok(version)
 }
 
 /// Returns the client's `initialize` under our number, offering `version`.
@@ -146,7 +155,7 @@ fn offering(request: &Message, number: u64, version: Version) -> Bytes {
     edits.apply().into_bytes()
 }
 
-/// Waits for the response. What the server sends before it is kept for the stream that belongs to no call.
+/// Waits for the response. What the server sends before it is kept for the GET stream.
 async fn ending(exchange: &mut Exchange, inbound: &Inbound) -> Result<Message, Failure> {
     loop {
         match exchange.next().await {

@@ -1,4 +1,4 @@
-//! Which tools the server runs as tasks itself: where no `tools/list` of the client has told, taskgate asks.
+//! Finds out which tools the server runs as tasks itself, by asking it where no `tools/list` of the client has told.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use ::http::HeaderMap;
 use super::UpstreamSession;
 use crate::{
     flow::Item,
-    upstream::{Exchanges, Failure, MAX_MESSAGE, MAX_WAITING, Names, Outgoing, Purpose, excerpt},
+    upstream::{Exchanges, Failure, MAX_MESSAGE, MAX_WAITING, Outgoing, Purpose, ToolNames, excerpt},
     wire::{
         Message, legacy,
         message::Outcome,
@@ -44,11 +44,12 @@ impl UpstreamSession {
         tokio::time::timeout(LIST_TIMEOUT, asking).await.unwrap_or(Err(Failure::TimedOut(LIST_TIMEOUT)))
     }
 
-    /// Reads the whole list. Its answer is true even where the tools change meanwhile: it was so after the call had come.
+    /// Reads the whole list, and returns whether it has `wanted` as a task. Tools may change meanwhile: the answer was true at
+    /// some moment after the call had come.
     async fn list_tools(&self, wanted: &str, headers: &HeaderMap) -> Result<bool, Failure> {
         let tools = &self.inbound.native.tools;
         let asked_at = tools.changes();
-        let (mut names, mut cursor, mut native) = (Names::default(), None, false);
+        let (mut names, mut cursor, mut native) = (ToolNames::default(), None, false);
         for page in 1.. {
             let answer = self.tools_page(cursor.as_deref(), headers.clone()).await?;
             let result = match answer.outcome() {
@@ -77,17 +78,17 @@ impl UpstreamSession {
         let begun = exchanges.begin(None, Purpose::Foreground);
         let mut exchange = begun.map_err(|too_many| Failure::Limit(too_many.to_string()))?;
         let number = exchange.number;
-        // The server asks and tells on behalf of the client's requests, which this is none of.
+        // No client waits for this request, so nothing that the server asks or tells is taken to belong to it.
         exchanges.cancelling(number);
-        // A list that nobody waits for any more is given up.
-        let _open = Open { exchanges: Arc::clone(exchanges), number };
+        // A list whose caller has stopped waiting is given up.
+        let _guard = ExchangeGuard { exchanges: Arc::clone(exchanges), number };
         let params = cursor.map_or_else(String::new, |cursor| format!(r#","params":{{"cursor":{cursor}}}"#));
         let message = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"tools/list"{params}}}"#).into();
         let outgoing = Outgoing { number, message, headers: headers.clone(), max_answer: MAX_MESSAGE, relay: false };
         exchange.carry(self.link.request(outgoing));
         loop {
             match exchange.next().await {
-                // Nothing else was in flight to which it could belong.
+                // It belongs to no other request in flight.
                 Some(Item::Message(message)) => {
                     if let Some(reply) = self.inbound.queue(message) {
                         self.link.send(reply, headers.clone()).await?;
@@ -101,13 +102,13 @@ impl UpstreamSession {
     }
 }
 
-/// Gives an exchange up when it is dropped, if it has not ended.
-struct Open {
+/// Gives up an exchange when it is dropped, if the exchange has not ended.
+struct ExchangeGuard {
     exchanges: Arc<Exchanges>,
     number: u64,
 }
 
-impl Drop for Open {
+impl Drop for ExchangeGuard {
     fn drop(&mut self) {
         self.exchanges.cancel(self.number);
     }

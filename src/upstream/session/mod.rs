@@ -1,7 +1,8 @@
 //! A session with a server: the link, the requests in flight on it, and who uses it.
 
 mod call;
-mod call_end;
+mod call_outcome;
+mod cancel;
 mod event;
 mod handshake;
 mod listing;
@@ -22,19 +23,16 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 pub use call::{Call, CallOptions};
-pub use call_end::{CallEnd, error_code, own_error};
-pub use event::{Asked, ServerEvent, not_asked};
+pub use call_outcome::{CallOutcome, error_code, own_error};
+pub use event::{ServerEvent, ServerQuestion, question_refusal};
 pub use handshake::{Agreed, Handshake, NotAgreed};
 pub use translate::{for_client, with_id};
 
 use super::{Failure, Inbound, Link, NativeTasks};
 use crate::{
     flow::Outbox,
-    wire::{Edits, Message, Method, response::cancelled},
+    wire::{Message, Method},
 };
-
-/// How long a server may still answer a request that was cancelled before its connection is dropped.
-const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 /// A session with a server.
 #[derive(Debug)]
@@ -44,9 +42,9 @@ pub struct UpstreamSession {
     opened: Instant,
     /// Microseconds from `opened` to the last use; it grows with each use.
     last_used: AtomicU64,
-    /// The guards that are alive.
+    /// How many guards are alive.
     uses: AtomicUsize,
-    /// The link closes with the last guard.
+    /// Whether the link closes with the last guard.
     closing: AtomicBool,
 }
 
@@ -69,7 +67,7 @@ impl UpstreamSession {
     /// Marks the session as in use until the returned guard is dropped.
     #[must_use]
     pub fn hold(self: &Arc<Self>) -> UpstreamGuard {
-        // SeqCst, as in `close_when_unused`: either that sees this use, or the guard's drop sees that it closes.
+        // SeqCst with `close_when_unused`: either that sees this use, or the guard's drop sees that the link has to close.
         self.uses.fetch_add(1, Ordering::SeqCst);
         UpstreamGuard(Arc::clone(self))
     }
@@ -84,15 +82,18 @@ impl UpstreamSession {
     /// Returns how long the session has not been used; zero while it is in use.
     #[must_use]
     pub fn idle(&self) -> Duration {
+        // SeqCst pairs with the guard's drop: the last use is noted before the count falls.
         if self.uses.load(Ordering::SeqCst) > 0 {
             return Duration::ZERO;
         }
         self.opened.elapsed().saturating_sub(Duration::from_micros(self.last_used.load(Ordering::Relaxed)))
     }
 
-    /// Returns when the session was used last; `None` while it is in use, also by a call whose client has left.
+    /// Returns when the session was used last, as a number that grows with each use; `None` while it is in use, even by a call
+    /// whose client has left.
     #[must_use]
     pub fn unused_since(&self) -> Option<u64> {
+        // SeqCst pairs with the guard's drop, as in `idle`.
         let in_use = self.uses.load(Ordering::SeqCst) > 0 || self.inbound.exchanges.newest(None).is_some();
         (!in_use).then(|| self.last_used.load(Ordering::Relaxed))
     }
@@ -110,7 +111,7 @@ impl UpstreamSession {
 
     /// Returns the queue of what the server sends that belongs to no call.
     #[must_use]
-    pub fn listener(&self) -> &Arc<Outbox<()>> {
+    pub fn outbox(&self) -> &Arc<Outbox<()>> {
         &self.inbound.listener
     }
 
@@ -127,12 +128,12 @@ impl UpstreamSession {
 
     /// Queues a message of the server that belongs to no call.
     pub fn push(&self, message: Message) {
-        // No request comes here, so nothing has to be answered.
+        // It is no request, so there is no answer to send.
         let _ = self.inbound.queue(message);
     }
 
-    /// Passes on a client's notification, or its response to a request of the server. After the end of the handshake the
-    /// server's stream is opened, and kept open while the session lives.
+    /// Passes on a client's notification, or its response to a request of the server. Once the handshake has ended, it opens
+    /// the server's stream, which stays open while the session lives.
     ///
     /// # Errors
     /// [`Failure`] where the server did not take it.
@@ -159,42 +160,7 @@ impl UpstreamSession {
         self.inbound.exchanges.of_client(id)
     }
 
-    /// Passes on a client's `notifications/cancelled` for request `number`, whose raw id in `message` is `id`, and gives the
-    /// request up if the server goes on with it. Returns `None`, and does nothing, where it has been cancelled before.
-    ///
-    /// # Errors
-    /// [`Failure`] where the server did not take it.
-    pub async fn cancel_request(
-        self: &Arc<Self>,
-        number: u64,
-        message: &Message,
-        id: &str,
-        headers: HeaderMap,
-    ) -> Result<Option<()>, Failure> {
-        if !self.inbound.exchanges.cancelling(number) {
-            return Ok(None);
-        }
-        let mut edits = Edits::of(message.bytes());
-        edits.replace_raw(id, number.to_string());
-        // First, as a message that the server does not take may be given up.
-        let session = Arc::clone(self);
-        tokio::spawn(async move {
-            tokio::time::sleep(CANCEL_GRACE).await;
-            session.inbound.exchanges.cancel(number);
-        });
-        self.link.send(edits.apply().into_bytes(), headers).await.map(Some)
-    }
-
-    /// Cancels a call that no client waits for, and gives it up.
-    pub async fn cancel_call(&self, number: u64, reason: &str, headers: HeaderMap) {
-        let message = cancelled(&number.to_string(), reason);
-        self.inbound.exchanges.cancelling(number);
-        // A server that cannot be told will find out when the connection goes.
-        let _ = tokio::time::timeout(CANCEL_GRACE, self.link.send(message, headers)).await;
-        self.inbound.exchanges.cancel(number);
-    }
-
-    /// Tells the requests that have waited for long that nothing has come yet. To be called every few seconds.
+    /// Tells the requests that have waited for long that nothing has come yet. Has to be called every few seconds.
     pub fn tell_silence(&self) {
         self.inbound.exchanges.tell_silence();
     }
@@ -206,6 +172,7 @@ impl UpstreamSession {
 
     /// Closes the link as soon as no guard is alive.
     pub fn close_when_unused(&self, headers: HeaderMap) {
+        // SeqCst with the guard's drop: that sees `closing`, or its use has left the count here.
         self.closing.store(true, Ordering::SeqCst);
         if self.uses.load(Ordering::SeqCst) == 0 {
             self.link.close(headers);
@@ -224,7 +191,7 @@ impl UpstreamGuard {
 impl Drop for UpstreamGuard {
     fn drop(&mut self) {
         self.0.touch();
-        // SeqCst, as in `close_when_unused`.
+        // SeqCst pairs with `close_when_unused`, and with `idle` and `unused_since`.
         let last = self.0.uses.fetch_sub(1, Ordering::SeqCst) == 1;
         if last && self.0.closing.load(Ordering::SeqCst) {
             self.0.link.close(HeaderMap::new());
@@ -237,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_that_was_used_is_seen_to_have_been_however_short_that_was() {
+    fn even_the_shortest_use_of_a_session_shows_in_when_it_was_used_last() {
         let session = UpstreamSession::nowhere("/mcp");
         for _ in 0..1000 {
             let before = session.unused_since();

@@ -1,4 +1,4 @@
-//! Tests: a session with nothing behind it.
+//! A session with nothing behind it, for tests.
 
 use std::{future::ready, sync::Arc};
 

@@ -1,15 +1,14 @@
-//! What an upstream sends during a request, as its client may see it.
+//! Rewrites what an upstream sends during a request for its client.
 
 use bytes::Bytes;
 
 use super::Call;
-use crate::{
-    upstream::progress_token,
-    wire::{Edits, Kind, Message, Method, Parts, message::echoed_number, object::Members},
+use crate::wire::{
+    Edits, Kind, Message, Method, Parts, message::echoed_number, object::Members, params::progress_token,
 };
 
-/// The message for the client: progress of the call under the client's own token, everything else as it is, which may be
-/// progress of a task of the server. `None` where the client asked for no progress.
+/// Returns the message for the client: progress of the call under the client's own token, and everything else unchanged, even
+/// progress of a task of the server. Returns `None` for progress that the client has not asked for.
 #[must_use]
 pub fn for_client(message: &Message, call: &Call) -> Option<Bytes> {
     if message.kind() != Kind::Notification || message.method() != Method::Progress {
@@ -24,7 +23,7 @@ pub fn for_client(message: &Message, call: &Call) -> Option<Bytes> {
     Some(edits.apply().into_bytes())
 }
 
-/// A response under the client's own id.
+/// Returns a response under the client's own id.
 #[must_use]
 pub fn with_id(response: &Message, id: &str) -> Parts {
     let mut edits = Edits::of(response.bytes());

@@ -1,4 +1,4 @@
-//! When the next child may be started after one that ended too soon.
+//! Backs off from starting children after one has ended too soon.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(super) const SETTLED: Duration = Duration::from_secs(10);
 const FIRST: Duration = Duration::from_millis(100);
 /// The longest wait.
 const LONGEST: Duration = Duration::from_secs(30);
-/// How long a client is let wait for a start.
+/// The longest time that a client waits for a start.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The waits before the starts of one command.
@@ -28,14 +28,14 @@ pub(super) struct Backoff {
 struct Wait {
     /// How long the last failure makes the next start wait.
     delay: Duration,
-    /// When that is over.
+    /// When the next start may happen.
     until: Instant,
-    /// How the child ended that failed.
+    /// How the failed child ended.
     fate: String,
 }
 
 impl Backoff {
-    /// No waits yet before the starts of the command of `upstream`.
+    /// Creates the backoff of the command of `upstream`, whose first start does not wait.
     pub(super) fn of(upstream: UpstreamId) -> Self {
         Self { upstream, wait: Mutex::default() }
     }
@@ -46,7 +46,7 @@ impl Backoff {
     /// [`Failure::Limit`] if that is not within [`PATIENCE`].
     pub(super) async fn turn(&self) -> Result<(), Failure> {
         let patient_until = Instant::now() + PATIENCE;
-        // Another failure meanwhile makes the wait longer.
+        // Another failure in the meantime makes the wait longer.
         while let Some((until, fate)) = self.wait() {
             if until > patient_until {
                 let wait = humantime::format_duration(LONGEST);
@@ -62,7 +62,7 @@ impl Backoff {
         Ok(())
     }
 
-    /// Notes that the child started at `started` has failed. Children that were started side by side fail once.
+    /// Notes that the child that was started at `started` has failed. Children that were started side by side count once.
     pub(super) fn failed(&self, started: Instant, fate: &str) {
         let mut wait = self.wait.lock();
         let delay = match &*wait {
@@ -84,7 +84,7 @@ impl Backoff {
         *self.wait.lock() = None;
     }
 
-    /// The end of the wait and its reason, if it is not over.
+    /// Returns when the wait ends and how the last child failed, if the wait is not over.
     fn wait(&self) -> Option<(Instant, String)> {
         let wait = self.wait.lock();
         wait.as_ref().filter(|wait| wait.until > Instant::now()).map(|wait| (wait.until, wait.fate.clone()))
@@ -95,7 +95,7 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    /// How long the next start waits.
+    /// Returns how long the next start waits.
     async fn wait(backoff: &Backoff) -> Duration {
         let since = Instant::now();
         backoff.turn().await.expect("in time");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn children_that_were_started_side_by_side_fail_once() {
+    async fn children_that_were_started_side_by_side_count_as_one_failure() {
         let backoff = Backoff::of("/mcp".into());
         let started = Instant::now();
         for _ in 0..10 {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_is_let_wait_for_more_than_half_a_minute() {
+    async fn a_start_that_would_wait_for_more_than_half_a_minute_is_refused() {
         let backoff = Backoff::of("/mcp".into());
         for _ in 0..11 {
             wait(&backoff).await;
@@ -151,7 +151,7 @@ mod tests {
         let since = Instant::now();
         let overtaking = async {
             sleep_until(since + Duration::from_secs(1)).await;
-            // As if a child that was started at the end of the wait had failed before this one could look.
+            // As if a child that was started at the end of the wait had failed before this one went on.
             backoff.failed(since + LONGEST, "exit status: 7");
         };
         let (refused, ()) = tokio::join!(backoff.turn(), overtaking);

@@ -1,4 +1,4 @@
-//! One child process: what it is told, what it says, and its end.
+//! One child process: its stdin, stdout and stderr, and its end.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use tokio::{
     io::BufReader,
     process::{self, ChildStderr, ChildStdin, ChildStdout},
@@ -22,16 +22,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     backoff::SETTLED,
-    children::{Children, Slot, TIME_TO_END},
     lines::{self, Line},
-    queue::Queue,
-    share::{NotTaken, Source, TASKGATE, What},
+    queue::StdinQueue,
+    roster::{Group, Roster, Slot},
+    share::{MessageClass, NotTaken, SenderId, TASKGATE},
     strays,
-    words::Words,
+    words::LastWords,
 };
 use crate::{
     observe::{Observer, events},
-    upstream::{Carrier, Failure, Inbound, MAX_MESSAGE},
+    upstream::{Carrier, Exchanges, Failure, MAX_MESSAGE},
     wire::{
         Message, RpcError,
         beginning::{Meant, meant},
@@ -39,40 +39,26 @@ use crate::{
     },
 };
 
+/// How long a child may take to end after its stdin was closed, and again after SIGTERM.
+pub(crate) const TIME_TO_END: Duration = Duration::from_millis(1500);
 /// The longest line of stderr that is logged, in bytes.
 const MAX_LOG_LINE: usize = 16 * 1024;
-/// How long a child that has ended is still listened to.
+/// How long taskgate reads on from a child that has ended.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-/// How long what is left to do after a child's end may take.
+/// How long each cleanup after a child's end may take.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Who hears what a child says. Nothing here may wait: it holds up the reader.
-pub(super) trait Ears: fmt::Debug + Send + Sync {
-    /// One message.
-    fn hear(&self, message: Message, child: &Child);
+/// Handles what a child says. Nothing here may wait, because it would hold up the reader.
+pub(super) trait ChildHandler: fmt::Debug + Send + Sync {
+    /// Takes one message of the child.
+    fn on_message(&self, message: Message, child: &Child);
 
-    /// A message was too long and is lost. It was the response to the request of that number, or, if there is none, may
-    /// have been that to any request in flight, which would wait for ever.
-    fn miss(&self, number: Option<u64>, failure: Failure);
+    /// Ends the request of that number, whose response is lost: it was malformed or too long. Without a number, ends
+    /// every request in flight, because the message may have been the response to any of them.
+    fn on_lost(&self, number: Option<u64>, failure: Failure);
 
-    /// The child is gone, and every request in flight ends.
-    fn end(&self, failure: &Failure);
-}
-
-/// A process group, named by the process that leads it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Group(pub(super) Pid);
-
-impl Group {
-    /// Returns the process id of its leader.
-    pub(super) fn pid(self) -> u32 {
-        self.0.as_raw_nonzero().get().unsigned_abs()
-    }
-
-    pub(super) fn signal(self, signal: Signal) {
-        // The group may have ended by itself.
-        let _ = kill_process_group(self.0, signal);
-    }
+    /// Ends every request in flight, because the child is gone.
+    fn on_end(&self, failure: &Failure);
 }
 
 /// The other ends of a child's stdin, stdout and stderr.
@@ -86,13 +72,14 @@ pub(super) struct Pipes {
 /// A child that was started.
 #[derive(Debug)]
 pub(super) struct Child {
-    /// What waits for it; closed to close its stdin.
-    queue: Arc<Queue>,
-    /// What it wrote to stderr last, which often says why it ended.
-    words: Mutex<Words>,
+    /// The messages that wait for it. Closing the queue closes its stdin.
+    queue: Arc<StdinQueue>,
+    /// What it wrote to stderr last, which often explains its end.
+    last_words: Mutex<LastWords>,
     /// How it ended.
     fate: OnceLock<String>,
     started: Instant,
+    /// Whether the handshake is over.
     initialized: AtomicBool,
     /// Whether it has been told to end.
     stopped: AtomicBool,
@@ -100,74 +87,78 @@ pub(super) struct Child {
     signalled: AtomicBool,
     /// Cancelled when the child is gone and its group with it.
     ended: CancellationToken,
+    /// The process group that it leads.
     group: Group,
-    children: Arc<Children>,
+    /// What it has in common with the other children of its command.
+    roster: Arc<Roster>,
     observer: Arc<Observer>,
 }
 
 impl Child {
     /// Takes over a process that was just started.
     pub(super) fn run(
-        children: Arc<Children>,
+        roster: Arc<Roster>,
         process: process::Child,
         pipes: Pipes,
         slot: Slot,
-        ears: Arc<dyn Ears>,
+        handler: Arc<dyn ChildHandler>,
         observer: Arc<Observer>,
     ) -> Arc<Self> {
         let child = Arc::new(Self {
-            queue: Queue::new(Arc::clone(&observer)),
-            words: Mutex::default(),
+            queue: StdinQueue::new(Arc::clone(&observer)),
+            last_words: Mutex::default(),
             fate: OnceLock::new(),
             started: Instant::now(),
             initialized: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             signalled: AtomicBool::new(false),
             ended: CancellationToken::new(),
-            group: slot.group(),
-            children,
+            group: slot.group,
+            roster,
             observer,
         });
         let Pipes { stdin, stdout, stderr } = pipes;
-        tokio::spawn(Arc::clone(&child).write_all(stdin));
-        let words = tokio::spawn(Arc::clone(&child).drain(stderr));
-        child.children.tasks.spawn(Arc::clone(&child).accompany(process, stdout, words, slot, ears));
+        tokio::spawn(Arc::clone(&child).write_stdin(stdin));
+        let words = tokio::spawn(Arc::clone(&child).read_stderr(stderr));
+        child.roster.tasks.spawn(Arc::clone(&child).follow(process, stdout, words, slot, handler));
         child
     }
 
     /// Queues a notification, or an answer to a request of the child.
     ///
     /// # Errors
-    /// [`Failure`] if the child is gone, is to end, or as much of this source waits as may.
-    pub(super) fn tell(&self, source: Source, what: What, message: Bytes) -> Result<(), Failure> {
-        self.queue.tell(source, what, message).map_err(|why| self.failure(why))
+    /// [`Failure`] if the child is gone or about to end, or if the sender is at a limit.
+    pub(super) fn tell(&self, sender: SenderId, class: MessageClass, message: Bytes) -> Result<(), Failure> {
+        self.queue.tell(sender, class, message).map_err(|why| self.failure(why))
     }
 
-    /// Queues the call that is the exchange `number` of `inbound`; returns what waits with it until it was written.
+    /// Queues the call that is exchange `number` of `exchanges`. Returns the work that waits until the call has been
+    /// written.
     ///
     /// # Errors
-    /// As [`Child::tell`]; the call of a task finds a place in any case.
+    /// The same as for [`Child::tell`]; but a task's call always finds a place.
     pub(super) fn call(
         self: &Arc<Self>,
-        source: Source,
-        what: What,
+        sender: SenderId,
+        class: MessageClass,
         message: Bytes,
-        (inbound, number): (&Inbound, u64),
+        exchanges: &Arc<Exchanges>,
+        number: u64,
     ) -> Result<Carrier, Failure> {
-        let place = self.queue.call(source, what, message).map_err(|why| self.failure(why))?;
-        let (child, exchanges) = (Arc::clone(self), Arc::clone(&inbound.exchanges));
+        let queued = self.queue.call(sender, class, message).map_err(|why| self.failure(why))?;
+        let (child, exchanges) = (Arc::clone(self), Arc::clone(exchanges));
         Ok(Box::pin(async move {
-            if !place.written().await {
-                // A child that has closed its stdin is likely to end, and how it does says more.
+            if !queued.written().await {
+                // A child that has closed its stdin probably ends soon, and the way it ends says more.
                 let _ = timeout(2 * TIME_TO_END, child.ended.cancelled()).await;
                 exchanges.end(number, Err(child.failure(NotTaken::Closed)));
             }
         }))
     }
 
-    /// Gives up what waits of a source that has gone, but for its answers; returns the numbers of the calls.
-    pub(super) fn forget(&self, source: Source) -> Vec<u64> {
-        self.queue.forget(source)
+    /// Drops what waits of a sender that has gone, except for its answers. Returns the numbers of the dropped calls.
+    pub(super) fn forget(&self, sender: SenderId) -> Vec<u64> {
+        self.queue.forget(sender)
     }
 
     fn failure(&self, why: NotTaken) -> Failure {
@@ -180,44 +171,48 @@ impl Child {
 
     /// Notes that the handshake is over.
     pub(super) fn initialized(&self) {
+        // Pairs with the loads in `settle` and `follow`.
         self.initialized.store(true, Ordering::Release);
         self.settle();
     }
 
-    /// Cancelled when the child is gone, and all that it has started.
+    /// Returns a token that is cancelled when the child and all that it has started are gone.
     pub(super) fn ended(&self) -> &CancellationToken {
         &self.ended
     }
 
-    /// Ends the child in the background: by the end of its stdin, by SIGTERM, by SIGKILL.
+    /// Ends the child in the background: closes its stdin, then sends SIGTERM, then SIGKILL.
     pub(super) fn stop(self: &Arc<Self>) {
+        // Pairs with the load in `follow`.
         if self.stopped.swap(true, Ordering::AcqRel) {
             return;
         }
         self.queue.close();
         let child = Arc::clone(self);
-        self.children.tasks.spawn(async move {
+        self.roster.tasks.spawn(async move {
             for signal in [Signal::TERM, Signal::KILL] {
                 if timeout(TIME_TO_END, child.ended.cancelled()).await.is_ok() {
                     return;
                 }
+                // Pairs with the load in `reap`.
                 child.signalled.store(true, Ordering::Release);
                 child.group.signal(signal);
             }
         });
     }
 
-    async fn accompany(
+    /// Follows the child to its end, and cleans up behind it.
+    async fn follow(
         self: Arc<Self>,
         mut process: process::Child,
         stdout: ChildStdout,
         words: JoinHandle<()>,
         slot: Slot,
-        ears: Arc<dyn Ears>,
+        handler: Arc<dyn ChildHandler>,
     ) {
         let gone = async {
             let _ = process.wait().await;
-            // What it wrote last is still on its way; what it started may hold its stdout open for ever.
+            // Its last output is still on its way, and a process that it started may hold its stdout open for ever.
             sleep(LAST_WORDS).await;
         };
         let settles = async {
@@ -226,37 +221,38 @@ impl Child {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            // What can be read is read, however late this task comes to it.
+            // Output comes first, so that all of it is read also when this task runs late.
             biased;
-            () = self.listen(stdout, &*ears) => {}
+            () = self.read_stdout(stdout, &*handler) => {}
             () = gone => {}
             () = settles => {}
         }
+        // These pair with the swap in `stop` and the store in `initialized`.
         let by_itself = !self.stopped.load(Ordering::Acquire);
         let young = !self.initialized.load(Ordering::Acquire) || self.started.elapsed() < SETTLED;
         let fate = self.reap(process, words, slot).await;
         if by_itself && young {
-            self.children.backoff.failed(self.started, &fate);
+            self.roster.backoff.failed(self.started, &fate);
         }
         self.queue.clear();
         self.ended.cancel();
         self.observer.emit(events::ChildEnded {
-            upstream: self.children.upstream.as_str(),
+            upstream: self.roster.upstream.as_str(),
             pid: self.group.pid(),
             fate: &fate,
         });
-        ears.end(&Failure::ProcessEnded(fate));
+        handler.on_end(&Failure::ProcessEnded(fate));
     }
 
     /// Takes in lines until stdout ends.
-    async fn listen(&self, stdout: ChildStdout, ears: &dyn Ears) {
+    async fn read_stdout(&self, stdout: ChildStdout, handler: &dyn ChildHandler) {
         let mut reader = BufReader::new(stdout);
         let mut first = true;
         loop {
             let line = match lines::read(&mut reader, MAX_MESSAGE).await {
                 Line::Whole(line) => line,
                 Line::TooLong(beginning) => {
-                    let (upstream, pid) = (self.children.upstream.as_str(), self.group.pid());
+                    let (upstream, pid) = (self.roster.upstream.as_str(), self.group.pid());
                     tracing::warn!(
                         upstream,
                         pid,
@@ -265,9 +261,9 @@ impl Child {
                     );
                     let too_large = Failure::TooLarge(MAX_MESSAGE);
                     match meant(&beginning) {
-                        Meant::Response(number) => ears.miss(number, too_large),
+                        Meant::Response(number) => handler.on_lost(number, too_large),
                         Meant::Request(id) => self.refuse(&id, format!("it is longer than {MAX_MESSAGE} bytes")),
-                        Meant::Unknown => ears.miss(None, too_large),
+                        Meant::Unknown => handler.on_lost(None, too_large),
                     }
                     continue;
                 }
@@ -279,16 +275,16 @@ impl Child {
             for received in receive(&line) {
                 let Broken { why, meant } = match received {
                     Received::Message(message) => {
-                        ears.hear(message, self);
+                        handler.on_message(message, self);
                         continue;
                     }
                     Received::Broken(broken) => broken,
                 };
-                let (upstream, pid, bytes) = (self.children.upstream.as_str(), self.group.pid(), line.len());
+                let (upstream, pid, bytes) = (self.roster.upstream.as_str(), self.group.pid(), line.len());
                 self.observer.emit(events::NotAMessage { upstream, pid, why: &why, bytes, first });
                 first = false;
                 match meant {
-                    Meant::Response(Some(number)) => ears.miss(Some(number), Failure::BadAnswer(why)),
+                    Meant::Response(Some(number)) => handler.on_lost(Some(number), Failure::BadAnswer(why)),
                     Meant::Request(id) => self.refuse(&id, why),
                     Meant::Response(None) | Meant::Unknown => {}
                 }
@@ -296,14 +292,14 @@ impl Child {
         }
     }
 
-    /// Answers a request that is none.
+    /// Answers a malformed request.
     fn refuse(&self, id: &str, why: impl fmt::Display) {
         let error = RpcError::invalid_request(format!("Invalid request: {why}"));
-        // A child that cannot be told has ended, or does not read.
-        let _ = self.tell(TASKGATE, What::Answer, error.to_response(Some(id)));
+        // A child that refuses the answer has ended, or does not read.
+        let _ = self.tell(TASKGATE, MessageClass::Answer, error.to_response(Some(id)));
     }
 
-    /// Ends what is left of the child and of all that it has started; says how it ended.
+    /// Ends what is left of the child and of all that it has started. Returns how it ended.
     async fn reap(&self, mut process: process::Child, mut words: JoinHandle<()>, slot: Slot) -> String {
         let mut status = timeout(TIME_TO_END, process.wait()).await;
         for signal in [Signal::TERM, Signal::KILL] {
@@ -312,7 +308,7 @@ impl Child {
                 status = timeout(TIME_TO_END, process.wait()).await;
             }
         }
-        // Whatever the command left behind in its group, and outside of it.
+        // What the command has left in its group and outside of it.
         self.group.signal(Signal::KILL);
         let marks = [slot.mark.clone()];
         let _ = timeout(GRACE, tokio::task::spawn_blocking(move || strays::kill(&marks))).await;
@@ -322,7 +318,8 @@ impl Child {
         drop(slot);
         let status = match status {
             Ok(Ok(status)) => {
-                *self.children.last_status.lock() = Some(status).filter(|_| !self.signalled.load(Ordering::Acquire));
+                // Pairs with the store in `stop`.
+                *self.roster.last_status.lock() = Some(status).filter(|_| !self.signalled.load(Ordering::Acquire));
                 status.to_string()
             }
             Ok(Err(error)) => error.to_string(),
@@ -332,18 +329,21 @@ impl Child {
     }
 
     fn with_last_words(&self, end: impl fmt::Display) -> String {
-        let words = self.words.lock().telling();
+        let words = self.last_words.lock().telling();
         words.map_or_else(|| end.to_string(), |words| format!("{end}; its last words: {words}"))
     }
 
-    /// A child that was initialised and has lived for long shows that the command works.
+    /// Resets the backoff once the child has been initialised and has lived for long, which shows that the command
+    /// works.
     fn settle(&self) {
+        // Pairs with the store in `initialized`.
         if self.initialized.load(Ordering::Acquire) && self.started.elapsed() >= SETTLED {
-            self.children.backoff.settled();
+            self.roster.backoff.settled();
         }
     }
 
-    async fn write_all(self: Arc<Self>, mut stdin: ChildStdin) {
+    /// Writes what waits to stdin.
+    async fn write_stdin(self: Arc<Self>, mut stdin: ChildStdin) {
         while let Some(message) = self.queue.next().await {
             if lines::write(&mut stdin, &message).await.is_err() {
                 break;
@@ -353,7 +353,8 @@ impl Child {
         self.queue.clear();
     }
 
-    async fn drain(self: Arc<Self>, stderr: ChildStderr) {
+    /// Reads stderr into the log.
+    async fn read_stderr(self: Arc<Self>, stderr: ChildStderr) {
         let mut reader = BufReader::new(stderr);
         loop {
             let (line, cut) = match lines::read(&mut reader, MAX_LOG_LINE).await {
@@ -364,9 +365,9 @@ impl Child {
             let text = String::from_utf8_lossy(&line);
             let text = text.trim();
             if !text.is_empty() {
-                let (upstream, pid) = (self.children.upstream.as_str(), self.group.pid());
+                let (upstream, pid) = (self.roster.upstream.as_str(), self.group.pid());
                 tracing::info!(target: "taskgate::upstream::stderr", upstream, pid, "{text}{cut}");
-                self.words.lock().hear(text);
+                self.last_words.lock().hear(text);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Lines on pipes: one message each, none of them longer than a limit.
+//! Lines on pipes: one message each, up to a limit.
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncBufReadExt, AsyncWrite, AsyncWriteExt};
@@ -14,7 +14,7 @@ pub(crate) enum Line {
     End,
 }
 
-/// Reads one line of at most `limit` bytes. Nothing of it is kept in memory here.
+/// Reads one line of at most `limit` bytes, and keeps no memory for the next one.
 pub(crate) async fn read(reader: &mut (impl AsyncBufReadExt + Unpin), limit: usize) -> Line {
     let mut line = Vec::new();
     let mut too_long = false;
@@ -31,7 +31,7 @@ pub(crate) async fn read(reader: &mut (impl AsyncBufReadExt + Unpin), limit: usi
         let part = &part[..part.len().min(room)];
         let wanted = line.len() + part.len();
         if wanted > line.capacity() {
-            // Exact where the line ends here, as most do; doubled where it goes on, but never beyond the limit.
+            // Exact if the line ends here, as most do; doubled if it goes on, but never beyond the limit.
             let capacity = if end.is_some() { wanted } else { (2 * wanted).min(limit) };
             line.reserve_exact(capacity - line.len());
         }
@@ -39,7 +39,7 @@ pub(crate) async fn read(reader: &mut (impl AsyncBufReadExt + Unpin), limit: usi
         let used = end.map_or(chunk.len(), |at| at + 1);
         reader.consume(used);
         if end.is_some() || at_end {
-            // The message in it may be kept.
+            // Without spare room, because the message may be kept.
             let line = line.into_boxed_slice().into();
             return if too_long { Line::TooLong(line) } else { Line::Whole(line) };
         }
@@ -51,7 +51,7 @@ pub(crate) async fn write(writer: &mut (impl AsyncWrite + Unpin), message: &Byte
     writer.write_all_buf(&mut message.clone().chain(&b"\n"[..])).await
 }
 
-/// A message must not span lines here; line ends inside JSON are only white space.
+/// Replaces line ends in a message, which must be one line here. In JSON they are only white space.
 pub(crate) fn one_line(message: Bytes) -> Bytes {
     if memchr::memchr2(b'\n', b'\r', &message).is_none() {
         return message;
@@ -69,7 +69,7 @@ mod tests {
 
     use super::*;
 
-    /// The lines of `text`, read through a buffer of `buffer` bytes.
+    /// Reads the lines of `text` through a buffer of `buffer` bytes.
     async fn lines(text: &str, limit: usize, buffer: usize) -> Vec<Line> {
         let mut reader = BufReader::with_capacity(buffer, text.as_bytes());
         let mut lines = Vec::new();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_a_line_over_the_limit_the_beginning_is_kept_and_the_next_line_is_whole() {
+    async fn a_line_over_the_limit_keeps_its_beginning_and_the_next_line_is_whole() {
         for buffer in [1, 2, 3, 64] {
             let read = lines("exact\nlonger than that\nnext\nlonger at the end", 5, buffer).await;
             let too_long = |text: &'static str| Line::TooLong(Bytes::from_static(text.as_bytes()));

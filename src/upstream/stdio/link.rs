@@ -7,16 +7,16 @@ use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    child::{Child, Ears},
-    share::{Source, TASKGATE, What},
+    child::{Child, ChildHandler},
+    share::{MessageClass, SenderId, TASKGATE},
 };
 use crate::{
     upstream::{Carrier, Failure, Inbound, Link, Outgoing, Sending},
     wire::{Message, Version},
 };
 
-/// The session, as a source of messages.
-const CLIENT: Source = 1;
+/// The session, as a sender of messages.
+const CLIENT: SenderId = 1;
 
 /// The link of a session that has a child of its own.
 #[derive(Debug)]
@@ -34,15 +34,18 @@ impl OwnLink {
 impl Link for OwnLink {
     fn request(&self, outgoing: Outgoing) -> Option<Carrier> {
         let Outgoing { number, message, .. } = outgoing;
-        let what = if self.inbound.exchanges.is_task(number) { What::Task(number) } else { What::Call(number) };
-        // The reader does what follows the writing.
-        let queued = self.child.call(CLIENT, what, message, (&self.inbound, number));
+        let class = if self.inbound.exchanges.is_task(number) {
+            MessageClass::Task(number)
+        } else {
+            MessageClass::Call(number)
+        };
+        let queued = self.child.call(CLIENT, class, message, &self.inbound.exchanges, number);
         queued.map_err(|failure| self.inbound.exchanges.end(number, Err(failure))).ok()
     }
 
     fn send(&self, message: Bytes, _headers: HeaderMap) -> Sending<'_> {
-        // Nothing of a child of its own outlives the session, so that answers need not be told from notifications.
-        Box::pin(std::future::ready(self.child.tell(CLIENT, What::Notice, message)))
+        // The child ends with the session, so answers need not be distinguished from notifications.
+        Box::pin(std::future::ready(self.child.tell(CLIENT, MessageClass::Notice, message)))
     }
 
     fn listen(&self, _headers: HeaderMap) {}
@@ -61,22 +64,22 @@ impl Link for OwnLink {
     }
 }
 
-impl Ears for Inbound {
-    fn hear(&self, message: Message, child: &Child) {
+impl ChildHandler for Inbound {
+    fn on_message(&self, message: Message, child: &Child) {
         if let Some(reply) = self.deliver_unaddressed(message) {
-            // A child that cannot be told has ended, or does not read.
-            let _ = child.tell(TASKGATE, What::Answer, reply);
+            // A child that refuses the answer has ended, or does not read.
+            let _ = child.tell(TASKGATE, MessageClass::Answer, reply);
         }
     }
 
-    fn miss(&self, number: Option<u64>, failure: Failure) {
+    fn on_lost(&self, number: Option<u64>, failure: Failure) {
         match number {
             Some(number) => self.exchanges.end(number, Err(failure)),
             None => self.exchanges.abandon_all(&failure),
         }
     }
 
-    fn end(&self, failure: &Failure) {
+    fn on_end(&self, failure: &Failure) {
         self.exchanges.abandon_all(failure);
     }
 }

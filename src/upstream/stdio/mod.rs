@@ -6,6 +6,7 @@ mod children;
 pub(crate) mod lines;
 mod link;
 mod queue;
+mod roster;
 mod share;
 mod shared;
 #[cfg(target_os = "linux")]
@@ -20,9 +21,9 @@ mod words;
 
 use std::{process::ExitStatus, sync::Arc};
 
-pub(crate) use self::children::TIME_TO_END;
+pub(crate) use self::child::TIME_TO_END;
 pub use self::vacancy::Vacancy;
-use self::{children::Children, link::OwnLink, shared::Shared};
+use self::{children::Children, link::OwnLink, shared::SharedChild};
 use super::{Failure, Inbound, Link};
 use crate::config::{Process, UpstreamId};
 
@@ -30,32 +31,33 @@ use crate::config::{Process, UpstreamId};
 #[derive(Debug)]
 pub struct Server {
     children: Arc<Children>,
-    /// The one child of all sessions; without it each session has its own.
-    shared: Option<Shared>,
+    /// The one child of all sessions; `None` if each session has a child of its own.
+    shared: Option<SharedChild>,
 }
 
 impl Server {
-    /// The server of an upstream, which is started by `program` with `args` as `process` says, when the first session needs it.
+    /// Creates the server of an upstream. When the first session needs it, `program` is started with `args` as
+    /// `process` says.
     #[must_use]
     pub fn new(id: UpstreamId, program: String, args: Vec<String>, process: Process) -> Self {
         let shared = process.shared;
         let children = Children::new(id, program, args, process);
-        let shared = shared.then(|| Shared::new(Arc::clone(&children), shared::LINGER));
+        let shared = shared.then(|| SharedChild::new(Arc::clone(&children), shared::LINGER));
         Self { children, shared }
     }
 
-    /// The place of a session's own child, once it may be started.
+    /// Waits until a session's own child may be started, and returns its place.
     pub(super) async fn vacancy(&self) -> Result<Vacancy, Failure> {
         if self.shared.is_some() { Ok(Vacancy::default()) } else { self.children.vacancy().await }
     }
 
-    /// A link to a child, which is started if there is none yet.
+    /// Links a session to a child, which is started if there is none yet.
     pub(super) async fn connect(&self, inbound: Inbound, vacancy: Vacancy) -> Result<Arc<dyn Link>, Failure> {
         if let Some(shared) = &self.shared {
             return Ok(Arc::new(shared.connect(inbound).await?));
         }
-        let (ears, observer) = (Arc::new(inbound.clone()), Arc::clone(&inbound.observer));
-        let child = self.children.start(vacancy, ears, observer).await?;
+        let (handler, observer) = (Arc::new(inbound.clone()), Arc::clone(&inbound.observer));
+        let child = self.children.start(vacancy, handler, observer).await?;
         Ok(Arc::new(OwnLink::new(inbound, child)))
     }
 
@@ -64,16 +66,16 @@ impl Server {
         if let Some(shared) = &self.shared {
             shared.stop();
         }
-        self.children.ended().await;
+        self.children.roster.ended().await;
     }
 
-    /// How the last child to end ended.
+    /// Returns how the last child to end has ended.
     pub(super) fn exit_status(&self) -> Option<ExitStatus> {
-        *self.children.last_status.lock()
+        *self.children.roster.last_status.lock()
     }
 
     /// Kills every child and all that it has started, at once.
     pub(super) fn kill(&self) {
-        self.children.kill();
+        self.children.roster.kill();
     }
 }

@@ -1,4 +1,4 @@
-//! What one source has waiting for a child, and how much that may be.
+//! The messages of one sender that wait for a child, and how many may.
 
 use std::{collections::VecDeque, fmt};
 
@@ -6,26 +6,27 @@ use bytes::Bytes;
 use bytesize::ByteSize;
 use tokio::sync::oneshot;
 
-/// How many messages of one source may wait; calls of tasks and cancellations are not counted.
+/// How many messages of one sender may wait. Calls of tasks and cancellations do not count.
 pub(super) const MAX_MESSAGES: usize = 256;
-/// How many bytes may wait, divided by the sources of which something waits; calls of tasks and cancellations are not counted.
+/// How many bytes may wait, divided among the senders of which messages wait. Calls of tasks and cancellations do not
+/// count.
 pub(super) const MAX_BYTES: usize = 16 * 1024 * 1024;
 /// What a message takes besides its bytes.
 const OVERHEAD: usize = 128;
 
-/// Who sends: taskgate itself, or a session by a number of its own.
-pub(super) type Source = u64;
-/// taskgate, which answers the child in the place of clients.
-pub(super) const TASKGATE: Source = 0;
+/// Names a sender: taskgate itself, or a session by its number.
+pub(super) type SenderId = u64;
+/// taskgate, which answers the child in place of clients.
+pub(super) const TASKGATE: SenderId = 0;
 
-/// What a message is.
+/// What a message is, which decides about its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum MessageClass {
     /// A plain call, by its number.
     Call(u64),
-    /// The call of a task that was acknowledged: it always finds a place, because the limits of tasks bound it.
+    /// The call of an acknowledged task. It always finds a place, because the limits of tasks bound it.
     Task(u64),
-    /// The cancellation of a call that the child has read and whose session has gone: there are no more than it has read.
+    /// The cancellation of a call that the child has read and whose session has gone: there is at most one for each call.
     Cancellation,
     /// An answer to a request of the child.
     Answer,
@@ -36,29 +37,29 @@ pub(super) enum What {
 /// Why a message was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotTaken {
-    /// The child reads no more, or is to end.
+    /// The child reads no more, or is about to end.
     Closed,
-    /// So many messages of the source wait.
+    /// [`MAX_MESSAGES`] of the sender wait.
     Messages,
-    /// With it more than these bytes of the source would wait.
+    /// With it, the sender would have more than this many bytes waiting.
     Bytes(usize),
 }
 
-/// What waits of one source, with what is being written.
+/// The messages of one sender that wait, and the counts with the one that is being written.
 #[derive(Default)]
-pub(super) struct Lane {
-    pub(super) entries: VecDeque<Entry>,
-    /// Of those that are limited.
+pub(super) struct Backlog {
+    pub(super) entries: VecDeque<QueuedMessage>,
+    /// How many limited messages wait or are being written.
     messages: usize,
     pub(super) bytes: usize,
 }
 
-/// One message.
-pub(super) struct Entry {
+/// One message that waits.
+pub(super) struct QueuedMessage {
     pub(super) ticket: u64,
     pub(super) message: Bytes,
-    pub(super) what: What,
-    /// Told when the message was written.
+    pub(super) class: MessageClass,
+    /// Notified when the message was written.
     pub(super) written: Option<oneshot::Sender<()>>,
 }
 
@@ -81,28 +82,28 @@ impl fmt::Display for NotTaken {
     }
 }
 
-impl What {
-    /// Whether it counts among what may wait.
+impl MessageClass {
+    /// Returns whether it counts against the limits of its sender.
     pub(super) fn is_limited(self) -> bool {
         !matches!(self, Self::Task(_) | Self::Cancellation)
     }
 }
 
-impl Entry {
-    /// What it takes.
+impl QueuedMessage {
+    /// Returns what it takes, in bytes.
     pub(super) fn size(&self) -> usize {
         self.message.len() + OVERHEAD
     }
 }
 
-impl Lane {
-    /// Takes in a message, where the source has a share of so many bytes.
+impl Backlog {
+    /// Takes in a message of a sender whose share is `share` bytes.
     ///
     /// # Errors
     /// [`NotTaken`]
-    pub(super) fn take(&mut self, entry: Entry, share: usize) -> Result<(), NotTaken> {
-        if entry.what.is_limited() {
-            // The first one has room, whatever its size.
+    pub(super) fn take(&mut self, entry: QueuedMessage, share: usize) -> Result<(), NotTaken> {
+        if entry.class.is_limited() {
+            // The first message has room at any size.
             if self.messages >= MAX_MESSAGES {
                 return Err(NotTaken::Messages);
             }
@@ -117,8 +118,8 @@ impl Lane {
     }
 
     /// Notes that a message that was taken out waits no longer.
-    pub(super) fn let_go(&mut self, entry: &Entry) {
-        if entry.what.is_limited() {
+    pub(super) fn let_go(&mut self, entry: &QueuedMessage) {
+        if entry.class.is_limited() {
             self.messages -= 1;
             self.bytes -= entry.size();
         }

@@ -1,17 +1,17 @@
-//! Processes that a child has started and that have left its process group, such as browsers and daemons.
+//! Kills processes that a child has started and that have left its process group, such as browsers and daemons.
 //!
-//! They are known by a variable that each child gets and that is inherited with the environment. Linux only: elsewhere
-//! there is no `/proc` to look through.
+//! They are recognised by a variable that each child gets and that its descendants inherit. This works on Linux only:
+//! elsewhere there is no `/proc`.
 
 use std::{fs, time::Duration};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// The variable that marks a child and whatever it starts.
+/// The variable that marks a child and its descendants.
 pub(super) const MARK: &str = "TASKGATE_CHILD";
-/// How often it is looked again: a process may start another one while it is looked for.
+/// How often to search: a process may start another one during a search.
 const ROUNDS: usize = 100;
-/// The pause between two looks, in which what was killed can end.
+/// The pause between two searches, in which killed processes can end.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Kills every process with one of these marks. Blocks for some milliseconds; gives up after [`ROUNDS`].
@@ -23,7 +23,7 @@ pub(super) fn kill(marks: &[String]) {
             return;
         }
         for pid in found {
-            // The descriptor keeps the id from being given to another process between the look and the signal.
+            // The descriptor makes sure that the signal reaches the process that was checked, and not a later one of its id.
             if let Ok(process) = pidfd_open(pid, PidfdFlags::empty())
                 && is_marked(pid, &marks)
             {
@@ -39,7 +39,7 @@ fn processes() -> impl Iterator<Item = Pid> {
     entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
 }
 
-/// Whether the process was started with one of the marks; not, if it cannot be looked at.
+/// Returns whether the process was started with one of the marks; `false` if its environment cannot be read.
 fn is_marked(pid: Pid, marks: &[Vec<u8>]) -> bool {
     let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|variable| marks.iter().any(|mark| mark == variable))

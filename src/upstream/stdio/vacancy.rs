@@ -1,4 +1,4 @@
-//! The place of a child that is to be started.
+//! A place among the children of a command, for one that is about to be started.
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -10,22 +10,22 @@ use tokio::{
 
 use crate::upstream::Failure;
 
-/// How long a child may take that ends to make room: longer than any does.
+/// How long to wait for a child that ends to make room: longer than any takes.
 const MAKING_ROOM: Duration = Duration::from_secs(10);
 
-type Waiting = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync>>;
+type NextPermit = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync>>;
 
-/// The place of the next link. What is no child of its own needs none.
+/// The place of the next link's child. A link without a child of its own needs none.
 #[derive(Default)]
-pub struct Vacancy(Kind);
+pub struct Vacancy(VacancyState);
 
 #[derive(Default)]
-enum Kind {
+enum VacancyState {
     #[default]
     NotNeeded,
     Taken(OwnedSemaphorePermit),
     /// The place that becomes free next, and why there is none now.
-    Next(Waiting, Failure),
+    Next(NextPermit, Failure),
 }
 
 impl fmt::Debug for Vacancy {
@@ -35,35 +35,35 @@ impl fmt::Debug for Vacancy {
 }
 
 impl Vacancy {
-    /// One of `slots`, or the next one that becomes free. `full` says why there is none.
+    /// Takes one of `slots`, or queues for the next one that becomes free. `full` says why there is none.
     pub(super) fn among(slots: &Arc<Semaphore>, full: impl FnOnce() -> Failure) -> Self {
-        // A poll may be put off although there is a place: no session must give way then.
+        // The poll below may be deferred although a place is free. Then no session should have to make room.
         if let Ok(permit) = Arc::clone(slots).try_acquire_owned() {
-            return Self(Kind::Taken(permit));
+            return Self(VacancyState::Taken(permit));
         }
-        let mut waiting: Waiting = Box::pin(Arc::clone(slots).acquire_owned());
-        // Polled once, it has its place in the queue, before anything is done to make room.
+        let mut waiting: NextPermit = Box::pin(Arc::clone(slots).acquire_owned());
+        // Polled once, it has its place in the queue before another session makes room.
         match (&mut waiting).now_or_never() {
-            Some(Ok(permit)) => Self(Kind::Taken(permit)),
-            Some(Err(_)) | None => Self(Kind::Next(waiting, full())),
+            Some(Ok(permit)) => Self(VacancyState::Taken(permit)),
+            Some(Err(_)) | None => Self(VacancyState::Next(waiting, full())),
         }
     }
 
-    /// Why there is no place before another one is given up; `None` if there is one.
+    /// Returns why no place is free; `None` if one is.
     #[must_use]
     pub fn lacking(&self) -> Option<&Failure> {
         match &self.0 {
-            Kind::Next(_, full) => Some(full),
-            Kind::NotNeeded | Kind::Taken(_) => None,
+            VacancyState::Next(_, full) => Some(full),
+            VacancyState::NotNeeded | VacancyState::Taken(_) => None,
         }
     }
 
-    /// Waits for the place, as long as a child may take to end.
+    /// Waits for the place, up to the time that a child may take to end.
     pub(super) async fn taken(self) -> Result<OwnedSemaphorePermit, Failure> {
         match self.0 {
-            Kind::NotNeeded => Err(Failure::Limit("no place was taken for this process".to_owned())),
-            Kind::Taken(permit) => Ok(permit),
-            Kind::Next(waiting, full) => match timeout(MAKING_ROOM, waiting).await {
+            VacancyState::NotNeeded => Err(Failure::Limit("no place was taken for this process".to_owned())),
+            VacancyState::Taken(permit) => Ok(permit),
+            VacancyState::Next(waiting, full) => match timeout(MAKING_ROOM, waiting).await {
                 Ok(Ok(permit)) => Ok(permit),
                 Ok(Err(_)) | Err(_) => Err(full),
             },

@@ -1,4 +1,4 @@
-//! The last words of a child: what it wrote to stderr before its end, and which line of that tells why it ended.
+//! The last words of a child: what it wrote to stderr before its end, and which line of that explains the end.
 
 use std::collections::VecDeque;
 
@@ -6,17 +6,17 @@ use crate::upstream::excerpt;
 
 /// How many lines are kept.
 const LINES: usize = 10;
-/// What a line has in it that looks like an error, in lower case.
+/// Parts of lines that look like errors, in lower case.
 const SIGNS: [&str; 9] =
     ["error", "exception", "panicked", "fatal", "not found", "cannot", "failed", "denied", "no such"];
-/// What package managers begin each line with that explains why a server could not be started.
+/// How package managers begin each line that explains why a server could not be started.
 const PREFIXES: [&str; 2] = ["npm error", "npm ERR!"];
 
-/// The last lines, each of them cut, but for the places in the code that stack traces list.
+/// The last lines, each cut to a length, without the frames of stack traces.
 #[derive(Debug, Default)]
-pub(super) struct Words(VecDeque<Box<str>>);
+pub(super) struct LastWords(VecDeque<Box<str>>);
 
-impl Words {
+impl LastWords {
     /// Takes in a line.
     pub(super) fn hear(&mut self, line: &str) {
         if line.starts_with("at ") {
@@ -28,7 +28,8 @@ impl Words {
         self.0.push_back(excerpt(line).into());
     }
 
-    /// The line that tells: the last one that looks like an error, else the last one that is more than punctuation.
+    /// Returns the line that explains the end: the last one that looks like an error, or else the last one with a
+    /// letter or a digit.
     pub(super) fn telling(&self) -> Option<String> {
         let error = self.0.iter().rposition(|line| looks_like_an_error(line));
         let at = error.or_else(|| self.0.iter().rposition(|line| line.contains(char::is_alphanumeric)))?;
@@ -51,14 +52,14 @@ mod tests {
     use super::*;
 
     fn telling(text: &str) -> Option<String> {
-        let mut words = Words::default();
+        let mut words = LastWords::default();
         // As they are read: trimmed, and without empty lines.
         text.lines().map(str::trim).filter(|line| !line.is_empty()).for_each(|line| words.hear(line));
         words.telling()
     }
 
     #[test]
-    fn the_line_that_tells_is_the_last_one_that_looks_like_an_error() {
+    fn the_last_line_that_looks_like_an_error_explains_the_end() {
         let frames = "    at Module._compile (node:internal/modules/cjs/loader:1554:14)\n".repeat(12);
         let node = format!(
             "node:internal/modules/cjs/loader:1228\n  throw err;\n  ^\n\nError: Cannot find module '/srv/index.js'\n\
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_error_it_is_the_last_line_that_is_more_than_punctuation() {
+    fn without_an_error_the_last_line_that_is_more_than_punctuation_explains_the_end() {
         assert_eq!(telling("first\nthe disk is on fire\n+------+\n...").as_deref(), Some("the disk is on fire"));
         assert_eq!(telling("+-----+"), None);
         assert_eq!(telling(""), None);
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_long_line_is_cut() {
-        let mut words = Words::default();
+        let mut words = LastWords::default();
         words.hear(&"x".repeat(10_000));
         assert_eq!(words.telling().map(|line| line.len()), Some(500));
     }

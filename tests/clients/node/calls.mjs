@@ -1,4 +1,4 @@
-// What the tests do with an SDK client, and how they compare outcomes.
+// Helpers that call tools with an SDK client, and compare outcomes.
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import {

@@ -16,7 +16,7 @@ try {
   await server.stop();
 }
 
-// Failing alike on both ways would prove nothing, so the server itself has to pass everything.
+// The same failure both ways would prove nothing, so the server itself has to pass everything.
 function failures(direct) {
   const failed = [...direct].filter(([, checks]) => checks.some(({ status }) => status !== 'SUCCESS'));
   for (const [key, checks] of failed) console.log(`the server itself: ${key}: ${statuses(checks)}`);

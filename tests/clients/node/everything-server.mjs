@@ -1,4 +1,4 @@
-// A full-featured server with all that the conformance suite's server scenarios ask for.
+// A full-featured server that has everything the conformance suite's server scenarios ask for.
 import { InMemoryEventStore } from '@modelcontextprotocol/sdk/examples/shared/inMemoryEventStore.js';
 import { newEverythingServer } from './everything.mjs';
 import { serve } from './serve.mjs';

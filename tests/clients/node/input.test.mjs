@@ -1,4 +1,4 @@
-// What a server asks while a task runs reaches the SDK's client, and the answer the server.
+// A server's questions during a task reach the SDK's client, and its answers the server.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -74,9 +74,9 @@ for (const [stream, listen] of [
       assert.equal(asked.items.length, 2);
     });
 
-    test('a failure of the client to answer is told to the server', async (t) => {
+    test('a failure of the client to answer reaches the server', async (t) => {
       const client = await connect(t, house.gate.url, { capabilities: ANSWERS_ALL, listen });
-      // Without handlers the SDK refuses what it said that it could do.
+      // Without handlers the SDK refuses what it declared.
       const { taskId } = await createTask(client, 'ask', { kinds: ['form', 'roots'] });
       const refused = `error ${METHOD_NOT_FOUND}`;
       const expected = { content: [{ type: 'text', text: `${refused}, ${refused}` }] };
@@ -110,7 +110,7 @@ test('the task goes from working through input_required and working to its end',
   const told = statuses(client);
   const { taskId } = await createTask(client, 'ask', { kinds: ['form'] });
   const items = await told.until((items) => statesOf(items, taskId).at(-1) === 'completed');
-  // Whether the state at the creation is told a second time is left open.
+  // The state at the creation may come a second time.
   const states = statesOf(items, taskId);
   if (states[0] === 'working') states.shift();
   assert.deepEqual(states, ['input_required', 'working', 'completed']);

@@ -18,9 +18,9 @@ export async function startIssuer() {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   const codes = new Map();
   const refreshTokens = new Map();
-  // Whom tokens were given for what, and when they end: { grant_type, subject, resource, end }.
+  // The subject, the resource and the end of each token: { grant_type, subject, resource, end }.
   const grants = [];
-  // Lifetimes of the tokens to come, in seconds; when there are none left, an hour each.
+  // Lifetimes of the next tokens, in seconds; an hour each once the list is empty.
   const lifetimes = [];
 
   function accessToken(sub, exp) {
@@ -32,7 +32,7 @@ export async function startIssuer() {
     return `${signed}.${b64(signature)}`;
   }
 
-  // The subject that the request for a token proves to act for.
+  // The subject that the request for a token proves.
   function subjectOf(form, authorization) {
     switch (form.get('grant_type')) {
       case 'client_credentials': {
@@ -111,7 +111,7 @@ export async function startIssuer() {
     response.writeHead(status, { 'content-type': 'application/json', ...headers });
     response.end(JSON.stringify(document));
   });
-  // Where a test fails before it can stop this, the process still ends.
+  // The process ends even if a test fails before it can stop this server.
   server.listen(0, '127.0.0.1').unref();
   await once(server, 'listening');
 

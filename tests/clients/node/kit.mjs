@@ -15,7 +15,7 @@ export const TASKGATE = process.env.TASKGATE_BIN ?? resolve(here, '../../../targ
 const START_WITHIN_MS = 20_000;
 const STOP_WITHIN_MS = 15_000;
 
-// Whatever happens to the test, no process outlives it.
+// No process outlives its test, however the test ends.
 const running = new Set();
 process.on('exit', () => running.forEach((child) => child.kill('SIGKILL')));
 for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => process.exit(1));

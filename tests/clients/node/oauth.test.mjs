@@ -1,4 +1,4 @@
-// Clients that log in: the SDK's OAuth client finds the issuer by taskgate's metadata, and its tasks
+// Clients that log in: the SDK's OAuth client finds the issuer through taskgate's metadata, and its tasks
 // stay its own while tokens come and go.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';

@@ -8,7 +8,7 @@ import { connect, startServer, startTaskgate } from './kit.mjs';
 const servers = {
   'a server with JSON answers': { flags: ['--json'], asks: true },
   'a server with SSE answers': { flags: [], asks: true, progress: true },
-  // Such a server cannot ask: the answer would reach a part of it that never asked.
+  // Such a server cannot ask: the answer would reach another instance of it.
   'a server without sessions': { flags: ['--stateless'], progress: true },
 };
 
@@ -60,7 +60,7 @@ for (const [kind, { flags, asks, progress }] of Object.entries(servers)) {
 
     if (progress) {
       test('progress reaches the client that asked, under its own token', async (t) => {
-        // Both clients number their requests alike, so their tokens are the same.
+        // Both clients number their requests from the same start, so their tokens are the same.
         const clients = [await connect(t, gate.url), await connect(t, gate.url)];
         const reports = await Promise.all(
           clients.map(async (client, index) => {
@@ -80,7 +80,7 @@ for (const [kind, { flags, asks, progress }] of Object.entries(servers)) {
       test('the server asks the user and the model within a call', async (t) => {
         const client = await connect(t, gate.url, answering);
         const asked = answerQuestions(client, { name: 'Ada' });
-        // With JSON answers the questions come by the GET stream, which has to be open.
+        // With JSON answers the questions come on the GET stream, which has to be open.
         await counters(client, 'streams', 1);
 
         const reports = [];

@@ -1,4 +1,4 @@
-// What a running task tells: progress after the creation, status notifications, log messages.
+// What a client hears of a running task: progress after the creation, status notifications, log messages.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { createTask, getResult, related } from './calls.mjs';
@@ -25,7 +25,7 @@ for (const [stream, listen] of [
 
       const opened = new Inbox();
       const result = getResult(client, taskId, { onresumptiontoken: opened.push });
-      // The stream has begun as soon as there is a token to resume it by.
+      // The stream has begun as soon as there is a token to resume it with.
       await opened.reach(1);
       for (let step = 1; step <= STEPS; step++) {
         await advance(other, key);
@@ -59,7 +59,7 @@ test('a client that only polls sees the progress as well, without having asked f
   await getResult(client, created.taskId);
 });
 
-test('each change of state is told with the whole task, without related-task metadata', async (t) => {
+test('each change of state comes with the whole task, without related-task metadata', async (t) => {
   const client = await connect(t, house.gate.url);
   const told = statuses(client);
   const key = t.fullName;

@@ -1,4 +1,4 @@
-// What is refused is not the end: the SDK's client is told why, and goes on.
+// A refusal is not the end: the SDK's client learns why, and goes on.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -65,7 +65,7 @@ test('a client that creates too many tasks is told so, and goes on with those th
   for (const { taskId } of tasks) assert.equal((await ended(client, taskId)).status, 'completed');
 });
 
-test('a client for whose session there is no room is told so, and gets in later', async (t) => {
+test('a client that finds no room for its session is told so, and connects later', async (t) => {
   const gate = await gateWith('[server]\nmax_sessions = 1');
   const client = await connect(t, gate.url);
   // Without a task, or its GET stream, the session would give way.

@@ -1,5 +1,5 @@
 // A connection that is cut in mid-stream: the SDK's client resumes the stream by itself, and nothing
-// is lost, told twice or run twice.
+// is lost, delivered twice or run twice.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ElicitRequestSchema } from '@modelcontextprotocol/sdk/types.js';
@@ -20,7 +20,7 @@ import {
 const house = inFrontOfTalkingServer();
 
 const ONCE = { content: [{ type: 'text', text: 'started 1 times' }] };
-// An event with an id has begun and ended.
+// A whole event with an id.
 const AN_EVENT = /^id:.*\r?\n(.*\r?\n)*?\r?\n/m;
 
 async function connectByProxy(t, options) {
@@ -58,7 +58,7 @@ test('a plain call is answered over the stream that resumes it, and runs once', 
   );
 });
 
-test('what happens while the GET stream is cut is told when it is resumed, once', async (t) => {
+test('what happens while the GET stream is cut comes once, when it is resumed', async (t) => {
   const { proxy, client } = await connectByProxy(t);
   const other = await connect(t, house.gate.url);
   const told = statuses(client);
@@ -79,7 +79,7 @@ test('what happens while the GET stream is cut is told when it is resumed, once'
 test('a question that comes while the stream is cut is asked when it is resumed', async (t) => {
   const { proxy, client } = await connectByProxy(t, { capabilities: ANSWERS_ALL });
   const asked = answerAll(client);
-  // The call runs as long as the question is open, so nothing but the resumed stream can carry it.
+  // The call runs as long as the question is open, so only the resumed stream can carry it.
   await proxy.cut(/^GET /, AN_EVENT);
   const { taskId } = await createTask(client, 'ask', { kinds: ['form'] });
   const expected = { content: [{ type: 'text', text: ANSWERED.form }] };

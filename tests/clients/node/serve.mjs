@@ -5,7 +5,7 @@ import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/
 import { isInitializeRequest } from '@modelcontextprotocol/sdk/types.js';
 
 // `newServer` makes one SDK server for each session, or for each request when `stateless`.
-// `watch` is told of every HTTP request before it is handled.
+// `watch` gets every HTTP request before it is handled.
 export function serve(newServer, { stateless = false, transport: options = {}, watch = () => {} } = {}) {
   const sessions = new Map();
   const app = createMcpExpressApp();

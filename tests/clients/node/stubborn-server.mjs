@@ -1,4 +1,4 @@
-// A stdio server that neither the end of its stdin nor SIGTERM ends. Its instructions are its pid.
+// A stdio server that ignores both the end of its stdin and SIGTERM. Its instructions are its pid.
 import { Server } from '@modelcontextprotocol/sdk/server/index.js';
 import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
 

@@ -11,7 +11,7 @@ const SUITE = join(
   'dist/index.js',
 );
 
-// Entries that record traffic and judge nothing.
+// Entries that record traffic and check nothing.
 const RECORDS = new Set([
   'incoming-request',
   'incoming-response',
@@ -20,7 +20,7 @@ const RECORDS = new Set([
   'stream-closed',
 ]);
 
-/** Runs the suite with these arguments; gives its checks by `scenario: id`, which may occur more than once. */
+/** Runs the suite with these arguments; returns its checks by `scenario: id`, which may occur more than once. */
 export async function runSuite(how, url, ...chosen) {
   const folder = mkdtempSync(join(tmpdir(), 'taskgate-conformance-'));
   try {

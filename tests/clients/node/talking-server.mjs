@@ -12,7 +12,7 @@ import { serve } from './serve.mjs';
 
 const text = (value) => ({ content: [{ type: 'text', text: value }] });
 
-// What each kind of question sends, and what of its answer the tool gives back.
+// What each kind of question sends, and which part of its answer the tool returns.
 const QUESTIONS = {
   form: {
     method: 'elicitation/create',

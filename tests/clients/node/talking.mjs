@@ -1,4 +1,4 @@
-// What the tests do with talking-server.mjs, and how they wait for what it sends.
+// Helpers that call talking-server.mjs, and wait for what it sends.
 import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 import {

@@ -25,7 +25,7 @@ const HOUR = 3_600_000;
 
 const servers = {
   'a server with JSON answers': { flags: ['--json'] },
-  // Only such a server says for which of its calls it asks something.
+  // Only such a server says which of its calls asks a question.
   'a server with SSE answers': { flags: [], asks: true },
   'a server without sessions': { flags: ['--stateless'] },
 };
@@ -94,7 +94,7 @@ for (const [kind, { flags, asks }] of Object.entries(servers)) {
 
     test('the stream of the SDK leads from the call to its result, without a ttl', async (t) => {
       const client = await connect(t, gate.url);
-      // Having seen that the tool takes tasks, the SDK asks for one by itself with `task: {}`.
+      // Since the tool takes tasks, the SDK asks for one by itself with `task: {}`.
       await client.listTools();
       const messages = await collect(
         client.experimental.tasks.callToolStream({ name: 'slow', arguments: { ms: 30 } }),
@@ -140,7 +140,7 @@ for (const [kind, { flags, asks }] of Object.entries(servers)) {
       assert.deepEqual(await listAll(other), []);
     });
 
-    test('the task of another session looks like one that never was', async (t) => {
+    test('the task of another session looks like an unknown one', async (t) => {
       const client = await connect(t, gate.url);
       const other = await connect(t, gate.url);
       const { taskId } = await createTask(client, 'echo', { text: 'mine' });

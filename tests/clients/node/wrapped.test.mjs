@@ -182,7 +182,7 @@ describe('as a process', () => {
     for (const line of lines.items) assert.equal(JSON.parse(line).jsonrpc, '2.0', line);
   });
 
-  test('the end of stdin before anything was said ends it as well', async (t) => {
+  test('the end of stdin before the first message ends taskgate as well', async (t) => {
     const { taskgate, ended, lines } = wrap(t, ['stdio', '--', ...EVERYTHING]);
     taskgate.stdin.end();
     assert.deepEqual(await ended, [0, null]);
@@ -197,7 +197,7 @@ describe('as a process', () => {
     assert.ok(code > 0, `the exit code is ${code}`);
   });
 
-  test('a server that cannot be started is told to the client, in a message', async (t) => {
+  test('a server that cannot be started is an error message for the client', async (t) => {
     const { taskgate, ended, lines, request } = wrap(t, ['stdio', '--', '/no/such/server']);
     const { error } = await request(1, 'initialize', HELLO);
     assert.match(error.message, /\/no\/such\/server/);

@@ -1,4 +1,4 @@
-"""The SDK's client, with what the tests do with it."""
+"""The SDK's client, with helpers for the tests."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -51,7 +51,7 @@ class Client:
         return (await self.tasks.call_tool_as_task(name, arguments, ttl=ttl, meta=meta)).task
 
     async def poll(self, task_id: str) -> list:
-        """Every state seen until the task has ended."""
+        """Returns every state seen until the task has ended."""
         with anyio.fail_after(PATIENCE):
             return [state async for state in self.tasks.poll_task(task_id)]
 
@@ -59,7 +59,7 @@ class Client:
         return await self.tasks.get_task_result(task_id, CallToolResult)
 
     async def list_all(self) -> list:
-        """The tasks of every page."""
+        """Returns the tasks of every page."""
         page = await self.tasks.list_tasks()
         tasks = page.tasks
         while page.nextCursor is not None:
@@ -68,7 +68,7 @@ class Client:
         return tasks
 
     async def count(self, event: str) -> int:
-        """How often plain_server.py counted the event."""
+        """Returns how often plain_server.py counted the event."""
         return (await self.call("stats")).structuredContent.get(event, 0)
 
     async def reached(self, event: str, count: int) -> None:
@@ -77,7 +77,7 @@ class Client:
 
 
 class NoGetStream(httpx.AsyncHTTPTransport):
-    """Refuses the GET stream as a server does that offers none; resuming is another matter."""
+    """Refuses the GET stream, as a server without one does, but lets streams be resumed."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if request.method == "GET" and "last-event-id" not in request.headers:
@@ -123,7 +123,7 @@ async def connect(
         else:
             transport = stdio_client(StdioServerParameters(command=target[0], args=target[1:]))
         streams = await stack.enter_async_context(transport)
-        # Without a time limit the SDK waits for ever for an answer that does not come.
+        # Without a time limit the SDK would wait for ever for a missing answer.
         session = ClientSession(streams[0], streams[1], timedelta(seconds=PATIENCE), **callbacks)
         await stack.enter_async_context(session)
         hello = await session.initialize()
@@ -133,19 +133,19 @@ async def connect(
 
 @contextmanager
 def ended_by(status: int) -> Iterator[None]:
-    """A connection that ends with this HTTP status: the SDK takes every HTTP error for the end."""
+    """Expects the connection to end with this HTTP status, because the SDK ends it at every HTTP error."""
     with pytest.RaisesGroup(httpx.HTTPStatusError, flatten_subgroups=True) as raised:
         yield
     assert [error.response.status_code for error in raised.value.exceptions] == [status]
 
 
 def text(result: CallToolResult) -> str:
-    """The text of a result that is one text."""
+    """Returns the text of a result that is one text."""
     (content,) = result.content
     assert isinstance(content, TextContent)
     return content.text
 
 
 def dump(model: Any) -> dict[str, Any]:
-    """What came over the wire, unknown members included."""
+    """Returns what came over the wire, unknown members included."""
     return model.model_dump(by_alias=True, mode="json", exclude_unset=True)

@@ -11,7 +11,7 @@ ALL = ["json", "sse", "stateless", "old", "stdio", "replaced"]
 
 
 def pytest_configure():
-    # Told to end, pytest should still stop what it started, as it does on Ctrl-C.
+    # On SIGTERM, too, pytest should stop what it started, as it does on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 

@@ -28,12 +28,12 @@ class Issuer:
     broken: bool = False
     """Whether it answers everything with HTTP 500."""
     next_lifetime: float = 3600
-    """Seconds that the next token is good for; those after it are good for an hour."""
+    """Seconds for which the next token is valid; the tokens after it are valid for an hour."""
     last_end: float = 0
-    """When the token ends that was given out last."""
+    """When the newest token ends."""
 
     def token(self, subject: str) -> str:
-        """A new token for this subject."""
+        """Returns a new token for this subject."""
         token = str(uuid4())
         self.last_end = time.time() + self.next_lifetime
         self.next_lifetime = 3600
@@ -41,11 +41,11 @@ class Issuer:
         return token
 
     def revoke(self) -> None:
-        """From now on no token that was given out is good."""
+        """Revokes every token."""
         self.active.clear()
 
     def auth_section(self, secret_file: str) -> str:
-        """An `[auth]` section that asks it, every time."""
+        """Returns an `[auth]` section that asks it, every time."""
         return f"""
 [auth]
 mode = "introspect"
@@ -84,7 +84,7 @@ cache = "1ms"
 
 
 class Memory(TokenStorage):
-    """Keeps a client's token as long as the test runs."""
+    """Keeps a client's token while the test runs."""
 
     def __init__(self) -> None:
         self._token = None

@@ -26,7 +26,7 @@ Target = str | list[str]
 
 
 class Process:
-    """A child whose output is read all the time, kept for the report of a failing test."""
+    """A child whose output is read at once, and kept for the report of a failing test."""
 
     running: list["Process"] = []
 
@@ -58,7 +58,7 @@ class Process:
             self._news.notify_all()
 
     def wait_for(self, pattern: str) -> str:
-        """The first group of the first line that matches."""
+        """Returns the first group of the first line that matches."""
 
         def found() -> re.Match[str] | None:
             return next((m for line in self.lines if (m := re.search(pattern, line))), None)
@@ -72,13 +72,13 @@ class Process:
         return match[1]
 
     def kill(self) -> None:
-        """Ends the child and its group without a chance to say goodbye."""
+        """Kills the child and its group."""
         with suppress(ProcessLookupError):
             os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()
 
     def stop(self) -> int:
-        """Asks the child to end and gives its exit code."""
+        """Asks the child to end, and returns its exit code."""
         self._child.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._child.wait(10)
@@ -127,7 +127,7 @@ def taskgate(*arguments: str) -> Iterator[str]:
         yield process.wait_for(r"listening on (http://127\.0\.0\.1:\d+/mcp)")
     finally:
         code = process.stop()
-    # Neither had it crashed, nor did it have to be killed.
+    # It ended by itself, without a crash.
     assert code == 0, f"taskgate ended with {code}"
 
 

@@ -28,7 +28,7 @@ class Name(BaseModel):
 
 
 class Counts:
-    """How often each thing happened, for every session of this process."""
+    """How often each event happened, for every session of this process."""
 
     def __init__(self) -> None:
         self.values: Counter[str] = Counter()
@@ -47,7 +47,7 @@ class Counts:
 def add_tools(server: FastMCP, counts: Counts) -> None:
     @server.tool()
     async def echo(text: str) -> str:
-        """Gives the text back."""
+        """Returns the text."""
         counts.add("echo")
         return text
 
@@ -123,14 +123,14 @@ def main() -> None:
     args = parser.parse_args()
 
     server = FastMCP("plain", json_response=args.json, stateless_http=args.stateless)
-    # The event needs a running loop only when it is waited for, so it may be made here.
+    # The event needs a running loop only when a call waits for it, so it may be made here.
     counts = Counts()
     add_tools(server, counts)
     add_talking_tools(server, counts)
     if args.stdio:
         server.run("stdio")
         return
-    # Listening before the URL is printed: whoever reads it can connect at once.
+    # It listens before it prints the URL, so that readers of the URL can connect at once.
     listener = socket.create_server(("127.0.0.1", 0))
     path, app = ("sse", server.sse_app()) if args.old else ("mcp", server.streamable_http_app())
     print(f"http://127.0.0.1:{listener.getsockname()[1]}/{path}", flush=True)

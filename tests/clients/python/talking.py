@@ -1,4 +1,4 @@
-"""A client's side of a talk: answers to every kind of question, and what it hears."""
+"""A client that answers every kind of question, and keeps what it hears."""
 
 from collections.abc import Callable
 from typing import Any
@@ -85,11 +85,11 @@ class Talk:
         return [dump(params) for params in self._params(LoggingMessageNotification)]
 
     def statuses(self, task_id: str) -> list[Any]:
-        """What was told of a task."""
+        """Returns what came about a task."""
         return [task for task in self._params(TaskStatusNotification) if task.taskId == task_id]
 
     def states(self, task_id: str) -> list[str]:
-        """The states that were told of a task, each once in a row."""
+        """Returns the states that came of a task, each once in a row."""
         states = [task.status for task in self.statuses(task_id)]
         return [state for state, before in zip(states, [None, *states]) if state != before]
 

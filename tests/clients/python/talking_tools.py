@@ -22,7 +22,7 @@ from mcp.types import (
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 PROMPT = SamplingMessage(role="user", content=TextContent(type="text", text="two plus two"))
 
-# What each kind of question sends, its answer's type, and what of the answer the tool gives back.
+# What each kind of question sends, its answer's type, and which part of the answer the tool returns.
 QUESTIONS = {
     "form": (
         ElicitRequest(
@@ -82,7 +82,7 @@ def add_talking_tools(server: FastMCP, counts) -> None:
 
     @server.tool()
     async def paced(key: str, steps: int, ctx: Context) -> str:
-        """Logs, then reports each step when `advance` allows it, and ends by one more."""
+        """Logs, then reports each step when `advance` allows it, and ends at one more."""
         counts.add(f"paced {key}")
         await ctx.info(key)
         for step in range(1, steps + 1):

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.parametrize("gate", ["sse", "stdio"], indirect=True)
 
 
 class Told:
-    """The states that a callback was told, to be waited for."""
+    """The states that a callback got; a test can wait for them."""
 
     def __init__(self, task) -> None:
         self.states = []

@@ -1,4 +1,4 @@
-"""Clients with tokens: the SDK's OAuth client and FastMCP's bearer token; the issuer is asked."""
+"""Clients with tokens: the SDK's OAuth client and FastMCP's bearer token, which taskgate asks the issuer about."""
 
 import time
 from collections.abc import Iterator

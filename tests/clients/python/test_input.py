@@ -1,4 +1,4 @@
-"""What a server asks while a task runs reaches the SDK's client, and the answer the server."""
+"""A server's questions during a task reach the SDK's client, and its answers the server."""
 
 import anyio
 import pytest
@@ -60,7 +60,7 @@ async def test_task_waits_for_input_until_its_result_is_asked_for(gate):
         assert text(await client.collect(task.taskId)) == ANSWERED["form"]
 
 
-# What it asks by the SDK's usual method goes out on the server's GET stream, where there is one.
+# A question by the SDK's usual method goes out on the server's GET stream, where there is one.
 @pytest.mark.parametrize("gate", ["sse", "stdio", "replaced"], indirect=True)
 @STREAMS
 async def test_servers_usual_way_to_ask_for_sampling_is_answered(gate, listen):
@@ -100,7 +100,7 @@ async def test_question_that_the_client_cannot_answer_is_refused_at_once(gate):
 
 
 @ASKING
-async def test_states_are_told_from_the_question_to_the_end(gate):
+async def test_every_state_comes_from_the_question_to_the_end(gate):
     talk = Talk()
     async with connect(gate.url, **talk.callbacks) as client:
         await client.listening()
@@ -109,7 +109,7 @@ async def test_states_are_told_from_the_question_to_the_end(gate):
         last = await client.tasks.get_task(task.taskId)
         assert dump(talk.statuses(task.taskId)[-1]) == dump(last)
     states = talk.states(task.taskId)
-    # Whether the state at the creation is told a second time is left open.
+    # The state at the creation may come a second time.
     if states[0] == "working":
         states.pop(0)
     assert states == ["input_required", "working", "completed"]

@@ -1,4 +1,4 @@
-"""What has nothing to do with tasks comes through as if taskgate were not there."""
+"""Requests that have nothing to do with tasks pass as if taskgate were not there."""
 
 import logging
 
@@ -106,7 +106,7 @@ async def test_sampling_in_a_plain_call_reaches_the_client_and_comes_back(gate):
         assert sample.text in text(result)
 
 
-async def test_session_ends_without_a_complaint_of_the_client(gate, caplog):
+async def test_session_ends_without_an_error_in_the_client(gate, caplog):
     quick = gate.tools.quick
     async with connect(gate.url) as client:
         await client.call(quick.name, **quick.arguments)

@@ -1,4 +1,4 @@
-"""What a running task tells the SDK's client: progress after the creation, and log messages.
+"""What the SDK's client hears of a running task: progress after the creation, and log messages.
 
 The SDK forgets the callback of a request with its answer, here the one that creates the task. What
 comes later under the request's token reaches the message handler, as every notification does.

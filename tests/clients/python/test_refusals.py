@@ -1,4 +1,4 @@
-"""What is refused with an HTTP error or a JSON-RPC error, and what the client makes of it."""
+"""Refusals with an HTTP error or a JSON-RPC error, and how the client handles them."""
 
 import fastmcp
 import httpx
@@ -25,7 +25,7 @@ def server():
         yield url
 
 
-async def test_rate_that_is_used_up_ends_the_connection_but_not_the_tasks(server):
+async def test_client_over_the_rate_loses_its_connection_but_not_its_tasks(server):
     with kit.taskgate_with(server, sections=ONE_TASK) as url:
         with ended_by(429):
             async with connect(url, headers=ALICE) as client:
@@ -36,7 +36,7 @@ async def test_rate_that_is_used_up_ends_the_connection_but_not_the_tasks(server
             assert text(await again.collect(task.taskId)) == "kept"
 
 
-async def test_rate_that_is_used_up_ends_the_connection_of_fastmcp_too(server):
+async def test_fastmcp_over_the_rate_loses_its_connection_too(server):
     with kit.taskgate_with(server, sections=ONE_TASK) as url:
         transport = StreamableHttpTransport(url, headers=ALICE)
         with pytest.raises(httpx.HTTPStatusError, match="429 Too Many Requests"):
@@ -48,7 +48,7 @@ async def test_rate_that_is_used_up_ends_the_connection_of_fastmcp_too(server):
             assert text(await again.collect(task.task_id)) == "kept"
 
 
-async def test_session_that_has_ended_is_told_as_such(server):
+async def test_client_of_an_ended_session_learns_that_it_ended(server):
     with kit.taskgate_with(server) as url:
         async with connect(url) as client, httpx.AsyncClient() as http:
             await http.delete(url, headers={"mcp-session-id": client.session_id()})
@@ -56,7 +56,7 @@ async def test_session_that_has_ended_is_told_as_such(server):
                 await client.call("echo", text="anyone?")
 
 
-async def test_session_for_which_there_is_no_room_is_refused_and_another_opens_later(server):
+async def test_session_beyond_the_limit_is_refused_and_another_opens_later(server):
     with kit.taskgate_with(server, sections="[server]\nmax_sessions = 1") as url:
         async with connect(url) as client:
             # Without a task, or its GET stream, the session would give way.

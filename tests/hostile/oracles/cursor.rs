@@ -1,13 +1,14 @@
-//! `dialect/legacy/list.rs`: of all cursors only those are taken that were given out, and only from whom they were given to.
+//! `dialect/legacy/list.rs`: a cursor is accepted only if it was given out, and only from its owner.
 //!
-//! In an input `{a0}` and `{a1}` stand for the first and the second cursor that ann was given, `{b0}` and `{b1}` for bob's.
+//! In an input `{a0}` and `{a1}` stand for the first and the second cursor that ann was given, `{b0}` and `{b1}` for
+//! bob's.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
 use taskgate::{
-    dialect::legacy::{Legacy, NoAnswer, Reply},
+    dialect::legacy::{Legacy, NoResult, Reply},
     flow::Capacity,
     identity::Owner,
     limit::Totals,
@@ -20,7 +21,7 @@ use taskgate::{
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
-/// So that everybody has three pages.
+/// So that every owner has three pages.
 const TASKS: usize = 120;
 
 thread_local! {
@@ -51,7 +52,7 @@ impl House {
             queued_bytes_per_owner: 1,
             queued_bytes: 1,
         };
-        let limits = Limits { waiters, turns, outbox: Capacity::new(1, 1) };
+        let limits = Limits { waiters, turns, capacity: Capacity::new(1, 1) };
         let max = MaxKept { tasks_per_owner: TASKS, tasks: 2 * TASKS, bytes_per_owner: 1, bytes: 1 };
         let clock = Clock::start();
         let store = Arc::new(MemoryStore::new(max, clock, Arc::default()));
@@ -91,7 +92,7 @@ impl House {
         }
     }
 
-    /// A page, or nothing where the cursor is refused.
+    /// Returns a page; `None` where the cursor is refused.
     fn list(&self, owner: &Owner, params: &str) -> Option<Value> {
         let request = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tasks/list","params":{params}}}"#);
         let request = Message::parse(Bytes::from(request)).expect("a request");
@@ -101,7 +102,7 @@ impl House {
                 Some(answer["result"].clone())
             }
             Ok(Reply::Wait(_)) => panic!("a list that waits"),
-            Err(NoAnswer::Error(error)) if error.code == code::INVALID_PARAMS => None,
+            Err(NoResult::Error(error)) if error.code == code::INVALID_PARAMS => None,
             Err(error) => panic!("{error:?}"),
         }
     }

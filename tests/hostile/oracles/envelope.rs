@@ -15,7 +15,7 @@ use super::{
     meaning,
 };
 
-/// Takes the input as the body of a request, and as what an upstream says.
+/// Takes the input as the body of a request, and as a message of an upstream.
 pub fn check(input: &[u8]) {
     let bytes = Bytes::from(super::document(input).into_owned());
     let tree = std::str::from_utf8(&bytes).ok().map(|text| (text, json::parse(text, MAX_DEPTH)));
@@ -58,7 +58,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// The envelope is what the members of the object say.
+/// Checks that the envelope is what the members of the object say.
 fn agree(text: &str, expected: Option<Kind>, tree: &Node, parsed: &Result<Message, Malformed>) {
     let Ok(message) = parsed else {
         assert_eq!(expected, None, "refused: {parsed:?}");
@@ -86,8 +86,8 @@ fn agree(text: &str, expected: Option<Kind>, tree: &Node, parsed: &Result<Messag
     assert_eq!(message.method(), method);
 }
 
-/// What a JSON text is as a message, by the members of the envelope (JSON-RPC 2.0, sections 4 and 5, and MCP's own rules);
-/// of a server's response also what the outcome is.
+/// Returns what a JSON text is as a message, by the members of the envelope (JSON-RPC 2.0, sections 4 and 5, and MCP's
+/// rules); of a server's response also what the outcome is.
 fn kind(text: &str, tree: &Node, of_server: bool) -> Option<Kind> {
     let Inner::Members(members) = &tree.inner else { return None };
     let mut envelope = HashMap::new();
@@ -118,7 +118,7 @@ fn kind(text: &str, tree: &Node, of_server: bool) -> Option<Kind> {
     (version_fits && method_fits && params_fit).then_some(kind)
 }
 
-/// Whether raw JSON is an error: an integer `code`, a string `message`, and nothing twice.
+/// Returns whether raw JSON is an error: an integer `code`, a string `message`, and no duplicate member.
 fn is_error(raw: &str) -> bool {
     let tree = json::parse(raw, MAX_DEPTH).expect("JSON");
     let Some(members) = tree.members(raw) else { return false };
@@ -128,12 +128,12 @@ fn is_error(raw: &str) -> bool {
         && member("message").is_some_and(|raw| raw.starts_with('"'))
 }
 
-/// The text of a raw string; `None` for anything else, and for one that no string can hold.
+/// Returns the text of a raw string; `None` for anything else, and for one that no string can hold.
 fn string(raw: &str) -> Option<String> {
     serde_json::from_str(raw).ok()
 }
 
-/// What a refused body is answered with is a message itself.
+/// Checks that the answer to a refused body is a message itself.
 fn refusal(malformed: Malformed) {
     let id = match &malformed {
         Malformed::Invalid { id, .. } => id.clone(),

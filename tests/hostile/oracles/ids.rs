@@ -1,5 +1,5 @@
-//! The ids that clients send back: of sessions, tasks and questions (`wire/ids.rs`), and of events (`wire/sse.rs`). Each has
-//! one written form, the one that was given out.
+//! The ids that clients send back: of sessions, tasks and questions (`wire/ids.rs`), and of events (`wire/sse.rs`).
+//! Each has one written form, the one that was given out.
 
 use taskgate::wire::{ids, sse::EventId};
 use uuid::Uuid;

@@ -16,7 +16,7 @@ pub struct Node {
 /// What is in a value.
 #[derive(Debug)]
 pub enum Inner {
-    /// Nothing: a string, a number, `true`, `false` or `null`.
+    /// A string, a number, `true`, `false` or `null`.
     Scalar,
     /// The items of an array.
     Items(Vec<Node>),
@@ -24,12 +24,12 @@ pub enum Inner {
     Members(Vec<(Range<usize>, Node)>),
 }
 
-/// Why a text is not read.
+/// Why a text cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Problem {
     /// It is not JSON.
     NotJson,
-    /// It nests deeper than asked for. What follows was not looked at.
+    /// It nests deeper than allowed. The rest of the text was not looked at.
     TooDeep,
 }
 
@@ -42,13 +42,13 @@ pub fn parse(text: &str, depth: usize) -> Result<Node, Problem> {
 }
 
 impl Node {
-    /// The value's own text.
+    /// Returns the value's own text.
     pub fn raw<'a>(&self, text: &'a str) -> &'a str {
         &text[self.span.clone()]
     }
 
-    /// The members of an object by their keys' meaning. `None` for anything else, for a key that no string can hold (half
-    /// of a surrogate pair), and for a key that is there twice.
+    /// Returns the members of an object by the meaning of their keys. `None` for anything else, for a key that no
+    /// string can hold (half of a surrogate pair), and for a duplicate key.
     pub fn members<'a>(&'a self, text: &str) -> Option<Vec<(String, &'a Node)>> {
         let Inner::Members(members) = &self.inner else { return None };
         let mut seen = HashSet::new();
@@ -230,11 +230,12 @@ const SCALARS: [&str; 24] = [
 const ENVELOPES: [&[&str]; 4] =
     [&["id", "method", "params"], &["method", "params"], &["id", "result"], &["id", "error"]];
 
-/// A text that is JSON nearly always, with keys and values that matter, odd white space and duplicates; a message often.
+/// Returns a text that is nearly always JSON, with keys and values that matter, odd white space and duplicates; often a
+/// message.
 pub fn made(choices: &[u8]) -> String {
     let mut choices = Unstructured::new(choices);
     let mut text = String::new();
-    // Whoever has no more choices gets the simplest.
+    // Once the choices are used up, the value is the simplest.
     let _ = match choices.arbitrary() {
         Ok(true) => write_message(&mut text, &mut choices),
         _ => write_value(&mut text, &mut choices, 6),
@@ -261,7 +262,7 @@ fn write_message(text: &mut String, choices: &mut Unstructured<'_>) -> arbitrary
                 ])?);
             }
             "method" => text.push_str(choices.choose(&SCALARS)?),
-            // Members by chance are seldom an error.
+            // Random members are seldom an error.
             "error" if choices.ratio(1, 2)? => text.push_str(choices.choose(&[
                 r#"{"code":-1,"message":"m","data":[1]}"#,
                 r#"{ "message":"\ud800","c\u006fde":1.0}"#,

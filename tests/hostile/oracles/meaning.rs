@@ -1,10 +1,10 @@
-//! What is read from messages further in: members, capabilities, the tasks dialect. A check of every accepted envelope.
+//! What is read from messages further in: members, capabilities, the tasks dialect. It checks every accepted envelope.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use taskgate::{
-    route,
+    dialect::recognise::{are_modern, is_modern},
     wire::{
         ClientCapabilities, Kind, Message, Params,
         beginning::{Meant, meant},
@@ -12,7 +12,7 @@ use taskgate::{
         legacy::{self, RELATED_TASK, RequestedTtl},
         message::{MAX_ID, Outcome, echoed_number},
         object::{Members, quote, unquote},
-        params::{are_modern, may_matter},
+        params::may_matter,
         received::Received,
     },
 };
@@ -48,12 +48,12 @@ pub fn check(message: &Message) {
     let declared = message.params().and_then(|params| Members::parse(params).ok());
     let declared = declared.and_then(|params| ClientCapabilities::of(&params).ok()).unwrap_or_default();
     assert!(declared.refusal(message).is_none() || message.kind() != Kind::Response);
-    // A client that can be asked everything refuses nothing that can be read.
+    // A client that can be asked everything refuses nothing readable.
     let (roots, sampling, sampling_tools, elicitation_form, elicitation_url) = (true, true, true, true, true);
     let all = ClientCapabilities { roots, sampling, sampling_tools, elicitation_form, elicitation_url };
     let readable = message.params().is_none_or(|params| Members::parse(params).is_ok());
     assert!(all.refusal(message).is_none() || !readable);
-    let _ = (route::is_modern(message), legacy::question_text(message));
+    let _ = (is_modern(message), legacy::question_text(message));
     if message.kind() != Kind::Response {
         related(message);
     }
@@ -62,7 +62,7 @@ pub fn check(message: &Message) {
     }
 }
 
-/// What is no message ends a call that it names, and no other.
+/// Checks that an invalid message ends the call that it names, and no other.
 pub fn broken(received: &Received) {
     let Received::Broken(broken) = received else { return };
     assert!(!broken.why.is_empty() && broken.why.len() < 500, "{}", broken.why);
@@ -71,7 +71,8 @@ pub fn broken(received: &Received) {
     }
 }
 
-/// Nothing is read of `params` that another reader could read differently, and a token is a string or an integer.
+/// Checks that nothing is read of `params` that another reader could read differently, and that a token is a string or
+/// an integer.
 fn params(raw: &str) {
     let Ok(tree) = json::parse(raw, MAX_DEPTH) else { return };
     let once = |raw: &str| json::parse(raw, MAX_DEPTH).is_ok_and(|tree| tree.members(raw).is_some());
@@ -99,7 +100,7 @@ fn params(raw: &str) {
     }
 }
 
-/// The members of an object are those of the text, or it has a key twice.
+/// Checks that the members of an object are those of the text, unless it has a duplicate key.
 fn object(raw: &str) {
     let Ok(tree) = json::parse(raw, MAX_DEPTH) else { return };
     let Inner::Members(_) = tree.inner else {
@@ -120,11 +121,11 @@ fn object(raw: &str) {
     }
 }
 
-/// Every reader of raw values, whatever they are.
+/// Runs every reader of raw values, whatever they are.
 fn read(raw: &str) {
     let found = (legacy::is_error(raw), legacy::error_message(raw), legacy::progress(raw));
     let (text, ttl, _) = (legacy::progress_text(raw), legacy::requested_ttl(raw), legacy::first_text(raw));
-    // A value cannot hold every text, and has one value where a key is there twice.
+    // A value cannot hold every text, and has one value for a duplicate key.
     let Ok(value) = serde_json::from_str::<Value>(raw) else { return };
     let value = if Members::parse(raw).is_ok() { value } else { Value::Null };
     let message = value["message"].as_str().map(str::to_owned);
@@ -140,7 +141,8 @@ fn read(raw: &str) {
     }
 }
 
-/// A message that is tied to a task says so, and is the same otherwise; one with a member twice is not tied to any.
+/// Checks that a message that is tied to a task says so and is otherwise the same; one with a duplicate member is not
+/// tied.
 fn related(message: &Message) {
     let tied = legacy::related(message, TASK);
     let odd = message.params().is_some_and(|params| Members::parse(params).is_err() || has_odd_meta(params));
@@ -159,7 +161,7 @@ fn related(message: &Message) {
     assert_eq!(serde_json::from_slice::<Value>(tied.bytes()).expect("JSON"), expected);
 }
 
-/// What an upstream gets of an answer has another id, nothing of the task, and all the rest.
+/// Checks that an upstream gets an answer with another id, without the task, and with all the rest.
 fn unrelated(message: &Message) {
     let Some(mut expected) = comparable(message) else { return };
     expected["id"] = json!(7);
@@ -171,15 +173,15 @@ fn unrelated(message: &Message) {
     assert_eq!(serde_json::from_slice::<Value>(&answer).expect("JSON"), expected);
 }
 
-/// Whether `_meta` is an object with a key twice.
+/// Returns whether `_meta` is an object with a duplicate key.
 fn has_odd_meta(raw: &str) -> bool {
     Members::parse(raw).is_ok_and(|members| {
         members.get("_meta").is_some_and(|meta| meta.starts_with('{')) && members.object("_meta").is_none()
     })
 }
 
-/// A message as a value. `None` where a value is less than the message: it has a key twice in what is edited, or what no
-/// value can hold.
+/// Returns a message as a value. `None` where a value is less than the message: it has a duplicate key in the edited
+/// part, or something that no value can hold.
 fn comparable(message: &Message) -> Option<Value> {
     Members::parse(message.text()).ok()?;
     message.params().map_or(Ok(()), |params| Members::parse(params).map(drop)).ok()?;

@@ -14,7 +14,7 @@ pub mod sse;
 
 use std::borrow::Cow;
 
-/// What is promised of one input.
+/// The check of one promise on one input.
 pub type Check = fn(&[u8]);
 
 /// Every target: its name, and its check.
@@ -28,13 +28,14 @@ pub const TARGETS: [(&str, Check); 7] = [
     ("sse", sse::check),
 ];
 
-/// The first line of an input, which says how the rest is to be treated, and the rest.
+/// Returns the first line of an input, which says how the rest is to be treated, and the rest.
 fn script(input: &[u8]) -> (&[u8], &[u8]) {
     let end = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len());
     (&input[..end], input.get(end + 1..).unwrap_or_default())
 }
 
-/// The JSON text that an input stands for: itself, or behind a byte that UTF-8 does not know one that is made from it.
+/// Returns the JSON text that an input stands for: the input itself, or after a byte that UTF-8 does not know, one that
+/// is made from it.
 fn document(input: &[u8]) -> Cow<'_, [u8]> {
     match input.split_first() {
         Some((0xFF, choices)) => json::made(choices).into_bytes().into(),

@@ -54,19 +54,19 @@ fn relay(chunks: &[&[u8]]) -> (Result<(), Foreign>, Vec<u8>) {
 
 enum Expected {
     Passed(String),
-    /// The id stands in so much white space that it may be given up.
+    /// The id stands in so much white space that the relay may give it up.
     Either(String),
     Foreign,
 }
 
-/// What becomes of a JSON text; `None` for one that is none.
+/// Returns what becomes of a JSON text; `None` if it is not JSON.
 fn replaced(text: &str) -> Option<Expected> {
     if nests_too_deep(text.as_bytes()) {
         return None;
     }
     let tree = json::parse(text, MAX_DEPTH).ok()?;
     let Inner::Members(members) = &tree.inner else { return Some(Expected::Foreign) };
-    // A key that is written with escapes is none that anybody looks for.
+    // A key that is written with escapes is not one that a reader looks for.
     let id = members.iter().find(|(key, _)| &text[key.clone()] == "\"id\"");
     let Some((key, id)) = id.filter(|(_, id)| echoed_number(id.raw(text)) == Some(OURS)) else {
         return Some(Expected::Foreign);

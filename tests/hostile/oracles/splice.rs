@@ -1,8 +1,8 @@
 //! `wire/splice.rs`: an edited text means what the same edits of its value mean, and nothing else in it changes.
 //!
-//! The first line of an input is a list of edits, one letter for each value that is met on the way through the document:
-//! `n` sets a member that is not there, `s` sets one that is, `r` removes one, `b` sets a new one and removes one, `x`
-//! replaces the value. With `L` in front the document is part of a large one.
+//! The first line of an input is a list of edits, one letter for each value that is met on the way through the
+//! document: `n` sets a member that is not there, `s` sets one that is, `r` removes one, `b` sets a new one and removes
+//! one, `x` replaces the value. With `L` in front the document is part of a large one.
 
 use std::slice::Iter;
 
@@ -22,7 +22,7 @@ pub fn check(input: &[u8]) {
         return;
     }
     let Ok(value) = serde_json::from_str::<Value>(text) else { return };
-    // The value of a text with a key twice is less than the text.
+    // The value of a text with a duplicate key is less than the text.
     if has_duplicates(text) {
         return;
     }
@@ -52,7 +52,7 @@ fn edit(script: &[u8], text: &str, mut value: Value) {
     assert_eq!(serde_json::from_slice::<Value>(&chunks.concat()).expect("still JSON"), json!([value]));
 }
 
-/// Plans the edits of one value and of those in it. No two may overlap, so what is edited is not walked into.
+/// Plans the edits of one value and of the values in it. No two may overlap, so an edited value is not walked into.
 fn walk<'a>(raw: &'a str, value: &mut Value, edits: &mut Edits<'a>, script: &mut Iter<'_, u8>) {
     let letter = script.next().copied().unwrap_or(b'-');
     if letter == b'x' {
@@ -99,7 +99,7 @@ fn walk<'a>(raw: &'a str, value: &mut Value, edits: &mut Edits<'a>, script: &mut
     }
 }
 
-/// Whether an object somewhere in a text has a key twice, or the new one.
+/// Returns whether an object somewhere in a text has a duplicate key, or the new one.
 fn has_duplicates(raw: &str) -> bool {
     match raw.trim_start().as_bytes().first() {
         Some(b'{') => {

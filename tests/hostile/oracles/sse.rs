@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use taskgate::wire::sse::{Decoder, Event, EventId, HEARTBEAT, MAX_EVENT_ID, encode, prime};
 
-/// More than any input has.
+/// Longer than any input.
 const NO_LIMIT: usize = 1 << 30;
 
 /// Takes the rest of the input as a stream, and as a document.
@@ -27,7 +27,7 @@ pub fn check(input: &[u8]) {
     framing(rest);
 }
 
-/// What was read from a stream.
+/// The outcome of reading a stream.
 #[derive(Debug, Default, PartialEq)]
 struct Read {
     events: Vec<Event>,
@@ -35,14 +35,14 @@ struct Read {
     retry: Option<Duration>,
 }
 
-/// What the decoder reads, and whether it came to the end.
+/// Returns what the decoder reads, and whether it came to the end.
 fn decode(limit: usize, chunks: &[&[u8]]) -> (Read, bool) {
     let (mut decoder, mut events) = (Decoder::new(limit), Vec::new());
     let to_the_end = chunks.iter().all(|chunk| decoder.push(chunk, &mut events).is_ok());
     (Read { events, last_id: decoder.last_id().map(|id| id.to_vec()), retry: decoder.retry() }, to_the_end)
 }
 
-/// What the standard reads.
+/// Returns what the standard reads.
 fn read(stream: &[u8]) -> Read {
     let stream = stream.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(stream);
     let (mut read, mut name, mut data, mut id) = (Read::default(), String::new(), Vec::new(), None);
@@ -61,7 +61,7 @@ fn read(stream: &[u8]) -> Read {
         match &line[..colon] {
             b"event" => name = String::from_utf8_lossy(value).into_owned(),
             b"data" => data.extend(value.iter().chain(b"\n")),
-            // One that is too long to be sent back stands for none.
+            // An id that is too long to be sent back counts as none.
             b"id" if !value.contains(&0) => id = Some(if value.len() > MAX_EVENT_ID { vec![] } else { value.to_vec() }),
             b"retry" if value.iter().all(u8::is_ascii_digit) => {
                 let millis = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok());
@@ -73,7 +73,7 @@ fn read(stream: &[u8]) -> Read {
     read
 }
 
-/// The lines that have an end.
+/// Returns the lines that have an end.
 fn lines(mut stream: &[u8]) -> Vec<&[u8]> {
     let mut lines = Vec::new();
     while let Some(end) = stream.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
@@ -84,7 +84,7 @@ fn lines(mut stream: &[u8]) -> Vec<&[u8]> {
     lines
 }
 
-/// A document is one event, between others too, and comes out as it went in but for its line ends.
+/// Checks that a document is one event, also between others, and comes out as it went in but for its line ends.
 fn framing(document: &[u8]) {
     let lines = document.split(|byte| matches!(byte, b'\n' | b'\r')).filter(|line| !line.is_empty());
     let data = lines.collect::<Vec<_>>().join(&b'\n');

@@ -89,7 +89,7 @@ async fn a_session_that_ends_cancels_its_calls_and_leaves_the_child_to_the_other
     assert_eq!(cancelled["params"]["requestId"], call_of_ann["id"]);
     text_of(&bob, "give bob").await;
     assert_eq!(text_in(&of_bob.await.unwrap()), "for bob");
-    // The child that answers a call of a session that has gone changes nothing.
+    // A child that answers a call of an ended session changes nothing.
     assert_eq!(text_of(&bob, "give ann").await, "given");
     assert_eq!(child.lines().iter().filter(|line| line.contains("notifications/cancelled")).count(), 1);
 }

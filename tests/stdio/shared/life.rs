@@ -39,7 +39,7 @@ async fn each_session_agrees_on_its_own_revision_and_sees_the_childs_answer() {
 }
 
 #[tokio::test]
-async fn a_child_that_only_speaks_an_older_revision_and_says_so_with_an_error_is_asked_again() {
+async fn a_child_that_refuses_a_revision_and_names_an_older_one_is_asked_again() {
     let tools = r#"*'"method":"initialize"'*2025-11-25*)
         printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"no","data":{"supported":["2024-11-05"]}}}\n' "$id" ;;"#;
     let (children, gate) = shared(Script { tools, ..Script::default() }).await;
@@ -66,12 +66,12 @@ async fn a_child_that_dies_fails_the_calls_of_all_sessions_and_the_next_session_
     let anew = Client::connect(&gate.url).await;
     assert_ne!(text_of(&anew, "pid").await, child.pid);
     assert_eq!(children.started().len(), 2);
-    // What was acknowledged can still be asked for.
+    // An acknowledged task can still be polled.
     assert_eq!(status_of(&ann.get(&task).await), "failed");
 }
 
 #[tokio::test]
-async fn a_child_that_ends_before_it_is_initialized_is_every_waiting_sessions_error() {
+async fn every_waiting_session_gets_the_error_of_a_child_that_ends_before_it_is_initialized() {
     let (children, gate) =
         shared(Script { setup: "echo 'no licence' >&2; sleep 0.2; exit 4", ..Script::default() }).await;
     let (ann, bob) = (Client::new(&gate.url), Client::new(&gate.url));
@@ -111,7 +111,7 @@ async fn the_child_outlives_a_pause_between_sessions_and_ends_with_taskgate() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_while_the_child_starts_does_not_keep_others_from_it() {
+async fn a_client_that_leaves_while_the_child_starts_does_not_hold_up_others() {
     let (children, gate) =
         shared(Script { setup: "while [ ! -e \"$dir/go\" ]; do sleep 0.01; done", ..Script::default() }).await;
     let first = Client::new(&gate.url);

@@ -50,7 +50,7 @@ async fn with_elicitation(gate: &Gate) -> Client {
     Client::connect_as(&gate.url, "2025-11-25", json!({ "elicitation": {} })).await
 }
 
-/// A call in flight, once the child has it.
+/// Starts a call, and returns once the child has it.
 async fn call(client: &Client, child: &Process, tool: &str) -> tokio::task::JoinHandle<Value> {
     let (client, name) = (client.clone(), tool.to_owned());
     let calling = tokio::spawn(async move { client.ask("tools/call", json!({ "name": name })).await });

@@ -1,11 +1,12 @@
-//! A shared server sees one client, so that tasks of its own would be everyone's: they are hidden, whatever is configured.
+//! A shared server sees one client, so every session could reach its own tasks: they are hidden, whatever is
+//! configured.
 
 use serde_json::json;
 
 use super::SHARED;
 use crate::kit::{Children, Client, Script, text_in};
 
-/// Has tasks of its own, for a tool that it lists with them, and tells of one.
+/// Has tasks of its own, for a tool that it lists with them, and reports on one.
 const SERVER: Script = Script {
     setup: "",
     tools: r#"*'"method":"initialize"'*)
@@ -34,7 +35,7 @@ async fn a_shared_servers_own_tasks_are_hidden_and_no_task_method_reaches_it() {
         let id = ann.create_id("research").await;
         ann.until(&id, "completed").await;
         assert!(!child.line("research").await.contains("\"task\""));
-        // No status of the server's is told, but of taskgate's task to its owner.
+        // The status of the server's task is hidden; that of taskgate's task goes to its owner.
         assert_eq!(to_bob.message().await["method"], "notifications/prompts/list_changed");
         let told = [to_ann.message().await, to_ann.message().await].map(|message| message["method"].clone());
         assert!(
@@ -47,7 +48,7 @@ async fn a_shared_servers_own_tasks_are_hidden_and_no_task_method_reaches_it() {
             }
         }
         assert_eq!((ann.list().await, bob.list().await), (vec![id], Vec::new()));
-        // What comes last has been read after everything else.
+        // The last message is read after everything else.
         bob.ask("ping", json!({})).await;
         child.line("\"ping\"").await;
         assert!(!child.lines().join("\n").contains("\"tasks/"), "{:?}", child.lines());
@@ -55,7 +56,7 @@ async fn a_shared_servers_own_tasks_are_hidden_and_no_task_method_reaches_it() {
 }
 
 #[tokio::test]
-async fn a_session_of_a_revision_without_tasks_reaches_none_of_a_shared_server() {
+async fn a_session_of_a_revision_without_tasks_reaches_no_task_of_a_shared_server() {
     let children = Children::new(SERVER);
     let gate = children.gate(SHARED).await;
     let client = Client::connect_as(&gate.url, "2025-06-18", json!({})).await;

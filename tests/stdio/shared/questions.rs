@@ -1,4 +1,4 @@
-//! What a shared child asks and tells, and which of its sessions hears it.
+//! What a shared child asks and reports, and which of its sessions hears it.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::{SERVER, call, shared, with_elicitation};
 use crate::kit::{Client, text_in, text_of};
 
 #[tokio::test]
-async fn a_question_goes_to_the_session_whose_call_is_the_only_one_and_only_its_first_answer_goes_back() {
+async fn a_question_goes_to_the_session_with_the_only_call_and_only_its_first_answer_goes_back() {
     let (children, gate) = shared(SERVER).await;
     let (ann, bob) = (with_elicitation(&gate).await, with_elicitation(&gate).await);
     let child = children.only().await;
@@ -14,7 +14,7 @@ async fn a_question_goes_to_the_session_whose_call_is_the_only_one_and_only_its_
     let mut call = ann.stream("tools/call", json!({ "name": "ask" }));
     let question = call.message().await;
     assert_eq!(question["params"]["message"], "Really?");
-    // Another session's answer is taken, and goes nowhere.
+    // Another session's answer is accepted, and goes nowhere.
     assert_eq!(bob.respond(&question["id"], json!({ "action": "decline" })).await, 202);
     assert_eq!(ann.respond(&question["id"], json!({ "action": "accept" })).await, 202);
     assert_eq!(ann.respond(&question["id"], json!({ "action": "cancel" })).await, 202);
@@ -75,7 +75,7 @@ async fn a_question_that_is_withdrawn_is_withdrawn_from_the_session_that_got_it(
         (&withdrawn["method"], &withdrawn["params"]["requestId"]),
         (&json!("notifications/cancelled"), &json!("q-1"))
     );
-    // An answer comes too late.
+    // An answer that comes too late.
     assert_eq!(ann.respond(&question["id"], json!({ "action": "accept" })).await, 202);
     text_of(&bob, "pid").await;
     assert!(!child.lines().iter().any(|line| line.contains("accept")));
@@ -89,7 +89,7 @@ async fn a_ping_of_the_child_is_answered_by_taskgate() {
 }
 
 #[tokio::test]
-async fn what_concerns_everybody_reaches_every_session() {
+async fn a_notification_about_the_server_as_a_whole_reaches_every_session() {
     let (_children, gate) = shared(SERVER).await;
     let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
     let (mut of_ann, mut of_bob) = (ann.get_stream().await, bob.get_stream().await);
@@ -106,7 +106,7 @@ async fn a_task_that_asks_gets_its_own_sessions_answer() {
     let (mut of_ann, _of_bob) = (ann.get_stream().await, bob.get_stream().await);
     let task = ann.create_id("ask").await;
     let question = loop {
-        // The changes of the task's status are told there too.
+        // The changes of the task's status come there too.
         let message = of_ann.message().await;
         if message["method"] == "elicitation/create" {
             break message;

@@ -1,11 +1,11 @@
-//! What a shared child tells of itself, and which of its sessions hears it: the one whose business it is, or none.
+//! What a shared child reports, and which of its sessions hears it: the one that it concerns, or none.
 
 use serde_json::json;
 
 use super::{SERVER, call, shared};
 use crate::kit::{Client, Gate, Script, Stream, text_in, text_of};
 
-/// Sends clients to URLs, and tells of resources.
+/// Sends clients to URLs, and reports changes of resources.
 const TELLING: Script = Script {
     setup: r#"elicitation() { printf '{"mode":"url","elicitationId":"%s","url":"https://x/","message":"Go"}' "$1"; }"#,
     tools: r#"*'"name":"send"'*)
@@ -29,21 +29,21 @@ const TELLING: Script = Script {
     after: "",
 };
 
-/// A client, and its GET stream.
+/// Connects a client, and opens its GET stream.
 async fn listening(gate: &Gate) -> (Client, Stream) {
     let client = Client::connect_as(&gate.url, "2025-11-25", json!({ "elicitation": { "url": {} } })).await;
     let stream = client.get_stream().await;
     (client, stream)
 }
 
-/// Checks that nothing but the news for everyone has come on a stream, or will.
+/// Checks that nothing came on a stream before a notification that goes to everyone.
 async fn hears_nothing_before_the_change(teller: &Client, stream: &mut Stream) {
     text_of(teller, "change").await;
     assert_eq!(stream.message().await["method"], "notifications/tools/list_changed");
 }
 
 #[tokio::test]
-async fn that_an_elicitation_at_a_url_is_complete_is_told_to_the_session_that_was_sent_there() {
+async fn the_completion_of_a_url_elicitation_goes_to_the_session_that_was_asked() {
     let (_children, gate) = shared(TELLING).await;
     let ((ann, mut of_ann), (bob, mut of_bob)) = (listening(&gate).await, listening(&gate).await);
     let mut sending = ann.stream("tools/call", json!({ "name": "send" }));
@@ -61,7 +61,7 @@ async fn that_an_elicitation_at_a_url_is_complete_is_told_to_the_session_that_wa
             (&json!("notifications/elicitation/complete"), &json!(id))
         );
     }
-    // One that no client was sent to, or that has been told of, goes to no session.
+    // An elicitation that no client was sent to, or that was already reported, goes to no session.
     text_of(&teller, "complete e-1").await;
     text_of(&teller, "complete e-3").await;
     hears_nothing_before_the_change(&teller, &mut of_ann).await;
@@ -69,7 +69,7 @@ async fn that_an_elicitation_at_a_url_is_complete_is_told_to_the_session_that_wa
 }
 
 #[tokio::test]
-async fn an_update_of_a_resource_is_told_to_the_sessions_that_have_subscribed_to_it() {
+async fn a_resource_update_goes_to_the_sessions_that_have_subscribed() {
     let (children, gate) = shared(TELLING).await;
     let ((ann, mut of_ann), (bob, mut of_bob)) = (listening(&gate).await, listening(&gate).await);
     let subscribe = async |client: &Client, uri| client.request("resources/subscribe", json!({ "uri": uri })).await;
@@ -82,7 +82,7 @@ async fn an_update_of_a_resource_is_told_to_the_sessions_that_have_subscribed_to
     assert_eq!(of_ann.message().await["params"]["uri"], "file:///a/part");
     hears_nothing_before_the_change(&teller, &mut of_bob).await;
     assert_eq!(of_ann.message().await["method"], "notifications/tools/list_changed");
-    // Of two that have subscribed, one that does not want it any more takes nothing from the other.
+    // Of two subscribed sessions, one that unsubscribes takes nothing from the other.
     subscribe(&bob, "file:///a").await;
     assert_eq!(ann.ask("resources/unsubscribe", json!({ "uri": "file:///a" })).await, json!({}));
     text_of(&teller, "update file:///a").await;
@@ -95,7 +95,7 @@ async fn an_update_of_a_resource_is_told_to_the_sessions_that_have_subscribed_to
 }
 
 #[tokio::test]
-async fn a_uri_that_is_there_twice_ends_no_subscription_of_another_session() {
+async fn a_duplicate_uri_ends_no_subscription_of_another_session() {
     let (children, gate) = shared(TELLING).await;
     let ((ann, mut of_ann), bob) = (listening(&gate).await, Client::connect(&gate.url).await);
     ann.ask("resources/subscribe", json!({ "uri": "file:///a" })).await;
@@ -113,7 +113,7 @@ async fn a_uri_that_is_there_twice_ends_no_subscription_of_another_session() {
 }
 
 #[tokio::test]
-async fn subscriptions_beyond_what_one_session_may_have_are_refused() {
+async fn subscriptions_beyond_the_limit_of_a_session_are_refused() {
     let (_children, gate) = shared(TELLING).await;
     let client = Client::connect(&gate.url).await;
     let (code, message) = client.error("resources/subscribe", json!({ "uri": "u".repeat(70_000) })).await;
@@ -123,7 +123,7 @@ async fn subscriptions_beyond_what_one_session_may_have_are_refused() {
 }
 
 #[tokio::test]
-async fn a_log_message_reaches_the_one_session_that_has_calls_in_flight_and_with_several_none() {
+async fn a_log_message_reaches_the_only_session_with_calls_in_flight_and_none_of_several() {
     let (children, gate) = shared(SERVER).await;
     let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
     let child = children.only().await;

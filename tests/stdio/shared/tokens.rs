@@ -1,4 +1,4 @@
-//! Numbers of one session do not mean another session's on the child that they share.
+//! On a shared child, the ids and tokens of one session mean nothing in another.
 
 use serde_json::json;
 
@@ -38,11 +38,11 @@ async fn no_client_can_write_progress_into_the_task_of_another_by_a_raw_token() 
     }
     let plain = format!(r#"{{"jsonrpc":"2.0","method":"forge","params":{{"_meta":{{"progressToken":{number}}}}}}}"#);
     assert_eq!(bob.post(plain).await.status, 400);
-    // The child has heard of none of it, and Ann's task of no progress.
+    // The child has received none of it, and Ann's task no progress.
     assert_eq!(text_of(&bob, "pid").await, child.pid);
     assert!(!child.lines().iter().any(|line| line.contains("forge")));
     assert_ne!(ann.get(&task).await["statusMessage"], "1: forged");
-    // A token of his own is a number of his own there.
+    // A token that Bob sends becomes one of his own at the child.
     let own = json!({ "_meta": { "progressToken": number } });
     assert_eq!(bob.ask("forge", own).await, json!({}));
     assert_ne!(ann.get(&task).await["statusMessage"], "1: forged");
@@ -70,7 +70,7 @@ async fn no_client_can_cancel_the_call_of_another_by_its_number() {
 }
 
 #[tokio::test]
-async fn progress_of_a_client_reaches_the_child_only_where_that_client_was_asked() {
+async fn progress_of_a_client_reaches_the_child_only_for_a_question_to_that_client() {
     let (children, gate) = shared(CARELESS).await;
     let (ann, bob) = (with_elicitation(&gate).await, with_elicitation(&gate).await);
     let child = children.only().await;
@@ -81,7 +81,7 @@ async fn progress_of_a_client_reaches_the_child_only_where_that_client_was_asked
     assert_eq!(ann.notify("notifications/progress", progress(2)).await, 202);
     assert_eq!(ann.respond(&question["id"], json!({ "action": "accept" })).await, 202);
     assert!(text_in(&asking.message().await["result"]).contains("action:accept"));
-    // And not any more.
+    // And no longer after that.
     assert_eq!(ann.notify("notifications/progress", progress(3)).await, 202);
     assert_eq!(text_of(&ann, "pid").await, child.pid);
     let told: Vec<_> = child.lines().into_iter().filter(|line| line.contains("notifications/progress")).collect();

@@ -10,7 +10,7 @@ use crate::kit::{Answers, Client, Gate, Options, Upstream};
 
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 
-/// It runs "research" and "maybe" as tasks itself, and lists its tasks.
+/// Returns the options of a server that runs "research" and "maybe" as tasks itself, and lists its tasks.
 fn options() -> Options {
     let tasks = json!({ "list": {}, "requests": { "tools": { "call": {} }, "x": {} } });
     let tools = json!([
@@ -35,8 +35,8 @@ async fn house(options: Options, toml: &str) -> (Upstream, Gate, Client) {
     (upstream, gate, client)
 }
 
-/// What the client gets for a request, or a call of a tool, that the server answers with `result`, and how the server saw
-/// its params.
+/// Returns what the client gets for a request, or a call of a tool, that the server answers with `result`, and how the
+/// server saw its params.
 async fn passed(upstream: &Upstream, client: &Client, method: &str, params: Value, result: Value) -> (Value, Value) {
     upstream.hold(method);
     let asked = tokio::spawn({
@@ -54,7 +54,7 @@ fn task(id: &str, status: &str) -> Value {
     json!({ "taskId": id, "status": status, "createdAt": "x", "lastUpdatedAt": "x", "ttl": null })
 }
 
-/// Calls "research" as a task, with a progress token if there is one, and has the server make the task "theirs" of it.
+/// Calls "research" as a task, with a progress token if there is one, and has the server create the task "theirs".
 async fn research(upstream: &Upstream, client: &Client, meta: Value) -> Value {
     let params = json!({ "name": "research", "task": {}, "_meta": meta });
     let created = json!({ "task": task("theirs", "working") });
@@ -71,13 +71,13 @@ async fn the_capability_is_that_of_the_server_with_what_taskgate_adds() {
 }
 
 #[tokio::test]
-async fn task_methods_go_by_whose_id_it_is_and_what_passes_counts_for_nothing() {
+async fn task_methods_go_to_the_side_that_has_the_id_and_those_that_pass_count_against_no_rate() {
     let rate = "[rate]\ntask_methods = \"3/h\"\nfailed_lookups = \"1/h\"";
     let (upstream, gate, client) = house(options(), rate).await;
     let other = Client::connect(&gate.url).await;
     let id = client.create_id("echo").await;
     client.until(&id, "completed").await;
-    // An id of taskgate's is for its owner alone, and for anyone else as unknown as any other.
+    // An id of taskgate's is for its owner alone, and for every other client as unknown as any other.
     let unknown = "5b0d1f4e-5d2c-4c39-9a5e-0d1a2b3c4d5e";
     for (asker, id) in [(&client, "theirs"), (&client, unknown), (&other, &*id), (&other, unknown)] {
         for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
@@ -94,7 +94,7 @@ async fn task_methods_go_by_whose_id_it_is_and_what_passes_counts_for_nothing() 
 async fn the_list_has_taskgates_tasks_first_and_then_the_servers_page_by_page() {
     let (upstream, gate, client) = house(options(), "").await;
     let list = async |params: Value, result: Value| passed(&upstream, &client, "tasks/list", params, result).await;
-    // Without any of taskgate's own it is the server's.
+    // Without tasks of taskgate's own, the list is the server's.
     let (page, _) = list(json!({}), json!({ "tasks": [task("a", "working")], "x": 1 })).await;
     assert_eq!(page, json!({ "tasks": [task("a", "working")], "x": 1 }));
     let mut own = Vec::new();
@@ -115,7 +115,7 @@ async fn the_list_has_taskgates_tasks_first_and_then_the_servers_page_by_page() 
     assert!(!cursor.as_str().unwrap().contains("page"), "{cursor}");
     let (third, seen) = list(json!({ "cursor": cursor }), json!({ "tasks": [] })).await;
     assert_eq!((third, seen), (json!({ "tasks": [] }), json!({ "cursor": "page \"2\"" })));
-    // Nobody else can use it, and it cannot be made up.
+    // No other client can use it, and it cannot be made up.
     let other = Client::connect(&gate.url).await;
     for (asker, cursor) in [(&other, cursor.as_str().unwrap()), (&client, "server.AAAA"), (&client, "page \"2\"")] {
         let (code, message) = asker.error("tasks/list", json!({ "cursor": cursor })).await;
@@ -142,7 +142,7 @@ async fn taskgates_tasks_are_listed_whatever_the_server_does() {
     drop(upstream.held("tasks/list").await);
     let page = asked.await.unwrap()["result"].take();
     assert_eq!(page["tasks"][0]["taskId"], *id);
-    // Who may not ask the server does not get the others either.
+    // A client that may not ask the server does not get the others either.
     let refused = tokio::spawn({
         let client = client.clone();
         async move { client.answer("tasks/list", json!({})).await.status }
@@ -180,7 +180,7 @@ async fn a_server_of_an_older_revision_has_no_tasks_of_its_own() {
 }
 
 #[tokio::test]
-async fn the_list_takes_room_among_the_streams_as_the_server_may_answer_with_one() {
+async fn tasks_list_counts_as_a_stream_because_the_server_may_answer_with_one() {
     let options = Options { answers: Answers::Sse, ..options() };
     let (upstream, _gate, client) = house(options, "[server]\nmax_streams = 1").await;
     let mut call = client.stream("tools/call", json!({ "name": "slow" }));

@@ -1,4 +1,4 @@
-//! What a server tells of its own tasks: status, progress, and what its messages are tied to.
+//! What a server reports on its own tasks: status, progress, and what its messages are related to.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::{RELATED, house, options, passed, research, task};
 use crate::kit::{Answers, Client, Gate, Options, Stream, Upstream, status_of};
 
 #[tokio::test]
-async fn the_status_of_a_task_is_told_where_the_client_sees_it_and_dropped_where_not() {
+async fn the_status_of_a_servers_task_passes_where_its_tasks_are_visible_and_is_dropped_elsewhere() {
     for (native, told) in [("auto", true), ("keep", true), ("replace", false)] {
         let toml = format!("[server]\nadmin = \"127.0.0.1:0\"\n[[upstream]]\nnative = \"{native}\"");
         let (upstream, gate, client) = house(options(), &toml).await;
@@ -27,7 +27,7 @@ async fn the_status_of_a_task_is_told_where_the_client_sees_it_and_dropped_where
 }
 
 #[tokio::test]
-async fn a_task_of_taskgates_has_no_relation_but_its_own() {
+async fn a_message_of_a_taskgate_task_is_related_to_that_task_alone() {
     for native in ["auto", "replace"] {
         let toml = format!("[[upstream]]\nnative = \"{native}\"");
         let (upstream, _gate, client) = house(Options { answers: Answers::Sse, ..options() }, &toml).await;
@@ -45,7 +45,7 @@ async fn a_task_of_taskgates_has_no_relation_but_its_own() {
         };
         assert_eq!(related(&mut stream).await, (json!("notifications/x"), json!(id)));
         if native == "auto" {
-            // What is about a task of the server is not about the only one that runs here.
+            // A message about a task of the server is not about the only task of taskgate.
             let params = json!({ "message": "?", "_meta": { RELATED: { "taskId": "theirs" } } });
             let question = json!({ "jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": params });
             theirs.event(&question.to_string()).await;
@@ -78,7 +78,7 @@ async fn progress_of_a_task_of_the_server_goes_on_after_its_creation_until_its_e
         };
         progress(1).await;
         assert_eq!(stream.message().await["params"], json!({ "progressToken": "mine", "progress": 1 }));
-        // On the stream where the server sends it.
+        // On the stream on which the server sends it.
         upstream.hold("tasks/result");
         let mut waiting = client.stream("tasks/result", json!({ "taskId": "theirs" }));
         let result = upstream.held("tasks/result").await.sse();
@@ -140,7 +140,7 @@ async fn a_task_of_taskgates_asks_its_client_beside_those_of_the_server() {
 }
 
 #[tokio::test]
-async fn what_a_task_tells_before_any_stream_is_open_names_it_all_the_same() {
+async fn a_message_of_a_task_names_it_even_before_any_stream_is_open() {
     for native in ["auto", "replace"] {
         let toml = format!("[[upstream]]\nnative = \"{native}\"");
         let (upstream, _gate, client) = house(Options { answers: Answers::Sse, ..options() }, &toml).await;

@@ -1,4 +1,4 @@
-//! Which tools a server runs as tasks itself: what its lists tell, and when taskgate asks.
+//! Which tools a server runs as tasks itself: what its lists say, and when taskgate asks.
 
 use http::StatusCode;
 use serde_json::json;
@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use super::{RELATED, house, options, passed, research, task};
 use crate::kit::{Answers, Client, Gate, Options, Upstream};
 
-/// A call as a task, in flight.
+/// Sends a call as a task that must be refused.
 fn call(client: &Client, tool: &str) -> JoinHandle<(i64, String)> {
     let (client, params) = (client.clone(), json!({ "name": tool, "task": {} }));
     tokio::spawn(async move { client.error("tools/call", params).await })
@@ -62,10 +62,10 @@ async fn before_any_list_taskgate_asks_for_all_pages_once_and_again_after_a_chan
 }
 
 #[tokio::test]
-async fn a_call_is_refused_and_not_sent_where_the_server_does_not_tell_its_tools() {
+async fn a_call_is_refused_and_not_sent_where_the_server_does_not_list_its_tools() {
     let (upstream, _gate, client) = house(options(), "").await;
     upstream.hold("tools/list");
-    for (answer, words) in [(r#"{"x":1}"#, "has no tools"), (r#"{"tools":7}"#, "no list")] {
+    for (answer, words) in [(r#"{"x":1}"#, "has no tools"), (r#"{"tools":7}"#, "not a list")] {
         let asked = tokio::spawn({
             let client = client.clone();
             async move { client.error("tools/call", json!({ "name": "echo", "task": {} })).await }
@@ -90,7 +90,7 @@ async fn a_tool_that_is_only_called_plainly_needs_no_list() {
 }
 
 #[tokio::test]
-async fn what_the_policy_forbids_or_requires_holds_for_the_servers_tasks_too() {
+async fn forbidden_and_required_in_the_policy_hold_for_the_servers_tasks_too() {
     let policy = "[[upstream]]\n[upstream.tools.research]\nsupport = \"forbidden\"\n[upstream.tools.maybe]\nsupport = \"required\"";
     let (upstream, _gate, client) = house(options(), policy).await;
     let list = client.ask("tools/list", json!({})).await;
@@ -107,7 +107,7 @@ async fn what_the_policy_forbids_or_requires_holds_for_the_servers_tasks_too() {
 }
 
 #[tokio::test]
-async fn more_calls_than_may_wait_for_the_servers_list_are_refused() {
+async fn calls_beyond_those_that_may_wait_for_the_servers_list_are_refused() {
     let (upstream, _gate, client) = house(options(), "").await;
     upstream.hold("tools/list");
     let mut calls: Vec<_> = (0..65).map(|_| call(&client, "echo")).collect();
@@ -117,7 +117,7 @@ async fn more_calls_than_may_wait_for_the_servers_list_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_does_not_come_is_waited_for_half_a_minute() {
+async fn taskgate_waits_half_a_minute_for_the_servers_list() {
     let (upstream, _gate, client) = house(options(), "").await;
     upstream.hold("tools/list");
     let calling = client.stream("tools/call", json!({ "name": "echo", "task": {} }));
@@ -129,7 +129,7 @@ async fn a_list_that_does_not_come_is_waited_for_half_a_minute() {
 }
 
 #[tokio::test]
-async fn a_list_of_tools_without_end_is_given_up_after_a_hundred_pages() {
+async fn an_endless_list_of_tools_is_given_up_after_a_hundred_pages() {
     let (upstream, _gate, client) = house(options(), "").await;
     upstream.hold("tools/list");
     let calling = call(&client, "echo");
@@ -142,7 +142,7 @@ async fn a_list_of_tools_without_end_is_given_up_after_a_hundred_pages() {
 }
 
 #[tokio::test]
-async fn while_taskgate_asks_for_the_list_a_question_of_the_only_task_is_that_tasks() {
+async fn a_question_while_taskgate_asks_for_the_list_belongs_to_the_only_task() {
     let upstream = Upstream::start(options()).await;
     let gate = Gate::before(&upstream).await;
     let client = Client::connect_as(&gate.url, "2025-11-25", json!({ "elicitation": {} })).await;

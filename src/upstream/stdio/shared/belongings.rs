@@ -1,4 +1,4 @@
-//! What the child tells of later and belongs to the sessions that asked for it: elicitations at a URL, and subscriptions.
+//! What belongs to single sessions of a shared child, which tells of it later: elicitations at a URL, and subscriptions.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -10,30 +10,30 @@ use crate::wire::{
     object::{Members, unquote},
 };
 
-/// How many elicitations at a URL are remembered of one session; of more, the oldest are forgotten.
+/// How many elicitations at a URL are remembered for one session; beyond that the oldest are forgotten.
 const MAX_ELICITATIONS: usize = 64;
 /// The longest `elicitationId` that is remembered, in bytes.
 const MAX_ID: usize = 1024;
-/// How many bytes the URIs may have that one session subscribes to, with what each takes besides.
+/// How many bytes the URIs of one session's subscriptions may have, each with its [`OVERHEAD`].
 pub(super) const MAX_SUBSCRIBED: usize = 64 * 1024;
 const OVERHEAD: usize = 64;
 /// `URL_ELICITATION_REQUIRED`
 const URL_ELICITATION_REQUIRED: &str = "-32042";
 
-/// What belongs to whom, by the numbers of the sessions.
+/// What belongs to each session, by the sessions' numbers.
 #[derive(Debug, Default)]
-pub(super) struct Belongings(BTreeMap<u64, Own>);
+pub(super) struct Belongings(BTreeMap<u64, SessionBelongings>);
 
 /// What belongs to one session.
 #[derive(Debug, Default)]
-struct Own {
+struct SessionBelongings {
     elicitations: VecDeque<Box<str>>,
-    /// The URIs that it subscribes to; with the number of the call as long as the child has not agreed.
+    /// The URIs that it subscribes to, each with the number of its call until the child has agreed.
     subscriptions: HashMap<Box<str>, Option<u64>>,
 }
 
 impl Belongings {
-    /// Notes that the child has sent a session to a URL.
+    /// Notes that the child has sent a session's client to a URL.
     pub(super) fn elicited(&mut self, session: u64, id: &str) {
         let own = self.0.entry(session).or_default();
         if id.len() > MAX_ID || own.elicitations.iter().any(|known| **known == *id) {
@@ -45,7 +45,7 @@ impl Belongings {
         own.elicitations.push_back(id.into());
     }
 
-    /// The sessions that were sent to the URL of an elicitation that is complete.
+    /// Returns the sessions whose clients were sent to the URL of an elicitation that is now complete.
     pub(super) fn completed(&mut self, id: &str) -> Vec<u64> {
         let mut sessions = Vec::new();
         for (session, own) in &mut self.0 {
@@ -57,11 +57,11 @@ impl Belongings {
         sessions
     }
 
-    /// Notes that a session's call `ours` asks for a subscription. `false` if it has too many.
+    /// Notes that a session's call `ours` asks for a subscription. Returns `false` if the session has too many.
     pub(super) fn subscribe(&mut self, session: u64, ours: u64, uri: &str) -> bool {
         let subscriptions = &mut self.0.entry(session).or_default().subscriptions;
         if let Some(asked) = subscriptions.get_mut(uri) {
-            // Of an earlier call that the child has not answered it may never do so, such as one that was cancelled.
+            // The child may never answer an earlier call, such as a cancelled one.
             *asked = asked.map(|_| ours);
             return true;
         }
@@ -73,7 +73,7 @@ impl Belongings {
         fits
     }
 
-    /// Notes the answer to a session's call, which may have been a subscription, or names elicitations.
+    /// Takes note of the answer to a session's call, which may confirm a subscription or name elicitations.
     pub(super) fn answered(&mut self, session: u64, ours: u64, response: &Message) {
         match response.outcome() {
             Some((Outcome::Result, _)) => {
@@ -92,14 +92,14 @@ impl Belongings {
         }
     }
 
-    /// Forgets the subscription that a session's call `ours` asked for in vain.
+    /// Forgets the subscription that a session's call `ours` asked for and did not get.
     pub(super) fn refused(&mut self, session: u64, ours: u64) {
         if let Some(own) = self.0.get_mut(&session) {
             own.subscriptions.retain(|_, asked| *asked != Some(ours));
         }
     }
 
-    /// Ends a session's subscription. `false` if others have it too, so that it has to go on.
+    /// Ends a session's subscription. Returns `false` if other sessions have it too, so that the child must keep it.
     pub(super) fn unsubscribe(&mut self, session: u64, uri: &str) -> bool {
         if let Some(own) = self.0.get_mut(&session) {
             own.subscriptions.remove(uri);
@@ -107,9 +107,11 @@ impl Belongings {
         !self.0.values().any(|own| own.subscriptions.contains_key(uri))
     }
 
-    /// The sessions that have subscribed to a resource, or to one that it is a part of.
+    /// Returns the sessions that have subscribed to a resource, or to one that it is a part of.
     pub(super) fn subscribers(&self, uri: &str) -> Vec<u64> {
-        let hears = |own: &Own| own.subscriptions.iter().any(|(of, asked)| asked.is_none() && is_part_of(uri, of));
+        let hears = |own: &SessionBelongings| {
+            own.subscriptions.iter().any(|(of, asked)| asked.is_none() && is_part_of(uri, of))
+        };
         self.0.iter().filter(|(_, own)| hears(own)).map(|(session, _)| *session).collect()
     }
 
@@ -119,19 +121,19 @@ impl Belongings {
     }
 }
 
-/// The `elicitationId` of a request that sends its client to a URL.
+/// Returns the `elicitationId` of a request that sends its client to a URL.
 pub(super) fn elicitation(request: &Message) -> Option<String> {
     let params = Members::parse(request.params().filter(|_| request.method() == Method::Elicit)?).ok()?;
     params.text("mode").filter(|mode| mode == "url")?;
     params.text("elicitationId").map(Into::into)
 }
 
-/// The member of `params` that is a text, such as the `uri` of a subscription.
+/// Returns a member of `params` that is a string, such as the `uri` of a subscription.
 pub(super) fn named(message: &Message, key: &str) -> Option<String> {
     Members::parse(message.params()?).ok()?.text(key).map(Into::into)
 }
 
-/// The ids in an error that says that elicitations at URLs have to be completed first.
+/// Returns the ids in an error that says that elicitations at URLs must be completed first.
 fn required(error: &str) -> Vec<String> {
     let Ok(error) = Members::parse(error) else { return Vec::new() };
     let data = error.object("data").filter(|_| error.get("code") == Some(URL_ELICITATION_REQUIRED));
@@ -144,7 +146,7 @@ fn required(error: &str) -> Vec<String> {
     elicitations.into_iter().flatten().take(MAX_ELICITATIONS).filter_map(id).collect()
 }
 
-/// Whether `uri` is `whole` or stands below it.
+/// Returns whether `uri` is `whole` or stands below it.
 fn is_part_of(uri: &str, whole: &str) -> bool {
     uri.strip_prefix(whole)
         .is_some_and(|rest| rest.is_empty() || whole.ends_with('/') || rest.starts_with(['/', '?', '#']))
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_is_for_those_who_have_subscribed_to_the_resource_or_to_what_it_is_part_of() {
+    fn an_update_goes_to_sessions_that_subscribed_to_the_resource_or_to_one_that_it_is_a_part_of() {
         let mut belongings = Belongings::default();
         assert!(belongings.subscribe(ANN, 7, "file:///a") && belongings.subscribe(BOB, 8, "file:///b/"));
         assert!(belongings.subscribers("file:///a").is_empty(), "the server has not agreed");
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscription_that_the_server_refuses_is_none() {
+    fn a_subscription_that_the_server_refuses_is_forgotten() {
         let mut belongings = Belongings::default();
         assert!(belongings.subscribe(ANN, 7, "file:///a"));
         belongings.answered(ANN, 7, &message(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32002,"message":"no"}}"#));
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn an_elicitation_is_told_once_to_the_session_that_it_was_asked_of() {
+    fn a_complete_elicitation_is_told_once_to_the_session_that_was_asked() {
         let mut belongings = Belongings::default();
         belongings.elicited(ANN, "one");
         let error = r#"{"code":-32042,"message":"go","data":{"elicitations":[{"mode":"url","elicitationId":"two"}]}}"#;
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_elicitations_of_a_session_the_newest_are_remembered() {
+    fn the_newest_elicitations_of_a_session_are_remembered() {
         let mut belongings = Belongings::default();
         belongings.elicited(BOB, "bob's");
         for id in 0..=MAX_ELICITATIONS {

@@ -6,48 +6,49 @@ use bytes::Bytes;
 use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
 
-use super::{belongings::MAX_SUBSCRIBED, party::Party, table::Left};
+use super::{belongings::MAX_SUBSCRIBED, dispatcher::Dispatcher, registry::LeftBehind};
 use crate::{
     upstream::{
-        Answer, Carrier, Failure, Inbound, Link, Outgoing, Sending, progress_token,
+        Carrier, Failure, Inbound, Link, Outgoing, Sending, UpstreamResponse,
         stdio::{
             child::Child,
-            share::{TASKGATE, What},
+            share::{MessageClass, TASKGATE},
         },
     },
     wire::{
         Edits, Kind, Message, Method, RpcError, Version,
-        message::{echoed_number, error_response, result_response},
+        message::echoed_number,
         object::Members,
-        params::unambiguous,
-        response::cancelled,
+        params::{progress_token, unambiguous},
+        response::{cancelled, error_response, result_response},
     },
 };
 
 /// The link of one session on a shared child.
 #[derive(Debug)]
 pub(in super::super) struct SharedLink {
-    pub(super) place: Place,
+    pub(super) seat_guard: SeatGuard,
     pub(super) child: Arc<Child>,
     /// The child's answer to `initialize`.
     pub(super) greeting: Message,
 }
 
-/// A session's place among those on the child, given back when dropped.
+/// A session's seat on the child, which it leaves when this is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    pub(super) party: Arc<Party>,
+pub(super) struct SeatGuard {
+    pub(super) dispatcher: Arc<Dispatcher>,
+    /// The session's number in the registry.
     pub(super) seat: u64,
     pub(super) inbound: Inbound,
 }
 
-impl Place {
-    fn leave(&self) -> Left {
-        self.party.table.lock().leave(self.seat)
+impl SeatGuard {
+    fn leave(&self) -> LeftBehind {
+        self.dispatcher.registry.lock().leave(self.seat)
     }
 }
 
-impl Drop for Place {
+impl Drop for SeatGuard {
     fn drop(&mut self) {
         self.leave();
     }
@@ -58,7 +59,7 @@ impl Link for SharedLink {
         let Outgoing { number, message, .. } = outgoing;
         let called = self.call(number, message);
         called.unwrap_or_else(|failure| {
-            self.place.inbound.exchanges.end(number, Err(failure));
+            self.seat_guard.inbound.exchanges.end(number, Err(failure));
             None
         })
     }
@@ -76,58 +77,58 @@ impl Link for SharedLink {
     }
 
     fn close(&self, _headers: HeaderMap) {
-        let Left { calls, questions } = self.place.leave();
-        let unheard = self.child.forget(self.place.seat);
-        self.place.inbound.exchanges.abandon_all(&Failure::Abandoned);
+        let LeftBehind { calls, questions } = self.seat_guard.leave();
+        let unheard = self.child.forget(self.seat_guard.seat);
+        self.seat_guard.inbound.exchanges.abandon_all(&Failure::Abandoned);
         for ours in calls.into_iter().filter(|ours| !unheard.contains(ours)) {
             let message = cancelled(&ours.to_string(), "the session of the call has ended");
-            // A child that cannot be told has ended, or does not read.
-            let _ = self.child.tell(TASKGATE, What::Cancellation, message);
+            // A child that refuses the cancellation has ended, or does not read.
+            let _ = self.child.tell(TASKGATE, MessageClass::Cancellation, message);
         }
         let error = RpcError::internal("the session that was asked has ended").to_raw();
         for id in questions {
-            let _ = self.child.tell(TASKGATE, What::Answer, error_response(&id, &error));
+            let _ = self.child.tell(TASKGATE, MessageClass::Answer, error_response(&id, &error));
         }
     }
 }
 
 impl SharedLink {
-    /// A session's request under the child's own number.
+    /// Passes a session's request to the child under a number of its own.
     fn call(&self, number: u64, message: Bytes) -> Result<Option<Carrier>, Failure> {
         let request = Message::parse(message).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
         if request.method() == Method::Initialize {
-            self.place.inbound.exchanges.end(number, Ok(Answer::Whole(self.greeting.clone())));
+            self.seat_guard.inbound.exchanges.end(number, Ok(UpstreamResponse::Whole(self.greeting.clone())));
             return Ok(None);
         }
-        let Place { party, seat, inbound } = &self.place;
+        let SeatGuard { dispatcher, seat, inbound } = &self.seat_guard;
         let whole = |answer| -> Result<Option<Carrier>, Failure> {
             let answer = Message::parse(answer).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
-            inbound.exchanges.end(number, Ok(Answer::Whole(answer)));
+            inbound.exchanges.end(number, Ok(UpstreamResponse::Whole(answer)));
             Ok(None)
         };
         let refuse = |refusal: RpcError| whole(refusal.to_response(Some(&number.to_string())));
         if let Method::TasksGet | Method::TasksResult | Method::TasksList | Method::TasksCancel = request.method() {
-            // The child's tasks would be everyone's.
+            // Every session would see the child's tasks.
             let why = "there are no tasks in a session of this revision on a shared server";
             return refuse(RpcError::method_not_found(why));
         }
-        // What the child reads in the params must be what is looked up here.
+        // The child must read the same params that are looked up here.
         let (params, meta) = match request.params().map(unambiguous).transpose() {
             Ok(params) => params.unzip(),
             Err(why) => return refuse(RpcError::invalid_params(format!("Invalid params: {why}"))),
         };
         let uri = |of| params.as_ref().and_then(|params| params.text("uri")).filter(|_| request.method() == of);
         if let Some(uri) = uri(Method::Unsubscribe)
-            && !party.table.lock().belongings.unsubscribe(*seat, &uri)
+            && !dispatcher.registry.lock().belongings.unsubscribe(*seat, &uri)
         {
-            // For the child the others are subscribed still.
+            // The child must keep the subscription for the other sessions.
             return whole(result_response(&number.to_string(), "{}"));
         }
-        let Some(ours) = party.table.lock().call(*seat, number) else { return Err(Failure::Abandoned) };
+        let Some(ours) = dispatcher.registry.lock().call(*seat, number) else { return Err(Failure::Abandoned) };
         if let Some(uri) = uri(Method::Subscribe)
-            && !party.table.lock().belongings.subscribe(*seat, ours, &uri)
+            && !dispatcher.registry.lock().belongings.subscribe(*seat, ours, &uri)
         {
-            party.table.lock().end(Some(ours));
+            dispatcher.registry.lock().end(Some(ours));
             let why = "bytes of URIs may be subscribed to in one session; unsubscribe from some";
             return Err(Failure::Limit(format!("limit reached: {MAX_SUBSCRIBED} {why}")));
         }
@@ -141,48 +142,48 @@ impl SharedLink {
         if let (Method::ToolsCall, Some(params)) = (request.method(), &params) {
             edits.remove(params, "task");
         }
-        let what = if inbound.exchanges.is_task(number) { What::Task(ours) } else { What::Call(ours) };
-        let queued = self.child.call(*seat, what, edits.apply().into_bytes(), (inbound, number));
+        let class = if inbound.exchanges.is_task(number) { MessageClass::Task(ours) } else { MessageClass::Call(ours) };
+        let queued = self.child.call(*seat, class, edits.apply().into_bytes(), &inbound.exchanges, number);
         if queued.is_err() {
-            let mut table = party.table.lock();
-            table.belongings.refused(*seat, ours);
-            table.end(Some(ours));
+            let mut registry = dispatcher.registry.lock();
+            registry.belongings.refused(*seat, ours);
+            registry.end(Some(ours));
         }
         queued.map(Some)
     }
 
-    /// A session's notification, or its answer to a request of the child.
+    /// Passes a session's notification, or its answer to a request of the child.
     fn tell(&self, message: Bytes) -> Result<(), Failure> {
-        let Place { party, seat, .. } = &self.place;
+        let SeatGuard { dispatcher, seat, .. } = &self.seat_guard;
         let parsed = Message::parse(message).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
         match (parsed.kind(), parsed.method()) {
-            // The child has got one of taskgate.
+            // The child got one from taskgate.
             (Kind::Notification, Method::Initialized) => Ok(()),
             (Kind::Notification, Method::Cancelled) => {
                 let params = parsed.params().and_then(|params| Members::parse(params).ok());
                 let Some(id) = params.as_ref().and_then(|params| params.get("requestId")) else { return Ok(()) };
-                let ours = echoed_number(id).and_then(|number| party.table.lock().cancel(*seat, number));
+                let ours = echoed_number(id).and_then(|number| dispatcher.registry.lock().cancel(*seat, number));
                 let Some(ours) = ours else { return Ok(()) };
                 let mut edits = Edits::of(parsed.bytes());
                 edits.replace_raw(id, ours.to_string());
-                self.child.tell(*seat, What::Notice, edits.apply().into_bytes())
+                self.child.tell(*seat, MessageClass::Notice, edits.apply().into_bytes())
             }
             (Kind::Notification, Method::Progress) => {
                 let token = progress_token(&parsed);
-                if token.is_some_and(|token| party.table.lock().questions.expects_progress(*seat, token)) {
-                    return self.child.tell(*seat, What::Notice, parsed.bytes().clone());
+                if token.is_some_and(|token| dispatcher.registry.lock().questions.expects_progress(*seat, token)) {
+                    return self.child.tell(*seat, MessageClass::Notice, parsed.bytes().clone());
                 }
-                tracing::debug!("progress of no request of the server to this session was dropped");
+                tracing::debug!("dropped progress that belongs to no request of the server to this session");
                 Ok(())
             }
             (Kind::Response, _) => {
-                if party.table.lock().questions.answer(*seat, parsed.id_to_answer()) {
-                    return self.child.tell(*seat, What::Answer, parsed.bytes().clone());
+                if dispatcher.registry.lock().questions.answer(*seat, parsed.id_to_answer()) {
+                    return self.child.tell(*seat, MessageClass::Answer, parsed.bytes().clone());
                 }
-                tracing::debug!("an answer to no request of the server to this session was dropped");
+                tracing::debug!("dropped an answer that belongs to no request of the server to this session");
                 Ok(())
             }
-            _ => self.child.tell(*seat, What::Notice, parsed.bytes().clone()),
+            _ => self.child.tell(*seat, MessageClass::Notice, parsed.bytes().clone()),
         }
     }
 }

@@ -1,10 +1,10 @@
-//! One child for all sessions. taskgate initialises it itself, and keeps the sessions on it apart.
+//! One child for all sessions. taskgate initialises the child itself, and keeps its sessions apart.
 
 mod belongings;
+mod dispatcher;
 mod link;
-mod party;
 mod questions;
-mod table;
+mod registry;
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,11 +15,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::link::SharedLink;
-use self::{link::Place, party::Party, table::Table};
+use self::{dispatcher::Dispatcher, link::SeatGuard, registry::Registry};
 use super::{
     child::Child,
     children::Children,
-    share::{TASKGATE, What},
+    share::{MessageClass, TASKGATE},
 };
 use crate::{
     upstream::{Failure, Inbound},
@@ -33,9 +33,10 @@ const INITIALIZE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The one child of all sessions, while there are any.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedChild {
     children: Arc<Children>,
-    current: Mutex<Option<Running>>,
+    /// The latest child, which may be about to end.
+    current: Mutex<Option<SharedRun>>,
     /// Cancelled when the process stops.
     stopping: CancellationToken,
     /// How long a child without sessions is kept.
@@ -44,65 +45,67 @@ pub(super) struct Shared {
 
 /// A child that is started, runs or ends.
 #[derive(Clone, Debug)]
-struct Running {
-    party: Arc<Party>,
-    begun: watch::Receiver<Option<Result<Begun, Failure>>>,
-    /// Cancelled when it is gone.
+struct SharedRun {
+    dispatcher: Arc<Dispatcher>,
+    /// The child once it was initialised, or why it was not.
+    begun: watch::Receiver<Option<Result<InitializedChild, Failure>>>,
+    /// Cancelled when the child is gone.
     gone: CancellationToken,
 }
 
-/// A child that was initialised.
+/// A child after its handshake.
 #[derive(Clone, Debug)]
-struct Begun {
+struct InitializedChild {
     child: Arc<Child>,
     /// Its answer to `initialize`.
     greeting: Message,
 }
 
-/// Ends the child when it is dropped, so that it ends in whatever way its keeper does.
-struct Kept(Arc<Child>);
+/// Ends the child when this is dropped, so that the child ends with its keeper in any case.
+struct StopOnDrop(Arc<Child>);
 
-impl Drop for Kept {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.stop();
     }
 }
 
-impl Shared {
+impl SharedChild {
     pub(super) fn new(children: Arc<Children>, linger: Duration) -> Self {
         Self { children, current: Mutex::default(), stopping: CancellationToken::new(), linger }
     }
 
-    /// A place on the child, which is started if there is none.
+    /// Links a session to the child, which is started if there is none.
     ///
     /// # Errors
     /// [`Failure`] if it cannot be started, or does not answer `initialize`.
     pub(super) async fn connect(&self, inbound: Inbound) -> Result<SharedLink, Failure> {
-        let (place, mut begun) = self.join(inbound);
+        let (seat_guard, mut begun) = self.join(inbound);
         let begun = begun.wait_for(Option::is_some).await.ok().and_then(|begun| begun.clone());
-        // Nobody keeps the child any more.
-        let Begun { child, greeting } = begun.unwrap_or(Err(Failure::Stopping))?;
-        Ok(SharedLink { place, child, greeting })
+        // The keeper is gone.
+        let InitializedChild { child, greeting } = begun.unwrap_or(Err(Failure::Stopping))?;
+        Ok(SharedLink { seat_guard, child, greeting })
     }
 
-    fn join(&self, inbound: Inbound) -> (Place, watch::Receiver<Option<Result<Begun, Failure>>>) {
+    fn join(&self, inbound: Inbound) -> (SeatGuard, watch::Receiver<Option<Result<InitializedChild, Failure>>>) {
         let mut current = self.current.lock();
         if let Some(running) = &*current
-            && let Some(seat) = running.party.table.lock().join(inbound.clone())
+            && let Some(seat) = running.dispatcher.registry.lock().join(inbound.clone())
         {
-            return (Place { party: Arc::clone(&running.party), seat, inbound }, running.begun.clone());
+            return (SeatGuard { dispatcher: Arc::clone(&running.dispatcher), seat, inbound }, running.begun.clone());
         }
-        let mut table = Table::new();
-        let seat = table.join(inbound.clone()).unwrap_or_default();
-        let party = Arc::new(Party { table: Mutex::new(table), observer: Arc::clone(&inbound.observer) });
+        let mut registry = Registry::new();
+        let seat = registry.join(inbound.clone()).unwrap_or_default();
+        let dispatcher =
+            Arc::new(Dispatcher { registry: Mutex::new(registry), observer: Arc::clone(&inbound.observer) });
         let (begin, begun) = watch::channel(None);
         let gone = CancellationToken::new();
-        let running = Running { party: Arc::clone(&party), begun: begun.clone(), gone };
+        let running = SharedRun { dispatcher: Arc::clone(&dispatcher), begun: begun.clone(), gone };
         let previous = current.replace(running.clone());
         let keeper = Keeper { children: Arc::clone(&self.children), running, begin, linger: self.linger };
         let keeping = self.stopping.clone().run_until_cancelled_owned(keeper.keep(previous));
-        self.children.tasks.spawn(keeping);
-        (Place { party, seat, inbound }, begun)
+        self.children.roster.tasks.spawn(keeping);
+        (SeatGuard { dispatcher, seat, inbound }, begun)
     }
 
     /// Ends the child.
@@ -114,40 +117,40 @@ impl Shared {
 /// Looks after one child from before its start to its end.
 struct Keeper {
     children: Arc<Children>,
-    running: Running,
-    begin: watch::Sender<Option<Result<Begun, Failure>>>,
+    running: SharedRun,
+    begin: watch::Sender<Option<Result<InitializedChild, Failure>>>,
     linger: Duration,
 }
 
 impl Keeper {
-    async fn keep(self, previous: Option<Running>) {
-        // Servers that are shared often hold something only once.
+    async fn keep(self, previous: Option<SharedRun>) {
+        // A shared server often holds something that only one process can hold.
         if let Some(previous) = previous {
             previous.gone.cancelled().await;
         }
-        let party = &self.running.party;
+        let dispatcher = &self.running.dispatcher;
         let _gone = self.running.gone.clone().drop_guard();
         let starting = async {
             let vacancy = self.children.vacancy().await?;
-            self.children.start(vacancy, Arc::clone(party) as _, Arc::clone(&party.observer)).await
+            self.children.start(vacancy, Arc::clone(dispatcher) as _, Arc::clone(&dispatcher.observer)).await
         };
         let child = match starting.await {
             Ok(child) => child,
             Err(failure) => return self.failed(failure),
         };
-        let kept = Kept(Arc::clone(&child));
+        let kept = StopOnDrop(Arc::clone(&child));
         match tokio::time::timeout(INITIALIZE_TIMEOUT, self.greet(&child)).await {
             Ok(Ok(greeting)) if matches!(greeting.outcome(), Some((Outcome::Result, _))) => {
-                self.begin.send_replace(Some(Ok(Begun { child: Arc::clone(&child), greeting })));
+                self.begin.send_replace(Some(Ok(InitializedChild { child: Arc::clone(&child), greeting })));
                 tokio::select! {
-                    () = party.deserted(self.linger) => {}
+                    () = dispatcher.deserted(self.linger) => {}
                     () = child.ended().cancelled() => {}
                 }
             }
             Ok(Ok(refusal)) => {
-                // The clients' answer too.
-                party.table.lock().close(&Failure::Abandoned);
-                self.begin.send_replace(Some(Ok(Begun { child: Arc::clone(&child), greeting: refusal })));
+                // The clients get this answer too.
+                dispatcher.registry.lock().close(&Failure::Abandoned);
+                self.begin.send_replace(Some(Ok(InitializedChild { child: Arc::clone(&child), greeting: refusal })));
             }
             Ok(Err(failure)) => self.failed(failure),
             Err(_) => self.failed(Failure::TimedOut(INITIALIZE_TIMEOUT)),
@@ -157,21 +160,21 @@ impl Keeper {
     }
 
     fn failed(&self, failure: Failure) {
-        self.running.party.table.lock().close(&failure);
+        self.running.dispatcher.registry.lock().close(&failure);
         self.begin.send_replace(Some(Err(failure)));
     }
 
-    /// The handshake: each side agrees on a revision of its own, as in that of a session.
+    /// Performs the handshake. taskgate agrees on a revision with the child, and each session on one with its client.
     async fn greet(&self, child: &Arc<Child>) -> Result<Message, Failure> {
         let mut offer = Version::LATEST;
         loop {
-            let (number, answered) = self.running.party.table.lock().greet();
-            child.tell(TASKGATE, What::Notice, initialize(number, offer))?;
+            let (number, answered) = self.running.dispatcher.registry.lock().greet();
+            child.tell(TASKGATE, MessageClass::Notice, initialize(number, offer))?;
             let answer = answered.await.unwrap_or(Err(Failure::Abandoned))?;
             let Some((Outcome::Error, error)) = answer.outcome() else {
                 child.initialized();
                 let initialized = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-                child.tell(TASKGATE, What::Notice, Bytes::from_static(initialized))?;
+                child.tell(TASKGATE, MessageClass::Notice, Bytes::from_static(initialized))?;
                 return Ok(answer);
             };
             match Version::supported_below(error, offer) {
@@ -182,7 +185,7 @@ impl Keeper {
     }
 }
 
-/// taskgate as a client that can be asked everything, because one of its own clients may be.
+/// Writes the `initialize` of a client that supports every request, because one of taskgate's clients may.
 fn initialize(number: u64, offer: Version) -> Bytes {
     let capabilities =
         json!({ "roots": { "listChanged": true }, "sampling": {}, "elicitation": { "form": {}, "url": {} } });
@@ -206,15 +209,15 @@ mod tests {
     use super::*;
 
     const LINGER: Duration = Duration::from_millis(300);
-    /// Answers `initialize`, whose number is the first, after that of the session.
+    /// Answers `initialize`, which has the next number after the session's.
     const SERVER: &str = r#"read -r line
         echo '{"jsonrpc":"2.0","id":2,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}'
         cat >/dev/null"#;
 
-    fn shared() -> Shared {
+    fn shared() -> SharedChild {
         let args = ["-c", SERVER].map(str::to_owned).to_vec();
         let children = Children::new("/mcp".into(), "sh".to_owned(), args, Process::default());
-        Shared::new(children, LINGER)
+        SharedChild::new(children, LINGER)
     }
 
     fn inbound() -> Inbound {
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_child_is_stopped_when_its_last_session_has_been_over_for_a_while() {
+    async fn a_child_is_stopped_some_time_after_its_last_session() {
         let shared = shared();
         let (first, second) = (shared.connect(inbound()).await.unwrap(), shared.connect(inbound()).await.unwrap());
         let child = Arc::clone(&first.child);
@@ -245,20 +248,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_party_is_over_when_nobody_has_come_back_in_time() {
-        let party = Party { table: Mutex::new(Table::new()), observer: Arc::default() };
-        let first = party.table.lock().join(inbound()).expect("open");
+    async fn a_child_is_deserted_when_no_session_has_come_back_in_time() {
+        let dispatcher = Dispatcher { registry: Mutex::new(Registry::new()), observer: Arc::default() };
+        let first = dispatcher.registry.lock().join(inbound()).expect("open");
         let coming_and_going = async {
             tokio::time::sleep(LINGER * 5).await;
-            party.table.lock().leave(first);
+            dispatcher.registry.lock().leave(first);
             tokio::time::sleep(LINGER / 2).await;
-            let second = party.table.lock().join(inbound()).expect("still open");
+            let second = dispatcher.registry.lock().join(inbound()).expect("still open");
             tokio::time::sleep(LINGER * 5).await;
-            party.table.lock().leave(second);
+            dispatcher.registry.lock().leave(second);
             tokio::time::Instant::now()
         };
-        let (left, ()) = tokio::join!(coming_and_going, party.deserted(LINGER));
+        let (left, ()) = tokio::join!(coming_and_going, dispatcher.deserted(LINGER));
         assert_eq!(left.elapsed(), LINGER);
-        assert_eq!(party.table.lock().join(inbound()), None);
+        assert_eq!(dispatcher.registry.lock().join(inbound()), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The requests of a shared child that wait for an answer, and of which session.
+//! The requests of a shared child that wait for a session's answer.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,13 @@ use crate::wire::{RpcError, message::MAX_ID, object};
 /// How many may wait at once.
 const MAX_QUESTIONS: usize = 1024;
 
-/// What the child has asked, by the ids as [`key`] has them.
+/// The child's requests that wait, by their ids as [`key`] has them.
 #[derive(Debug, Default)]
-pub(super) struct Questions(HashMap<String, Asked>);
+pub(super) struct Questions(HashMap<String, PendingQuestion>);
 
-/// A request of the child.
+/// A request of the child that waits for an answer.
 #[derive(Debug)]
-struct Asked {
+struct PendingQuestion {
     /// The session that it went to.
     seat: u64,
     /// Its progress token, as [`key`] has it.
@@ -24,7 +24,7 @@ impl Questions {
     /// Notes a request of the child to a session.
     ///
     /// # Errors
-    /// Too many wait, or its id is longer than any that is kept.
+    /// Too many wait, or its id is too long to be kept.
     pub(super) fn ask(&mut self, id: &str, token: Option<&str>, seat: u64) -> Result<(), RpcError> {
         if id.len() > MAX_ID {
             let why = format!("Invalid request: the id is longer than {MAX_ID} bytes");
@@ -34,36 +34,36 @@ impl Questions {
             let why = format!("limit reached: {MAX_QUESTIONS} requests of the server wait for an answer");
             return Err(RpcError::internal(why));
         }
-        // Of a token that is longer than any should be, progress does not go back.
+        // Progress is not passed for a token that is too long to be kept.
         let token = token.filter(|token| token.len() <= MAX_ID).map(key);
-        self.0.insert(key(id), Asked { seat, token });
+        self.0.insert(key(id), PendingQuestion { seat, token });
         Ok(())
     }
 
-    /// Whether a request that waits for a session's answer has that raw progress token.
+    /// Returns whether a request that waits for a session's answer has that raw progress token.
     pub(super) fn expects_progress(&self, seat: u64, token: &str) -> bool {
         let token = key(token);
         self.0.values().any(|asked| asked.seat == seat && asked.token.as_ref() == Some(&token))
     }
 
-    /// Whether a session's answer is the first one to a request that it got.
+    /// Takes a session's answer. Returns whether it is the first one to a request that this session got.
     pub(super) fn answer(&mut self, seat: u64, id: &str) -> bool {
         let key = key(id);
         self.0.get(&key).is_some_and(|asked| asked.seat == seat) && self.0.remove(&key).is_some()
     }
 
-    /// Forgets a request that the child withdraws; the session that got it.
+    /// Forgets a request that the child withdraws. Returns the session that got it.
     pub(super) fn withdraw(&mut self, id: &str) -> Option<u64> {
         self.0.remove(&key(id)).map(|asked| asked.seat)
     }
 
-    /// Forgets what a session that has gone was asked; the raw ids.
+    /// Forgets the requests to a session that has gone. Returns their raw ids.
     pub(super) fn forget(&mut self, seat: u64) -> Vec<String> {
         self.0.extract_if(|_, asked| asked.seat == seat).map(|(id, _)| id).collect()
     }
 }
 
-/// An id, however its text is escaped.
+/// Returns an id in one form, however its text is escaped.
 fn key(id: &str) -> String {
     object::unquote(id).map_or_else(|| id.to_owned(), |text| object::quote(&text))
 }
@@ -75,7 +75,7 @@ mod tests {
     const ANN: u64 = 1;
 
     #[test]
-    fn of_a_progress_token_that_is_too_long_nothing_is_remembered() {
+    fn a_progress_token_that_is_too_long_is_not_remembered() {
         let mut questions = Questions::default();
         let token = |length: usize| format!("\"{}\"", "t".repeat(length - 2));
         questions.ask("1", Some(&token(MAX_ID)), ANN).unwrap();

@@ -1,0 +1,63 @@
+//! Recognises the modern generation of the protocol, revision 2026-07-28 on, which has no `initialize` and no sessions.
+//!
+//! There are two rules, as only the modern generation names a revision in the `_meta` of a request, and clients of both
+//! name one in a header. In `_meta` any name is modern but those of the revisions that taskgate speaks, which have
+//! sessions ([`names_modern_revision`]). In the header an unknown name may also be a mistake of a client with sessions,
+//! so it is modern only if it is a date from the first modern revision on.
+
+use crate::wire::{
+    Message, Method,
+    params::{names_modern_revision, unambiguous},
+};
+
+/// The first revision without the `initialize` handshake; it and all later ones are "modern".
+const FIRST_MODERN: &str = "2026-07-28";
+
+/// Returns whether a message belongs to the modern generation. A server that speaks only the legacy generation does not
+/// understand it, and must not treat half of it as legacy.
+#[must_use]
+pub fn is_modern(message: &Message) -> bool {
+    message.method() == Method::Discover || message.params().is_some_and(are_modern)
+}
+
+/// Returns whether raw `params` name a revision of the modern generation in their `_meta`. Members that are there twice are
+/// refused later, and so is a revision behind an escape.
+#[must_use]
+pub fn are_modern(params: &str) -> bool {
+    memchr::memmem::find(params.as_bytes(), b"protocolVersion").is_some()
+        && unambiguous(params).is_ok_and(|(_, meta)| meta.as_ref().is_some_and(names_modern_revision))
+}
+
+/// Returns whether a `MCP-Protocol-Version` that taskgate does not speak looks like a revision of the modern generation.
+#[must_use]
+pub fn is_modern_version(name: &str) -> bool {
+    let dated = name.len() == 10 && name.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+    dated && name >= FIRST_MODERN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_modern_request_is_known_by_its_method_or_its_meta() {
+        let modern = |method: &str, params: &str| {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+            is_modern(&Message::parse(text.into()).expect("valid"))
+        };
+        assert!(modern("server/discover", "{}"));
+        assert!(modern("ping", r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#));
+        assert!(modern("ping", r#"{"_meta":{"io.modelcontextprotocol\/protocolVersion":"DRAFT-2027"}}"#));
+        assert!(!modern("ping", r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}"#));
+        assert!(!modern("ping", r#"{"_meta":{"progressToken":1}}"#));
+        assert!(!modern("ping", r#"{"protocolVersion":"2026-07-28"}"#));
+    }
+
+    #[test]
+    fn in_the_header_only_dates_from_the_first_modern_revision_on_are_modern() {
+        assert!(is_modern_version("2026-07-28"));
+        assert!(is_modern_version("2027-01-01"));
+        assert!(!is_modern_version("2025-11-25"));
+        assert!(!is_modern_version("DRAFT-2027"));
+    }
+}

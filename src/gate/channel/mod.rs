@@ -1,0 +1,360 @@
+//! A client on one channel, as over stdio and over the 2024-11-05 HTTP+SSE transport: all that it sends comes in one
+//! after the other, and all that it is sent goes out one after the other. The session ends with the channel.
+
+mod in_flight;
+mod old_sse;
+mod stdio;
+
+use std::{collections::VecDeque, future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+use http::HeaderMap;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+pub(super) use old_sse::OldStream;
+pub use old_sse::OldStreams;
+
+use in_flight::InFlight;
+
+use crate::{
+    dialect::recognise::is_modern,
+    gate::{
+        Dispatcher, Lifecycle,
+        delivery::{Carrier, Delivery, Whole},
+        lifecycle::NewClient,
+        refuse::Refusal,
+    },
+    observe::Observer,
+    session::{Session, SessionGuard, Source, StreamItem},
+    upstream::{MAX_IN_FLIGHT, TooMany, Upstream, stdio::TIME_TO_END},
+    wire::{Kind, Message, Method, RpcError, response::pong},
+};
+
+/// How many messages may wait in either direction; the outboxes behind are bounded in bytes.
+const QUEUE: usize = 16;
+/// How long requests that are under way may still be answered once the client has closed its end.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
+/// Clients give `taskgate stdio` 2 s after they have closed its stdin, and 2 s more after SIGTERM. Its server is gone
+/// before.
+const _: () = assert!(LAST_ANSWERS.as_millis() + 2 * TIME_TO_END.as_millis() < 4000);
+
+/// What a client sends.
+#[derive(Debug)]
+pub(super) struct ClientMessage {
+    /// The message, or why it is none.
+    pub message: Result<Message, RpcError>,
+    /// The end-to-end headers that came with it.
+    pub headers: HeaderMap,
+}
+
+/// The client's end of a channel.
+#[derive(Debug)]
+pub(super) struct ClientEnd {
+    /// What the client sends. Closing it ends the channel.
+    pub input: mpsc::Sender<ClientMessage>,
+    /// What the client gets; it ends when the channel has ended.
+    pub output: mpsc::Receiver<Bytes>,
+}
+
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+type OpeningSession = Pin<Box<dyn Future<Output = (Box<str>, Result<(Arc<Session>, Delivery), Whole>)> + Send>>;
+
+/// The front for clients on one channel.
+#[derive(Clone, Debug)]
+pub struct ChannelFront {
+    lifecycle: Arc<Lifecycle>,
+    dispatcher: Arc<Dispatcher>,
+    observer: Arc<Observer>,
+}
+
+/// One client of one upstream.
+struct Channel {
+    front: ChannelFront,
+    upstream: Arc<Upstream>,
+    principal: Option<Arc<str>>,
+    session: Option<SessionGuard>,
+    output: mpsc::Sender<Bytes>,
+    /// The handshake, while it lasts.
+    opening: Option<OpeningSession>,
+    /// What has to be done before the next message is taken in: what expects no answer goes upstream in its order.
+    now: Option<Work>,
+    /// Answers under way.
+    answers: FuturesUnordered<Work>,
+    /// What the client has asked and not cancelled.
+    in_flight: InFlight,
+    /// Cancelled when the client has closed its end: the answers that it has cancelled are no longer waited for.
+    closing: CancellationToken,
+    /// What the server sends of itself.
+    listening: Option<Work>,
+    /// No session has come about, though the client wanted one.
+    refused: bool,
+    /// What ends the channel besides the client.
+    ends_with: EndsWith,
+}
+
+/// What ends a channel whose client stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EndsWith {
+    /// The end of the session, and of its tasks.
+    Session,
+    /// The end of the server's process, which has the one session, and of its tasks.
+    Server,
+    /// The client alone: where the session is lost, it may open another one.
+    Client,
+}
+
+impl ChannelFront {
+    /// Creates the front for clients on one channel.
+    #[must_use]
+    pub fn new(lifecycle: Arc<Lifecycle>, dispatcher: Arc<Dispatcher>, observer: Arc<Observer>) -> Self {
+        Self { lifecycle, dispatcher, observer }
+    }
+
+    /// Opens a channel to an upstream, and the work that serves it until the client closes it, or does not read any
+    /// more, or the session has ended and no task is left in it to be asked for. The work tells whether the client got
+    /// the session that it wanted, if it wanted one.
+    fn open(
+        &self,
+        upstream: Arc<Upstream>,
+        principal: Option<Arc<str>>,
+        ends_with: EndsWith,
+    ) -> (ClientEnd, impl Future<Output = bool> + Send + use<>) {
+        let (input, incoming) = mpsc::channel(QUEUE);
+        let (output, outgoing) = mpsc::channel(QUEUE);
+        let channel = Channel {
+            front: self.clone(),
+            upstream,
+            principal,
+            session: None,
+            output,
+            opening: None,
+            now: None,
+            answers: FuturesUnordered::new(),
+            in_flight: InFlight::default(),
+            closing: CancellationToken::new(),
+            listening: None,
+            refused: false,
+            ends_with,
+        };
+        (ClientEnd { input, output: outgoing }, channel.serve(incoming))
+    }
+}
+
+impl Channel {
+    async fn serve(mut self, mut incoming: mpsc::Receiver<ClientMessage>) -> bool {
+        let (mut waiting, mut open) = (VecDeque::new(), true);
+        loop {
+            // A request is on its way before the next message is taken in, which may cancel it.
+            while self.answers.next().now_or_never().flatten().is_some() {}
+            if self.opening.is_none() && self.now.is_none() {
+                match waiting.pop_front() {
+                    Some(next) => {
+                        self.take(next);
+                        continue;
+                    }
+                    None if !open => break,
+                    None if self.has_no_server() => {
+                        tracing::error!("the server ended before it had answered initialize; taskgate ends with it");
+                        break;
+                    }
+                    None => {}
+                }
+            }
+            tokio::select! {
+                Some(()) = self.answers.next() => {}
+                () = done(&mut self.listening) => self.listening = None,
+                () = done(&mut self.now) => self.now = None,
+                (id, opened) = handshake(&mut self.opening) => self.opened(&id, opened),
+                () = self.output.closed() => break,
+                () = self.front.lifecycle.closing() => break,
+                () = over(&self.front.lifecycle, self.session.as_ref(), self.ends_with) => break,
+                next = incoming.recv(), if open && waiting.len() < QUEUE => match next {
+                    Some(next) => waiting.push_back(next),
+                    None => open = false,
+                },
+            }
+        }
+        self.closing.cancel();
+        let answered = async { while self.answers.next().await.is_some() {} };
+        let _ = tokio::time::timeout(LAST_ANSWERS, answered).await;
+        if let Some(session) = self.session.take() {
+            self.front.lifecycle.end(session.get(), HeaderMap::new(), "client").await;
+        }
+        !self.refused
+    }
+
+    fn take(&mut self, incoming: ClientMessage) {
+        let ClientMessage { message, headers } = incoming;
+        let message = match message {
+            Ok(message) => message,
+            Err(error) => return self.say(error.to_response(None)),
+        };
+        let id: Box<str> = message.id_to_answer().into();
+        if is_modern(&message) {
+            return self.say(Refusal::modern().answering(Some(&id)).into_document(&self.front.observer));
+        }
+        let session = self.session.as_ref().map(|session| Arc::clone(session.get()));
+        let anew = message.kind() == Kind::Request && message.method() == Method::Initialize;
+        let Some(session) = session.filter(|session| !(anew && session.is_lost())) else {
+            return match (message.kind(), message.method()) {
+                (Kind::Request, Method::Initialize) => self.open(id, message, headers),
+                (Kind::Request, Method::Ping) => self.say(pong(&id)),
+                (Kind::Request, _) => {
+                    let error = RpcError::invalid_request("Invalid request: start with initialize");
+                    self.say(error.to_response(Some(&id)));
+                }
+                (Kind::Notification | Kind::Response, _) => {}
+            };
+        };
+        let (front, output) = (self.front.clone(), self.output.clone());
+        if message.kind() == Kind::Request {
+            if self.answers.len() >= MAX_IN_FLIGHT {
+                return self.say(RpcError::internal(TooMany.to_string()).to_response(Some(&id)));
+            }
+            if output.capacity() == 0 {
+                // Answers wait here, with nothing to bound their bytes: a client that reads none must not go on to ask.
+                let output = output.clone();
+                self.now = Some(Box::pin(async move { drop(output.reserve().await) }));
+            }
+            let waits_for_task = message.method() == Method::TasksResult;
+            let (in_flight, closing) = (self.in_flight.clone(), self.closing.clone());
+            let cancelled = self.in_flight.begin(&id);
+            self.answers.push(Box::pin(async move {
+                let answering = async {
+                    match front.dispatcher.request(&session, message, headers, Carrier::Channel).await {
+                        Ok(answer) => deliver(answer, &id, &output).await,
+                        Err(refusal) => {
+                            let refused = refusal.answering(Some(&id)).into_document(&front.observer);
+                            drop(output.send(refused).await);
+                        }
+                    }
+                };
+                let unwanted = async {
+                    cancelled.cancelled().await;
+                    // The server may answer a call all the same, and then the client gets that.
+                    if !waits_for_task {
+                        closing.cancelled().await;
+                    }
+                };
+                tokio::select! {
+                    () = answering => {}
+                    () = unwanted => {}
+                }
+                in_flight.end(&id);
+            }));
+        } else {
+            if message.method() == Method::Cancelled {
+                self.in_flight.cancel(&message);
+            }
+            self.now = Some(Box::pin(async move {
+                // What expects no answer gets none, but it is counted.
+                if let Err(refusal) = front.dispatcher.accept(&session, message, headers).await {
+                    refusal.emit(&front.observer);
+                }
+            }));
+        }
+    }
+
+    fn open(&mut self, id: Box<str>, initialize: Message, headers: HeaderMap) {
+        let (lifecycle, upstream) = (Arc::clone(&self.front.lifecycle), Arc::clone(&self.upstream));
+        let principal = self.principal.clone();
+        // The tasks of a session that is lost stay the client's.
+        let previous = self.session.as_ref().map(|session| session.get().caller.owner.clone());
+        self.opening = Some(Box::pin(async move {
+            let client = NewClient { upstream: &upstream, principal, previous };
+            (id, lifecycle.open(client, &initialize, headers).await)
+        }));
+    }
+
+    /// Answers `initialize`, and listens to what the server sends of itself.
+    fn opened(&mut self, id: &str, opened: Result<(Arc<Session>, Delivery), Whole>) {
+        self.opening = None;
+        let (output, id) = (self.output.clone(), id.to_owned());
+        let answer = match opened {
+            Ok((session, answer)) => {
+                self.listening = Some(Box::pin(pump(self.front.dispatcher.listener(&session), output.clone())));
+                if let Some(lost) = self.session.replace(session.hold()) {
+                    self.front.lifecycle.replaced(lost.get());
+                }
+                self.refused = false;
+                answer
+            }
+            Err(whole) => {
+                self.refused = true;
+                whole.into()
+            }
+        };
+        self.now = Some(Box::pin(async move { deliver(answer, &id, &output).await }));
+    }
+
+    /// Returns whether the server's process has ended without having given the client a session.
+    fn has_no_server(&self) -> bool {
+        let exit_status = || self.upstream.server.exit_status();
+        self.ends_with == EndsWith::Server && self.refused && self.session.is_none() && exit_status().is_some()
+    }
+
+    fn say(&mut self, document: impl Into<Bytes>) {
+        let (output, document) = (self.output.clone(), document.into());
+        self.now = Some(Box::pin(async move { drop(output.send(document).await) }));
+    }
+}
+
+/// Waits until a session ends the channel.
+async fn over(lifecycle: &Lifecycle, session: Option<&SessionGuard>, ends_with: EndsWith) {
+    let Some(session) = session.filter(|_| ends_with != EndsWith::Client) else { return std::future::pending().await };
+    lifecycle.over(session.get()).await;
+}
+
+async fn done(work: &mut Option<Work>) {
+    match work {
+        Some(work) => work.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn handshake(opening: &mut Option<OpeningSession>) -> (Box<str>, Result<(Arc<Session>, Delivery), Whole>) {
+    match opening {
+        Some(opening) => opening.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn deliver(answer: Delivery, id: &str, output: &mpsc::Sender<Bytes>) {
+    let document = match answer {
+        Delivery::Whole(Whole::Document(document)) => document.into_bytes(),
+        Delivery::Whole(Whole::Unauthorized(error)) => {
+            let why = format!("the MCP server behind taskgate answered HTTP {}", error.status);
+            RpcError::internal(why).to_response(Some(id))
+        }
+        Delivery::Acknowledgement { document, start } => {
+            let sent = output.send(document.into_bytes()).await;
+            // The call starts behind its acknowledgement.
+            drop(start);
+            return drop(sent);
+        }
+        Delivery::Stream { source, .. } => return pump(source, output.clone()).await,
+        Delivery::Large { .. } => {
+            let error = RpcError::internal("answers are not relayed where they go one after the other");
+            error.to_response(Some(id))
+        }
+    };
+    let _ = output.send(document).await;
+}
+
+/// Sends all that a source has.
+async fn pump(mut source: Box<dyn Source>, output: mpsc::Sender<Bytes>) {
+    source.attached(false);
+    while let Some(next) = std::future::poll_fn(|cx| source.poll_next(cx)).await {
+        match next {
+            StreamItem::Document(document) | StreamItem::Question(_, document) => {
+                if output.send(document).await.is_err() {
+                    return;
+                }
+            }
+            // The channel stays, whatever the upstream does.
+            StreamItem::Pause(_) => {}
+        }
+    }
+}

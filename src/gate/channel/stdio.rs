@@ -1,0 +1,116 @@
+//! A client on stdin and stdout (revision 2025-11-25, "stdio"): a message is a line.
+
+use std::{future::Future, slice, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader},
+    sync::mpsc,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{ChannelFront, ClientMessage, EndsWith};
+use crate::{
+    gate::lifecycle::upstreams_ended,
+    upstream::{
+        Upstream,
+        stdio::lines::{self, Line},
+    },
+    wire::{
+        Message, RpcError,
+        depth::{MAX_DEPTH, nests_too_deep},
+    },
+};
+
+/// How long each message may still take to be read once the client has closed its end, or the process stops.
+const LAST_LINES: Duration = Duration::from_secs(3);
+
+impl ChannelFront {
+    /// Serves the client behind `input` and `output`, with messages of at most `max_body` bytes, until it closes
+    /// `input` or `stop` resolves; then ends its session and `upstream`. Returns whether the client got the session
+    /// that it wanted.
+    pub async fn stdio(
+        &self,
+        upstream: Arc<Upstream>,
+        max_body: usize,
+        input: impl AsyncRead + Send + Unpin + 'static,
+        output: impl AsyncWrite + Unpin,
+        stop: impl Future<Output = ()>,
+    ) -> bool {
+        let ends_with = if upstream.server.is_process() { EndsWith::Server } else { EndsWith::Client };
+        let (client, serving) = self.open(Arc::clone(&upstream), None, ends_with);
+        let ending = CancellationToken::new();
+        let at_the_end = ending.clone().drop_guard();
+        let reading = tokio::spawn(async move {
+            read(input, max_body, client.input).await;
+            drop(at_the_end);
+        });
+        let writing = write(output, client.output, ending.clone());
+        let serving = async {
+            let mut serving = std::pin::pin!(serving);
+            let served = tokio::select! {
+                served = &mut serving => {
+                    ending.cancel();
+                    served
+                }
+                () = stop => {
+                    ending.cancel();
+                    self.lifecycle.end_all().await;
+                    serving.await
+                }
+            };
+            self.lifecycle.end_all().await;
+            upstreams_ended(slice::from_ref(&upstream)).await;
+            served
+        };
+        let (served, ()) = tokio::join!(serving, writing);
+        reading.abort();
+        served
+    }
+}
+
+/// Reads messages of at most `max` bytes until the end of `input`.
+async fn read(input: impl AsyncRead + Unpin, max: usize, incoming: mpsc::Sender<ClientMessage>) {
+    let mut input = BufReader::new(input);
+    loop {
+        let message = match lines::read(&mut input, max).await {
+            Line::Whole(line) if line.trim_ascii().is_empty() => continue,
+            Line::Whole(line) => parse(line),
+            Line::TooLong(_) => {
+                Err(RpcError::invalid_request(format!("the line is longer than server.max_body = {max} bytes")))
+            }
+            Line::End => return,
+        };
+        if incoming.send(ClientMessage { message, headers: HeaderMap::new() }).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads one message of a client.
+fn parse(document: Bytes) -> Result<Message, RpcError> {
+    if nests_too_deep(&document) {
+        return Err(RpcError::invalid_request(format!(
+            "Invalid request: the JSON nests deeper than {MAX_DEPTH} levels"
+        )));
+    }
+    Message::of_client(document).map_err(RpcError::from)
+}
+
+/// Writes each message as a line, while the client reads. From `ending` on the client may have stopped reading, which
+/// must not keep the process.
+async fn write(mut output: impl AsyncWrite + Unpin, mut outgoing: mpsc::Receiver<Bytes>, ending: CancellationToken) {
+    while let Some(document) = outgoing.recv().await {
+        let line = lines::one_line(document);
+        let writing = async { lines::write(&mut output, &line).await.is_ok() && output.flush().await.is_ok() };
+        let unread = async {
+            ending.cancelled().await;
+            tokio::time::sleep(LAST_LINES).await;
+        };
+        tokio::select! {
+            written = writing => if !written { return },
+            () = unread => return,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What a client sends in a session that expects no answer, whatever the transport.
+
+use std::{sync::Arc, time::Duration};
+
+use http::HeaderMap;
+use tokio::sync::oneshot;
+
+use super::Dispatcher;
+use crate::{
+    dialect::legacy::MaybeAnswer,
+    gate::refuse::Refusal,
+    observe::events,
+    route::{Route, route},
+    session::{MAX_LATE, Session},
+    upstream::{Failure, HttpError},
+    wire::Message,
+};
+
+/// How long a client waits for the server's word on a message that expects no answer. A refusal comes at once; a slow
+/// server must not hold the client up.
+const PROMPTLY: Duration = Duration::from_secs(1);
+
+/// What became of a message that expects no answer.
+pub(in crate::gate) enum Accepted {
+    /// The upstream has it, or gets it, or cannot be given it, which the client could not change.
+    Yes,
+    /// The upstream's refusal of the sender.
+    Unauthorized(Box<HttpError>),
+}
+
+impl Dispatcher {
+    /// Takes a notification, or a response to a request of the server.
+    pub(in crate::gate) async fn accept(
+        &self,
+        session: &Arc<Session>,
+        message: Message,
+        headers: HeaderMap,
+    ) -> Result<Accepted, Refusal> {
+        let cancelled = match route(&message, session.tasks, &session.caller.upstream.policy) {
+            Route::Refuse(error) => return Err(Refusal::unfit(error)),
+            route => matches!(route, Route::Cancelled),
+        };
+        let message = match self.legacy.answer(session, message, &headers).await {
+            MaybeAnswer::Taken => return Ok(Accepted::Yes),
+            MaybeAnswer::Other(message) => message,
+        };
+        if session.is_lost() {
+            return Err(self.lifecycle.lost(session).await);
+        }
+        let (sender, observer) = (Arc::clone(session), Arc::clone(&self.observer));
+        let (waits, left) = oneshot::channel();
+        // A client that disconnects now has sent its message all the same.
+        let mut sent = tokio::spawn(async move {
+            let mut sending = std::pin::pin!(async {
+                if cancelled {
+                    sender.cancel(&message, headers).await
+                } else {
+                    sender.upstream_session.forward(&message, headers).await
+                }
+            });
+            let room = tokio::select! {
+                sent = &mut sending => return sent,
+                room = left => room.or_else(|_| Arc::clone(&sender.late).try_acquire_owned()),
+            };
+            let sent = match room {
+                Ok(_room) => sending.await,
+                Err(_) => Err(Failure::Limit(format!("limit reached: {MAX_LATE} messages of the session are late"))),
+            };
+            if let Err(failure) = &sent {
+                let (who, cause) = (&*sender.caller.who, failure.cause());
+                observer.emit(events::ExchangeFailed { upstream: who.upstream(), who: Some(who), task: None, cause });
+            }
+            sent
+        });
+        let promptly = tokio::time::timeout(PROMPTLY, &mut sent).await;
+        let sent = match (promptly, Arc::clone(&session.late).try_acquire_owned()) {
+            (Ok(sent), _) => sent,
+            (Err(_), Ok(late)) => match waits.send(late) {
+                Ok(()) => return Ok(Accepted::Yes),
+                // It has just been sent.
+                Err(_) => sent.await,
+            },
+            // So many are late already that this one is waited for.
+            (Err(_), Err(_)) => sent.await,
+        };
+        match sent.unwrap_or(Err(Failure::Abandoned)) {
+            Err(Failure::SessionLost | Failure::ProcessEnded(_)) => return Err(self.lifecycle.lost(session).await),
+            Err(Failure::Http(error)) if error.is_authorization() => return Ok(Accepted::Unauthorized(error)),
+            // Clients give up the whole session over an error for a message that expects no answer.
+            Err(failure) => {
+                let (who, cause) = (&*session.caller.who, failure.cause());
+                let upstream = who.upstream();
+                self.observer.emit(events::ExchangeFailed { upstream, who: Some(who), task: None, cause });
+            }
+            Ok(()) => {}
+        }
+        Ok(Accepted::Yes)
+    }
+}

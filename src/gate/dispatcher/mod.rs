@@ -1,0 +1,41 @@
+//! What becomes of the messages of a session, whatever the transport: requests are answered (`answer.rs`), what expects
+//! no answer is accepted (`accept.rs`).
+
+mod accept;
+mod answer;
+mod native;
+mod too_many_requests;
+
+use std::sync::Arc;
+
+pub(super) use accept::Accepted;
+
+use crate::{
+    dialect::legacy::Legacy,
+    gate::Lifecycle,
+    observe::Observer,
+    session::{Session, Source},
+};
+
+/// Takes the messages of sessions, each by its route: to the dialect, or to the upstream.
+#[derive(Debug)]
+pub struct Dispatcher {
+    /// Answers what is about tasks.
+    legacy: Legacy,
+    /// Ends the sessions that turn out to be lost.
+    lifecycle: Arc<Lifecycle>,
+    observer: Arc<Observer>,
+}
+
+impl Dispatcher {
+    /// Creates the dispatcher in front of a dialect and the upstreams of the sessions.
+    #[must_use]
+    pub fn new(legacy: Legacy, lifecycle: Arc<Lifecycle>, observer: Arc<Observer>) -> Arc<Self> {
+        Arc::new(Self { legacy, lifecycle, observer })
+    }
+
+    /// Returns what a session's client gets that belongs to no request.
+    pub(in crate::gate) fn listener(&self, session: &Session) -> Box<dyn Source> {
+        self.legacy.get_stream(session)
+    }
+}

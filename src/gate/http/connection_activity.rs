@@ -1,0 +1,134 @@
+//! What a connection tells of itself: that something has come, that a request has begun, that its answer has left.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use http::{Method, Request, Version};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::rt::TokioIo;
+use tower::Service;
+
+use super::{
+    connections::{Activity, Answering},
+    respond::Response,
+};
+
+/// The two directions of a connection.
+#[derive(Debug)]
+pub(super) struct Watched<T> {
+    io: TokioIo<T>,
+    /// What was already read.
+    begun: &'static [u8],
+    activity: Arc<Activity>,
+}
+
+impl<T> Watched<T> {
+    pub(super) fn new(io: T, begun: &'static [u8], activity: Arc<Activity>) -> Self {
+        Self { io: TokioIo::new(io), begun, activity }
+    }
+}
+
+impl<T: Unpin> Read for Watched<T>
+where
+    TokioIo<T>: Read,
+{
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buffer: ReadBufCursor<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        if !self.begun.is_empty() && buffer.remaining() >= self.begun.len() {
+            buffer.put_slice(std::mem::take(&mut self.begun));
+            return Poll::Ready(Ok(()));
+        }
+        let read = ready!(Pin::new(&mut self.io).poll_read(cx, buffer));
+        self.activity.came();
+        Poll::Ready(read)
+    }
+}
+
+impl<T: Unpin> Write for Watched<T>
+where
+    TokioIo<T>: Write,
+{
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, data)
+    }
+}
+
+/// A service whose requests count for the connection until their answers have left.
+#[derive(Clone, Debug)]
+pub(super) struct Counted<S> {
+    inner: S,
+    activity: Arc<Activity>,
+}
+
+impl<S> Counted<S> {
+    pub(super) fn new(inner: S, activity: Arc<Activity>) -> Self {
+        Self { inner, activity }
+    }
+}
+
+impl<S, B> Service<Request<B>> for Counted<S>
+where
+    S: Service<Request<B>, Response = Response>,
+    S::Future: Unpin,
+{
+    type Response = Response;
+    type Error = S::Error;
+    type Future = Counting<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let http1 = request.version() <= Version::HTTP_11;
+        let answering = self.activity.begin(http1, request.method() == Method::POST);
+        // Where the connection is being closed, nothing may come of the request.
+        Counting(answering.map(|answering| (answering, self.inner.call(request))))
+    }
+}
+
+/// The answer of a [`Counted`] service.
+#[derive(Debug)]
+pub(super) struct Counting<F>(Option<(Answering, F)>);
+
+impl<F, E> Future for Counting<F>
+where
+    F: Future<Output = Result<Response, E>> + Unpin,
+{
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some((_, answer)) = &mut self.0 else { return Poll::Pending };
+        let mut answer = ready!(Pin::new(answer).poll(cx));
+        if let (Ok(answer), Some((answering, _))) = (&mut answer, self.0.take()) {
+            answer.body_mut().count(answering);
+        }
+        Poll::Ready(answer)
+    }
+}

@@ -1,0 +1,28 @@
+//! DELETE: the client ends its session (section "Session Management" 5).
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+
+use super::{
+    Body, Endpoint,
+    headers::{onward, session_id, speaks_version},
+    respond::Response,
+};
+use crate::{gate::refuse::Refusal, identity::Principal, upstream::Upstream};
+
+impl Endpoint {
+    /// Ends the session.
+    pub(super) async fn delete(
+        &self,
+        upstream: &Upstream,
+        principal: Option<&Principal>,
+        headers: HeaderMap,
+    ) -> Result<Response, Refusal> {
+        speaks_version(&headers)?;
+        // Not in use any more: otherwise it would end with its last use, and without these headers.
+        let session = Arc::clone(self.lifecycle.find(session_id(&headers)?, &upstream.id, principal)?.get());
+        self.lifecycle.end(&session, onward(&session.caller.upstream, headers)?, "client").await;
+        Ok(Response::new(Body::default()))
+    }
+}

@@ -1,0 +1,158 @@
+//! The sessions of clients: found, lost and ended here, opened in `open.rs`, evicted in `room.rs`. When the process
+//! stops, `stop.rs` ends them all.
+
+mod open;
+mod room;
+mod stop;
+
+use std::{sync::Arc, time::Duration};
+
+use http::HeaderMap;
+use uuid::Uuid;
+
+pub(super) use open::NewClient;
+pub(super) use stop::upstreams_ended;
+
+use crate::{
+    config::UpstreamId,
+    flow::Capacity,
+    gate::refuse::Refusal,
+    identity::{Identity, Owner, Principal},
+    limit::Accounts,
+    observe::Observer,
+    session::{Session, SessionGuard, Sessions},
+    task::{Engine, LastingWork},
+};
+
+/// Opens, finds and ends sessions, so that no acknowledged task is lost with one.
+#[derive(Debug)]
+pub struct Lifecycle {
+    /// The open sessions.
+    sessions: Arc<Sessions>,
+    /// What a new session gets.
+    terms: SessionTerms,
+    /// The tasks, which may need their session.
+    engine: Arc<Engine>,
+    observer: Arc<Observer>,
+}
+
+/// What a new session gets.
+#[derive(Debug)]
+pub struct SessionTerms {
+    /// What each owner has left of its rates.
+    pub accounts: Accounts,
+    /// What may wait for readers.
+    pub outbox: Arc<Capacity>,
+    /// How many streams of one session may answer requests at once.
+    pub max_streams: usize,
+}
+
+impl Lifecycle {
+    /// Creates the lifecycle of `sessions`.
+    #[must_use]
+    pub fn new(
+        sessions: Arc<Sessions>,
+        terms: SessionTerms,
+        engine: Arc<Engine>,
+        observer: Arc<Observer>,
+    ) -> Arc<Self> {
+        Arc::new(Self { sessions, terms, engine, observer })
+    }
+
+    /// Returns the session that a request names, in use while the request is. A session of another principal, or behind
+    /// another path, is as unknown as one that never was.
+    pub(in crate::gate) fn find(
+        &self,
+        id: Uuid,
+        upstream: &UpstreamId,
+        principal: Option<&Principal>,
+    ) -> Result<SessionGuard, Refusal> {
+        let is_theirs = |session: &Session| {
+            session.caller.upstream.id == *upstream
+                && match &session.caller.owner {
+                    Owner::Session(_) => principal.is_none(),
+                    Owner::Principal { name, .. } => principal.is_some_and(|principal| principal.name == *name),
+                }
+        };
+        self.sessions.get(id, is_theirs).ok_or_else(Refusal::unknown_session)
+    }
+
+    /// Refuses a request in a session whose upstream has ended. The session is over for the client, which starts anew;
+    /// but its tasks can still be asked for until their ttl is over, so it is ended here only if it has none.
+    pub(in crate::gate) async fn lost(&self, session: &Session) -> Refusal {
+        if self.engine.release(session, || true).await {
+            self.end(session, HeaderMap::new(), "upstream lost").await;
+        }
+        Refusal::unknown_session()
+    }
+
+    /// Ends a session, and the tasks that belong to it alone.
+    pub(in crate::gate) async fn end(&self, session: &Session, headers: HeaderMap, reason: &'static str) {
+        let Some(session) = self.sessions.take(session.id, reason) else { return };
+        let engine = Arc::clone(&self.engine);
+        // No other request finds it from here on.
+        let ending = LastingWork::new(async move {
+            // First the calls, so that the upstream is told that they are cancelled.
+            engine.end_session(&session).await;
+            session.end(headers);
+            engine.session_ended(&session);
+        });
+        ending.await;
+    }
+
+    /// Ends a lost session whose client has a new one. Its calls have failed with it; its tasks are those of the new
+    /// one.
+    pub(in crate::gate) fn replaced(&self, lost: &Session) {
+        self.sessions.take(lost.id, "replaced");
+        lost.end(HeaderMap::new());
+        self.engine.session_ended(lost);
+    }
+
+    /// Waits until a session has ended upstream, and no task in it is left to be asked for.
+    pub(in crate::gate) async fn over(&self, session: &Session) {
+        session.upstream_session.lost().await;
+        loop {
+            self.engine.without_tasks(&session.caller.owner).await;
+            if self.engine.release(session, || true).await {
+                return;
+            }
+        }
+    }
+
+    /// Waits until all sessions end.
+    pub(in crate::gate) async fn closing(&self) {
+        self.sessions.closing().await;
+    }
+
+    /// Ends the sessions that have been idle for `idle`. A session with tasks stays while they are kept: an
+    /// acknowledged task is never lost before its ttl is over.
+    pub async fn end_idle(&self, idle: Duration) {
+        for session in self.sessions.idle(idle) {
+            let still_idle = || session.idle() >= idle;
+            let released = match session.caller.owner {
+                Owner::Session(_) => self.engine.release(&session, still_idle).await,
+                // Its tasks do not need it.
+                Owner::Principal { .. } => session.refuse_tasks(async { still_idle() }).await,
+            };
+            if released {
+                self.end(&session, HeaderMap::new(), "idle").await;
+            }
+        }
+    }
+
+    /// Ends the sessions of tokens that the upstream has refused: a refusal is remembered for a time, and only a new
+    /// session asks the upstream again. Tells the requests of the others that have waited for long that nothing has
+    /// come yet, so that heartbeats begin, and drops streams that no client has resumed. To be called every few
+    /// seconds.
+    pub async fn tick(&self, identity: &Identity) {
+        for session in self.sessions.all() {
+            if let Owner::Principal { upstream, name } = &session.caller.owner
+                && identity.has_refused(upstream, name)
+            {
+                self.end(&session, HeaderMap::new(), "token refused").await;
+                continue;
+            }
+            session.tick();
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! A session's beginning.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::HeaderMap;
+
+use super::Lifecycle;
+use crate::{
+    gate::delivery::{Delivery, Whole},
+    identity::Owner,
+    observe::events,
+    session::{self, Session, SessionNotOpened, SessionOpening, Source, StreamItem, Tasks},
+    upstream::{Failure, Upstream},
+    wire::{Message, RpcError},
+};
+
+/// The client that a session is opened for.
+#[derive(Debug)]
+pub(in crate::gate) struct NewClient<'a> {
+    /// The upstream that it wants.
+    pub upstream: &'a Arc<Upstream>,
+    /// The name of its principal.
+    pub principal: Option<Arc<str>>,
+    /// The owner of the session that it had before: without a principal the new one belongs to that owner, who has its
+    /// tasks.
+    pub previous: Option<Owner>,
+}
+
+/// A message of the server that is the only one of its stream.
+struct Single(Option<Bytes>);
+
+impl Source for Single {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<StreamItem>> {
+        Poll::Ready(self.0.take().map(StreamItem::Document))
+    }
+}
+
+impl Lifecycle {
+    /// Opens a session with a client's `initialize`.
+    pub(in crate::gate) async fn open(
+        &self,
+        client: NewClient<'_>,
+        message: &Message,
+        headers: HeaderMap,
+    ) -> Result<(Arc<Session>, Delivery), Whole> {
+        let NewClient { upstream, principal, previous } = client;
+        let id = message.id_to_answer();
+        let full = |full: session::Full| Whole::error(id, &RpcError::internal(full.to_string()));
+        let room = self.room(&upstream.id, principal.as_ref()).await.map_err(full)?;
+        let opening = async {
+            let opening = SessionOpening {
+                upstream,
+                principal,
+                previous,
+                vacancy: self.vacancy(upstream).await.map_err(SessionNotOpened::Failed)?,
+                capacity: &self.terms.outbox,
+                max_streams: self.terms.max_streams,
+                accounts: &self.terms.accounts,
+                observer: &self.observer,
+            };
+            opening.open(message, headers).await
+        };
+        let opened = self.sessions.unless_refused(opening).await;
+        let opened = opened.unwrap_or(Err(SessionNotOpened::Failed(Failure::Stopping))).map_err(|why| match why {
+            SessionNotOpened::Invalid(error) => Whole::error(id, &error),
+            SessionNotOpened::Upstream(answer) => Whole::Document(answer),
+            SessionNotOpened::Failed(failure) => Whole::failed(&self.observer, upstream, None, id, failure),
+        })?;
+        let session = opened.session;
+        if let Err(stopping) = room.fill(Arc::clone(&session)) {
+            session.end(HeaderMap::new());
+            return Err(full(stopping));
+        }
+        if session.tasks == Tasks::Native {
+            upstream.hints.keeps_tasks(&upstream.id, &self.observer);
+        }
+        self.observer.emit(events::SessionOpened {
+            who: &session.caller.who,
+            version: session.version.as_str(),
+            tasks: session.tasks.are_ours(),
+        });
+        let answer = match session.streams().reserve() {
+            Ok(room) if opened.streams => {
+                Delivery::Stream { source: Box::new(Single(Some(opened.answer.into_bytes()))), room: Some(room) }
+            }
+            _ => Whole::Document(opened.answer).into(),
+        };
+        Ok((session, answer))
+    }
+}

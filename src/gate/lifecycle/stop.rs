@@ -1,0 +1,77 @@
+//! How everything ends when the process stops: first the tasks in their own time, then what is left.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use super::Lifecycle;
+use crate::{identity::Owner, observe::events, upstream::Upstream};
+
+/// How long clients have to learn of tasks that `drain_timeout` has failed: about one and a half of the usual poll
+/// intervals.
+const LAST_CHANCE: Duration = Duration::from_secs(3);
+/// How long upstreams may take to end: more than a child gets.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Lifecycle {
+    /// Lets no more sessions and tasks in, and waits until the tasks that run have ended and their owners know how, for
+    /// `limit` at most. What still runs then fails. Everything else is served meanwhile.
+    pub async fn drain(&self, limit: Duration) {
+        self.sessions.refuse();
+        let running = self.engine.close();
+        if running.is_empty() {
+            return;
+        }
+        self.observer.emit(events::Draining { tasks: running.len(), timeout: limit });
+        let running: HashSet<Owner> = running.into_iter().collect();
+        for session in self.sessions.all() {
+            // The others may be asked something by their tasks.
+            if !running.contains(&session.caller.owner) {
+                session.send_away();
+            }
+        }
+        let mut failed = 0;
+        if tokio::time::timeout(limit, self.settled()).await.is_err() {
+            let timeout = humantime::format_duration(limit);
+            let why = format!("server.drain_timeout = {timeout} is over: taskgate is stopping and has ended the call");
+            failed = self.engine.fail_all(&why).await;
+            let _ = tokio::time::timeout(LAST_CHANCE, self.settled()).await;
+        }
+        let untold = self.engine.owners_to_tell().map_or(0, |owed| owed.len());
+        self.observer.emit(events::Drained { failed, untold });
+    }
+
+    /// Waits until no task runs, and every owner with a session knows how its tasks have ended.
+    async fn settled(&self) {
+        loop {
+            if let Some(owed) = self.engine.owners_to_tell() {
+                let owed: HashSet<Owner> = owed.into_iter().collect();
+                if !self.sessions.all().iter().any(|session| owed.contains(&session.caller.owner)) {
+                    return;
+                }
+            }
+            self.engine.changed().await;
+        }
+    }
+
+    /// Ends every call and session. Clients that wait are told why; tasks can be asked for while there is a connection
+    /// to ask on.
+    pub async fn end_all(&self) {
+        let sessions = self.sessions.close();
+        self.engine.fail_all("taskgate is stopping and has ended the call").await;
+        for session in sessions {
+            self.sessions.take(session.id, "shutdown");
+            session.shut_down();
+        }
+    }
+}
+
+/// Waits until the upstreams' sides of the ended sessions have ended too, for [`END_TIMEOUT`] at most.
+pub(in crate::gate) async fn upstreams_ended(upstreams: &[Arc<Upstream>]) {
+    let ended = async {
+        for upstream in upstreams {
+            upstream.server.ended().await;
+        }
+    };
+    if tokio::time::timeout(END_TIMEOUT, ended).await.is_err() {
+        tracing::warn!("some upstreams did not end in time");
+    }
+}

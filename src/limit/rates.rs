@@ -1,0 +1,225 @@
+//! How often each owner may do what: token buckets, and how look-ups of unknown ids are slowed and refused.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use governor::{DefaultDirectRateLimiter as Bucket, Quota, RateLimiter};
+use moka::{policy::EvictionPolicy, sync::Cache};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::{
+    config::{Rate, Rates},
+    identity::Owner,
+};
+
+/// How long an answer to a failed look-up is held back once there are too many of them.
+const SLOWED_BY: Duration = Duration::from_secs(1);
+/// How many of one owner's answers are held back at once; more are refused.
+const MAX_SLOWED: usize = 8;
+/// How many principals are remembered. The one whose last session is oldest is evicted first: where the upstream should
+/// judge tokens, and does not, a client can be as many principals as it likes. Accounts do not expire by time, since a
+/// session may last longer than any.
+const MAX_PRINCIPALS: u64 = 50_000;
+
+/// The accounts of all owners. A principal's account outlives its sessions.
+#[derive(Debug)]
+pub struct Accounts {
+    rates: Rates,
+    principals: Cache<Owner, Arc<Account>>,
+}
+
+/// What is left of one owner's rates.
+pub struct Account {
+    rates: Rates,
+    task_methods: Bucket,
+    creations: Bucket,
+    failed_lookups: Bucket,
+    slowed: Arc<Semaphore>,
+}
+
+/// What an owner may do only at a limited rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rated {
+    /// A task method.
+    TaskMethod,
+    /// A call as a task.
+    Creation,
+}
+
+/// An owner has used up a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooOften {
+    /// The key in `[rate]`.
+    pub key: &'static str,
+    rate: Rate,
+    /// After which time another try may succeed.
+    wait: Duration,
+}
+
+/// What happens to a look-up of an unknown id.
+#[derive(Debug)]
+pub enum FailedLookup {
+    /// It is answered at once.
+    Answered,
+    /// Its answer is held back for this time. The permit is kept meanwhile.
+    Slowed(Duration, OwnedSemaphorePermit),
+    /// It is refused.
+    Refused(TooOften),
+}
+
+impl fmt::Display for TooOften {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, rate, .. } = self;
+        let period = humantime::format_duration(rate.period);
+        let (count, seconds) = (rate.count, self.seconds());
+        write!(f, "limit reached: rate.{key} = {count} in {period} is used up; try again in {seconds}s")
+    }
+}
+
+impl TooOften {
+    /// Returns after how many whole seconds another try may succeed, at least one.
+    #[must_use]
+    pub fn seconds(&self) -> u64 {
+        self.wait.as_secs() + 1
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account").field("rates", &self.rates).finish_non_exhaustive()
+    }
+}
+
+impl Accounts {
+    /// Makes accounts with these rates.
+    #[must_use]
+    pub fn new(rates: Rates) -> Self {
+        let principals = Cache::builder().max_capacity(MAX_PRINCIPALS).eviction_policy(EvictionPolicy::lru());
+        Self { rates, principals: principals.build() }
+    }
+
+    /// Returns the account of an owner: a new one for each session, the same one for all sessions of a principal.
+    #[must_use]
+    pub fn of(&self, owner: &Owner) -> Arc<Account> {
+        let new = || Arc::new(Account::new(self.rates));
+        match owner {
+            Owner::Session(_) => new(),
+            Owner::Principal { .. } => self.principals.get_with_by_ref(owner, new),
+        }
+    }
+}
+
+impl Account {
+    fn new(rates: Rates) -> Self {
+        Self {
+            rates,
+            task_methods: bucket(rates.task_methods),
+            creations: bucket(rates.creations),
+            failed_lookups: bucket(rates.failed_lookups),
+            slowed: Arc::new(Semaphore::new(MAX_SLOWED)),
+        }
+    }
+
+    /// Counts something that the owner does.
+    ///
+    /// # Errors
+    /// [`TooOften`]
+    pub fn count(&self, rated: Rated) -> Result<(), TooOften> {
+        match rated {
+            Rated::TaskMethod => take(&self.task_methods, "task_methods", self.rates.task_methods),
+            Rated::Creation => take(&self.creations, "creations", self.rates.creations),
+        }
+    }
+
+    /// Counts a look-up of an unknown id.
+    #[must_use]
+    pub fn failed_lookup(&self) -> FailedLookup {
+        match take(&self.failed_lookups, "failed_lookups", self.rates.failed_lookups) {
+            Ok(()) => FailedLookup::Answered,
+            Err(too_often) => match Arc::clone(&self.slowed).try_acquire_owned() {
+                Ok(permit) => FailedLookup::Slowed(SLOWED_BY, permit),
+                Err(_) => FailedLookup::Refused(too_often),
+            },
+        }
+    }
+}
+
+fn bucket(rate: Rate) -> Bucket {
+    // The shortest interval is a microsecond, so there is always one.
+    let quota = Quota::with_period(rate.period / rate.count.get()).unwrap_or(Quota::per_second(rate.count));
+    RateLimiter::direct(quota.allow_burst(rate.count))
+}
+
+fn take(bucket: &Bucket, key: &'static str, rate: Rate) -> Result<(), TooOften> {
+    bucket.check().map_err(|not_until| TooOften { key, rate, wait: not_until.wait_time_from(Instant::now()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use uuid::Uuid;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_hours(1);
+
+    fn accounts(count: u32) -> Accounts {
+        let rate = Rate { count: NonZeroU32::new(count).expect("not zero"), period: HOUR };
+        Accounts::new(Rates { task_methods: rate, creations: rate, failed_lookups: rate })
+    }
+
+    fn ann() -> Owner {
+        Owner::Principal { upstream: "/mcp".into(), name: "ann".into() }
+    }
+
+    #[test]
+    fn a_rate_allows_its_count_at_once_and_then_says_how_long_to_wait() {
+        let account = accounts(3).of(&ann());
+        for _ in 0..3 {
+            assert_eq!(account.count(Rated::Creation), Ok(()));
+        }
+        let refused = account.count(Rated::Creation).expect_err("used up");
+        assert!(refused.wait > HOUR / 4 && refused.wait <= HOUR / 3, "{refused:?}");
+        let text = refused.to_string();
+        assert!(text.starts_with("limit reached: rate.creations = 3 in 1h is used up; try again in 1"), "{text}");
+        assert_eq!(account.count(Rated::TaskMethod), Ok(()), "each rate has a bucket of its own");
+    }
+
+    #[test]
+    fn the_sessions_of_a_principal_share_an_account_and_anonymous_ones_have_their_own() {
+        let accounts = accounts(1);
+        assert!(Arc::ptr_eq(&accounts.of(&ann()), &accounts.of(&ann())));
+        let session = Owner::Session(Uuid::new_v4());
+        assert!(!Arc::ptr_eq(&accounts.of(&session), &accounts.of(&session)));
+    }
+
+    #[test]
+    fn accounts_are_bounded_and_those_of_the_last_principals_are_kept() {
+        let accounts = accounts(1);
+        let recent = accounts.of(&ann());
+        for n in 0..2 * MAX_PRINCIPALS {
+            let _ = accounts.of(&Owner::Principal { upstream: "/mcp".into(), name: n.to_string().into() });
+            if n % 1000 == 0 {
+                assert!(Arc::ptr_eq(&recent, &accounts.of(&ann())), "after {n}");
+            }
+        }
+        accounts.principals.run_pending_tasks();
+        assert!(accounts.principals.entry_count() <= MAX_PRINCIPALS);
+        assert!(Arc::ptr_eq(&recent, &accounts.of(&ann())));
+    }
+
+    #[test]
+    fn failed_look_ups_are_answered_then_slowed_then_refused() {
+        let account = accounts(2).of(&ann());
+        assert!((0..2).all(|_| matches!(account.failed_lookup(), FailedLookup::Answered)));
+        let slowed: Vec<_> = (0..MAX_SLOWED).map(|_| account.failed_lookup()).collect();
+        assert!(slowed.iter().all(|lookup| matches!(lookup, FailedLookup::Slowed(SLOWED_BY, _))));
+        assert!(matches!(account.failed_lookup(), FailedLookup::Refused(_)));
+        drop(slowed);
+        assert!(matches!(account.failed_lookup(), FailedLookup::Slowed(..)), "slowed again when there is room");
+    }
+}

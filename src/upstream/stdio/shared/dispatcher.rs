@@ -1,0 +1,199 @@
+//! Passes what a shared child says to the sessions that it concerns.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::{
+    belongings::{elicitation, named},
+    registry::Registry,
+};
+use crate::{
+    observe::{Observer, events},
+    upstream::{
+        Failure, Inbound, UpstreamResponse,
+        stdio::{
+            child::{Child, ChildHandler},
+            share::{MessageClass, TASKGATE},
+        },
+    },
+    wire::{
+        Edits, Kind, Message, Method, RpcError,
+        message::echoed_number,
+        object::Members,
+        params::{progress_token, unambiguous},
+        response::{error_response, result_response},
+    },
+};
+
+/// Passes the messages of one child to its sessions.
+#[derive(Debug)]
+pub(super) struct Dispatcher {
+    /// The sessions, their calls, and the child's own requests.
+    pub(super) registry: Mutex<Registry>,
+    pub(super) observer: Arc<Observer>,
+}
+
+impl Dispatcher {
+    /// Waits until there has been no session for `linger`. After that none may join.
+    pub(super) async fn deserted(&self, linger: Duration) {
+        let mut count = self.registry.lock().count();
+        loop {
+            // An error is impossible: the sender is in the registry.
+            let _ = count.wait_for(|count| *count == 0).await;
+            let came_back = tokio::time::timeout(linger, count.wait_for(|count| *count > 0)).await.is_ok();
+            if !came_back && self.registry.lock().close_if_empty() {
+                return;
+            }
+        }
+    }
+
+    fn response(&self, response: Message) {
+        let number = match response.id() {
+            None | Some("null") => None,
+            Some(id) => match echoed_number(id) {
+                Some(number) => Some(number),
+                None => return self.observer.emit(events::UnknownResponse),
+            },
+        };
+        let mut registry = self.registry.lock();
+        let Some(ending) = registry.greeted(number, Ok(response)) else { return };
+        if let (Some(number), Ok(response)) = (number, &ending) {
+            registry.answered(number, response);
+        }
+        let ended = registry.end(number);
+        drop(registry);
+        match ended {
+            Some((inbound, number)) => inbound.exchanges.end(number, ending.map(UpstreamResponse::Whole)),
+            None => self.observer.emit(events::UnknownResponse),
+        }
+    }
+
+    /// Passes a request of the child, which does not say whose call has caused it, to the session that it most likely
+    /// concerns.
+    fn request(&self, request: &Message, child: &Child) {
+        let id = request.id_to_answer();
+        let refuse = |error: &RpcError| tell(child, error_response(id, &error.to_raw()));
+        if request.method() == Method::Ping {
+            // The child asks whether its client is there, which is taskgate.
+            return tell(child, result_response(id, "{}"));
+        }
+        let mut registry = self.registry.lock();
+        let Some((seat, inbound)) = registry.session_to_ask() else {
+            drop(registry);
+            return refuse(&RpcError::internal("no client is there to be asked"));
+        };
+        if let Some(error) = inbound.client.refusal(request) {
+            drop(registry);
+            return refuse(&error);
+        }
+        let meta = request.params().and_then(|params| unambiguous(params).ok()).and_then(|(_, meta)| meta);
+        let token = meta.as_ref().and_then(|meta| meta.get("progressToken"));
+        if let Err(error) = registry.questions.ask(id, token, seat) {
+            drop(registry);
+            return refuse(&error);
+        }
+        if let Some(id) = elicitation(request) {
+            registry.belongings.elicited(seat, &id);
+        }
+        drop(registry);
+        if let Some(reply) = inbound.deliver_unaddressed(request.clone()) {
+            self.registry.lock().withdraw(id);
+            tell(child, reply);
+        }
+    }
+
+    /// Passes a notification to the sessions that it concerns. Nothing has to be sent back.
+    fn notification(&self, message: Message) {
+        let deliver = |inbound: &Inbound, message| drop(inbound.deliver_unaddressed(message));
+        match message.method() {
+            Method::Progress => self.progress(&message),
+            Method::TaskStatus => self.observer.emit(events::StatusHidden),
+            Method::Cancelled => {
+                let params = message.params().and_then(|params| Members::parse(params).ok());
+                let id = params.and_then(|params| params.get("requestId"));
+                let asked = id.and_then(|id| self.registry.lock().withdraw(id));
+                if let Some(inbound) = asked {
+                    deliver(&inbound, message);
+                }
+            }
+            Method::ToolsListChanged | Method::OtherListChanged => {
+                let sessions = self.registry.lock().sessions();
+                for inbound in sessions {
+                    let _ = inbound.listen(message.clone());
+                }
+            }
+            Method::ResourceUpdated => {
+                let subscribers = named(&message, "uri").map(|uri| self.registry.lock().subscribers(&uri));
+                for inbound in subscribers.into_iter().flatten() {
+                    let _ = inbound.listen(message.clone());
+                }
+            }
+            method => {
+                let concerned = if method == Method::ElicitationComplete {
+                    named(&message, "elicitationId").map(|id| self.registry.lock().elicitation_completed(&id))
+                } else {
+                    self.registry.lock().concerned()
+                };
+                match concerned.filter(|concerned| !concerned.is_empty()) {
+                    Some(concerned) => concerned.iter().for_each(|inbound| deliver(inbound, message.clone())),
+                    None => self.observer.emit(events::UnattributedNotification),
+                }
+            }
+        }
+    }
+
+    fn progress(&self, message: &Message) {
+        let token = progress_token(message);
+        let caller = token.and_then(echoed_number).and_then(|ours| self.registry.lock().caller(ours));
+        let (Some(token), Some((inbound, number))) = (token, caller) else {
+            return self.observer.emit(events::UnknownProgress);
+        };
+        let mut edits = Edits::of(message.bytes());
+        edits.replace_raw(token, number.to_string());
+        if let Ok(message) = Message::parse(edits.apply().into_bytes()) {
+            let _ = inbound.deliver(message, None);
+        }
+    }
+}
+
+/// Answers the child. A child that refuses the answer has ended, or does not read.
+fn tell(child: &Child, answer: Bytes) {
+    let _ = child.tell(TASKGATE, MessageClass::Answer, answer);
+}
+
+impl ChildHandler for Dispatcher {
+    fn on_message(&self, message: Message, child: &Child) {
+        match message.kind() {
+            Kind::Response => self.response(message),
+            Kind::Request => self.request(&message, child),
+            Kind::Notification => self.notification(message),
+        }
+    }
+
+    fn on_lost(&self, number: Option<u64>, failure: Failure) {
+        let mut registry = self.registry.lock();
+        let Some(Err(failure)) = registry.greeted(number, Err(failure)) else { return };
+        if number.is_some() {
+            let ended = registry.end(number);
+            drop(registry);
+            if let Some((inbound, number)) = ended {
+                inbound.exchanges.end(number, Err(failure));
+            }
+            return;
+        }
+        let sessions = registry.sessions();
+        drop(registry);
+        for inbound in sessions {
+            inbound.exchanges.abandon_all(&failure);
+        }
+    }
+
+    fn on_end(&self, failure: &Failure) {
+        let sessions = self.registry.lock().close(failure);
+        for inbound in sessions {
+            inbound.exchanges.abandon_all(failure);
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! The sessions on a shared child, their calls, and the child's own requests.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tokio::sync::{oneshot, watch};
+
+use super::{belongings::Belongings, questions::Questions};
+use crate::{
+    upstream::{Failure, Inbound, Purpose},
+    wire::Message,
+};
+
+/// From this many calls of a session on, calls that ended without a response are removed.
+const SWEEP_FROM: usize = 64;
+
+/// The sessions on one child, their calls, and the child's own requests.
+#[derive(Debug)]
+pub(super) struct Registry {
+    /// The next number that stands for a request towards the child.
+    next: u64,
+    /// The sessions' requests in flight, by their numbers towards the child.
+    calls: HashMap<u64, SharedCall>,
+    /// The sessions, oldest first.
+    seats: BTreeMap<u64, Seat>,
+    /// The child's own requests that wait for an answer.
+    pub(super) questions: Questions,
+    /// What belongs to single sessions, of which the child tells later.
+    pub(super) belongings: Belongings,
+    /// taskgate's own `initialize`, while it is in flight.
+    greeting: Option<(u64, oneshot::Sender<Result<Message, Failure>>)>,
+    /// Whether the child is about to end, so that no session may join.
+    closed: bool,
+    /// How many sessions there are.
+    count: watch::Sender<usize>,
+}
+
+/// A call of a session that is in flight on the child.
+#[derive(Debug)]
+struct SharedCall {
+    /// The session that made it.
+    seat: u64,
+    /// The number under which the session knows it.
+    number: u64,
+    /// Whether the session has cancelled it.
+    cancelled: bool,
+}
+
+/// A session on the child.
+#[derive(Debug)]
+struct Seat {
+    inbound: Inbound,
+    /// The child's numbers of its calls, by the session's own.
+    calls: HashMap<u64, u64>,
+    /// The number of calls at which ended ones are removed.
+    sweep_at: usize,
+}
+
+/// What a session that has gone leaves behind.
+#[derive(Debug, Default)]
+pub(super) struct LeftBehind {
+    /// Its calls, to be cancelled.
+    pub(super) calls: Vec<u64>,
+    /// The raw ids of the child's requests to it, to be answered with an error.
+    pub(super) questions: Vec<String>,
+}
+
+impl Registry {
+    pub(super) fn new() -> Self {
+        Self {
+            next: 1,
+            calls: HashMap::new(),
+            seats: BTreeMap::new(),
+            questions: Questions::default(),
+            belongings: Belongings::default(),
+            greeting: None,
+            closed: false,
+            count: watch::Sender::new(0),
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        number
+    }
+
+    /// Lets a session in; `None` if the child is about to end.
+    pub(super) fn join(&mut self, inbound: Inbound) -> Option<u64> {
+        if self.closed {
+            return None;
+        }
+        let seat = self.number();
+        self.seats.insert(seat, Seat { inbound, calls: HashMap::new(), sweep_at: SWEEP_FROM });
+        self.count.send_replace(self.seats.len());
+        Some(seat)
+    }
+
+    /// Lets a session go. Returns what it leaves behind.
+    pub(super) fn leave(&mut self, seat: u64) -> LeftBehind {
+        let Some(Seat { inbound, calls, .. }) = self.seats.remove(&seat) else { return LeftBehind::default() };
+        self.belongings.forget(seat);
+        let mut left = LeftBehind::default();
+        for (number, ours) in calls {
+            let call = self.calls.remove(&ours);
+            if call.is_some_and(|call| !call.cancelled) && inbound.exchanges.is_open(number) {
+                left.calls.push(ours);
+            }
+        }
+        left.questions = self.questions.forget(seat);
+        self.count.send_replace(self.seats.len());
+        left
+    }
+
+    /// Returns the number of sessions, and its changes.
+    pub(super) fn count(&self) -> watch::Receiver<usize> {
+        self.count.subscribe()
+    }
+
+    /// Lets no more sessions in if there are none now. Returns whether it is closed.
+    pub(super) fn close_if_empty(&mut self) -> bool {
+        self.closed |= self.seats.is_empty();
+        self.closed
+    }
+
+    /// Lets no more sessions in, and gives up the handshake. Returns the sessions that are there.
+    pub(super) fn close(&mut self, failure: &Failure) -> Vec<Inbound> {
+        self.closed = true;
+        if let Some((_, answer)) = self.greeting.take() {
+            let _ = answer.send(Err(failure.clone()));
+        }
+        self.sessions()
+    }
+
+    /// Returns the sessions that have subscribed to a resource.
+    pub(super) fn subscribers(&self, uri: &str) -> Vec<Inbound> {
+        self.those(&self.belongings.subscribers(uri))
+    }
+
+    /// Returns the sessions whose elicitation is complete.
+    pub(super) fn elicitation_completed(&mut self, id: &str) -> Vec<Inbound> {
+        let seats = self.belongings.completed(id);
+        self.those(&seats)
+    }
+
+    fn those(&self, seats: &[u64]) -> Vec<Inbound> {
+        seats.iter().filter_map(|seat| self.seats.get(seat)).map(|seat| seat.inbound.clone()).collect()
+    }
+
+    /// Takes note of what a response changes for later.
+    pub(super) fn answered(&mut self, ours: u64, response: &Message) {
+        if let Some(seat) = self.calls.get(&ours).map(|call| call.seat).filter(|seat| self.seats.contains_key(seat)) {
+            self.belongings.answered(seat, ours, response);
+        }
+    }
+
+    /// Returns every session.
+    pub(super) fn sessions(&self) -> Vec<Inbound> {
+        self.seats.values().map(|seat| seat.inbound.clone()).collect()
+    }
+
+    /// Registers taskgate's own `initialize`. Returns its number, and where its answer will come.
+    pub(super) fn greet(&mut self) -> (u64, oneshot::Receiver<Result<Message, Failure>>) {
+        let (answer, answered) = oneshot::channel();
+        let number = self.number();
+        self.greeting = Some((number, answer));
+        (number, answered)
+    }
+
+    /// Takes the end of taskgate's own `initialize`. Gives back any other end.
+    pub(super) fn greeted(
+        &mut self,
+        number: Option<u64>,
+        ending: Result<Message, Failure>,
+    ) -> Option<Result<Message, Failure>> {
+        // During the handshake an error without an id can only be about `initialize`.
+        match self.greeting.take_if(|(ours, _)| number.is_none_or(|number| number == *ours)) {
+            Some((_, answer)) => {
+                let _ = answer.send(ending);
+                None
+            }
+            None => Some(ending),
+        }
+    }
+
+    /// Registers a session's call. Returns the child's number for it; `None` if the session has gone.
+    pub(super) fn call(&mut self, seat: u64, number: u64) -> Option<u64> {
+        let ours = self.number();
+        let caller = self.seats.get_mut(&seat)?;
+        if caller.calls.len() >= caller.sweep_at {
+            // Calls that were cancelled never get a response.
+            for (_, ours) in caller.calls.extract_if(|number, _| !caller.inbound.exchanges.is_open(*number)) {
+                self.calls.remove(&ours);
+            }
+            caller.sweep_at = SWEEP_FROM.max(2 * caller.calls.len());
+        }
+        caller.calls.insert(number, ours);
+        self.calls.insert(ours, SharedCall { seat, number, cancelled: false });
+        Some(ours)
+    }
+
+    /// Returns the call that progress is about.
+    pub(super) fn caller(&self, ours: u64) -> Option<(Inbound, u64)> {
+        let call = self.calls.get(&ours)?;
+        Some((self.seats.get(&call.seat)?.inbound.clone(), call.number))
+    }
+
+    /// Removes and returns the call that a response ends. An error without an id ends the only call in flight.
+    pub(super) fn end(&mut self, ours: Option<u64>) -> Option<(Inbound, u64)> {
+        let ours = ours.or_else(|| self.only())?;
+        let SharedCall { seat, number, .. } = self.calls.remove(&ours)?;
+        let caller = self.seats.get_mut(&seat)?;
+        caller.calls.remove(&number);
+        Some((caller.inbound.clone(), number))
+    }
+
+    /// Marks a session's call as cancelled. Returns the child's number for it.
+    pub(super) fn cancel(&mut self, seat: u64, number: u64) -> Option<u64> {
+        let ours = *self.seats.get(&seat)?.calls.get(&number)?;
+        self.calls.get_mut(&ours)?.cancelled = true;
+        Some(ours)
+    }
+
+    /// Returns the sessions that a notification may concern which does not say whose it is: the only one with calls in
+    /// flight, or all if none has any. `None` if several have: it may concern just one of them.
+    pub(super) fn concerned(&self) -> Option<Vec<Inbound>> {
+        let runs = |seat: &&Seat| seat.calls.keys().any(|number| seat.inbound.exchanges.is_open(*number));
+        let mut callers = self.seats.values().filter(runs);
+        match (callers.next(), callers.next()) {
+            (None, _) => Some(self.sessions()),
+            (Some(seat), None) => Some(vec![seat.inbound.clone()]),
+            (Some(_), Some(_)) => None,
+        }
+    }
+
+    /// Returns the session that gets a request of the child, which does not say whose call has caused it; `None` if
+    /// there is no session.
+    pub(super) fn session_to_ask(&self) -> Option<(u64, Inbound)> {
+        let newest = |seat: &Seat| {
+            let number = seat.inbound.exchanges.newest(Some(Purpose::Foreground))?;
+            seat.calls.get(&number).copied()
+        };
+        let runs = |seat: &Seat| seat.calls.keys().any(|number| seat.inbound.exchanges.is_in_flight(*number));
+        // The session with the newest plain call comes first. Without a plain call, sessions with running tasks come before
+        // the others, then those whose client reads the GET stream, then the newest. So the session of the only call in
+        // flight always comes first.
+        let rank = |(id, seat): &(&u64, &Seat)| (newest(seat), runs(seat), seat.inbound.listener.has_reader(), **id);
+        self.seats.iter().max_by_key(rank).map(|(seat, asked)| (*seat, asked.inbound.clone()))
+    }
+
+    /// Returns the session that got a request that the child withdraws.
+    pub(super) fn withdraw(&mut self, id: &str) -> Option<Inbound> {
+        let seat = self.questions.withdraw(id)?;
+        Some(self.seats.get(&seat)?.inbound.clone())
+    }
+
+    /// Returns the only call in flight, if there is exactly one. Calls that ended without a response or were cancelled
+    /// do not count.
+    fn only(&self) -> Option<u64> {
+        let is_in_flight = |call: &SharedCall| {
+            let seat = self.seats.get(&call.seat);
+            seat.is_some_and(|seat| seat.inbound.exchanges.is_in_flight(call.number))
+        };
+        let mut open = self.calls.iter().filter(|(_, call)| is_in_flight(call)).map(|(ours, _)| *ours);
+        open.next().filter(|_| open.next().is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        flow::{Capacity, Outbox},
+        upstream::{Exchange, Exchanges},
+        wire::ClientCapabilities,
+    };
+
+    fn inbound() -> Inbound {
+        let capacity = Capacity::new(1 << 20, 1 << 20);
+        let listener = Arc::new(Outbox::new(&capacity));
+        let exchanges = Exchanges::new(capacity, Arc::default());
+        let (client, native) = (ClientCapabilities::default(), Arc::default());
+        Inbound { upstream: "/mcp".into(), exchanges, listener, client, native, observer: Arc::default() }
+    }
+
+    /// Begins a call of a session, which is in flight while the exchange is kept.
+    fn call(registry: &mut Registry, seat: u64, purpose: Purpose) -> (u64, Exchange) {
+        let exchange = registry.seats[&seat].inbound.exchanges.begin(None, purpose).unwrap();
+        (registry.call(seat, exchange.number).unwrap(), exchange)
+    }
+
+    fn asked(registry: &Registry) -> Option<u64> {
+        registry.session_to_ask().map(|(seat, _)| seat)
+    }
+
+    #[test]
+    fn without_a_session_no_client_is_asked() {
+        assert_eq!(asked(&Registry::new()), None);
+    }
+
+    #[test]
+    fn a_session_with_a_plain_call_is_asked_before_one_with_a_task_and_that_before_a_listener() {
+        use Purpose::{Background, Foreground};
+        let mut registry = Registry::new();
+        let (ann, bob) = (registry.join(inbound()).unwrap(), registry.join(inbound()).unwrap());
+        let listening = registry.seats[&ann].inbound.listener.attach();
+        assert_eq!(asked(&registry), Some(ann), "no session calls, and she listens");
+        let (of_bob, _task) = call(&mut registry, bob, Background);
+        assert_eq!(asked(&registry), Some(bob), "his is the only call");
+        let (_, _task) = call(&mut registry, bob, Background);
+        assert_eq!(asked(&registry), Some(bob), "both calls are his");
+        let (_, _task) = call(&mut registry, ann, Background);
+        assert_eq!(asked(&registry), Some(ann), "both run tasks, and she listens");
+        let (_, _plain) = call(&mut registry, bob, Foreground);
+        assert_eq!(asked(&registry), Some(bob), "his is the only plain call");
+        let (_, _plain) = call(&mut registry, ann, Foreground);
+        assert_eq!(asked(&registry), Some(ann), "hers is newer");
+        drop(listening);
+        assert_eq!(asked(&registry), Some(ann), "whether she listens or not");
+        assert!(registry.end(Some(of_bob)).is_some() && registry.end(Some(of_bob)).is_none());
+    }
+
+    #[test]
+    fn a_call_that_ended_without_a_response_does_not_count_and_is_forgotten() {
+        let mut registry = Registry::new();
+        let (ann, bob) = (registry.join(inbound()).unwrap(), registry.join(inbound()).unwrap());
+        for _ in 0..10 * SWEEP_FROM {
+            let (_, exchange) = call(&mut registry, ann, Purpose::Background);
+            registry.seats[&ann].inbound.exchanges.cancel(exchange.number);
+        }
+        assert!(registry.calls.len() <= SWEEP_FROM + 1 && registry.seats[&ann].calls.len() == registry.calls.len());
+        let _listening = registry.seats[&ann].inbound.listener.attach();
+        let (ours, _exchange) = call(&mut registry, bob, Purpose::Background);
+        assert_eq!((asked(&registry), registry.only()), (Some(bob), Some(ours)));
+    }
+
+    #[test]
+    fn a_question_is_answered_once_and_only_by_the_session_that_got_it() {
+        let mut registry = Registry::new();
+        let (ann, bob) = (registry.join(inbound()).unwrap(), registry.join(inbound()).unwrap());
+        let questions = &mut registry.questions;
+        assert!(questions.ask(r#""q""#, None, bob).is_ok() && questions.ask("7", Some(r#""t""#), bob).is_ok());
+        assert!(questions.expects_progress(bob, r#""\u0074""#), "a token may be escaped differently");
+        assert!(!questions.expects_progress(ann, r#""t""#) && !questions.expects_progress(bob, "7"));
+        assert!(!questions.answer(ann, r#""q""#));
+        assert!(questions.answer(bob, r#""\u0071""#), "an id may be escaped differently");
+        assert!(!questions.answer(bob, r#""q""#));
+        assert!(!questions.answer(bob, r#""7""#), "a number is no text");
+        assert_eq!(registry.leave(bob).questions, ["7"]);
+        assert!(!registry.questions.expects_progress(bob, r#""t""#), "the request is no longer open");
+        assert!(registry.withdraw("7").is_none());
+    }
+
+    #[test]
+    fn a_session_that_leaves_names_the_calls_to_cancel() {
+        let mut registry = Registry::new();
+        let ann = registry.join(inbound()).unwrap();
+        let (open, _exchange) = call(&mut registry, ann, Purpose::Background);
+        let (_, cancelled) = call(&mut registry, ann, Purpose::Background);
+        registry.cancel(ann, cancelled.number).unwrap();
+        assert_eq!(registry.leave(ann).calls, [open]);
+        assert!(registry.calls.is_empty());
+        assert!(registry.leave(ann).calls.is_empty());
+    }
+}
