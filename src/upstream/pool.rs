@@ -18,7 +18,7 @@ use crate::{
     config::UpstreamId,
     flow::{Capacity, Item, Outbox, Tally},
     identity::Owner,
-    observe::Observer,
+    observe::{Observer, events},
     wire::{
         ClientCapabilities, Kind, Message, Method, RpcError, Version,
         message::Outcome,
@@ -91,6 +91,9 @@ pub struct Pooled {
     changes: broadcast::Sender<Message>,
     /// How many subscriptions each resource has.
     subscribed: Mutex<Tally<String>>,
+    /// The upstream, for the log.
+    upstream: UpstreamId,
+    observer: Arc<Observer>,
 }
 
 /// A session in use by one call.
@@ -210,7 +213,7 @@ impl SessionPool {
         session.forward(&initialized, headers.clone()).await.map_err(failed)?;
         let (changes, _) = broadcast::channel(BEHIND);
         tokio::spawn(hear(Arc::downgrade(&session), Arc::clone(session.outbox()), changes.clone()));
-        Ok(Arc::new(Pooled { session, facts, changes, subscribed: Mutex::default() }))
+        Ok(Arc::new(Pooled::new(session, facts, changes, self)))
     }
 
     /// Ends the sessions that have not been used for `idle`, and forgets those that are lost. To be called now and then.
@@ -257,6 +260,17 @@ impl SessionPool {
 }
 
 impl Pooled {
+    fn new(
+        session: Arc<UpstreamSession>,
+        facts: ServerFacts,
+        changes: broadcast::Sender<Message>,
+        pool: &SessionPool,
+    ) -> Self {
+        let (upstream, observer) = (pool.id.clone(), Arc::clone(&pool.observer));
+        observer.emit(events::PooledSessionOpened { upstream: upstream.as_str() });
+        Self { session, facts, changes, subscribed: Mutex::default(), upstream, observer }
+    }
+
     /// Returns what the server tells from now on that belongs to no call.
     #[must_use]
     pub fn changes(&self) -> broadcast::Receiver<Message> {
@@ -278,6 +292,12 @@ impl Pooled {
     fn end(&self) {
         self.session.outbox().end(());
         self.session.close_when_unused(HeaderMap::new());
+    }
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        self.observer.emit(events::PooledSessionEnded { upstream: self.upstream.as_str() });
     }
 }
 

@@ -4,10 +4,14 @@ use std::{collections::HashSet, sync::Arc};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use http::StatusCode;
+use parking_lot::Mutex;
 use tokio::sync::{broadcast::error::RecvError, mpsc};
 
 use super::{Answer, ClientRequest, Modern, Piece, Refused, SUBSCRIPTION_ID, pieces::pieces};
 use crate::{
+    flow::Tally,
+    identity::Owner,
+    observe::{Observer, events},
     task::{TaskId, Watch},
     upstream::Lease,
     wire::{
@@ -18,6 +22,10 @@ use crate::{
 
 /// How many resources and tasks one subscription may name.
 const MAX_NAMED: usize = 256;
+/// How many subscriptions of one owner may be open.
+const MAX_PER_OWNER: usize = 256;
+/// How many subscriptions may be open in all.
+const MAX: usize = 4096;
 
 /// What a client wants to hear of.
 #[derive(Debug, Default)]
@@ -36,6 +44,47 @@ struct Subscription {
     lease: Lease,
     filter: Filter,
     to: mpsc::Sender<Piece>,
+    _place: Place,
+}
+
+/// How many subscriptions each owner has, and how many there are.
+#[derive(Debug)]
+pub(super) struct Subscriptions {
+    owners: Mutex<(Tally<Owner>, usize)>,
+    observer: Arc<Observer>,
+}
+
+/// The place of one subscription, which is free again when it is dropped.
+struct Place {
+    subscriptions: Arc<Subscriptions>,
+    owner: Owner,
+}
+
+impl Subscriptions {
+    pub(super) fn new(observer: &Arc<Observer>) -> Arc<Self> {
+        Arc::new(Self { owners: Mutex::default(), observer: Arc::clone(observer) })
+    }
+
+    fn open(self: &Arc<Self>, owner: &Owner) -> Result<Place, RpcError> {
+        let mut owners = self.owners.lock();
+        if owners.0.of(owner) >= MAX_PER_OWNER || owners.1 >= MAX {
+            let limits = format!("{MAX_PER_OWNER} subscriptions of yours or {MAX} in all");
+            return Err(RpcError::internal(format!("limit reached: {limits} are open; close one, or try again later")));
+        }
+        owners.0.add(owner, 1);
+        owners.1 += 1;
+        self.observer.emit(events::SubscriptionOpened);
+        Ok(Place { subscriptions: Arc::clone(self), owner: owner.clone() })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut owners = self.subscriptions.owners.lock();
+        owners.0.take(&self.owner, 1);
+        owners.1 -= 1;
+        self.subscriptions.observer.emit(events::SubscriptionEnded);
+    }
 }
 
 impl Modern {
@@ -53,6 +102,7 @@ impl Modern {
             }
         }
         filter.tasks = found;
+        let place = self.subscriptions.open(&request.caller.owner)?;
         let lease = self.lease(&request, false).await?;
         if request.caller.upstream.server.attributes_questions() {
             // What changes from the acknowledgement on is told.
@@ -60,7 +110,7 @@ impl Modern {
         }
         filter.limit(&lease.pooled.facts.capabilities);
         let (to, from) = pieces();
-        let subscription = Subscription { modern: Arc::clone(self), request, lease, filter, to };
+        let subscription = Subscription { modern: Arc::clone(self), request, lease, filter, to, _place: place };
         tokio::spawn(subscription.run());
         Answer::of(from).await.ok_or_else(|| RpcError::internal("the subscription was given up").into())
     }

@@ -28,7 +28,7 @@ pub use error::Refused;
 pub use headers::{METHOD, NAME};
 pub use pieces::{Answer, Piece, Pieces};
 
-use self::{meta::RequestMeta, parked::Parking, request_state::Seals};
+use self::{listen::Subscriptions, meta::RequestMeta, parked::Parking, request_state::Seals};
 use crate::{
     config::Sessions,
     identity::Owner,
@@ -59,6 +59,7 @@ pub struct Modern {
     observer: Arc<Observer>,
     seals: Seals,
     parking: Arc<Parking>,
+    subscriptions: Arc<Subscriptions>,
     /// The process stops: subscriptions end.
     stopping: CancellationToken,
 }
@@ -103,8 +104,9 @@ impl Modern {
     /// A sentence, where the system gives no random bytes.
     pub fn new(engine: Arc<Engine>, observer: Arc<Observer>) -> Result<Arc<Self>, String> {
         let seals = Seals::new().map_err(|_| "the system gives no random bytes")?;
-        let (parking, stopping) = (Arc::default(), CancellationToken::new());
-        Ok(Arc::new(Self { engine, observer, seals, parking, stopping }))
+        let (parking, stopping) = (Parking::new(&observer), CancellationToken::new());
+        let subscriptions = Subscriptions::new(&observer);
+        Ok(Arc::new(Self { engine, observer, seals, parking, subscriptions, stopping }))
     }
 
     /// Ends every subscription, when the process stops.
@@ -144,7 +146,7 @@ impl Modern {
                     return Err(Refused::tasks_extension("task methods need the tasks extension"));
                 }
                 let counted = request.caller.account.count(Rated::TaskMethod);
-                counted.map_err(|often| RpcError::internal(often.to_string()))?;
+                counted.map_err(|often| Refused::too_often(&often))?;
                 match request.method {
                     Method::TasksGet => self.get(&request).await,
                     Method::TasksUpdate => self.update(&request).await,

@@ -7,7 +7,11 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use super::{ClientRequest, Piece};
-use crate::{flow::Tally, identity::Owner};
+use crate::{
+    flow::Tally,
+    identity::Owner,
+    observe::{Observer, events},
+};
 
 /// How many calls of one owner may be parked.
 const MAX_PER_OWNER: usize = 256;
@@ -27,7 +31,10 @@ pub(super) struct Retry {
 
 /// The parked calls.
 #[derive(Debug, Default)]
-pub(super) struct Parking(Mutex<Places>);
+pub(super) struct Parking {
+    places: Mutex<Places>,
+    observer: Arc<Observer>,
+}
 
 #[derive(Debug, Default)]
 struct Places {
@@ -44,21 +51,26 @@ pub(super) struct Place {
 }
 
 impl Parking {
+    pub(super) fn new(observer: &Arc<Observer>) -> Arc<Self> {
+        Arc::new(Self { places: Mutex::default(), observer: Arc::clone(observer) })
+    }
+
     /// Parks a call. Returns its place and what resolves with the retry; `None` where there is no room.
     pub(super) fn park(self: &Arc<Self>, owner: &Owner) -> Option<(Place, oneshot::Receiver<Retry>)> {
-        let mut places = self.0.lock();
+        let mut places = self.places.lock();
         if places.calls.len() >= MAX || places.owners.of(owner) >= MAX_PER_OWNER {
             return None;
         }
         let (call, (retry, retried)) = (Uuid::new_v4(), oneshot::channel());
         places.owners.add(owner, 1);
         places.calls.insert(call, retry);
+        self.observer.emit(events::CallParked);
         Some((Place { parking: Arc::clone(self), owner: owner.clone(), call }, retried))
     }
 
     /// Returns where the retry of a parked call goes, once.
     pub(super) fn take(&self, call: Uuid) -> Option<oneshot::Sender<Retry>> {
-        self.0.lock().calls.remove(&call)
+        self.places.lock().calls.remove(&call)
     }
 }
 
@@ -71,9 +83,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut places = self.parking.0.lock();
+        let mut places = self.parking.places.lock();
         places.calls.remove(&self.call);
         places.owners.take(&self.owner, 1);
+        self.parking.observer.emit(events::CallUnparked);
     }
 }
 
@@ -91,6 +104,6 @@ mod tests {
         assert!(parking.take(call).is_none());
         drop(parked);
         assert!(parking.park(&owner).is_some());
-        assert!(parking.0.lock().owners.is_empty());
+        assert!(parking.places.lock().owners.is_empty());
     }
 }

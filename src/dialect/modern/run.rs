@@ -13,7 +13,7 @@ use super::{
 use crate::{
     config::Tool,
     flow::Item,
-    limit::Permit,
+    limit::{Permit, Rated},
     observe::events,
     task::{Adopted, Adoption, AskedTtl, NewTask},
     upstream::{Call, CallOptions, ExchangeEnd, Failure, Lease, MAX_MESSAGE, Purpose, ServerEvent, UpstreamSession},
@@ -345,6 +345,9 @@ impl Run {
     /// Makes a task of the call. `None` where there is no room for one: the call goes on as it is.
     async fn adopt(&mut self) -> Option<Over> {
         let Adoptable { name, tool, permit } = self.adoptable.take()?;
+        if self.request.caller.account.count(Rated::Creation).is_err() {
+            return None;
+        }
         let announced = self.request.caller.upstream.status_notifications;
         let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
         let upstream_session = self.session().hold();

@@ -10,6 +10,8 @@ use super::{
     reply,
 };
 use crate::{
+    limit::FailedLookup,
+    observe::events,
     task::{End, Ending, Missing, NotCancelled, State, Task, TaskId},
     wire::{
         Edits, Parts, RpcError, ids,
@@ -23,8 +25,10 @@ impl Modern {
     pub(super) async fn get(self: &Arc<Self>, request: &ClientRequest) -> Result<Answer, Refused> {
         let id = task_id(request)?;
         let front = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"resultType":"complete","#, request.id);
-        let task = self.detailed(request, id, &front, "}}").await?;
-        Ok(Answer::Whole(StatusCode::OK, task))
+        match self.detailed(request, id, &front, "}}").await {
+            Ok(task) => Ok(Answer::Whole(StatusCode::OK, task)),
+            Err(why) => Err(self.no_task(request, &why).await),
+        }
     }
 
     /// Returns the members of a task as `tasks/get` tells it, between `front` and `back`.
@@ -34,9 +38,9 @@ impl Modern {
         id: TaskId,
         front: &str,
         back: &str,
-    ) -> Result<Parts, RpcError> {
+    ) -> Result<Parts, Missing> {
         let (owner, who) = (&request.caller.owner, &request.caller.who);
-        let task = self.engine.poll(owner, id, who).await.map_err(|why| missing(&why))?;
+        let task = self.engine.poll(owner, id, who).await?;
         let mut members = String::with_capacity(320);
         members.push_str(front);
         match task.state {
@@ -50,12 +54,13 @@ impl Modern {
             }
             State::Ended(Ending::Cancelled) => write_task(&mut members, &task, "cancelled"),
             State::Ended(_) => {
-                let end = self.engine.retrieve(owner, id, who).await.map_err(|why| missing(&why))?;
+                let end = self.engine.retrieve(owner, id, who).await?;
                 let (status, member, raw) = match &end {
                     // `isError` is no failure of the protocol.
                     Some(End::Result { raw, .. }) => ("completed", "result", raw),
                     Some(End::Error { raw }) => ("failed", "error", raw),
-                    Some(End::Cancelled) | None => return Err(RpcError::internal("the task has no outcome")),
+                    // It has gone since it was looked for.
+                    Some(End::Cancelled) | None => return Err(Missing::NotFound(id)),
                 };
                 write_task(&mut members, &task, status);
                 let _ = write!(members, r#","{member}":"#);
@@ -74,6 +79,27 @@ impl Modern {
         Ok(bytes::Bytes::from(members).into())
     }
 
+    /// Returns the error for a task that does not exist for its client. A client that guesses ids waits for it, and is then
+    /// refused.
+    async fn no_task(&self, request: &ClientRequest, why: &Missing) -> Refused {
+        let Missing::NotFound(id) = why else {
+            return RpcError::internal("taskgate cannot reach its store of tasks now; try again").into();
+        };
+        let lookup = request.caller.account.failed_lookup();
+        let repeated = match &lookup {
+            FailedLookup::Answered => None,
+            FailedLookup::Slowed(..) => Some("slowed"),
+            FailedLookup::Refused(_) => Some("refused"),
+        };
+        self.observer.emit(events::LookupFailed { who: &request.caller.who, task: Some(*id), repeated });
+        match lookup {
+            FailedLookup::Answered => {}
+            FailedLookup::Slowed(by, _permit) => tokio::time::sleep(by).await,
+            FailedLookup::Refused(limit) => return Refused::too_often(&limit),
+        }
+        not_found().into()
+    }
+
     /// `tasks/update`: takes the answers to questions that are open, and ignores all others.
     pub(super) async fn update(self: &Arc<Self>, request: &ClientRequest) -> Result<Answer, Refused> {
         let id = task_id(request)?;
@@ -83,7 +109,9 @@ impl Modern {
             return Err(RpcError::invalid_params("Invalid params: params.inputResponses must be an object").into());
         }
         let answers = input_responses(&request.message)?;
-        self.engine.poll(owner, id, who).await.map_err(|why| missing(&why))?;
+        if let Err(why) = self.engine.poll(owner, id, who).await {
+            return Err(self.no_task(request, &why).await);
+        }
         for (key, result) in answers {
             let Some(question) = ids::parse(&key) else { continue };
             let response = move |theirs: &str| reply(theirs, &result);
@@ -97,7 +125,7 @@ impl Modern {
         let id = task_id(request)?;
         match self.engine.cancel(&request.caller.owner, &request.caller.who, id).await {
             Ok(_) | Err(NotCancelled::HasEnded(_)) => Ok(request.result(r#"{"resultType":"complete"}"#)),
-            Err(NotCancelled::Missing(why)) => Err(missing(&why).into()),
+            Err(NotCancelled::Missing(why)) => Err(self.no_task(request, &why).await),
         }
     }
 }
@@ -128,14 +156,8 @@ fn task_id(request: &ClientRequest) -> Result<TaskId, RpcError> {
     let params = request.message.params().and_then(|params| Members::parse(params).ok());
     let id = params.and_then(|params| params.text("taskId"));
     let id = id.ok_or_else(|| RpcError::invalid_params("Invalid params: params.taskId must be a string"))?;
-    ids::parse(&id).ok_or_else(not_found)
-}
-
-fn missing(why: &Missing) -> RpcError {
-    match why {
-        Missing::NotFound(_) => not_found(),
-        Missing::Unavailable => RpcError::internal("taskgate cannot reach its store of tasks now; try again"),
-    }
+    // An id of another form is as unknown as any: no task has the nil id.
+    Ok(ids::parse(&id).unwrap_or_default())
 }
 
 /// The one answer for ids that are unknown, foreign or expired.

@@ -59,7 +59,7 @@ impl Modern {
         tool: Arc<crate::config::Tool>,
     ) -> Result<Answer, Refused> {
         let counted = request.caller.account.count(Rated::Creation);
-        counted.map_err(|often| RpcError::internal(often.to_string()))?;
+        counted.map_err(|often| Refused::too_often(&often))?;
         let lease = self.lease(&request, true).await?;
         let message = super::translate::to_legacy(&request.message)?;
         let announced = request.caller.upstream.status_notifications;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, header};
 
 use super::{
     Body, Endpoint,
@@ -14,6 +14,7 @@ use crate::{
     dialect::modern::{Answer, Came, METHOD, NAME, Refused, Sender},
     gate::refuse::Refusal,
     identity::Principal,
+    observe::events,
     upstream::Upstream,
     wire::{Kind, Message},
 };
@@ -45,13 +46,21 @@ impl Endpoint {
         Ok(match self.modern.answer(sender, message, Came::Http(&headers), passed_on).await {
             Ok(Answer::Whole(status, document)) => with_status(json(document), status),
             Ok(Answer::Stream(pieces)) => respond::stream(Events::of_request(pieces)),
-            Err(refused) => refusal(&refused, &id),
+            Err(refused) => self.refuse_modern(&refused, &id),
         })
     }
-}
 
-fn refusal(refused: &Refused, id: &str) -> Response {
-    with_status(json(refused.to_response(id)), refused.status)
+    fn refuse_modern(&self, refused: &Refused, id: &str) -> Response {
+        if let Some(reason) = refused.reason {
+            let status = refused.status.as_u16();
+            self.observer.emit(events::RequestRefused { who: None, reason, status, foreign: None });
+        }
+        let mut response = with_status(json(refused.to_response(id)), refused.status);
+        if let Some(seconds) = refused.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        }
+        response
+    }
 }
 
 fn with_status(mut response: Response, status: StatusCode) -> Response {

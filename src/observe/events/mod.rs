@@ -3,6 +3,7 @@
 mod children;
 mod clients;
 mod issuer;
+mod modern;
 mod tasks;
 mod upstreams;
 
@@ -12,6 +13,9 @@ pub use clients::{
     SessionEnded, SessionEvicted, SessionOpened, UnknownAnswer,
 };
 pub use issuer::{IssuerFailed, KeysChanged};
+pub use modern::{
+    CallParked, CallUnparked, PooledSessionEnded, PooledSessionOpened, SubscriptionEnded, SubscriptionOpened,
+};
 pub use tasks::{
     Drained, Draining, ExcessivePolling, LookupFailed, QuestionAsked, QuestionForgotten, QuestionKept, QuestionRefused,
     ResultKept, ResultRemoved, ResultRetrieved, StoreUnavailable, TaskCancelled, TaskCreated, TaskEnded, TaskKept,
