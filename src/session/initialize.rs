@@ -92,7 +92,7 @@ impl SessionOpening<'_> {
             None => previous.unwrap_or(Owner::Session(id)),
         };
         let account = accounts.of(&owner);
-        let caller = Caller { owner, who, account, upstream: Arc::clone(upstream), client, session: id };
+        let caller = Caller { owner, who, account, upstream: Arc::clone(upstream), client, session: Some(id) };
         let session = Session {
             id,
             caller: Arc::new(caller),

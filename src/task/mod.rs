@@ -30,6 +30,7 @@ mod wakes;
 mod writer;
 
 pub use adopt::{Adopted, Adoption};
+pub use calls::ToTell;
 pub use clock::{Clock, Now};
 pub use create::{CreatedTask, NewTask, NotCreated, ToolCall};
 pub use engine::{Engine, Limits};

@@ -5,6 +5,7 @@
 mod kit;
 
 mod client;
+mod limits;
 mod listening;
 mod owners;
 mod plain;

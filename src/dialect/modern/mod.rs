@@ -163,14 +163,14 @@ impl Modern {
 
     fn read(&self, sender: Sender<'_>, message: Message, meta: RequestMeta, headers: HeaderMap) -> ClientRequest {
         let Sender { upstream, principal, accounts } = sender;
-        let session = Uuid::new_v4();
-        let who = self.observer.who(principal.as_deref(), session, &upstream.id);
+        // Each request stands for itself, in the audit log too.
+        let who = self.observer.who(principal.as_deref(), Uuid::new_v4(), &upstream.id);
         let owner = match principal {
             Some(name) => Owner::Principal { upstream: upstream.id.clone(), name },
             None => Owner::Anyone { upstream: upstream.id.clone() },
         };
         let account = accounts.of(&owner);
-        let caller = Caller { owner, who, account, upstream: Arc::clone(upstream), client: meta.client, session };
+        let caller = Caller { owner, who, account, upstream: Arc::clone(upstream), client: meta.client, session: None };
         let (id, method) = (message.id_to_answer().into(), message.method());
         ClientRequest { message, id, method, meta, caller: Arc::new(caller), headers }
     }
