@@ -278,7 +278,14 @@ impl Run {
                 }
             }
             Err(Failure::Cancelled) => Over::Done,
-            Err(Failure::SessionLost) if !self.sent_again => self.send_again().await,
+            Err(Failure::SessionLost) if !self.sent_again => {
+                // A call that ran when another request found the session gone is not sent again.
+                if self.call.exchange.was_refused().await {
+                    self.send_again().await
+                } else {
+                    self.fail(&Failure::SessionLost).await
+                }
+            }
             Err(failure) => self.fail(&failure).await,
         }
     }
