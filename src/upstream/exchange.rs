@@ -63,6 +63,9 @@ impl Exchange {
     /// Returns whether the server has refused the request itself, and not run it, as it has forgotten the session. Where the
     /// exchange has ended first, because another request was refused, waits a moment for the server's word on this one.
     pub async fn was_refused(&mut self) -> bool {
+        if self.streams() {
+            return false;
+        }
         if let Some(carrier) = self.carrier.take() {
             // A server that says nothing may have run it.
             let _ = tokio::time::timeout(LAST_WORD, carrier).await;

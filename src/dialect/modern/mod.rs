@@ -36,7 +36,7 @@ use crate::{
     observe::Observer,
     session::Caller,
     task::{Engine, TaskWriter},
-    upstream::{Failure, Lease, NoSession, NotAgreed, PoolKey, Upstream},
+    upstream::{Failure, Lease, NoSession, NotAgreed, PoolKey, Sharing, Upstream},
     wire::{Kind, Message, Method, Parts, RpcError},
 };
 
@@ -184,15 +184,18 @@ impl Modern {
         let key = PoolKey { owner: caller.owner.clone(), credential, client: caller.client };
         let upstream = &caller.upstream;
         // Where the transport does not say which call asks, a call that may be asked is alone in its session.
-        let single = || match upstream.sessions {
-            Sessions::Request => true,
-            Sessions::Owner => asks && caller.client.any() && !upstream.server.attributes_questions(),
+        let sharing = || match upstream.sessions {
+            Sessions::Request => Sharing::Once,
+            Sessions::Owner if asks && caller.client.any() && !upstream.server.attributes_questions() => {
+                Sharing::Single
+            }
+            Sessions::Owner => Sharing::Shared,
         };
-        let at_first = single();
+        let at_first = sharing();
         let mut leased = upstream.pool.lease(&upstream.server, &key, at_first, &request.headers).await;
-        if leased.is_ok() && !at_first && single() {
+        if leased.is_ok() && sharing() != at_first {
             // The handshake has shown which transport it is.
-            leased = upstream.pool.lease(&upstream.server, &key, true, &request.headers).await;
+            leased = upstream.pool.lease(&upstream.server, &key, sharing(), &request.headers).await;
         }
         leased.map_err(|why| match why {
             NoSession::NotAgreed(NotAgreed::Failed(failure)) => self.failed(request, &failure),
