@@ -137,3 +137,14 @@ async fn a_call_that_runs_when_the_server_forgets_its_session_is_not_sent_again(
     assert_eq!(soon(running).await.unwrap().json()["error"]["code"], -32603);
     assert_eq!(upstream.count("slow"), 1, "it ran once");
 }
+
+#[tokio::test]
+async fn a_call_that_runs_when_taskgate_stops_is_answered() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    let calling = tokio::spawn(async move { client.answer("tools/call", json!({ "name": "slow" })).await });
+    let _slow = upstream.held("slow").await.sse();
+    soon(gate.stop()).await;
+    assert_eq!(soon(calling).await.unwrap().json()["error"]["code"], -32603);
+}

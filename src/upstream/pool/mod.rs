@@ -269,15 +269,15 @@ impl SessionPool {
         });
     }
 
-    /// Opens no more sessions, and ends each as soon as it is not in use, when the process stops.
+    /// Opens no more sessions, and ends each, even while it is in use, when the process stops.
     pub fn close(&self) {
         let mut slots = self.slots.lock();
         slots.closed = true;
         for (_, slot) in slots.of_key.drain() {
-            if let Ok(mut shared) = slot.shared.try_lock() {
-                *shared = None;
+            let shared = slot.shared.try_lock().ok().and_then(|mut shared| shared.take());
+            for pooled in slot.single.lock().drain(..).chain(shared) {
+                pooled.session.close(HeaderMap::new());
             }
-            slot.single.lock().clear();
         }
     }
 
