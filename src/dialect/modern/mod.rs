@@ -12,6 +12,7 @@ mod pieces;
 mod questions;
 mod request_state;
 mod run;
+mod subscriptions;
 mod tasks;
 mod tools;
 mod translate;
@@ -28,7 +29,7 @@ pub use error::Refused;
 pub use headers::{METHOD, NAME};
 pub use pieces::{Answer, Piece, Pieces};
 
-use self::{meta::RequestMeta, parked::Parking, request_state::Seals};
+use self::{meta::RequestMeta, parked::Parking, request_state::Seals, subscriptions::Subscriptions};
 use crate::{
     config::Sessions,
     identity::Owner,
@@ -59,6 +60,7 @@ pub struct Modern {
     observer: Arc<Observer>,
     seals: Seals,
     parking: Arc<Parking>,
+    subscriptions: Arc<Subscriptions>,
     /// The process stops: subscriptions end.
     stopping: CancellationToken,
 }
@@ -103,8 +105,8 @@ impl Modern {
     /// A sentence, where the system gives no random bytes.
     pub fn new(engine: Arc<Engine>, observer: Arc<Observer>) -> Result<Arc<Self>, String> {
         let seals = Seals::new().map_err(|_| "the system gives no random bytes")?;
-        let (parking, stopping) = (Arc::default(), CancellationToken::new());
-        Ok(Arc::new(Self { engine, observer, seals, parking, stopping }))
+        let (parking, subscriptions, stopping) = (Arc::default(), Arc::default(), CancellationToken::new());
+        Ok(Arc::new(Self { engine, observer, seals, parking, subscriptions, stopping }))
     }
 
     /// Ends every subscription, when the process stops.
