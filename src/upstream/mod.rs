@@ -28,7 +28,7 @@ pub use failure::{Failure, HttpError};
 pub use hints::Hints;
 pub use inbound::Inbound;
 pub use native::{MAX_WAITING, NativeTasks, NativeTools, ToolNames};
-pub use pool::{Lease, NoSession, PoolKey, PoolLimits, Pooled, ServerFacts, SessionPool};
+pub use pool::{Lease, NoSession, PoolKey, PoolLimits, Pooled, ServerFacts, SessionPool, Sharing};
 pub use session::{
     Agreed, Call, CallOptions, CallOutcome, Handshake, NotAgreed, ServerEvent, ServerQuestion, UpstreamGuard,
     UpstreamSession, error_code, for_client, own_error, question_refusal, with_id,

@@ -120,3 +120,31 @@ async fn an_error_of_the_server_passes_and_a_missing_resource_has_the_modern_cod
         json!({ "code": -32602, "message": "Resource not found", "data": { "uri": "file:///a" } })
     );
 }
+
+#[tokio::test]
+async fn a_call_that_runs_when_the_server_forgets_its_session_is_not_sent_again() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    let running = tokio::spawn({
+        let client = client.clone();
+        async move { client.answer("tools/call", json!({ "name": "slow" })).await }
+    });
+    let slow = upstream.held("slow").await.sse();
+    slow.progress(1).await;
+    upstream.forget_sessions();
+    assert_eq!(client.call("echo").await["resultType"], "complete", "it was refused, and is sent again");
+    assert_eq!(soon(running).await.unwrap().json()["error"]["code"], -32603);
+    assert_eq!(upstream.count("slow"), 1, "it ran once");
+}
+
+#[tokio::test]
+async fn a_call_that_runs_when_taskgate_stops_is_answered() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    let calling = tokio::spawn(async move { client.answer("tools/call", json!({ "name": "slow" })).await });
+    let _slow = upstream.held("slow").await.sse();
+    soon(gate.stop()).await;
+    assert_eq!(soon(calling).await.unwrap().json()["error"]["code"], -32603);
+}

@@ -180,3 +180,46 @@ async fn a_call_that_fails_for_want_of_a_capability_says_which() {
     assert_eq!((answer.status.as_u16(), &answer.json()["error"]["code"]), (400, &json!(-32021)));
     assert!(answer.json()["error"]["data"]["requiredCapabilities"]["elicitation"].is_object());
 }
+
+#[tokio::test]
+async fn a_retry_without_the_extension_is_never_answered_with_a_task_nor_asked_what_it_does_not_declare() {
+    let (upstream, gate, client) = house("[tasks]\ntask_after = \"100ms\"\n").await;
+    let (slow, result, key) = asked(&upstream, &client).await;
+    let plain = Modern::able(&gate.url, json!({ "elicitation": {} }));
+    let retrying = tokio::spawn(async move {
+        plain.result("tools/call", retry(&result, &json!({ key: { "action": "accept", "content": {} } }))).await
+    });
+    upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
+    let roots = json!({ "jsonrpc": "2.0", "id": "q2", "method": "roots/list" });
+    slow.event(&roots.to_string()).await;
+    let refused = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q2").await;
+    assert!(refused.json()["error"].is_object(), "{refused:?}");
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    slow.result(r#"{"content":[]}"#).await;
+    assert_eq!(soon(retrying).await.unwrap()["resultType"], "complete");
+}
+
+#[tokio::test]
+async fn a_question_that_is_withdrawn_at_once_is_not_asked() {
+    let (upstream, _gate, client) = house("").await;
+    let calling = tokio::spawn(async move { client.call("slow").await });
+    let slow = upstream.held("slow").await.sse();
+    asks(&slow, "q1", "Who?").await;
+    slow.notify("notifications/cancelled", json!({ "requestId": "q1" })).await;
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    slow.result(r#"{"content":[]}"#).await;
+    assert_eq!(soon(calling).await.unwrap()["resultType"], "complete");
+}
+
+#[tokio::test]
+async fn no_client_is_asked_in_the_course_of_a_request_that_has_no_retry() {
+    let (upstream, _gate, client) = house("").await;
+    upstream.hold("tools/list");
+    let listing = tokio::spawn(async move { client.result("tools/list", json!({})).await });
+    let list = upstream.held("tools/list").await.sse();
+    asks(&list, "q1", "Who?").await;
+    let refused = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
+    assert!(refused.json()["error"].is_object(), "{refused:?}");
+    list.result(r#"{"tools":[]}"#).await;
+    assert_eq!(soon(listing).await.unwrap()["resultType"], "complete");
+}

@@ -4,14 +4,12 @@ use std::{collections::HashSet, sync::Arc};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use http::StatusCode;
-use parking_lot::Mutex;
 use tokio::sync::{broadcast::error::RecvError, mpsc};
 
-use super::{Answer, ClientRequest, Modern, Piece, Refused, SUBSCRIPTION_ID, pieces::pieces};
+use super::{
+    Answer, ClientRequest, Modern, Piece, Refused, SUBSCRIPTION_ID, pieces::pieces, subscriptions::Subscribed,
+};
 use crate::{
-    flow::Tally,
-    identity::Owner,
-    observe::{Observer, events},
     task::{TaskId, Watch},
     upstream::Lease,
     wire::{
@@ -22,10 +20,6 @@ use crate::{
 
 /// How many resources and tasks one subscription may name.
 const MAX_NAMED: usize = 256;
-/// How many subscriptions of one owner may be open.
-const MAX_PER_OWNER: usize = 256;
-/// How many subscriptions may be open in all.
-const MAX: usize = 4096;
 
 /// What a client wants to hear of.
 #[derive(Debug, Default)]
@@ -44,47 +38,7 @@ struct Subscription {
     lease: Lease,
     filter: Filter,
     to: mpsc::Sender<Piece>,
-    _place: Place,
-}
-
-/// How many subscriptions each owner has, and how many there are.
-#[derive(Debug)]
-pub(super) struct Subscriptions {
-    owners: Mutex<(Tally<Owner>, usize)>,
-    observer: Arc<Observer>,
-}
-
-/// The place of one subscription, which is free again when it is dropped.
-struct Place {
-    subscriptions: Arc<Subscriptions>,
-    owner: Owner,
-}
-
-impl Subscriptions {
-    pub(super) fn new(observer: &Arc<Observer>) -> Arc<Self> {
-        Arc::new(Self { owners: Mutex::default(), observer: Arc::clone(observer) })
-    }
-
-    fn open(self: &Arc<Self>, owner: &Owner) -> Result<Place, RpcError> {
-        let mut owners = self.owners.lock();
-        if owners.0.of(owner) >= MAX_PER_OWNER || owners.1 >= MAX {
-            let limits = format!("{MAX_PER_OWNER} subscriptions of yours or {MAX} in all");
-            return Err(RpcError::internal(format!("limit reached: {limits} are open; close one, or try again later")));
-        }
-        owners.0.add(owner, 1);
-        owners.1 += 1;
-        self.observer.emit(events::SubscriptionOpened);
-        Ok(Place { subscriptions: Arc::clone(self), owner: owner.clone() })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut owners = self.subscriptions.owners.lock();
-        owners.0.take(&self.owner, 1);
-        owners.1 -= 1;
-        self.subscriptions.observer.emit(events::SubscriptionEnded);
-    }
+    _subscribed: Subscribed,
 }
 
 impl Modern {
@@ -95,14 +49,17 @@ impl Modern {
             return Err(Refused::tasks_extension("notifications about tasks need the tasks extension"));
         }
         let (owner, who) = (&request.caller.owner, &request.caller.who);
-        let mut found = Vec::new();
-        for id in std::mem::take(&mut filter.tasks) {
+        let limit = |why: String| RpcError::internal(format!("limit reached: {why}"));
+        let subscribed = self.subscriptions.begin(owner).map_err(limit)?;
+        let mut watched: Vec<(Watch, TaskId)> = Vec::new();
+        for id in filter.tasks.drain(..).collect::<HashSet<_>>() {
+            // Watched before it is looked at: a change from here on is told.
+            let watch = self.engine.watch(owner, id).map_err(|full| limit(full.to_string()))?;
             if self.engine.poll(owner, id, who).await.is_ok() {
-                found.push(id);
+                watched.push((watch, id));
             }
         }
-        filter.tasks = found;
-        let place = self.subscriptions.open(&request.caller.owner)?;
+        filter.tasks = watched.iter().map(|(_, id)| *id).collect();
         let lease = self.lease(&request, false).await?;
         if request.caller.upstream.server.attributes_questions() {
             // What changes from the acknowledgement on is told.
@@ -110,8 +67,9 @@ impl Modern {
         }
         filter.limit(&lease.pooled.facts.capabilities);
         let (to, from) = pieces();
-        let subscription = Subscription { modern: Arc::clone(self), request, lease, filter, to, _place: place };
-        tokio::spawn(subscription.run());
+        let subscription =
+            Subscription { modern: Arc::clone(self), request, lease, filter, to, _subscribed: subscribed };
+        tokio::spawn(subscription.run(watched));
         Answer::of(from).await.ok_or_else(|| RpcError::internal("the subscription was given up").into())
     }
 }
@@ -198,7 +156,7 @@ impl Filter {
 }
 
 impl Subscription {
-    async fn run(self) {
+    async fn run(self, tasks: Vec<(Watch, TaskId)>) {
         let mut changes = self.lease.pooled.changes();
         let meta = format!(r#""_meta":{{"{SUBSCRIPTION_ID}":{}}}"#, self.request.id);
         let acknowledged = format!(
@@ -208,13 +166,14 @@ impl Subscription {
         if self.to.send(Piece::Notification(acknowledged.into())).await.is_err() {
             return;
         }
-        self.resources("resources/subscribe").await;
-        let mut watched = FuturesUnordered::new();
-        for id in self.filter.tasks.clone() {
-            if let Ok(watch) = self.modern.engine.watch(&self.request.caller.owner, id) {
-                watched.push(next(watch, id));
-            }
+        tokio::select! {
+            biased;
+            () = self.resources("resources/subscribe") => {}
+            // Both are seen to below.
+            () = self.to.closed() => {}
+            () = self.modern.stopping.cancelled() => {}
         }
+        let mut watched: FuturesUnordered<_> = tasks.into_iter().map(|(watch, id)| next(watch, id)).collect();
         loop {
             tokio::select! {
                 () = self.to.closed() => break,
@@ -262,13 +221,14 @@ impl Subscription {
 
     /// Has the server tell of the resources, or stop it.
     async fn resources(&self, method: &str) {
-        for uri in self.filter.uris.iter().collect::<HashSet<_>>() {
-            let subscribes = method == "resources/subscribe";
-            if self.lease.pooled.counts(uri, subscribes) {
-                let params = format!(r#"{{"uri":{}}}"#, quote(uri));
-                // A server that refuses tells nothing of the resource.
-                let _ = self.lease.guard.get().request(method, &params, self.request.headers.clone()).await;
-            }
+        let subscribes = method == "resources/subscribe";
+        let mut uris: HashSet<_> = self.filter.uris.iter().collect();
+        // All are counted before the first wait, which may be the last.
+        uris.retain(|uri| self.lease.pooled.counts(uri, subscribes));
+        for uri in uris {
+            let params = format!(r#"{{"uri":{}}}"#, quote(uri));
+            // A server that refuses tells nothing of the resource.
+            let _ = self.lease.guard.get().request(method, &params, self.request.headers.clone()).await;
         }
     }
 }

@@ -12,6 +12,7 @@ mod pieces;
 mod questions;
 mod request_state;
 mod run;
+mod subscriptions;
 mod tasks;
 mod tools;
 mod translate;
@@ -28,7 +29,7 @@ pub use error::Refused;
 pub use headers::{METHOD, NAME};
 pub use pieces::{Answer, Piece, Pieces};
 
-use self::{listen::Subscriptions, meta::RequestMeta, parked::Parking, request_state::Seals};
+use self::{meta::RequestMeta, parked::Parking, request_state::Seals, subscriptions::Subscriptions};
 use crate::{
     config::Sessions,
     identity::Owner,
@@ -36,7 +37,7 @@ use crate::{
     observe::Observer,
     session::Caller,
     task::{Engine, TaskWriter},
-    upstream::{Failure, Lease, NoSession, NotAgreed, PoolKey, Upstream},
+    upstream::{Failure, Lease, NoSession, NotAgreed, PoolKey, Sharing, Upstream},
     wire::{Kind, Message, Method, Parts, RpcError},
 };
 
@@ -104,8 +105,8 @@ impl Modern {
     /// A sentence, where the system gives no random bytes.
     pub fn new(engine: Arc<Engine>, observer: Arc<Observer>) -> Result<Arc<Self>, String> {
         let seals = Seals::new().map_err(|_| "the system gives no random bytes")?;
-        let (parking, stopping) = (Parking::new(&observer), CancellationToken::new());
-        let subscriptions = Subscriptions::new(&observer);
+        let (parking, subscriptions) = (Parking::new(&observer), Subscriptions::new(&observer));
+        let stopping = CancellationToken::new();
         Ok(Arc::new(Self { engine, observer, seals, parking, subscriptions, stopping }))
     }
 
@@ -186,15 +187,18 @@ impl Modern {
         let key = PoolKey { owner: caller.owner.clone(), credential, client: caller.client };
         let upstream = &caller.upstream;
         // Where the transport does not say which call asks, a call that may be asked is alone in its session.
-        let single = || match upstream.sessions {
-            Sessions::Request => true,
-            Sessions::Owner => asks && caller.client.any() && !upstream.server.attributes_questions(),
+        let sharing = || match upstream.sessions {
+            Sessions::Request => Sharing::Once,
+            Sessions::Owner if asks && caller.client.any() && !upstream.server.attributes_questions() => {
+                Sharing::Single
+            }
+            Sessions::Owner => Sharing::Shared,
         };
-        let at_first = single();
+        let at_first = sharing();
         let mut leased = upstream.pool.lease(&upstream.server, &key, at_first, &request.headers).await;
-        if leased.is_ok() && !at_first && single() {
+        if leased.is_ok() && sharing() != at_first {
             // The handshake has shown which transport it is.
-            leased = upstream.pool.lease(&upstream.server, &key, true, &request.headers).await;
+            leased = upstream.pool.lease(&upstream.server, &key, sharing(), &request.headers).await;
         }
         leased.map_err(|why| match why {
             NoSession::NotAgreed(NotAgreed::Failed(failure)) => self.failed(request, &failure),

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{
     flow::Item,
-    upstream::{Failure, ServerEvent, question_refusal},
-    wire::{Message, response::result_response},
+    upstream::{Failure, ServerEvent},
+    wire::{Asks, Message, response::result_response},
 };
 
 impl Run {
@@ -39,6 +39,10 @@ impl Run {
             self.request = retry.request;
             self.to = retry.to;
             self.call.progress_token = progress_token(&self.request.message);
+            if !self.request.meta.tasks {
+                // Each request says anew whether it may be answered with a task.
+                self.adoptable = None;
+            }
             if let Some(adoptable) = &self.adoptable {
                 self.adopt_at = Instant::now() + adoptable.tool.task_after;
             }
@@ -125,17 +129,22 @@ impl Run {
                     // A server that does not take it has its own end of the call.
                     let _ = session.reply(response, headers.clone()).await;
                 }
-                None => self.questions.push(question),
+                // Each request says anew what its client can be asked.
+                None => match Asks::of(&question.request) {
+                    Ok(needs) if !self.request.caller.client.can_be_asked(needs) => {
+                        self.lacks = Some(needs);
+                        self.refuse(&question.request, "the client has not declared that it can be asked this").await;
+                    }
+                    _ => self.questions.push(question),
+                },
             }
         }
     }
 
     /// Answers every open question with an error.
     pub(super) async fn give_up(&mut self, why: &str) {
-        let (session, headers) = (Arc::clone(self.session()), HeaderMap::clone(&self.request.headers));
         for question in std::mem::take(&mut self.questions) {
-            let _ =
-                session.reply(question_refusal(question.request.id_to_answer(), why.to_owned()), headers.clone()).await;
+            self.refuse(&question.request, why).await;
         }
     }
 }

@@ -16,7 +16,10 @@ use crate::{
     limit::{Permit, Rated},
     observe::events,
     task::{Adopted, Adoption, AskedTtl, NewTask},
-    upstream::{Call, CallOptions, ExchangeEnd, Failure, Lease, MAX_MESSAGE, Purpose, ServerEvent, UpstreamSession},
+    upstream::{
+        Call, CallOptions, ExchangeEnd, Failure, Lease, MAX_MESSAGE, Purpose, ServerEvent, UpstreamSession,
+        question_refusal,
+    },
     wire::{Asks, Message, Method, Parts, RpcError, object::Members, response::result_response},
 };
 
@@ -142,6 +145,8 @@ impl Modern {
 
 /// How long a client waits for the first word before its answer becomes a stream, whose heartbeats keep it open.
 const SILENCE: Duration = Duration::from_secs(5);
+/// How many questions of one call may be open.
+const MAX_QUESTIONS: usize = 64;
 /// Longer than any process lives.
 const FAR: Duration = Duration::from_hours(24 * 365 * 10);
 
@@ -191,6 +196,10 @@ impl Run {
                 }
                 () = tokio::time::sleep_until(asks), if ask_at.is_some() => {
                     ask_at = None;
+                    if self.questions.is_empty() {
+                        // The server has withdrawn them.
+                        continue;
+                    }
                     if let Some(over) = self.park().await {
                         return over;
                     }
@@ -222,6 +231,19 @@ impl Run {
                 }
             }
             ServerEvent::Progress { .. } | ServerEvent::Nothing => true,
+            ServerEvent::Asks(_) if !self.asks => {
+                self.refuse(&message, "the call is not one in the course of which a client can be asked").await;
+                true
+            }
+            ServerEvent::Asks(_) if self.questions.len() >= MAX_QUESTIONS => {
+                self.refuse(&message, "limit reached: too many questions of one call are open").await;
+                true
+            }
+            ServerEvent::Asks(asked) if !self.request.caller.client.can_be_asked(asked.needs) => {
+                self.lacks = Some(asked.needs);
+                self.refuse(&message, "the client has not declared that it can be asked this").await;
+                true
+            }
             ServerEvent::Asks(_) => {
                 self.questions.push(Question { key: uuid::Uuid::new_v4().to_string(), request: message.compact() });
                 true
@@ -253,6 +275,13 @@ impl Run {
         }
     }
 
+    /// Answers a question with an error.
+    pub(super) async fn refuse(&mut self, question: &Message, why: &str) {
+        let refusal = question_refusal(question.id_to_answer(), why.to_owned());
+        // A server that does not take it has its own end of the call.
+        let _ = self.session().reply(refusal, self.request.headers.clone()).await;
+    }
+
     /// Returns whether the client has asked for such a log message with this request. It gets nothing else.
     fn wants(&self, message: &Message) -> bool {
         let (Method::LogMessage, Some(least)) = (message.method(), self.request.meta.log_level) else { return false };
@@ -278,7 +307,14 @@ impl Run {
                 }
             }
             Err(Failure::Cancelled) => Over::Done,
-            Err(Failure::SessionLost) if !self.sent_again => self.send_again().await,
+            Err(Failure::SessionLost) if !self.sent_again => {
+                // A call that ran when another request found the session gone is not sent again.
+                if self.call.exchange.was_refused().await {
+                    self.send_again().await
+                } else {
+                    self.fail(&Failure::SessionLost).await
+                }
+            }
             Err(failure) => self.fail(&failure).await,
         }
     }
@@ -345,9 +381,8 @@ impl Run {
     /// Makes a task of the call. `None` where there is no room for one: the call goes on as it is.
     async fn adopt(&mut self) -> Option<Over> {
         let Adoptable { name, tool, permit } = self.adoptable.take()?;
-        if self.request.caller.account.count(Rated::Creation).is_err() {
-            return None;
-        }
+        // Where it would be one too many, the call goes on as it is.
+        self.request.caller.account.count(Rated::Creation).ok()?;
         let announced = self.request.caller.upstream.status_notifications;
         let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
         let upstream_session = self.session().hold();

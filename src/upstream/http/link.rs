@@ -187,7 +187,11 @@ impl HttpSession {
         let Outgoing { number, message, headers, max_answer, relay } = outgoing;
         let response = self.post(message, headers.clone()).await?;
         if !response.status().is_success() {
-            return Err(Box::pin(self.refusal(response)).await);
+            let failure = Box::pin(self.refusal(response)).await;
+            if matches!(failure, Failure::SessionLost) {
+                self.inbound.exchanges.refused(number);
+            }
+            return Err(failure);
         }
         if let Some(id) = response.headers().get(SESSION_ID) {
             let id = session_id(id)?;

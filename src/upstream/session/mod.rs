@@ -208,8 +208,19 @@ impl UpstreamSession {
         // SeqCst with the guard's drop: that sees `closing`, or its use has left the count here.
         self.closing.store(true, Ordering::SeqCst);
         if self.uses.load(Ordering::SeqCst) == 0 {
-            self.link.close(headers);
+            self.close_unused(headers);
         }
+    }
+
+    fn close_unused(&self, headers: HeaderMap) {
+        self.link.close(headers);
+        self.inbound.listener.end(());
+    }
+
+    /// Returns whether a call in this session was cancelled.
+    #[must_use]
+    pub fn has_cancelled(&self) -> bool {
+        self.inbound.exchanges.has_cancelled()
     }
 }
 
@@ -227,7 +238,7 @@ impl Drop for UpstreamGuard {
         // SeqCst pairs with `close_when_unused`, and with `idle` and `unused_since`.
         let last = self.0.uses.fetch_sub(1, Ordering::SeqCst) == 1;
         if last && self.0.closing.load(Ordering::SeqCst) {
-            self.0.link.close(HeaderMap::new());
+            self.0.close_unused(HeaderMap::new());
         }
     }
 }
