@@ -22,6 +22,7 @@ use std::{sync::Arc, time::Duration};
 use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
+use moka::{policy::EvictionPolicy, sync::Cache};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -34,7 +35,7 @@ use crate::{
     config::Sessions,
     identity::Owner,
     limit::{Accounts, Rated},
-    observe::Observer,
+    observe::{Observer, Who},
     session::Caller,
     task::{Engine, TaskWriter},
     upstream::{Failure, Lease, NoSession, NotAgreed, PoolKey, Sharing, Upstream},
@@ -61,6 +62,8 @@ pub struct Modern {
     seals: Seals,
     parking: Arc<Parking>,
     subscriptions: Arc<Subscriptions>,
+    /// How audit lines name the owners that were heard last.
+    names: Cache<Owner, Arc<Who>>,
     /// The process stops: subscriptions end.
     stopping: CancellationToken,
 }
@@ -107,7 +110,8 @@ impl Modern {
         let seals = Seals::new().map_err(|_| "the system gives no random bytes")?;
         let (parking, subscriptions) = (Parking::new(&observer), Subscriptions::new(&observer));
         let stopping = CancellationToken::new();
-        Ok(Arc::new(Self { engine, observer, seals, parking, subscriptions, stopping }))
+        let names = Cache::builder().max_capacity(MAX_NAMES).eviction_policy(EvictionPolicy::lru()).build();
+        Ok(Arc::new(Self { engine, observer, seals, parking, subscriptions, names, stopping }))
     }
 
     /// Ends every subscription, when the process stops.
@@ -164,13 +168,13 @@ impl Modern {
 
     fn read(&self, sender: Sender<'_>, message: Message, meta: RequestMeta, headers: HeaderMap) -> ClientRequest {
         let Sender { upstream, principal, accounts } = sender;
-        // Each request stands for itself, in the audit log too.
-        let who = self.observer.who(principal.as_deref(), Uuid::new_v4(), &upstream.id);
-        let owner = match principal {
-            Some(name) => Owner::Principal { upstream: upstream.id.clone(), name },
+        let owner = match &principal {
+            Some(name) => Owner::Principal { upstream: upstream.id.clone(), name: Arc::clone(name) },
             None => Owner::Anyone { upstream: upstream.id.clone() },
         };
-        let account = accounts.of(&owner);
+        // The requests of one owner have one name in the audit log, as those of a session have.
+        let named = || self.observer.who(principal.as_deref(), Uuid::new_v4(), &upstream.id);
+        let (who, account) = (self.names.get_with_by_ref(&owner, named), accounts.of(&owner));
         let caller = Caller { owner, who, account, upstream: Arc::clone(upstream), client: meta.client, session: None };
         let (id, method) = (message.id_to_answer().into(), message.method());
         ClientRequest { message, id, method, meta, caller: Arc::new(caller), headers }
@@ -264,5 +268,7 @@ fn reply(theirs: &str, result: &str) -> Bytes {
     crate::wire::response::result_response(theirs, result)
 }
 
+/// How many owners have a name that is remembered for the audit log.
+const MAX_NAMES: u64 = 50_000;
 /// How long a call that has asked waits for further questions, so that the client gets them together.
 const GATHERS: Duration = Duration::from_millis(25);

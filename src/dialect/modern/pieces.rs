@@ -50,7 +50,13 @@ pub(super) fn pieces() -> (mpsc::Sender<Piece>, mpsc::Receiver<Piece>) {
 impl Answer {
     /// Waits until it is known whether the answer is one document or a stream. `None` where the request was given up.
     pub(super) async fn of(mut rest: mpsc::Receiver<Piece>) -> Option<Self> {
-        Some(match rest.recv().await? {
+        let first = rest.recv().await;
+        Self::beginning(first, rest)
+    }
+
+    /// Returns the answer that begins with `first`. `None` where the request was given up.
+    pub(super) fn beginning(first: Option<Piece>, rest: mpsc::Receiver<Piece>) -> Option<Self> {
+        Some(match first? {
             Piece::Response(status, document) => Self::Whole(status, document),
             first => Self::Stream(Pieces { first: Some(first), rest, over: false }),
         })

@@ -15,7 +15,7 @@ use crate::{
     flow::Item,
     limit::{Permit, Rated},
     observe::events,
-    task::{Adopted, Adoption, AskedTtl, NewTask},
+    task::{Adopted, Adoption, AskedTtl, LastingWork, NewTask},
     upstream::{
         Call, CallOptions, ExchangeEnd, Failure, Lease, MAX_MESSAGE, Purpose, ServerEvent, UpstreamSession,
         question_refusal,
@@ -99,7 +99,7 @@ impl Modern {
         let (after, input_timeout) = adoptable
             .as_ref()
             .map_or((Duration::MAX, tool.input_timeout), |it| (it.tool.task_after, it.tool.input_timeout));
-        let (to, from) = pieces();
+        let (to, mut from) = pieces();
         let run = Run {
             modern: Arc::clone(self),
             request,
@@ -117,8 +117,15 @@ impl Modern {
             sent_again: false,
             to,
         };
-        tokio::spawn(run.run());
-        Answer::of(from).await.ok_or_else(|| RpcError::internal("the request was given up").into())
+        // Usually it is over with its first word, and needs no task of its own. It goes on in one where it is not, and where
+        // the client leaves.
+        let mut work = LastingWork::new(run.run());
+        let first = tokio::select! {
+            biased;
+            first = from.recv() => first,
+            () = &mut work => from.recv().await,
+        };
+        Answer::beginning(first, from).ok_or_else(|| RpcError::internal("the request was given up").into())
     }
 
     /// Takes in a retry, and answers as the parked call goes on.
