@@ -68,7 +68,9 @@ impl Lifecycle {
 /// Waits until the upstreams' sides of the ended sessions have ended too, for [`END_TIMEOUT`] at most.
 pub(in crate::gate) async fn upstreams_ended(upstreams: &[Arc<Upstream>]) {
     let ended = async {
-        upstreams.iter().for_each(|upstream| upstream.pool.close());
+        for upstream in upstreams {
+            upstream.pool.close();
+        }
         for upstream in upstreams {
             upstream.server.ended().await;
         }
