@@ -7,7 +7,7 @@ use http::StatusCode;
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Piece, SERVER_INFO,
+    Piece, Refused, SERVER_INFO,
     input::input_request,
     parked::{Place, Retry},
     reply,
@@ -21,6 +21,34 @@ use crate::{
 };
 
 impl Run {
+    /// Sends the user to the pages that the server's error names. A retry is a call of its own.
+    pub(super) async fn send_to(&mut self, requests: &str) -> Over {
+        if !self.request.caller.client.elicitation_url {
+            self.lacks = Some(Asks::Url);
+            return self.lack().await;
+        }
+        let server_info = &self.lease.pooled.facts.server_info;
+        let result = format!(
+            r#"{{"resultType":"input_required","inputRequests":{requests},"_meta":{{"{SERVER_INFO}":{server_info}}}}}"#
+        );
+        let document = result_response(&self.request.id, &result);
+        self.respond(document.into()).await
+    }
+
+    pub(super) async fn lack(&mut self) -> Over {
+        let (name, raw) = match self.lacks {
+            Some(Asks::Roots) => ("roots", r#"{"roots":{}}"#),
+            Some(Asks::SamplingWithTools) => ("sampling.tools", r#"{"sampling":{"tools":{}}}"#),
+            Some(Asks::Url) => ("elicitation.url", r#"{"elicitation":{"url":{}}}"#),
+            Some(Asks::Form) => ("elicitation", r#"{"elicitation":{}}"#),
+            Some(Asks::Sampling | Asks::Anything) | None => ("sampling", r#"{"sampling":{}}"#),
+        };
+        let refused = Refused::capability(&format!("the call needs {name}"), raw);
+        let document = refused.to_response(&self.request.id).into();
+        let _ = self.to.send(Piece::Response(refused.status, document)).await;
+        Over::Done
+    }
+
     /// Asks the client, and waits for the retry that answers.
     pub(super) async fn park(&mut self) -> Option<Over> {
         loop {

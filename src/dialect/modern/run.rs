@@ -345,36 +345,7 @@ impl Run {
         }
     }
 
-    /// Sends the user to the pages that the server's error names. A retry is a call of its own.
-    async fn send_to(&mut self, requests: &str) -> Over {
-        if !self.request.caller.client.elicitation_url {
-            self.lacks = Some(Asks::Url);
-            return self.lack().await;
-        }
-        let server_info = &self.lease.pooled.facts.server_info;
-        let result = format!(
-            r#"{{"resultType":"input_required","inputRequests":{requests},"_meta":{{"{}":{server_info}}}}}"#,
-            super::SERVER_INFO
-        );
-        let document = result_response(&self.request.id, &result);
-        self.respond(document.into()).await
-    }
-
-    async fn lack(&mut self) -> Over {
-        let (name, raw) = match self.lacks {
-            Some(Asks::Roots) => ("roots", r#"{"roots":{}}"#),
-            Some(Asks::SamplingWithTools) => ("sampling.tools", r#"{"sampling":{"tools":{}}}"#),
-            Some(Asks::Url) => ("elicitation.url", r#"{"elicitation":{"url":{}}}"#),
-            Some(Asks::Form) => ("elicitation", r#"{"elicitation":{}}"#),
-            Some(Asks::Sampling | Asks::Anything) | None => ("sampling", r#"{"sampling":{}}"#),
-        };
-        let refused = Refused::capability(&format!("the call needs {name}"), raw);
-        let document = refused.to_response(&self.request.id).into();
-        let _ = self.to.send(Piece::Response(refused.status, document)).await;
-        Over::Done
-    }
-
-    async fn respond(&mut self, document: Parts) -> Over {
+    pub(super) async fn respond(&mut self, document: Parts) -> Over {
         // A client that has left wants no answer.
         let _ = self.to.send(Piece::Response(StatusCode::OK, document)).await;
         Over::Done
