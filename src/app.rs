@@ -20,10 +20,10 @@ use tokio::{
 
 use crate::{
     config::{self, Config, Target, UpstreamId},
-    dialect::legacy::Legacy,
+    dialect::{legacy::Legacy, modern::Modern},
     flow::Capacity,
     gate::{
-        Dispatcher, Lifecycle, Served, SessionTerms, Upstreams,
+        Dispatcher, Lifecycle, Served, Services, SessionTerms, Upstreams,
         admin::Admin,
         channel::{ChannelFront, OldStreams},
         http::{AccessControl, Bodies, ConnectionLimits, Endpoint, Listener, ResourceMetadata, Tls, serve},
@@ -36,7 +36,7 @@ use crate::{
         Clock, Engine, Limits, MaxWaiters,
         store::{MaxKept, MemoryStore},
     },
-    upstream::{Hints, Server, Upstream, http, stdio},
+    upstream::{Hints, PoolLimits, Server, SessionPool, Upstream, http, stdio},
 };
 
 /// taskgate in front of HTTP clients, with its ports open but not yet serving.
@@ -72,9 +72,7 @@ struct Core {
     upstreams: Arc<Upstreams>,
     identity: Arc<Identity>,
     sessions: Arc<Sessions>,
-    lifecycle: Arc<Lifecycle>,
-    dispatcher: Arc<Dispatcher>,
-    observer: Arc<Observer>,
+    services: Services,
     admin: Option<(TcpListener, Admin)>,
     /// Whether `/readyz` says that taskgate takes clients.
     ready: Arc<AtomicBool>,
@@ -165,7 +163,8 @@ impl App {
             stop.await;
             // Pairs with the Acquire of `/readyz`.
             core.ready.store(false, Ordering::Release);
-            core.lifecycle.drain(core.drain_timeout).await;
+            core.services.modern.stop();
+            core.services.lifecycle.drain(core.drain_timeout).await;
         };
         serve(endpoint, listener, stop).await;
         // For the children that have not ended in time.
@@ -224,7 +223,9 @@ impl Core {
         let store = MemoryStore::new(store, clock, Arc::clone(&observer));
         let protected = config.auth.protected().is_some();
         let identity = Arc::new(Identity::start(config.auth, &observer).map_err(StartError::Identity)?);
-        let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, &identity));
+        let open = PoolLimits { per_owner: config.server.max_sessions_per_owner, all: config.server.max_sessions };
+        let pool = |id| SessionPool::new(id, open, Arc::clone(&outbox), Arc::clone(&observer));
+        let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, &identity, pool));
         let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
         let upstreams = Arc::new(Upstreams::new(Served::new(upstreams, protected)));
         let server = config.server;
@@ -233,6 +234,7 @@ impl Core {
         let sessions = Arc::new(sessions);
         let terms = SessionTerms { accounts: Accounts::new(config.rate), outbox, max_streams: server.max_streams };
         let legacy = Legacy::new(Arc::clone(&engine));
+        let modern = Modern::new(Arc::clone(&engine), Arc::clone(&observer)).map_err(StartError::Identity)?;
         let lifecycle = Lifecycle::new(Arc::clone(&sessions), terms, engine, Arc::clone(&observer));
         let dispatcher = Dispatcher::new(legacy, Arc::clone(&lifecycle), Arc::clone(&observer));
         let (session_idle, drain_timeout) = (server.session_idle, server.drain_timeout);
@@ -240,9 +242,7 @@ impl Core {
             upstreams,
             identity,
             sessions,
-            lifecycle,
-            dispatcher,
-            observer,
+            services: Services { lifecycle, dispatcher, modern, observer },
             admin,
             ready,
             session_idle,
@@ -252,21 +252,15 @@ impl Core {
 
     /// Builds the front for clients on one channel.
     fn channels(&self) -> ChannelFront {
-        ChannelFront::new(Arc::clone(&self.lifecycle), Arc::clone(&self.dispatcher), Arc::clone(&self.observer))
+        ChannelFront::new(self.services.clone())
     }
 
     /// Builds the front for clients over HTTP.
     fn endpoint(&self, hosts: Hosts, metadata: ResourceMetadata, bodies: Bodies) -> Arc<Endpoint> {
         let (identity, upstreams) = (Arc::clone(&self.identity), Arc::clone(&self.upstreams));
-        Endpoint::new(
-            AccessControl::new(hosts, identity, upstreams, Arc::clone(&self.observer)),
-            metadata,
-            bodies,
-            OldStreams::new(self.channels(), Arc::clone(&self.sessions)),
-            Arc::clone(&self.lifecycle),
-            Arc::clone(&self.dispatcher),
-            Arc::clone(&self.observer),
-        )
+        let access = AccessControl::new(hosts, identity, upstreams, Arc::clone(&self.services.observer));
+        let old_streams = OldStreams::new(self.channels(), Arc::clone(&self.sessions));
+        Endpoint::new(access, metadata, bodies, old_streams, self.services.clone())
     }
 
     /// Starts the admin port, and the tasks that run by the clock. These end when the set that it returns is dropped.
@@ -275,8 +269,9 @@ impl Core {
             tokio::spawn(admin.serve(listener));
         }
         let mut background = JoinSet::new();
-        background.spawn(sweep(Arc::clone(&self.lifecycle), self.session_idle));
-        background.spawn(tick(Arc::clone(&self.lifecycle), Arc::clone(&self.identity)));
+        background.spawn(sweep(Arc::clone(&self.services.lifecycle), self.session_idle));
+        background.spawn(sweep_pools(Arc::clone(&self.upstreams), self.session_idle));
+        background.spawn(tick(Arc::clone(&self.services.lifecycle), Arc::clone(&self.identity)));
         if tls.is_some() || self.upstreams.now().all().iter().any(|upstream| upstream.server.reads_files()) {
             background.spawn(refresh(Arc::clone(&self.upstreams), tls));
         }
@@ -284,7 +279,7 @@ impl Core {
     }
 
     fn killer(&self) -> impl FnOnce() + Send + use<> {
-        let (upstreams, observer) = (Arc::clone(&self.upstreams), Arc::clone(&self.observer));
+        let (upstreams, observer) = (Arc::clone(&self.upstreams), Arc::clone(&self.services.observer));
         move || {
             upstreams.now().all().iter().for_each(|upstream| upstream.server.kill());
             if let Err(error) = observer.finish_audit() {
@@ -326,6 +321,14 @@ async fn tick(lifecycle: Arc<Lifecycle>, identity: Arc<Identity>) {
     }
 }
 
+/// Ends sessions of callers without sessions that are idle.
+async fn sweep_pools(upstreams: Arc<Upstreams>, idle: Duration) {
+    loop {
+        tokio::time::sleep((idle / 10).max(SWEEP_AT_MOST_EVERY)).await;
+        upstreams.now().all().iter().for_each(|upstream| upstream.pool.sweep(idle));
+    }
+}
+
 /// How often taskgate reads again files that may have changed.
 const REFRESH: Duration = Duration::from_secs(2);
 
@@ -364,9 +367,13 @@ fn url(scheme: &str, listener: &TcpListener) -> String {
     listener.local_addr().map_or_else(|error| error.to_string(), |address| format!("{scheme}://{address}"))
 }
 
-fn upstream(configured: config::Upstream, identity: &Identity) -> Result<Arc<Upstream>, StartError> {
-    let config::Upstream { path, sse_path, target, transport, process, forward, native, status_notifications, policy } =
-        configured;
+fn upstream(
+    configured: config::Upstream,
+    identity: &Identity,
+    pool: impl Fn(UpstreamId) -> SessionPool,
+) -> Result<Arc<Upstream>, StartError> {
+    let config::Upstream { path, sse_path, target, transport, process, forward, native, .. } = configured;
+    let config::Upstream { status_notifications, modern, sessions, policy, .. } = configured;
     let (id, forward_authorization) = (UpstreamId::from(&*path), forward.authorization);
     let server = match target {
         Target::Url(uri) => {
@@ -376,7 +383,17 @@ fn upstream(configured: config::Upstream, identity: &Identity) -> Result<Arc<Ups
         Target::Command { program, args } => Server::Stdio(stdio::Server::new(id.clone(), program, args, process)),
     };
     let hints = Hints::new(&policy);
-    let upstream =
-        Upstream { id, sse_path, server, forward_authorization, native, status_notifications, policy, hints };
-    Ok(Arc::new(upstream))
+    Ok(Arc::new(Upstream {
+        pool: pool(id.clone()),
+        id,
+        sse_path,
+        server,
+        forward_authorization,
+        native,
+        status_notifications,
+        modern,
+        sessions,
+        policy,
+        hints,
+    }))
 }

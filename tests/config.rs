@@ -222,6 +222,7 @@ fn an_unset_key_has_its_default() {
         max_running: 32,
         max_queued: 256,
         max_result: 16 * 1024 * 1024,
+        task_after: Duration::from_secs(1),
         immediate_response: None,
     };
     assert_eq!(*tool, expected);
@@ -291,6 +292,7 @@ fn every_key_takes_effect() {
         max_running: 1,
         max_queued: 0,
         max_result: 1000,
+        task_after: Duration::from_millis(300),
         immediate_response: Some("Working on it.".to_owned()),
     };
     assert_eq!(*http.policy.tool("export_all"), expected);

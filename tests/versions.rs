@@ -15,6 +15,13 @@ async fn speaking(versions: &[&'static str], strict: bool) -> (Upstream, Gate) {
     (upstream, gate)
 }
 
+/// A server of revision 2025-06-18 behind taskgate, which does not serve modern clients.
+async fn without_modern() -> (Upstream, Gate) {
+    let upstream = Upstream::start(Options { versions: vec!["2025-06-18"], ..Options::default() }).await;
+    let gate = Gate::configured(&format!("[[upstream]]\nurl = {:?}\nmodern = false\n", upstream.url())).await;
+    (upstream, gate)
+}
+
 fn offered(seen: &[Seen]) -> Vec<String> {
     let offers = seen.iter().filter(|seen| seen.rpc() == "initialize");
     offers.map(|seen| seen.json()["params"]["protocolVersion"].as_str().unwrap().to_owned()).collect()
@@ -153,8 +160,8 @@ async fn a_session_of_an_older_revision_hears_nothing_of_tasks_and_its_task_memb
 }
 
 #[tokio::test]
-async fn a_modern_request_is_answered_as_by_a_server_that_requires_sessions() {
-    let (upstream, gate) = speaking(&[TASKS], false).await;
+async fn with_modern_false_a_modern_request_is_answered_as_by_a_server_that_requires_sessions() {
+    let (upstream, gate) = without_modern().await;
     let client = Client::new(&gate.url);
     let meta = json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": "2026-07-28" } });
     let request = |method: &str, params: &Value| {
@@ -180,8 +187,8 @@ async fn a_modern_request_is_answered_as_by_a_server_that_requires_sessions() {
 }
 
 #[tokio::test]
-async fn a_modern_client_falls_back_to_a_session() {
-    let (_upstream, gate) = speaking(&["2025-06-18"], false).await;
+async fn with_modern_false_a_modern_client_falls_back_to_a_session() {
+    let (_upstream, gate) = without_modern().await;
     let modern =
         Client::new(&gate.url).with("mcp-protocol-version", "2026-07-28").with("mcp-method", "server/discover");
     let refused = modern.post(r#"{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{}}"#).await;

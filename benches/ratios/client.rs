@@ -20,6 +20,9 @@ use crate::{Result, clock, process::Server};
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const REVISION: &str = "2025-11-25";
+const MODERN: &str = "2026-07-28";
+/// What each request of the modern revision says of its client.
+const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
 
 /// The longest answer that is parsed, in bytes. Of longer ones only the ends are checked: parsing would be measured
 /// too.
@@ -69,6 +72,15 @@ impl Client {
         Ok(client)
     }
 
+    /// Makes a connection of a client of the modern revision, which has no session and calls the tool `text`.
+    pub async fn modern(server: &Server) -> Result<Self> {
+        let mut client = Self::connect(server.address).await?;
+        client.headers.insert(VERSION, HeaderValue::from_static(MODERN));
+        client.headers.insert("mcp-method", HeaderValue::from_static("tools/call"));
+        client.headers.insert("mcp-name", HeaderValue::from_static("text"));
+        Ok(client)
+    }
+
     /// Makes another connection of the same session, as if `sent` requests had been sent on it.
     pub async fn join(&self, address: SocketAddr, sent: u64) -> Result<Self> {
         let mut client = Self::connect(address).await?;
@@ -100,7 +112,7 @@ impl Client {
         let response = self.post(request.clone()).await?;
         let body = json(&request, response)?;
         // Without a session this is the fixed server, which answers with the same id each time.
-        let id = self.headers.contains_key(SESSION).then_some(id);
+        let id = self.headers.contains_key(VERSION).then_some(id);
         checked(&request, &body, id, expected)?;
         Ok(body)
     }
@@ -184,7 +196,10 @@ impl Client {
     fn next(&mut self, method: &str, params: &str) -> (u64, String) {
         self.sent += 1;
         let id = self.sent;
-        (id, format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#))
+        let modern = self.headers.get(VERSION).is_some_and(|version| version == MODERN);
+        let meta = if modern { format!("{META},") } else { String::new() };
+        let params = params.strip_prefix('{').unwrap_or(params);
+        (id, format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{meta}{params}}}"#))
     }
 
     async fn post(&mut self, body: String) -> Result<Response<Bytes>> {

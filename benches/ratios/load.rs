@@ -56,6 +56,12 @@ impl Load {
         Ok(Self { clients, work })
     }
 
+    /// Makes connections of clients of the modern revision, which have no sessions.
+    pub async fn modern(server: &Server, connections: usize, work: Work) -> Result<Self> {
+        let clients = try_join_all((0..connections).map(|_| Client::modern(server))).await?;
+        Ok(Self { clients, work })
+    }
+
     /// Makes connections that share one session.
     pub async fn one_session(server: &Server, connections: usize, work: Work) -> Result<Self> {
         let first = Client::open(server).await?;

@@ -27,6 +27,8 @@ pub enum Scenario {
     Plain,
     Latency,
     Large,
+    /// Clients of revision 2026-07-28 against those of the one before.
+    Modern,
     Get,
     Create,
     Kept,
@@ -76,6 +78,7 @@ impl Bench {
                 let row = self.against_forwarder("256 KiB results, 32 connections", CONNECTIONS, LARGE, |s| s.rate);
                 Ok(vec![row.await?.unit("calls/s").target(Target::AtLeast(0.85))])
             }
+            Scenario::Modern => self.modern().await,
             Scenario::Get => self.get().await,
             Scenario::Create => self.create().await,
             Scenario::Kept => self.kept().await,
@@ -115,6 +118,15 @@ impl Bench {
         let mut bare = self.side(&floor, self.sessions(&floor, connections, bytes).await?);
         let pairs = self.pairs(&mut ours, &mut bare).await?;
         Ok(Row::new(what, ["taskgate", "forwarder"], &pairs, value))
+    }
+
+    async fn modern(&self) -> Result<Vec<Row>> {
+        let gate = Server::taskgate(&self.upstream)?;
+        let mut modern = self.side(&gate, Load::modern(&gate, CONNECTIONS, Work::Call(SMALL)).await?);
+        let mut legacy = self.side(&gate, self.sessions(&gate, CONNECTIONS, SMALL).await?);
+        let pairs = self.pairs(&mut modern, &mut legacy).await?;
+        let row = Row::new("plain `tools/call`, 32 connections", ["2026-07-28", "2025-11-25"], &pairs, |s| s.rate);
+        Ok(vec![row.unit("calls/s").target(Target::AtLeast(0.95))])
     }
 
     async fn get(&self) -> Result<Vec<Row>> {

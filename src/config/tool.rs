@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::reader::Section;
-use super::values::{count, duration, one_of, size, text};
+use super::values::{count, duration, duration_or_zero, one_of, size, text};
 
 /// What holds for the calls of a tool.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +30,8 @@ pub struct Tool {
     pub max_queued: usize,
     /// Largest result that is kept, in bytes.
     pub max_result: usize,
+    /// After how long a call becomes a task whose client leaves that to the server; zero is at once.
+    pub task_after: Duration,
     /// Text that the model gets at once, while the task runs.
     pub immediate_response: Option<String>,
 }
@@ -58,6 +60,7 @@ impl Default for Tool {
             max_running: 32,
             max_queued: 256,
             max_result: 16 << 20,
+            task_after: Duration::from_secs(1),
             immediate_response: None,
         }
     }
@@ -109,6 +112,7 @@ pub(super) fn read(section: &mut Section<'_>, default: &Tool, origin: &str) -> T
         max_running: section.get("max_running", count(1)).unwrap_or(default.max_running),
         max_queued: section.get("max_queued", count(0)).unwrap_or(default.max_queued),
         max_result: section.get("max_result", size).unwrap_or(default.max_result),
+        task_after: section.get("task_after", duration_or_zero).unwrap_or(default.task_after),
         immediate_response: match section.get("immediate_response", text) {
             // With an empty text a tool does without that of [tasks].
             Some(text) => Some(text).filter(|text| !text.is_empty()),

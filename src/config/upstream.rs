@@ -11,6 +11,7 @@ use super::tasks::{self, Defaults};
 use super::values::{flag, one_of, text, text_as};
 use super::{Auth, Forward, Native, Policy, Process, Server, forward, process};
 
+const SESSIONS: [(&str, Sessions); 2] = [("owner", Sessions::Owner), ("request", Sessions::Request)];
 const DEFAULT_PATH: &str = "/mcp";
 const TRANSPORTS: [(&str, Transport); 3] =
     [("auto", Transport::Auto), ("streamable-http", Transport::StreamableHttp), ("sse", Transport::Sse)];
@@ -40,8 +41,21 @@ pub struct Upstream {
     pub native: Native,
     /// Whether taskgate sends clients `notifications/tasks/status`.
     pub status_notifications: bool,
+    /// Whether clients of revision 2026-07-28 are served.
+    pub modern: bool,
+    /// Whose calls share a session with the server where clients have none.
+    pub sessions: Sessions,
     /// What holds for each of its tools.
     pub policy: Policy,
+}
+
+/// Whose calls share a session with the server, of those whose clients have none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sessions {
+    /// Those of one owner.
+    Owner,
+    /// None: each call has one for itself.
+    Request,
 }
 
 /// Where an upstream's messages go.
@@ -73,7 +87,19 @@ impl Upstream {
     pub(super) fn new(target: Target, auth: &Auth, native: Native, policy: Policy) -> Self {
         let (path, transport, process) = (DEFAULT_PATH.to_owned(), Transport::Auto, Process::default());
         let forward = Forward::new(auth);
-        Self { path, sse_path: None, target, transport, process, forward, native, status_notifications: true, policy }
+        Self {
+            path,
+            sse_path: None,
+            target,
+            transport,
+            process,
+            forward,
+            native,
+            status_notifications: true,
+            modern: true,
+            sessions: Sessions::Owner,
+            policy,
+        }
     }
 }
 
@@ -153,6 +179,8 @@ fn read_block(
         native = Native::Replace;
     }
     let status_notifications = section.get("status_notifications", flag).unwrap_or(true);
+    let modern = section.get("modern", flag).unwrap_or(true);
+    let sessions = section.get("sessions", one_of(&SESSIONS)).unwrap_or(Sessions::Owner);
     let tools = section.table("tools");
     let policy = tasks::policy(&tools, &defaults.tool);
 
@@ -215,6 +243,8 @@ fn read_block(
         forward,
         native,
         status_notifications,
+        modern,
+        sessions,
         policy,
     })
 }

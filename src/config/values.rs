@@ -93,6 +93,14 @@ pub(super) fn duration(value: &DeValue<'_>) -> Result<Duration, String> {
     Ok(duration)
 }
 
+/// Reads a duration as [`duration`] does, or none at all.
+pub(super) fn duration_or_zero(value: &DeValue<'_>) -> Result<Duration, String> {
+    match value.as_str().and_then(|text| humantime::parse_duration(text).ok()) {
+        Some(Duration::ZERO) => Ok(Duration::ZERO),
+        _ => duration(value),
+    }
+}
+
 /// Reads a size in bytes, not zero.
 pub(super) fn size(value: &DeValue<'_>) -> Result<usize, String> {
     let bytes = match value {

@@ -2,4 +2,5 @@
 //! knows none of it.
 
 pub mod legacy;
+pub mod modern;
 pub mod recognise;

@@ -8,8 +8,10 @@ mod dispatcher;
 pub mod http;
 mod lifecycle;
 mod refuse;
+mod services;
 mod upstreams;
 
 pub use dispatcher::Dispatcher;
 pub use lifecycle::{Lifecycle, SessionTerms};
+pub use services::Services;
 pub use upstreams::{Door, Served, Upstreams};

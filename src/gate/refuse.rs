@@ -185,6 +185,11 @@ impl Refusal {
         Self { error, ..Self::new(StatusCode::BAD_REQUEST, "malformed", "") }
     }
 
+    /// 400 for a request that is neither of one generation nor of the other.
+    pub(super) fn half_modern(why: &str) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "half_modern", why)
+    }
+
     /// Refuses with 400 JSON that nests too deep.
     pub(super) fn too_deep(max: usize) -> Self {
         let message = format!("Invalid request: the JSON nests deeper than {max} levels");

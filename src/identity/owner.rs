@@ -12,6 +12,11 @@ use crate::config::UpstreamId;
 pub enum Owner {
     /// No principal is known: tasks belong to the session and end with it.
     Session(Uuid),
+    /// Clients without a session and without a name: each task is for whoever knows its id, and no list shows it.
+    Anyone {
+        /// The upstream.
+        upstream: UpstreamId,
+    },
     /// A principal, whose tasks outlive the session.
     Principal {
         /// The upstream. A principal of one upstream may be unknown at another.

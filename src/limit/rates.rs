@@ -107,7 +107,7 @@ impl Accounts {
         let new = || Arc::new(Account::new(self.rates));
         match owner {
             Owner::Session(_) => new(),
-            Owner::Principal { .. } => self.principals.get_with_by_ref(owner, new),
+            Owner::Principal { .. } | Owner::Anyone { .. } => self.principals.get_with_by_ref(owner, new),
         }
     }
 }

@@ -74,7 +74,8 @@ impl SessionOpening<'_> {
         // Section "Version Negotiation": the version asked for if taskgate speaks it, else the latest.
         let version = Version::parse(&requested).unwrap_or(Version::LATEST);
         let Self { upstream, principal, previous, vacancy, capacity, max_streams, accounts, observer } = self;
-        let handshake = Handshake { upstream, client, vacancy, capacity, observer };
+        let (id, server) = (&upstream.id, &upstream.server);
+        let handshake = Handshake { id, server, client, vacancy, capacity, observer };
         let Agreed { session, answer, version: theirs, streams } = handshake.agree(request, version, &headers).await?;
         let edited = edit(&answer, request, Revisions { ours: version, theirs }, upstream.native);
         let Edited { answer, tasks, lists } = edited.map_err(|why| {
@@ -91,7 +92,7 @@ impl SessionOpening<'_> {
             None => previous.unwrap_or(Owner::Session(id)),
         };
         let account = accounts.of(&owner);
-        let caller = Caller { owner, who, account, upstream: Arc::clone(upstream), client, session: id };
+        let caller = Caller { owner, who, account, upstream: Arc::clone(upstream), client, session: Some(id) };
         let session = Session {
             id,
             caller: Arc::new(caller),

@@ -26,7 +26,7 @@ pub(crate) fn alone() -> Arc<Session> {
         owner,
         upstream,
         client: ClientCapabilities::default(),
-        session: id,
+        session: Some(id),
     };
     Arc::new(Session {
         id,

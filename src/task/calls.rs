@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{Task, TaskId};
-use crate::{identity::Owner, observe::Who};
+use crate::{identity::Owner, observe::Who, session::Caller};
 
 /// Polls are counted over this many poll intervals.
 const COUNTED_INTERVALS: u32 = 10;
@@ -30,7 +30,7 @@ struct Inner {
     /// Whether the process stops and no more calls are admitted.
     closed: bool,
     /// The tasks that have ended since then, and whose owners have to be told how.
-    untold: HashMap<TaskId, Owner>,
+    untold: HashMap<TaskId, ToTell>,
 }
 
 /// A call that runs, or waits for its turn.
@@ -48,6 +48,17 @@ pub(super) struct RunningCall {
     polls: Polls,
     /// Whether its owner was told of the end before the call was taken out.
     told: bool,
+    /// Whether the client that created it has no session.
+    client_polls: bool,
+}
+
+/// An owner that has to be told how a task has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToTell {
+    /// The owner.
+    pub owner: Owner,
+    /// Whether the client has no session, and learns it by polling.
+    pub polls: bool,
 }
 
 /// The polls of a task in the counted intervals.
@@ -59,10 +70,11 @@ struct Polls {
 
 impl RunningCall {
     /// Returns the call of `task`, which begins now.
-    pub(super) fn new(task: &Task, who: &Arc<Who>, announced: bool, stop: oneshot::Sender<&'static str>) -> Self {
-        let (owner, who, tool) = (task.owner.clone(), Arc::clone(who), Arc::clone(&task.tool));
-        let since = Instant::now();
-        Self { owner, who, tool, since, announced, stop, polls: Polls { since, count: 0 }, told: false }
+    pub(super) fn new(task: &Task, caller: &Caller, announced: bool, stop: oneshot::Sender<&'static str>) -> Self {
+        let (owner, who, tool) = (task.owner.clone(), Arc::clone(&caller.who), Arc::clone(&task.tool));
+        let (since, client_polls) = (Instant::now(), caller.session.is_none());
+        let polls = Polls { since, count: 0 };
+        Self { owner, who, tool, since, announced, stop, polls, told: false, client_polls }
     }
 }
 
@@ -88,7 +100,7 @@ impl RunningCalls {
         let call = inner.running.remove(&id)?;
         if inner.closed {
             if tell && !call.told {
-                inner.untold.insert(id, call.owner.clone());
+                inner.untold.insert(id, ToTell { owner: call.owner.clone(), polls: call.client_polls });
             }
             self.changed.notify_one();
         }
@@ -137,7 +149,7 @@ impl RunningCalls {
 
     /// Returns the owners that have to be told how a task has ended since [`RunningCalls::close`], once for each such task;
     /// `None` while calls run.
-    pub(super) fn owners_to_tell(&self) -> Option<Vec<Owner>> {
+    pub(super) fn owners_to_tell(&self) -> Option<Vec<ToTell>> {
         let inner = self.inner.lock();
         inner.running.is_empty().then(|| inner.untold.values().cloned().collect())
     }
@@ -156,14 +168,14 @@ impl RunningCalls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{observe::Observer, task::state::tests::task};
+    use crate::{session, task::state::tests::task};
 
     const OWNER: Owner = Owner::Session(TaskId::nil());
 
     fn added(calls: &RunningCalls) -> (TaskId, bool) {
-        let (task, who) = (task(&OWNER), Observer::default().who(None, TaskId::nil(), &"/mcp".into()));
+        let (task, session) = (task(&OWNER), session::alone());
         let (stop, _) = oneshot::channel();
-        (task.id, calls.add(task.id, RunningCall::new(&task, &who, false, stop)))
+        (task.id, calls.add(task.id, RunningCall::new(&task, &session.caller, false, stop)))
     }
 
     #[test]
@@ -175,7 +187,7 @@ mod tests {
         assert!(!added(&calls).1);
         assert_eq!(calls.owners_to_tell(), None, "one runs");
         calls.take(after, true);
-        assert_eq!(calls.owners_to_tell(), Some(vec![OWNER]));
+        assert_eq!(calls.owners_to_tell(), Some(vec![ToTell { owner: OWNER, polls: false }]));
         calls.mark_told(after);
         assert_eq!(calls.owners_to_tell(), Some(vec![]));
     }

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// How many questions of one call may be being answered in the client's place at once.
-const MAX_REPLIES: usize = 16;
+pub(super) const MAX_REPLIES: usize = 16;
 /// What a call that waits takes besides its request and its headers, in bytes.
 const CALL_OVERHEAD: usize = 4 * 1024;
 
@@ -82,8 +82,9 @@ pub struct NewTask {
     pub announced: bool,
     /// Writes for the client's streams.
     pub writer: &'static dyn TaskWriter,
-    /// The right to add a task to the client's session. The session's end waits until the store has the task.
-    pub admission: TaskAdmission,
+    /// The right to add a task to the client's session. The session's end waits until the store has the task. `None` for
+    /// clients without sessions.
+    pub admission: Option<TaskAdmission>,
 }
 
 impl Engine {
@@ -150,7 +151,7 @@ impl Engine {
     }
 
     /// Ends a task that the store may have and that was not acknowledged.
-    async fn undo(&self, task: &Task) {
+    pub(super) async fn undo(&self, task: &Task) {
         let end = status_message::failed(status_message::NOT_ACKNOWLEDGED);
         // Afterwards the store has no such task, or one that has ended.
         let _ = self.change_when_available(&task.owner, task.id, |_| Some(end.clone())).await;
@@ -164,7 +165,7 @@ struct Insertion {
     request: Message,
     admission: Admission,
     announced: bool,
-    task_admission: TaskAdmission,
+    task_admission: Option<TaskAdmission>,
 }
 
 impl Insertion {

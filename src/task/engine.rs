@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    Change, Clock, End, Ending, HasEnded, MaxWaiters, Task, TaskId,
+    Change, Clock, End, Ending, HasEnded, MaxWaiters, Task, TaskId, ToTell,
     calls::{RunningCall, RunningCalls},
     desk::Desk,
     ledger::{Changed, Ledger, NotChanged, Pauses},
@@ -107,7 +107,7 @@ impl Engine {
     }
 
     /// Ends and removes every task of `owner`. Where the store is unavailable this goes on in the background.
-    pub(super) async fn end_owner(self: &Arc<Self>, owner: &Owner) {
+    pub async fn end_owner(self: &Arc<Self>, owner: &Owner) {
         match self.ledger.store.remove_all(owner).await {
             Ok(removed) => self.take_out_orphans(&removed),
             Err(unavailable) => {
@@ -156,7 +156,7 @@ impl Engine {
 
     /// Returns the owners that have to be told how a task has ended since [`Engine::close`], once for each such task; `None`
     /// while tasks run. A poll tells a failure. A result is told only when the client collects it.
-    pub fn owners_to_tell(&self) -> Option<Vec<Owner>> {
+    pub fn owners_to_tell(&self) -> Option<Vec<ToTell>> {
         self.calls.owners_to_tell()
     }
 
@@ -198,7 +198,7 @@ impl Engine {
         announced: bool,
     ) -> Option<oneshot::Receiver<&'static str>> {
         let (stop, stopped) = oneshot::channel();
-        if !self.calls.add(task.id, RunningCall::new(task, &caller.who, announced, stop)) {
+        if !self.calls.add(task.id, RunningCall::new(task, caller, announced, stop)) {
             return None;
         }
         self.desk.begin(task.id, &task.owner, caller.session);

@@ -7,7 +7,10 @@ use http::HeaderMap;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use super::{Change, Engine, State, TaskId, TaskWriter, desk::AskingCall};
+use super::{
+    Change, Engine, State, TaskId, TaskWriter,
+    desk::{AskingCall, Question},
+};
 use crate::{
     identity::Owner,
     observe::events,
@@ -78,6 +81,12 @@ impl Engine {
         headers: HeaderMap,
     ) -> bool {
         let Some(question) = self.desk.take_answered(session, question) else { return false };
+        self.pass_on(question, reply, headers).await;
+        true
+    }
+
+    /// Passes on the answer to a question that was taken out.
+    async fn pass_on(self: &Arc<Self>, question: Question, reply: impl FnOnce(&str) -> Bytes, headers: HeaderMap) {
         let (engine, reply) = (Arc::clone(self), reply(&question.raw_id));
         // The answer is passed on even if the client disconnects now.
         let passing = tokio::spawn(async move {
@@ -91,7 +100,25 @@ impl Engine {
         });
         // A slow server must not hold the client up.
         let _ = tokio::time::timeout(PASS_ON_TIMEOUT, passing).await;
-        true
+    }
+
+    /// Takes the answer of a task's owner to one of its questions, as [`Engine::answer`] does. Ignores one that is not open.
+    pub async fn answer_in_task(
+        self: &Arc<Self>,
+        owner: &Owner,
+        task: TaskId,
+        question: Uuid,
+        reply: impl FnOnce(&str) -> Bytes,
+        headers: HeaderMap,
+    ) {
+        if let Some(question) = self.desk.take_answered_by(owner, task, question) {
+            self.pass_on(question, reply, headers).await;
+        }
+    }
+
+    /// Returns the open questions of a task, each under its id, oldest first.
+    pub fn questions(&self, owner: &Owner, task: TaskId) -> Vec<(Uuid, Message)> {
+        self.desk.questions(owner, task)
     }
 
     /// Closes the questions that the upstream withdraws by the raw id that it gave them.

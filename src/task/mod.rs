@@ -3,6 +3,7 @@
 //! The engine knows no wire form of tasks, only states, owners, deadlines and the raw bytes of outcomes. A dialect turns what
 //! its clients send into calls of the engine, and writes what the engine tells.
 
+mod adopt;
 mod calls;
 mod clock;
 mod create;
@@ -28,6 +29,8 @@ mod ttl;
 mod wakes;
 mod writer;
 
+pub use adopt::{Adopted, Adoption};
+pub use calls::ToTell;
 pub use clock::{Clock, Now};
 pub use create::{CreatedTask, NewTask, NotCreated, ToolCall};
 pub use engine::{Engine, Limits};

@@ -52,6 +52,15 @@ pub(super) struct Runner {
     pub patience: Duration,
 }
 
+/// How far a call is when it begins to be followed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beginning {
+    /// When the call began.
+    pub(super) since: Instant,
+    /// The last progress that was told.
+    pub(super) progress: f64,
+}
+
 impl Runner {
     /// Runs the call. `started` resolves when the task has been acknowledged, `stopped` when its call has to stop.
     pub(super) async fn run(
@@ -84,15 +93,24 @@ impl Runner {
         };
         let max_answer = self.tool.max_result.saturating_add(ENVELOPE);
         let options = CallOptions { purpose: Purpose::Background, max_answer, relay: false, native: false };
-        let mut call = match self.upstream_session.get().call(&request, HeaderMap::clone(&self.headers), options) {
+        let call = match self.upstream_session.get().call(&request, HeaderMap::clone(&self.headers), options) {
             Ok(call) => call,
             Err(error) => return self.finish(status_message::failed(&error.message), Some(&error.message)).await,
         };
         // While the call runs, only the message that goes upstream is kept.
         drop(request);
-        let since = Instant::now();
+        self.attend(call, stopped, Beginning { since: Instant::now(), progress: f64::NEG_INFINITY }).await;
+    }
+
+    /// Follows a call to its end, its timeout, or until it is stopped.
+    pub(super) async fn attend(
+        self,
+        mut call: Call,
+        mut stopped: oneshot::Receiver<&'static str>,
+        Beginning { since, progress }: Beginning,
+    ) {
         tokio::select! {
-            ending = self.follow(&mut call) => {
+            ending = self.follow(&mut call, progress) => {
                 let (end, why) = status_message::ended(CallOutcome::of(ending, self.tool.max_result));
                 self.finish(end, why.as_deref()).await;
             }
@@ -122,8 +140,7 @@ impl Runner {
     }
 
     /// Handles what the server says, until the call's end.
-    async fn follow(&self, call: &mut Call) -> Result<Message, Failure> {
-        let mut progress = f64::NEG_INFINITY;
+    async fn follow(&self, call: &mut Call, mut progress: f64) -> Result<Message, Failure> {
         loop {
             match call.exchange.next().await {
                 Some(Item::Message(message)) => {

@@ -104,7 +104,11 @@ impl Engine {
         Ok(Box::new(TaskStream::new(self, session, outbox, Some((request, watch)), writer)))
     }
 
-    fn watch(&self, owner: &Owner, id: TaskId) -> Result<Watch, WaitLimit> {
+    /// Starts to watch a task.
+    ///
+    /// # Errors
+    /// The limit on waiting requests that is reached.
+    pub fn watch(&self, owner: &Owner, id: TaskId) -> Result<Watch, WaitLimit> {
         self.wakes.watch(owner, id)
     }
 }

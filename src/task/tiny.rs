@@ -102,8 +102,14 @@ pub(super) async fn create(engine: &Arc<Engine>, session: &Arc<Session>) -> Resu
     let request = Message::parse(request.into()).expect("a request");
     let tool = Arc::new(Tool::default());
     let admission = session.admit_task().await.expect("it is open");
-    let wanted =
-        NewTask { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: true, writer: &Tiny, admission };
+    let wanted = NewTask {
+        name: "tool".into(),
+        tool,
+        ttl: AskedTtl::Default,
+        announced: true,
+        writer: &Tiny,
+        admission: Some(admission),
+    };
     let call = ToolCall { message: request, headers: HeaderMap::new() };
     let created = engine.create(&session.caller, session.upstream_session.hold(), call, wanted).await?;
     Ok(created.task)

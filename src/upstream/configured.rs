@@ -1,7 +1,7 @@
 //! One upstream and everything that belongs to it.
 
-use super::{Hints, Server};
-use crate::config::{Native, Policy, UpstreamId};
+use super::{Hints, Server, SessionPool};
+use crate::config::{Native, Policy, Sessions, UpstreamId};
 
 /// Everything that belongs to one upstream. A session or task that began with it keeps it, also when the configuration
 /// changes.
@@ -19,6 +19,12 @@ pub struct Upstream {
     pub native: Native,
     /// Whether clients are notified when a task's state changes.
     pub status_notifications: bool,
+    /// Whether clients of revision 2026-07-28 are served.
+    pub modern: bool,
+    /// Whose calls share a session where clients have none.
+    pub sessions: Sessions,
+    /// The sessions for callers that have none.
+    pub pool: SessionPool,
     /// The policy of its tools.
     pub policy: Policy,
     /// What the log has to be told once about it.
@@ -39,6 +45,14 @@ impl Upstream {
             forward_authorization: false,
             native: Native::Auto,
             status_notifications: true,
+            modern: true,
+            sessions: Sessions::Owner,
+            pool: SessionPool::new(
+                path.into(),
+                super::PoolLimits { per_owner: 1, all: 1 },
+                crate::flow::Capacity::new(1024, 1024),
+                std::sync::Arc::default(),
+            ),
             hints: Hints::new(&policy),
             policy,
         })

@@ -6,12 +6,16 @@ use std::{
     pin::Pin,
     sync::{Arc, atomic::Ordering},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use tokio::task::JoinHandle;
 
 use super::{ExchangeEnd, Exchanges, Purpose, TooMany, exchanges::ExchangeState};
 use crate::flow::Item;
+
+/// How long a server may take to say whether it refuses a request whose session it has forgotten.
+const LAST_WORD: Duration = Duration::from_secs(5);
 
 /// The work that sends an exchange's request and receives its answer.
 pub type Carrier = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -54,6 +58,19 @@ impl Exchange {
             // A task that was aborted is gone as well.
             let _ = detached.await;
         }
+    }
+
+    /// Returns whether the server has refused the request itself, and not run it, as it has forgotten the session. Where the
+    /// exchange has ended first, because another request was refused, waits a moment for the server's word on this one.
+    pub async fn was_refused(&mut self) -> bool {
+        if self.streams() {
+            return false;
+        }
+        if let Some(carrier) = self.carrier.take() {
+            // A server that says nothing may have run it.
+            let _ = tokio::time::timeout(LAST_WORD, carrier).await;
+        }
+        self.all.take_refused(self.number)
     }
 
     /// Waits for what comes next; `None` after the end.

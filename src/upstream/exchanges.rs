@@ -1,7 +1,7 @@
 //! The requests in flight on one link. An exchange outlives the handler that started it.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt,
     sync::{
         Arc,
@@ -76,6 +76,10 @@ pub struct Exchanges {
     next: AtomicU64,
     /// The exchanges that have not ended, by their numbers.
     open: Mutex<HashMap<u64, InFlight>>,
+    /// The numbers of requests that the server has refused, and not run, as it has forgotten the session.
+    refused: Mutex<HashSet<u64>>,
+    /// Whether an exchange was cancelled.
+    cancelled: AtomicBool,
     /// How many bytes may wait for the listeners.
     outbox: Arc<Capacity>,
     observer: Arc<Observer>,
@@ -131,7 +135,8 @@ impl Exchanges {
     /// Creates an empty table; `outbox` bounds what may wait for the listener of each exchange.
     #[must_use]
     pub fn new(outbox: Arc<Capacity>, observer: Arc<Observer>) -> Arc<Self> {
-        Arc::new(Self { next: AtomicU64::new(1), open: Mutex::default(), outbox, observer })
+        let (next, cancelled) = (AtomicU64::new(1), AtomicBool::new(false));
+        Arc::new(Self { next, open: Mutex::default(), refused: Mutex::default(), cancelled, outbox, observer })
     }
 
     /// Registers a new exchange under the next number, for [`Exchanges::begin`].
@@ -243,7 +248,24 @@ impl Exchanges {
 
     /// Notes that an exchange was cancelled, although it may still end by itself. Returns whether that is new.
     pub fn cancelling(&self, number: u64) -> bool {
+        self.cancelled.store(true, Ordering::Relaxed);
         self.open.lock().get_mut(&number).is_some_and(|open| !std::mem::replace(&mut open.cancelled, true))
+    }
+
+    /// Returns whether an exchange was cancelled: the server may still ask in the course of it.
+    #[must_use]
+    pub fn has_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the server has refused a request, as it has forgotten the session.
+    pub fn refused(&self, number: u64) {
+        self.refused.lock().insert(number);
+    }
+
+    /// Returns whether the server has refused a request. Says so once.
+    pub(super) fn take_refused(&self, number: u64) -> bool {
+        self.refused.lock().remove(&number)
     }
 
     /// Ends a cancelled exchange without waiting for the upstream, and stops the task that carries it.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
 
 use super::{Exchanges, Failure, NativeTasks, Purpose, UpstreamResponse, native::may_be_related};
 use crate::{
@@ -35,6 +36,8 @@ pub struct Inbound {
     pub client: ClientCapabilities,
     /// The upstream's own tasks.
     pub native: Arc<NativeTasks>,
+    /// Cancelled when the upstream has answered the request for the GET stream, whatever it says.
+    pub listening: CancellationToken,
     /// Where to report.
     pub observer: Arc<Observer>,
 }
@@ -54,6 +57,7 @@ impl Inbound {
             listener: Arc::new(Outbox::new(outbox)),
             client,
             native: Arc::default(),
+            listening: CancellationToken::new(),
             observer: Arc::clone(observer),
         }
     }

@@ -11,6 +11,7 @@ pub mod http;
 mod in_flight;
 mod inbound;
 mod native;
+mod pool;
 mod session;
 pub mod stdio;
 
@@ -27,6 +28,7 @@ pub use failure::{Failure, HttpError};
 pub use hints::Hints;
 pub use inbound::Inbound;
 pub use native::{MAX_WAITING, NativeTasks, NativeTools, ToolNames};
+pub use pool::{Lease, NoSession, PoolKey, PoolLimits, Pooled, ServerFacts, SessionPool, Sharing};
 pub use session::{
     Agreed, Call, CallOptions, CallOutcome, Handshake, NotAgreed, ServerEvent, ServerQuestion, UpstreamGuard,
     UpstreamSession, error_code, for_client, own_error, question_refusal, with_id,
@@ -114,6 +116,15 @@ impl Server {
         match self {
             Self::Http(server) => server.refresh(),
             Self::Stdio(_) => {}
+        }
+    }
+
+    /// Returns whether the transport says in the course of which call a server asks, as far as that is known.
+    #[must_use]
+    pub fn attributes_questions(&self) -> bool {
+        match self {
+            Self::Http(server) => server.attributes_questions(),
+            Self::Stdio(_) => false,
         }
     }
 

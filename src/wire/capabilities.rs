@@ -3,7 +3,7 @@
 use super::{Message, Method, RpcError, object::Members};
 
 /// The capabilities of a client that a server's requests depend on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[expect(clippy::struct_excessive_bools, reason = "each is declared on its own")]
 pub struct ClientCapabilities {
     /// `roots`
@@ -64,7 +64,14 @@ impl ClientCapabilities {
     /// # Errors
     /// A sentence that says what is wrong, if a capability is there twice.
     pub fn of(params: &Members<'_>) -> Result<Self, String> {
-        let Some(declared) = params.nested("capabilities")? else { return Ok(Self::default()) };
+        params.nested("capabilities")?.map_or_else(|| Ok(Self::default()), |declared| Self::declared(&declared))
+    }
+
+    /// Reads them from the object of a client's capabilities.
+    ///
+    /// # Errors
+    /// A sentence saying what is wrong, if one is there twice.
+    pub fn declared(declared: &Members<'_>) -> Result<Self, String> {
         let (elicitation, sampling) = (declared.nested("elicitation")?, declared.nested("sampling")?);
         let mode = |name| elicitation.as_ref().is_some_and(|modes| modes.get(name).is_some());
         Ok(Self {
@@ -74,6 +81,31 @@ impl ClientCapabilities {
             elicitation_form: elicitation.is_some() && (mode("form") || !mode("url")),
             elicitation_url: mode("url"),
         })
+    }
+
+    /// Returns whether a client with these capabilities can be asked anything at all.
+    #[must_use]
+    pub const fn any(self) -> bool {
+        self.roots || self.sampling || self.elicitation_form || self.elicitation_url
+    }
+
+    /// Returns the raw object in which taskgate declares them to a server for its clients.
+    #[must_use]
+    pub fn to_raw(self) -> String {
+        let mut declared = Vec::new();
+        if self.roots {
+            declared.push(r#""roots":{}"#.to_owned());
+        }
+        if self.sampling {
+            let tools = if self.sampling_tools { r#""tools":{}"# } else { "" };
+            declared.push(format!(r#""sampling":{{{tools}}}"#));
+        }
+        let modes = [(self.elicitation_form, r#""form":{}"#), (self.elicitation_url, r#""url":{}"#)];
+        let modes: Vec<_> = modes.into_iter().filter_map(|(declares, mode)| declares.then_some(mode)).collect();
+        if !modes.is_empty() {
+            declared.push(format!(r#""elicitation":{{{}}}"#, modes.join(",")));
+        }
+        format!("{{{}}}", declared.join(","))
     }
 
     /// Returns whether a client with these capabilities can be asked that.

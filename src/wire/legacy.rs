@@ -242,7 +242,9 @@ pub fn error_code(error: &str) -> Option<i64> {
     Members::parse(error).ok()?.get("code")?.parse().ok()
 }
 
-fn timestamp(millis: u64) -> humantime::Rfc3339Timestamp {
+/// Returns a time in milliseconds since the Unix epoch as RFC 3339 writes it, in UTC.
+#[must_use]
+pub fn timestamp(millis: u64) -> humantime::Rfc3339Timestamp {
     humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + Duration::from_millis(millis))
 }
 

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use super::{
     Method, RpcError, code,
+    object::Members,
     outcome::{check_error, check_result},
     span::span,
 };
@@ -188,6 +189,13 @@ impl Message {
     #[must_use]
     pub fn method(&self) -> Method {
         self.method.unwrap_or(Method::Other)
+    }
+
+    /// Returns the name of the method; empty for a response. It is read anew.
+    #[must_use]
+    pub fn method_name(&self) -> Cow<'_, str> {
+        let name = Members::parse(self.text()).ok().and_then(|members| members.text("method"));
+        name.unwrap_or_default()
     }
 
     /// Returns the raw JSON of the id.

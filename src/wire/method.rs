@@ -51,6 +51,20 @@ pub enum Method {
     Ping,
     /// `server/discover`, which only the modern revisions have
     Discover,
+    /// `subscriptions/listen`, which only the modern revisions have
+    Listen,
+    /// `tasks/update`, of the tasks extension
+    TasksUpdate,
+    /// `prompts/get`
+    PromptsGet,
+    /// `resources/read`
+    ResourcesRead,
+    /// `prompts/list`, `resources/list` and `resources/templates/list`
+    OtherList,
+    /// `completion/complete`
+    Complete,
+    /// `logging/setLevel`
+    SetLevel,
     /// Any other method.
     Other,
 }
@@ -83,6 +97,13 @@ impl Method {
             "notifications/prompts/list_changed" | "notifications/resources/list_changed" => Self::OtherListChanged,
             "ping" => Self::Ping,
             "server/discover" => Self::Discover,
+            "subscriptions/listen" => Self::Listen,
+            "tasks/update" => Self::TasksUpdate,
+            "prompts/get" => Self::PromptsGet,
+            "resources/read" => Self::ResourcesRead,
+            "prompts/list" | "resources/list" | "resources/templates/list" => Self::OtherList,
+            "completion/complete" => Self::Complete,
+            "logging/setLevel" => Self::SetLevel,
             name if name.starts_with("notifications/") => Self::OtherNotification,
             _ => Self::Other,
         }

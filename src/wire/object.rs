@@ -67,6 +67,11 @@ impl<'a> Members<'a> {
         Members::parse(self.get(key)?).ok()
     }
 
+    /// Returns the members, each key with its raw value.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &'a str)> {
+        self.members.iter().map(|(key, value)| (key.as_ref(), *value))
+    }
+
     /// Returns whether there are no members.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -205,7 +205,9 @@ async fn a_refused_host_or_origin_is_logged_with_its_value_and_the_key_that_lets
 #[tokio::test]
 async fn a_modern_client_that_has_to_fall_back_is_logged_and_counted() {
     let upstream = Upstream::json().await;
-    let taskgate = serve("info", &upstream);
+    let (_dir, file) = crate::file(&format!("[[upstream]]\nurl = {:?}\nmodern = false\n", upstream.url()));
+    let args = ["--log", "info", "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config", &file];
+    let taskgate = Binary::start(&args, &[]);
     let (client, admin) = (Client::new(&taskgate.url().await), taskgate.admin().await);
     let modern = client.with("mcp-protocol-version", "2026-07-28");
     assert_eq!(modern.post(r#"{"jsonrpc":"2.0","id":1,"method":"server/discover"}"#).await.status, 400);

@@ -134,11 +134,11 @@ async fn an_invalid_message_is_answered_and_the_session_goes_on() {
 }
 
 #[tokio::test]
-async fn a_modern_client_falls_back_to_a_session() {
+async fn a_request_of_neither_generation_is_refused_and_initialize_still_opens_a_session() {
     let children = Children::new(Script::default());
     let mut client = Wrapped::start(&args(&children));
     let probe = client.request("server/discover", json!({})).await;
-    assert!(probe["error"]["code"].is_i64(), "{probe}");
+    assert_eq!(probe["error"]["code"], -32602, "{probe}");
     assert!(client.initialize().await["result"].is_object());
 }
 

@@ -68,7 +68,7 @@ impl Legacy {
             self.engine.observer().emit(events::TaskRefused { who, tool: &tool, reason: "session" });
             return Err(RpcError::invalid_request("the session has ended; initialize a new one"));
         };
-        let new_task = task::NewTask { name, tool, ttl, announced, writer: &LegacyWriter, admission };
+        let new_task = task::NewTask { name, tool, ttl, announced, writer: &LegacyWriter, admission: Some(admission) };
         let call = task::ToolCall { message: request, headers };
         let created = self.engine.create(&session.caller, upstream_session, call, new_task).await;
         let created = created.map_err(|not_created| refusal(&not_created))?;

@@ -45,6 +45,11 @@ impl Cursors {
                 context.update(b"session");
                 context.update(id.as_bytes());
             }
+            // Nothing lists the tasks of these.
+            Owner::Anyone { upstream } => {
+                context.update(b"anyone");
+                context.update(upstream.as_str().as_bytes());
+            }
             Owner::Principal { upstream, name } => {
                 context.update(b"principal");
                 let path = upstream.as_str().as_bytes();

@@ -2,6 +2,7 @@
 //! after the other, and all that it is sent goes out one after the other. The session ends with the channel.
 
 mod in_flight;
+mod modern;
 mod old_sse;
 mod stdio;
 
@@ -19,9 +20,9 @@ pub use old_sse::OldStreams;
 use in_flight::InFlight;
 
 use crate::{
-    dialect::recognise::is_modern,
+    dialect::{modern::Modern, recognise::is_modern},
     gate::{
-        Dispatcher, Lifecycle,
+        Dispatcher, Lifecycle, Services,
         delivery::{Carrier, Delivery, Whole},
         lifecycle::NewClient,
         refuse::Refusal,
@@ -66,6 +67,7 @@ type OpeningSession = Pin<Box<dyn Future<Output = (Box<str>, Result<(Arc<Session
 pub struct ChannelFront {
     lifecycle: Arc<Lifecycle>,
     dispatcher: Arc<Dispatcher>,
+    modern: Arc<Modern>,
     observer: Arc<Observer>,
 }
 
@@ -108,8 +110,9 @@ enum EndsWith {
 impl ChannelFront {
     /// Creates the front for clients on one channel.
     #[must_use]
-    pub fn new(lifecycle: Arc<Lifecycle>, dispatcher: Arc<Dispatcher>, observer: Arc<Observer>) -> Self {
-        Self { lifecycle, dispatcher, observer }
+    pub fn new(services: Services) -> Self {
+        let Services { lifecycle, dispatcher, modern, observer } = services;
+        Self { lifecycle, dispatcher, modern, observer }
     }
 
     /// Opens a channel to an upstream, and the work that serves it until the client closes it, or does not read any
@@ -192,6 +195,9 @@ impl Channel {
             Err(error) => return self.say(error.to_response(None)),
         };
         let id: Box<str> = message.id_to_answer().into();
+        if is_modern(&message) && self.serves_modern() {
+            return self.take_modern(id, message);
+        }
         if is_modern(&message) {
             return self.say(Refusal::modern().answering(Some(&id)).into_document(&self.front.observer));
         }
@@ -205,6 +211,7 @@ impl Channel {
                     let error = RpcError::invalid_request("Invalid request: start with initialize");
                     self.say(error.to_response(Some(&id)));
                 }
+                (Kind::Notification, Method::Cancelled) => self.in_flight.cancel(&message),
                 (Kind::Notification | Kind::Response, _) => {}
             };
         };

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{ChannelFront, ClientMessage, EndsWith};
 use crate::{
     gate::lifecycle::upstreams_ended,
+    identity::Owner,
     upstream::{
         Upstream,
         stdio::lines::{self, Line},
@@ -61,6 +62,8 @@ impl ChannelFront {
                 }
             };
             self.lifecycle.end_all().await;
+            // The tasks of requests without a session are this client's too.
+            self.lifecycle.end_tasks_of(&Owner::Anyone { upstream: upstream.id.clone() }).await;
             upstreams_ended(slice::from_ref(&upstream)).await;
             served
         };

@@ -132,6 +132,12 @@ pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Refusal> {
     if essence.eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(Refusal::content_type()) }
 }
 
+/// Returns whether the revision that the headers name is one of the modern generation.
+pub(super) fn names_modern_revision(headers: &HeaderMap) -> bool {
+    let version = headers.get(PROTOCOL_VERSION).and_then(|value| value.to_str().ok());
+    version.is_some_and(|version| Version::parse(version).is_none() && is_modern_version(version))
+}
+
 /// Refuses a version that is not spoken (section "Protocol Version Header"). Without the header, that of the session
 /// holds.
 pub(super) fn speaks_version(headers: &HeaderMap) -> Result<(), Refusal> {

@@ -11,6 +11,7 @@ mod headers;
 mod inline;
 mod intake;
 mod listener;
+mod modern;
 mod old_sse;
 mod origin;
 mod post;
@@ -34,7 +35,8 @@ pub use tls::Tls;
 use body::Body;
 
 use crate::{
-    gate::{Dispatcher, Lifecycle, channel::OldStreams},
+    dialect::modern::Modern,
+    gate::{Dispatcher, Lifecycle, Services, channel::OldStreams},
     observe::Observer,
 };
 
@@ -51,6 +53,7 @@ pub struct Endpoint {
     old_streams: Arc<OldStreams>,
     lifecycle: Arc<Lifecycle>,
     dispatcher: Arc<Dispatcher>,
+    modern: Arc<Modern>,
     observer: Arc<Observer>,
 }
 
@@ -62,10 +65,9 @@ impl Endpoint {
         metadata: ResourceMetadata,
         bodies: Bodies,
         old_streams: Arc<OldStreams>,
-        lifecycle: Arc<Lifecycle>,
-        dispatcher: Arc<Dispatcher>,
-        observer: Arc<Observer>,
+        services: Services,
     ) -> Arc<Self> {
-        Arc::new(Self { access, metadata, bodies, old_streams, lifecycle, dispatcher, observer })
+        let Services { lifecycle, dispatcher, modern, observer } = services;
+        Arc::new(Self { access, metadata, bodies, old_streams, lifecycle, dispatcher, modern, observer })
     }
 }

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue};
 
 use super::{
     Body, Endpoint,
-    headers::{SESSION_ID, accepts_answers, is_json, onward, session_id, speaks_version},
+    headers::{SESSION_ID, accepts_answers, is_json, names_modern_revision, onward, session_id, speaks_version},
     intake::Intake,
     respond::{self, Response},
     sse::Events,
@@ -36,8 +36,11 @@ impl Endpoint {
     ) -> Result<Response, Refusal> {
         is_json(&headers)?;
         accepts_answers(&headers)?;
-        speaks_version(&headers)?;
         let message = intake.message(&self.bodies).await?;
+        if upstream.modern && (is_modern(&message) || names_modern_revision(&headers)) {
+            return Box::pin(self.post_modern(upstream, principal, headers, message)).await;
+        }
+        speaks_version(&headers).map_err(|refusal| refusal.answering(message.id()))?;
         if is_modern(&message) {
             return Err(Refusal::modern().answering(message.id()));
         }

@@ -10,10 +10,11 @@ use bytes::Bytes;
 use tokio::time::{Instant, Sleep};
 
 use crate::{
+    dialect::modern::Pieces,
     gate::channel::OldStream,
     identity::Pass,
-    session::{Connection, SessionGuard},
-    wire::sse::HEARTBEAT,
+    session::{Connection, SessionGuard, Source as _, StreamItem},
+    wire::sse::{HEARTBEAT, encode},
 };
 
 /// The time between heartbeats on a silent stream.
@@ -34,6 +35,8 @@ enum EventSource {
     Session(Connection, #[expect(dead_code, reason = "held, not used")] SessionGuard),
     /// The stream of a client of the older transport.
     Old(OldStream),
+    /// The answer to one request of a modern client.
+    Request(Pieces),
 }
 
 impl Events {
@@ -45,6 +48,11 @@ impl Events {
     /// Delivers the stream of a client of the older transport.
     pub(super) fn of_old_stream(stream: OldStream) -> Self {
         Self::new(EventSource::Old(stream), Pass::Lasting)
+    }
+
+    /// Delivers the answer to one request of a modern client, without ids of events.
+    pub(super) fn of_request(pieces: Pieces) -> Self {
+        Self::new(EventSource::Request(pieces), Pass::Lasting)
     }
 
     fn new(source: EventSource, pass: Pass) -> Self {
@@ -59,6 +67,10 @@ impl Events {
         let next = match &mut self.source {
             EventSource::Session(connection, _) => connection.poll_next(cx),
             EventSource::Old(stream) => stream.poll_next(cx),
+            EventSource::Request(pieces) => pieces.poll_next(cx).map(|next| match next {
+                Some(StreamItem::Document(document)) => Some(encode(&document, None)),
+                Some(StreamItem::Question(..) | StreamItem::Pause(_)) | None => None,
+            }),
         };
         let next = match next {
             Poll::Ready(None) => return Poll::Ready(None),

@@ -70,11 +70,21 @@ impl Lifecycle {
         let is_theirs = |session: &Session| {
             session.caller.upstream.id == *upstream
                 && match &session.caller.owner {
-                    Owner::Session(_) => principal.is_none(),
+                    Owner::Session(_) | Owner::Anyone { .. } => principal.is_none(),
                     Owner::Principal { name, .. } => principal.is_some_and(|principal| principal.name == *name),
                 }
         };
         self.sessions.get(id, is_theirs).ok_or_else(Refusal::unknown_session)
+    }
+
+    /// Ends and removes the tasks of an owner that leaves.
+    pub(in crate::gate) async fn end_tasks_of(&self, owner: &Owner) {
+        self.engine.end_owner(owner).await;
+    }
+
+    /// Returns what each owner has left of its rates.
+    pub(in crate::gate) fn accounts(&self) -> &Accounts {
+        &self.terms.accounts
     }
 
     /// Refuses a request in a session whose upstream has ended. The session is over for the client, which starts anew;
@@ -132,7 +142,7 @@ impl Lifecycle {
             let released = match session.caller.owner {
                 Owner::Session(_) => self.engine.release(&session, still_idle).await,
                 // Its tasks do not need it.
-                Owner::Principal { .. } => session.refuse_tasks(async { still_idle() }).await,
+                Owner::Principal { .. } | Owner::Anyone { .. } => session.refuse_tasks(async { still_idle() }).await,
             };
             if released {
                 self.end(&session, HeaderMap::new(), "idle").await;

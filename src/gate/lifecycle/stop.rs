@@ -39,12 +39,13 @@ impl Lifecycle {
         self.observer.emit(events::Drained { failed, untold });
     }
 
-    /// Waits until no task runs, and every owner with a session knows how its tasks have ended.
+    /// Waits until no task runs, and every owner with a session, or whose client polls without one, knows how its tasks have ended.
     async fn settled(&self) {
         loop {
             if let Some(owed) = self.engine.owners_to_tell() {
-                let owed: HashSet<Owner> = owed.into_iter().collect();
-                if !self.sessions.all().iter().any(|session| owed.contains(&session.caller.owner)) {
+                let polled = owed.iter().any(|owed| owed.polls);
+                let owed: HashSet<Owner> = owed.into_iter().map(|owed| owed.owner).collect();
+                if !polled && !self.sessions.all().iter().any(|session| owed.contains(&session.caller.owner)) {
                     return;
                 }
             }
@@ -67,6 +68,9 @@ impl Lifecycle {
 /// Waits until the upstreams' sides of the ended sessions have ended too, for [`END_TIMEOUT`] at most.
 pub(in crate::gate) async fn upstreams_ended(upstreams: &[Arc<Upstream>]) {
     let ended = async {
+        for upstream in upstreams {
+            upstream.pool.close();
+        }
         for upstream in upstreams {
             upstream.server.ended().await;
         }

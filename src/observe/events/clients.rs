@@ -157,6 +157,28 @@ impl Event for CancellationIgnored<'_> {
     }
 }
 
+/// A client sent a `requestState` that is not good here and now.
+#[derive(Debug)]
+pub struct RequestStateRefused<'a> {
+    /// Who sent it.
+    pub who: &'a Who,
+}
+
+impl Event for RequestStateRefused<'_> {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.unknown_answers.inc();
+        let upstream = self.who.upstream();
+        tracing::warn!(
+            upstream,
+            "a requestState was refused: it is forged, of another request, too old, or used before"
+        );
+    }
+
+    fn audit(&self) -> Option<AuditLine<'_>> {
+        Some(AuditLine::new("request_state_refused", Some(self.who), "invalid"))
+    }
+}
+
 /// A client answered a question that is not open, or that another session was asked.
 #[derive(Debug)]
 pub struct UnknownAnswer<'a> {

@@ -3,15 +3,19 @@
 mod children;
 mod clients;
 mod issuer;
+mod modern;
 mod tasks;
 mod upstreams;
 
 pub use children::{NotAMessage, UnattributedNotification, WaitsForChild};
 pub use clients::{
-    CancellationIgnored, ConnectionEnded, ConnectionOpened, ConnectionsCut, RequestRefused, SessionEnded,
-    SessionEvicted, SessionOpened, UnknownAnswer,
+    CancellationIgnored, ConnectionEnded, ConnectionOpened, ConnectionsCut, RequestRefused, RequestStateRefused,
+    SessionEnded, SessionEvicted, SessionOpened, UnknownAnswer,
 };
 pub use issuer::{IssuerFailed, KeysChanged};
+pub use modern::{
+    CallParked, CallUnparked, PooledSessionEnded, PooledSessionOpened, SubscriptionEnded, SubscriptionOpened,
+};
 pub use tasks::{
     Drained, Draining, ExcessivePolling, LookupFailed, QuestionAsked, QuestionForgotten, QuestionKept, QuestionRefused,
     ResultKept, ResultRemoved, ResultRetrieved, StoreUnavailable, TaskCancelled, TaskCreated, TaskEnded, TaskKept,

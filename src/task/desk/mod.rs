@@ -17,10 +17,10 @@ use std::{
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-pub(super) use self::{questions::AskingCall, streams::StreamId};
-use self::{
-    questions::Question,
-    streams::{ClientStream, Rank, SessionStreams},
+use self::streams::{ClientStream, Rank, SessionStreams};
+pub(super) use self::{
+    questions::{AskingCall, Question},
+    streams::StreamId,
 };
 use super::{Task, TaskId};
 use crate::{
@@ -63,7 +63,7 @@ struct Inner {
 struct RunningTask {
     owner: Owner,
     /// The session that created it, whose streams come first.
-    session: Uuid,
+    session: Option<Uuid>,
     /// Its open questions, in the order in which they came.
     questions: Vec<Uuid>,
     /// The bytes of its open questions.
@@ -84,7 +84,7 @@ impl Desk {
     }
 
     /// Delivers what belongs to a task from now on.
-    pub(super) fn begin(&self, task: TaskId, owner: &Owner, session: Uuid) {
+    pub(super) fn begin(&self, task: TaskId, owner: &Owner, session: Option<Uuid>) {
         let running = RunningTask { owner: owner.clone(), session, questions: Vec::new(), bytes: 0, announced: 0 };
         self.inner.lock().running.insert(task, running);
     }

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     flow::Pushed,
+    identity::Owner,
     session::Caller,
     task::{TaskId, TaskWriter},
     upstream::{ServerQuestion, UpstreamSession, excerpt},
@@ -132,6 +133,26 @@ impl Desk {
         let mut inner = self.inner.lock();
         inner.questions.get(&question).filter(|question| question.asked_in.contains(&session))?;
         inner.remove(question)
+    }
+
+    /// Takes out a question of a task that the task's owner answers, and withdraws it from other streams.
+    pub(in crate::task) fn take_answered_by(&self, owner: &Owner, task: TaskId, question: Uuid) -> Option<Question> {
+        let mut inner = self.inner.lock();
+        let open = inner.questions.get(&question)?;
+        if open.call.task != task || open.call.caller.owner != *owner {
+            return None;
+        }
+        inner.close(&[question]).pop()
+    }
+
+    /// Returns the open questions of a task of `owner`, each under its id, oldest first.
+    pub(in crate::task) fn questions(&self, owner: &Owner, task: TaskId) -> Vec<(Uuid, Message)> {
+        let inner = self.inner.lock();
+        let Some(running) = inner.running.get(&task).filter(|running| running.owner == *owner) else {
+            return Vec::new();
+        };
+        let open = running.questions.iter().filter_map(|id| Some((*id, inner.questions.get(id)?)));
+        open.map(|(id, question)| (id, question.request.clone())).collect()
     }
 
     /// Takes out a question that was not answered in time, and withdraws it from its client.

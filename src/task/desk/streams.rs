@@ -75,7 +75,7 @@ impl Desk {
             return id;
         }
         let running = task.and_then(|task| inner.running.get(&task));
-        let own = running.is_some_and(|running| running.session == session.id);
+        let own = running.is_some_and(|running| running.session == Some(session.id));
         let (owner, client) = (session.caller.owner.clone(), session.caller.client);
         let (questions, settled) = (HashSet::new(), HashSet::new());
         let (session, attached) = (session.id, false);
@@ -171,8 +171,8 @@ impl Desk {
 
 impl Inner {
     /// Returns a session's GET stream, with or without a connection.
-    pub(super) fn get_stream_of(&self, session: Uuid) -> Option<StreamId> {
-        self.sessions.get(&session)?.get
+    pub(super) fn get_stream_of(&self, session: Option<Uuid>) -> Option<StreamId> {
+        self.sessions.get(&session?)?.get
     }
 
     /// Returns the open stream that a task has in the session that created it.

@@ -24,8 +24,14 @@ async fn create(setup: &Setup, session: &Arc<Session>) -> bool {
     let tool = Arc::new(Tool::default());
     let upstream_session = session.upstream_session.hold();
     let Some(admission) = session.admit_task().await else { return false };
-    let wanted =
-        NewTask { name: "tool".into(), tool, ttl: AskedTtl::Default, announced: false, writer: &Tiny, admission };
+    let wanted = NewTask {
+        name: "tool".into(),
+        tool,
+        ttl: AskedTtl::Default,
+        announced: false,
+        writer: &Tiny,
+        admission: Some(admission),
+    };
     let call = ToolCall { message: request, headers: HeaderMap::new() };
     setup.engine.create(&session.caller, upstream_session, call, wanted).await.is_ok()
 }

@@ -187,7 +187,11 @@ impl HttpSession {
         let Outgoing { number, message, headers, max_answer, relay } = outgoing;
         let response = self.post(message, headers.clone()).await?;
         if !response.status().is_success() {
-            return Err(Box::pin(self.refusal(response)).await);
+            let failure = Box::pin(self.refusal(response)).await;
+            if matches!(failure, Failure::SessionLost) {
+                self.inbound.exchanges.refused(number);
+            }
+            return Err(failure);
         }
         if let Some(id) = response.headers().get(SESSION_ID) {
             let id = session_id(id)?;
@@ -346,7 +350,9 @@ impl HttpSession {
                 resuming.insert(LAST_EVENT_ID, id);
             }
             // Boxed, so that the open stream does not keep the memory of the request.
-            match Box::pin(self.get(resuming)).await {
+            let answered = Box::pin(self.get(resuming)).await;
+            self.inbound.listening.cancel();
+            match answered {
                 Ok(response) if response.status().is_success() => {
                     if !is_stream(media_type(response.headers())) {
                         // It answers GET, but not with an event stream.

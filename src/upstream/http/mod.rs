@@ -13,7 +13,10 @@ mod sse;
 
 use std::{
     fmt,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -105,6 +108,10 @@ impl Server {
         let added = Arc::new(AddedHeaders::new(forward));
         let (last_over_sse, closings) = (Arc::default(), TaskTracker::new());
         Ok(Self { id, uri, transport, last_over_sse, pool, refused, added, closings })
+    }
+
+    pub(super) fn attributes_questions(&self) -> bool {
+        self.transport != Transport::Sse && !self.last_over_sse.load(Ordering::Relaxed)
     }
 
     pub(super) fn reads_files(&self) -> bool {

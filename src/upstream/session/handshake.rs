@@ -7,9 +7,10 @@ use bytes::Bytes;
 
 use super::{UpstreamSession, with_id};
 use crate::{
+    config::UpstreamId,
     flow::{Capacity, Item},
     observe::Observer,
-    upstream::{Exchange, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Purpose, TooMany, Upstream, Vacancy},
+    upstream::{Exchange, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Purpose, Server, TooMany, Vacancy},
     wire::{
         ClientCapabilities, Edits, Message, Parts, Version, excerpt,
         message::Outcome,
@@ -23,8 +24,10 @@ const INITIALIZE_TIMEOUT: Duration = Duration::from_mins(1);
 /// What a handshake starts from.
 #[derive(Debug)]
 pub struct Handshake<'a> {
-    /// What to connect to.
-    pub upstream: &'a Upstream,
+    /// What to connect to, for the log.
+    pub id: &'a UpstreamId,
+    /// How to connect.
+    pub server: &'a Server,
     /// What the server may ask its client.
     pub client: ClientCapabilities,
     /// Where the link will be.
@@ -66,8 +69,8 @@ impl Handshake<'_> {
     /// # Errors
     /// [`NotAgreed`]
     pub async fn agree(self, request: &Message, version: Version, headers: &HeaderMap) -> Result<Agreed, NotAgreed> {
-        let inbound = Inbound::new(&self.upstream.id, self.client, self.capacity, self.observer);
-        let link = self.upstream.server.connect(inbound.clone(), self.vacancy).await.map_err(NotAgreed::Failed)?;
+        let inbound = Inbound::new(self.id, self.client, self.capacity, self.observer);
+        let link = self.server.connect(inbound.clone(), self.vacancy).await.map_err(NotAgreed::Failed)?;
         let mut guard = LinkGuard { link, headers, agreed: false };
         let Accepted { answer, version, streams } = guard.offer(request, version, &inbound).await?;
         guard.link.agreed(version);

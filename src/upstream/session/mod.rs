@@ -28,11 +28,16 @@ pub use event::{ServerEvent, ServerQuestion, question_refusal};
 pub use handshake::{Agreed, Handshake, NotAgreed};
 pub use translate::{for_client, with_id};
 
-use super::{Failure, Inbound, Link, NativeTasks};
+use super::{Failure, Inbound, Link, MAX_MESSAGE, NativeTasks, Outgoing, Purpose};
 use crate::{
-    flow::Outbox,
+    flow::{Item, Outbox},
     wire::{Message, Method},
 };
+
+/// How long the stream that belongs to no call may take to open before it is not waited for.
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a server may take to answer a request of taskgate's own.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A session with a server.
 #[derive(Debug)]
@@ -126,6 +131,11 @@ impl UpstreamSession {
         self.link.listen(headers);
     }
 
+    /// Waits until the server has answered the request for that stream, if it was made.
+    pub async fn listening(&self) {
+        let _ = tokio::time::timeout(LISTEN_TIMEOUT, self.inbound.listening.cancelled()).await;
+    }
+
     /// Queues a message of the server that belongs to no call.
     pub fn push(&self, message: Message) {
         // It is no request, so there is no answer to send.
@@ -160,6 +170,29 @@ impl UpstreamSession {
         self.inbound.exchanges.of_client(id)
     }
 
+    /// Sends a request of taskgate's own with raw `params`, and waits for its answer.
+    ///
+    /// # Errors
+    /// [`Failure`]
+    pub async fn request(&self, method: &str, params: &str, headers: HeaderMap) -> Result<Message, Failure> {
+        let begun = self.inbound.exchanges.begin(None, Purpose::Foreground);
+        let mut exchange = begun.map_err(|too_many| Failure::Limit(too_many.to_string()))?;
+        let number = exchange.number;
+        let message = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"{method}","params":{params}}}"#).into();
+        exchange.carry(self.link.request(Outgoing { number, message, headers, max_answer: MAX_MESSAGE, relay: false }));
+        let answering = async {
+            loop {
+                match exchange.next().await {
+                    Some(Item::Message(message)) => drop(self.inbound.queue(message)),
+                    Some(Item::Silence | Item::Pause(_)) => {}
+                    Some(Item::End(ending)) => return ending?.whole().await,
+                    None => return Err(Failure::Abandoned),
+                }
+            }
+        };
+        tokio::time::timeout(REQUEST_TIMEOUT, answering).await.unwrap_or(Err(Failure::TimedOut(REQUEST_TIMEOUT)))
+    }
+
     /// Tells the requests that have waited for long that nothing has come yet. Has to be called every few seconds.
     pub fn tell_silence(&self) {
         self.inbound.exchanges.tell_silence();
@@ -175,8 +208,19 @@ impl UpstreamSession {
         // SeqCst with the guard's drop: that sees `closing`, or its use has left the count here.
         self.closing.store(true, Ordering::SeqCst);
         if self.uses.load(Ordering::SeqCst) == 0 {
-            self.link.close(headers);
+            self.close_unused(headers);
         }
+    }
+
+    fn close_unused(&self, headers: HeaderMap) {
+        self.link.close(headers);
+        self.inbound.listener.end(());
+    }
+
+    /// Returns whether a call in this session was cancelled.
+    #[must_use]
+    pub fn has_cancelled(&self) -> bool {
+        self.inbound.exchanges.has_cancelled()
     }
 }
 
@@ -194,7 +238,7 @@ impl Drop for UpstreamGuard {
         // SeqCst pairs with `close_when_unused`, and with `idle` and `unused_since`.
         let last = self.0.uses.fetch_sub(1, Ordering::SeqCst) == 1;
         if last && self.0.closing.load(Ordering::SeqCst) {
-            self.0.link.close(HeaderMap::new());
+            self.0.close_unused(HeaderMap::new());
         }
     }
 }

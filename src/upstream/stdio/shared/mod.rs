@@ -226,7 +226,15 @@ mod tests {
         let listener = Arc::new(Outbox::new(&capacity));
         let exchanges = Exchanges::new(capacity, Arc::clone(&observer));
         let (upstream, client) = ("/mcp".into(), ClientCapabilities::default());
-        Inbound { upstream, exchanges, listener, client, native: Arc::default(), observer }
+        Inbound {
+            upstream,
+            exchanges,
+            listener,
+            client,
+            native: Arc::default(),
+            listening: CancellationToken::new(),
+            observer,
+        }
     }
 
     #[tokio::test]

@@ -281,7 +281,15 @@ mod tests {
         let listener = Arc::new(Outbox::new(&capacity));
         let exchanges = Exchanges::new(capacity, Arc::default());
         let (client, native) = (ClientCapabilities::default(), Arc::default());
-        Inbound { upstream: "/mcp".into(), exchanges, listener, client, native, observer: Arc::default() }
+        Inbound {
+            upstream: "/mcp".into(),
+            exchanges,
+            listener,
+            client,
+            native,
+            listening: tokio_util::sync::CancellationToken::new(),
+            observer: Arc::default(),
+        }
     }
 
     /// Begins a call of a session, which is in flight while the exchange is kept.

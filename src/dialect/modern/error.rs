@@ -1,0 +1,102 @@
+//! Errors of revision 2026-07-28, and the HTTP status that each has ("Error Codes", "Server Validation").
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::json;
+
+use crate::limit::TooOften;
+use crate::wire::{RpcError, Version, response::error_response};
+
+/// A request that is refused.
+#[derive(Debug)]
+pub struct Refused {
+    /// What an HTTP answer says. Errors of a handler are 200.
+    pub status: StatusCode,
+    /// Why, as a short constant, for metrics and the audit log; `None` for an error of a handler.
+    pub reason: Option<&'static str>,
+    /// After how many seconds the client may try again, where that helps.
+    pub retry_after: Option<u64>,
+    /// The error, raw.
+    error: String,
+}
+
+impl Refused {
+    fn new(status: StatusCode, reason: &'static str, code: i32, message: &str) -> Self {
+        let error = json!({ "code": code, "message": message }).to_string();
+        Self { status, reason: Some(reason), retry_after: None, error }
+    }
+
+    /// -32020: a header is missing, or unlike the body.
+    pub(super) fn header(message: impl AsRef<str>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "header_mismatch", -32020, &format!("Header mismatch: {}", message.as_ref()))
+    }
+
+    /// -32021: the request does not declare a capability that it needs; `capabilities` is raw.
+    pub(super) fn capability(message: &str, capabilities: &str) -> Self {
+        let message = json!(format!("Missing required client capability: {message}"));
+        let error =
+            format!(r#"{{"code":-32021,"message":{message},"data":{{"requiredCapabilities":{capabilities}}}}}"#);
+        Self { status: StatusCode::BAD_REQUEST, reason: Some("missing_capability"), retry_after: None, error }
+    }
+
+    /// -32021 for the tasks extension.
+    pub(super) fn tasks_extension(message: &str) -> Self {
+        Self::capability(message, &format!(r#"{{"extensions":{{"{}":{{}}}}}}"#, super::TASKS))
+    }
+
+    /// -32022
+    pub(super) fn version(requested: &str) -> Self {
+        let supported: Vec<_> = supported_versions().collect();
+        let error = json!({
+            "code": -32022,
+            "message": format!("Unsupported protocol version; taskgate speaks {}", supported.join(", ")),
+            "data": { "supported": supported, "requested": requested },
+        });
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            reason: Some("unsupported_version"),
+            retry_after: None,
+            error: error.to_string(),
+        }
+    }
+
+    /// -32602: the request is malformed.
+    pub(super) fn malformed(message: impl AsRef<str>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "malformed", -32602, &format!("Invalid params: {}", message.as_ref()))
+    }
+
+    /// -32600: the request is neither of one generation nor of the other.
+    pub(super) fn invalid_request(message: &str) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "half_modern", -32600, &format!("Invalid request: {message}"))
+    }
+
+    /// -32601
+    pub(super) fn method_not_found(why: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "unknown_method", -32601, &format!("Method not found: {why}"))
+    }
+
+    /// 429: the client does something more often than `[rate]` allows.
+    pub(super) fn too_often(limit: &TooOften) -> Self {
+        let error = RpcError::internal(limit.to_string()).to_raw();
+        let (status, retry_after) = (StatusCode::TOO_MANY_REQUESTS, Some(limit.seconds()));
+        Self { status, reason: Some(limit.key), retry_after, error }
+    }
+
+    /// The response, under the raw id of the request.
+    #[must_use]
+    pub fn to_response(&self, id: &str) -> Bytes {
+        error_response(id, &self.error)
+    }
+}
+
+/// An error of a handler, which came to the request and did not like what it says.
+impl From<RpcError> for Refused {
+    fn from(error: RpcError) -> Self {
+        Self { status: StatusCode::OK, reason: None, retry_after: None, error: error.to_raw() }
+    }
+}
+
+/// The revisions that an endpoint speaks which serves both generations, newest first.
+pub(super) fn supported_versions() -> impl Iterator<Item = &'static str> {
+    std::iter::once(super::VERSION).chain(Version::ALL.into_iter().rev().map(Version::as_str))
+}

@@ -1,0 +1,140 @@
+//! The headers that mirror a request's body (revision 2026-07-28, "Streamable HTTP", section "Request Metadata").
+
+use std::borrow::Cow;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use http::{HeaderMap, HeaderName};
+
+use super::Refused;
+use crate::wire::{Message, Method, object::Members, params::unambiguous};
+
+const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+/// Mirrors `method`.
+pub const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+/// Mirrors what the request is about: a tool, a prompt, a resource, a task.
+pub const NAME: HeaderName = HeaderName::from_static("mcp-name");
+
+/// Checks the revision that the headers name against the one in the body, if that names one.
+///
+/// # Errors
+/// -32020
+pub(super) fn check_version(headers: &HeaderMap, request: &Message) -> Result<(), Refused> {
+    let meta = request.params().and_then(|params| unambiguous(params).ok()).and_then(|(_, meta)| meta);
+    match meta.and_then(|meta| meta.text(super::PROTOCOL_VERSION)) {
+        Some(version) => mirrors(headers, &PROTOCOL_VERSION, &version),
+        None => Ok(()),
+    }
+}
+
+/// Checks the headers against the body, which names a revision that is spoken.
+///
+/// # Errors
+/// -32020 for the first header that is missing, unreadable or unlike the body.
+pub(super) fn check(headers: &HeaderMap, request: &Message) -> Result<(), Refused> {
+    mirrors(headers, &PROTOCOL_VERSION, super::VERSION)?;
+    let method = request.method_name();
+    mirrors(headers, &METHOD, &method)?;
+    let (member, required) = match request.method() {
+        Method::ToolsCall | Method::PromptsGet => ("name", true),
+        Method::ResourcesRead => ("uri", true),
+        // A well-known client sends none.
+        Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => ("taskId", false),
+        _ => return Ok(()),
+    };
+    let params = request.params().and_then(|params| Members::parse(params).ok());
+    let Some(named) = params.as_ref().and_then(|params| params.text(member)) else { return Ok(()) };
+    match value(headers, &NAME)? {
+        Some(said) if decoded(said)? == named => Ok(()),
+        Some(_) => Err(Refused::header(format!("Mcp-Name is another one than params.{member} of the body"))),
+        None if required => Err(Refused::header(format!("Mcp-Name is missing; it has to be params.{member}"))),
+        None => Ok(()),
+    }
+}
+
+fn mirrors(headers: &HeaderMap, name: &HeaderName, body: &str) -> Result<(), Refused> {
+    match value(headers, name)? {
+        Some(said) if said == body => Ok(()),
+        Some(_) => Err(Refused::header(format!("{name} does not say {body:?}, as the body does"))),
+        None => Err(Refused::header(format!("{name} is missing; it has to be {body:?}, as in the body"))),
+    }
+}
+
+fn value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refused> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(Refused::header(format!("{name} is there twice")));
+    }
+    let text =
+        value.to_str().map_err(|_| Refused::header(format!("{name} has characters that a header cannot have")))?;
+    Ok(Some(text.trim_matches([' ', '\t'])))
+}
+
+/// Section "Value Encoding".
+fn decoded(value: &str) -> Result<Cow<'_, str>, Refused> {
+    let Some(encoded) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {
+        return Ok(value.into());
+    };
+    let bytes = BASE64.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    bytes.map(Cow::from).ok_or_else(|| Refused::header("Mcp-Name is no Base64 of UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn checked(pairs: &[(&'static str, &str)], method: &str, params: &str) -> Result<(), String> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_str(value).expect("a header"));
+        }
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+        let request = Message::parse(text.into()).expect("a request");
+        check(&headers, &request).map_err(|refused| String::from_utf8(refused.to_response("1").to_vec()).expect("text"))
+    }
+
+    const VERSION: (&str, &str) = ("mcp-protocol-version", "2026-07-28");
+
+    #[test]
+    fn headers_that_say_what_the_body_says_are_accepted() {
+        let call = r#"{"name":"get_weather"}"#;
+        let encoded = BASE64.encode("gewürz");
+        for (name, params) in [
+            ("get_weather", call.to_owned()),
+            (&format!("=?base64?{encoded}?="), r#"{"name":"gewürz"}"#.to_owned()),
+            (" get_weather ", call.to_owned()),
+        ] {
+            let pairs = [VERSION, ("mcp-method", "tools/call"), ("mcp-name", name)];
+            assert_eq!(checked(&pairs, "tools/call", &params), Ok(()), "{name}");
+        }
+        assert_eq!(checked(&[VERSION, ("mcp-method", "tools/list")], "tools/list", "{}"), Ok(()));
+        let uri = [VERSION, ("mcp-method", "resources/read"), ("mcp-name", "file:///a")];
+        assert_eq!(checked(&uri, "resources/read", r#"{"uri":"file:///a"}"#), Ok(()));
+        // Sent without by a well-known client.
+        assert_eq!(checked(&[VERSION, ("mcp-method", "tasks/get")], "tasks/get", r#"{"taskId":"x"}"#), Ok(()));
+    }
+
+    #[test]
+    fn a_header_that_is_missing_or_unlike_the_body_is_refused_with_32020() {
+        let call = r#"{"name":"get_weather"}"#;
+        let (method, name) = (("mcp-method", "tools/call"), ("mcp-name", "get_weather"));
+        for (pairs, about) in [
+            (vec![method, name], "mcp-protocol-version"),
+            (vec![("mcp-protocol-version", "2025-11-25"), method, name], "mcp-protocol-version"),
+            (vec![VERSION, name], "mcp-method"),
+            (vec![VERSION, ("mcp-method", "tools/list"), name], "mcp-method"),
+            (vec![VERSION, ("mcp-method", "TOOLS/CALL"), name], "mcp-method"),
+            (vec![VERSION, method], "Mcp-Name"),
+            (vec![VERSION, method, ("mcp-name", "other")], "Mcp-Name"),
+            (vec![VERSION, method, ("mcp-name", "=?base64?###?=")], "Base64"),
+            (vec![VERSION, method, name, name], "twice"),
+        ] {
+            let error = checked(&pairs, "tools/call", call).expect_err("refused");
+            assert!(error.contains("-32020") && error.contains(about), "{pairs:?}: {error}");
+        }
+        let task = [VERSION, ("mcp-method", "tasks/get"), ("mcp-name", "another")];
+        assert!(checked(&task, "tasks/get", r#"{"taskId":"one"}"#).is_err());
+    }
+}

@@ -1,0 +1,256 @@
+//! `subscriptions/listen`: what changes, as far as the client wants to hear of it ("Subscriptions").
+
+use std::{collections::HashSet, sync::Arc};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use http::StatusCode;
+use tokio::sync::{broadcast::error::RecvError, mpsc};
+
+use super::{
+    Answer, ClientRequest, Modern, Piece, Refused, SUBSCRIPTION_ID, pieces::pieces, subscriptions::Subscribed,
+};
+use crate::{
+    task::{TaskId, Watch},
+    upstream::Lease,
+    wire::{
+        Edits, Message, Method, RpcError, ids,
+        object::{Members, quote},
+    },
+};
+
+/// How many resources and tasks one subscription may name.
+const MAX_NAMED: usize = 256;
+
+/// What a client wants to hear of.
+#[derive(Debug, Default)]
+struct Filter {
+    tools: bool,
+    prompts: bool,
+    resources: bool,
+    uris: Vec<String>,
+    tasks: Vec<TaskId>,
+}
+
+/// One subscription.
+struct Subscription {
+    modern: Arc<Modern>,
+    request: ClientRequest,
+    lease: Lease,
+    filter: Filter,
+    to: mpsc::Sender<Piece>,
+    _subscribed: Subscribed,
+}
+
+impl Modern {
+    /// Opens a stream of notifications.
+    pub(super) async fn listen(self: &Arc<Self>, request: ClientRequest) -> Result<Answer, Refused> {
+        let (mut filter, names_tasks) = Filter::read(&request.message)?;
+        if names_tasks && !request.meta.tasks {
+            return Err(Refused::tasks_extension("notifications about tasks need the tasks extension"));
+        }
+        let (owner, who) = (&request.caller.owner, &request.caller.who);
+        let limit = |why: String| RpcError::internal(format!("limit reached: {why}"));
+        let subscribed = self.subscriptions.begin(owner).map_err(limit)?;
+        let mut watched: Vec<(Watch, TaskId)> = Vec::new();
+        for id in filter.tasks.drain(..).collect::<HashSet<_>>() {
+            // Watched before it is looked at: a change from here on is told.
+            let watch = self.engine.watch(owner, id).map_err(|full| limit(full.to_string()))?;
+            if self.engine.poll(owner, id, who).await.is_ok() {
+                watched.push((watch, id));
+            }
+        }
+        filter.tasks = watched.iter().map(|(_, id)| *id).collect();
+        let lease = self.lease(&request, false).await?;
+        if request.caller.upstream.server.attributes_questions() {
+            // What changes from the acknowledgement on is told.
+            lease.guard.get().listening().await;
+        }
+        filter.limit(&lease.pooled.facts.capabilities);
+        let (to, from) = pieces();
+        let subscription =
+            Subscription { modern: Arc::clone(self), request, lease, filter, to, _subscribed: subscribed };
+        tokio::spawn(subscription.run(watched));
+        Answer::of(from).await.ok_or_else(|| RpcError::internal("the subscription was given up").into())
+    }
+}
+
+impl Filter {
+    /// Reads the filter, and whether it names tasks.
+    fn read(request: &Message) -> Result<(Self, bool), RpcError> {
+        let invalid = |why: &str| RpcError::invalid_params(format!("Invalid params: {why}"));
+        let params = request.params().map(Members::parse).transpose().map_err(|why| invalid(&why))?;
+        let wanted = params.as_ref().map(|params| params.nested("notifications")).transpose();
+        let wanted = wanted.map_err(|why| invalid(&why))?.flatten();
+        let wanted = wanted.ok_or_else(|| invalid("params.notifications must be an object"))?;
+        let flag = |key: &str| match wanted.get(key) {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => Err(invalid(&format!("params.notifications.{key} must be true or false"))),
+        };
+        let list = |key: &str| match wanted.get(key) {
+            None => Ok(None),
+            Some(raw) => match serde_json::from_str::<Vec<String>>(raw) {
+                Ok(list) if list.len() <= MAX_NAMED => Ok(Some(list)),
+                Ok(_) => Err(RpcError::internal(format!("limit reached: {key} names more than {MAX_NAMED}"))),
+                Err(_) => Err(invalid(&format!("params.notifications.{key} must be a list of strings"))),
+            },
+        };
+        let tasks = list("taskIds")?;
+        let names_tasks = tasks.is_some();
+        let filter = Self {
+            tools: flag("toolsListChanged")?,
+            prompts: flag("promptsListChanged")?,
+            resources: flag("resourcesListChanged")?,
+            uris: list("resourceSubscriptions")?.unwrap_or_default(),
+            tasks: tasks.unwrap_or_default().iter().filter_map(|id| ids::parse(id)).collect(),
+        };
+        Ok((filter, names_tasks))
+    }
+
+    /// Leaves out what the server does not tell.
+    fn limit(&mut self, capabilities: &str) {
+        let declared = Members::parse(capabilities).ok();
+        let tells = |kind: &str, what: &str| {
+            let kind = declared.as_ref().and_then(|declared| declared.object(kind));
+            kind.is_some_and(|kind| kind.get(what) == Some("true"))
+        };
+        self.tools &= tells("tools", "listChanged");
+        self.prompts &= tells("prompts", "listChanged");
+        self.resources &= tells("resources", "listChanged");
+        if !tells("resources", "subscribe") {
+            self.uris.clear();
+        }
+    }
+
+    /// The raw filter as it is acknowledged.
+    fn to_raw(&self) -> String {
+        let flags = [
+            ("toolsListChanged", self.tools),
+            ("promptsListChanged", self.prompts),
+            ("resourcesListChanged", self.resources),
+        ];
+        let mut members: Vec<String> =
+            flags.into_iter().filter(|(_, wanted)| *wanted).map(|(key, _)| format!("\"{key}\":true")).collect();
+        if !self.uris.is_empty() {
+            members.push(format!(r#""resourceSubscriptions":{}"#, serde_json::json!(self.uris)));
+        }
+        if !self.tasks.is_empty() {
+            members.push(format!(r#""taskIds":{}"#, serde_json::json!(self.tasks)));
+        }
+        format!("{{{}}}", members.join(","))
+    }
+
+    fn wants(&self, change: &Message) -> bool {
+        match change.method() {
+            Method::ToolsListChanged => self.tools,
+            Method::OtherListChanged if change.method_name().contains("prompts") => self.prompts,
+            Method::OtherListChanged => self.resources,
+            Method::ResourceUpdated => {
+                let params = change.params().and_then(|params| Members::parse(params).ok());
+                let uri = params.and_then(|params| params.text("uri").map(std::borrow::Cow::into_owned));
+                uri.is_some_and(|uri| self.uris.contains(&uri))
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Subscription {
+    async fn run(self, tasks: Vec<(Watch, TaskId)>) {
+        let mut changes = self.lease.pooled.changes();
+        let meta = format!(r#""_meta":{{"{SUBSCRIPTION_ID}":{}}}"#, self.request.id);
+        let acknowledged = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{{meta},"notifications":{}}}}}"#,
+            self.filter.to_raw()
+        );
+        if self.to.send(Piece::Notification(acknowledged.into())).await.is_err() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = self.resources("resources/subscribe") => {}
+            // Both are seen to below.
+            () = self.to.closed() => {}
+            () = self.modern.stopping.cancelled() => {}
+        }
+        let mut watched: FuturesUnordered<_> = tasks.into_iter().map(|(watch, id)| next(watch, id)).collect();
+        loop {
+            tokio::select! {
+                () = self.to.closed() => break,
+                () = self.modern.stopping.cancelled() => {
+                    self.end(&meta).await;
+                    break;
+                }
+                () = self.lease.guard.get().lost() => {
+                    self.end(&meta).await;
+                    break;
+                }
+                Some((watch, id)) = watched.next() => {
+                    let front = format!(r#"{{"jsonrpc":"2.0","method":"notifications/tasks","params":{{{meta},"#);
+                    // A task that is gone has nothing more to tell.
+                    let Ok(task) = self.modern.detailed(&self.request, id, &front, "}}").await else { continue };
+                    if self.to.send(Piece::Notification(task.into_bytes())).await.is_err() {
+                        break;
+                    }
+                    watched.push(next(watch, id));
+                }
+                change = changes.recv() => match change {
+                    Ok(change) if self.filter.wants(&change) => {
+                        let Some(tagged) = tagged(&change, &self.request.id) else { continue };
+                        if self.to.send(Piece::Notification(tagged)).await.is_err() {
+                            break;
+                        }
+                    }
+                    Ok(_) | Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => {
+                        self.end(&meta).await;
+                        break;
+                    }
+                },
+            }
+        }
+        self.resources("resources/unsubscribe").await;
+    }
+
+    /// Ends the stream of itself (section "Graceful Closure").
+    async fn end(&self, meta: &str) {
+        let result = format!(r#"{{"resultType":"complete",{meta}}}"#);
+        let document = crate::wire::response::result_response(&self.request.id, &result);
+        let _ = self.to.send(Piece::Response(StatusCode::OK, document.into())).await;
+    }
+
+    /// Has the server tell of the resources, or stop it.
+    async fn resources(&self, method: &str) {
+        let subscribes = method == "resources/subscribe";
+        let mut uris: HashSet<_> = self.filter.uris.iter().collect();
+        // All are counted before the first wait, which may be the last.
+        uris.retain(|uri| self.lease.pooled.counts(uri, subscribes));
+        for uri in uris {
+            let params = format!(r#"{{"uri":{}}}"#, quote(uri));
+            // A server that refuses tells nothing of the resource.
+            let _ = self.lease.guard.get().request(method, &params, self.request.headers.clone()).await;
+        }
+    }
+}
+
+async fn next(mut watch: Watch, id: TaskId) -> (Watch, TaskId) {
+    watch.changed().await;
+    (watch, id)
+}
+
+/// Returns a change with the id of the subscription.
+fn tagged(change: &Message, id: &str) -> Option<bytes::Bytes> {
+    let mut edits = Edits::of(change.bytes());
+    let tag = format!(r#"{{"{SUBSCRIPTION_ID}":{id}}}"#);
+    if let Some(raw) = change.params() {
+        let params = Members::parse(raw).ok()?;
+        match params.object("_meta") {
+            Some(meta) => edits.set(&meta, SUBSCRIPTION_ID, id),
+            None => edits.set(&params, "_meta", &tag),
+        }
+    } else {
+        let members = Members::parse(change.text()).ok()?;
+        edits.set(&members, "params", &format!(r#"{{"_meta":{tag}}}"#));
+    }
+    Some(edits.apply().into_bytes())
+}

@@ -1,0 +1,133 @@
+//! The `_meta` of a request ("`_meta`", section "Per-request protocol fields").
+
+use super::{CLIENT_CAPABILITIES, LOG_LEVEL, PROTOCOL_VERSION, Refused, TASKS};
+use crate::wire::{ClientCapabilities, Message, object::Members, params::unambiguous};
+
+/// What a request says of its client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RequestMeta {
+    /// What the client can be asked.
+    pub(super) client: ClientCapabilities,
+    /// Whether the request declares the tasks extension.
+    pub(super) tasks: bool,
+    /// The least severe log messages that the client wants with the answer; `None` where it wants none.
+    pub(super) log_level: Option<Level>,
+}
+
+/// The severity of a log message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    Debug,
+    Info,
+    Notice,
+    Warning,
+    Error,
+    Critical,
+    Alert,
+    Emergency,
+}
+
+impl Level {
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "debug" => Self::Debug,
+            "info" => Self::Info,
+            "notice" => Self::Notice,
+            "warning" => Self::Warning,
+            "error" => Self::Error,
+            "critical" => Self::Critical,
+            "alert" => Self::Alert,
+            "emergency" => Self::Emergency,
+            _ => return None,
+        })
+    }
+}
+
+impl RequestMeta {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// -32602 where a required key is missing or of the wrong type, -32022 for a revision that is not spoken.
+    pub(super) fn read(request: &Message) -> Result<Self, Refused> {
+        let (_, meta) = match request.params() {
+            Some(params) => unambiguous(params).map_err(Refused::malformed)?,
+            None => return Err(missing(PROTOCOL_VERSION, "a string")),
+        };
+        let Some(meta) = meta else { return Err(missing(PROTOCOL_VERSION, "a string")) };
+        let version = meta.text(PROTOCOL_VERSION).ok_or_else(|| missing(PROTOCOL_VERSION, "a string"))?;
+        if version != super::VERSION {
+            return Err(Refused::version(&version));
+        }
+        let capabilities = meta.nested(CLIENT_CAPABILITIES).map_err(Refused::malformed)?;
+        let capabilities = capabilities.ok_or_else(|| missing(CLIENT_CAPABILITIES, "an object"))?;
+        let client = ClientCapabilities::declared(&capabilities).map_err(Refused::malformed)?;
+        let extensions = capabilities.nested("extensions").map_err(Refused::malformed)?;
+        let tasks = extensions.as_ref().is_some_and(|extensions| extensions.get(TASKS).is_some());
+        let log_level = match meta.get(LOG_LEVEL) {
+            None => None,
+            Some(_) => Some(log_level(&meta)?),
+        };
+        Ok(Self { client, tasks, log_level })
+    }
+}
+
+fn log_level(meta: &Members<'_>) -> Result<Level, Refused> {
+    let level = meta.text(LOG_LEVEL).and_then(|name| Level::parse(&name));
+    level.ok_or_else(|| {
+        let levels = "debug, info, notice, warning, error, critical, alert or emergency";
+        Refused::malformed(format!("params._meta[{LOG_LEVEL:?}] must be one of {levels}"))
+    })
+}
+
+fn missing(key: &str, kind: &str) -> Refused {
+    Refused::malformed(format!(
+        "params._meta[{key:?}] must be {kind}; each request of revision {} has it",
+        super::VERSION
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(meta: &str) -> Result<RequestMeta, String> {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{"_meta":{meta}}}}}"#);
+        let request = Message::parse(text.into()).expect("a request");
+        RequestMeta::read(&request)
+            .map_err(|refused| String::from_utf8(refused.to_response("1").to_vec()).expect("text"))
+    }
+
+    fn with(version: &str, capabilities: &str, rest: &str) -> String {
+        format!(r#"{{"{PROTOCOL_VERSION}":{version},"{CLIENT_CAPABILITIES}":{capabilities}{rest}}}"#)
+    }
+
+    #[test]
+    fn each_request_names_its_revision_and_what_its_client_can_be_asked() {
+        let extension = format!(r#"{{"elicitation":{{}},"extensions":{{"{TASKS}":{{}}}}}}"#);
+        let meta = read(&with("\"2026-07-28\"", &extension, "")).expect("valid");
+        assert!(meta.tasks && meta.client.elicitation_form && !meta.client.sampling);
+        assert_eq!(meta.log_level, None);
+        let level = format!(",\"{LOG_LEVEL}\":\"warning\"");
+        assert_eq!(read(&with("\"2026-07-28\"", "{}", &level)).expect("valid").log_level, Some(Level::Warning));
+    }
+
+    #[test]
+    fn a_key_that_is_missing_or_of_another_type_is_named_with_32602() {
+        for (meta, key) in [
+            ("{}".to_owned(), PROTOCOL_VERSION),
+            (with("1", "{}", ""), PROTOCOL_VERSION),
+            (format!(r#"{{"{PROTOCOL_VERSION}":"2026-07-28"}}"#), CLIENT_CAPABILITIES),
+            (with("\"2026-07-28\"", "[]", ""), CLIENT_CAPABILITIES),
+            (with("\"2026-07-28\"", "{}", &format!(",\"{LOG_LEVEL}\":\"loud\"")), LOG_LEVEL),
+        ] {
+            let error = read(&meta).expect_err("malformed");
+            assert!(error.contains("-32602") && error.contains(key), "{meta}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_revision_that_is_not_spoken_is_refused_with_those_that_are() {
+        let error = read(&with("\"1900-01-01\"", "{}", "")).expect_err("not spoken");
+        assert!(error.contains("-32022") && error.contains("2026-07-28") && error.contains("2025-11-25"), "{error}");
+    }
+}

@@ -1,0 +1,183 @@
+//! What a server asks in the course of a call that is no task: the call is parked, and goes on with the client's retry
+//! ("Multi Round-Trip Requests").
+
+use std::{collections::HashMap, sync::Arc};
+
+use http::StatusCode;
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{
+    Piece, Refused, SERVER_INFO,
+    input::input_request,
+    parked::{Place, Retry},
+    reply,
+    request_state::{Bound, Opened},
+    run::{Over, Run},
+};
+use crate::{
+    flow::Item,
+    upstream::{Failure, ServerEvent},
+    wire::{Asks, Message, response::result_response},
+};
+
+impl Run {
+    /// Sends the user to the pages that the server's error names. A retry is a call of its own.
+    pub(super) async fn send_to(&mut self, requests: &str) -> Over {
+        if !self.request.caller.client.elicitation_url {
+            self.lacks = Some(Asks::Url);
+            return self.lack().await;
+        }
+        let server_info = &self.lease.pooled.facts.server_info;
+        let result = format!(
+            r#"{{"resultType":"input_required","inputRequests":{requests},"_meta":{{"{SERVER_INFO}":{server_info}}}}}"#
+        );
+        let document = result_response(&self.request.id, &result);
+        self.respond(document.into()).await
+    }
+
+    pub(super) async fn lack(&mut self) -> Over {
+        let (name, raw) = match self.lacks {
+            Some(Asks::Roots) => ("roots", r#"{"roots":{}}"#),
+            Some(Asks::SamplingWithTools) => ("sampling.tools", r#"{"sampling":{"tools":{}}}"#),
+            Some(Asks::Url) => ("elicitation.url", r#"{"elicitation":{"url":{}}}"#),
+            Some(Asks::Form) => ("elicitation", r#"{"elicitation":{}}"#),
+            Some(Asks::Sampling | Asks::Anything) | None => ("sampling", r#"{"sampling":{}}"#),
+        };
+        let refused = Refused::capability(&format!("the call needs {name}"), raw);
+        let document = refused.to_response(&self.request.id).into();
+        let _ = self.to.send(Piece::Response(refused.status, document)).await;
+        Over::Done
+    }
+
+    /// Asks the client, and waits for the retry that answers.
+    pub(super) async fn park(&mut self) -> Option<Over> {
+        loop {
+            let Some((place, retried)) = self.modern.parking.park(&self.request.caller.owner) else {
+                self.give_up("limit reached: too many calls wait for answers of their client").await;
+                return None;
+            };
+            if let Err(over) = self.ask(&place).await {
+                return Some(over);
+            }
+            let retry = match self.wait(retried).await {
+                Ok(retry) => retry,
+                Err(over) => return Some(over),
+            };
+            drop(place);
+            self.request = retry.request;
+            self.to = retry.to;
+            self.call.progress_token = progress_token(&self.request.message);
+            if !self.request.meta.tasks {
+                // Each request says anew whether it may be answered with a task.
+                self.adoptable = None;
+            }
+            if let Some(adoptable) = &self.adoptable {
+                self.adopt_at = Instant::now() + adoptable.tool.task_after;
+            }
+            self.answer(retry.answers).await;
+            if self.questions.is_empty() {
+                return None;
+            }
+        }
+    }
+
+    /// Answers the request with the open questions.
+    async fn ask(&mut self, place: &Place) -> Result<(), Over> {
+        let expires = self.modern.engine.now() + u64::try_from(self.input_timeout.as_millis()).unwrap_or(u64::MAX);
+        let bound = Bound::of(&self.request.caller.owner, &self.request.message);
+        let Ok(state) = self.modern.seals.seal(Opened { call: place.call(), expires }, bound) else {
+            return Err(self.fail(&Failure::Abandoned).await);
+        };
+        let requests: Vec<_> = self.questions.iter().map(|it| input_request(&it.key, &it.request)).collect();
+        let result = format!(
+            r#"{{"resultType":"input_required","inputRequests":{{{}}},"requestState":"{state}","_meta":{{"{}":{}}}}}"#,
+            requests.join(","),
+            SERVER_INFO,
+            self.lease.pooled.facts.server_info
+        );
+        let document = result_response(&self.request.id, &result);
+        match self.to.send(Piece::Response(StatusCode::OK, document.into())).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(Over::Left),
+        }
+    }
+
+    /// Waits for the retry, while the server may go on by itself.
+    async fn wait(&mut self, mut retried: oneshot::Receiver<Retry>) -> Result<Retry, Over> {
+        let until = Instant::now() + self.input_timeout;
+        let mut ended = None;
+        loop {
+            tokio::select! {
+                biased;
+                retry = &mut retried => {
+                    let Ok(retry) = retry else { return Err(Over::Left) };
+                    if let Some(ending) = ended {
+                        self.request = retry.request;
+                        self.to = retry.to;
+                        return Err(self.end(ending).await);
+                    }
+                    return Ok(retry);
+                }
+                item = self.call.exchange.next(), if ended.is_none() => match item {
+                    Some(Item::End(ending)) => ended = Some(ending),
+                    Some(Item::Message(message)) => self.take_parked(message).await,
+                    Some(Item::Silence | Item::Pause(_)) => {}
+                    None => ended = Some(Err(Failure::Abandoned)),
+                },
+                () = tokio::time::sleep_until(until) => {
+                    let limit = humantime::format_duration(self.input_timeout);
+                    self.give_up(&format!("The client did not answer within input_timeout = {limit}")).await;
+                    return Err(Over::Left);
+                }
+            }
+        }
+    }
+
+    /// Takes in what the server says while no request of the client is open.
+    async fn take_parked(&mut self, message: Message) {
+        let event = self.session().event(&self.call, &message);
+        match event {
+            ServerEvent::Asks(_) | ServerEvent::Withdraws(_) | ServerEvent::AnsweredHere(_) | ServerEvent::Changes => {
+                self.take(message).await;
+            }
+            ServerEvent::Progress { progress, text, .. } if progress > self.progress => {
+                (self.progress, self.text) = (progress, Some(text));
+            }
+            ServerEvent::Progress { .. } | ServerEvent::Says | ServerEvent::Nothing => {}
+        }
+    }
+
+    /// Passes on the answers that there are. What is not answered stays open.
+    async fn answer(&mut self, mut answers: HashMap<String, String>) {
+        let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
+        for question in std::mem::take(&mut self.questions) {
+            match answers.remove(&question.key) {
+                Some(result) => {
+                    let response = reply(question.request.id_to_answer(), &result);
+                    // A server that does not take it has its own end of the call.
+                    let _ = session.reply(response, headers.clone()).await;
+                }
+                // Each request says anew what its client can be asked.
+                None => match Asks::of(&question.request) {
+                    Ok(needs) if !self.request.caller.client.can_be_asked(needs) => {
+                        self.lacks = Some(needs);
+                        self.refuse(&question.request, "the client has not declared that it can be asked this").await;
+                    }
+                    _ => self.questions.push(question),
+                },
+            }
+        }
+    }
+
+    /// Answers every open question with an error.
+    pub(super) async fn give_up(&mut self, why: &str) {
+        for question in std::mem::take(&mut self.questions) {
+            self.refuse(&question.request, why).await;
+        }
+    }
+}
+
+fn progress_token(request: &Message) -> Option<Box<str>> {
+    let (_, meta) = crate::wire::params::unambiguous(request.params()?).ok()?;
+    meta?.get("progressToken").map(Into::into)
+}

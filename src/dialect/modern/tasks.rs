@@ -1,0 +1,166 @@
+//! `tasks/get`, `tasks/update`, `tasks/cancel`, and a task as the extension writes it.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use http::StatusCode;
+
+use super::{
+    Answer, ClientRequest, Modern, Refused,
+    input::{input_request, input_responses},
+    reply,
+};
+use crate::{
+    limit::FailedLookup,
+    observe::events,
+    task::{End, Ending, Missing, NotCancelled, State, Task, TaskId},
+    wire::{
+        Edits, Parts, RpcError, ids,
+        legacy::timestamp,
+        object::{Members, quote},
+    },
+};
+
+impl Modern {
+    /// `tasks/get`: the task as it is now, with its outcome or its open questions.
+    pub(super) async fn get(self: &Arc<Self>, request: &ClientRequest) -> Result<Answer, Refused> {
+        let id = task_id(request)?;
+        let front = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"resultType":"complete","#, request.id);
+        match self.detailed(request, id, &front, "}}").await {
+            Ok(task) => Ok(Answer::Whole(StatusCode::OK, task)),
+            Err(why) => Err(self.no_task(request, &why).await),
+        }
+    }
+
+    /// Returns the members of a task as `tasks/get` tells it, between `front` and `back`.
+    pub(super) async fn detailed(
+        &self,
+        request: &ClientRequest,
+        id: TaskId,
+        front: &str,
+        back: &str,
+    ) -> Result<Parts, Missing> {
+        let (owner, who) = (&request.caller.owner, &request.caller.who);
+        let task = self.engine.poll(owner, id, who).await?;
+        let mut members = String::with_capacity(320);
+        members.push_str(front);
+        match task.state {
+            State::Working | State::InputRequired => {
+                let questions = self.engine.questions(owner, id);
+                write_task(&mut members, &task, if questions.is_empty() { "working" } else { "input_required" });
+                if !questions.is_empty() {
+                    let requests = questions.iter().map(|(key, request)| input_request(&key.to_string(), request));
+                    let _ = write!(members, r#","inputRequests":{{{}}}"#, requests.collect::<Vec<_>>().join(","));
+                }
+            }
+            State::Ended(Ending::Cancelled) => write_task(&mut members, &task, "cancelled"),
+            State::Ended(_) => {
+                let end = self.engine.retrieve(owner, id, who).await?;
+                let (status, member, raw) = match &end {
+                    // `isError` is no failure of the protocol.
+                    Some(End::Result { raw, .. }) => ("completed", "result", raw),
+                    Some(End::Error { raw }) => ("failed", "error", raw),
+                    // It has gone since it was looked for.
+                    Some(End::Cancelled) | None => return Err(Missing::NotFound(id)),
+                };
+                write_task(&mut members, &task, status);
+                let _ = write!(members, r#","{member}":"#);
+                let mut edits = Edits::of(raw);
+                // What the call would have returned has a type too.
+                let result = std::str::from_utf8(raw).ok().filter(|_| member == "result");
+                if let Some(result) = result.and_then(|result| Members::parse(result).ok())
+                    && result.get("resultType").is_none()
+                {
+                    edits.set(&result, "resultType", r#""complete""#);
+                }
+                return Ok(edits.apply_between(&members, back));
+            }
+        }
+        members.push_str(back);
+        Ok(bytes::Bytes::from(members).into())
+    }
+
+    /// Returns the error for a task that does not exist for its client. A client that guesses ids waits for it, and is then
+    /// refused.
+    async fn no_task(&self, request: &ClientRequest, why: &Missing) -> Refused {
+        let Missing::NotFound(id) = why else {
+            return RpcError::internal("taskgate cannot reach its store of tasks now; try again").into();
+        };
+        let lookup = request.caller.account.failed_lookup();
+        let repeated = match &lookup {
+            FailedLookup::Answered => None,
+            FailedLookup::Slowed(..) => Some("slowed"),
+            FailedLookup::Refused(_) => Some("refused"),
+        };
+        self.observer.emit(events::LookupFailed { who: &request.caller.who, task: Some(*id), repeated });
+        match lookup {
+            FailedLookup::Answered => {}
+            FailedLookup::Slowed(by, _permit) => tokio::time::sleep(by).await,
+            FailedLookup::Refused(limit) => return Refused::too_often(&limit),
+        }
+        not_found().into()
+    }
+
+    /// `tasks/update`: takes the answers to questions that are open, and ignores all others.
+    pub(super) async fn update(self: &Arc<Self>, request: &ClientRequest) -> Result<Answer, Refused> {
+        let id = task_id(request)?;
+        let (owner, who) = (&request.caller.owner, &request.caller.who);
+        let params = request.message.params().and_then(|params| Members::parse(params).ok());
+        if params.is_none_or(|params| params.get("inputResponses").is_none()) {
+            return Err(RpcError::invalid_params("Invalid params: params.inputResponses must be an object").into());
+        }
+        let answers = input_responses(&request.message)?;
+        if let Err(why) = self.engine.poll(owner, id, who).await {
+            return Err(self.no_task(request, &why).await);
+        }
+        for (key, result) in answers {
+            let Some(question) = ids::parse(&key) else { continue };
+            let response = move |theirs: &str| reply(theirs, &result);
+            self.engine.answer_in_task(owner, id, question, response, request.headers.clone()).await;
+        }
+        Ok(request.result(r#"{"resultType":"complete"}"#))
+    }
+
+    /// `tasks/cancel`: acknowledged whether the task has ended before or not.
+    pub(super) async fn cancel(self: &Arc<Self>, request: &ClientRequest) -> Result<Answer, Refused> {
+        let id = task_id(request)?;
+        match self.engine.cancel(&request.caller.owner, &request.caller.who, id).await {
+            Ok(_) | Err(NotCancelled::HasEnded(_)) => Ok(request.result(r#"{"resultType":"complete"}"#)),
+            Err(NotCancelled::Missing(why)) => Err(self.no_task(request, &why).await),
+        }
+    }
+}
+
+/// Returns the raw `CreateTaskResult`.
+pub(super) fn created(task: &Task) -> String {
+    let mut result = String::from(r#"{"resultType":"task","#);
+    write_task(&mut result, task, "working");
+    result.push('}');
+    result
+}
+
+fn write_task(out: &mut String, task: &Task, status: &str) {
+    // Writing to a String cannot fail.
+    let _ = write!(out, r#""taskId":"{}","status":"{status}","#, task.id);
+    if let Some(message) = &task.status_message {
+        let _ = write!(out, r#""statusMessage":{},"#, quote(message));
+    }
+    let (created, updated) = (timestamp(task.created_at), timestamp(task.last_updated_at));
+    let (ttl, poll_interval) = (task.ttl, task.poll_interval);
+    let _ = write!(
+        out,
+        r#""createdAt":"{created}","lastUpdatedAt":"{updated}","ttlMs":{ttl},"pollIntervalMs":{poll_interval}"#
+    );
+}
+
+fn task_id(request: &ClientRequest) -> Result<TaskId, RpcError> {
+    let params = request.message.params().and_then(|params| Members::parse(params).ok());
+    let id = params.and_then(|params| params.text("taskId"));
+    let id = id.ok_or_else(|| RpcError::invalid_params("Invalid params: params.taskId must be a string"))?;
+    // An id of another form is as unknown as any: no task has the nil id.
+    Ok(ids::parse(&id).unwrap_or_default())
+}
+
+/// The one answer for ids that are unknown, foreign or expired.
+fn not_found() -> RpcError {
+    RpcError::invalid_params("Task not found: no task of yours has this id, or its ttl is over")
+}

@@ -1,0 +1,87 @@
+//! `tools/call`, and the requests that only pass.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Answer, ClientRequest, Modern, Polled, Refused, run::Adoptable, tasks};
+use crate::{
+    config::Support,
+    limit::Rated,
+    task::{AskedTtl, NewTask, ToolCall},
+    wire::{RpcError, object::Members},
+};
+
+impl Modern {
+    /// Passes a request that is never asked about.
+    pub(super) async fn pass(self: &Arc<Self>, request: ClientRequest) -> Result<Answer, Refused> {
+        self.run(request, false, None).await
+    }
+
+    /// Passes a request in the course of which the server may ask.
+    pub(super) async fn pass_or_resume(self: &Arc<Self>, request: ClientRequest) -> Result<Answer, Refused> {
+        match request_state(&request)? {
+            Some(state) => self.resume(request, &state).await,
+            None => self.run(request, true, None).await,
+        }
+    }
+
+    /// Calls a tool: plainly, or as a task, at once or when it has run for a while.
+    pub(super) async fn call_tool(self: &Arc<Self>, request: ClientRequest) -> Result<Answer, Refused> {
+        if let Some(state) = request_state(&request)? {
+            return self.resume(request, &state).await;
+        }
+        let params = request.message.params().map(Members::parse).transpose();
+        let params = params.map_err(|why| RpcError::invalid_params(format!("Invalid params: {why}")))?;
+        let name = params.as_ref().and_then(|params| params.text("name"));
+        let name = name.ok_or_else(|| RpcError::invalid_params("Invalid params: params.name must be a string"))?;
+        let name: Arc<str> = name.as_ref().into();
+        let tool = request.caller.upstream.policy.tool(&name);
+        match (tool.support, request.meta.tasks) {
+            (Support::Required, false) => {
+                return Err(Refused::tasks_extension(&format!("the tool {name:?} can only be called as a task")));
+            }
+            (Support::Forbidden, _) | (Support::Optional, false) => return self.run(request, true, None).await,
+            (Support::Required | Support::Optional, true) => {}
+        }
+        let at_once = tool.support == Support::Required || tool.task_after == Duration::ZERO;
+        let permit = if at_once { None } else { self.engine.permit_now(&request.caller, &name, &tool) };
+        match permit {
+            Some(permit) => self.run(request, true, Some(Adoptable { name, tool, permit })).await,
+            // Where no turn is free, the call waits for one as a task.
+            None => self.create(request, name, tool).await,
+        }
+    }
+
+    /// Creates a task at once.
+    async fn create(
+        self: &Arc<Self>,
+        request: ClientRequest,
+        name: Arc<str>,
+        tool: Arc<crate::config::Tool>,
+    ) -> Result<Answer, Refused> {
+        let counted = request.caller.account.count(Rated::Creation);
+        counted.map_err(|often| Refused::too_often(&often))?;
+        let lease = self.lease(&request, true).await?;
+        let message = super::translate::to_legacy(&request.message)?;
+        let announced = request.caller.upstream.status_notifications;
+        let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
+        let call = ToolCall { message, headers: request.headers.clone() };
+        let created = self.engine.create(&request.caller, lease.guard.get().hold(), call, wanted).await;
+        let created = created.map_err(|why| RpcError::internal(why.to_string()))?;
+        drop(created.start);
+        Ok(request.result(&tasks::created(&created.task)))
+    }
+}
+
+/// Returns `params.requestState`, if there is one.
+fn request_state(request: &ClientRequest) -> Result<Option<String>, RpcError> {
+    let invalid = |why: &str| RpcError::invalid_params(format!("Invalid params: {why}"));
+    let params = request.message.params().map(Members::parse).transpose().map_err(|why| invalid(&why))?;
+    let Some(params) = params else { return Ok(None) };
+    match params.get("requestState") {
+        None => Ok(None),
+        Some(_) => match params.text("requestState") {
+            Some(state) => Ok(Some(state.into_owned())),
+            None => Err(invalid("params.requestState must be a string")),
+        },
+    }
+}

@@ -1,0 +1,148 @@
+//! A modern request as a legacy server understands it, and what that server answers as a modern client does.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+use serde_json::value::RawValue;
+
+use super::{ClientRequest, PREFIX, SERVER_INFO};
+use crate::{
+    upstream::ServerFacts,
+    wire::{
+        Edits, Message, Method, Parts, RpcError,
+        legacy::{error_code, is_error},
+        message::Outcome,
+        object::{Members, quote},
+        params::unambiguous,
+        tools::listed,
+    },
+};
+
+/// What a legacy server says of a resource that it does not have; the modern code is -32602.
+const RESOURCE_NOT_FOUND: i64 = -32002;
+
+/// The members of `params` that a legacy server has no use for: the answers of a retry, and a wish for a task.
+const MODERN: [&str; 3] = ["inputResponses", "requestState", "task"];
+
+/// Returns a raw object of raw members.
+fn object<'a>(members: impl Iterator<Item = (&'a str, Cow<'a, str>)>) -> String {
+    let members: Vec<_> = members.map(|(key, value)| format!("{}:{value}", quote(key))).collect();
+    format!("{{{}}}", members.join(","))
+}
+
+/// Returns the request without what only the modern generation has.
+///
+/// # Errors
+/// -32602 where there is a member twice.
+pub(super) fn to_legacy(request: &Message) -> Result<Message, RpcError> {
+    let invalid = |why: String| RpcError::invalid_params(format!("Invalid params: {why}"));
+    let Some(params) = request.params() else { return Ok(request.clone()) };
+    let (members, meta) = unambiguous(params).map_err(invalid)?;
+    let legacy_meta = meta.as_ref().map(|meta| {
+        let kept = meta.iter().filter(|(key, _)| !key.starts_with(PREFIX));
+        object(kept.map(|(key, value)| (key, value.into())))
+    });
+    let mut edits = Edits::of(request.bytes());
+    if members.iter().any(|(key, _)| MODERN.contains(&key)) {
+        let kept = members.iter().filter(|(key, _)| !MODERN.contains(key)).map(|(key, value)| match &legacy_meta {
+            Some(meta) if key == "_meta" => (key, Cow::Borrowed(&**meta)),
+            _ => (key, value.into()),
+        });
+        edits.replace_raw(members.raw(), object(kept));
+    } else if let (Some(meta), Some(legacy)) = (&meta, legacy_meta) {
+        edits.replace_raw(meta.raw(), legacy);
+    }
+    Message::parse(edits.apply().into_bytes()).map_err(|malformed| invalid(malformed.to_string()))
+}
+
+/// Returns the server's response under the client's id, as revision 2026-07-28 has it.
+///
+/// # Errors
+/// A sentence saying why it is no response, or has a member twice.
+pub(super) fn to_modern(response: &Message, request: &ClientRequest, facts: &ServerFacts) -> Result<Parts, String> {
+    let (outcome, raw) = response.outcome().ok_or("it is no response")?;
+    match outcome {
+        Outcome::Result => result(raw, request, facts),
+        Outcome::Error => Ok(error(raw, &request.id).into()),
+    }
+}
+
+/// Returns whether a response is an error, or an error result.
+pub(super) fn has_failed(response: &Message) -> bool {
+    match response.outcome() {
+        Some((Outcome::Result, raw)) => is_error(raw).unwrap_or(true),
+        Some((Outcome::Error, _)) | None => true,
+    }
+}
+
+/// Returns a raw `result` of the server in a response.
+///
+/// # Errors
+/// A sentence saying what has a member twice.
+pub(super) fn result(raw: &str, request: &ClientRequest, facts: &ServerFacts) -> Result<Parts, String> {
+    let source = Bytes::copy_from_slice(raw.as_bytes());
+    let text = std::str::from_utf8(&source).map_err(|error| error.to_string())?;
+    let (result, meta) = unambiguous(text)?;
+    let mut edits = Edits::of(&source);
+    if request.method == Method::ToolsList {
+        for tool in listed(text)? {
+            edits.remove(&tool.members, "execution");
+        }
+    }
+    let mut missing = Vec::new();
+    if result.get("resultType").is_none() {
+        missing.push(r#""resultType":"complete""#.to_owned());
+    }
+    if is_cacheable(request.method) {
+        let hints = [("ttlMs", "0"), ("cacheScope", r#""private""#)];
+        let hints = hints.into_iter().filter(|(member, _)| result.get(member).is_none());
+        missing.extend(hints.map(|(member, value)| format!("\"{member}\":{value}")));
+    }
+    match meta {
+        Some(meta) if meta.get(SERVER_INFO).is_none() => edits.set(&meta, SERVER_INFO, &facts.server_info),
+        Some(_) => {}
+        None => missing.push(format!(r#""_meta":{{"{SERVER_INFO}":{}}}"#, facts.server_info)),
+    }
+    if !missing.is_empty() {
+        let comma = if result.is_empty() { "" } else { "," };
+        edits.replace(1..1, missing.join(",") + comma);
+    }
+    Ok(edits.apply_between(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, request.id), "}"))
+}
+
+/// Returns the server's error in a response, with the code that the modern generation has for it.
+pub(super) fn error(raw: &str, id: &str) -> Bytes {
+    let source = Bytes::copy_from_slice(raw.as_bytes());
+    let mut edits = Edits::of(&source);
+    if error_code(raw) == Some(RESOURCE_NOT_FOUND)
+        && let Some(error) = std::str::from_utf8(&source).ok().and_then(|raw| Members::parse(raw).ok())
+    {
+        edits.set(&error, "code", "-32602");
+    }
+    edits.apply_between(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":"#), "}").into_bytes()
+}
+
+/// Returns the raw `inputRequests` that stand for a server's error -32042, which sends the user to pages (revision 2025-11-25,
+/// "Elicitation", section "URL Elicitation Required Error"); `None` for any other error.
+pub(super) fn pages_to_visit(response: &Message) -> Option<String> {
+    let Some((Outcome::Error, raw)) = response.outcome() else { return None };
+    let error = Members::parse(raw).ok()?;
+    if error.get("code")? != "-32042" {
+        return None;
+    }
+    let pages: Vec<&RawValue> = serde_json::from_str(error.object("data")?.get("elicitations")?).ok()?;
+    let mut requests = Vec::new();
+    for (number, page) in pages.iter().enumerate() {
+        let page = Members::parse(page.get()).ok()?;
+        let (message, url) = (page.text("message")?, page.text("url")?);
+        let params = format!(r#"{{"mode":"url","message":{},"url":{}}}"#, quote(&message), quote(&url));
+        requests.push(format!(r#""page-{number}":{{"method":"elicitation/create","params":{params}}}"#));
+    }
+    Some(format!("{{{}}}", requests.join(","))).filter(|_| !pages.is_empty())
+}
+
+/// Section "Cacheable Results".
+fn is_cacheable(method: Method) -> bool {
+    matches!(method, Method::ToolsList | Method::OtherList | Method::ResourcesRead)
+}

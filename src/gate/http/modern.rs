@@ -1,0 +1,69 @@
+//! POST of a client of revision 2026-07-28: each request stands for itself.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, StatusCode, header};
+
+use super::{
+    Body, Endpoint,
+    headers::{SESSION_ID, onward},
+    respond::{self, Response, json},
+    sse::Events,
+};
+use crate::{
+    dialect::modern::{Answer, Came, METHOD, NAME, Refused, Sender},
+    gate::refuse::Refusal,
+    identity::Principal,
+    observe::events,
+    upstream::Upstream,
+    wire::{Kind, Message},
+};
+
+impl Endpoint {
+    /// Answers one request.
+    pub(super) async fn post_modern(
+        &self,
+        upstream: &Arc<Upstream>,
+        principal: Option<Principal>,
+        headers: HeaderMap,
+        message: Message,
+    ) -> Result<Response, Refusal> {
+        let id: Box<str> = message.id_to_answer().into();
+        if headers.contains_key(SESSION_ID) {
+            let why = "Invalid request: it names a session, and its revision has none; send one of both";
+            return Err(Refusal::half_modern(why).answering(message.id()));
+        }
+        if message.kind() == Kind::Notification {
+            // The revision defines none: a client cancels a request by closing its stream.
+            return Ok(respond::accepted(Body::default()));
+        }
+        let mut passed_on = onward(upstream, headers.clone()).map_err(|refusal| refusal.answering(message.id()))?;
+        // They say what a legacy server does not look for.
+        passed_on.remove(METHOD);
+        passed_on.remove(NAME);
+        let principal = principal.map(|principal| principal.name);
+        let sender = Sender { upstream, principal, accounts: self.lifecycle.accounts() };
+        Ok(match self.modern.answer(sender, message, Came::Http(&headers), passed_on).await {
+            Ok(Answer::Whole(status, document)) => with_status(json(document), status),
+            Ok(Answer::Stream(pieces)) => respond::stream(Events::of_request(pieces)),
+            Err(refused) => self.refuse_modern(&refused, &id),
+        })
+    }
+
+    fn refuse_modern(&self, refused: &Refused, id: &str) -> Response {
+        if let Some(reason) = refused.reason {
+            let status = refused.status.as_u16();
+            self.observer.emit(events::RequestRefused { who: None, reason, status, foreign: None });
+        }
+        let mut response = with_status(json(refused.to_response(id)), refused.status);
+        if let Some(seconds) = refused.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        }
+        response
+    }
+}
+
+fn with_status(mut response: Response, status: StatusCode) -> Response {
+    *response.status_mut() = status;
+    response
+}

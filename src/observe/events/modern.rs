@@ -1,0 +1,71 @@
+//! What happens to clients of revision 2026-07-28 besides their tasks.
+
+use crate::observe::{Event, Metrics};
+
+/// A session with a server was opened for callers that have none.
+#[derive(Debug)]
+pub struct PooledSessionOpened<'a> {
+    /// The upstream.
+    pub upstream: &'a str,
+}
+
+impl Event for PooledSessionOpened<'_> {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.pooled_sessions.inc();
+        tracing::debug!(upstream = self.upstream, "a session for callers without sessions was opened");
+    }
+}
+
+/// Such a session ended.
+#[derive(Debug)]
+pub struct PooledSessionEnded<'a> {
+    /// The upstream.
+    pub upstream: &'a str,
+}
+
+impl Event for PooledSessionEnded<'_> {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.pooled_sessions.dec();
+        tracing::debug!(upstream = self.upstream, "a session for callers without sessions ended");
+    }
+}
+
+/// A call has asked, and waits for its client's retry.
+#[derive(Debug)]
+pub struct CallParked;
+
+impl Event for CallParked {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.parked_calls.inc();
+    }
+}
+
+/// Such a call goes on, or was given up.
+#[derive(Debug)]
+pub struct CallUnparked;
+
+impl Event for CallUnparked {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.parked_calls.dec();
+    }
+}
+
+/// A client subscribed to notifications.
+#[derive(Debug)]
+pub struct SubscriptionOpened;
+
+impl Event for SubscriptionOpened {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.subscriptions.inc();
+    }
+}
+
+/// A subscription ended.
+#[derive(Debug)]
+pub struct SubscriptionEnded;
+
+impl Event for SubscriptionEnded {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.subscriptions.dec();
+    }
+}

@@ -1,0 +1,150 @@
+//! A call that was begun plainly and becomes a task while it runs.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use tokio::{
+    sync::{Semaphore, oneshot},
+    time::Instant,
+};
+use uuid::Uuid;
+
+use super::{
+    Engine, NewTask, NotCreated, State, Task,
+    clock::millis,
+    create::MAX_REPLIES,
+    runner::{Beginning, Runner},
+    ttl::Lifetime,
+};
+use crate::{
+    config::Tool,
+    limit::{Admission, Permit, ToolId, ToolLimits},
+    observe::events,
+    session::Caller,
+    upstream::{Call, UpstreamGuard, excerpt},
+};
+
+/// A call that runs, as far as a task needs to know it.
+#[derive(Debug)]
+pub struct Adoption {
+    /// Its turn, held since it began.
+    pub permit: Permit,
+    /// When it began.
+    pub since: Instant,
+    /// The last progress that was told.
+    pub progress: f64,
+    /// The same in words.
+    pub text: Option<String>,
+    /// The end-to-end headers that its request came with.
+    pub headers: HeaderMap,
+}
+
+/// A task that is in the store, and whose call is still to be followed.
+#[derive(Debug)]
+pub struct Adopted {
+    /// The task.
+    pub task: Task,
+    runner: Runner,
+    permit: Permit,
+    stopped: oneshot::Receiver<&'static str>,
+    beginning: Beginning,
+}
+
+impl Engine {
+    /// Returns the time of the clock that nobody sets, in milliseconds.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.ledger.clock.steady()
+    }
+
+    /// Returns the right to run a call at once; `None` where it would have to wait.
+    #[must_use]
+    pub fn permit_now(&self, caller: &Caller, name: &str, tool: &Tool) -> Option<Permit> {
+        let tool_id = ToolId { upstream: caller.upstream.id.clone(), name: excerpt(name).into() };
+        let limits = ToolLimits { running: tool.max_running, queued: 0 };
+        match self.turns.admit(&caller.owner, tool_id, limits, 0) {
+            Ok(Admission::Now(permit)) => Some(permit),
+            Ok(Admission::Queued(_)) | Err(_) => None,
+        }
+    }
+
+    /// Puts a task for a call of `caller` that runs in `upstream_session` into the store. Its call has to be given to
+    /// [`Adopted::follow`]; where that is not done the task fails.
+    ///
+    /// # Errors
+    /// [`NotCreated`], and the call can go on as it is.
+    pub async fn adopt(
+        self: &Arc<Self>,
+        caller: &Arc<Caller>,
+        upstream_session: UpstreamGuard,
+        new_task: NewTask,
+        adoption: Adoption,
+    ) -> Result<Adopted, NotCreated> {
+        let NewTask { name, tool, ttl: requested, announced, writer, admission: _admission } = new_task;
+        let Adoption { permit, since, progress, text, headers } = adoption;
+        let tool_name: Arc<str> = if excerpt(&name) == *name { name } else { excerpt(&name).into() };
+        let (lifetime, now) = (Lifetime::of(&tool, requested, false), self.ledger.clock.now());
+        let task = Task {
+            id: Uuid::new_v4(),
+            owner: caller.owner.clone(),
+            tool: Arc::clone(&tool_name),
+            state: State::Working,
+            status_message: text.map(Arc::from),
+            created_at: now.wall,
+            last_updated_at: now.wall,
+            ttl: millis(lifetime.ttl),
+            keep: millis(lifetime.keep),
+            shortens: false,
+            poll_interval: millis(tool.poll_interval),
+            expires: now.steady.saturating_add(millis(lifetime.ttl)),
+            version: 0,
+        };
+        let refused = |reason| self.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool_name, reason });
+        let Some(stopped) = self.register(&task, caller, announced) else {
+            refused("stopping");
+            return Err(NotCreated::Stopping);
+        };
+        match self.ledger.store.insert(task.clone()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(limit)) => {
+                self.deregister(task.id);
+                refused(limit.name());
+                return Err(NotCreated::Kept(limit));
+            }
+            Err(unavailable) => {
+                self.deregister(task.id);
+                refused("store");
+                self.ledger.report_unavailable(&unavailable);
+                let engine = Arc::clone(self);
+                tokio::spawn(async move { engine.undo(&task).await });
+                return Err(NotCreated::Unavailable);
+            }
+        }
+        self.observer.emit(events::TaskCreated { who: &caller.who, task: task.id, tool: &tool_name, queued: false });
+        let runner = Runner {
+            engine: Arc::clone(self),
+            caller: Arc::clone(caller),
+            upstream_session,
+            id: task.id,
+            headers: Arc::new(headers),
+            writer,
+            tool,
+            replies: Arc::new(Semaphore::new(MAX_REPLIES)),
+            created: since,
+            patience: lifetime.patience,
+        };
+        Ok(Adopted { task, runner, permit, stopped, beginning: Beginning { since, progress } })
+    }
+}
+
+impl Adopted {
+    /// Leaves the call to a task of its own.
+    pub fn follow(self, call: Call) {
+        let Self { runner, permit, stopped, beginning, .. } = self;
+        tokio::spawn(async move {
+            runner.attend(call, stopped, beginning).await;
+            // Held until the exchange is over.
+            drop(permit);
+        });
+    }
+}

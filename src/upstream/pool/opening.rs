@@ -1,0 +1,40 @@
+//! The handshake of taskgate itself, and what a server says of itself in it.
+
+use crate::wire::{
+    ClientCapabilities, Message, Version,
+    message::Outcome,
+    object::{Members, quote},
+};
+
+/// What a server said of itself in the handshake, raw.
+#[derive(Debug)]
+pub struct ServerFacts {
+    /// `serverInfo`
+    pub server_info: String,
+    /// `capabilities`
+    pub capabilities: String,
+    /// `instructions`, if it gave any
+    pub instructions: Option<String>,
+}
+
+pub(super) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+
+/// The handshake of taskgate itself, for clients that can be asked what `client` says.
+pub(super) fn initialize(client: ClientCapabilities) -> Message {
+    let version = quote(Version::LATEST.as_str());
+    let info = format!(r#"{{"name":"taskgate","version":{}}}"#, quote(env!("CARGO_PKG_VERSION")));
+    let params = format!(r#"{{"protocolVersion":{version},"capabilities":{},"clientInfo":{info}}}"#, client.to_raw());
+    let text = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{params}}}"#);
+    Message::parse(text.into()).unwrap_or_else(|why| unreachable!("it is a request: {why}"))
+}
+
+/// Reads the answer to `initialize`.
+pub(super) fn facts(answer: &Message) -> Result<ServerFacts, String> {
+    let Some((Outcome::Result, result)) = answer.outcome() else { return Err("it is no result".to_owned()) };
+    let result = Members::parse(result)?;
+    let object = |key: &str| result.get(key).filter(|raw| raw.starts_with('{'));
+    let server_info = object("serverInfo").ok_or("its serverInfo is no object")?.to_owned();
+    let capabilities = object("capabilities").unwrap_or("{}").to_owned();
+    let instructions = result.get("instructions").filter(|raw| raw.starts_with('"')).map(str::to_owned);
+    Ok(ServerFacts { server_info, capabilities, instructions })
+}

@@ -1,0 +1,80 @@
+//! What is bounded, ends, and drains.
+
+use serde_json::json;
+
+use crate::{
+    client::Modern,
+    kit::{Gate, Upstream, eventually, soon},
+};
+
+#[tokio::test]
+async fn a_rate_that_is_used_up_is_429_and_says_when_to_come_back() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::with(&upstream, "[rate]\ntask_methods = \"1/h\"\n").await;
+    let client = Modern::with_tasks(&gate.url);
+    client.refusal("tasks/get", json!({ "taskId": "x" })).await;
+    let refused = client.answer("tasks/get", json!({ "taskId": "x" })).await;
+    assert_eq!((refused.status.as_u16(), refused.refusal().1), (429, -32603));
+    assert!(refused.header("retry-after").parse::<u64>().unwrap() > 3000, "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_session_with_the_server_that_no_call_uses_ends() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::with(&upstream, "[server]\nsession_idle = \"50ms\"\n").await;
+    let client = Modern::plain(&gate.url);
+    client.call("echo").await;
+    eventually(async || upstream.seen().iter().any(|seen| seen.method == "DELETE").then_some(())).await;
+    client.call("echo").await;
+    assert_eq!(upstream.count("initialize"), 2);
+}
+
+#[tokio::test]
+async fn with_sessions_request_each_call_has_a_session_for_itself() {
+    let upstream = Upstream::sse().await;
+    let toml = format!("[[upstream]]\nurl = {:?}\nsessions = \"request\"\n", upstream.url());
+    let gate = Gate::configured(&toml).await;
+    let client = Modern::plain(&gate.url);
+    let calls: Vec<_> = (0..2)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { client.call("slow").await })
+        })
+        .collect();
+    let (first, second) = (upstream.held("slow").await, upstream.held("slow").await);
+    assert_eq!(upstream.count("initialize"), 2);
+    first.result(r#"{"content":[]}"#);
+    second.result(r#"{"content":[]}"#);
+    for call in calls {
+        assert_eq!(soon(call).await.unwrap()["resultType"], "complete");
+    }
+}
+
+#[tokio::test]
+async fn a_subscription_ends_with_a_response_when_taskgate_stops() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    let mut stream = client.stream("subscriptions/listen", json!({ "notifications": {} }));
+    let acknowledged = stream.message().await;
+    assert_eq!(acknowledged["params"]["notifications"], json!({}));
+    let stopping = tokio::spawn(gate.stop());
+    let end = stream.message().await;
+    assert_eq!(end["result"]["resultType"], "complete", "{end}");
+    assert_eq!(end["result"]["_meta"]["io.modelcontextprotocol/subscriptionId"], end["id"]);
+    soon(stopping).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_task_of_a_modern_client_is_drained_and_can_be_collected_meanwhile() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, "[server]\ndrain_timeout = \"10s\"\n[tasks]\ntask_after = \"0s\"\n").await;
+    let client = Modern::with_tasks(&gate.url);
+    let task = client.call("slow").await;
+    let id = task["taskId"].as_str().unwrap().to_owned();
+    let slow = upstream.held("slow").await;
+    let stopping = tokio::spawn(gate.stop());
+    slow.result(r#"{"content":[]}"#);
+    assert_eq!(client.until(&id, "completed").await["result"]["content"], json!([]));
+    soon(stopping).await.unwrap();
+}

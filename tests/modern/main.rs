@@ -1,0 +1,14 @@
+//! Clients of revision 2026-07-28 in front of servers that know sessions only.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "../kit/mod.rs"]
+mod kit;
+
+mod client;
+mod limits;
+mod listening;
+mod owners;
+mod plain;
+mod questions;
+mod refused;
+mod tasks;

@@ -1,0 +1,150 @@
+//! Requests that are no tasks.
+
+use serde_json::json;
+
+use crate::{
+    client::Modern,
+    kit::{Gate, Upstream, soon},
+};
+
+#[tokio::test]
+async fn discover_tells_what_the_server_says_of_itself_and_the_tasks_extension() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let result = Modern::plain(&gate.url).result("server/discover", json!({})).await;
+    assert_eq!(result["resultType"], "complete");
+    assert_eq!(result["supportedVersions"][0], "2026-07-28");
+    assert!(result["capabilities"]["extensions"]["io.modelcontextprotocol/tasks"].is_object(), "{result}");
+    assert!(result["capabilities"]["tasks"].is_null(), "{result}");
+    assert!(result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"].is_string(), "{result}");
+    assert!(result["ttlMs"].is_u64() && result["cacheScope"] == "private", "{result}");
+}
+
+#[tokio::test]
+async fn lists_have_the_members_of_the_revision_and_tools_no_execution() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    upstream.hold("tools/list");
+    let client = Modern::plain(&gate.url);
+    let listing = tokio::spawn(async move { client.result("tools/list", json!({})).await });
+    let tools =
+        r#"{"tools":[{"name":"a","execution":{"taskSupport":"optional"},"inputSchema":{"type":"object"}}],"x":1}"#;
+    upstream.held("tools/list").await.result(tools);
+    let result = soon(listing).await.unwrap();
+    assert_eq!(result["tools"], json!([{ "name": "a", "inputSchema": { "type": "object" } }]));
+    assert_eq!(
+        (&result["resultType"], &result["ttlMs"], &result["cacheScope"], &result["x"]),
+        (&json!("complete"), &json!(0), &json!("private"), &json!(1))
+    );
+}
+
+#[tokio::test]
+async fn the_server_gets_a_request_of_its_own_revision_in_a_session_that_is_opened_once() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    for _ in 0..3 {
+        let params = json!({ "name": "echo", "arguments": { "a": 1 }, "_meta": { "com.example/x": 1 } });
+        assert_eq!(client.result("tools/call", params).await["resultType"], "complete");
+    }
+    assert_eq!(upstream.count("initialize"), 1);
+    let call = upstream.wait_for(|seen| seen.rpc() == "tools/call").await;
+    let params = call.json()["params"].clone();
+    let keys: Vec<_> = params["_meta"].as_object().unwrap().keys().cloned().collect();
+    assert!(keys.iter().all(|key| !key.starts_with("io.modelcontextprotocol/")), "{params}");
+    assert_eq!(params["_meta"]["com.example/x"], 1);
+    assert!(call.header("mcp-protocol-version").starts_with("2025-"), "{call:?}");
+    assert_eq!((call.header("mcp-method"), call.header("mcp-name")), ("", ""));
+}
+
+#[tokio::test]
+async fn a_server_that_has_forgotten_its_session_costs_one_initialize() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    client.call("echo").await;
+    upstream.forget_sessions();
+    assert_eq!(client.call("echo").await["resultType"], "complete");
+    assert_eq!(upstream.count("initialize"), 2);
+}
+
+#[tokio::test]
+async fn progress_comes_on_the_stream_of_its_call_under_the_clients_token_and_logs_at_the_level_that_it_names() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let meta = json!({ "progressToken": "mine", "io.modelcontextprotocol/logLevel": "warning" });
+    let mut stream =
+        Modern::plain(&gate.url).stream("tools/call", json!({ "name": "slow", "arguments": {}, "_meta": meta }));
+    let slow = upstream.held("slow").await.sse();
+    slow.progress(1).await;
+    for level in ["info", "error"] {
+        slow.notify("notifications/message", json!({ "level": level, "data": level })).await;
+    }
+    let progress = stream.message().await;
+    assert_eq!(progress["params"]["progressToken"], "mine", "{progress}");
+    let log = stream.message().await;
+    assert_eq!(log["params"]["level"], "error", "{log}");
+    slow.result(r#"{"content":[]}"#).await;
+    let response = stream.message().await;
+    assert_eq!(response["result"]["resultType"], "complete", "{response}");
+}
+
+#[tokio::test]
+async fn a_client_that_closes_its_stream_cancels_the_call() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    let call = tokio::spawn(async move { client.call("slow").await });
+    let held = upstream.held("slow").await;
+    call.abort();
+    let cancelled = upstream.wait_for_message("notifications/cancelled").await;
+    let id: u64 = serde_json::from_value(cancelled.json()["params"]["requestId"].clone()).unwrap();
+    let called = upstream.wait_for(|seen| seen.rpc() == "tools/call").await;
+    assert_eq!(called.id(), id.to_string());
+    drop(held);
+}
+
+#[tokio::test]
+async fn an_error_of_the_server_passes_and_a_missing_resource_has_the_modern_code() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    upstream.hold("resources/read");
+    let client = Modern::plain(&gate.url);
+    let reading = tokio::spawn(async move { client.answer("resources/read", json!({ "uri": "file:///a" })).await });
+    let error = r#"{"code":-32002,"message":"Resource not found","data":{"uri":"file:///a"}}"#;
+    upstream.held("resources/read").await.error(error);
+    let answer = soon(reading).await.unwrap();
+    assert_eq!(answer.status, 200);
+    assert_eq!(
+        answer.json()["error"],
+        json!({ "code": -32602, "message": "Resource not found", "data": { "uri": "file:///a" } })
+    );
+}
+
+#[tokio::test]
+async fn a_call_that_runs_when_the_server_forgets_its_session_is_not_sent_again() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    let running = tokio::spawn({
+        let client = client.clone();
+        async move { client.answer("tools/call", json!({ "name": "slow" })).await }
+    });
+    let slow = upstream.held("slow").await.sse();
+    slow.progress(1).await;
+    upstream.forget_sessions();
+    assert_eq!(client.call("echo").await["resultType"], "complete", "it was refused, and is sent again");
+    assert_eq!(soon(running).await.unwrap().json()["error"]["code"], -32603);
+    assert_eq!(upstream.count("slow"), 1, "it ran once");
+}
+
+#[tokio::test]
+async fn a_call_that_runs_when_taskgate_stops_is_answered() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    let calling = tokio::spawn(async move { client.answer("tools/call", json!({ "name": "slow" })).await });
+    let _slow = upstream.held("slow").await.sse();
+    soon(gate.stop()).await;
+    assert_eq!(soon(calling).await.unwrap().json()["error"]["code"], -32603);
+}

@@ -1,0 +1,225 @@
+//! What the server asks: as an answer of its own before a task exists, at the task afterwards.
+
+use serde_json::{Value, json};
+
+use crate::{
+    client::{Modern, TASKS},
+    kit::{Gate, Sse, Upstream, soon},
+};
+
+fn able() -> Value {
+    json!({ "elicitation": {}, "sampling": {}, "roots": {}, "extensions": { TASKS: {} } })
+}
+
+async fn asks(slow: &Sse, id: &str, message: &str) {
+    let params = json!({ "message": message, "requestedSchema": { "type": "object", "properties": {} } });
+    let request = json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params });
+    slow.event(&request.to_string()).await;
+}
+
+async fn house(toml: &str) -> (Upstream, Gate, Modern) {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, toml).await;
+    let client = Modern::able(&gate.url, able());
+    (upstream, gate, client)
+}
+
+/// A call that has asked, the server's end of it, and the key of the question.
+async fn asked(upstream: &Upstream, client: &Modern) -> (Sse, Value, String) {
+    let calling = tokio::spawn({
+        let client = client.clone();
+        async move { client.call("slow").await }
+    });
+    let slow = upstream.held("slow").await.sse();
+    asks(&slow, "q1", "Who?").await;
+    let result = soon(calling).await.unwrap();
+    let key = result["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    (slow, result, key)
+}
+
+fn retry(result: &Value, answers: &Value) -> Value {
+    json!({ "name": "slow", "arguments": {}, "requestState": result["requestState"], "inputResponses": answers })
+}
+
+#[tokio::test]
+async fn a_question_is_answered_by_a_retry_that_goes_on_with_the_very_call_that_asked() {
+    let (upstream, _gate, client) = house("").await;
+    let (slow, result, key) = asked(&upstream, &client).await;
+    assert_eq!(result["resultType"], "input_required");
+    assert_eq!(result["inputRequests"][&key]["method"], "elicitation/create");
+    assert_eq!(result["inputRequests"][&key]["params"]["message"], "Who?");
+    let retrying = tokio::spawn({
+        let (client, key) = (client.clone(), key.clone());
+        async move {
+            client.result("tools/call", retry(&result, &json!({ key: { "action": "accept", "content": {} } }))).await
+        }
+    });
+    let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
+    assert_eq!(answer.json()["result"]["action"], "accept");
+    slow.result(r#"{"content":[{"type":"text","text":"you"}]}"#).await;
+    assert_eq!(soon(retrying).await.unwrap()["content"][0]["text"], "you");
+    assert_eq!(upstream.count("slow"), 1, "it ran once");
+}
+
+#[tokio::test]
+async fn questions_that_come_together_are_asked_together_and_those_that_are_not_answered_again() {
+    let (upstream, _gate, client) = house("").await;
+    let calling = tokio::spawn({
+        let client = client.clone();
+        async move { client.call("slow").await }
+    });
+    let slow = upstream.held("slow").await.sse();
+    asks(&slow, "q1", "one").await;
+    asks(&slow, "q2", "two").await;
+    let first = soon(calling).await.unwrap();
+    let requests = first["inputRequests"].as_object().unwrap();
+    assert_eq!(requests.len(), 2, "{first}");
+    let key_of = |message: &str| requests.iter().find(|(_, it)| it["params"]["message"] == message).unwrap().0.clone();
+    let (one, two) = (key_of("one"), key_of("two"));
+    let answers = json!({ one: { "action": "decline" }, "unknown": { "action": "accept" } });
+    let second = client.result("tools/call", retry(&first, &answers)).await;
+    assert_eq!(second["resultType"], "input_required");
+    assert_eq!(second["inputRequests"].as_object().unwrap().keys().collect::<Vec<_>>(), [&two]);
+    assert_ne!(second["requestState"], first["requestState"]);
+    let last = tokio::spawn({
+        let client = client.clone();
+        async move { client.result("tools/call", retry(&second, &json!({ two: { "action": "cancel" } }))).await }
+    });
+    upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q2").await;
+    slow.result(r#"{"content":[]}"#).await;
+    assert_eq!(soon(last).await.unwrap()["resultType"], "complete");
+}
+
+#[tokio::test]
+async fn a_request_state_is_good_once_and_for_its_own_request_alone() {
+    let (upstream, gate, client) = house("").await;
+    let (slow, result, key) = asked(&upstream, &client).await;
+    let answers = json!({ key: { "action": "accept", "content": {} } });
+    let good = retry(&result, &answers);
+    let mut other_arguments = good.clone();
+    other_arguments["arguments"] = json!({ "x": 1 });
+    let mut tampered = good.clone();
+    tampered["requestState"] = json!(format!("{}A", good["requestState"].as_str().unwrap()));
+    for wrong in [other_arguments, tampered] {
+        let (status, code, _) = client.refusal("tools/call", wrong).await;
+        assert_eq!((status, code), (200, -32602));
+    }
+    let stranger = Modern::able(&gate.url, able());
+    let mut prompt = good.clone();
+    prompt["name"] = json!("another");
+    assert_eq!(stranger.refusal("prompts/get", prompt).await.1, -32602);
+    let retrying = tokio::spawn({
+        let (client, good) = (client.clone(), good.clone());
+        async move { client.result("tools/call", good).await }
+    });
+    upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
+    assert_eq!(client.refusal("tools/call", good).await.1, -32602, "it was used");
+    slow.result(r#"{"content":[]}"#).await;
+    soon(retrying).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_never_comes_back_gives_the_call_up_after_input_timeout() {
+    let (upstream, _gate, client) = house("[tasks]\ninput_timeout = \"100ms\"\n").await;
+    let (_slow, result, key) = asked(&upstream, &client).await;
+    let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
+    assert!(answer.json()["error"]["message"].as_str().unwrap().contains("input_timeout"), "{answer:?}");
+    upstream.wait_for_message("notifications/cancelled").await;
+    let late = retry(&result, &json!({ key: { "action": "accept" } }));
+    assert_eq!(client.refusal("tools/call", late).await.1, -32602);
+}
+
+#[tokio::test]
+async fn a_question_of_a_task_stands_at_the_task_and_is_answered_there() {
+    let (upstream, _gate, client) = house("[tasks]\ntask_after = \"0s\"\n").await;
+    let task = client.call("slow").await;
+    let id = task["taskId"].as_str().unwrap();
+    let slow = upstream.held("slow").await.sse();
+    asks(&slow, "q1", "Who?").await;
+    let waiting = client.until(id, "input_required").await;
+    let key = waiting["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    let update = |answers: Value| client.result("tasks/update", json!({ "taskId": id, "inputResponses": answers }));
+    assert_eq!(update(json!({ "unknown": { "x": 1 } })).await, json!({ "resultType": "complete" }));
+    assert_eq!(client.get(id).await["status"], "input_required");
+    assert_eq!(
+        update(json!({ key: { "action": "accept", "content": {} } })).await,
+        json!({ "resultType": "complete" })
+    );
+    assert_eq!(client.get(id).await["status"], "working", "the very next poll");
+    let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
+    assert_eq!(answer.json()["result"]["action"], "accept");
+    slow.result(r#"{"content":[]}"#).await;
+    client.until(id, "completed").await;
+}
+
+#[tokio::test]
+async fn a_call_that_asked_becomes_a_task_only_after_its_client_has_answered() {
+    let (upstream, _gate, client) = house("[tasks]\ntask_after = \"100ms\"\n").await;
+    let (slow, result, key) = asked(&upstream, &client).await;
+    assert_eq!(result["resultType"], "input_required");
+    let task = client.result("tools/call", retry(&result, &json!({ key: { "action": "accept" } }))).await;
+    assert_eq!(task["resultType"], "task");
+    slow.result(r#"{"content":[]}"#).await;
+    client.until(task["taskId"].as_str().unwrap(), "completed").await;
+}
+
+#[tokio::test]
+async fn a_call_that_fails_for_want_of_a_capability_says_which() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    let calling = tokio::spawn({
+        let client = client.clone();
+        async move { client.answer("tools/call", json!({ "name": "slow" })).await }
+    });
+    let slow = upstream.held("slow").await.sse();
+    asks(&slow, "q1", "Who?").await;
+    upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
+    slow.result(r#"{"isError":true,"content":[]}"#).await;
+    let answer = soon(calling).await.unwrap();
+    assert_eq!((answer.status.as_u16(), &answer.json()["error"]["code"]), (400, &json!(-32021)));
+    assert!(answer.json()["error"]["data"]["requiredCapabilities"]["elicitation"].is_object());
+}
+
+#[tokio::test]
+async fn a_retry_without_the_extension_is_never_answered_with_a_task_nor_asked_what_it_does_not_declare() {
+    let (upstream, gate, client) = house("[tasks]\ntask_after = \"100ms\"\n").await;
+    let (slow, result, key) = asked(&upstream, &client).await;
+    let plain = Modern::able(&gate.url, json!({ "elicitation": {} }));
+    let retrying = tokio::spawn(async move {
+        plain.result("tools/call", retry(&result, &json!({ key: { "action": "accept", "content": {} } }))).await
+    });
+    upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
+    let roots = json!({ "jsonrpc": "2.0", "id": "q2", "method": "roots/list" });
+    slow.event(&roots.to_string()).await;
+    let refused = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q2").await;
+    assert!(refused.json()["error"].is_object(), "{refused:?}");
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    slow.result(r#"{"content":[]}"#).await;
+    assert_eq!(soon(retrying).await.unwrap()["resultType"], "complete");
+}
+
+#[tokio::test]
+async fn a_question_that_is_withdrawn_at_once_is_not_asked() {
+    let (upstream, _gate, client) = house("").await;
+    let calling = tokio::spawn(async move { client.call("slow").await });
+    let slow = upstream.held("slow").await.sse();
+    asks(&slow, "q1", "Who?").await;
+    slow.notify("notifications/cancelled", json!({ "requestId": "q1" })).await;
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    slow.result(r#"{"content":[]}"#).await;
+    assert_eq!(soon(calling).await.unwrap()["resultType"], "complete");
+}
+
+#[tokio::test]
+async fn no_client_is_asked_in_the_course_of_a_request_that_has_no_retry() {
+    let (upstream, _gate, client) = house("").await;
+    upstream.hold("tools/list");
+    let listing = tokio::spawn(async move { client.result("tools/list", json!({})).await });
+    let list = upstream.held("tools/list").await.sse();
+    asks(&list, "q1", "Who?").await;
+    let refused = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
+    assert!(refused.json()["error"].is_object(), "{refused:?}");
+    list.result(r#"{"tools":[]}"#).await;
+    assert_eq!(soon(listing).await.unwrap()["resultType"], "complete");
+}

@@ -1,0 +1,123 @@
+//! Bad input: the right code and status, and nothing guessed at.
+
+use serde_json::{Value, json};
+
+use crate::{
+    client::{Modern, VERSION},
+    kit::{Client, Gate, Upstream},
+};
+
+async fn gate() -> (Upstream, Gate) {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    (upstream, gate)
+}
+
+#[tokio::test]
+async fn methods_that_the_revision_does_not_have_are_404_and_32601() {
+    let (_upstream, gate) = gate().await;
+    let client = Modern::with_tasks(&gate.url);
+    for method in [
+        "initialize",
+        "ping",
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "tasks/list",
+        "tasks/result",
+        "unknown/method",
+    ] {
+        let (status, code, _) = client.refusal(method, json!({})).await;
+        assert_eq!((status, code), (404, -32601), "{method}");
+    }
+}
+
+#[tokio::test]
+async fn headers_and_body_have_to_say_the_same() {
+    let (upstream, gate) = gate().await;
+    let client = Modern::plain(&gate.url);
+    let body = |version: &str| {
+        let mut params = client.params(json!({ "name": "echo" }));
+        params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!(version);
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string()
+    };
+    let http = Client::new(&gate.url).with("mcp-protocol-version", VERSION);
+    let (call, name) = (http.with("mcp-method", "tools/call"), "mcp-name");
+    for (client, body, code) in [
+        (call.clone(), body(VERSION), -32020),
+        (http.with(name, "echo"), body(VERSION), -32020),
+        (call.with(name, "other"), body(VERSION), -32020),
+        (call.with(name, "echo").with("mcp-method", "tools/list"), body(VERSION), -32020),
+        (call.with(name, "echo"), body("2099-01-01"), -32020),
+        (call.with(name, "echo").without("mcp-protocol-version"), body(VERSION), -32020),
+        (call.with(name, "echo").with("mcp-protocol-version", "2099-01-01"), body("2099-01-01"), -32022),
+    ] {
+        let answer = client.post(body).await;
+        assert_eq!((answer.status.as_u16(), &answer.json()["error"]["code"]), (400, &json!(code)), "{answer:?}");
+        assert_eq!(answer.json()["id"], 1);
+    }
+    assert_eq!(upstream.count("initialize"), 0);
+}
+
+#[tokio::test]
+async fn a_request_without_what_each_request_says_is_400_and_32602() {
+    let (_upstream, gate) = gate().await;
+    let http = Client::new(&gate.url).with("mcp-protocol-version", VERSION).with("mcp-method", "server/discover");
+    for meta in [
+        json!({}),
+        json!({ "io.modelcontextprotocol/protocolVersion": VERSION }),
+        json!({ "io.modelcontextprotocol/clientCapabilities": {} }),
+        json!({ "io.modelcontextprotocol/protocolVersion": VERSION, "io.modelcontextprotocol/clientCapabilities": 7 }),
+    ] {
+        let body = json!({ "jsonrpc": "2.0", "id": 3, "method": "server/discover", "params": { "_meta": meta } });
+        let answer = http.post(body.to_string()).await;
+        assert_eq!(answer.refusal().0, 400, "{answer:?}");
+        assert_eq!((answer.refusal().1, &answer.json()["id"]), (-32602, &json!(3)), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn responses_batches_and_requests_that_name_a_session_are_400() {
+    let (_upstream, gate) = gate().await;
+    let modern = Modern::plain(&gate.url);
+    let http = Client::new(&gate.url).with("mcp-protocol-version", VERSION).with("mcp-method", "ping");
+    for body in [json!({ "jsonrpc": "2.0", "id": 1, "result": {} }), json!([])] {
+        assert_eq!(http.post(body.to_string()).await.status, 400, "{body}");
+    }
+    let mut in_session = modern.clone();
+    in_session.http = in_session.http.with("mcp-session-id", "00000000-0000-4000-8000-000000000000");
+    let (status, code, _) = in_session.refusal("tools/list", json!({})).await;
+    assert_eq!((status, code), (400, -32600));
+}
+
+#[tokio::test]
+async fn unknown_foreign_and_malformed_ids_get_one_answer() {
+    let (_upstream, gate) = gate().await;
+    let client = Modern::with_tasks(&gate.url);
+    let mut answers: Vec<(u16, i64, String)> = Vec::new();
+    for id in ["x", "00000000-0000-4000-8000-000000000000"] {
+        for (method, params) in [
+            ("tasks/get", json!({ "taskId": id })),
+            ("tasks/update", json!({ "taskId": id, "inputResponses": {} })),
+            ("tasks/cancel", json!({ "taskId": id })),
+        ] {
+            answers.push(client.refusal(method, params).await);
+        }
+    }
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+    assert_eq!((answers[0].0, answers[0].1), (200, -32602));
+    let without: Value = json!({});
+    assert_eq!(client.refusal("tasks/get", without).await.1, -32602);
+}
+
+#[tokio::test]
+async fn with_modern_false_a_client_is_answered_as_by_a_server_with_sessions() {
+    let upstream = Upstream::json().await;
+    let toml = format!("[[upstream]]\nurl = {:?}\nmodern = false\n", upstream.url());
+    let gate = Gate::configured(&toml).await;
+    let client = Modern::plain(&gate.url).http.with("mcp-protocol-version", VERSION);
+    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {} });
+    let answer = client.post(request.to_string()).await;
+    assert_eq!(answer.status, 400);
+    assert!(![-32020, -32021, -32022].contains(&answer.refusal().1), "it falls back: {answer:?}");
+}
