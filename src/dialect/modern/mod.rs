@@ -30,7 +30,12 @@ pub use error::Refused;
 pub use headers::{METHOD, NAME};
 pub use pieces::{Answer, Piece, Pieces};
 
-use self::{meta::RequestMeta, parked::Parking, request_state::Seals, subscriptions::Subscriptions};
+use self::{
+    meta::RequestMeta,
+    parked::Parking,
+    request_state::{Bound, Seals},
+    subscriptions::Subscriptions,
+};
 use crate::{
     config::Sessions,
     identity::Owner,
@@ -220,6 +225,12 @@ impl Modern {
 }
 
 impl ClientRequest {
+    /// Returns what a `requestState` for this request is good for.
+    fn bound(&self) -> Bound {
+        let credential = self.headers.get(header::AUTHORIZATION).map(http::HeaderValue::as_bytes);
+        Bound::of(&self.caller.owner, credential, &self.message)
+    }
+
     /// Returns an answer with that raw `result`.
     fn result(&self, result: &str) -> Answer {
         Answer::Whole(StatusCode::OK, crate::wire::response::result_response(&self.id, result).into())

@@ -11,7 +11,7 @@ use super::{
     input::input_request,
     parked::{Place, Retry},
     reply,
-    request_state::{Bound, Opened},
+    request_state::Opened,
     run::{Over, Run},
 };
 use crate::{
@@ -84,7 +84,7 @@ impl Run {
     /// Answers the request with the open questions.
     async fn ask(&mut self, place: &Place) -> Result<(), Over> {
         let expires = self.modern.engine.now() + u64::try_from(self.input_timeout.as_millis()).unwrap_or(u64::MAX);
-        let bound = Bound::of(&self.request.caller.owner, &self.request.message);
+        let bound = self.request.bound();
         let Ok(state) = self.modern.seals.seal(Opened { call: place.call(), expires }, bound) else {
             return Err(self.fail(&Failure::Abandoned).await);
         };

@@ -71,14 +71,18 @@ impl Seals {
 }
 
 impl Bound {
-    /// Returns what a state for `request` of `owner` is bound to: all of its params but those that differ on a retry.
-    pub(super) fn of(owner: &Owner, request: &Message) -> Self {
+    /// Returns what a state for `request` of `owner` is bound to: all of its params but those that differ on a retry. Where no
+    /// name is known, the `credential` that goes on to the server stands for one; elsewhere it may be renewed meanwhile.
+    pub(super) fn of(owner: &Owner, credential: Option<&[u8]>, request: &Message) -> Self {
         let mut context = Context::new(&SHA256);
         let mut part = |bytes: &[u8]| {
             context.update(&(bytes.len() as u64).to_be_bytes());
             context.update(bytes);
         };
         part(format!("{owner:?}").as_bytes());
+        if let (Owner::Anyone { .. }, Some(credential)) = (owner, credential) {
+            part(credential);
+        }
         part(request.method_name().as_bytes());
         if let Some(params) = request.params().and_then(|params| Members::parse(params).ok()) {
             let mut members: Vec<_> = params.iter().filter(|(key, _)| !PER_REQUEST.contains(key)).collect();
@@ -118,9 +122,10 @@ mod tests {
     fn a_state_is_good_for_the_retry_of_its_request_alone() {
         let (seals, ann) = (Seals::new().expect("a key"), owner("ann", "/mcp"));
         let state = Opened { call: Uuid::from_u128(7), expires: 9 };
-        let sealed = seals.seal(state, Bound::of(&ann, &request("tools/call", CALL))).expect("sealed");
-        let opened =
-            |owner: &Owner, method: &str, params: &str| seals.open(&sealed, Bound::of(owner, &request(method, params)));
+        let sealed = seals.seal(state, Bound::of(&ann, None, &request("tools/call", CALL))).expect("sealed");
+        let opened = |owner: &Owner, method: &str, params: &str| {
+            seals.open(&sealed, Bound::of(owner, None, &request(method, params)))
+        };
         let retry = r#"{"requestState":"s","inputResponses":{},"arguments":{"a":1},"name":"tool"}"#;
         assert_eq!(opened(&ann, "tools/call", retry), Some(state));
         assert_eq!(opened(&owner("bob", "/mcp"), "tools/call", retry), None);
@@ -129,14 +134,17 @@ mod tests {
         assert_eq!(opened(&ann, "tools/call", &retry.replace("tool\"", "tools\"")), None);
         assert_eq!(opened(&ann, "tools/call", &retry.replace(":1", ":2")), None);
         assert_eq!(opened(&ann, "tools/call", &retry.replace("{\"requestState", "{\"more\":1,\"requestState")), None);
+        let anyone = Owner::Anyone { upstream: "/mcp".into() };
+        let bound = |token: &[u8]| Bound::of(&anyone, Some(token), &request("tools/call", CALL));
+        assert_ne!(bound(b"one"), bound(b"two"), "without a name the credential stands for one");
         let after_a_restart = Seals::new().expect("a key");
-        assert_eq!(after_a_restart.open(&sealed, Bound::of(&ann, &request("tools/call", CALL))), None);
+        assert_eq!(after_a_restart.open(&sealed, Bound::of(&ann, None, &request("tools/call", CALL))), None);
     }
 
     #[test]
     fn a_state_that_was_changed_anywhere_is_none() {
         let (seals, ann) = (Seals::new().expect("a key"), owner("ann", "/mcp"));
-        let bound = Bound::of(&ann, &request("tools/call", CALL));
+        let bound = Bound::of(&ann, None, &request("tools/call", CALL));
         let sealed = seals.seal(Opened { call: Uuid::nil(), expires: 1 }, bound).expect("sealed");
         let bytes = BASE64.decode(&sealed).expect("base64");
         for at in 0..bytes.len() {

@@ -8,7 +8,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     Answer, ClientRequest, GATHERS, Modern, Piece, Polled, Refused, input::input_responses, meta::Level, parked::Retry,
-    pieces::pieces, request_state::Bound, tasks, translate,
+    pieces::pieces, tasks, translate,
 };
 use crate::{
     config::Tool,
@@ -133,7 +133,7 @@ impl Modern {
     /// # Errors
     /// One -32602 for each state that is not good here and now.
     pub(super) async fn resume(self: &Arc<Self>, request: ClientRequest, state: &str) -> Result<Answer, Refused> {
-        let bound = Bound::of(&request.caller.owner, &request.message);
+        let bound = request.bound();
         let opened = self.seals.open(state, bound).filter(|opened| opened.expires >= self.engine.now());
         let answers = input_responses(&request.message)?;
         let retry = opened.and_then(|opened| self.parking.take(opened.call));
