@@ -21,6 +21,7 @@ mod service;
 mod sse;
 mod tls;
 mod too_many_connections;
+mod workers;
 
 use std::sync::Arc;
 
@@ -31,6 +32,7 @@ pub(super) use listener::accept;
 pub use listener::{Listener, serve};
 pub use protected::ResourceMetadata;
 pub use tls::Tls;
+pub use workers::Workers;
 
 use body::Body;
 
