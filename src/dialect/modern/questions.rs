@@ -1,13 +1,13 @@
 //! What a server asks in the course of a call that is no task: the call is parked, and goes on with the client's retry
 //! ("Multi Round-Trip Requests").
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use http::StatusCode;
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Piece, Refused, SERVER_INFO,
+    Refused, SERVER_INFO,
     input::input_request,
     parked::{Place, Retry},
     reply,
@@ -22,20 +22,20 @@ use crate::{
 
 impl Run {
     /// Sends the user to the pages that the server's error names. A retry is a call of its own.
-    pub(super) async fn send_to(&mut self, requests: &str) -> Over {
+    pub(super) fn send_to(&mut self, requests: &str) -> Over {
         if !self.request.caller.client.elicitation_url {
             self.lacks = Some(Asks::Url);
-            return self.lack().await;
+            return self.lack();
         }
         let server_info = &self.lease.pooled.facts.server_info;
         let result = format!(
             r#"{{"resultType":"input_required","inputRequests":{requests},"_meta":{{"{SERVER_INFO}":{server_info}}}}}"#
         );
         let document = result_response(&self.request.id, &result);
-        self.respond(document.into()).await
+        self.respond(document.into())
     }
 
-    pub(super) async fn lack(&mut self) -> Over {
+    pub(super) fn lack(&mut self) -> Over {
         let (name, raw) = match self.lacks {
             Some(Asks::Roots) => ("roots", r#"{"roots":{}}"#),
             Some(Asks::SamplingWithTools) => ("sampling.tools", r#"{"sampling":{"tools":{}}}"#),
@@ -45,7 +45,7 @@ impl Run {
         };
         let refused = Refused::capability(&format!("the call needs {name}"), raw);
         let document = refused.to_response(&self.request.id).into();
-        let _ = self.to.send(Piece::Response(refused.status, document)).await;
+        self.to.respond(refused.status, document);
         Over::Done
     }
 
@@ -56,7 +56,7 @@ impl Run {
                 self.give_up("limit reached: too many calls wait for answers of their client").await;
                 return None;
             };
-            if let Err(over) = self.ask(&place).await {
+            if let Err(over) = self.ask(&place) {
                 return Some(over);
             }
             let retry = match self.wait(retried).await {
@@ -65,8 +65,11 @@ impl Run {
             };
             drop(place);
             self.request = retry.request;
-            self.to = retry.to;
+            (self.to, self.in_flight) = (retry.to, retry.in_flight);
             self.call.progress_token = progress_token(&self.request.message);
+            // Each request says anew what its client can be asked.
+            let client = self.request.caller.client;
+            self.lacks = self.lacks.filter(|lacks| !client.can_be_asked(*lacks));
             if !self.request.meta.tasks {
                 // Each request says anew whether it may be answered with a task.
                 self.adoptable = None;
@@ -82,11 +85,11 @@ impl Run {
     }
 
     /// Answers the request with the open questions.
-    async fn ask(&mut self, place: &Place) -> Result<(), Over> {
+    fn ask(&mut self, place: &Place) -> Result<(), Over> {
         let expires = self.modern.engine.now() + u64::try_from(self.input_timeout.as_millis()).unwrap_or(u64::MAX);
         let bound = self.request.bound();
         let Ok(state) = self.modern.seals.seal(Opened { call: place.call(), expires }, bound) else {
-            return Err(self.fail(&Failure::Abandoned).await);
+            return Err(self.fail(&Failure::Abandoned));
         };
         let requests: Vec<_> = self.questions.iter().map(|it| input_request(&it.key, &it.request)).collect();
         let result = format!(
@@ -96,10 +99,12 @@ impl Run {
             self.lease.pooled.facts.server_info
         );
         let document = result_response(&self.request.id, &result);
-        match self.to.send(Piece::Response(StatusCode::OK, document.into())).await {
-            Ok(()) => Ok(()),
-            Err(_) => Err(Over::Left),
+        // Its end is taken at once, and the client is gone from there.
+        if self.to.has_left() {
+            return Err(Over::Left);
         }
+        self.to.respond(StatusCode::OK, document.into());
+        Ok(())
     }
 
     /// Waits for the retry, while the server may go on by itself.
@@ -113,7 +118,7 @@ impl Run {
                     let Ok(retry) = retry else { return Err(Over::Left) };
                     if let Some(ending) = ended {
                         self.request = retry.request;
-                        self.to = retry.to;
+                        (self.to, self.in_flight) = (retry.to, retry.in_flight);
                         return Err(self.end(ending).await);
                     }
                     return Ok(retry);
@@ -149,13 +154,10 @@ impl Run {
 
     /// Passes on the answers that there are. What is not answered stays open.
     async fn answer(&mut self, mut answers: HashMap<String, String>) {
-        let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
         for question in std::mem::take(&mut self.questions) {
             match answers.remove(&question.key) {
                 Some(result) => {
-                    let response = reply(question.request.id_to_answer(), &result);
-                    // A server that does not take it has its own end of the call.
-                    let _ = session.reply(response, headers.clone()).await;
+                    self.reply(reply(question.request.id_to_answer(), &result)).await;
                 }
                 // Each request says anew what its client can be asked.
                 None => match Asks::of(&question.request) {

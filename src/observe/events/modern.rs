@@ -69,3 +69,23 @@ impl Event for SubscriptionEnded {
         metrics.subscriptions.dec();
     }
 }
+
+/// A request of a client without a session goes to a server.
+#[derive(Debug)]
+pub struct CallBegun;
+
+impl Event for CallBegun {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.sessionless_requests.inc();
+    }
+}
+
+/// Such a request has been answered, given up, or became a task.
+#[derive(Debug)]
+pub struct CallOver;
+
+impl Event for CallOver {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.sessionless_requests.dec();
+    }
+}
