@@ -5,6 +5,7 @@
 mod kit;
 
 mod client;
+mod crowd;
 mod limits;
 mod listening;
 mod owners;
@@ -12,3 +13,4 @@ mod plain;
 mod questions;
 mod refused;
 mod tasks;
+mod witness;
