@@ -12,5 +12,6 @@ mod owners;
 mod plain;
 mod questions;
 mod refused;
+mod servers;
 mod tasks;
 mod witness;

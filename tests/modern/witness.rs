@@ -60,6 +60,8 @@ struct Notes {
     opened: usize,
     questions: HashMap<String, (String, oneshot::Sender<Value>)>,
     runs: HashMap<String, usize>,
+    /// The calls by their session and id.
+    calls: HashMap<(String, String), String>,
     cancelled: BTreeSet<String>,
     crossings: Vec<String>,
 }
@@ -145,20 +147,6 @@ impl Witness {
     pub(crate) fn crossings(&self) -> Vec<String> {
         self.shared.notes.lock().crossings.clone()
     }
-
-    /// Tells every session that the list of tools has changed.
-    pub(crate) fn change(&self) {
-        for session in self.shared.notes.lock().sessions.values() {
-            if let Some(listener) = &session.listener {
-                let _ = listener.send(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#.to_owned());
-            }
-        }
-    }
-
-    /// Returns how many sessions have a stream of what belongs to no call.
-    pub(crate) fn listeners(&self) -> usize {
-        self.shared.notes.lock().sessions.values().filter(|session| session.listener.is_some()).count()
-    }
 }
 
 fn empty(status: StatusCode) -> Response<Body> {
@@ -227,7 +215,15 @@ impl Shared {
             return empty(StatusCode::ACCEPTED);
         }
         if message.get("id").is_none() {
+            if message["method"] == "notifications/cancelled" {
+                let mut notes = self.notes.lock();
+                let call = notes.calls.get(&(id, message["params"]["requestId"].to_string())).cloned();
+                notes.cancelled.extend(call);
+            }
             return empty(StatusCode::ACCEPTED);
+        }
+        if let Some(call) = message["params"]["arguments"]["call"].as_str() {
+            self.notes.lock().calls.insert((id.clone(), message["id"].to_string()), call.to_owned());
         }
         self.respond(&id, message, &head.headers).await
     }
@@ -265,7 +261,14 @@ impl Shared {
 
     /// Answers a request, in the way of the form.
     async fn respond(self: &Arc<Self>, session: &str, message: Value, headers: &HeaderMap) -> Response<Body> {
-        let listener = self.notes.lock().sessions[session].listener.clone();
+        let listener = || self.notes.lock().sessions[session].listener.clone();
+        let wants_listener = self.form == Form::Json && message["method"] == "tools/call";
+        let listener = if wants_listener {
+            // Its client opens the stream beside its first request.
+            Some(crate::kit::eventually(async || listener()).await)
+        } else {
+            listener()
+        };
         let credential = header(headers, "authorization").to_owned();
         let (shared, session) = (Arc::clone(self), session.to_owned());
         match self.form {
@@ -284,10 +287,7 @@ impl Shared {
                 tokio::spawn(async move {
                     tokio::select! {
                         document = run.response(&message, &credential) => drop(to.send(document)),
-                        () = to.closed() => {
-                            let call = message["params"]["arguments"]["call"].as_str().unwrap_or_default().to_owned();
-                            run.shared.notes.lock().cancelled.insert(call);
-                        }
+                        () = to.closed() => {}
                     }
                 });
                 response
@@ -354,7 +354,10 @@ impl Run {
         match name {
             "progress" => {
                 let params = json!({ "progressToken": token, "progress": 1, "message": call });
+                // On its other connection the answer would overtake it.
+                let pause = if self.shared.form == Form::Json { 100 } else { 0 };
                 self.say(&json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params }));
+                tokio::time::sleep(Duration::from_millis(pause)).await;
             }
             "work" => tokio::time::sleep(Duration::from_millis(20)).await,
             "late" => {
@@ -363,6 +366,11 @@ impl Run {
             }
             "ask" => said = self.ask(&call).await,
             "hold" => std::future::pending().await,
+            "change" => {
+                let changed = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
+                let listener = self.shared.notes.lock().sessions[&self.session].listener.clone();
+                let _ = listener.or(self.say.clone()).unwrap().send(changed.to_string());
+            }
             _ => {}
         }
         json!({ "content": [{ "type": "text", "text": said }] })
