@@ -1,9 +1,10 @@
 //! Many callers at once, over a server that notes which session did what, is killed and comes back, and forgets its
 //! sessions.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use crate::{
     client::{Modern, TASKS},
@@ -98,10 +99,16 @@ impl Caller {
     }
 }
 
+/// How many of a crowd call at once. A machine with other work serves no more of them in the time that a request has.
+const AT_ONCE: usize = 200;
+
 /// Has callers call at once, each a tool that it can, and checks that each gets its own answer.
 async fn all_call(callers: &[Caller]) {
+    let turns = Arc::new(Semaphore::new(AT_ONCE));
     let calls = callers.iter().cloned().enumerate().map(|(nth, caller)| {
+        let turns = Arc::clone(&turns);
         tokio::spawn(async move {
+            let _turn = turns.acquire().await.unwrap();
             let able = caller.arguments["able"] == true;
             let tool = if able { ["echo", "ask", "progress"][nth % 3] } else { ["echo", "work"][nth % 2] };
             assert_eq!(caller.call(tool).await, caller.name());

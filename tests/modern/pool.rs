@@ -1,10 +1,13 @@
 //! The pool's sessions under faults and at its limits, and how many requests may be in flight.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::{
-    client::Modern,
-    kit::{Client, Gate, Upstream, eventually, soon},
+    client::{Modern, VERSION},
+    kit::{Client, Gate, Upstream, eventually, soon, within},
+    witness::{Form, Witness},
 };
 
 const AT_ONCE: &str = "[tasks]\ntask_after = \"0s\"\n";
@@ -121,25 +124,35 @@ async fn a_session_of_one_call_ends_when_taskgate_stops() {
     assert_eq!(soon(calling).await.unwrap().json()["error"]["code"], -32603);
 }
 
-#[tokio::test]
-async fn requests_in_flight_of_one_owner_are_bounded_in_bytes_and_the_limit_is_named() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::with(&upstream, "[server]\nmax_body = \"40MiB\"\nadmin = \"127.0.0.1:0\"\n").await;
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_in_flight_of_one_owner_are_bounded_and_the_limit_is_named_and_counted() {
+    let witness = Witness::start(Form::Sse).await;
+    let gate = Gate::to(&witness.url(), "[server]\nadmin = \"127.0.0.1:0\"\n").await;
     let client = Modern::plain(&gate.url);
-    let large = json!({ "name": "slow", "arguments": { "text": "x".repeat(33 << 20) } });
-    let calling = tokio::spawn({
-        let (client, large) = (client.clone(), large.clone());
-        async move { client.answer("tools/call", large).await }
-    });
-    let slow = upstream.held("slow").await;
-    let (status, code, why) = client.refusal("tools/call", large).await;
+    let headers = [("mcp-protocol-version", VERSION), ("mcp-method", "tools/call"), ("mcp-name", "hold")];
+    let mut held = Vec::new();
+    for _ in 0..16 {
+        let http = headers.iter().fold(Client::http2(&gate.url), |http, (name, value)| http.with(name, value));
+        for _ in 0..64 {
+            held.push(http.stream("tools/call", client.params(json!({ "name": "hold", "arguments": {} }))));
+        }
+    }
+    let counts = async |wanted: &str| {
+        let counted = async {
+            while metric(&gate, "sessionless_requests").await != wanted {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        within(Duration::from_secs(60), counted).await;
+    };
+    counts("1024").await;
+    let (status, code, why) = client.refusal("tools/call", json!({ "name": "echo", "arguments": {} })).await;
     assert_eq!((status, code), (200, -32603));
-    assert!(why.contains("requests of yours in flight take 64MiB"), "{why}");
-    let refused = metric(&gate, "requests_refused_total{reason=\"sessionless_requests\"}").await;
-    assert_eq!((refused.as_str(), metric(&gate, "sessionless_requests").await.as_str()), ("1", "1"));
-    assert_eq!(client.call("echo").await["resultType"], "complete", "a small one has room");
-    slow.result(r#"{"content":[]}"#);
-    soon(calling).await.unwrap();
+    assert_eq!(why, "limit reached: 1024 requests of yours are in flight; wait for some of them to end");
+    assert_eq!(metric(&gate, "requests_refused_total{reason=\"sessionless_requests\"}").await, "1");
+    drop(held);
+    counts("0").await;
+    assert_eq!(client.call("echo").await["resultType"], "complete");
 }
 
 #[tokio::test]

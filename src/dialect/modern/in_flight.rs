@@ -36,7 +36,11 @@ struct Counts {
 
 /// Counts one request as in flight while it lives.
 #[derive(Debug)]
-pub(super) struct FlightGuard {
+pub(super) struct FlightGuard(KeptBytes);
+
+/// Counts bytes of a request, or of a question in the course of it, while it lives.
+#[derive(Debug)]
+pub(super) struct KeptBytes {
     in_flight: Arc<InFlight>,
     owner: Owner,
     bytes: usize,
@@ -59,32 +63,55 @@ impl InFlight {
         if counts.all >= MAX {
             return Err(format!("{MAX} requests are in flight; try again later"));
         }
-        if counts.bytes_of.of(owner) + bytes > MAX_BYTES_PER_OWNER {
+        counts.keep(owner, bytes)?;
+        counts.owners.add(owner, 1);
+        counts.all += 1;
+        drop(counts);
+        self.observer.emit(events::CallBegun);
+        Ok(FlightGuard(KeptBytes { in_flight: Arc::clone(self), owner: owner.clone(), bytes }))
+    }
+
+    /// Counts so many bytes more.
+    ///
+    /// # Errors
+    /// A sentence that says which limit is reached.
+    pub(super) fn keep(self: &Arc<Self>, owner: &Owner, bytes: usize) -> Result<KeptBytes, String> {
+        self.counts.lock().keep(owner, bytes)?;
+        Ok(KeptBytes { in_flight: Arc::clone(self), owner: owner.clone(), bytes })
+    }
+}
+
+impl Counts {
+    fn keep(&mut self, owner: &Owner, bytes: usize) -> Result<(), String> {
+        if self.bytes_of.of(owner) + bytes > MAX_BYTES_PER_OWNER {
             let limit = MAX_BYTES_PER_OWNER / 1024 / 1024;
             return Err(format!("requests of yours in flight take {limit}MiB; wait for some of them to end"));
         }
-        if counts.bytes + bytes > MAX_BYTES {
+        if self.bytes + bytes > MAX_BYTES {
             return Err(format!("requests in flight take {}MiB; try again later", MAX_BYTES / 1024 / 1024));
         }
-        counts.owners.add(owner, 1);
-        counts.bytes_of.add(owner, bytes);
-        counts.all += 1;
-        counts.bytes += bytes;
-        drop(counts);
-        self.observer.emit(events::CallBegun);
-        Ok(FlightGuard { in_flight: Arc::clone(self), owner: owner.clone(), bytes })
+        self.bytes_of.add(owner, bytes);
+        self.bytes += bytes;
+        Ok(())
     }
 }
 
 impl Drop for FlightGuard {
     fn drop(&mut self) {
-        let mut counts = self.in_flight.counts.lock();
-        counts.owners.take(&self.owner, 1);
-        counts.bytes_of.take(&self.owner, self.bytes);
+        let KeptBytes { in_flight, owner, .. } = &self.0;
+        let mut counts = in_flight.counts.lock();
+        counts.owners.take(owner, 1);
         counts.all -= 1;
-        counts.bytes -= self.bytes;
         drop(counts);
-        self.in_flight.observer.emit(events::CallOver);
+        in_flight.observer.emit(events::CallOver);
+    }
+}
+
+impl Drop for KeptBytes {
+    fn drop(&mut self) {
+        let mut counts = self.in_flight.counts.lock();
+        counts.bytes_of.take(&self.owner, self.bytes);
+        counts.bytes -= self.bytes;
     }
 }
 
@@ -118,5 +145,6 @@ mod tests {
         assert!(begin(0).is_err_and(|why| why.contains("of yours in flight take 64MiB")));
         let _second = begin(1).expect("room");
         assert!(begin(2).is_err_and(|why| why.contains("requests in flight take 128MiB")));
+        assert!(in_flight.keep(&owner(2), 1).is_err(), "questions count too");
     }
 }

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     flow::Item,
+    observe::events,
     upstream::{Failure, ServerEvent},
     wire::{Asks, Message, response::result_response},
 };
@@ -53,6 +54,7 @@ impl Run {
     pub(super) async fn park(&mut self) -> Option<Over> {
         loop {
             let Some((place, retried)) = self.modern.parking.park(&self.request.caller.owner) else {
+                self.modern.observer.emit(events::CallNotAsked { reason: "parked_calls" });
                 self.give_up("limit reached: too many calls wait for answers of their client").await;
                 return None;
             };

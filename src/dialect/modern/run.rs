@@ -8,7 +8,7 @@ use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
     Answer, ClientRequest, GATHERS, Modern, Polled, Refused,
-    in_flight::FlightGuard,
+    in_flight::{FlightGuard, KeptBytes},
     input::input_responses,
     parked::Retry,
     pieces::{PieceWriter, pieces},
@@ -39,6 +39,8 @@ pub(super) struct Question {
     /// The key in `inputRequests`.
     pub(super) key: String,
     pub(super) request: Message,
+    /// Counts what it takes.
+    pub(super) _kept: KeptBytes,
 }
 
 /// One request, its call, and where its answer goes.

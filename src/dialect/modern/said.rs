@@ -10,12 +10,15 @@ use super::{
     run::{Question, Run},
 };
 use crate::{
+    observe::events,
     upstream::{ServerEvent, question_refusal},
     wire::{Asks, Message, Method, object::Members},
 };
 
 /// How many questions of one call may be open.
 const MAX_QUESTIONS: usize = 64;
+/// What a question takes besides its text, in bytes.
+const QUESTION_OVERHEAD: usize = 1024;
 /// How many answers to questions of one call may be on their way to the server.
 const MAX_REPLIES: usize = 16;
 
@@ -36,6 +39,7 @@ impl Run {
                 self.refuse(&message, "the call is not one in the course of which a client can be asked").await;
             }
             ServerEvent::Asks(_) if self.questions.len() >= MAX_QUESTIONS => {
+                self.modern.observer.emit(events::CallNotAsked { reason: "questions_of_call" });
                 self.refuse(&message, "limit reached: too many questions of one call are open").await;
             }
             ServerEvent::Asks(asked) if !self.request.caller.client.can_be_asked(asked.needs) => {
@@ -44,7 +48,18 @@ impl Run {
             }
             ServerEvent::Asks(_) => {
                 self.lacks = None;
-                self.questions.push(Question { key: uuid::Uuid::new_v4().to_string(), request: message.compact() });
+                // The answer that asks has it once more.
+                let bytes = QUESTION_OVERHEAD + 2 * message.bytes().len();
+                match self.modern.in_flight.keep(&self.request.caller.owner, bytes) {
+                    Ok(kept) => {
+                        let (key, request) = (uuid::Uuid::new_v4().to_string(), message.compact());
+                        self.questions.push(Question { key, request, _kept: kept });
+                    }
+                    Err(why) => {
+                        self.modern.observer.emit(events::CallNotAsked { reason: "sessionless_requests" });
+                        self.refuse(&message, &format!("limit reached: {why}")).await;
+                    }
+                }
             }
             ServerEvent::AnsweredHere(answer) => {
                 if let Ok(asks) = Asks::of(&message)
