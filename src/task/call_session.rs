@@ -17,6 +17,8 @@ pub enum CallSession {
     /// One for this call alone, which is opened when it is its turn. That of its client, which gets what the server says
     /// meanwhile, is in use too.
     Apart(UpstreamGuard),
+    /// One of the pool, which is leased when it is its turn: it may be a process.
+    Later,
 }
 
 impl CallSession {
@@ -25,7 +27,7 @@ impl CallSession {
         match self {
             Self::Own(guard) => Ok(guard.get().hold()),
             Self::Pooled(guard) if !guard.get().is_lost() => Ok(guard.get().hold()),
-            Self::Pooled(_) | Self::Apart(_) => self.another(caller, headers).await,
+            Self::Pooled(_) | Self::Apart(_) | Self::Later => self.another(caller, headers).await,
         }
     }
 
@@ -34,7 +36,7 @@ impl CallSession {
         let lessee = Lessee { owner: &caller.owner, client: caller.client, headers };
         let lease = match self {
             Self::Own(_) => return Err(Failure::SessionLost),
-            Self::Pooled(_) => caller.upstream.lease(lessee, true).await,
+            Self::Pooled(_) | Self::Later => caller.upstream.lease(lessee, true).await,
             Self::Apart(_) => caller.upstream.lease_once(lessee).await,
         };
         lease.map(|lease| lease.hold()).map_err(|why| why.to_failure())
@@ -49,7 +51,7 @@ impl CallSession {
     pub(super) fn listener<'s>(&'s self, session: &'s UpstreamGuard) -> &'s UpstreamSession {
         match self {
             Self::Own(guard) | Self::Apart(guard) => guard.get(),
-            Self::Pooled(_) => session.get(),
+            Self::Pooled(_) | Self::Later => session.get(),
         }
     }
 }

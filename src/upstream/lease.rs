@@ -25,16 +25,26 @@ impl Upstream {
     /// # Errors
     /// [`NoSession`]
     pub async fn lease(&self, lessee: Lessee<'_>, asks: bool) -> Result<Lease, NoSession> {
-        // Where the transport does not say which call asks, a call that may be asked is alone in its session.
-        let sharing = || match self.sessions {
-            Sessions::Request => Sharing::Once,
-            Sessions::Owner if asks && lessee.client.any() && !self.server.attributes_questions() => Sharing::Single,
-            Sessions::Owner => Sharing::Shared,
-        };
-        let at_first = sharing();
+        let at_first = self.sharing(lessee.client, asks);
         let leased = self.lease_as(lessee, at_first).await?;
         // The handshake has shown which transport it is.
-        if sharing() == at_first { Ok(leased) } else { self.lease_as(lessee, sharing()).await }
+        let sharing = self.sharing(lessee.client, asks);
+        if sharing == at_first { Ok(leased) } else { self.lease_as(lessee, sharing).await }
+    }
+
+    /// Returns whether calls that may be asked share a session.
+    #[must_use]
+    pub fn shares(&self, client: ClientCapabilities) -> bool {
+        self.sharing(client, true) == Sharing::Shared
+    }
+
+    fn sharing(&self, client: ClientCapabilities, asks: bool) -> Sharing {
+        match self.sessions {
+            Sessions::Request => Sharing::Once,
+            // Where the transport does not say which call asks, a call that may be asked is alone in its session.
+            Sessions::Owner if asks && client.any() && !self.server.attributes_questions() => Sharing::Single,
+            Sessions::Owner => Sharing::Shared,
+        }
     }
 
     /// Returns a session that serves one call.

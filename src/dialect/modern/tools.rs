@@ -62,12 +62,16 @@ impl Modern {
         counted.map_err(|often| Refused::too_often(&often))?;
         // The queue counts it from its creation on.
         let _in_flight = self.begin(&request)?;
-        let lease = self.lease(&request, true).await?;
+        let session = if request.caller.upstream.shares(request.caller.client) {
+            CallSession::Pooled(self.lease(&request, true).await?.hold())
+        } else {
+            CallSession::Later
+        };
         let message = super::translate::to_legacy(&request.message)?;
         let announced = request.caller.upstream.status_notifications;
         let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
         let call = ToolCall { message, headers: request.headers.clone() };
-        let created = self.engine.create(&request.caller, CallSession::Pooled(lease.hold()), call, wanted).await;
+        let created = self.engine.create(&request.caller, session, call, wanted).await;
         let created = created.map_err(|why| RpcError::internal(why.to_string()))?;
         drop(created.start);
         Ok(request.result(&tasks::created(&created.task)))
