@@ -65,7 +65,7 @@ async fn each_task_has_a_session_over_http_too_and_plain_calls_stay_in_that_of_t
     let [one, two] = [session_of(&first.seen), session_of(&second.seen)];
     assert!(one != two && Some(&one) != of_client.as_ref() && Some(&two) != of_client.as_ref());
     assert_eq!(upstream.count("initialize"), 3);
-    let opening = upstream.seen().into_iter().filter(|seen| seen.rpc() == "initialize").next_back().unwrap();
+    let opening = upstream.seen().into_iter().rfind(|seen| seen.rpc() == "initialize").unwrap();
     assert!(opening.json()["params"]["capabilities"]["elicitation"].is_object(), "{opening:?}");
     first.result(r#"{"content":[]}"#);
     let id = eventually(async || {

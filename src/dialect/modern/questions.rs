@@ -8,6 +8,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     Refused, SERVER_INFO,
+    in_flight::KeptBytes,
     input::input_request,
     parked::{Place, Retry},
     reply,
@@ -17,7 +18,7 @@ use super::{
 use crate::{
     flow::Item,
     observe::events,
-    upstream::{Failure, ServerEvent},
+    upstream::{ExchangeEnd, Failure, ServerEvent, UpstreamResponse},
     wire::{Asks, Message, response::result_response},
 };
 
@@ -118,7 +119,7 @@ impl Run {
                 biased;
                 retry = &mut retried => {
                     let Ok(retry) = retry else { return Err(Over::Left) };
-                    if let Some(ending) = ended {
+                    if let Some((ending, _kept)) = ended {
                         self.request = retry.request;
                         (self.to, self.in_flight) = (retry.to, retry.in_flight);
                         return Err(self.end(ending).await);
@@ -126,10 +127,10 @@ impl Run {
                     return Ok(retry);
                 }
                 item = self.call.exchange.next(), if ended.is_none() => match item {
-                    Some(Item::End(ending)) => ended = Some(ending),
+                    Some(Item::End(ending)) => ended = Some(self.keep(ending)),
                     Some(Item::Message(message)) => self.take_parked(message).await,
                     Some(Item::Silence | Item::Pause(_)) => {}
-                    None => ended = Some(Err(Failure::Abandoned)),
+                    None => ended = Some((Err(Failure::Abandoned), None)),
                 },
                 () = tokio::time::sleep_until(until) => {
                     let limit = humantime::format_duration(self.input_timeout);
@@ -137,6 +138,15 @@ impl Run {
                     return Err(Over::Left);
                 }
             }
+        }
+    }
+
+    /// Keeps an answer that has come while its client is being asked, if there is room.
+    fn keep(&self, ending: ExchangeEnd) -> (ExchangeEnd, Option<KeptBytes>) {
+        let Ok(UpstreamResponse::Whole(answer)) = &ending else { return (ending, None) };
+        match self.modern.in_flight.keep(&self.request.caller.owner, answer.bytes().len()) {
+            Ok(kept) => (ending, Some(kept)),
+            Err(why) => (Err(Failure::Limit(format!("limit reached: {why}"))), None),
         }
     }
 
