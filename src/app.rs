@@ -36,7 +36,7 @@ use crate::{
         Clock, Engine, Limits, MaxWaiters,
         store::{MaxKept, MemoryStore},
     },
-    upstream::{Hints, PoolLimits, Server, SessionPool, Upstream, http, stdio},
+    upstream::{Hints, PoolLimits, PoolsTotal, Server, SessionPool, Upstream, http, stdio},
 };
 
 /// taskgate in front of HTTP clients, with its ports open but not yet serving.
@@ -225,17 +225,18 @@ impl Core {
         let protected = config.auth.protected().is_some();
         let identity = Arc::new(Identity::start(config.auth, &observer).map_err(StartError::Identity)?);
         let open = PoolLimits { per_owner: config.server.max_sessions_per_owner, all: config.server.max_sessions };
-        let pool = |id| SessionPool::new(id, open, Arc::clone(&outbox), Arc::clone(&observer));
+        let total = PoolsTotal::new(open);
+        let pool = |id| SessionPool::new(id, &total, Arc::clone(&outbox), Arc::clone(&observer));
         let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, &identity, pool));
-        let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
-        let upstreams = Arc::new(Upstreams::new(Served::new(upstreams, protected)));
+        let upstreams = Arc::new(Upstreams::new(Served::new(upstreams.collect::<Result<_, _>>()?, protected)));
         let server = config.server;
         let engine = Engine::start(Arc::new(store), clock, limits, Arc::clone(&observer));
         let sessions = Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer));
         let sessions = Arc::new(sessions);
         let terms = SessionTerms { accounts: Accounts::new(config.rate), outbox, max_streams: server.max_streams };
         let legacy = Legacy::new(Arc::clone(&engine));
-        let modern = Modern::new(Arc::clone(&engine), Arc::clone(&observer)).map_err(StartError::Identity)?;
+        let modern = Modern::new(Arc::clone(&engine), Arc::clone(&terms.outbox), Arc::clone(&observer))
+            .map_err(StartError::Identity)?;
         let lifecycle = Lifecycle::new(Arc::clone(&sessions), terms, engine, Arc::clone(&observer));
         let dispatcher = Dispatcher::new(legacy, Arc::clone(&lifecycle), Arc::clone(&observer));
         let (session_idle, drain_timeout) = (server.session_idle, server.drain_timeout);

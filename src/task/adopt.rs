@@ -10,10 +10,10 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    Engine, NewTask, NotCreated, State, Task,
+    CallSession, Engine, NewTask, NotCreated, State, Task,
     clock::millis,
     create::MAX_REPLIES,
-    runner::{Beginning, Runner},
+    runner::{Beginning, MAX_KEPT, Runner, Running},
     ttl::Lifetime,
 };
 use crate::{
@@ -22,6 +22,7 @@ use crate::{
     observe::events,
     session::Caller,
     upstream::{Call, UpstreamGuard, excerpt},
+    wire::Message,
 };
 
 /// A call that runs, as far as a task needs to know it.
@@ -37,6 +38,8 @@ pub struct Adoption {
     pub text: Option<String>,
     /// The end-to-end headers that its request came with.
     pub headers: HeaderMap,
+    /// Its request, while the server may still refuse it.
+    pub request: Option<Message>,
 }
 
 /// A task that is in the store, and whose call is still to be followed.
@@ -48,6 +51,7 @@ pub struct Adopted {
     permit: Permit,
     stopped: oneshot::Receiver<&'static str>,
     beginning: Beginning,
+    request: Option<Message>,
 }
 
 impl Engine {
@@ -68,7 +72,7 @@ impl Engine {
         }
     }
 
-    /// Puts a task for a call of `caller` that runs in `upstream_session` into the store. Its call has to be given to
+    /// Puts a task for a call of `caller` that runs in `session` into the store. Its call has to be given to
     /// [`Adopted::follow`]; where that is not done the task fails.
     ///
     /// # Errors
@@ -76,12 +80,12 @@ impl Engine {
     pub async fn adopt(
         self: &Arc<Self>,
         caller: &Arc<Caller>,
-        upstream_session: UpstreamGuard,
+        session: CallSession,
         new_task: NewTask,
         adoption: Adoption,
     ) -> Result<Adopted, NotCreated> {
         let NewTask { name, tool, ttl: requested, announced, writer, admission: _admission } = new_task;
-        let Adoption { permit, since, progress, text, headers } = adoption;
+        let Adoption { permit, since, progress, text, headers, request } = adoption;
         let tool_name: Arc<str> = if excerpt(&name) == *name { name } else { excerpt(&name).into() };
         let (lifetime, now) = (Lifetime::of(&tool, requested, false), self.ledger.clock.now());
         let task = Task {
@@ -124,7 +128,7 @@ impl Engine {
         let runner = Runner {
             engine: Arc::clone(self),
             caller: Arc::clone(caller),
-            upstream_session,
+            session,
             id: task.id,
             headers: Arc::new(headers),
             writer,
@@ -133,16 +137,17 @@ impl Engine {
             created: since,
             patience: lifetime.patience,
         };
-        Ok(Adopted { task, runner, permit, stopped, beginning: Beginning { since, progress } })
+        let request = request.filter(|request| request.bytes().len() <= MAX_KEPT);
+        Ok(Adopted { task, runner, permit, stopped, beginning: Beginning { since, progress }, request })
     }
 }
 
 impl Adopted {
-    /// Leaves the call to a task of its own.
-    pub fn follow(self, call: Call) {
-        let Self { runner, permit, stopped, beginning, .. } = self;
+    /// Leaves the call, which runs in `session`, to a task of its own.
+    pub fn follow(self, call: Call, session: UpstreamGuard) {
+        let Self { runner, permit, stopped, beginning, request, .. } = self;
         tokio::spawn(async move {
-            runner.attend(call, stopped, beginning).await;
+            runner.attend(Running { call, session, request }, stopped, beginning).await;
             // Held until the exchange is over.
             drop(permit);
         });

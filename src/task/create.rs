@@ -10,7 +10,7 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    AskedTtl, Engine, LastingWork, State, Task, TaskWriter, clock::millis, runner::Runner, status_message,
+    AskedTtl, CallSession, Engine, LastingWork, State, Task, TaskWriter, clock::millis, runner::Runner, status_message,
     store::KeptLimit, ttl::Lifetime,
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     limit::{Admission, Limited, ToolId, ToolLimits},
     observe::events,
     session::{Caller, TaskAdmission},
-    upstream::{UpstreamGuard, excerpt},
+    upstream::excerpt,
     wire::{Message, headers_cost},
 };
 
@@ -88,14 +88,14 @@ pub struct NewTask {
 }
 
 impl Engine {
-    /// Creates the task for a call of `caller`, which runs in `upstream_session`.
+    /// Creates the task for a call of `caller`, which runs in `session`.
     ///
     /// # Errors
     /// [`NotCreated`]
     pub async fn create(
         self: &Arc<Self>,
         caller: &Arc<Caller>,
-        upstream_session: UpstreamGuard,
+        session: CallSession,
         call: ToolCall,
         new_task: NewTask,
     ) -> Result<CreatedTask, NotCreated> {
@@ -135,7 +135,7 @@ impl Engine {
         let runner = Runner {
             engine: Arc::clone(self),
             caller: Arc::clone(caller),
-            upstream_session,
+            session,
             id,
             headers: Arc::new(headers),
             writer,

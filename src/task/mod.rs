@@ -4,6 +4,7 @@
 //! its clients send into calls of the engine, and writes what the engine tells.
 
 mod adopt;
+mod call_session;
 mod calls;
 mod clock;
 mod create;
@@ -30,6 +31,7 @@ mod wakes;
 mod writer;
 
 pub use adopt::{Adopted, Adoption};
+pub use call_session::CallSession;
 pub use calls::ToTell;
 pub use clock::{Clock, Now};
 pub use create::{CreatedTask, NewTask, NotCreated, ToolCall};

@@ -9,7 +9,8 @@ use tokio::{
 };
 
 use super::{
-    Change, Engine, TaskId, TaskWriter, desk::AskingCall, input::QuestionOrigin, ledger::NotChanged, status_message,
+    CallSession, Change, Engine, TaskId, TaskWriter, desk::AskingCall, input::QuestionOrigin, ledger::NotChanged,
+    status_message,
 };
 use crate::{
     config::Tool,
@@ -18,12 +19,14 @@ use crate::{
     limit::{Admission, Permit},
     observe::events,
     session::Caller,
-    upstream::{Call, CallOptions, CallOutcome, Exchange, Failure, Purpose, ServerEvent, UpstreamGuard},
+    upstream::{Call, CallOptions, CallOutcome, Failure, Purpose, ServerEvent, UpstreamGuard},
     wire::Message,
 };
 
 /// What an answer may be larger than the result inside it, in bytes.
 const ENVELOPE: usize = 64 * 1024;
+/// The longest request that is kept while the server may refuse it, in bytes.
+pub(super) const MAX_KEPT: usize = 64 * 1024;
 /// How long a call waits at most until the answer that acknowledges its task is on its way.
 const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a reader may take for the messages of a call before its end. Messages that wait longer may be dropped.
@@ -38,7 +41,7 @@ const HEAD_START: Duration = Duration::from_millis(100);
 pub(super) struct Runner {
     pub engine: Arc<Engine>,
     pub caller: Arc<Caller>,
-    pub upstream_session: UpstreamGuard,
+    pub session: CallSession,
     pub id: TaskId,
     pub headers: Arc<HeaderMap>,
     /// Writes for the streams of the task's client.
@@ -50,6 +53,16 @@ pub(super) struct Runner {
     pub created: Instant,
     /// How long it may wait for its turn after its creation.
     pub patience: Duration,
+}
+
+/// The call of a task, as it runs.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) call: Call,
+    /// The session that it runs in.
+    pub(super) session: UpstreamGuard,
+    /// Its request, while the server may still refuse it.
+    pub(super) request: Option<Message>,
 }
 
 /// How far a call is when it begins to be followed.
@@ -91,36 +104,51 @@ impl Runner {
             let why = status_message::no_turn(self.patience, self.tool.timeout, full);
             return self.finish(status_message::failed(&why), Some(&why)).await;
         };
+        let session = tokio::select! {
+            biased;
+            _ = &mut stopped => return,
+            session = self.session.begin(&self.caller, &self.headers) => session,
+        };
+        let running = match session.and_then(|session| self.send(request, session)) {
+            Ok(running) => running,
+            Err(failure) => {
+                let (end, why) = status_message::ended(CallOutcome::of(Err(failure), self.tool.max_result));
+                return self.finish(end, why.as_deref()).await;
+            }
+        };
+        self.attend(running, stopped, Beginning { since: Instant::now(), progress: f64::NEG_INFINITY }).await;
+    }
+
+    /// Sends the call to the server. While it runs, only the message that goes there is kept, and the request where it may
+    /// have to be sent again.
+    fn send(&self, request: Message, session: UpstreamGuard) -> Result<Running, Failure> {
         let max_answer = self.tool.max_result.saturating_add(ENVELOPE);
         let options = CallOptions { purpose: Purpose::Background, max_answer, relay: false, native: false };
-        let call = match self.upstream_session.get().call(&request, HeaderMap::clone(&self.headers), options) {
-            Ok(call) => call,
-            Err(error) => return self.finish(status_message::failed(&error.message), Some(&error.message)).await,
-        };
-        // While the call runs, only the message that goes upstream is kept.
-        drop(request);
-        self.attend(call, stopped, Beginning { since: Instant::now(), progress: f64::NEG_INFINITY }).await;
+        let call = session.get().call(&request, HeaderMap::clone(&self.headers), options);
+        let call = call.map_err(|error| Failure::Limit(error.message))?;
+        let kept = self.session.is_replaced() && request.bytes().len() <= MAX_KEPT;
+        Ok(Running { call, session, request: kept.then(|| request.compact()) })
     }
 
     /// Follows a call to its end, its timeout, or until it is stopped.
     pub(super) async fn attend(
         self,
-        mut call: Call,
+        mut running: Running,
         mut stopped: oneshot::Receiver<&'static str>,
         Beginning { since, progress }: Beginning,
     ) {
         tokio::select! {
-            ending = self.follow(&mut call, progress) => {
+            ending = self.follow(&mut running, progress) => {
                 let (end, why) = status_message::ended(CallOutcome::of(ending, self.tool.max_result));
                 self.finish(end, why.as_deref()).await;
             }
-            why = &mut stopped => self.cancel(&mut call.exchange, since, why.unwrap_or("the process stops")).await,
+            why = &mut stopped => self.cancel(&mut running, since, why.unwrap_or("the process stops")).await,
             () = tokio::time::sleep_until(since + self.tool.timeout) => {
                 let why = status_message::timed_out(self.tool.timeout);
                 // The call is cancelled even if the store does not take the end.
                 tokio::join!(
                     self.finish(status_message::failed(&why), Some(&why)),
-                    self.cancel(&mut call.exchange, since, &why),
+                    self.cancel(&mut running, since, &why),
                 );
             }
         }
@@ -140,26 +168,46 @@ impl Runner {
     }
 
     /// Handles what the server says, until the call's end.
-    async fn follow(&self, call: &mut Call, mut progress: f64) -> Result<Message, Failure> {
+    async fn follow(&self, running: &mut Running, mut progress: f64) -> Result<Message, Failure> {
         loop {
-            match call.exchange.next().await {
+            match running.call.exchange.next().await {
                 Some(Item::Message(message)) => {
-                    let event = self.upstream_session.get().event(call, &message);
-                    self.handle(&message, event, &mut progress).await;
+                    // It runs.
+                    running.request = None;
+                    let event = running.session.get().event(&running.call, &message);
+                    self.handle(&running.session, &message, event, &mut progress).await;
                 }
                 // The link resumes a call that the server interrupts.
-                Some(Item::Silence | Item::Pause(_)) => {}
+                Some(Item::Silence | Item::Pause(_)) => {
+                    if running.call.exchange.streams() {
+                        running.request = None;
+                    }
+                }
+                Some(Item::End(Err(Failure::SessionLost))) => self.begin_again(running).await?,
                 Some(Item::End(ending)) => return ending?.whole().await,
                 None => return Err(Failure::Abandoned),
             }
         }
     }
 
+    /// Sends a call once more, in another session: the server has refused it, as it has forgotten the session, and not run it.
+    async fn begin_again(&self, running: &mut Running) -> Result<(), Failure> {
+        let Some(request) = running.request.take() else { return Err(Failure::SessionLost) };
+        if !running.call.exchange.was_refused().await {
+            return Err(Failure::SessionLost);
+        }
+        let session = self.session.another(&self.caller, &self.headers).await?;
+        let again = self.send(request, session)?;
+        // Not a third time.
+        *running = Running { request: None, ..again };
+        Ok(())
+    }
+
     /// Handles one event. `last` is the greatest progress so far.
-    async fn handle(&self, message: &Message, event: ServerEvent, last: &mut f64) {
-        let upstream_session = self.upstream_session.get();
+    async fn handle(&self, session: &UpstreamGuard, message: &Message, event: ServerEvent, last: &mut f64) {
+        let listener = self.session.listener(session);
         let origin = || {
-            let (caller, upstream_session) = (Arc::clone(&self.caller), Arc::clone(upstream_session));
+            let (caller, upstream_session) = (Arc::clone(&self.caller), Arc::clone(session.get()));
             let call = AskingCall { task: self.id, caller, upstream_session };
             let (input_timeout, headers) = (self.tool.input_timeout, &self.headers);
             QuestionOrigin { call, headers, writer: self.writer, input_timeout, replies: &self.replies }
@@ -177,10 +225,10 @@ impl Runner {
             ServerEvent::Asks(asked) => self.engine.ask(origin(), message, asked).await,
             ServerEvent::AnsweredHere(reply) => self.engine.reply_at_once(origin(), reply).await,
             ServerEvent::Withdraws(raw_id) => self.engine.close_withdrawn(self.owner(), self.id, &raw_id).await,
-            ServerEvent::Changes => upstream_session.push(message.clone()),
+            ServerEvent::Changes => listener.push(message.clone()),
             ServerEvent::Says if self.engine.desk.tell(self.id, message) => {}
             ServerEvent::Says => match self.writer.tied(self.id, message) {
-                Some(tied) => upstream_session.push(tied),
+                Some(tied) => listener.push(tied),
                 None => self.engine.observer.emit(events::MessageUnreadable),
             },
         }
@@ -203,12 +251,13 @@ impl Runner {
     }
 
     /// Cancels the call in the server.
-    async fn cancel(&self, exchange: &mut Exchange, since: Instant, why: &str) {
+    async fn cancel(&self, running: &mut Running, since: Instant, why: &str) {
+        let exchange = &mut running.call.exchange;
         // The call itself may still have to be sent.
         exchange.detach();
         // On two connections the cancellation could overtake the call, and a server ignores one for an unknown request.
         tokio::time::sleep_until(since + HEAD_START).await;
-        self.upstream_session.get().cancel_call(exchange.number, why, HeaderMap::clone(&self.headers)).await;
+        running.session.get().cancel_call(exchange.number, why, HeaderMap::clone(&self.headers)).await;
         // The permit is dropped only after this: the next call must not meet this one.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, exchange.gone()).await;
     }

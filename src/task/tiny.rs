@@ -6,8 +6,8 @@ use http::HeaderMap;
 use uuid::Uuid;
 
 use super::{
-    AskedTtl, Clock, End, Ending, Engine, Limits, MaxWaiters, Missing, NewTask, NotCreated, PendingResponse, State,
-    Task, TaskId, TaskWriter, ToolCall, WaitLimit, WaitingRequest, Watch,
+    AskedTtl, CallSession, Clock, End, Ending, Engine, Limits, MaxWaiters, Missing, NewTask, NotCreated,
+    PendingResponse, State, Task, TaskId, TaskWriter, ToolCall, WaitLimit, WaitingRequest, Watch,
     state::tests::result,
     status_message,
     store::{MaxKept, MemoryStore},
@@ -111,7 +111,8 @@ pub(super) async fn create(engine: &Arc<Engine>, session: &Arc<Session>) -> Resu
         admission: Some(admission),
     };
     let call = ToolCall { message: request, headers: HeaderMap::new() };
-    let created = engine.create(&session.caller, session.upstream_session.hold(), call, wanted).await?;
+    let created =
+        engine.create(&session.caller, CallSession::Own(session.upstream_session.hold()), call, wanted).await?;
     Ok(created.task)
 }
 

@@ -49,7 +49,7 @@ impl Upstream {
             sessions: Sessions::Owner,
             pool: SessionPool::new(
                 path.into(),
-                super::PoolLimits { per_owner: 1, all: 1 },
+                &super::PoolsTotal::new(super::PoolLimits { per_owner: 1, all: 1 }),
                 crate::flow::Capacity::new(1024, 1024),
                 std::sync::Arc::default(),
             ),

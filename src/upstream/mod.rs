@@ -10,6 +10,7 @@ pub mod http;
 #[cfg(test)]
 mod in_flight;
 mod inbound;
+mod lease;
 mod native;
 mod pool;
 mod session;
@@ -27,8 +28,9 @@ pub use exchanges::{ExchangeEnd, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany, Ups
 pub use failure::{Failure, HttpError};
 pub use hints::Hints;
 pub use inbound::Inbound;
+pub use lease::Lessee;
 pub use native::{MAX_WAITING, NativeTasks, NativeTools, ToolNames};
-pub use pool::{Lease, NoSession, PoolKey, PoolLimits, Pooled, ServerFacts, SessionPool, Sharing};
+pub use pool::{Lease, NoSession, PoolLimits, Pooled, PoolsTotal, ServerFacts, SessionPool};
 pub use session::{
     Agreed, Call, CallOptions, CallOutcome, Handshake, NotAgreed, ServerEvent, ServerQuestion, UpstreamGuard,
     UpstreamSession, error_code, for_client, own_error, question_refusal, with_id,

@@ -82,6 +82,24 @@ async fn a_get_stream_delivers_nothing_after_its_token_expires_and_resumes_with_
 }
 
 #[tokio::test]
+async fn a_subscription_of_a_modern_client_tells_nothing_after_its_token_expires() {
+    let (upstream, gate, issuer, key) = house().await;
+    let client = Client::new(&gate.url).with("authorization", &format!("Bearer {}", short(&issuer, &key)));
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let modern = client.with("mcp-protocol-version", "2026-07-28").with("mcp-method", "subscriptions/listen");
+    let mut stream = modern.stream("subscriptions/listen", json!({ "_meta": meta, "notifications": {} }));
+    let (_server, acknowledged) = tokio::join!(upstream.get_stream(), stream.message());
+    assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
+    ended(&client).await;
+    // taskgate checks it with its next heartbeat.
+    pass(Duration::from_secs(15)).await;
+    assert_eq!(stream.next().await, None);
+}
+
+#[tokio::test]
 async fn a_plain_call_is_answered_although_its_token_has_expired_meanwhile() {
     let (upstream, gate, issuer, key) = house().await;
     let client = session(&gate, &short(&issuer, &key)).await;

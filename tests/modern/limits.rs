@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     client::Modern,
-    kit::{Gate, Upstream, eventually, soon},
+    kit::{Client, Gate, Upstream, eventually, soon},
 };
 
 #[tokio::test]
@@ -47,6 +47,53 @@ async fn with_sessions_request_each_call_has_a_session_for_itself() {
     second.result(r#"{"content":[]}"#);
     for call in calls {
         assert_eq!(soon(call).await.unwrap()["resultType"], "complete");
+    }
+}
+
+#[tokio::test]
+async fn what_modern_clients_hold_is_in_the_metrics_while_they_hold_it() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, "[server]\nadmin = \"127.0.0.1:0\"\n[tasks]\ninput_timeout = \"1s\"\n").await;
+    let client = Modern::able(&gate.url, json!({ "elicitation": {} }));
+    let calling = tokio::spawn({
+        let client = client.clone();
+        async move { client.call("slow").await }
+    });
+    let slow = upstream.held("slow").await.sse();
+    let params = json!({ "message": "Who?", "requestedSchema": { "type": "object", "properties": {} } });
+    let question = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params });
+    slow.event(&question.to_string()).await;
+    assert_eq!(soon(calling).await.unwrap()["resultType"], "input_required");
+    let mut stream = client.stream("subscriptions/listen", json!({ "notifications": {} }));
+    let _server = tokio::join!(upstream.get_stream(), stream.message()).0;
+    let hold = async |samples: [(&str, u32); 4]| {
+        let url = format!("{}/metrics", gate.admin.as_ref().unwrap());
+        let has =
+            |text: &str| samples.iter().all(|(name, count)| text.contains(&format!("\ntaskgate_{name} {count}\n")));
+        eventually(async || has(Client::new(&url).send(http::Method::GET, "").await.text()).then_some(())).await;
+    };
+    hold([("pooled_sessions", 1), ("parked_calls", 1), ("subscriptions", 1), ("sessionless_requests", 1)]).await;
+    drop(stream);
+    // The call is given up after input_timeout.
+    hold([("pooled_sessions", 1), ("parked_calls", 0), ("subscriptions", 0), ("sessionless_requests", 0)]).await;
+}
+
+#[tokio::test]
+async fn a_task_of_a_modern_client_leaves_the_lines_that_any_task_leaves_in_the_audit_log() {
+    let upstream = Upstream::json().await;
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let toml = format!("[tasks]\ntask_after = \"0s\"\n[audit]\nto = \"file\"\nfile = {:?}\n", log.path());
+    let gate = Gate::with(&upstream, &toml).await;
+    let client = Modern::with_tasks(&gate.url);
+    let task = client.call("echo").await;
+    client.until(task["taskId"].as_str().unwrap(), "completed").await;
+    client.refusal("tasks/get", json!({ "taskId": "unknown" })).await;
+    gate.stop().await;
+    let lines = std::fs::read_to_string(log.path()).unwrap();
+    let lines: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for event in ["task_created", "task_ended", "result_retrieved", "lookup_failed"] {
+        let line = lines.iter().find(|line| line["event"] == event);
+        assert_eq!(line.unwrap_or_else(|| panic!("{event} in {lines:?}"))["owner"], lines[0]["owner"]);
     }
 }
 

@@ -5,10 +5,15 @@
 mod kit;
 
 mod client;
+mod crowd;
 mod limits;
 mod listening;
 mod owners;
 mod plain;
+mod pool;
 mod questions;
 mod refused;
+mod request_state;
+mod servers;
 mod tasks;
+mod witness;

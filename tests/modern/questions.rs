@@ -182,6 +182,20 @@ async fn a_call_that_fails_for_want_of_a_capability_says_which() {
 }
 
 #[tokio::test]
+async fn a_call_that_goes_on_after_a_question_that_it_could_not_ask_fails_with_its_own_words() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    let calling = tokio::spawn(async move { client.call("slow").await });
+    let slow = upstream.held("slow").await.sse();
+    asks(&slow, "q1", "Who?").await;
+    upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
+    slow.progress(1).await;
+    slow.result(r#"{"isError":true,"content":[{"type":"text","text":"no disk"}]}"#).await;
+    assert_eq!(soon(calling).await.unwrap()["content"][0]["text"], "no disk");
+}
+
+#[tokio::test]
 async fn a_retry_without_the_extension_is_never_answered_with_a_task_nor_asked_what_it_does_not_declare() {
     let (upstream, gate, client) = house("[tasks]\ntask_after = \"100ms\"\n").await;
     let (slow, result, key) = asked(&upstream, &client).await;

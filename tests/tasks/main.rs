@@ -4,6 +4,7 @@
 #[path = "../kit/mod.rs"]
 mod kit;
 
+mod apart;
 mod asking_again;
 mod belonging;
 mod cancelling;

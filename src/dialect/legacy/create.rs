@@ -11,10 +11,10 @@ use super::{
     reply::{error_of, view},
 };
 use crate::{
-    config::Tool,
+    config::{Sessions, Tool},
     observe::events,
     session::Session,
-    task::{self, AskedTtl, NotCreated},
+    task::{self, AskedTtl, CallSession, NotCreated},
     upstream::excerpt,
     wire::{Message, Parts, RpcError, legacy::RequestedTtl, response::result_response},
 };
@@ -70,7 +70,11 @@ impl Legacy {
         };
         let new_task = task::NewTask { name, tool, ttl, announced, writer: &LegacyWriter, admission: Some(admission) };
         let call = task::ToolCall { message: request, headers };
-        let created = self.engine.create(&session.caller, upstream_session, call, new_task).await;
+        let call_session = match session.caller.upstream.sessions {
+            Sessions::Owner => CallSession::Own(upstream_session),
+            Sessions::Request => CallSession::Apart(upstream_session),
+        };
+        let created = self.engine.create(&session.caller, call_session, call, new_task).await;
         let created = created.map_err(|not_created| refusal(&not_created))?;
         let result = view(&created.task).to_create_result(settings.immediate_response.as_deref());
         Ok(Acknowledgement { response: result_response(&id, &result).into(), start: created.start })

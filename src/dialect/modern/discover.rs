@@ -11,6 +11,7 @@ impl Modern {
     /// # Errors
     /// [`Refused`] where the server cannot be reached, or says what nobody could repeat.
     pub(super) async fn discover(self: &Arc<Self>, request: ClientRequest) -> Result<Answer, Refused> {
+        let _in_flight = self.begin(&request)?;
         let lease = self.lease(&request, false).await?;
         let facts = &lease.pooled.facts;
         let capabilities = modern(&facts.capabilities).map_err(|why| RpcError::internal(why.clone()))?;

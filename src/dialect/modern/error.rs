@@ -82,6 +82,12 @@ impl Refused {
         Self { status, reason: Some(limit.key), retry_after, error }
     }
 
+    /// -32603: a limit of taskgate is reached; `reason` is its name in metrics.
+    pub(super) fn limit(reason: &'static str, why: &str) -> Self {
+        let error = RpcError::internal(format!("limit reached: {why}")).to_raw();
+        Self { status: StatusCode::OK, reason: Some(reason), retry_after: None, error }
+    }
+
     /// The response, under the raw id of the request.
     #[must_use]
     pub fn to_response(&self, id: &str) -> Bytes {

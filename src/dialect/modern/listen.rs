@@ -2,20 +2,20 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use http::StatusCode;
-use tokio::sync::{broadcast::error::RecvError, mpsc};
+use tokio::sync::broadcast::error::RecvError;
 
 use super::{
-    Answer, ClientRequest, Modern, Piece, Refused, SUBSCRIPTION_ID, pieces::pieces, subscriptions::Subscribed,
+    Answer, ClientRequest, Modern, Refused, SUBSCRIPTION_ID,
+    pieces::{PieceWriter, pieces},
+    subscriptions::Subscribed,
 };
 use crate::{
     task::{TaskId, Watch},
     upstream::Lease,
-    wire::{
-        Edits, Message, Method, RpcError, ids,
-        object::{Members, quote},
-    },
+    wire::{Edits, Message, Method, RpcError, ids, object::Members},
 };
 
 /// How many resources and tasks one subscription may name.
@@ -37,7 +37,7 @@ struct Subscription {
     request: ClientRequest,
     lease: Lease,
     filter: Filter,
-    to: mpsc::Sender<Piece>,
+    to: PieceWriter,
     _subscribed: Subscribed,
 }
 
@@ -49,12 +49,11 @@ impl Modern {
             return Err(Refused::tasks_extension("notifications about tasks need the tasks extension"));
         }
         let (owner, who) = (&request.caller.owner, &request.caller.who);
-        let limit = |why: String| RpcError::internal(format!("limit reached: {why}"));
-        let subscribed = self.subscriptions.begin(owner).map_err(limit)?;
+        let subscribed = self.subscriptions.begin(owner).map_err(|why| Refused::limit("subscriptions", &why))?;
         let mut watched: Vec<(Watch, TaskId)> = Vec::new();
         for id in filter.tasks.drain(..).collect::<HashSet<_>>() {
             // Watched before it is looked at: a change from here on is told.
-            let watch = self.engine.watch(owner, id).map_err(|full| limit(full.to_string()))?;
+            let watch = self.engine.watch(owner, id).map_err(|full| Refused::limit("waiters", &full.to_string()))?;
             if self.engine.poll(owner, id, who).await.is_ok() {
                 watched.push((watch, id));
             }
@@ -66,11 +65,11 @@ impl Modern {
             lease.guard.get().listening().await;
         }
         filter.limit(&lease.pooled.facts.capabilities);
-        let (to, from) = pieces();
+        let (to, from) = pieces(&self.capacity, &self.observer);
         let subscription =
             Subscription { modern: Arc::clone(self), request, lease, filter, to, _subscribed: subscribed };
         tokio::spawn(subscription.run(watched));
-        Answer::of(from).await.ok_or_else(|| RpcError::internal("the subscription was given up").into())
+        from.answer().await.ok_or_else(|| RpcError::internal("the subscription was given up").into())
     }
 }
 
@@ -163,73 +162,63 @@ impl Subscription {
             r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{{meta},"notifications":{}}}}}"#,
             self.filter.to_raw()
         );
-        if self.to.send(Piece::Notification(acknowledged.into())).await.is_err() {
-            return;
-        }
-        tokio::select! {
-            biased;
-            () = self.resources("resources/subscribe") => {}
-            // Both are seen to below.
-            () = self.to.closed() => {}
-            () = self.modern.stopping.cancelled() => {}
-        }
+        self.tell(acknowledged.into()).await;
+        self.resources(true);
         let mut watched: FuturesUnordered<_> = tasks.into_iter().map(|(watch, id)| next(watch, id)).collect();
         loop {
             tokio::select! {
-                () = self.to.closed() => break,
+                () = self.to.left() => break,
                 () = self.modern.stopping.cancelled() => {
-                    self.end(&meta).await;
+                    self.end(&meta);
                     break;
                 }
                 () = self.lease.guard.get().lost() => {
-                    self.end(&meta).await;
+                    self.end(&meta);
                     break;
                 }
                 Some((watch, id)) = watched.next() => {
                     let front = format!(r#"{{"jsonrpc":"2.0","method":"notifications/tasks","params":{{{meta},"#);
                     // A task that is gone has nothing more to tell.
                     let Ok(task) = self.modern.detailed(&self.request, id, &front, "}}").await else { continue };
-                    if self.to.send(Piece::Notification(task.into_bytes())).await.is_err() {
-                        break;
-                    }
+                    self.tell(task.into_bytes()).await;
                     watched.push(next(watch, id));
                 }
                 change = changes.recv() => match change {
                     Ok(change) if self.filter.wants(&change) => {
                         let Some(tagged) = tagged(&change, &self.request.id) else { continue };
-                        if self.to.send(Piece::Notification(tagged)).await.is_err() {
-                            break;
-                        }
+                        self.tell(tagged).await;
                     }
                     Ok(_) | Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => {
-                        self.end(&meta).await;
+                        self.end(&meta);
                         break;
                     }
                 },
             }
         }
-        self.resources("resources/unsubscribe").await;
+        self.resources(false);
     }
 
     /// Ends the stream of itself (section "Graceful Closure").
-    async fn end(&self, meta: &str) {
+    fn end(&self, meta: &str) {
         let result = format!(r#"{{"resultType":"complete",{meta}}}"#);
         let document = crate::wire::response::result_response(&self.request.id, &result);
-        let _ = self.to.send(Piece::Response(StatusCode::OK, document.into())).await;
+        self.to.respond(StatusCode::OK, document.into());
+    }
+
+    /// Sends a notification, and waits until the client has taken it: of a task only the last state counts.
+    async fn tell(&self, notification: Bytes) {
+        // What taskgate has written can be read.
+        if let Ok(notification) = Message::parse(notification) {
+            self.to.notify(notification);
+        }
+        self.to.taken().await;
     }
 
     /// Has the server tell of the resources, or stop it.
-    async fn resources(&self, method: &str) {
-        let subscribes = method == "resources/subscribe";
-        let mut uris: HashSet<_> = self.filter.uris.iter().collect();
-        // All are counted before the first wait, which may be the last.
-        uris.retain(|uri| self.lease.pooled.counts(uri, subscribes));
-        for uri in uris {
-            let params = format!(r#"{{"uri":{}}}"#, quote(uri));
-            // A server that refuses tells nothing of the resource.
-            let _ = self.lease.guard.get().request(method, &params, self.request.headers.clone()).await;
-        }
+    fn resources(&self, begins: bool) {
+        let uris: HashSet<_> = self.filter.uris.iter().collect();
+        self.lease.pooled.subscribe(uris.into_iter(), begins, &self.request.headers);
     }
 }
 
@@ -239,7 +228,7 @@ async fn next(mut watch: Watch, id: TaskId) -> (Watch, TaskId) {
 }
 
 /// Returns a change with the id of the subscription.
-fn tagged(change: &Message, id: &str) -> Option<bytes::Bytes> {
+fn tagged(change: &Message, id: &str) -> Option<Bytes> {
     let mut edits = Edits::of(change.bytes());
     let tag = format!(r#"{{"{SUBSCRIPTION_ID}":{id}}}"#);
     if let Some(raw) = change.params() {

@@ -4,6 +4,7 @@
 mod discover;
 mod error;
 mod headers;
+mod in_flight;
 mod input;
 mod listen;
 mod meta;
@@ -12,6 +13,7 @@ mod pieces;
 mod questions;
 mod request_state;
 mod run;
+mod said;
 mod subscriptions;
 mod tasks;
 mod tools;
@@ -19,7 +21,6 @@ mod translate;
 
 use std::{sync::Arc, time::Duration};
 
-use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use moka::{policy::EvictionPolicy, sync::Cache};
@@ -28,23 +29,24 @@ use uuid::Uuid;
 
 pub use error::Refused;
 pub use headers::{METHOD, NAME};
-pub use pieces::{Answer, Piece, Pieces};
+pub use pieces::{Answer, Pieces};
 
 use self::{
+    in_flight::{FlightGuard, InFlight},
     meta::RequestMeta,
     parked::Parking,
     request_state::{Bound, Seals},
     subscriptions::Subscriptions,
 };
 use crate::{
-    config::Sessions,
+    flow::Capacity,
     identity::Owner,
     limit::{Accounts, Rated},
     observe::{Observer, Who},
     session::Caller,
     task::{Engine, TaskWriter},
-    upstream::{Failure, Lease, NoSession, NotAgreed, PoolKey, Sharing, Upstream},
-    wire::{Kind, Message, Method, Parts, RpcError},
+    upstream::{Failure, Lease, Lessee, NoSession, Upstream},
+    wire::{Kind, Message, Method, Parts, RpcError, headers_cost},
 };
 
 /// The revision.
@@ -65,8 +67,11 @@ pub struct Modern {
     engine: Arc<Engine>,
     observer: Arc<Observer>,
     seals: Seals,
+    in_flight: Arc<InFlight>,
     parking: Arc<Parking>,
     subscriptions: Arc<Subscriptions>,
+    /// How much may wait for readers.
+    capacity: Arc<Capacity>,
     /// How audit lines name the owners that were heard last.
     names: Cache<Owner, Arc<Who>>,
     /// The process stops: subscriptions end.
@@ -111,12 +116,13 @@ impl Modern {
     ///
     /// # Errors
     /// A sentence, where the system gives no random bytes.
-    pub fn new(engine: Arc<Engine>, observer: Arc<Observer>) -> Result<Arc<Self>, String> {
+    pub fn new(engine: Arc<Engine>, capacity: Arc<Capacity>, observer: Arc<Observer>) -> Result<Arc<Self>, String> {
         let seals = Seals::new().map_err(|_| "the system gives no random bytes")?;
         let (parking, subscriptions) = (Parking::new(&observer), Subscriptions::new(&observer));
+        let in_flight = InFlight::new(&observer);
         let stopping = CancellationToken::new();
         let names = Cache::builder().max_capacity(MAX_NAMES).eviction_policy(EvictionPolicy::lru()).build();
-        Ok(Arc::new(Self { engine, observer, seals, parking, subscriptions, names, stopping }))
+        Ok(Arc::new(Self { engine, observer, seals, in_flight, parking, subscriptions, capacity, names, stopping }))
     }
 
     /// Ends every subscription, when the process stops.
@@ -185,33 +191,20 @@ impl Modern {
         ClientRequest { message, id, method, meta, caller: Arc::new(caller), headers }
     }
 
+    /// Counts a request as in flight.
+    fn begin(&self, request: &ClientRequest) -> Result<FlightGuard, Refused> {
+        let bytes = request.message.bytes().len() + headers_cost(&request.headers);
+        let begun = self.in_flight.begin(&request.caller.owner, bytes);
+        begun.map_err(|why| Refused::limit("sessionless_requests", &why))
+    }
+
     /// Returns a session with the server for a request, which may be asked something in the course of it where `asks`.
     async fn lease(&self, request: &ClientRequest, asks: bool) -> Result<Lease, Refused> {
         let caller = &request.caller;
-        let credential = request.headers.get(header::AUTHORIZATION).map(|value| {
-            let mut hash = [0; 32];
-            hash.copy_from_slice(digest(&SHA256, value.as_bytes()).as_ref());
-            hash
-        });
-        let key = PoolKey { owner: caller.owner.clone(), credential, client: caller.client };
-        let upstream = &caller.upstream;
-        // Where the transport does not say which call asks, a call that may be asked is alone in its session.
-        let sharing = || match upstream.sessions {
-            Sessions::Request => Sharing::Once,
-            Sessions::Owner if asks && caller.client.any() && !upstream.server.attributes_questions() => {
-                Sharing::Single
-            }
-            Sessions::Owner => Sharing::Shared,
-        };
-        let at_first = sharing();
-        let mut leased = upstream.pool.lease(&upstream.server, &key, at_first, &request.headers).await;
-        if leased.is_ok() && sharing() != at_first {
-            // The handshake has shown which transport it is.
-            leased = upstream.pool.lease(&upstream.server, &key, sharing(), &request.headers).await;
-        }
-        leased.map_err(|why| match why {
-            NoSession::NotAgreed(NotAgreed::Failed(failure)) => self.failed(request, &failure),
-            why => RpcError::internal(why.to_string()).into(),
+        let lessee = Lessee { owner: &caller.owner, client: caller.client, headers: &request.headers };
+        caller.upstream.lease(lessee, asks).await.map_err(|why| match why {
+            NoSession::Full(why) => RpcError::internal(why).into(),
+            why @ NoSession::NotAgreed(_) => self.failed(request, &why.to_failure()),
         })
     }
 

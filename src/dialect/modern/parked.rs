@@ -3,10 +3,10 @@
 use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::{ClientRequest, Piece};
+use super::{ClientRequest, in_flight::FlightGuard, pieces::PieceWriter};
 use crate::{
     flow::Tally,
     identity::Owner,
@@ -26,7 +26,9 @@ pub(super) struct Retry {
     /// The raw answers by the key of their question.
     pub(super) answers: HashMap<String, String>,
     /// Where its answer goes.
-    pub(super) to: mpsc::Sender<Piece>,
+    pub(super) to: PieceWriter,
+    /// Counts it, with the answers in it, instead of the request before.
+    pub(super) in_flight: FlightGuard,
 }
 
 /// The parked calls.

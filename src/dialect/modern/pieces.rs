@@ -1,14 +1,18 @@
 //! What answers a modern request: one document, or a stream of its own that ends with the response.
 
-use std::task::{Context, Poll};
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
 
-use bytes::Bytes;
 use http::StatusCode;
-use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
+    flow::{Capacity, Item, Outbox, Pushed},
+    observe::{Observer, events},
     session::{Source, StreamItem},
-    wire::Parts,
+    wire::{Message, Parts},
 };
 
 /// An answer to one request.
@@ -20,68 +24,146 @@ pub enum Answer {
     Stream(Pieces),
 }
 
-/// A part of an answer.
+/// The response, and its HTTP status where nothing comes before it; `None` where the request was given up.
+type Last = Option<(StatusCode, Parts)>;
+
+/// Where the parts of an answer go in: as many bytes as may wait for any reader.
 #[derive(Debug)]
-pub enum Piece {
-    /// Nothing yet, and it may take long: a stream begins, whose heartbeats keep the connection open.
-    Begin,
-    /// A notification.
-    Notification(Bytes),
-    /// The response.
-    Response(StatusCode, Parts),
+pub(super) struct PieceWriter {
+    outbox: Arc<Outbox<Last>>,
+    /// Cancelled when the client has left.
+    left: CancellationToken,
+    observer: Arc<Observer>,
 }
 
 /// The parts of an answer as they come.
 #[derive(Debug)]
 pub struct Pieces {
-    first: Option<Piece>,
-    rest: mpsc::Receiver<Piece>,
-    over: bool,
+    outbox: Arc<Outbox<Last>>,
+    /// A notification that was taken before the answer was known to be a stream.
+    first: Option<Message>,
+    _left: DropGuard,
 }
-
-/// How many parts may wait for a client that reads slowly; then its request waits.
-const AHEAD: usize = 16;
 
 /// Returns where the parts of an answer go in, and where they come out.
-pub(super) fn pieces() -> (mpsc::Sender<Piece>, mpsc::Receiver<Piece>) {
-    mpsc::channel(AHEAD)
+pub(super) fn pieces(capacity: &Arc<Capacity>, observer: &Arc<Observer>) -> (PieceWriter, Pieces) {
+    let (outbox, left) = (Arc::new(Outbox::new(capacity)), CancellationToken::new());
+    let pieces = Pieces { outbox: Arc::clone(&outbox), first: None, _left: left.clone().drop_guard() };
+    (PieceWriter { outbox, left, observer: Arc::clone(observer) }, pieces)
 }
 
-impl Answer {
-    /// Waits until it is known whether the answer is one document or a stream. `None` where the request was given up.
-    pub(super) async fn of(mut rest: mpsc::Receiver<Piece>) -> Option<Self> {
-        let first = rest.recv().await;
-        Self::beginning(first, rest)
+impl PieceWriter {
+    /// Begins the answer as a stream, whose heartbeats keep the connection open while there is nothing to say.
+    pub(super) fn begin(&self) {
+        self.outbox.tell_silence();
     }
 
-    /// Returns the answer that begins with `first`. `None` where the request was given up.
-    pub(super) fn beginning(first: Option<Piece>, rest: mpsc::Receiver<Piece>) -> Option<Self> {
-        Some(match first? {
-            Piece::Response(status, document) => Self::Whole(status, document),
-            first => Self::Stream(Pieces { first: Some(first), rest, over: false }),
-        })
+    /// Sends a notification. For a client that reads slowly less important ones are dropped, and a server never waits.
+    pub(super) fn notify(&self, notification: Message) {
+        if let Pushed::Dropped(count) = self.outbox.push(notification)
+            && !self.has_left()
+        {
+            self.observer.emit(events::MessagesDropped { count });
+        }
+    }
+
+    /// Waits until the client has taken every notification, or has left.
+    pub(super) async fn taken(&self) {
+        tokio::select! {
+            () = self.outbox.emptied() => {}
+            () = self.left.cancelled() => {}
+        }
+    }
+
+    /// Sends the response.
+    pub(super) fn respond(&self, status: StatusCode, document: Parts) {
+        self.outbox.end(Some((status, document)));
+    }
+
+    /// Returns whether the client has left.
+    pub(super) fn has_left(&self) -> bool {
+        self.left.is_cancelled()
+    }
+
+    /// Waits until the client has left.
+    pub(super) async fn left(&self) {
+        self.left.cancelled().await;
+    }
+}
+
+impl Drop for PieceWriter {
+    fn drop(&mut self) {
+        // Has no effect after a response.
+        self.outbox.end(None);
+    }
+}
+
+impl Pieces {
+    /// Waits until it is known whether the answer is one document or a stream. `None` where the request was given up.
+    pub(super) async fn answer(mut self) -> Option<Answer> {
+        match self.outbox.next().await? {
+            Item::End(last) => last.map(|(status, document)| Answer::Whole(status, document)),
+            Item::Message(first) => {
+                self.first = Some(first);
+                Some(Answer::Stream(self))
+            }
+            Item::Silence | Item::Pause(_) => Some(Answer::Stream(self)),
+        }
     }
 }
 
 impl Source for Pieces {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamItem>> {
-        loop {
-            if self.over {
-                return Poll::Ready(None);
-            }
-            let piece = match self.first.take() {
-                Some(first) => Some(first),
-                None => std::task::ready!(self.rest.poll_recv(cx)),
-            };
-            match piece {
-                Some(Piece::Begin) => {}
-                Some(Piece::Notification(document)) => return Poll::Ready(Some(StreamItem::Document(document))),
-                Some(Piece::Response(_, document)) => {
-                    self.over = true;
-                    return Poll::Ready(Some(StreamItem::Document(document.into_bytes())));
-                }
-                None => self.over = true,
-            }
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(StreamItem::Document(first.bytes().clone())));
         }
+        loop {
+            return Poll::Ready(match std::task::ready!(self.outbox.poll_next(cx)) {
+                Some(Item::Message(message)) => Some(StreamItem::Document(message.bytes().clone())),
+                Some(Item::End(last)) => last.map(|(_, document)| StreamItem::Document(document.into_bytes())),
+                Some(Item::Silence | Item::Pause(_)) => continue,
+                None => None,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(text: &str) -> Message {
+        let message = format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"data":"{text}"}}}}"#);
+        Message::parse(message.into()).expect("a notification")
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_a_client_that_does_not_read_is_bounded_in_bytes_and_the_response_still_comes() {
+        let (observer, capacity) = (Arc::default(), Capacity::new(4096, 1 << 20));
+        let (to, mut from) = pieces(&capacity, &observer);
+        for _ in 0..100 {
+            to.notify(log(&"x".repeat(500)));
+        }
+        to.respond(StatusCode::OK, bytes::Bytes::from_static(b"{}").into());
+        let mut documents = 0;
+        while std::future::poll_fn(|cx| from.poll_next(cx)).await.is_some() {
+            documents += 1;
+        }
+        assert!((2..10).contains(&documents), "{documents}");
+        let metrics = observer.open_metrics();
+        assert!(metrics.contains(&format!("taskgate_messages_dropped_total {}", 101 - documents)), "{metrics}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_given_up_ends_and_a_client_that_leaves_is_noticed() {
+        let (observer, capacity) = (Arc::default(), Capacity::new(4096, 4096));
+        let (to, from) = pieces(&capacity, &observer);
+        drop(to);
+        assert!(from.answer().await.is_none());
+        let (to, from) = pieces(&capacity, &observer);
+        to.notify(log("x"));
+        drop(from);
+        to.left().await;
+        to.taken().await;
     }
 }

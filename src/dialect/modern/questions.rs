@@ -1,13 +1,14 @@
 //! What a server asks in the course of a call that is no task: the call is parked, and goes on with the client's retry
 //! ("Multi Round-Trip Requests").
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use http::StatusCode;
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Piece, Refused, SERVER_INFO,
+    Refused, SERVER_INFO,
+    in_flight::KeptBytes,
     input::input_request,
     parked::{Place, Retry},
     reply,
@@ -16,26 +17,27 @@ use super::{
 };
 use crate::{
     flow::Item,
-    upstream::{Failure, ServerEvent},
+    observe::events,
+    upstream::{ExchangeEnd, Failure, ServerEvent, UpstreamResponse},
     wire::{Asks, Message, response::result_response},
 };
 
 impl Run {
     /// Sends the user to the pages that the server's error names. A retry is a call of its own.
-    pub(super) async fn send_to(&mut self, requests: &str) -> Over {
+    pub(super) fn send_to(&mut self, requests: &str) -> Over {
         if !self.request.caller.client.elicitation_url {
             self.lacks = Some(Asks::Url);
-            return self.lack().await;
+            return self.lack();
         }
         let server_info = &self.lease.pooled.facts.server_info;
         let result = format!(
             r#"{{"resultType":"input_required","inputRequests":{requests},"_meta":{{"{SERVER_INFO}":{server_info}}}}}"#
         );
         let document = result_response(&self.request.id, &result);
-        self.respond(document.into()).await
+        self.respond(document.into())
     }
 
-    pub(super) async fn lack(&mut self) -> Over {
+    pub(super) fn lack(&mut self) -> Over {
         let (name, raw) = match self.lacks {
             Some(Asks::Roots) => ("roots", r#"{"roots":{}}"#),
             Some(Asks::SamplingWithTools) => ("sampling.tools", r#"{"sampling":{"tools":{}}}"#),
@@ -45,7 +47,7 @@ impl Run {
         };
         let refused = Refused::capability(&format!("the call needs {name}"), raw);
         let document = refused.to_response(&self.request.id).into();
-        let _ = self.to.send(Piece::Response(refused.status, document)).await;
+        self.to.respond(refused.status, document);
         Over::Done
     }
 
@@ -53,10 +55,11 @@ impl Run {
     pub(super) async fn park(&mut self) -> Option<Over> {
         loop {
             let Some((place, retried)) = self.modern.parking.park(&self.request.caller.owner) else {
+                self.modern.observer.emit(events::CallNotAsked { reason: "parked_calls" });
                 self.give_up("limit reached: too many calls wait for answers of their client").await;
                 return None;
             };
-            if let Err(over) = self.ask(&place).await {
+            if let Err(over) = self.ask(&place) {
                 return Some(over);
             }
             let retry = match self.wait(retried).await {
@@ -65,8 +68,11 @@ impl Run {
             };
             drop(place);
             self.request = retry.request;
-            self.to = retry.to;
+            (self.to, self.in_flight) = (retry.to, retry.in_flight);
             self.call.progress_token = progress_token(&self.request.message);
+            // Each request says anew what its client can be asked.
+            let client = self.request.caller.client;
+            self.lacks = self.lacks.filter(|lacks| !client.can_be_asked(*lacks));
             if !self.request.meta.tasks {
                 // Each request says anew whether it may be answered with a task.
                 self.adoptable = None;
@@ -82,11 +88,11 @@ impl Run {
     }
 
     /// Answers the request with the open questions.
-    async fn ask(&mut self, place: &Place) -> Result<(), Over> {
+    fn ask(&mut self, place: &Place) -> Result<(), Over> {
         let expires = self.modern.engine.now() + u64::try_from(self.input_timeout.as_millis()).unwrap_or(u64::MAX);
         let bound = self.request.bound();
         let Ok(state) = self.modern.seals.seal(Opened { call: place.call(), expires }, bound) else {
-            return Err(self.fail(&Failure::Abandoned).await);
+            return Err(self.fail(&Failure::Abandoned));
         };
         let requests: Vec<_> = self.questions.iter().map(|it| input_request(&it.key, &it.request)).collect();
         let result = format!(
@@ -96,10 +102,12 @@ impl Run {
             self.lease.pooled.facts.server_info
         );
         let document = result_response(&self.request.id, &result);
-        match self.to.send(Piece::Response(StatusCode::OK, document.into())).await {
-            Ok(()) => Ok(()),
-            Err(_) => Err(Over::Left),
+        // Its end is taken at once, and the client is gone from there.
+        if self.to.has_left() {
+            return Err(Over::Left);
         }
+        self.to.respond(StatusCode::OK, document.into());
+        Ok(())
     }
 
     /// Waits for the retry, while the server may go on by itself.
@@ -111,18 +119,18 @@ impl Run {
                 biased;
                 retry = &mut retried => {
                     let Ok(retry) = retry else { return Err(Over::Left) };
-                    if let Some(ending) = ended {
+                    if let Some((ending, _kept)) = ended {
                         self.request = retry.request;
-                        self.to = retry.to;
+                        (self.to, self.in_flight) = (retry.to, retry.in_flight);
                         return Err(self.end(ending).await);
                     }
                     return Ok(retry);
                 }
                 item = self.call.exchange.next(), if ended.is_none() => match item {
-                    Some(Item::End(ending)) => ended = Some(ending),
+                    Some(Item::End(ending)) => ended = Some(self.keep(ending)),
                     Some(Item::Message(message)) => self.take_parked(message).await,
                     Some(Item::Silence | Item::Pause(_)) => {}
-                    None => ended = Some(Err(Failure::Abandoned)),
+                    None => ended = Some((Err(Failure::Abandoned), None)),
                 },
                 () = tokio::time::sleep_until(until) => {
                     let limit = humantime::format_duration(self.input_timeout);
@@ -130,6 +138,15 @@ impl Run {
                     return Err(Over::Left);
                 }
             }
+        }
+    }
+
+    /// Keeps an answer that has come while its client is being asked, if there is room.
+    fn keep(&self, ending: ExchangeEnd) -> (ExchangeEnd, Option<KeptBytes>) {
+        let Ok(UpstreamResponse::Whole(answer)) = &ending else { return (ending, None) };
+        match self.modern.in_flight.keep(&self.request.caller.owner, answer.bytes().len()) {
+            Ok(kept) => (ending, Some(kept)),
+            Err(why) => (Err(Failure::Limit(format!("limit reached: {why}"))), None),
         }
     }
 
@@ -149,13 +166,10 @@ impl Run {
 
     /// Passes on the answers that there are. What is not answered stays open.
     async fn answer(&mut self, mut answers: HashMap<String, String>) {
-        let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
         for question in std::mem::take(&mut self.questions) {
             match answers.remove(&question.key) {
                 Some(result) => {
-                    let response = reply(question.request.id_to_answer(), &result);
-                    // A server that does not take it has its own end of the call.
-                    let _ = session.reply(response, headers.clone()).await;
+                    self.reply(reply(question.request.id_to_answer(), &result)).await;
                 }
                 // Each request says anew what its client can be asked.
                 None => match Asks::of(&question.request) {

@@ -4,23 +4,24 @@
 use std::{sync::Arc, time::Duration};
 
 use http::StatusCode;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
-    Answer, ClientRequest, GATHERS, Modern, Piece, Polled, Refused, input::input_responses, meta::Level, parked::Retry,
-    pieces::pieces, tasks, translate,
+    Answer, ClientRequest, GATHERS, Modern, Polled, Refused,
+    in_flight::{FlightGuard, KeptBytes},
+    input::input_responses,
+    parked::Retry,
+    pieces::{PieceWriter, pieces},
+    tasks, translate,
 };
 use crate::{
     config::Tool,
     flow::Item,
     limit::{Permit, Rated},
     observe::events,
-    task::{Adopted, Adoption, AskedTtl, LastingWork, NewTask},
-    upstream::{
-        Call, CallOptions, ExchangeEnd, Failure, Lease, MAX_MESSAGE, Purpose, ServerEvent, UpstreamSession,
-        question_refusal,
-    },
-    wire::{Asks, Message, Method, Parts, RpcError, object::Members, response::result_response},
+    task::{Adopted, Adoption, AskedTtl, CallSession, LastingWork, NewTask},
+    upstream::{Call, CallOptions, ExchangeEnd, Failure, Lease, MAX_MESSAGE, Purpose, UpstreamSession},
+    wire::{Asks, Message, Parts, RpcError, response::result_response},
 };
 
 /// How a call may become a task.
@@ -38,6 +39,8 @@ pub(super) struct Question {
     /// The key in `inputRequests`.
     pub(super) key: String,
     pub(super) request: Message,
+    /// Counts what it takes.
+    pub(super) _kept: KeptBytes,
 }
 
 /// One request, its call, and where its answer goes.
@@ -61,7 +64,11 @@ pub(super) struct Run {
     /// Whether the server may ask in the course of it.
     pub(super) asks: bool,
     pub(super) sent_again: bool,
-    pub(super) to: mpsc::Sender<Piece>,
+    pub(super) to: PieceWriter,
+    /// Bounds the answers to questions that are on their way to the server; made with the first one.
+    pub(super) replies: Option<Arc<Semaphore>>,
+    /// Counts it among the requests in flight, until it is over or a task.
+    pub(super) in_flight: FlightGuard,
 }
 
 /// Why a run does not go on.
@@ -91,6 +98,7 @@ impl Modern {
     ) -> Result<Answer, Refused> {
         // The client's patience counts from its request, and not from when a session is open.
         let now = Instant::now();
+        let in_flight = self.begin(&request)?;
         let lease = self.lease(&request, asks).await?;
         let message = translate::to_legacy(&request.message)?;
         let call = lease.guard.get().call(&message, request.headers.clone(), OPTIONS)?;
@@ -99,7 +107,7 @@ impl Modern {
         let (after, input_timeout) = adoptable
             .as_ref()
             .map_or((Duration::MAX, tool.input_timeout), |it| (it.tool.task_after, it.tool.input_timeout));
-        let (to, mut from) = pieces();
+        let (to, from) = pieces(&self.capacity, &self.observer);
         let run = Run {
             modern: Arc::clone(self),
             request,
@@ -116,16 +124,19 @@ impl Modern {
             asks,
             sent_again: false,
             to,
+            replies: None,
+            in_flight,
         };
         // Usually it is over with its first word, and needs no task of its own. It goes on in one where it is not, and where
         // the client leaves.
         let mut work = LastingWork::new(run.run());
-        let first = tokio::select! {
+        let mut answer = std::pin::pin!(from.answer());
+        let answer = tokio::select! {
             biased;
-            first = from.recv() => first,
-            () = &mut work => from.recv().await,
+            answer = &mut answer => answer,
+            () = &mut work => answer.await,
         };
-        Answer::beginning(first, from).ok_or_else(|| RpcError::internal("the request was given up").into())
+        answer.ok_or_else(|| RpcError::internal("the request was given up").into())
     }
 
     /// Takes in a retry, and answers as the parked call goes on.
@@ -135,10 +146,11 @@ impl Modern {
     pub(super) async fn resume(self: &Arc<Self>, request: ClientRequest, state: &str) -> Result<Answer, Refused> {
         let bound = request.bound();
         let opened = self.seals.open(state, bound).filter(|opened| opened.expires >= self.engine.now());
-        let answers = input_responses(&request.message)?;
+        let (answers, in_flight) = (input_responses(&request.message)?, self.begin(&request)?);
         let retry = opened.and_then(|opened| self.parking.take(opened.call));
-        let (to, from) = pieces();
-        let taken = retry.is_some_and(|retry| retry.send(Retry { request: request.clone(), answers, to }).is_ok());
+        let (to, from) = pieces(&self.capacity, &self.observer);
+        let taken =
+            retry.is_some_and(|retry| retry.send(Retry { request: request.clone(), answers, to, in_flight }).is_ok());
         if !taken {
             self.observer.emit(events::RequestStateRefused { who: &request.caller.who });
             return Err(RpcError::invalid_params(
@@ -146,14 +158,12 @@ impl Modern {
             )
             .into());
         }
-        Answer::of(from).await.ok_or_else(|| RpcError::internal("the request was given up").into())
+        from.answer().await.ok_or_else(|| RpcError::internal("the request was given up").into())
     }
 }
 
 /// How long a client waits for the first word before its answer becomes a stream, whose heartbeats keep it open.
 const SILENCE: Duration = Duration::from_secs(5);
-/// How many questions of one call may be open.
-const MAX_QUESTIONS: usize = 64;
 /// Longer than any process lives.
 const FAR: Duration = Duration::from_hours(24 * 365 * 10);
 
@@ -161,7 +171,7 @@ impl Run {
     async fn run(mut self) {
         match self.follow().await {
             Over::Done => {}
-            Over::Adopted(adopted) => adopted.follow(self.call),
+            Over::Adopted(adopted) => adopted.follow(self.call, self.lease.hold()),
             Over::Left => self.cancel().await,
         }
     }
@@ -181,25 +191,21 @@ impl Run {
             let asks = ask_at.unwrap_or(self.since + FAR);
             tokio::select! {
                 biased;
-                () = self.to.closed() => return Over::Left,
+                () = self.to.left() => return Over::Left,
                 item = self.call.exchange.next() => match item {
                     Some(Item::Message(message)) => {
-                        if !self.take(message).await {
-                            return Over::Left;
-                        }
+                        self.take(message).await;
                         if !self.questions.is_empty() && ask_at.is_none() {
                             ask_at = Some(Instant::now() + GATHERS);
                         }
                     }
                     Some(Item::Silence | Item::Pause(_)) => {}
                     Some(Item::End(ending)) => return self.end(ending).await,
-                    None => return self.fail(&Failure::Abandoned).await,
+                    None => return self.fail(&Failure::Abandoned),
                 },
                 () = tokio::time::sleep_until(begin_at.unwrap_or(self.since)), if begin_at.is_some() => {
                     begin_at = None;
-                    if self.to.send(Piece::Begin).await.is_err() {
-                        return Over::Left;
-                    }
+                    self.to.begin();
                 }
                 () = tokio::time::sleep_until(asks), if ask_at.is_some() => {
                     ask_at = None;
@@ -225,78 +231,6 @@ impl Run {
         self.lease.guard.get()
     }
 
-    /// Takes in what the server says. Returns whether the client is still there.
-    pub(super) async fn take(&mut self, message: Message) -> bool {
-        let event = self.session().event(&self.call, &message);
-        match event {
-            ServerEvent::Progress { progress, text, for_client } if progress > self.progress => {
-                self.progress = progress;
-                self.text = Some(text);
-                match for_client {
-                    Some(theirs) => self.to.send(Piece::Notification(theirs.bytes().clone())).await.is_ok(),
-                    None => true,
-                }
-            }
-            ServerEvent::Progress { .. } | ServerEvent::Nothing => true,
-            ServerEvent::Asks(_) if !self.asks => {
-                self.refuse(&message, "the call is not one in the course of which a client can be asked").await;
-                true
-            }
-            ServerEvent::Asks(_) if self.questions.len() >= MAX_QUESTIONS => {
-                self.refuse(&message, "limit reached: too many questions of one call are open").await;
-                true
-            }
-            ServerEvent::Asks(asked) if !self.request.caller.client.can_be_asked(asked.needs) => {
-                self.lacks = Some(asked.needs);
-                self.refuse(&message, "the client has not declared that it can be asked this").await;
-                true
-            }
-            ServerEvent::Asks(_) => {
-                self.questions.push(Question { key: uuid::Uuid::new_v4().to_string(), request: message.compact() });
-                true
-            }
-            ServerEvent::AnsweredHere(answer) => {
-                if let Ok(asks) = Asks::of(&message)
-                    && !self.request.caller.client.can_be_asked(asks)
-                {
-                    self.lacks = Some(asks);
-                }
-                let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
-                let _ = session.reply(answer, headers).await;
-                true
-            }
-            ServerEvent::Withdraws(theirs) => {
-                self.questions.retain(|question| question.request.id() != Some(&theirs));
-                true
-            }
-            ServerEvent::Changes => {
-                self.session().push(message);
-                true
-            }
-            ServerEvent::Says => {
-                if !self.wants(&message) {
-                    return true;
-                }
-                self.to.send(Piece::Notification(message.bytes().clone())).await.is_ok()
-            }
-        }
-    }
-
-    /// Answers a question with an error.
-    pub(super) async fn refuse(&mut self, question: &Message, why: &str) {
-        let refusal = question_refusal(question.id_to_answer(), why.to_owned());
-        // A server that does not take it has its own end of the call.
-        let _ = self.session().reply(refusal, self.request.headers.clone()).await;
-    }
-
-    /// Returns whether the client has asked for such a log message with this request. It gets nothing else.
-    fn wants(&self, message: &Message) -> bool {
-        let (Method::LogMessage, Some(least)) = (message.method(), self.request.meta.log_level) else { return false };
-        let params = message.params().and_then(|params| Members::parse(params).ok());
-        let level = params.and_then(|params| params.text("level")).and_then(|level| Level::parse(&level));
-        level.is_some_and(|level| level >= least)
-    }
-
     pub(super) async fn end(&mut self, ending: ExchangeEnd) -> Over {
         let ending = match ending {
             Ok(answer) => answer.whole().await,
@@ -304,13 +238,13 @@ impl Run {
         };
         match ending {
             // A call that fails for want of an answer needed the capability.
-            Ok(response) if self.lacks.is_some() && translate::has_failed(&response) => self.lack().await,
-            Ok(response) if let Some(requests) = translate::pages_to_visit(&response) => self.send_to(&requests).await,
+            Ok(response) if self.lacks.is_some() && translate::has_failed(&response) => self.lack(),
+            Ok(response) if let Some(requests) = translate::pages_to_visit(&response) => self.send_to(&requests),
             Ok(response) => {
                 let modern = translate::to_modern(&response, &self.request, &self.lease.pooled.facts);
                 match modern {
-                    Ok(document) => self.respond(document).await,
-                    Err(why) => self.fail(&Failure::BadAnswer(why)).await,
+                    Ok(document) => self.respond(document),
+                    Err(why) => self.fail(&Failure::BadAnswer(why)),
                 }
             }
             Err(Failure::Cancelled) => Over::Done,
@@ -319,10 +253,10 @@ impl Run {
                 if self.call.exchange.was_refused().await {
                     self.send_again().await
                 } else {
-                    self.fail(&Failure::SessionLost).await
+                    self.fail(&Failure::SessionLost)
                 }
             }
-            Err(failure) => self.fail(&failure).await,
+            Err(failure) => self.fail(&failure),
         }
     }
 
@@ -332,7 +266,7 @@ impl Run {
         self.sent_again = true;
         let lease = match self.modern.lease(&self.request, self.asks).await {
             Ok(lease) => lease,
-            Err(refused) => return self.respond(refused.to_response(&self.request.id).into()).await,
+            Err(refused) => return self.respond(refused.to_response(&self.request.id).into()),
         };
         let called = translate::to_legacy(&self.request.message)
             .and_then(|message| lease.guard.get().call(&message, self.request.headers.clone(), OPTIONS));
@@ -341,19 +275,18 @@ impl Run {
                 (self.lease, self.call) = (lease, call);
                 Box::pin(self.follow()).await
             }
-            Err(error) => self.respond(error.to_response(Some(&self.request.id)).into()).await,
+            Err(error) => self.respond(error.to_response(Some(&self.request.id)).into()),
         }
     }
 
-    pub(super) async fn respond(&mut self, document: Parts) -> Over {
-        // A client that has left wants no answer.
-        let _ = self.to.send(Piece::Response(StatusCode::OK, document)).await;
+    pub(super) fn respond(&mut self, document: Parts) -> Over {
+        self.to.respond(StatusCode::OK, document);
         Over::Done
     }
 
-    pub(super) async fn fail(&mut self, failure: &Failure) -> Over {
+    pub(super) fn fail(&mut self, failure: &Failure) -> Over {
         let refused = self.modern.failed(&self.request, failure);
-        self.respond(refused.to_response(&self.request.id).into()).await
+        self.respond(refused.to_response(&self.request.id).into())
     }
 
     /// Makes a task of the call. `None` where there is no room for one: the call goes on as it is.
@@ -363,14 +296,17 @@ impl Run {
         self.request.caller.account.count(Rated::Creation).ok()?;
         let announced = self.request.caller.upstream.status_notifications;
         let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
-        let upstream_session = self.session().hold();
+        let session = CallSession::Pooled(self.lease.hold());
         let (progress, text) = (self.progress, self.text.take());
-        let adoption = Adoption { permit, since: self.since, progress, text, headers: self.request.headers.clone() };
-        match self.modern.engine.adopt(&self.request.caller, upstream_session, wanted, adoption).await {
+        let runs = self.sent_again || self.call.exchange.streams();
+        let request = if runs { None } else { translate::to_legacy(&self.request.message).ok() };
+        let (since, headers) = (self.since, self.request.headers.clone());
+        let adoption = Adoption { permit, since, progress, text, headers, request };
+        match self.modern.engine.adopt(&self.request.caller, session, wanted, adoption).await {
             Ok(adopted) => {
                 let result = tasks::created(&adopted.task);
                 let document = result_response(&self.request.id, &result);
-                let _ = self.to.send(Piece::Response(StatusCode::OK, document.into())).await;
+                self.to.respond(StatusCode::OK, document.into());
                 Some(Over::Adopted(Box::new(adopted)))
             }
             Err(_) => None,

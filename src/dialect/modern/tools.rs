@@ -6,7 +6,7 @@ use super::{Answer, ClientRequest, Modern, Polled, Refused, run::Adoptable, task
 use crate::{
     config::Support,
     limit::Rated,
-    task::{AskedTtl, NewTask, ToolCall},
+    task::{AskedTtl, CallSession, NewTask, ToolCall},
     wire::{RpcError, object::Members},
 };
 
@@ -60,12 +60,18 @@ impl Modern {
     ) -> Result<Answer, Refused> {
         let counted = request.caller.account.count(Rated::Creation);
         counted.map_err(|often| Refused::too_often(&often))?;
-        let lease = self.lease(&request, true).await?;
+        // The queue counts it from its creation on.
+        let _in_flight = self.begin(&request)?;
+        let session = if request.caller.upstream.shares(request.caller.client) {
+            CallSession::Pooled(self.lease(&request, true).await?.hold())
+        } else {
+            CallSession::Later
+        };
         let message = super::translate::to_legacy(&request.message)?;
         let announced = request.caller.upstream.status_notifications;
         let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
         let call = ToolCall { message, headers: request.headers.clone() };
-        let created = self.engine.create(&request.caller, lease.guard.get().hold(), call, wanted).await;
+        let created = self.engine.create(&request.caller, session, call, wanted).await;
         let created = created.map_err(|why| RpcError::internal(why.to_string()))?;
         drop(created.start);
         Ok(request.result(&tasks::created(&created.task)))

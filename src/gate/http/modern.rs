@@ -13,10 +13,10 @@ use super::{
 use crate::{
     dialect::modern::{Answer, Came, METHOD, NAME, Refused, Sender},
     gate::refuse::Refusal,
-    identity::Principal,
+    identity::{Pass, Principal},
     observe::events,
     upstream::Upstream,
-    wire::{Kind, Message},
+    wire::{Kind, Message, Method},
 };
 
 impl Endpoint {
@@ -41,11 +41,16 @@ impl Endpoint {
         // They say what a legacy server does not look for.
         passed_on.remove(METHOD);
         passed_on.remove(NAME);
-        let principal = principal.map(|principal| principal.name);
-        let sender = Sender { upstream, principal, accounts: self.lifecycle.accounts() };
+        // A subscription tells results, to clients that may ask for them now.
+        let retrieves = message.method() == Method::Listen;
+        let (name, pass) = match principal {
+            Some(principal) => (Some(principal.name), if retrieves { principal.pass } else { Pass::Lasting }),
+            None => (None, Pass::Lasting),
+        };
+        let sender = Sender { upstream, principal: name, accounts: self.lifecycle.accounts() };
         Ok(match self.modern.answer(sender, message, Came::Http(&headers), passed_on).await {
             Ok(Answer::Whole(status, document)) => with_status(json(document), status),
-            Ok(Answer::Stream(pieces)) => respond::stream(Events::of_request(pieces)),
+            Ok(Answer::Stream(pieces)) => respond::stream(Events::of_request(pieces, pass)),
             Err(refused) => self.refuse_modern(&refused, &id),
         })
     }

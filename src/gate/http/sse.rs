@@ -51,8 +51,8 @@ impl Events {
     }
 
     /// Delivers the answer to one request of a modern client, without ids of events.
-    pub(super) fn of_request(pieces: Pieces) -> Self {
-        Self::new(EventSource::Request(pieces), Pass::Lasting)
+    pub(super) fn of_request(pieces: Pieces, pass: Pass) -> Self {
+        Self::new(EventSource::Request(pieces), pass)
     }
 
     fn new(source: EventSource, pass: Pass) -> Self {

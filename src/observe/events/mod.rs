@@ -14,7 +14,8 @@ pub use clients::{
 };
 pub use issuer::{IssuerFailed, KeysChanged};
 pub use modern::{
-    CallParked, CallUnparked, PooledSessionEnded, PooledSessionOpened, SubscriptionEnded, SubscriptionOpened,
+    CallBegun, CallNotAsked, CallOver, CallParked, CallUnparked, PooledSessionEnded, PooledSessionOpened,
+    SubscriptionEnded, SubscriptionOpened,
 };
 pub use tasks::{
     Drained, Draining, ExcessivePolling, LookupFailed, QuestionAsked, QuestionForgotten, QuestionKept, QuestionRefused,

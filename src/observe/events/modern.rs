@@ -1,6 +1,6 @@
 //! What happens to clients of revision 2026-07-28 besides their tasks.
 
-use crate::observe::{Event, Metrics};
+use crate::observe::{Event, Metrics, metrics::ReasonLabels};
 
 /// A session with a server was opened for callers that have none.
 #[derive(Debug)]
@@ -67,5 +67,40 @@ pub struct SubscriptionEnded;
 impl Event for SubscriptionEnded {
     fn tell(&self, metrics: &Metrics) {
         metrics.subscriptions.dec();
+    }
+}
+
+/// A request of a client without a session goes to a server.
+#[derive(Debug)]
+pub struct CallBegun;
+
+impl Event for CallBegun {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.sessionless_requests.inc();
+    }
+}
+
+/// Such a request has been answered, given up, or became a task.
+#[derive(Debug)]
+pub struct CallOver;
+
+impl Event for CallOver {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.sessionless_requests.dec();
+    }
+}
+
+/// A server asked in the course of such a request, and a limit refused it in the client's place.
+#[derive(Debug)]
+pub struct CallNotAsked {
+    /// The limit that was reached, in a word.
+    pub reason: &'static str,
+}
+
+impl Event for CallNotAsked {
+    fn tell(&self, metrics: &Metrics) {
+        let reason = self.reason;
+        metrics.questions_refused.get_or_create(&ReasonLabels { reason }).inc();
+        tracing::debug!(reason, "question of a request without a session refused");
     }
 }

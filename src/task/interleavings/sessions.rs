@@ -13,7 +13,7 @@ use super::{Setup, scheduler::Scheduler};
 use crate::{
     config::Tool,
     session::{self, Session},
-    task::{AskedTtl, NewTask, ToolCall, tiny::Tiny},
+    task::{AskedTtl, CallSession, NewTask, ToolCall, tiny::Tiny},
     wire::Message,
 };
 
@@ -22,7 +22,7 @@ async fn create(setup: &Setup, session: &Arc<Session>) -> bool {
     let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"tool","task":{}}}"#;
     let request = Message::parse(request.into()).expect("a request");
     let tool = Arc::new(Tool::default());
-    let upstream_session = session.upstream_session.hold();
+    let upstream_session = CallSession::Own(session.upstream_session.hold());
     let Some(admission) = session.admit_task().await else { return false };
     let wanted = NewTask {
         name: "tool".into(),

@@ -1,11 +1,19 @@
-//! How many sessions of a pool are open, of each owner and in all.
+//! How many sessions the pools of all upstreams have open, of each owner and in all.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::PoolLimits;
 use crate::{flow::Tally, identity::Owner};
+
+/// How many sessions pools hold.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolLimits {
+    /// For one owner.
+    pub per_owner: usize,
+    /// In all.
+    pub all: usize,
+}
 
 /// How many sessions are open.
 #[derive(Debug, Default)]

@@ -11,6 +11,7 @@ mod nowhere;
 mod translate;
 
 use std::{
+    any::Any,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -55,7 +56,11 @@ pub struct UpstreamSession {
 
 /// Keeps an upstream session in use while it lives.
 #[derive(Debug)]
-pub struct UpstreamGuard(Arc<UpstreamSession>);
+pub struct UpstreamGuard {
+    session: Arc<UpstreamSession>,
+    /// What must not end before this use.
+    _kept: Option<Arc<dyn Any + Send + Sync>>,
+}
 
 impl UpstreamSession {
     fn new(inbound: Inbound, link: Arc<dyn Link>) -> Self {
@@ -72,9 +77,14 @@ impl UpstreamSession {
     /// Marks the session as in use until the returned guard is dropped.
     #[must_use]
     pub fn hold(self: &Arc<Self>) -> UpstreamGuard {
+        self.hold_with(None)
+    }
+
+    /// Marks the session as in use as [`UpstreamSession::hold`] does, and keeps `kept` as long.
+    pub(super) fn hold_with(self: &Arc<Self>, kept: Option<Arc<dyn Any + Send + Sync>>) -> UpstreamGuard {
         // SeqCst with `close_when_unused`: either that sees this use, or the guard's drop sees that the link has to close.
         self.uses.fetch_add(1, Ordering::SeqCst);
-        UpstreamGuard(Arc::clone(self))
+        UpstreamGuard { session: Arc::clone(self), _kept: kept }
     }
 
     /// Marks the session as used now.
@@ -228,17 +238,17 @@ impl UpstreamGuard {
     /// Returns the session.
     #[must_use]
     pub fn get(&self) -> &Arc<UpstreamSession> {
-        &self.0
+        &self.session
     }
 }
 
 impl Drop for UpstreamGuard {
     fn drop(&mut self) {
-        self.0.touch();
+        self.session.touch();
         // SeqCst pairs with `close_when_unused`, and with `idle` and `unused_since`.
-        let last = self.0.uses.fetch_sub(1, Ordering::SeqCst) == 1;
-        if last && self.0.closing.load(Ordering::SeqCst) {
-            self.0.close_unused(HeaderMap::new());
+        let last = self.session.uses.fetch_sub(1, Ordering::SeqCst) == 1;
+        if last && self.session.closing.load(Ordering::SeqCst) {
+            self.session.close_unused(HeaderMap::new());
         }
     }
 }

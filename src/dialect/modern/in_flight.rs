@@ -1,0 +1,150 @@
+//! How many requests servers work on for callers without sessions, and how many bytes of them taskgate keeps meanwhile.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::{
+    flow::Tally,
+    identity::Owner,
+    observe::{Observer, events},
+};
+
+/// How many requests of one owner may be in flight.
+const MAX_PER_OWNER: usize = 1024;
+/// How many may be in flight in all.
+const MAX: usize = 8192;
+/// How many bytes of one owner's requests may be kept.
+const MAX_BYTES_PER_OWNER: usize = 64 * 1024 * 1024;
+/// How many bytes may be kept in all.
+const MAX_BYTES: usize = 128 * 1024 * 1024;
+
+/// The requests that are in flight.
+#[derive(Debug, Default)]
+pub(super) struct InFlight {
+    counts: Mutex<Counts>,
+    observer: Arc<Observer>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    owners: Tally<Owner>,
+    bytes_of: Tally<Owner>,
+    all: usize,
+    bytes: usize,
+}
+
+/// Counts one request as in flight while it lives.
+#[derive(Debug)]
+pub(super) struct FlightGuard(KeptBytes);
+
+/// Counts bytes of a request, or of a question in the course of it, while it lives.
+#[derive(Debug)]
+pub(super) struct KeptBytes {
+    in_flight: Arc<InFlight>,
+    owner: Owner,
+    bytes: usize,
+}
+
+impl InFlight {
+    pub(super) fn new(observer: &Arc<Observer>) -> Arc<Self> {
+        Arc::new(Self { counts: Mutex::default(), observer: Arc::clone(observer) })
+    }
+
+    /// Counts one more request of so many bytes, which are kept until it ends.
+    ///
+    /// # Errors
+    /// A sentence that says which limit is reached.
+    pub(super) fn begin(self: &Arc<Self>, owner: &Owner, bytes: usize) -> Result<FlightGuard, String> {
+        let mut counts = self.counts.lock();
+        if counts.owners.of(owner) >= MAX_PER_OWNER {
+            return Err(format!("{MAX_PER_OWNER} requests of yours are in flight; wait for some of them to end"));
+        }
+        if counts.all >= MAX {
+            return Err(format!("{MAX} requests are in flight; try again later"));
+        }
+        counts.keep(owner, bytes)?;
+        counts.owners.add(owner, 1);
+        counts.all += 1;
+        drop(counts);
+        self.observer.emit(events::CallBegun);
+        Ok(FlightGuard(KeptBytes { in_flight: Arc::clone(self), owner: owner.clone(), bytes }))
+    }
+
+    /// Counts so many bytes more.
+    ///
+    /// # Errors
+    /// A sentence that says which limit is reached.
+    pub(super) fn keep(self: &Arc<Self>, owner: &Owner, bytes: usize) -> Result<KeptBytes, String> {
+        self.counts.lock().keep(owner, bytes)?;
+        Ok(KeptBytes { in_flight: Arc::clone(self), owner: owner.clone(), bytes })
+    }
+}
+
+impl Counts {
+    fn keep(&mut self, owner: &Owner, bytes: usize) -> Result<(), String> {
+        if self.bytes_of.of(owner) + bytes > MAX_BYTES_PER_OWNER {
+            let limit = MAX_BYTES_PER_OWNER / 1024 / 1024;
+            return Err(format!("requests of yours in flight take {limit}MiB; wait for some of them to end"));
+        }
+        if self.bytes + bytes > MAX_BYTES {
+            return Err(format!("requests in flight take {}MiB; try again later", MAX_BYTES / 1024 / 1024));
+        }
+        self.bytes_of.add(owner, bytes);
+        self.bytes += bytes;
+        Ok(())
+    }
+}
+
+impl Drop for FlightGuard {
+    fn drop(&mut self) {
+        let KeptBytes { in_flight, owner, .. } = &self.0;
+        let mut counts = in_flight.counts.lock();
+        counts.owners.take(owner, 1);
+        counts.all -= 1;
+        drop(counts);
+        in_flight.observer.emit(events::CallOver);
+    }
+}
+
+impl Drop for KeptBytes {
+    fn drop(&mut self) {
+        let mut counts = self.in_flight.counts.lock();
+        counts.bytes_of.take(&self.owner, self.bytes);
+        counts.bytes -= self.bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(name: usize) -> Owner {
+        Owner::Principal { upstream: "/mcp".into(), name: name.to_string().into() }
+    }
+
+    #[test]
+    fn requests_in_flight_are_bounded_for_each_owner_and_in_all() {
+        let in_flight = Arc::<InFlight>::default();
+        let begin = |name: usize| in_flight.begin(&owner(name), 1);
+        let mut begun: Vec<_> = (0..MAX_PER_OWNER).map(|_| begin(0).expect("room")).collect();
+        assert!(begin(0).is_err_and(|why| why.starts_with("1024 requests of yours")));
+        begun.extend((MAX_PER_OWNER..MAX).map(|nth| begin(1 + nth % 100).expect("room")));
+        assert!(begin(200).is_err_and(|why| why.starts_with("8192 requests are in flight")));
+        drop(begun);
+        assert!(begin(0).is_ok());
+        let counts = in_flight.counts.lock();
+        assert!(counts.owners.is_empty() && counts.bytes_of.is_empty() && (counts.all, counts.bytes) == (0, 0));
+    }
+
+    #[test]
+    fn bytes_of_requests_in_flight_are_bounded_for_each_owner_and_in_all() {
+        let in_flight = Arc::<InFlight>::default();
+        let begin = |name| in_flight.begin(&owner(name), MAX_BYTES_PER_OWNER);
+        let _first = begin(0).expect("room");
+        assert!(begin(0).is_err_and(|why| why.contains("of yours in flight take 64MiB")));
+        let _second = begin(1).expect("room");
+        assert!(begin(2).is_err_and(|why| why.contains("requests in flight take 128MiB")));
+        assert!(in_flight.keep(&owner(2), 1).is_err(), "questions count too");
+    }
+}

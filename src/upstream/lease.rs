@@ -1,0 +1,62 @@
+//! Which session with the server a call gets that has none of its own.
+
+use ::http::HeaderMap;
+
+use super::{
+    configured::Upstream,
+    pool::{Lease, NoSession, PoolKey, Sharing},
+};
+use crate::{config::Sessions, identity::Owner, wire::ClientCapabilities};
+
+/// Who a session is leased for.
+#[derive(Clone, Copy, Debug)]
+pub struct Lessee<'a> {
+    /// Who calls.
+    pub owner: &'a Owner,
+    /// What the caller can be asked.
+    pub client: ClientCapabilities,
+    /// The headers that go on to the server.
+    pub headers: &'a HeaderMap,
+}
+
+impl Upstream {
+    /// Returns a session for a call, in the course of which the server may ask something where `asks`.
+    ///
+    /// # Errors
+    /// [`NoSession`]
+    pub async fn lease(&self, lessee: Lessee<'_>, asks: bool) -> Result<Lease, NoSession> {
+        let at_first = self.sharing(lessee.client, asks);
+        let leased = self.lease_as(lessee, at_first).await?;
+        // The handshake has shown which transport it is.
+        let sharing = self.sharing(lessee.client, asks);
+        if sharing == at_first { Ok(leased) } else { self.lease_as(lessee, sharing).await }
+    }
+
+    /// Returns whether calls that may be asked share a session.
+    #[must_use]
+    pub fn shares(&self, client: ClientCapabilities) -> bool {
+        self.sharing(client, true) == Sharing::Shared
+    }
+
+    fn sharing(&self, client: ClientCapabilities, asks: bool) -> Sharing {
+        match self.sessions {
+            Sessions::Request => Sharing::Once,
+            // Where the transport does not say which call asks, a call that may be asked is alone in its session.
+            Sessions::Owner if asks && client.any() && !self.server.attributes_questions() => Sharing::Single,
+            Sessions::Owner => Sharing::Shared,
+        }
+    }
+
+    /// Returns a session that serves one call.
+    ///
+    /// # Errors
+    /// [`NoSession`]
+    pub async fn lease_once(&self, lessee: Lessee<'_>) -> Result<Lease, NoSession> {
+        self.lease_as(lessee, Sharing::Once).await
+    }
+
+    async fn lease_as(&self, lessee: Lessee<'_>, sharing: Sharing) -> Result<Lease, NoSession> {
+        let key = PoolKey::new(lessee.owner.clone(), lessee.client, lessee.headers);
+        self.pool.lease(&self.server, &key, sharing, lessee.headers).await
+    }
+}

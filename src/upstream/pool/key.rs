@@ -1,0 +1,30 @@
+//! Whose calls may share a session.
+
+use ::http::{HeaderMap, header};
+use aws_lc_rs::digest::{SHA256, digest};
+
+use crate::{identity::Owner, wire::ClientCapabilities};
+
+/// Whose calls may share a session: one that is asked may see what another one asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PoolKey {
+    /// Who calls.
+    pub owner: Owner,
+    /// A digest of the credential that goes on to the server, if one does.
+    credential: Option<[u8; 32]>,
+    /// What the caller can be asked.
+    pub client: ClientCapabilities,
+}
+
+impl PoolKey {
+    /// Returns the key of calls of `owner`, whose `headers` go on to the server.
+    #[must_use]
+    pub fn new(owner: Owner, client: ClientCapabilities, headers: &HeaderMap) -> Self {
+        let credential = headers.get(header::AUTHORIZATION).map(|value| {
+            let mut hash = [0; 32];
+            hash.copy_from_slice(digest(&SHA256, value.as_bytes()).as_ref());
+            hash
+        });
+        Self { owner, credential, client }
+    }
+}

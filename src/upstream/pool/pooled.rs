@@ -1,0 +1,108 @@
+//! A session of the pool, and its use by one call.
+
+use std::sync::Arc;
+
+use ::http::HeaderMap;
+use tokio::sync::broadcast;
+
+use super::{opening::ServerFacts, resources::Resources, room::Room};
+use crate::{
+    config::UpstreamId,
+    observe::{Observer, events},
+    upstream::{UpstreamGuard, UpstreamSession},
+    wire::{Message, object::quote},
+};
+
+/// How many notifications of a server a subscriber may be behind before it misses some.
+const BEHIND: usize = 256;
+
+/// A session of the pool.
+#[derive(Debug)]
+pub struct Pooled {
+    /// The session.
+    pub session: Arc<UpstreamSession>,
+    /// What its server said of itself.
+    pub facts: ServerFacts,
+    /// What the server tells that belongs to no call.
+    pub(super) changes: broadcast::Sender<Message>,
+    /// The resources that the server is to tell of.
+    resources: Resources,
+    /// The upstream, for the log.
+    upstream: UpstreamId,
+    observer: Arc<Observer>,
+    _room: Room,
+}
+
+/// A session in use by one call.
+#[derive(Debug)]
+pub struct Lease {
+    /// Keeps the session in use.
+    pub guard: UpstreamGuard,
+    /// The session.
+    pub pooled: Arc<Pooled>,
+}
+
+impl Pooled {
+    pub(super) fn new(
+        session: Arc<UpstreamSession>,
+        facts: ServerFacts,
+        room: Room,
+        upstream: UpstreamId,
+        observer: Arc<Observer>,
+    ) -> Arc<Self> {
+        observer.emit(events::PooledSessionOpened { upstream: upstream.as_str() });
+        let (changes, _) = broadcast::channel(BEHIND);
+        Arc::new(Self { session, facts, changes, resources: Resources::default(), upstream, observer, _room: room })
+    }
+
+    /// Returns what the server tells from now on that belongs to no call.
+    #[must_use]
+    pub fn changes(&self) -> broadcast::Receiver<Message> {
+        self.changes.subscribe()
+    }
+
+    /// Counts subscriptions of resources that begin, or that end, and has the server told where it has to be.
+    pub fn subscribe<'u>(self: &Arc<Self>, uris: impl Iterator<Item = &'u String>, begins: bool, headers: &HeaderMap) {
+        if self.resources.count(uris, begins) {
+            tokio::spawn(Lease::of(self).tell(headers.clone()));
+        }
+    }
+
+    /// Returns whether no call, also of a task, is in the session.
+    pub(super) fn is_unused(&self) -> bool {
+        self.session.unused_since().is_some()
+    }
+}
+
+impl Lease {
+    pub(super) fn of(pooled: &Arc<Pooled>) -> Self {
+        let kept = Some(Arc::<Pooled>::clone(pooled) as _);
+        Self { guard: pooled.session.hold_with(kept), pooled: Arc::clone(pooled) }
+    }
+
+    /// Marks the session as in use for as long as the returned guard lives, which keeps its room too.
+    #[must_use]
+    pub fn hold(&self) -> UpstreamGuard {
+        Self::of(&self.pooled).guard
+    }
+
+    /// Tells the server which resources clients subscribe to: one request at a time, so that none overtakes another.
+    async fn tell(self, headers: HeaderMap) {
+        while let Some(told) = self.pooled.resources.next() {
+            let params = format!(r#"{{"uri":{}}}"#, quote(&told.uri));
+            // A server that refuses tells nothing of the resource.
+            let _ = self.guard.get().request(told.method, &params, headers.clone()).await;
+        }
+    }
+}
+
+/// A session that neither the pool nor a call has any more ends with the last task in it.
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        self.observer.emit(events::PooledSessionEnded { upstream: self.upstream.as_str() });
+        // Closing needs the runtime, which may be gone.
+        if tokio::runtime::Handle::try_current().is_ok() {
+            self.session.close_when_unused(HeaderMap::new());
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The sessions of one key.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{
+    PoolKey,
+    failure::NoSession,
+    pooled::{Lease, Pooled},
+};
+use crate::upstream::UpstreamSession;
+
+/// The sessions of one upstream.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    of_key: HashMap<PoolKey, Arc<Slot>>,
+    /// Every session, also one that is in use by its only call.
+    open: Vec<Weak<UpstreamSession>>,
+    /// The process stops: no more are opened.
+    closed: bool,
+}
+
+/// The sessions of one key.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    /// The session that calls share. The lock is held during its handshake.
+    pub(super) shared: tokio::sync::Mutex<Shared>,
+    /// Sessions that one call at a time has for itself, in use or not.
+    pub(super) single: Mutex<Vec<Arc<Pooled>>>,
+}
+
+/// The session that calls of a key share.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub(super) session: Option<Arc<Pooled>>,
+    /// When the last handshake failed, and why: those who waited for it do not try one after the other.
+    pub(super) failed: Option<(Instant, NoSession)>,
+}
+
+/// A slot in use by a lease that is being made. A slot that stays empty is forgotten.
+pub(super) struct SlotUse<'a> {
+    slots: &'a Mutex<Slots>,
+    key: &'a PoolKey,
+    pub(super) slot: Arc<Slot>,
+}
+
+impl Slots {
+    /// Returns the slot of a key.
+    pub(super) fn of<'a>(slots: &'a Mutex<Self>, key: &'a PoolKey) -> Result<SlotUse<'a>, NoSession> {
+        let mut table = slots.lock();
+        if table.closed {
+            return Err(NoSession::stopping());
+        }
+        let slot = Arc::clone(table.of_key.entry(key.clone()).or_default());
+        Ok(SlotUse { slots, key, slot })
+    }
+
+    /// Notes a session that was opened, so that it ends with the process.
+    pub(super) fn note(&mut self, session: &Arc<UpstreamSession>) -> Result<(), NoSession> {
+        if self.closed {
+            return Err(NoSession::stopping());
+        }
+        if self.open.len() == self.open.capacity() {
+            self.open.retain(|open| open.strong_count() > 0);
+        }
+        self.open.push(Arc::downgrade(session));
+        Ok(())
+    }
+
+    /// Returns how long the session has not been used that fits and has been idle for longest.
+    pub(super) fn idle_longest(&self, fits: impl Fn(&PoolKey) -> bool) -> Option<Duration> {
+        let fitting = self.of_key.iter().filter(|(key, _)| fits(key));
+        fitting.filter_map(|(_, slot)| slot.idle_longest()).max()
+    }
+
+    /// Takes out a session that fits and has been idle for that long.
+    pub(super) fn take_idle(&self, fits: impl Fn(&PoolKey) -> bool, least: Duration) -> Option<Arc<Pooled>> {
+        self.of_key.iter().filter(|(key, _)| fits(key)).find_map(|(_, slot)| slot.take_idle(least))
+    }
+
+    /// Takes out the sessions that have not been used for `idle`, and those that are lost.
+    pub(super) fn sweep(&mut self, idle: Duration) -> Vec<Arc<Pooled>> {
+        let mut swept = Vec::new();
+        let is_over = |pooled: &Arc<Pooled>| pooled.session.idle() >= idle || pooled.session.is_lost();
+        self.of_key.retain(|_, slot| {
+            // A slot that a lease is being made from stays.
+            if Arc::strong_count(slot) > 1 {
+                return true;
+            }
+            let Ok(mut shared) = slot.shared.try_lock() else { return true };
+            swept.extend(shared.session.take_if(|pooled| is_over(pooled)));
+            let mut single = slot.single.lock();
+            swept.extend(single.extract_if(.., |pooled| is_over(pooled)));
+            shared.session.is_some() || !single.is_empty()
+        });
+        swept
+    }
+
+    /// Opens no more sessions, and returns those that are open, in use or not.
+    pub(super) fn close(&mut self) -> Vec<Arc<UpstreamSession>> {
+        self.closed = true;
+        self.open.drain(..).filter_map(|open| open.upgrade()).collect()
+    }
+}
+
+impl Slot {
+    /// Returns the session of one call that has ended, for another call.
+    pub(super) fn free_single(&self) -> Option<Lease> {
+        let mut single = self.single.lock();
+        // A server may still ask in the course of a call that was cancelled, and the next one must not get it.
+        single.retain(|pooled| !(pooled.session.is_lost() || pooled.is_unused() && pooled.session.has_cancelled()));
+        single.iter().find(|pooled| pooled.is_unused()).map(Lease::of)
+    }
+
+    fn idle_longest(&self) -> Option<Duration> {
+        let idle = |pooled: &Arc<Pooled>| pooled.is_unused().then(|| pooled.session.idle());
+        let shared = self.shared.try_lock().ok().and_then(|shared| shared.session.as_ref().and_then(idle));
+        shared.max(self.single.lock().iter().filter_map(idle).max())
+    }
+
+    /// Takes out a session that has been idle for that long.
+    fn take_idle(&self, least: Duration) -> Option<Arc<Pooled>> {
+        let fits = |pooled: &Arc<Pooled>| pooled.is_unused() && pooled.session.idle() >= least;
+        if let Ok(mut shared) = self.shared.try_lock()
+            && let Some(taken) = shared.session.take_if(|pooled| fits(pooled))
+        {
+            return Some(taken);
+        }
+        let mut single = self.single.lock();
+        let at = single.iter().position(fits);
+        at.map(|at| single.swap_remove(at))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.shared.try_lock().is_ok_and(|shared| shared.session.is_none()) && self.single.lock().is_empty()
+    }
+}
+
+impl Drop for SlotUse<'_> {
+    fn drop(&mut self) {
+        let mut slots = self.slots.lock();
+        // The other one is the pool's.
+        if Arc::strong_count(&self.slot) == 2
+            && slots.of_key.get(self.key).is_some_and(|slot| Arc::ptr_eq(slot, &self.slot) && slot.is_empty())
+        {
+            slots.of_key.remove(self.key);
+        }
+    }
+}

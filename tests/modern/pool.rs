@@ -1,0 +1,185 @@
+//! The pool's sessions under faults and at its limits, and how many requests may be in flight.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::{
+    client::{Modern, VERSION},
+    kit::{Client, Gate, Upstream, eventually, soon, within},
+    witness::{Form, Witness},
+};
+
+const AT_ONCE: &str = "[tasks]\ntask_after = \"0s\"\n";
+
+fn deletes(upstream: &Upstream) -> usize {
+    upstream.seen().iter().filter(|seen| seen.method == http::Method::DELETE).count()
+}
+
+async fn metric(gate: &Gate, name: &str) -> String {
+    let url = format!("{}/metrics", gate.admin.as_ref().unwrap());
+    let answer = Client::new(&url).send(http::Method::GET, "").await;
+    let line =
+        answer.text().lines().find_map(|line| line.strip_prefix(&format!("taskgate_{name} ")).map(str::to_owned));
+    line.unwrap_or_else(|| panic!("no {name} in {answer:?}"))
+}
+
+#[tokio::test]
+async fn a_task_at_once_whose_session_the_server_has_forgotten_begins_again_in_another_one() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, AT_ONCE).await;
+    let client = Modern::with_tasks(&gate.url);
+    client.result("tools/list", json!({})).await;
+    upstream.forget_sessions();
+    let task = client.call("slow").await;
+    upstream.held("slow").await.result(r#"{"content":[]}"#);
+    client.until(task["taskId"].as_str().unwrap(), "completed").await;
+    assert_eq!((upstream.count("initialize"), upstream.count("slow")), (2, 2), "one was refused and one ran");
+}
+
+#[tokio::test]
+async fn a_task_that_runs_when_the_server_forgets_its_session_fails_and_is_not_sent_again() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, AT_ONCE).await;
+    let client = Modern::with_tasks(&gate.url);
+    let task = client.call("slow").await;
+    let slow = upstream.held("slow").await.sse();
+    slow.progress(1).await;
+    upstream.forget_sessions();
+    client.result("tools/list", json!({})).await;
+    client.until(task["taskId"].as_str().unwrap(), "failed").await;
+    assert_eq!(upstream.count("slow"), 1);
+}
+
+#[tokio::test]
+async fn a_task_that_is_refused_in_its_second_session_too_fails() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, AT_ONCE).await;
+    let client = Modern::with_tasks(&gate.url);
+    upstream.hold("slow");
+    let task = client.call("slow").await;
+    for _ in 0..2 {
+        upstream.held("slow").await.status(404, &[("content-type", "text/plain")], "no such session");
+    }
+    client.until(task["taskId"].as_str().unwrap(), "failed").await;
+    assert_eq!(upstream.count("slow"), 2);
+}
+
+#[tokio::test]
+async fn callers_that_wait_for_one_handshake_share_its_failure() {
+    let upstream = Upstream::json().await;
+    upstream.hold("initialize");
+    let gate = Gate::with(&upstream, "[server]\nadmin = \"127.0.0.1:0\"\n").await;
+    let calls: Vec<_> = (0..5)
+        .map(|_| {
+            let client = Modern::plain(&gate.url);
+            tokio::spawn(async move { client.answer("tools/call", json!({ "name": "echo" })).await })
+        })
+        .collect();
+    eventually(async || (metric(&gate, "sessionless_requests").await == "5").then_some(())).await;
+    upstream.held("initialize").await.status(500, &[], "");
+    for call in calls {
+        assert_eq!(soon(call).await.unwrap().json()["error"]["code"], -32603);
+    }
+    assert_eq!(upstream.count("initialize"), 1);
+    assert_eq!(metric(&gate, "sessionless_requests").await, "0");
+}
+
+#[tokio::test]
+async fn max_sessions_bounds_the_sessions_of_all_upstreams_and_an_idle_one_gives_way_to_one_of_another() {
+    let (one, two) = (Upstream::json().await, Upstream::json().await);
+    let block =
+        |path: &str, upstream: &Upstream| format!("[[upstream]]\npath = {path:?}\nurl = {:?}\n", upstream.url());
+    let toml = format!("[server]\nmax_sessions = 1\n{}{}", block("/one", &one), block("/two", &two));
+    let gate = Gate::configured(&toml).await;
+    let (first, second) = (Modern::plain(&gate.urls[0]), Modern::plain(&gate.urls[1]));
+    first.call("echo").await;
+    second.call("echo").await;
+    eventually(async || (deletes(&one) == 1).then_some(())).await;
+    let calling = tokio::spawn(async move { second.call("slow").await });
+    let slow = two.held("slow").await;
+    let (status, code, why) = first.refusal("tools/call", json!({ "name": "echo" })).await;
+    assert!((status, code) == (200, -32603) && why.contains("server.max_sessions = 1"), "{why}");
+    slow.result(r#"{"content":[]}"#);
+    soon(calling).await.unwrap();
+    eventually(async || {
+        (first.answer("tools/call", json!({ "name": "echo" })).await.json()["error"].is_null()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_session_of_one_call_ends_when_taskgate_stops() {
+    let upstream = Upstream::sse().await;
+    let toml = format!(
+        "[server]\ndrain_timeout = \"1ms\"\n[[upstream]]\nurl = {:?}\nsessions = \"request\"\n",
+        upstream.url()
+    );
+    let gate = Gate::configured(&toml).await;
+    let client = Modern::plain(&gate.url);
+    let calling = tokio::spawn(async move { client.answer("tools/call", json!({ "name": "slow" })).await });
+    let _slow = upstream.held("slow").await.sse();
+    gate.stop().await;
+    assert_eq!((upstream.count("initialize"), deletes(&upstream)), (1, 1));
+    assert_eq!(soon(calling).await.unwrap().json()["error"]["code"], -32603);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_in_flight_of_one_owner_are_bounded_and_the_limit_is_named_and_counted() {
+    let witness = Witness::start(Form::Sse).await;
+    let gate = Gate::to(&witness.url(), "[server]\nadmin = \"127.0.0.1:0\"\n").await;
+    let client = Modern::plain(&gate.url);
+    let headers = [("mcp-protocol-version", VERSION), ("mcp-method", "tools/call"), ("mcp-name", "hold")];
+    let mut held = Vec::new();
+    for _ in 0..16 {
+        let http = headers.iter().fold(Client::http2(&gate.url), |http, (name, value)| http.with(name, value));
+        for _ in 0..64 {
+            held.push(http.stream("tools/call", client.params(json!({ "name": "hold", "arguments": {} }))));
+        }
+    }
+    let counts = async |wanted: &str| {
+        let counted = async {
+            while metric(&gate, "sessionless_requests").await != wanted {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        within(Duration::from_secs(60), counted).await;
+    };
+    counts("1024").await;
+    let (status, code, why) = client.refusal("tools/call", json!({ "name": "echo", "arguments": {} })).await;
+    assert_eq!((status, code), (200, -32603));
+    assert_eq!(why, "limit reached: 1024 requests of yours are in flight; wait for some of them to end");
+    assert_eq!(metric(&gate, "requests_refused_total{reason=\"sessionless_requests\"}").await, "1");
+    drop(held);
+    counts("0").await;
+    assert_eq!(client.call("echo").await["resultType"], "complete");
+}
+
+#[tokio::test]
+async fn a_server_is_told_once_of_a_resource_that_several_subscriptions_name_and_again_when_the_last_has_ended() {
+    let capabilities = json!({ "resources": { "subscribe": true } });
+    let options = crate::kit::Options { capabilities, ..crate::kit::Options::default() };
+    let upstream = Upstream::start(options).await;
+    for method in ["resources/subscribe", "resources/unsubscribe"] {
+        upstream.hold(method);
+    }
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    let subscribe = async || {
+        let wanted = json!({ "notifications": { "resourceSubscriptions": ["file:///a"] } });
+        let mut stream = client.stream("subscriptions/listen", wanted);
+        stream.message().await;
+        stream
+    };
+    let (first, second) = (subscribe().await, subscribe().await);
+    upstream.held("resources/subscribe").await.result("{}");
+    drop(first);
+    // The server has not answered yet that the last one has ended when another one begins.
+    drop(second);
+    let unsubscribing = upstream.held("resources/unsubscribe").await;
+    let _third = subscribe().await;
+    assert_eq!(upstream.count("resources/subscribe"), 1, "it waits for the answer");
+    unsubscribing.result("{}");
+    upstream.held("resources/subscribe").await.result("{}");
+    assert_eq!((upstream.count("resources/subscribe"), upstream.count("resources/unsubscribe")), (2, 1));
+}
