@@ -18,7 +18,7 @@ use crate::{
     limit::{Admission, Permit},
     observe::events,
     session::Caller,
-    upstream::{Call, CallOptions, CallOutcome, Exchange, Failure, Purpose, ServerEvent, UpstreamGuard},
+    upstream::{Call, CallOptions, CallOutcome, Exchange, Failure, Next, Purpose, Round, ServerEvent, UpstreamGuard},
     wire::Message,
 };
 
@@ -149,21 +149,39 @@ impl Runner {
                 }
                 // The link resumes a call that the server interrupts.
                 Some(Item::Silence | Item::Pause(_)) => {}
-                Some(Item::End(ending)) => return ending?.whole().await,
+                Some(Item::End(ending)) => {
+                    let response = ending?.whole().await?;
+                    match self.upstream_session.get().next(call, response, self.caller.client)? {
+                        Next::Ended(response) => return Ok(response),
+                        Next::Asks(round) => self.go_on(call, round).await?,
+                    }
+                }
                 None => return Err(Failure::Abandoned),
             }
         }
     }
 
+    /// Asks the client what the server wants to know before the call goes on, and sends the server the answers.
+    async fn go_on(&self, call: &mut Call, mut round: Round) -> Result<(), Failure> {
+        for (question, asked) in std::mem::take(&mut round.questions) {
+            self.engine.ask(self.origin(), &question, asked).await;
+        }
+        round.answered().await?;
+        let max_answer = self.tool.max_result.saturating_add(ENVELOPE);
+        self.upstream_session.get().retry(call, round, HeaderMap::clone(&self.headers), max_answer)
+    }
+
+    /// Returns where the questions of the call come from.
+    fn origin(&self) -> QuestionOrigin<'_> {
+        let (caller, upstream_session) = (Arc::clone(&self.caller), Arc::clone(self.upstream_session.get()));
+        let call = AskingCall { task: self.id, caller, upstream_session };
+        let (input_timeout, headers) = (self.tool.input_timeout, &self.headers);
+        QuestionOrigin { call, headers, writer: self.writer, input_timeout, replies: &self.replies }
+    }
+
     /// Handles one event. `last` is the greatest progress so far.
     async fn handle(&self, message: &Message, event: ServerEvent, last: &mut f64) {
         let upstream_session = self.upstream_session.get();
-        let origin = || {
-            let (caller, upstream_session) = (Arc::clone(&self.caller), Arc::clone(upstream_session));
-            let call = AskingCall { task: self.id, caller, upstream_session };
-            let (input_timeout, headers) = (self.tool.input_timeout, &self.headers);
-            QuestionOrigin { call, headers, writer: self.writer, input_timeout, replies: &self.replies }
-        };
         match event {
             // Progress shows in the task, and reaches the client under its own token: only if it grows, as it must (section
             // "Progress Flow"), and only until the task has ended.
@@ -174,8 +192,8 @@ impl Runner {
                 }
             }
             ServerEvent::Progress { .. } | ServerEvent::Nothing => {}
-            ServerEvent::Asks(asked) => self.engine.ask(origin(), message, asked).await,
-            ServerEvent::AnsweredHere(reply) => self.engine.reply_at_once(origin(), reply).await,
+            ServerEvent::Asks(asked) => self.engine.ask(self.origin(), message, asked).await,
+            ServerEvent::AnsweredHere(reply) => self.engine.reply_at_once(self.origin(), reply).await,
             ServerEvent::Withdraws(raw_id) => self.engine.close_withdrawn(self.owner(), self.id, &raw_id).await,
             ServerEvent::Changes => upstream_session.push(message.clone()),
             ServerEvent::Says if self.engine.desk.tell(self.id, message) => {}

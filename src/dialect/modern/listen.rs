@@ -21,14 +21,17 @@ use crate::{
 /// How many resources and tasks one subscription may name.
 const MAX_NAMED: usize = 256;
 
+/// What wakes for a task, and the task.
+pub(super) type Watched = (Watch, TaskId);
+
 /// What a client wants to hear of.
 #[derive(Debug, Default)]
-struct Filter {
+pub(super) struct Filter {
     tools: bool,
     prompts: bool,
     resources: bool,
     uris: Vec<String>,
-    tasks: Vec<TaskId>,
+    pub(super) tasks: Vec<TaskId>,
 }
 
 /// One subscription.
@@ -48,17 +51,9 @@ impl Modern {
         if names_tasks && !request.meta.tasks {
             return Err(Refused::tasks_extension("notifications about tasks need the tasks extension"));
         }
-        let (owner, who) = (&request.caller.owner, &request.caller.who);
         let limit = |why: String| RpcError::internal(format!("limit reached: {why}"));
-        let subscribed = self.subscriptions.begin(owner).map_err(limit)?;
-        let mut watched: Vec<(Watch, TaskId)> = Vec::new();
-        for id in filter.tasks.drain(..).collect::<HashSet<_>>() {
-            // Watched before it is looked at: a change from here on is told.
-            let watch = self.engine.watch(owner, id).map_err(|full| limit(full.to_string()))?;
-            if self.engine.poll(owner, id, who).await.is_ok() {
-                watched.push((watch, id));
-            }
-        }
+        let subscribed = self.subscriptions.begin(&request.caller.owner).map_err(limit)?;
+        let watched = self.watched(&request, std::mem::take(&mut filter.tasks)).await?;
         filter.tasks = watched.iter().map(|(_, id)| *id).collect();
         let lease = self.lease(&request, false).await?;
         if request.caller.upstream.server.attributes_questions() {
@@ -72,11 +67,26 @@ impl Modern {
         tokio::spawn(subscription.run(watched));
         Answer::of(from).await.ok_or_else(|| RpcError::internal("the subscription was given up").into())
     }
+
+    /// Returns those of the tasks that the client may hear of.
+    pub(super) async fn watched(&self, request: &ClientRequest, ids: Vec<TaskId>) -> Result<Vec<Watched>, RpcError> {
+        let (owner, who) = (&request.caller.owner, &request.caller.who);
+        let mut watched = Vec::new();
+        for id in ids.into_iter().collect::<HashSet<_>>() {
+            // Watched before it is looked at: a change from here on is told.
+            let watch = self.engine.watch(owner, id);
+            let watch = watch.map_err(|full| RpcError::internal(format!("limit reached: {full}")))?;
+            if self.engine.poll(owner, id, who).await.is_ok() {
+                watched.push((watch, id));
+            }
+        }
+        Ok(watched)
+    }
 }
 
 impl Filter {
     /// Reads the filter, and whether it names tasks.
-    fn read(request: &Message) -> Result<(Self, bool), RpcError> {
+    pub(super) fn read(request: &Message) -> Result<(Self, bool), RpcError> {
         let invalid = |why: &str| RpcError::invalid_params(format!("Invalid params: {why}"));
         let params = request.params().map(Members::parse).transpose().map_err(|why| invalid(&why))?;
         let wanted = params.as_ref().map(|params| params.nested("notifications")).transpose();
@@ -233,13 +243,13 @@ impl Subscription {
     }
 }
 
-async fn next(mut watch: Watch, id: TaskId) -> (Watch, TaskId) {
+pub(super) async fn next(mut watch: Watch, id: TaskId) -> (Watch, TaskId) {
     watch.changed().await;
     (watch, id)
 }
 
 /// Returns a change with the id of the subscription.
-fn tagged(change: &Message, id: &str) -> Option<bytes::Bytes> {
+pub(super) fn tagged(change: &Message, id: &str) -> Option<bytes::Bytes> {
     let mut edits = Edits::of(change.bytes());
     let tag = format!(r#"{{"{SUBSCRIPTION_ID}":{id}}}"#);
     if let Some(raw) = change.params() {

@@ -1,13 +1,17 @@
 //! Clients of revision 2026-07-28 in front of legacy servers: each request says all that is needed to answer it, tasks are
 //! an extension that the server's side decides about, and questions are parts of answers.
 
+mod again;
 mod discover;
 mod error;
 mod headers;
 mod input;
 mod listen;
+mod listen_through;
 mod meta;
+mod onward;
 mod parked;
+mod passing;
 mod pieces;
 mod questions;
 mod request_state;
@@ -27,7 +31,6 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 pub use error::Refused;
-pub use headers::{METHOD, NAME};
 pub use pieces::{Answer, Piece, Pieces};
 
 use self::{
@@ -43,21 +46,16 @@ use crate::{
     observe::{Observer, Who},
     session::Caller,
     task::{Engine, TaskWriter},
-    upstream::{Failure, Lease, NoSession, NotAgreed, PoolKey, Sharing, Upstream},
-    wire::{Kind, Message, Method, Parts, RpcError},
+    upstream::{Failure, Generation, Lease, NoSession, NotAgreed, PoolKey, Pooled, Sharing, Upstream},
+    wire::{
+        ClientCapabilities, Kind, Message, Method, Parts, RpcError,
+        modern::{CLIENT_CAPABILITIES, PROTOCOL_VERSION, SERVER_INFO, SUBSCRIPTION_ID, TASKS, VERSION},
+    },
 };
 
-/// The revision.
-pub const VERSION: &str = "2026-07-28";
-/// The tasks extension.
-const TASKS: &str = "io.modelcontextprotocol/tasks";
 /// What the reserved keys of `_meta` begin with.
 const PREFIX: &str = "io.modelcontextprotocol/";
-const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
-const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// Answers clients of this generation from the engine, and from sessions with their servers.
 #[derive(Debug)]
@@ -95,6 +93,10 @@ struct ClientRequest {
     caller: Arc<Caller>,
     /// What goes on to the server.
     headers: HeaderMap,
+    /// What goes on besides to a server of the modern generation: the headers that mirror the body.
+    mirrored: HeaderMap,
+    /// What was opened for this request alone to find out the generation of the server.
+    opened: Option<Arc<Pooled>>,
 }
 
 /// How a request came.
@@ -133,7 +135,7 @@ impl Modern {
         sender: Sender<'_>,
         message: Message,
         came: Came<'_>,
-        onward: HeaderMap,
+        mut onward: HeaderMap,
     ) -> Result<Answer, Refused> {
         if message.kind() != Kind::Request {
             return Err(Refused::invalid_request("a body is one request; responses go into inputResponses"));
@@ -145,33 +147,55 @@ impl Modern {
         if let Came::Http(headers) = came {
             headers::check(headers, &message)?;
         }
-        let request = self.read(sender, message, meta, onward);
+        let mirrored = match came {
+            Came::Http(_) => headers::take_mirrored(&mut onward),
+            Came::Channel => headers::mirrored(&message),
+        };
+        let mut request = self.read(sender, message, meta, onward, mirrored);
+        if let Method::TasksGet | Method::TasksUpdate | Method::TasksCancel = request.method {
+            return if self.is_of_server(&mut request).await {
+                self.pass(request).await
+            } else {
+                self.task(&request).await
+            };
+        }
+        if REMOVED.contains(&request.method) {
+            return Err(no_method(&request));
+        }
+        let generation = self.generation(&mut request).await?;
         match request.method {
+            _ if generation.is_modern() => self.pass_up(request, generation).await,
             Method::Discover => self.discover(request).await,
             Method::ToolsCall => self.call_tool(request).await,
             Method::ToolsList | Method::OtherList | Method::Complete => self.pass(request).await,
             Method::PromptsGet | Method::ResourcesRead => self.pass_or_resume(request).await,
-            Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
-                if !request.meta.tasks {
-                    return Err(Refused::tasks_extension("task methods need the tasks extension"));
-                }
-                let counted = request.caller.account.count(Rated::TaskMethod);
-                counted.map_err(|often| Refused::too_often(&often))?;
-                match request.method {
-                    Method::TasksGet => self.get(&request).await,
-                    Method::TasksUpdate => self.update(&request).await,
-                    _ => self.cancel(&request).await,
-                }
-            }
             Method::Listen => self.listen(request).await,
-            _ => Err(Refused::method_not_found(&format!(
-                "revision {VERSION} has no method {:?}",
-                crate::wire::excerpt(&request.message.method_name())
-            ))),
+            _ => Err(no_method(&request)),
         }
     }
 
-    fn read(&self, sender: Sender<'_>, message: Message, meta: RequestMeta, headers: HeaderMap) -> ClientRequest {
+    /// Answers a method about a task of taskgate.
+    async fn task(self: &Arc<Self>, request: &ClientRequest) -> Result<Answer, Refused> {
+        if !request.meta.tasks {
+            return Err(Refused::tasks_extension("task methods need the tasks extension"));
+        }
+        let counted = request.caller.account.count(Rated::TaskMethod);
+        counted.map_err(|often| Refused::too_often(&often))?;
+        match request.method {
+            Method::TasksGet => self.get(request).await,
+            Method::TasksUpdate => self.update(request).await,
+            _ => self.cancel(request).await,
+        }
+    }
+
+    fn read(
+        &self,
+        sender: Sender<'_>,
+        message: Message,
+        meta: RequestMeta,
+        headers: HeaderMap,
+        mirrored: HeaderMap,
+    ) -> ClientRequest {
         let Sender { upstream, principal, accounts } = sender;
         let owner = match &principal {
             Some(name) => Owner::Principal { upstream: upstream.id.clone(), name: Arc::clone(name) },
@@ -182,21 +206,32 @@ impl Modern {
         let (who, account) = (self.names.get_with_by_ref(&owner, named), accounts.of(&owner));
         let caller = Caller { owner, who, account, upstream: Arc::clone(upstream), client: meta.client, session: None };
         let (id, method) = (message.id_to_answer().into(), message.method());
-        ClientRequest { message, id, method, meta, caller: Arc::new(caller), headers }
+        ClientRequest { message, id, method, meta, caller: Arc::new(caller), headers, mirrored, opened: None }
     }
 
     /// Returns a session with the server for a request, which may be asked something in the course of it where `asks`.
     async fn lease(&self, request: &ClientRequest, asks: bool) -> Result<Lease, Refused> {
+        if let Some(opened) = request.opened.as_ref().filter(|opened| !opened.session.is_lost()) {
+            return Ok(Lease::of(opened));
+        }
         let caller = &request.caller;
         let credential = request.headers.get(header::AUTHORIZATION).map(|value| {
             let mut hash = [0; 32];
             hash.copy_from_slice(digest(&SHA256, value.as_bytes()).as_ref());
             hash
         });
-        let key = PoolKey { owner: caller.owner.clone(), credential, client: caller.client };
         let upstream = &caller.upstream;
+        let is_modern = upstream.pool.generation().is_some_and(Generation::is_modern);
+        // Each request tells a modern server who its client is and what it can be asked.
+        let key = if is_modern {
+            PoolKey { owner: caller.owner.clone(), credential: None, client: ClientCapabilities::default() }
+        } else {
+            PoolKey { owner: caller.owner.clone(), credential, client: caller.client }
+        };
         // Where the transport does not say which call asks, a call that may be asked is alone in its session.
         let sharing = || match upstream.sessions {
+            _ if is_modern && !upstream.server.is_process() => Sharing::Shared,
+            Sessions::Owner if is_modern => Sharing::Shared,
             Sessions::Request => Sharing::Once,
             Sessions::Owner if asks && caller.client.any() && !upstream.server.attributes_questions() => {
                 Sharing::Single
@@ -205,7 +240,7 @@ impl Modern {
         };
         let at_first = sharing();
         let mut leased = upstream.pool.lease(&upstream.server, &key, at_first, &request.headers).await;
-        if leased.is_ok() && sharing() != at_first {
+        if leased.as_ref().is_ok_and(|lease| !lease.pooled.generation.is_modern()) && sharing() != at_first {
             // The handshake has shown which transport it is.
             leased = upstream.pool.lease(&upstream.server, &key, sharing(), &request.headers).await;
         }
@@ -222,6 +257,22 @@ impl Modern {
         self.observer.emit(crate::observe::events::ExchangeFailed { upstream, who: Some(who), task: None, cause });
         RpcError::from(failure).into()
     }
+}
+
+/// The methods of older revisions that this one has no more, whatever server is behind.
+const REMOVED: [Method; 7] = [
+    Method::Initialize,
+    Method::Ping,
+    Method::SetLevel,
+    Method::Subscribe,
+    Method::Unsubscribe,
+    Method::TasksList,
+    Method::TasksResult,
+];
+
+fn no_method(request: &ClientRequest) -> Refused {
+    let name = request.message.method_name();
+    Refused::method_not_found(&format!("revision {VERSION} has no method {:?}", crate::wire::excerpt(&name)))
 }
 
 impl ClientRequest {

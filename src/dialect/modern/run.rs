@@ -7,8 +7,13 @@ use http::StatusCode;
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    Answer, ClientRequest, GATHERS, Modern, Piece, Polled, Refused, input::input_responses, meta::Level, parked::Retry,
-    pieces::pieces, tasks, translate,
+    Answer, ClientRequest, GATHERS, Modern, Piece, Polled, Refused,
+    input::input_responses,
+    meta::Level,
+    onward::{Sent, call_options},
+    parked::Retry,
+    pieces::pieces,
+    tasks, translate,
 };
 use crate::{
     config::Tool,
@@ -16,10 +21,7 @@ use crate::{
     limit::{Permit, Rated},
     observe::events,
     task::{Adopted, Adoption, AskedTtl, LastingWork, NewTask},
-    upstream::{
-        Call, CallOptions, ExchangeEnd, Failure, Lease, MAX_MESSAGE, Purpose, ServerEvent, UpstreamSession,
-        question_refusal,
-    },
+    upstream::{Call, ExchangeEnd, Failure, Lease, ServerEvent, UpstreamSession, question_refusal},
     wire::{Asks, Message, Method, Parts, RpcError, object::Members, response::result_response},
 };
 
@@ -74,10 +76,6 @@ pub(super) enum Over {
     Adopted(Box<Adopted>),
 }
 
-/// Calls of modern clients have progress, whether the client wants to hear of it or not.
-const OPTIONS: CallOptions =
-    CallOptions { purpose: Purpose::Background, max_answer: MAX_MESSAGE, relay: false, native: false };
-
 impl Modern {
     /// Sends a request to the server, and answers as the server does. With `adoptable` it may become a task.
     ///
@@ -92,8 +90,10 @@ impl Modern {
         // The client's patience counts from its request, and not from when a session is open.
         let now = Instant::now();
         let lease = self.lease(&request, asks).await?;
-        let message = translate::to_legacy(&request.message)?;
-        let call = lease.guard.get().call(&message, request.headers.clone(), OPTIONS)?;
+        let Sent { message, headers } =
+            request.sent(lease.pooled.generation, request.whose(lease.pooled.generation))?;
+        let call =
+            lease.guard.get().call(&message, headers, call_options(lease.pooled.generation, adoptable.is_some()))?;
         drop(message);
         let tool = request.caller.upstream.policy.tool("*");
         let (after, input_timeout) = adoptable
@@ -174,7 +174,7 @@ impl Run {
         session.cancel_call(self.call.exchange.number, "the client has left", headers).await;
     }
 
-    async fn follow(&mut self) -> Over {
+    pub(super) async fn follow(&mut self) -> Over {
         let (mut ask_at, mut begin_at) = (None, Some(Instant::now() + SILENCE));
         loop {
             let adopts = self.adoptable.is_some() && self.questions.is_empty();
@@ -238,7 +238,7 @@ impl Run {
                 }
             }
             ServerEvent::Progress { .. } | ServerEvent::Nothing => true,
-            ServerEvent::Asks(_) if !self.asks => {
+            ServerEvent::Asks(_) if !self.asks || self.passes() => {
                 self.refuse(&message, "the call is not one in the course of which a client can be asked").await;
                 true
             }
@@ -269,12 +269,12 @@ impl Run {
                 self.questions.retain(|question| question.request.id() != Some(&theirs));
                 true
             }
-            ServerEvent::Changes => {
+            ServerEvent::Changes if !self.passes() => {
                 self.session().push(message);
                 true
             }
-            ServerEvent::Says => {
-                if !self.wants(&message) {
+            ServerEvent::Says | ServerEvent::Changes => {
+                if !self.passes() && !self.wants(&message) {
                     return true;
                 }
                 self.to.send(Piece::Notification(message.bytes().clone())).await.is_ok()
@@ -297,7 +297,15 @@ impl Run {
         level.is_some_and(|level| level >= least)
     }
 
+    /// Returns whether the server is modern, so that what it says passes as it is.
+    pub(super) fn passes(&self) -> bool {
+        self.lease.pooled.generation.is_modern()
+    }
+
     pub(super) async fn end(&mut self, ending: ExchangeEnd) -> Over {
+        if self.passes() {
+            return self.end_as_answered(ending).await;
+        }
         let ending = match ending {
             Ok(answer) => answer.whole().await,
             Err(failure) => Err(failure),
@@ -305,6 +313,12 @@ impl Run {
         match ending {
             // A call that fails for want of an answer needed the capability.
             Ok(response) if self.lacks.is_some() && translate::has_failed(&response) => self.lack().await,
+            Ok(response) if !self.sent_again && translate::is_of_modern_server(&response) => {
+                match self.replaced().await {
+                    Some(over) => over,
+                    None => self.fail(&Failure::BadAnswer("it has no sessions any more".to_owned())).await,
+                }
+            }
             Ok(response) if let Some(requests) = translate::pages_to_visit(&response) => self.send_to(&requests).await,
             Ok(response) => {
                 let modern = translate::to_modern(&response, &self.request, &self.lease.pooled.facts);
@@ -323,25 +337,6 @@ impl Run {
                 }
             }
             Err(failure) => self.fail(&failure).await,
-        }
-    }
-
-    /// Sends the request once more, in a new session: the server has refused it, as it has forgotten the session, and not
-    /// run it.
-    async fn send_again(&mut self) -> Over {
-        self.sent_again = true;
-        let lease = match self.modern.lease(&self.request, self.asks).await {
-            Ok(lease) => lease,
-            Err(refused) => return self.respond(refused.to_response(&self.request.id).into()).await,
-        };
-        let called = translate::to_legacy(&self.request.message)
-            .and_then(|message| lease.guard.get().call(&message, self.request.headers.clone(), OPTIONS));
-        match called {
-            Ok(call) => {
-                (self.lease, self.call) = (lease, call);
-                Box::pin(self.follow()).await
-            }
-            Err(error) => self.respond(error.to_response(Some(&self.request.id)).into()).await,
         }
     }
 
@@ -365,7 +360,8 @@ impl Run {
         let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
         let upstream_session = self.session().hold();
         let (progress, text) = (self.progress, self.text.take());
-        let adoption = Adoption { permit, since: self.since, progress, text, headers: self.request.headers.clone() };
+        let headers = self.request.headers_for(self.lease.pooled.generation);
+        let adoption = Adoption { permit, since: self.since, progress, text, headers };
         match self.modern.engine.adopt(&self.request.caller, upstream_session, wanted, adoption).await {
             Ok(adopted) => {
                 let result = tasks::created(&adopted.task);

@@ -2,7 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Answer, ClientRequest, Modern, Polled, Refused, run::Adoptable, tasks};
+use super::{
+    Answer, ClientRequest, Modern, Polled, Refused,
+    onward::{Sent, Whose},
+    run::Adoptable,
+    tasks,
+};
 use crate::{
     config::Support,
     limit::Rated,
@@ -29,6 +34,11 @@ impl Modern {
         if let Some(state) = request_state(&request)? {
             return self.resume(request, &state).await;
         }
+        self.start_tool(request).await
+    }
+
+    /// Calls a tool with a request that goes to the server.
+    pub(super) async fn start_tool(self: &Arc<Self>, request: ClientRequest) -> Result<Answer, Refused> {
         let params = request.message.params().map(Members::parse).transpose();
         let params = params.map_err(|why| RpcError::invalid_params(format!("Invalid params: {why}")))?;
         let name = params.as_ref().and_then(|params| params.text("name"));
@@ -52,7 +62,7 @@ impl Modern {
     }
 
     /// Creates a task at once.
-    async fn create(
+    pub(super) async fn create(
         self: &Arc<Self>,
         request: ClientRequest,
         name: Arc<str>,
@@ -61,10 +71,10 @@ impl Modern {
         let counted = request.caller.account.count(Rated::Creation);
         counted.map_err(|often| Refused::too_often(&often))?;
         let lease = self.lease(&request, true).await?;
-        let message = super::translate::to_legacy(&request.message)?;
+        let Sent { message, headers } = request.sent(lease.pooled.generation, Whose::Ours)?;
         let announced = request.caller.upstream.status_notifications;
         let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
-        let call = ToolCall { message, headers: request.headers.clone() };
+        let call = ToolCall { message, headers };
         let created = self.engine.create(&request.caller, lease.guard.get().hold(), call, wanted).await;
         let created = created.map_err(|why| RpcError::internal(why.to_string()))?;
         drop(created.start);

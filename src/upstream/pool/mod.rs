@@ -1,7 +1,9 @@
-//! Sessions with a legacy server for callers that have none of their own: opened on demand, shared by callers of the same
-//! key, ended when they are idle.
+//! Sessions with a server for callers that have none of their own: opened on demand, shared by callers of the same key, ended
+//! when they are idle. With a modern server, which has no sessions, there is only the link.
 
+mod generation;
 mod hear;
+mod introduce;
 mod opening;
 mod room;
 
@@ -11,20 +13,20 @@ use ::http::HeaderMap;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
+pub use generation::Generation;
 pub use opening::ServerFacts;
 
 use self::{
-    hear::hear,
-    opening::{INITIALIZED, facts, initialize},
+    generation::KnownGeneration,
     room::{Full, OpenSessions, Room},
 };
-use super::{Agreed, Failure, Handshake, NotAgreed, Server, UpstreamGuard, UpstreamSession};
+use super::{NotAgreed, Server, UpstreamGuard, UpstreamSession};
 use crate::{
     config::UpstreamId,
     flow::{Capacity, Tally},
     identity::Owner,
     observe::{Observer, events},
-    wire::{ClientCapabilities, Message, Version},
+    wire::{ClientCapabilities, Message},
 };
 
 /// How many notifications of a server a subscriber may be behind before it misses some.
@@ -68,6 +70,7 @@ pub struct SessionPool {
     id: UpstreamId,
     slots: Mutex<Slots>,
     open: Arc<Mutex<OpenSessions>>,
+    generation: KnownGeneration,
     limits: PoolLimits,
     capacity: Arc<Capacity>,
     observer: Arc<Observer>,
@@ -103,6 +106,8 @@ pub struct Pooled {
     pub session: Arc<UpstreamSession>,
     /// What its server said of itself.
     pub facts: ServerFacts,
+    /// The generation of its server.
+    pub generation: Generation,
     /// What the server tells that belongs to no call.
     changes: broadcast::Sender<Message>,
     /// How many subscriptions each resource has.
@@ -146,7 +151,8 @@ impl SessionPool {
     /// An empty pool.
     #[must_use]
     pub fn new(id: UpstreamId, limits: PoolLimits, capacity: Arc<Capacity>, observer: Arc<Observer>) -> Self {
-        Self { id, slots: Mutex::default(), open: Arc::default(), limits, capacity, observer }
+        let (slots, open, generation) = (Mutex::default(), Arc::default(), KnownGeneration::default());
+        Self { id, slots, open, generation, limits, capacity, observer }
     }
 
     /// Returns a session of `key`.
@@ -176,8 +182,10 @@ impl SessionPool {
                 if let Some(pooled) = shared.as_ref().filter(|pooled| !pooled.session.is_lost()) {
                     return Ok(Lease::of(pooled));
                 }
-                // A lost one leaves its room.
-                *shared = None;
+                // A lost one leaves its room. The server may have been replaced.
+                if shared.take().is_some() {
+                    self.generation.forget();
+                }
                 let lease = Lease::of(&self.open(server, key, headers).await?);
                 *shared = Some(Arc::clone(&lease.pooled));
                 Ok(lease)
@@ -221,42 +229,22 @@ impl SessionPool {
         theirs().any(|(_, slot)| slot.take_idle(longest))
     }
 
-    async fn open(&self, server: &Server, key: &PoolKey, headers: &HeaderMap) -> Result<Arc<Pooled>, NoSession> {
-        let failed = |failure| NoSession::NotAgreed(NotAgreed::Failed(failure));
-        let room = self.room(&key.owner)?;
-        let vacancy = server.vacancy().await.map_err(failed)?;
-        if vacancy.lacking().is_some() {
-            // Its child ends, and leaves its place.
-            self.evict(None);
+    /// Returns the generation of the server, if it is known.
+    #[must_use]
+    pub fn generation(&self) -> Option<Generation> {
+        self.generation.get()
+    }
+
+    /// Forgets the generation of the server, which has answered as one of the other does. No caller gets `pooled` any more.
+    pub fn was_replaced(&self, pooled: &Pooled) {
+        self.generation.forget();
+        let is_it = |other: &Arc<Pooled>| std::ptr::eq(&raw const **other, pooled);
+        for slot in self.slots.lock().of_key.values() {
+            if let Ok(mut shared) = slot.shared.try_lock() {
+                shared.take_if(|other| is_it(other));
+            }
+            slot.single.lock().retain(|other| !is_it(other));
         }
-        let handshake = Handshake {
-            id: &self.id,
-            server,
-            client: key.client,
-            vacancy,
-            capacity: &self.capacity,
-            observer: &self.observer,
-        };
-        let request = initialize(key.client);
-        let agreed = handshake.agree(&request, Version::LATEST, headers).await.map_err(NoSession::NotAgreed)?;
-        let Agreed { session, answer, .. } = agreed;
-        let session = Arc::new(session);
-        let facts = facts(&answer).map_err(|why| {
-            session.close(HeaderMap::new());
-            failed(Failure::BadAnswer(why))
-        })?;
-        let (changes, _) = broadcast::channel(BEHIND);
-        // It ends the session where the server does not take the rest, or the client leaves.
-        let (upstream, observer) = (self.id.clone(), Arc::clone(&self.observer));
-        observer.emit(events::PooledSessionOpened { upstream: upstream.as_str() });
-        let subscribed = Mutex::default();
-        let pooled = Arc::new(Pooled { session, facts, changes, subscribed, upstream, observer, _room: room });
-        let initialized = Message::parse(INITIALIZED.into());
-        let initialized = initialized.map_err(|why| failed(Failure::BadAnswer(why.to_string())))?;
-        pooled.session.forward(&initialized, headers.clone()).await.map_err(failed)?;
-        let (session, listener) = (Arc::downgrade(&pooled.session), Arc::clone(pooled.session.outbox()));
-        tokio::spawn(hear(session, listener, pooled.changes.clone()));
-        Ok(pooled)
     }
 
     /// Ends the sessions that have not been used for `idle`, and forgets those that are lost. To be called now and then.
@@ -354,7 +342,9 @@ impl Slot {
 }
 
 impl Lease {
-    fn of(pooled: &Arc<Pooled>) -> Self {
+    /// Returns a session for one more call.
+    #[must_use]
+    pub fn of(pooled: &Arc<Pooled>) -> Self {
         Self { guard: pooled.session.hold(), pooled: Arc::clone(pooled) }
     }
 }

@@ -62,6 +62,14 @@ pub enum NotAgreed {
     Failed(Failure),
 }
 
+impl NotAgreed {
+    /// Returns whether the server has refused `initialize`.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Failed(Failure::Http(_) | Failure::NoTransport { .. }))
+    }
+}
+
 impl Handshake<'_> {
     /// Connects, and sends the `initialize` in `request` with `version` until the server agrees on a revision that taskgate
     /// speaks.
@@ -71,17 +79,14 @@ impl Handshake<'_> {
     pub async fn agree(self, request: &Message, version: Version, headers: &HeaderMap) -> Result<Agreed, NotAgreed> {
         let inbound = Inbound::new(self.id, self.client, self.capacity, self.observer);
         let link = self.server.connect(inbound.clone(), self.vacancy).await.map_err(NotAgreed::Failed)?;
-        let mut guard = LinkGuard { link, headers, agreed: false };
-        let Accepted { answer, version, streams } = guard.offer(request, version, &inbound).await?;
-        guard.link.agreed(version);
-        guard.agreed = true;
-        let session = UpstreamSession::new(inbound, Arc::clone(&guard.link));
-        Ok(Agreed { session, answer, version, streams })
+        let guard = LinkGuard { link, headers, agreed: false };
+        let accepted = guard.offer(request, version, &inbound).await?;
+        Ok(guard.accept(accepted, inbound))
     }
 }
 
 /// A server's answer that accepts the handshake.
-struct Accepted {
+pub(super) struct Accepted {
     answer: Message,
     /// The revision that the server speaks.
     version: Version,
@@ -90,15 +95,28 @@ struct Accepted {
 }
 
 /// Closes the link of a handshake that fails, or whose client leaves.
-struct LinkGuard<'a> {
-    link: Arc<dyn Link>,
-    headers: &'a HeaderMap,
-    agreed: bool,
+pub(super) struct LinkGuard<'a> {
+    pub(super) link: Arc<dyn Link>,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) agreed: bool,
 }
 
 impl LinkGuard<'_> {
+    /// Returns the session that the server has accepted.
+    pub(super) fn accept(mut self, accepted: Accepted, inbound: Inbound) -> Agreed {
+        let Accepted { answer, version, streams } = accepted;
+        self.link.agreed(version);
+        self.agreed = true;
+        Agreed { session: UpstreamSession::new(inbound, Arc::clone(&self.link)), answer, version, streams }
+    }
+
     /// Offers `version`, and lower ones while the server refuses.
-    async fn offer(&self, request: &Message, version: Version, inbound: &Inbound) -> Result<Accepted, NotAgreed> {
+    pub(super) async fn offer(
+        &self,
+        request: &Message,
+        version: Version,
+        inbound: &Inbound,
+    ) -> Result<Accepted, NotAgreed> {
         let mut offer = version;
         loop {
             let mut exchange = inbound.exchanges.begin(None, Purpose::Foreground).map_err(NotAgreed::TooMany)?;
@@ -159,7 +177,7 @@ fn offering(request: &Message, number: u64, version: Version) -> Bytes {
 }
 
 /// Waits for the response. What the server sends before it is kept for the GET stream.
-async fn ending(exchange: &mut Exchange, inbound: &Inbound) -> Result<Message, Failure> {
+pub(super) async fn ending(exchange: &mut Exchange, inbound: &Inbound) -> Result<Message, Failure> {
     loop {
         match exchange.next().await {
             Some(Item::Message(message)) => drop(inbound.queue(message)),
