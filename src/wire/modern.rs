@@ -64,6 +64,15 @@ pub fn discovered(answer: &Message) -> Discovered<'_> {
     }
 }
 
+/// Returns the raw id of the subscription that a notification names.
+#[must_use]
+pub fn subscription(notification: &Message) -> Option<&str> {
+    let params = notification.params()?;
+    // Most notifications name none, and are not parsed.
+    memchr::memmem::find(params.as_bytes(), b"subscriptionId")?;
+    Members::parse(params).ok()?.object("_meta")?.get(SUBSCRIPTION_ID)
+}
+
 /// Returns the strings in a raw list; none where it is no list.
 fn names(list: Option<&str>) -> Vec<String> {
     let list: Option<Vec<&RawValue>> = list.and_then(|list| serde_json::from_str(list).ok());

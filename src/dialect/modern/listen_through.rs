@@ -21,6 +21,7 @@ use crate::{
     wire::{
         Edits, Message, Parts, RpcError, ids,
         message::Outcome,
+        modern::subscription,
         object::{Members, quote},
         params::unambiguous,
     },
@@ -162,6 +163,10 @@ impl Subscription {
                 Some(filter) => self.acknowledge(filter).await,
                 None => self.acknowledge("{}").await,
             };
+        }
+        if subscription(&message).is_none() {
+            // On a channel that calls share it may belong to one of them.
+            return true;
         }
         match tagged(&message, &self.request.id) {
             Some(tagged) => self.to.send(Piece::Notification(tagged)).await.is_ok(),

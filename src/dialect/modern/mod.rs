@@ -46,7 +46,7 @@ use crate::{
     observe::{Observer, Who},
     session::Caller,
     task::{Engine, TaskWriter},
-    upstream::{Failure, Generation, Lease, NoSession, NotAgreed, PoolKey, Pooled, Sharing, Upstream},
+    upstream::{Failure, Generation, Lease, NoSession, NotAgreed, PoolKey, Sharing, Upstream},
     wire::{
         ClientCapabilities, Kind, Message, Method, Parts, RpcError,
         modern::{CLIENT_CAPABILITIES, PROTOCOL_VERSION, SERVER_INFO, SUBSCRIPTION_ID, TASKS, VERSION},
@@ -95,8 +95,8 @@ struct ClientRequest {
     headers: HeaderMap,
     /// What goes on besides to a server of the modern generation: the headers that mirror the body.
     mirrored: HeaderMap,
-    /// What was opened for this request alone to find out the generation of the server.
-    opened: Option<Arc<Pooled>>,
+    /// What was opened to find out the generation of the server, for this request.
+    opened: Option<Arc<Lease>>,
 }
 
 /// How a request came.
@@ -211,8 +211,8 @@ impl Modern {
 
     /// Returns a session with the server for a request, which may be asked something in the course of it where `asks`.
     async fn lease(&self, request: &ClientRequest, asks: bool) -> Result<Lease, Refused> {
-        if let Some(opened) = request.opened.as_ref().filter(|opened| !opened.session.is_lost()) {
-            return Ok(Lease::of(opened));
+        if let Some(opened) = request.opened.as_ref().filter(|opened| !opened.pooled.session.is_lost()) {
+            return Ok(Lease::of(&opened.pooled));
         }
         let caller = &request.caller;
         let credential = request.headers.get(header::AUTHORIZATION).map(|value| {

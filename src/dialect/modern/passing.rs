@@ -11,8 +11,8 @@ use super::{
     run::{Over, Run},
 };
 use crate::{
-    config::{Native, Sessions, Support},
-    upstream::{ExchangeEnd, Failure, Generation, Lease, with_id},
+    config::{Native, Support},
+    upstream::{ExchangeEnd, Failure, Generation, with_id},
     wire::{Edits, Message, Method, ids, legacy::error_code, message::Outcome, object::Members},
 };
 
@@ -22,9 +22,10 @@ impl Modern {
         if let Some(known) = request.caller.upstream.pool.generation() {
             return Ok(known);
         }
-        let Lease { pooled, .. } = self.lease(request, false).await?;
-        let generation = pooled.generation;
-        request.opened = (request.caller.upstream.sessions == Sessions::Request).then_some(pooled);
+        let asks = matches!(request.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead);
+        let lease = self.lease(request, asks).await?;
+        let generation = lease.pooled.generation;
+        request.opened = Some(Arc::new(lease));
         Ok(generation)
     }
 

@@ -25,7 +25,7 @@ async fn a_call_that_takes_long_is_adopted_shows_its_progress_and_ends_with_the_
     let token = slow.seen.json()["params"]["_meta"]["progressToken"].clone();
     let progress = json!({ "progressToken": token, "progress": 1, "message": "half done" });
     slow.notify("notifications/progress", progress).await;
-    eventually(async || Some(client.get(id).await).filter(|task| task["statusMessage"] == "half done")).await;
+    eventually(async || Some(client.get(id).await).filter(|task| task["statusMessage"] == "1: half done")).await;
     slow.result(r#"{"resultType":"complete","content":[],"x":1}"#).await;
     let ended = client.until(id, "completed").await;
     assert_eq!(ended["result"], json!({ "resultType": "complete", "content": [], "x": 1 }));
