@@ -168,7 +168,7 @@ impl Runner {
         }
         round.answered().await?;
         let max_answer = self.tool.max_result.saturating_add(ENVELOPE);
-        self.upstream_session.get().retry(call, round, HeaderMap::clone(&self.headers), max_answer)
+        self.upstream_session.get().retry(call, &round, HeaderMap::clone(&self.headers), max_answer)
     }
 
     /// Returns where the questions of the call come from.

@@ -79,6 +79,14 @@ fn names(list: Option<&str>) -> Vec<String> {
     list.into_iter().flatten().filter_map(|raw| unquote(raw.get()).map(Into::into)).collect()
 }
 
+/// Returns the revisions that a server and taskgate both speak, of the members of its `DiscoverResult`.
+#[must_use]
+pub fn shared_versions(result: &Members<'_>) -> Vec<String> {
+    let mut names = names(result.get("supportedVersions"));
+    names.retain(|name| name == VERSION || Version::parse(name).is_some());
+    names
+}
+
 /// Judges a server that names these revisions and not [`VERSION`].
 fn without_ours(names: &[String]) -> Discovered<'static> {
     // A server with sessions may name its revisions too.

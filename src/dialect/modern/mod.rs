@@ -1,4 +1,4 @@
-//! Clients of revision 2026-07-28 in front of legacy servers: each request says all that is needed to answer it, tasks are
+//! Clients of revision 2026-07-28: each request says all that is needed to answer it, tasks are
 //! an extension that the server's side decides about, and questions are parts of answers.
 
 mod again;
@@ -143,7 +143,7 @@ impl Modern {
         if let Came::Http(headers) = came {
             headers::check_version(headers, &message)?;
         }
-        let meta = RequestMeta::read(&message)?;
+        let meta = RequestMeta::read(&message, sender.upstream.pool.versions().as_deref())?;
         if let Came::Http(headers) = came {
             headers::check(headers, &message)?;
         }

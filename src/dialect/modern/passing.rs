@@ -13,7 +13,10 @@ use super::{
 use crate::{
     config::{Native, Support},
     upstream::{ExchangeEnd, Failure, Generation, with_id},
-    wire::{Edits, Message, Method, ids, legacy::error_code, message::Outcome, object::Members},
+    wire::{
+        Edits, Message, Method, Parts, ids, legacy::error_code, message::Outcome, modern::shared_versions,
+        object::Members,
+    },
 };
 
 impl Modern {
@@ -110,21 +113,24 @@ impl Run {
         }
     }
 
-    /// Returns what the server says of itself, with the extension where taskgate serves tasks.
-    fn discovered(&self, response: &Message) -> Result<crate::wire::Parts, String> {
+    /// Returns what the server says of itself, with the extension where taskgate serves tasks, and without revisions that
+    /// taskgate does not speak.
+    fn discovered(&self, response: &Message) -> Result<Parts, String> {
         let document = with_id(response, &self.request.id);
-        let (Some((Outcome::Result, raw)), Whose::Ours) =
-            (response.outcome(), self.request.whose(self.lease.pooled.generation))
-        else {
-            return Ok(document);
-        };
+        let Some((Outcome::Result, raw)) = response.outcome() else { return Ok(document) };
         let source = Bytes::copy_from_slice(raw.as_bytes());
         let raw = std::str::from_utf8(&source).map_err(|error| error.to_string())?;
         let result = Members::parse(raw)?;
         let capabilities = result.nested("capabilities")?;
         let extensions = capabilities.as_ref().map(|declared| declared.nested("extensions")).transpose()?.flatten();
         let mut edits = Edits::of(&source);
+        let shared = shared_versions(&result);
+        let theirs = result.get("supportedVersions").and_then(|raw| serde_json::from_str::<Vec<String>>(raw).ok());
+        if theirs.is_some_and(|theirs| theirs != shared) {
+            edits.set(&result, "supportedVersions", &serde_json::json!(shared).to_string());
+        }
         match (&capabilities, &extensions) {
+            _ if self.request.whose(self.lease.pooled.generation) != Whose::Ours => {}
             (_, Some(extensions)) => edits.set(extensions, TASKS, "{}"),
             (Some(capabilities), None) => edits.set(capabilities, "extensions", &format!(r#"{{"{TASKS}":{{}}}}"#)),
             (None, None) => edits.set(&result, "capabilities", &format!(r#"{{"extensions":{{"{TASKS}":{{}}}}}}"#)),

@@ -1,5 +1,7 @@
 //! The generation of a server, found out once: each answer to `server/discover` or `initialize` says it anew.
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 
 use super::ServerFacts;
@@ -19,7 +21,14 @@ pub enum Generation {
 
 /// What is known of the generation of one server.
 #[derive(Debug, Default)]
-pub(super) struct KnownGeneration(Mutex<Option<Generation>>);
+pub(super) struct KnownGeneration(Mutex<Option<Known>>);
+
+#[derive(Debug)]
+struct Known {
+    generation: Generation,
+    /// The revisions that a modern server and taskgate both speak.
+    versions: Arc<[String]>,
+}
 
 impl Generation {
     /// Returns that of a modern server that says this of itself.
@@ -37,11 +46,17 @@ impl Generation {
 
 impl KnownGeneration {
     pub(super) fn get(&self) -> Option<Generation> {
-        *self.0.lock()
+        self.0.lock().as_ref().map(|known| known.generation)
     }
 
-    pub(super) fn set(&self, generation: Generation) {
-        *self.0.lock() = Some(generation);
+    /// Returns the revisions that a modern server and taskgate both speak.
+    pub(super) fn versions(&self) -> Option<Arc<[String]>> {
+        let known = self.0.lock();
+        known.as_ref().filter(|known| known.generation.is_modern()).map(|known| Arc::clone(&known.versions))
+    }
+
+    pub(super) fn set(&self, generation: Generation, facts: &ServerFacts) {
+        *self.0.lock() = Some(Known { generation, versions: facts.versions.clone().into() });
     }
 
     pub(super) fn forget(&self) {

@@ -88,7 +88,7 @@ impl SessionPool {
         let answer = handshake.discover(headers).await;
         let facts = answer.and_then(|answer| discovered_facts(&answer).ok());
         if let Some(facts) = &facts {
-            self.generation.set(Generation::of(facts));
+            self.generation.set(Generation::of(facts), facts);
         }
         facts.is_some()
     }
@@ -101,7 +101,7 @@ impl SessionPool {
             session.close(HeaderMap::new());
             failed(Failure::BadAnswer(why))
         })?;
-        self.generation.set(Generation::Legacy);
+        self.generation.set(Generation::Legacy, &facts);
         // It ends the session where the server does not take the rest, or the client leaves.
         let pooled = self.pooled(session, facts, Generation::Legacy, room);
         let initialized = Message::parse(INITIALIZED.into());
@@ -117,7 +117,7 @@ impl SessionPool {
             NoSession::NotAgreed(NotAgreed::Failed(Failure::BadAnswer(why)))
         })?;
         let generation = Generation::of(&facts);
-        self.generation.set(generation);
+        self.generation.set(generation, &facts);
         Ok(self.pooled(session, facts, generation, room))
     }
 

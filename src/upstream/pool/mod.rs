@@ -235,6 +235,12 @@ impl SessionPool {
         self.generation.get()
     }
 
+    /// Returns the revisions that the server and taskgate both speak, where the server is known as a modern one.
+    #[must_use]
+    pub fn versions(&self) -> Option<Arc<[String]>> {
+        self.generation.versions()
+    }
+
     /// Forgets the generation of the server, which has answered as one of the other does. No caller gets `pooled` any more.
     pub fn was_replaced(&self, pooled: &Pooled) {
         self.generation.forget();

@@ -3,7 +3,7 @@
 use crate::wire::{
     ClientCapabilities, Message, Version,
     message::Outcome,
-    modern::SERVER_INFO,
+    modern::{SERVER_INFO, shared_versions},
     object::{Members, quote},
 };
 
@@ -16,6 +16,8 @@ pub struct ServerFacts {
     pub capabilities: String,
     /// `instructions`, if it gave any
     pub instructions: Option<String>,
+    /// The revisions that a modern server and taskgate both speak; none of a legacy one.
+    pub versions: Vec<String>,
 }
 
 pub(super) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
@@ -41,7 +43,8 @@ pub(super) fn discovered_facts(answer: &Message) -> Result<ServerFacts, String> 
     let Some((Outcome::Result, result)) = answer.outcome() else { return Err("it is no result".to_owned()) };
     let result = Members::parse(result)?;
     let meta = result.nested("_meta")?;
-    read(&result, Some(meta.as_ref().and_then(|meta| meta.get(SERVER_INFO)).unwrap_or("{}")))
+    let facts = read(&result, Some(meta.as_ref().and_then(|meta| meta.get(SERVER_INFO)).unwrap_or("{}")))?;
+    Ok(ServerFacts { versions: shared_versions(&result), ..facts })
 }
 
 fn read(result: &Members<'_>, server_info: Option<&str>) -> Result<ServerFacts, String> {
@@ -49,5 +52,5 @@ fn read(result: &Members<'_>, server_info: Option<&str>) -> Result<ServerFacts, 
     let server_info = server_info.filter(|raw| raw.starts_with('{')).ok_or("its serverInfo is no object")?.to_owned();
     let capabilities = object("capabilities").unwrap_or("{}").to_owned();
     let instructions = result.get("instructions").filter(|raw| raw.starts_with('"')).map(str::to_owned);
-    Ok(ServerFacts { server_info, capabilities, instructions })
+    Ok(ServerFacts { server_info, capabilities, instructions, versions: Vec::new() })
 }

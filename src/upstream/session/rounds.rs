@@ -92,7 +92,7 @@ impl UpstreamSession {
     ///
     /// # Errors
     /// [`Failure`] where too many requests are in flight, or the request cannot be written.
-    pub fn retry(&self, call: &mut Call, round: Round, headers: HeaderMap, max_answer: usize) -> Result<(), Failure> {
+    pub fn retry(&self, call: &mut Call, round: &Round, headers: HeaderMap, max_answer: usize) -> Result<(), Failure> {
         let sent = call.sent.as_ref().ok_or(Failure::Abandoned)?;
         let request = Message::parse(sent.clone()).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
         let begun = self.inbound.exchanges.begin(None, Purpose::Background);
@@ -117,7 +117,7 @@ impl Round {
             return Err(Failure::BadAnswer(format!("it asks more than {MAX_QUESTIONS} questions at once")));
         }
         let (to, answered) = mpsc::channel(asked.requests.len().max(1));
-        let (mut keys, mut questions) = (HashMap::new(), Vec::new());
+        let (mut keys, mut questions) = (HashMap::<Box<str>, Key>::new(), Vec::new());
         for (index, request) in asked.requests.iter().enumerate() {
             let id = quote(&format!("taskgate:{number}:{index}"));
             let question = request.to_request(&id).map_err(Failure::BadAnswer)?;
@@ -131,7 +131,7 @@ impl Round {
             questions.push((question, ServerQuestion { needs, text }));
         }
         let mut open = rounds.0.lock();
-        open.extend(keys.keys().map(|id: &Box<str>| (id.clone(), to.clone())));
+        open.extend(keys.keys().map(|id| (id.clone(), to.clone())));
         drop(open);
         let state = asked.state.map(str::to_owned);
         Ok(Self { rounds: Arc::clone(rounds), keys, questions, answers: Vec::new(), state, answered })

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     client::{Modern, TASKS},
-    kit::{Children, Client, Script},
+    kit::{Children, Client, Script, Upstream, Wrapped},
 };
 
 /// A server that speaks revision 2026-07-28 only.
@@ -108,4 +108,15 @@ async fn a_server_that_ends_at_a_request_before_initialize_is_started_again_as_a
     let gate = children.gate("").await;
     assert_eq!(Modern::plain(&gate.url).call("pid").await["resultType"], "complete");
     assert_eq!(children.started().len(), 2);
+}
+
+#[tokio::test]
+async fn a_client_on_stdio_of_an_http_server_gets_its_requests_mirrored_in_headers() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let mut client = Wrapped::start(&["--upstream", &upstream.url()]);
+    let params = Modern::plain(&upstream.url()).params(json!({ "name": "echo", "arguments": {} }));
+    let answer = client.request("tools/call", params).await;
+    assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
+    let call = upstream.wait_for(|seen| seen.rpc() == "tools/call").await;
+    assert_eq!((call.header("mcp-method"), call.header("mcp-name")), ("tools/call", "echo"));
 }
