@@ -80,7 +80,7 @@ impl SessionOpening<'_> {
         let (id, server) = (&upstream.id, &upstream.server);
         let handshake = Handshake { id, server, client, vacancy, capacity, observer };
         let agreed = match handshake.agree(request, version, &headers).await {
-            Err(why) if why.is_refusal() && upstream.pool.is_modern_only(server, &headers).await => {
+            Err(NotAgreed::Refused(_)) if upstream.pool.is_modern_only(server, &headers).await => {
                 upstream.hints.has_no_sessions(id, observer);
                 return Err(SessionNotOpened::Upstream(no_sessions(request, &requested)));
             }

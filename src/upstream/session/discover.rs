@@ -60,6 +60,7 @@ impl Handshake<'_> {
         if let Some(answer) = answer {
             return Ok(Introduced::Modern { session: guard.modern(inbound), answer });
         }
+        let number = probe.number;
         let late = async {
             let answered = ending(&mut probe, &inbound).await;
             match modern(answered) {
@@ -67,13 +68,16 @@ impl Handshake<'_> {
                 Ok(None) | Err(_) => pending().await,
             }
         };
-        tokio::select! {
+        let accepted = tokio::select! {
             biased;
-            answer = late => Ok(Introduced::Modern { session: guard.modern(inbound.clone()), answer }),
-            accepted = guard.offer(request, version, &inbound) => {
-                accepted.map(|accepted| Introduced::Legacy(guard.accept(accepted, inbound.clone())))
+            answer = late => {
+                return Ok(Introduced::Modern { session: guard.modern(inbound.clone()), answer });
             }
-        }
+            accepted = guard.offer(request, version, &inbound) => accepted?,
+        };
+        // A server that ignores it would keep the session in use.
+        inbound.exchanges.cancel(number);
+        Ok(Introduced::Legacy(guard.accept(accepted, inbound)))
     }
 
     /// Connects, and returns the answer to `server/discover` of a modern server. Leaves no link behind.

@@ -62,14 +62,6 @@ pub enum NotAgreed {
     Failed(Failure),
 }
 
-impl NotAgreed {
-    /// Returns whether the server has refused `initialize`.
-    #[must_use]
-    pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Failed(Failure::Http(_) | Failure::NoTransport { .. }))
-    }
-}
-
 impl Handshake<'_> {
     /// Connects, and sends the `initialize` in `request` with `version` until the server agrees on a revision that taskgate
     /// speaks.

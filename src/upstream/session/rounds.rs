@@ -170,3 +170,41 @@ impl Drop for Round {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::RpcError;
+
+    #[test]
+    fn questions_over_the_limit_are_refused_and_those_of_a_round_that_is_over_are_forgotten() {
+        let rounds = Arc::<Rounds>::default();
+        let client = ClientCapabilities { roots: true, ..ClientCapabilities::default() };
+        let open = |count| {
+            let requests = (0..count).map(|n| format!(r#""q{n}":{{"method":"roots/list"}}"#)).collect::<Vec<_>>();
+            let raw = format!(r#"{{"resultType":"input_required","inputRequests":{{{}}}}}"#, requests.join(","));
+            let Ok(ResultType::InputRequired(asked)) = ResultType::of(&raw) else { panic!("it asks") };
+            Round::open(&rounds, 7, &asked, client)
+        };
+        assert!(open(MAX_QUESTIONS + 1).is_err());
+        let round = open(MAX_QUESTIONS).expect("as many as may be");
+        assert_eq!(rounds.0.lock().len(), MAX_QUESTIONS);
+        drop(round);
+        assert!(rounds.0.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_question_that_was_refused_is_cancelled_where_that_is_an_answer_and_fails_the_call_elsewhere() {
+        for (method, tells) in [("elicitation/create", true), ("roots/list", false)] {
+            let rounds = Arc::<Rounds>::default();
+            let client = ClientCapabilities { roots: true, elicitation_form: true, ..ClientCapabilities::default() };
+            let raw = format!(r#"{{"resultType":"input_required","inputRequests":{{"q":{{"method":"{method}"}}}}}}"#);
+            let Ok(ResultType::InputRequired(asked)) = ResultType::of(&raw) else { panic!("it asks") };
+            let mut round = Round::open(&rounds, 7, &asked, client).expect("a question");
+            let refusal = RpcError::internal("no answer").to_response(round.questions[0].0.id());
+            rounds.answer(&Message::parse(refusal).expect("a response"));
+            assert_eq!(round.answered().await.is_ok(), tells);
+            assert_eq!(round.answers.len(), usize::from(tells));
+        }
+    }
+}

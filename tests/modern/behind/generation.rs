@@ -28,7 +28,7 @@ async fn a_server_of_both_generations_is_modern_for_modern_clients_and_keeps_its
     let legacy = Client::connect(&gate.url).await;
     legacy.ask("tools/call", json!({ "name": "echo", "arguments": {} })).await;
     assert_eq!(upstream.count("initialize"), 1);
-    let call = upstream.seen().into_iter().filter(|seen| seen.rpc() == "tools/call").next_back().unwrap();
+    let call = upstream.seen().into_iter().rfind(|seen| seen.rpc() == "tools/call").unwrap();
     assert!(!call.header("mcp-session-id").is_empty());
 }
 
