@@ -80,7 +80,9 @@ impl SessionOpening<'_> {
         let (id, server) = (&upstream.id, &upstream.server);
         let handshake = Handshake { id, server, client, vacancy, capacity, observer };
         let agreed = match handshake.agree(request, version, &headers).await {
-            Err(NotAgreed::Refused(_)) if upstream.pool.is_modern_only(server, &headers).await => {
+            Err(NotAgreed::Refused { may_be_modern: true, .. })
+                if upstream.pool.is_modern_only(server, &headers).await =>
+            {
                 upstream.hints.has_no_sessions(id, observer);
                 return Err(SessionNotOpened::Upstream(no_sessions(request, &requested)));
             }
@@ -134,7 +136,7 @@ impl From<NotAgreed> for SessionNotOpened {
     fn from(why: NotAgreed) -> Self {
         match why {
             NotAgreed::TooMany(too_many) => Self::Invalid(RpcError::internal(too_many.to_string())),
-            NotAgreed::Refused(answer) => Self::Upstream(answer),
+            NotAgreed::Refused { answer, .. } => Self::Upstream(answer),
             NotAgreed::Failed(failure) => Self::Failed(failure),
         }
     }

@@ -32,7 +32,7 @@ impl SessionPool {
         // A server that ends at a request before `initialize` is a legacy one. One that refuses what it took before was replaced.
         let again = match known {
             None => ended.then_some(Some(Generation::Legacy)),
-            Some(Generation::Legacy) => matches!(introduced, Err(NotAgreed::Refused(_))).then_some(None),
+            Some(Generation::Legacy) => matches!(introduced, Err(NotAgreed::Refused { .. })).then_some(None),
             Some(Generation::Modern { .. }) => None,
         };
         if let Some(known) = again {

@@ -141,7 +141,7 @@ impl fmt::Display for NoSession {
         match self {
             Self::Full(why) => f.write_str(why),
             Self::NotAgreed(NotAgreed::TooMany(why)) => why.fmt(f),
-            Self::NotAgreed(NotAgreed::Refused(_)) => f.write_str("the server refused the session"),
+            Self::NotAgreed(NotAgreed::Refused { .. }) => f.write_str("the server refused the session"),
             Self::NotAgreed(NotAgreed::Failed(failure)) => failure.fmt(f),
         }
     }

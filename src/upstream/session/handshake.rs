@@ -13,6 +13,7 @@ use crate::{
     upstream::{Exchange, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Purpose, Server, TooMany, Vacancy},
     wire::{
         ClientCapabilities, Edits, Message, Parts, Version, excerpt,
+        legacy::error_code,
         message::Outcome,
         object::{Members, quote},
     },
@@ -20,6 +21,10 @@ use crate::{
 
 /// How long a server may take to answer `initialize`.
 const INITIALIZE_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The codes with which servers without sessions refuse `initialize`: its headers, its revision, the form of the request, the
+/// method, or its params are wrong.
+const CODES_OF_MODERN: [i64; 6] = [-32020, -32021, -32022, -32600, -32601, -32602];
 
 /// What a handshake starts from.
 #[derive(Debug)]
@@ -56,8 +61,13 @@ pub struct Agreed {
 pub enum NotAgreed {
     /// Too many requests are in flight.
     TooMany(TooMany),
-    /// The server answered with an error, here under the id of the request.
-    Refused(Parts),
+    /// The server answered with an error.
+    Refused {
+        /// The response, under the id of the request.
+        answer: Parts,
+        /// Whether a server without sessions may refuse so.
+        may_be_modern: bool,
+    },
     /// The server gave no answer that can be used.
     Failed(Failure),
 }
@@ -127,7 +137,11 @@ impl LinkGuard<'_> {
                 }
                 Some((Outcome::Error, error)) => match Version::supported_below(error, offer) {
                     Some(lower) => offer = lower,
-                    None => return Err(NotAgreed::Refused(with_id(&answer, request.id_to_answer()))),
+                    None => {
+                        let may_be_modern = error_code(error).is_some_and(|code| CODES_OF_MODERN.contains(&code));
+                        let answer = with_id(&answer, request.id_to_answer());
+                        return Err(NotAgreed::Refused { answer, may_be_modern });
+                    }
                 },
                 None => return Err(NotAgreed::Failed(Failure::BadAnswer("it is no response".to_owned()))),
             }

@@ -116,3 +116,18 @@ async fn a_client_that_leaves_closes_its_request_at_the_server() {
     held.abandoned().await;
     assert_eq!(upstream.count("notifications/cancelled"), 0);
 }
+
+#[tokio::test]
+async fn a_stream_that_breaks_is_not_resumed_although_its_events_have_ids() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    let mut stream = client.stream("tools/call", json!({ "name": "slow" }));
+    let slow = upstream.held("slow").await.sse();
+    let log = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": 1 } });
+    slow.raw(&format!("id: 7\ndata: {log}\n\n")).await;
+    stream.message().await;
+    slow.cut().await;
+    assert_eq!(stream.message().await["error"]["code"], -32603);
+    assert!(upstream.seen().iter().all(|seen| seen.method == "POST"));
+}
