@@ -99,6 +99,8 @@ impl Subscription {
                             break false;
                         }
                     }
+                    // The process stops, and has closed the link as well.
+                    Told::End(Err(_)) if stopping.is_cancelled() => break true,
                     Told::End(ending) => return self.end_as_answered(ending).await,
                 },
                 // The acknowledgement comes first.
