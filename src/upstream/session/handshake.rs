@@ -135,14 +135,14 @@ impl LinkGuard<'_> {
                     let version = spoken(result).map_err(|why| NotAgreed::Failed(Failure::BadAnswer(why)))?;
                     return Ok(Accepted { answer, version, streams: exchange.streams() });
                 }
-                Some((Outcome::Error, error)) => match Version::supported_below(error, offer) {
-                    Some(lower) => offer = lower,
-                    None => {
+                Some((Outcome::Error, error)) => {
+                    let Some(lower) = Version::supported_below(error, offer) else {
                         let may_be_modern = error_code(error).is_some_and(|code| CODES_OF_MODERN.contains(&code));
                         let answer = with_id(&answer, request.id_to_answer());
                         return Err(NotAgreed::Refused { answer, may_be_modern });
-                    }
-                },
+                    };
+                    offer = lower;
+                }
                 None => return Err(NotAgreed::Failed(Failure::BadAnswer("it is no response".to_owned()))),
             }
         }
