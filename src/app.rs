@@ -231,15 +231,14 @@ impl Core {
         let upstreams = Arc::new(Upstreams::new(Served::new(upstreams.collect::<Result<_, _>>()?, protected)));
         let server = config.server;
         let engine = Engine::start(Arc::new(store), clock, limits, Arc::clone(&observer));
-        let sessions = Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer));
-        let sessions = Arc::new(sessions);
+        let (most, per_owner) = (server.max_sessions, server.max_sessions_per_owner);
+        let sessions = Arc::new(Sessions::new(most, per_owner, Arc::clone(&observer)));
         let terms = SessionTerms { accounts: Accounts::new(config.rate), outbox, max_streams: server.max_streams };
         let legacy = Legacy::new(Arc::clone(&engine));
         let modern = Modern::new(Arc::clone(&engine), Arc::clone(&terms.outbox), Arc::clone(&observer))
             .map_err(StartError::Identity)?;
         let lifecycle = Lifecycle::new(Arc::clone(&sessions), terms, engine, Arc::clone(&observer));
         let dispatcher = Dispatcher::new(legacy, Arc::clone(&lifecycle), Arc::clone(&observer));
-        let (session_idle, drain_timeout) = (server.session_idle, server.drain_timeout);
         Ok(Self {
             upstreams,
             identity,
@@ -247,8 +246,8 @@ impl Core {
             services: Services { lifecycle, dispatcher, modern, observer },
             admin,
             ready,
-            session_idle,
-            drain_timeout,
+            session_idle: server.session_idle,
+            drain_timeout: server.drain_timeout,
         })
     }
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, atomic::AtomicBool};
 
 use http::HeaderMap;
+use serde_json::json;
 use tokio::sync::{RwLock, Semaphore};
 use uuid::Uuid;
 
@@ -17,7 +18,9 @@ use crate::{
     wire::{
         ClientCapabilities, Edits, Message, Params, Parts, RpcError, Version,
         legacy::{SERVER_CAPABILITY, declares_tool_tasks},
+        modern::VERSION as MODERN,
         object::{Members, quote},
+        response::error_response,
     },
 };
 
@@ -76,7 +79,16 @@ impl SessionOpening<'_> {
         let Self { upstream, principal, previous, vacancy, capacity, max_streams, accounts, observer } = self;
         let (id, server) = (&upstream.id, &upstream.server);
         let handshake = Handshake { id, server, client, vacancy, capacity, observer };
-        let Agreed { session, answer, version: theirs, streams } = handshake.agree(request, version, &headers).await?;
+        let agreed = match handshake.agree(request, version, &headers).await {
+            Err(NotAgreed::Refused { may_be_modern: true, .. })
+                if upstream.pool.is_modern_only(server, &headers).await =>
+            {
+                upstream.hints.has_no_sessions(id, observer);
+                return Err(SessionNotOpened::Upstream(no_sessions(request, &requested)));
+            }
+            agreed => agreed?,
+        };
+        let Agreed { session, answer, version: theirs, streams } = agreed;
         let edited = edit(&answer, request, Revisions { ours: version, theirs }, upstream.native);
         let Edited { answer, tasks, lists } = edited.map_err(|why| {
             session.close(headers);
@@ -109,11 +121,22 @@ impl SessionOpening<'_> {
     }
 }
 
+/// Returns the error for a client with sessions in front of a server without any.
+fn no_sessions(request: &Message, requested: &str) -> Parts {
+    let message = format!(
+        "Unsupported protocol version: the server behind taskgate speaks revision {MODERN} only, which has no initialize; use a \
+         client of that revision"
+    );
+    let data = json!({ "supported": [MODERN], "requested": requested });
+    let error = json!({ "code": -32022, "message": message, "data": data }).to_string();
+    error_response(request.id_to_answer(), &error).into()
+}
+
 impl From<NotAgreed> for SessionNotOpened {
     fn from(why: NotAgreed) -> Self {
         match why {
             NotAgreed::TooMany(too_many) => Self::Invalid(RpcError::internal(too_many.to_string())),
-            NotAgreed::Refused(answer) => Self::Upstream(answer),
+            NotAgreed::Refused { answer, .. } => Self::Upstream(answer),
             NotAgreed::Failed(failure) => Self::Failed(failure),
         }
     }

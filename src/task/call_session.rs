@@ -37,7 +37,7 @@ impl CallSession {
         let lease = match self {
             Self::Own(_) => return Err(Failure::SessionLost),
             Self::Pooled(_) | Self::Later => caller.upstream.lease(lessee, true).await,
-            Self::Apart(_) => caller.upstream.lease_once(lessee).await,
+            Self::Apart(_) => caller.upstream.lease_apart(lessee).await,
         };
         lease.map(|lease| lease.hold()).map_err(|why| why.to_failure())
     }

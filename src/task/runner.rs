@@ -19,7 +19,7 @@ use crate::{
     limit::{Admission, Permit},
     observe::events,
     session::Caller,
-    upstream::{Call, CallOptions, CallOutcome, Failure, Purpose, ServerEvent, UpstreamGuard},
+    upstream::{Call, CallOptions, CallOutcome, Failure, Next, Purpose, Round, ServerEvent, UpstreamGuard},
     wire::Message,
 };
 
@@ -184,7 +184,13 @@ impl Runner {
                     }
                 }
                 Some(Item::End(Err(Failure::SessionLost))) => self.begin_again(running).await?,
-                Some(Item::End(ending)) => return ending?.whole().await,
+                Some(Item::End(ending)) => {
+                    let response = ending?.whole().await?;
+                    match running.session.get().next(&running.call, response, self.caller.client)? {
+                        Next::Ended(response) => return Ok(response),
+                        Next::Asks(round) => self.go_on(running, round).await?,
+                    }
+                }
                 None => return Err(Failure::Abandoned),
             }
         }
@@ -203,15 +209,28 @@ impl Runner {
         Ok(())
     }
 
+    /// Asks the client what the server wants to know before the call goes on, and sends the server the answers.
+    async fn go_on(&self, running: &mut Running, mut round: Round) -> Result<(), Failure> {
+        running.request = None;
+        for (question, asked) in std::mem::take(&mut round.questions) {
+            self.engine.ask(self.origin(&running.session), &question, asked).await;
+        }
+        round.answered().await?;
+        let max_answer = self.tool.max_result.saturating_add(ENVELOPE);
+        running.session.get().retry(&mut running.call, &round, HeaderMap::clone(&self.headers), max_answer)
+    }
+
+    /// Returns where the questions of the call come from.
+    fn origin(&self, session: &UpstreamGuard) -> QuestionOrigin<'_> {
+        let (caller, upstream_session) = (Arc::clone(&self.caller), Arc::clone(session.get()));
+        let call = AskingCall { task: self.id, caller, upstream_session };
+        let (input_timeout, headers) = (self.tool.input_timeout, &self.headers);
+        QuestionOrigin { call, headers, writer: self.writer, input_timeout, replies: &self.replies }
+    }
+
     /// Handles one event. `last` is the greatest progress so far.
     async fn handle(&self, session: &UpstreamGuard, message: &Message, event: ServerEvent, last: &mut f64) {
         let listener = self.session.listener(session);
-        let origin = || {
-            let (caller, upstream_session) = (Arc::clone(&self.caller), Arc::clone(session.get()));
-            let call = AskingCall { task: self.id, caller, upstream_session };
-            let (input_timeout, headers) = (self.tool.input_timeout, &self.headers);
-            QuestionOrigin { call, headers, writer: self.writer, input_timeout, replies: &self.replies }
-        };
         match event {
             // Progress shows in the task, and reaches the client under its own token: only if it grows, as it must (section
             // "Progress Flow"), and only until the task has ended.
@@ -222,8 +241,8 @@ impl Runner {
                 }
             }
             ServerEvent::Progress { .. } | ServerEvent::Nothing => {}
-            ServerEvent::Asks(asked) => self.engine.ask(origin(), message, asked).await,
-            ServerEvent::AnsweredHere(reply) => self.engine.reply_at_once(origin(), reply).await,
+            ServerEvent::Asks(asked) => self.engine.ask(self.origin(session), message, asked).await,
+            ServerEvent::AnsweredHere(reply) => self.engine.reply_at_once(self.origin(session), reply).await,
             ServerEvent::Withdraws(raw_id) => self.engine.close_withdrawn(self.owner(), self.id, &raw_id).await,
             ServerEvent::Changes => listener.push(message.clone()),
             ServerEvent::Says if self.engine.desk.tell(self.id, message) => {}

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use ::http::StatusCode;
 use tokio::task::JoinHandle;
 
 use super::{ExchangeEnd, Exchanges, Purpose, TooMany, exchanges::ExchangeState};
@@ -90,6 +91,13 @@ impl Exchange {
             }
         }
         self.state.outbox.poll_next(cx)
+    }
+
+    /// Returns the HTTP error status that the response came with, if it came with one.
+    #[must_use]
+    pub fn status(&self) -> Option<StatusCode> {
+        // Pairs with the store in `Exchanges::has_status`.
+        StatusCode::from_u16(self.state.status.load(Ordering::Acquire)).ok()
     }
 
     /// Returns whether the upstream answers with a stream.

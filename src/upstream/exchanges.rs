@@ -5,11 +5,12 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use ::http::StatusCode;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
@@ -129,6 +130,8 @@ pub(super) struct ExchangeState {
     pub(super) outbox: Outbox<ExchangeEnd>,
     /// Whether the upstream answers with a stream.
     pub(super) streams: AtomicBool,
+    /// The HTTP error status of the response; 0 without one.
+    pub(super) status: AtomicU16,
 }
 
 impl Exchanges {
@@ -155,7 +158,8 @@ impl Exchanges {
             return Err(TooMany);
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let state = Arc::new(ExchangeState { outbox: Outbox::new(&self.outbox), streams: AtomicBool::new(false) });
+        let (outbox, streams, status) = (Outbox::new(&self.outbox), AtomicBool::new(false), AtomicU16::new(0));
+        let state = Arc::new(ExchangeState { outbox, streams, status });
         let (carried_by, asked, cancelled, waited) = (None, Vec::new(), false, false);
         let (listened, client_id) = (Arc::clone(&state), client_id.map(Box::from));
         open.insert(number, InFlight { state, client_id, purpose, carried_by, asked, cancelled, waited });
@@ -175,6 +179,14 @@ impl Exchanges {
             // Pairs with the load in `Exchange::streams`.
             open.state.streams.store(true, Ordering::Release);
             open.state.outbox.tell_silence();
+        }
+    }
+
+    /// Notes which HTTP error status an exchange is about to end with.
+    pub fn has_status(&self, number: u64, status: StatusCode) {
+        if let Some(open) = self.open.lock().get(&number) {
+            // Pairs with the load in `Exchange::status`.
+            open.state.status.store(status.as_u16(), Ordering::Release);
         }
     }
 

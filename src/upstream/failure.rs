@@ -49,6 +49,8 @@ pub enum Failure {
     Cancelled,
     /// The upstream did not answer in time.
     TimedOut(Duration),
+    /// A question of the upstream was not answered, and it cannot be told so.
+    Unanswered(String),
 }
 
 /// An upstream's answer with an HTTP error status.
@@ -126,6 +128,9 @@ impl fmt::Display for Failure {
                 let limit = humantime::format_duration(*limit);
                 write!(f, "the MCP server behind taskgate did not answer within {limit}")
             }
+            Self::Unanswered(why) => {
+                write!(f, "a question of the MCP server behind taskgate was not answered: {}", excerpt(why))
+            }
         }
     }
 }
@@ -156,12 +161,13 @@ impl Failure {
             Self::Stopping => "stopping",
             Self::Cancelled => "cancelled",
             Self::TimedOut(_) => "timed_out",
+            Self::Unanswered(_) => "unanswered",
         }
     }
 
     /// Returns whether the server, or the way to it, caused the failure, and not the client or the end of the process.
     fn is_of_server(&self) -> bool {
-        !matches!(self, Self::ClientTooSlow | Self::Abandoned | Self::Stopping | Self::Cancelled)
+        !matches!(self, Self::ClientTooSlow | Self::Abandoned | Self::Stopping | Self::Cancelled | Self::Unanswered(_))
     }
 
     fn for_the_log(&self) -> String {

@@ -25,6 +25,8 @@ pub struct Hints {
     patterns: Mutex<Option<Patterns>>,
     /// Whether the log was told that the server has tasks of its own.
     native: AtomicBool,
+    /// Whether the log was told that the server has no sessions.
+    modern: AtomicBool,
 }
 
 /// What is known of the patterns while the server lists its tools.
@@ -77,6 +79,13 @@ impl Hints {
     pub fn keeps_tasks(&self, upstream: &UpstreamId, observer: &Observer) {
         if !self.native.swap(true, Ordering::Relaxed) {
             observer.emit(events::LimitsVoid { path: upstream.as_str() });
+        }
+    }
+
+    /// Notes that the server has no sessions, so that legacy clients cannot use it.
+    pub fn has_no_sessions(&self, upstream: &UpstreamId, observer: &Observer) {
+        if !self.modern.swap(true, Ordering::Relaxed) {
+            observer.emit(events::NoSessionsThere { path: upstream.as_str() });
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::{
         code,
         legacy::error_code,
         message::echoed_number,
+        modern::subscription,
         object::Members,
         params::{progress_token, unambiguous},
         received::{Broken, Received},
@@ -150,6 +151,8 @@ impl Inbound {
     #[must_use]
     pub fn deliver_unaddressed(&self, message: Message) -> Option<Bytes> {
         let carrier = match message.kind() {
+            // A modern server says to which subscription a notification belongs.
+            Kind::Notification if let Some(id) = subscription(&message) => echoed_number(id),
             Kind::Request | Kind::Notification if self.native.owns(&message) => {
                 self.fallback(Some(Purpose::Foreground))
             }

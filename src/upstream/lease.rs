@@ -4,7 +4,7 @@ use ::http::HeaderMap;
 
 use super::{
     configured::Upstream,
-    pool::{Lease, NoSession, PoolKey, Sharing},
+    pool::{Generation, Lease, NoSession, PoolKey, Sharing},
 };
 use crate::{config::Sessions, identity::Owner, wire::ClientCapabilities};
 
@@ -27,6 +27,9 @@ impl Upstream {
     pub async fn lease(&self, lessee: Lessee<'_>, asks: bool) -> Result<Lease, NoSession> {
         let at_first = self.sharing(lessee.client, asks);
         let leased = self.lease_as(lessee, at_first).await?;
+        if leased.pooled.generation.is_modern() {
+            return Ok(leased);
+        }
         // The handshake has shown which transport it is.
         let sharing = self.sharing(lessee.client, asks);
         if sharing == at_first { Ok(leased) } else { self.lease_as(lessee, sharing).await }
@@ -39,7 +42,11 @@ impl Upstream {
     }
 
     fn sharing(&self, client: ClientCapabilities, asks: bool) -> Sharing {
+        let is_modern = self.is_modern();
         match self.sessions {
+            // Over HTTP there is nothing that calls could share.
+            _ if is_modern && !self.server.is_process() => Sharing::Shared,
+            Sessions::Owner if is_modern => Sharing::Shared,
             Sessions::Request => Sharing::Once,
             // Where the transport does not say which call asks, a call that may be asked is alone in its session.
             Sessions::Owner if asks && client.any() && !self.server.attributes_questions() => Sharing::Single,
@@ -47,16 +54,25 @@ impl Upstream {
         }
     }
 
-    /// Returns a session that serves one call.
+    fn is_modern(&self) -> bool {
+        self.pool.generation().is_some_and(Generation::is_modern)
+    }
+
+    /// Returns a session that serves one call of a client with a session of its own.
     ///
     /// # Errors
     /// [`NoSession`]
-    pub async fn lease_once(&self, lessee: Lessee<'_>) -> Result<Lease, NoSession> {
-        self.lease_as(lessee, Sharing::Once).await
+    pub async fn lease_apart(&self, lessee: Lessee<'_>) -> Result<Lease, NoSession> {
+        let key = PoolKey::new(lessee.owner.clone(), lessee.client, lessee.headers);
+        self.pool.lease_apart(&self.server, &key, lessee.headers).await
     }
 
     async fn lease_as(&self, lessee: Lessee<'_>, sharing: Sharing) -> Result<Lease, NoSession> {
-        let key = PoolKey::new(lessee.owner.clone(), lessee.client, lessee.headers);
+        let key = if self.is_modern() {
+            PoolKey::of_requests(lessee.owner.clone())
+        } else {
+            PoolKey::new(lessee.owner.clone(), lessee.client, lessee.headers)
+        };
         self.pool.lease(&self.server, &key, sharing, lessee.headers).await
     }
 }

@@ -30,10 +30,10 @@ pub use hints::Hints;
 pub use inbound::Inbound;
 pub use lease::Lessee;
 pub use native::{MAX_WAITING, NativeTasks, NativeTools, ToolNames};
-pub use pool::{Lease, NoSession, PoolLimits, Pooled, PoolsTotal, ServerFacts, SessionPool};
+pub use pool::{Generation, Lease, NoSession, PoolLimits, Pooled, PoolsTotal, ServerFacts, SessionPool};
 pub use session::{
-    Agreed, Call, CallOptions, CallOutcome, Handshake, NotAgreed, ServerEvent, ServerQuestion, UpstreamGuard,
-    UpstreamSession, error_code, for_client, own_error, question_refusal, with_id,
+    Agreed, Call, CallOptions, CallOutcome, Handshake, Introduced, Next, NotAgreed, Round, ServerEvent, ServerQuestion,
+    UpstreamGuard, UpstreamSession, error_code, for_client, own_error, question_refusal, with_id,
 };
 pub use stdio::Vacancy;
 
@@ -78,6 +78,9 @@ pub trait Link: std::fmt::Debug + Send + Sync {
 
     /// Notes which revision was agreed with the upstream.
     fn agreed(&self, version: Version);
+
+    /// Notes that the server is of the modern generation: there is no session, and each request says all about itself.
+    fn is_modern(&self);
 
     /// Returns a token that is cancelled when the upstream has ended the session, so that a client has to start anew.
     fn lost(&self) -> &CancellationToken;

@@ -27,14 +27,23 @@ impl<'a> Params<'a> {
     /// -32602 where a member is there twice, or the progress token is malformed or too long; -32600 for a request of the
     /// modern generation.
     pub fn parse(raw: &'a str) -> Result<Self, RpcError> {
-        let (members, meta) = unambiguous(raw).map_err(invalid)?;
-        let progress_token = meta.as_ref().and_then(|meta| meta.get("progressToken"));
-        progress_token.map_or(Ok(()), check_progress_token)?;
-        if meta.as_ref().is_some_and(names_modern_revision) {
+        let params = Self::parse_any(raw)?;
+        if params.meta.as_ref().is_some_and(names_modern_revision) {
             return Err(RpcError::invalid_request(
                 "Invalid request: this session has a revision; start with initialize",
             ));
         }
+        Ok(params)
+    }
+
+    /// Reads the raw `params` of a request of either generation.
+    ///
+    /// # Errors
+    /// -32602 where a member is there twice, or the progress token is malformed or too long.
+    pub fn parse_any(raw: &'a str) -> Result<Self, RpcError> {
+        let (members, meta) = unambiguous(raw).map_err(invalid)?;
+        let progress_token = meta.as_ref().and_then(|meta| meta.get("progressToken"));
+        progress_token.map_or(Ok(()), check_progress_token)?;
         Ok(Self { members, meta, progress_token })
     }
 }

@@ -22,7 +22,7 @@ use tokio::{
 };
 
 pub(crate) use super::steps::{DONE, PROGRESS, Step, chunk, end, event, json_answer, numbered, stream};
-use super::{soon, upstream::Seen, within};
+use super::{seen::Seen, soon, within};
 
 /// How long the longest script may take.
 const FLOOD: Duration = Duration::from_mins(1);

@@ -10,10 +10,7 @@ use hyper::body::Frame;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{
-    soon,
-    upstream::{Answers, Seen},
-};
+use super::{seen::Seen, soon, upstream::Answers};
 
 pub(super) type Body = BoxBody<Bytes, io::Error>;
 

@@ -18,8 +18,9 @@ use tokio::{
 
 use super::{
     held::{Body, Held, Sse, whole},
+    seen::{Seen, is},
     soon,
-    upstream::{Answers, Seen, is},
+    upstream::Answers,
 };
 
 /// How a GET of its URL is answered.

@@ -29,6 +29,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     held::{Body, Held, Sse, broken, frame, whole},
+    modern,
+    seen::{Seen, is},
     soon,
 };
 
@@ -56,6 +58,8 @@ pub(crate) struct Options {
     pub(crate) string_ids: bool,
     pub(crate) capabilities: Value,
     pub(crate) tools: Value,
+    /// Whether it speaks revision 2026-07-28; such a server has no sessions with `sessions = false`, and else both.
+    pub(crate) modern: bool,
 }
 
 impl Default for Options {
@@ -69,43 +73,8 @@ impl Default for Options {
             string_ids: false,
             capabilities: json!({ "tools": {} }),
             tools: json!([{ "name": "echo", "inputSchema": { "type": "object" } }]),
+            modern: false,
         }
-    }
-}
-
-/// One HTTP request as it came.
-#[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    pub(crate) method: Method,
-    pub(crate) uri: Uri,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
-}
-
-impl Seen {
-    /// Returns the body.
-    pub(crate) fn text(&self) -> &str {
-        std::str::from_utf8(&self.body).unwrap()
-    }
-
-    /// Returns the message in it; null if there is none.
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_default()
-    }
-
-    /// Returns the method of the message in it; empty if there is none.
-    pub(crate) fn rpc(&self) -> String {
-        self.json()["method"].as_str().unwrap_or_default().to_owned()
-    }
-
-    /// Returns the id of the message in it, as raw JSON.
-    pub(crate) fn id(&self) -> String {
-        self.json()["id"].to_string()
-    }
-
-    /// Returns a header, empty if it is not there.
-    pub(crate) fn header(&self, name: &str) -> &str {
-        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 }
 
@@ -139,7 +108,10 @@ impl Upstream {
 
     /// Starts a server of any kind.
     pub(crate) async fn start(options: Options) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), options)
+    }
+
+    pub(super) fn on(listener: TcpListener, options: Options) -> Self {
         let shared = Shared {
             options,
             seen: Mutex::default(),
@@ -166,6 +138,10 @@ impl Upstream {
             let _ = serving.await;
         });
         *self.running.lock() = Some((token, serving));
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Returns its endpoint.
@@ -258,14 +234,6 @@ impl Upstream {
     }
 }
 
-pub(super) fn is(seen: &Seen, method_or_tool: &str) -> bool {
-    let message = seen.json();
-    let tool = message["method"] == "tools/call" && message["params"]["name"] == method_or_tool;
-    let resumes = seen.headers.contains_key("last-event-id");
-    let method = if resumes { "RESUME" } else { seen.method.as_str() };
-    message["method"] == method_or_tool || tool || method == method_or_tool
-}
-
 async fn accept(shared: Arc<Shared>, listener: TcpListener, token: CancellationToken) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
@@ -299,7 +267,14 @@ impl Shared {
         self.changed.notify_waiters();
         let message = seen.json();
         let rpc = seen.rpc();
-        if self.options.sessions && rpc != "initialize" && !self.sessions.lock().contains(seen.header("mcp-session-id"))
+        let modern = self.options.modern && modern::is_modern(&seen);
+        if let Some(refusal) = modern::refusal(&self.options, &seen) {
+            return refusal;
+        }
+        if !modern
+            && self.options.sessions
+            && rpc != "initialize"
+            && !self.sessions.lock().contains(seen.header("mcp-session-id"))
         {
             return whole(StatusCode::NOT_FOUND, "text/plain", "no such session");
         }
@@ -319,7 +294,8 @@ impl Shared {
         if message.get("id").is_none() || rpc.is_empty() {
             return whole(StatusCode::ACCEPTED, "text/plain", "");
         }
-        match self.known(&rpc, &message["params"]) {
+        let known = || self.known(&rpc, &message["params"]);
+        match if modern { modern::known(&self.options, &rpc, known) } else { known() } {
             Some(outcome) => {
                 let mut response = self.framed(&self.response(&seen, &outcome));
                 if rpc == "initialize" && self.options.sessions {
@@ -352,6 +328,7 @@ impl Shared {
                 })
             }
             "ping" => json!({}),
+            "server/discover" => return Some(r#""error":{"code":-32601,"message":"no such method"}"#.into()),
             "tools/list" => json!({ "tools": self.options.tools }),
             "tools/call" => match params["name"].as_str().unwrap_or_default() {
                 "echo" => json!({ "content": [{ "type": "text", "text": params["arguments"].to_string() }] }),

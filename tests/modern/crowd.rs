@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// How long a crowd may take on a machine with other work.
-const CROWD: std::time::Duration = std::time::Duration::from_secs(60);
+const CROWD: std::time::Duration = std::time::Duration::from_mins(1);
 
 async fn gate(witness: &Witness, more: &str) -> Gate {
     let toml = format!(
@@ -36,7 +36,7 @@ impl Caller {
     fn nth(nth: usize, connections: &[Client]) -> Self {
         let owner = format!("owner-{}", nth % 10);
         let credential = format!("Bearer {owner}-{}", nth / 10 % 2);
-        let (able, tasks) = (nth / 20 % 2 == 0, nth / 40 % 2 == 0);
+        let (able, tasks) = ((nth / 20).is_multiple_of(2), (nth / 40).is_multiple_of(2));
         let http = connections[nth % connections.len()].with("x-user", &owner).with("authorization", &credential);
         let mut capabilities = json!({});
         if able {

@@ -1,9 +1,10 @@
-//! Clients of revision 2026-07-28 in front of servers that know sessions only.
+//! Clients of revision 2026-07-28 in front of servers that know sessions only, and of modern ones.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "../kit/mod.rs"]
 mod kit;
 
+mod behind;
 mod client;
 mod crowd;
 mod limits;

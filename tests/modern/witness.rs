@@ -73,7 +73,7 @@ struct Session {
     credential: String,
     owner: Option<String>,
     /// The stream of what belongs to no call.
-    listener: Option<mpsc::UnboundedSender<String>>,
+    listener: Option<mpsc::Sender<String>>,
 }
 
 type Body = BoxBody<Bytes, Infallible>;
@@ -162,8 +162,8 @@ fn document(text: String) -> Response<Body> {
 }
 
 /// Returns a stream of events, and where they go in.
-fn events() -> (mpsc::UnboundedSender<String>, Response<Body>) {
-    let (to, from) = mpsc::unbounded_channel::<String>();
+fn events() -> (mpsc::Sender<String>, Response<Body>) {
+    let (to, from) = mpsc::channel::<String>(1024);
     let frames = stream::unfold(from, |mut from| async {
         let event = from.recv().await?;
         let event = if event.starts_with("event:") { event } else { format!("event: message\ndata: {event}\n\n") };
@@ -239,7 +239,7 @@ impl Shared {
     fn listen(&self, id: &str) -> Response<Body> {
         let (to, response) = events();
         if self.form == Form::Old {
-            to.send(format!("event: endpoint\ndata: /messages?{id}\n\n")).unwrap();
+            to.try_send(format!("event: endpoint\ndata: /messages?{id}\n\n")).unwrap();
         }
         self.notes.lock().sessions.get_mut(id).unwrap().listener = Some(to);
         response
@@ -286,7 +286,7 @@ impl Shared {
                 let run = Run { shared, session, say: Some(to.clone()) };
                 tokio::spawn(async move {
                     tokio::select! {
-                        document = run.response(&message, &credential) => drop(to.send(document)),
+                        document = run.response(&message, &credential) => drop(to.try_send(document)),
                         () = to.closed() => {}
                     }
                 });
@@ -296,7 +296,7 @@ impl Shared {
                 let run = Run { shared, session, say: listener.clone() };
                 tokio::spawn(async move {
                     let document = run.response(&message, &credential).await;
-                    let _ = listener.unwrap().send(document);
+                    let _ = listener.unwrap().try_send(document);
                 });
                 empty(StatusCode::ACCEPTED)
             }
@@ -308,7 +308,7 @@ impl Shared {
 struct Run {
     shared: Arc<Shared>,
     session: String,
-    say: Option<mpsc::UnboundedSender<String>>,
+    say: Option<mpsc::Sender<String>>,
 }
 
 impl Run {
@@ -369,7 +369,7 @@ impl Run {
             "change" => {
                 let changed = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
                 let listener = self.shared.notes.lock().sessions[&self.session].listener.clone();
-                let _ = listener.or(self.say.clone()).unwrap().send(changed.to_string());
+                let _ = listener.or(self.say.clone()).unwrap().try_send(changed.to_string());
             }
             _ => {}
         }
@@ -377,7 +377,7 @@ impl Run {
     }
 
     fn say(&self, message: &Value) {
-        let _ = self.say.as_ref().expect("there is a stream").send(message.to_string());
+        let _ = self.say.as_ref().expect("there is a stream").try_send(message.to_string());
     }
 
     /// Asks who the client is, and returns what it answers.

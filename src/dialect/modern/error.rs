@@ -44,9 +44,12 @@ impl Refused {
         Self::capability(message, &format!(r#"{{"extensions":{{"{}":{{}}}}}}"#, super::TASKS))
     }
 
-    /// -32022
-    pub(super) fn version(requested: &str) -> Self {
-        let supported: Vec<_> = supported_versions().collect();
+    /// -32022; `supported` are the revisions of the server, where they are known.
+    pub(super) fn version(requested: &str, supported: Option<&[String]>) -> Self {
+        let supported: Vec<_> = match supported {
+            Some(supported) => supported.iter().map(String::as_str).collect(),
+            None => supported_versions().collect(),
+        };
         let error = json!({
             "code": -32022,
             "message": format!("Unsupported protocol version; taskgate speaks {}", supported.join(", ")),

@@ -3,16 +3,16 @@
 use std::borrow::Cow;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Refused;
 use crate::wire::{Message, Method, object::Members, params::unambiguous};
 
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// Mirrors `method`.
-pub const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 /// Mirrors what the request is about: a tool, a prompt, a resource, a task.
-pub const NAME: HeaderName = HeaderName::from_static("mcp-name");
+const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
 /// Checks the revision that the headers name against the one in the body, if that names one.
 ///
@@ -51,6 +51,50 @@ pub(super) fn check(headers: &HeaderMap, request: &Message) -> Result<(), Refuse
     }
 }
 
+/// Takes the headers out that mirror the body and go no further than to a server of the modern generation.
+pub(super) fn take_mirrored(headers: &mut HeaderMap) -> HeaderMap {
+    let mut mirrored = HeaderMap::new();
+    for name in [METHOD, NAME] {
+        if let Some(value) = headers.remove(&name) {
+            mirrored.insert(name, value);
+        }
+    }
+    mirrored.insert(PROTOCOL_VERSION, HeaderValue::from_static(super::VERSION));
+    mirrored
+}
+
+/// Returns the headers that mirror the body of a request that came without any.
+pub(super) fn mirrored(request: &Message) -> HeaderMap {
+    let mut mirrored = HeaderMap::new();
+    mirrored.insert(PROTOCOL_VERSION, HeaderValue::from_static(super::VERSION));
+    let mut set = |name, text: &str| {
+        if let Ok(value) = HeaderValue::from_str(&encoded(text)) {
+            mirrored.insert(name, value);
+        }
+    };
+    set(METHOD, &request.method_name());
+    let params = request.params().and_then(|params| Members::parse(params).ok());
+    let member = match request.method() {
+        Method::ToolsCall | Method::PromptsGet => "name",
+        Method::ResourcesRead => "uri",
+        Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => "taskId",
+        _ => return mirrored,
+    };
+    if let Some(named) = params.and_then(|params| params.text(member).map(Cow::into_owned)) {
+        set(NAME, &named);
+    }
+    mirrored
+}
+
+/// Section "Value Encoding".
+fn encoded(text: &str) -> Cow<'_, str> {
+    let is_plain = text.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) && text.trim_matches(' ') == text;
+    if is_plain && !(text.starts_with("=?base64?") && text.ends_with("?=")) {
+        return text.into();
+    }
+    format!("=?base64?{}?=", BASE64.encode(text)).into()
+}
+
 fn mirrors(headers: &HeaderMap, name: &HeaderName, body: &str) -> Result<(), Refused> {
     match value(headers, name)? {
         Some(said) if said == body => Ok(()),
@@ -81,8 +125,6 @@ fn decoded(value: &str) -> Result<Cow<'_, str>, Refused> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     fn checked(pairs: &[(&'static str, &str)], method: &str, params: &str) -> Result<(), String> {
@@ -114,6 +156,16 @@ mod tests {
         assert_eq!(checked(&uri, "resources/read", r#"{"uri":"file:///a"}"#), Ok(()));
         // Sent without by a well-known client.
         assert_eq!(checked(&[VERSION, ("mcp-method", "tasks/get")], "tasks/get", r#"{"taskId":"x"}"#), Ok(()));
+    }
+
+    #[test]
+    fn a_request_that_came_without_headers_gets_those_that_mirror_it() {
+        for (name, said) in [("tool", "tool"), ("gew\u{fc}rz", "=?base64?Z2V3w7xyeg==?="), (" a", "=?base64?IGE=?=")] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{name}"}}}}"#);
+            let headers = mirrored(&Message::parse(text.into()).expect("a request"));
+            assert_eq!((&headers[METHOD], &headers[NAME]), (&"tools/call".parse().unwrap(), &said.parse().unwrap()));
+            assert_eq!(headers[PROTOCOL_VERSION], "2026-07-28");
+        }
     }
 
     #[test]

@@ -21,14 +21,17 @@ use crate::{
 /// How many resources and tasks one subscription may name.
 const MAX_NAMED: usize = 256;
 
+/// What wakes for a task, and the task.
+pub(super) type Watched = (Watch, TaskId);
+
 /// What a client wants to hear of.
 #[derive(Debug, Default)]
-struct Filter {
+pub(super) struct Filter {
     tools: bool,
     prompts: bool,
     resources: bool,
     uris: Vec<String>,
-    tasks: Vec<TaskId>,
+    pub(super) tasks: Vec<TaskId>,
 }
 
 /// One subscription.
@@ -48,16 +51,9 @@ impl Modern {
         if names_tasks && !request.meta.tasks {
             return Err(Refused::tasks_extension("notifications about tasks need the tasks extension"));
         }
-        let (owner, who) = (&request.caller.owner, &request.caller.who);
-        let subscribed = self.subscriptions.begin(owner).map_err(|why| Refused::limit("subscriptions", &why))?;
-        let mut watched: Vec<(Watch, TaskId)> = Vec::new();
-        for id in filter.tasks.drain(..).collect::<HashSet<_>>() {
-            // Watched before it is looked at: a change from here on is told.
-            let watch = self.engine.watch(owner, id).map_err(|full| Refused::limit("waiters", &full.to_string()))?;
-            if self.engine.poll(owner, id, who).await.is_ok() {
-                watched.push((watch, id));
-            }
-        }
+        let subscribed = self.subscriptions.begin(&request.caller.owner);
+        let subscribed = subscribed.map_err(|why| Refused::limit("subscriptions", &why))?;
+        let watched = self.watched(&request, std::mem::take(&mut filter.tasks)).await?;
         filter.tasks = watched.iter().map(|(_, id)| *id).collect();
         let lease = self.lease(&request, false).await?;
         if request.caller.upstream.server.attributes_questions() {
@@ -71,11 +67,25 @@ impl Modern {
         tokio::spawn(subscription.run(watched));
         from.answer().await.ok_or_else(|| RpcError::internal("the subscription was given up").into())
     }
+
+    /// Returns those of the tasks that the client may hear of.
+    pub(super) async fn watched(&self, request: &ClientRequest, ids: Vec<TaskId>) -> Result<Vec<Watched>, Refused> {
+        let (owner, who) = (&request.caller.owner, &request.caller.who);
+        let mut watched = Vec::new();
+        for id in ids.into_iter().collect::<HashSet<_>>() {
+            // Watched before it is looked at: a change from here on is told.
+            let watch = self.engine.watch(owner, id).map_err(|full| Refused::limit("waiters", &full.to_string()))?;
+            if self.engine.poll(owner, id, who).await.is_ok() {
+                watched.push((watch, id));
+            }
+        }
+        Ok(watched)
+    }
 }
 
 impl Filter {
     /// Reads the filter, and whether it names tasks.
-    fn read(request: &Message) -> Result<(Self, bool), RpcError> {
+    pub(super) fn read(request: &Message) -> Result<(Self, bool), RpcError> {
         let invalid = |why: &str| RpcError::invalid_params(format!("Invalid params: {why}"));
         let params = request.params().map(Members::parse).transpose().map_err(|why| invalid(&why))?;
         let wanted = params.as_ref().map(|params| params.nested("notifications")).transpose();
@@ -155,14 +165,14 @@ impl Filter {
 }
 
 impl Subscription {
-    async fn run(self, tasks: Vec<(Watch, TaskId)>) {
+    async fn run(self, tasks: Vec<Watched>) {
         let mut changes = self.lease.pooled.changes();
         let meta = format!(r#""_meta":{{"{SUBSCRIPTION_ID}":{}}}"#, self.request.id);
         let acknowledged = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{{meta},"notifications":{}}}}}"#,
             self.filter.to_raw()
         );
-        self.tell(acknowledged.into()).await;
+        self.to.tell(acknowledged.into()).await;
         self.resources(true);
         let mut watched: FuturesUnordered<_> = tasks.into_iter().map(|(watch, id)| next(watch, id)).collect();
         loop {
@@ -180,13 +190,13 @@ impl Subscription {
                     let front = format!(r#"{{"jsonrpc":"2.0","method":"notifications/tasks","params":{{{meta},"#);
                     // A task that is gone has nothing more to tell.
                     let Ok(task) = self.modern.detailed(&self.request, id, &front, "}}").await else { continue };
-                    self.tell(task.into_bytes()).await;
+                    self.to.tell(task.into_bytes()).await;
                     watched.push(next(watch, id));
                 }
                 change = changes.recv() => match change {
                     Ok(change) if self.filter.wants(&change) => {
                         let Some(tagged) = tagged(&change, &self.request.id) else { continue };
-                        self.tell(tagged).await;
+                        self.to.tell(tagged).await;
                     }
                     Ok(_) | Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => {
@@ -206,15 +216,6 @@ impl Subscription {
         self.to.respond(StatusCode::OK, document.into());
     }
 
-    /// Sends a notification, and waits until the client has taken it: of a task only the last state counts.
-    async fn tell(&self, notification: Bytes) {
-        // What taskgate has written can be read.
-        if let Ok(notification) = Message::parse(notification) {
-            self.to.notify(notification);
-        }
-        self.to.taken().await;
-    }
-
     /// Has the server tell of the resources, or stop it.
     fn resources(&self, begins: bool) {
         let uris: HashSet<_> = self.filter.uris.iter().collect();
@@ -222,13 +223,13 @@ impl Subscription {
     }
 }
 
-async fn next(mut watch: Watch, id: TaskId) -> (Watch, TaskId) {
+pub(super) async fn next(mut watch: Watch, id: TaskId) -> Watched {
     watch.changed().await;
     (watch, id)
 }
 
 /// Returns a change with the id of the subscription.
-fn tagged(change: &Message, id: &str) -> Option<Bytes> {
+pub(super) fn tagged(change: &Message, id: &str) -> Option<Bytes> {
     let mut edits = Edits::of(change.bytes());
     let tag = format!(r#"{{"{SUBSCRIPTION_ID}":{id}}}"#);
     if let Some(raw) = change.params() {

@@ -44,11 +44,11 @@ impl Level {
 }
 
 impl RequestMeta {
-    /// Reads it.
+    /// Reads it. `supported` are the revisions of the server, where they are known.
     ///
     /// # Errors
     /// -32602 where a required key is missing or of the wrong type, -32022 for a revision that is not spoken.
-    pub(super) fn read(request: &Message) -> Result<Self, Refused> {
+    pub(super) fn read(request: &Message, supported: Option<&[String]>) -> Result<Self, Refused> {
         let (_, meta) = match request.params() {
             Some(params) => unambiguous(params).map_err(Refused::malformed)?,
             None => return Err(missing(PROTOCOL_VERSION, "a string")),
@@ -56,7 +56,7 @@ impl RequestMeta {
         let Some(meta) = meta else { return Err(missing(PROTOCOL_VERSION, "a string")) };
         let version = meta.text(PROTOCOL_VERSION).ok_or_else(|| missing(PROTOCOL_VERSION, "a string"))?;
         if version != super::VERSION {
-            return Err(Refused::version(&version));
+            return Err(Refused::version(&version, supported));
         }
         let capabilities = meta.nested(CLIENT_CAPABILITIES).map_err(Refused::malformed)?;
         let capabilities = capabilities.ok_or_else(|| missing(CLIENT_CAPABILITIES, "an object"))?;
@@ -93,7 +93,7 @@ mod tests {
     fn read(meta: &str) -> Result<RequestMeta, String> {
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{"_meta":{meta}}}}}"#);
         let request = Message::parse(text.into()).expect("a request");
-        RequestMeta::read(&request)
+        RequestMeta::read(&request, None)
             .map_err(|refused| String::from_utf8(refused.to_response("1").to_vec()).expect("text"))
     }
 

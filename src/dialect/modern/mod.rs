@@ -1,14 +1,18 @@
-//! Clients of revision 2026-07-28 in front of legacy servers: each request says all that is needed to answer it, tasks are
+//! Clients of revision 2026-07-28: each request says all that is needed to answer it, tasks are
 //! an extension that the server's side decides about, and questions are parts of answers.
 
+mod again;
 mod discover;
 mod error;
 mod headers;
 mod in_flight;
 mod input;
 mod listen;
+mod listen_through;
 mod meta;
+mod onward;
 mod parked;
+mod passing;
 mod pieces;
 mod questions;
 mod request_state;
@@ -28,7 +32,6 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 pub use error::Refused;
-pub use headers::{METHOD, NAME};
 pub use pieces::{Answer, Pieces};
 
 use self::{
@@ -46,20 +49,15 @@ use crate::{
     session::Caller,
     task::{Engine, TaskWriter},
     upstream::{Failure, Lease, Lessee, NoSession, Upstream},
-    wire::{Kind, Message, Method, Parts, RpcError, headers_cost},
+    wire::{
+        Kind, Message, Method, Parts, RpcError, headers_cost,
+        modern::{CLIENT_CAPABILITIES, PROTOCOL_VERSION, SERVER_INFO, SUBSCRIPTION_ID, TASKS, VERSION},
+    },
 };
 
-/// The revision.
-pub const VERSION: &str = "2026-07-28";
-/// The tasks extension.
-const TASKS: &str = "io.modelcontextprotocol/tasks";
 /// What the reserved keys of `_meta` begin with.
 const PREFIX: &str = "io.modelcontextprotocol/";
-const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
-const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// Answers clients of this generation from the engine, and from sessions with their servers.
 #[derive(Debug)]
@@ -100,6 +98,10 @@ struct ClientRequest {
     caller: Arc<Caller>,
     /// What goes on to the server.
     headers: HeaderMap,
+    /// What goes on besides to a server of the modern generation: the headers that mirror the body.
+    mirrored: HeaderMap,
+    /// What was opened to find out the generation of the server, for this request.
+    opened: Option<Arc<Lease>>,
 }
 
 /// How a request came.
@@ -139,7 +141,7 @@ impl Modern {
         sender: Sender<'_>,
         message: Message,
         came: Came<'_>,
-        onward: HeaderMap,
+        mut onward: HeaderMap,
     ) -> Result<Answer, Refused> {
         if message.kind() != Kind::Request {
             return Err(Refused::invalid_request("a body is one request; responses go into inputResponses"));
@@ -147,37 +149,59 @@ impl Modern {
         if let Came::Http(headers) = came {
             headers::check_version(headers, &message)?;
         }
-        let meta = RequestMeta::read(&message)?;
+        let meta = RequestMeta::read(&message, sender.upstream.pool.versions().as_deref())?;
         if let Came::Http(headers) = came {
             headers::check(headers, &message)?;
         }
-        let request = self.read(sender, message, meta, onward);
+        let mirrored = match came {
+            Came::Http(_) => headers::take_mirrored(&mut onward),
+            Came::Channel => headers::mirrored(&message),
+        };
+        let mut request = self.read(sender, message, meta, onward, mirrored);
+        if let Method::TasksGet | Method::TasksUpdate | Method::TasksCancel = request.method {
+            return if self.is_of_server(&mut request).await {
+                self.pass(request).await
+            } else {
+                self.task(&request).await
+            };
+        }
+        if REMOVED.contains(&request.method) {
+            return Err(no_method(&request));
+        }
+        let generation = self.generation(&mut request).await?;
         match request.method {
+            _ if generation.is_modern() => self.pass_up(request, generation).await,
             Method::Discover => self.discover(request).await,
             Method::ToolsCall => self.call_tool(request).await,
             Method::ToolsList | Method::OtherList | Method::Complete => self.pass(request).await,
             Method::PromptsGet | Method::ResourcesRead => self.pass_or_resume(request).await,
-            Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
-                if !request.meta.tasks {
-                    return Err(Refused::tasks_extension("task methods need the tasks extension"));
-                }
-                let counted = request.caller.account.count(Rated::TaskMethod);
-                counted.map_err(|often| Refused::too_often(&often))?;
-                match request.method {
-                    Method::TasksGet => self.get(&request).await,
-                    Method::TasksUpdate => self.update(&request).await,
-                    _ => self.cancel(&request).await,
-                }
-            }
             Method::Listen => self.listen(request).await,
-            _ => Err(Refused::method_not_found(&format!(
-                "revision {VERSION} has no method {:?}",
-                crate::wire::excerpt(&request.message.method_name())
-            ))),
+            _ => Err(no_method(&request)),
         }
     }
 
-    fn read(&self, sender: Sender<'_>, message: Message, meta: RequestMeta, headers: HeaderMap) -> ClientRequest {
+    /// Answers a method about a task of taskgate.
+    async fn task(self: &Arc<Self>, request: &ClientRequest) -> Result<Answer, Refused> {
+        if !request.meta.tasks {
+            return Err(Refused::tasks_extension("task methods need the tasks extension"));
+        }
+        let counted = request.caller.account.count(Rated::TaskMethod);
+        counted.map_err(|often| Refused::too_often(&often))?;
+        match request.method {
+            Method::TasksGet => self.get(request).await,
+            Method::TasksUpdate => self.update(request).await,
+            _ => self.cancel(request).await,
+        }
+    }
+
+    fn read(
+        &self,
+        sender: Sender<'_>,
+        message: Message,
+        meta: RequestMeta,
+        headers: HeaderMap,
+        mirrored: HeaderMap,
+    ) -> ClientRequest {
         let Sender { upstream, principal, accounts } = sender;
         let owner = match &principal {
             Some(name) => Owner::Principal { upstream: upstream.id.clone(), name: Arc::clone(name) },
@@ -188,7 +212,7 @@ impl Modern {
         let (who, account) = (self.names.get_with_by_ref(&owner, named), accounts.of(&owner));
         let caller = Caller { owner, who, account, upstream: Arc::clone(upstream), client: meta.client, session: None };
         let (id, method) = (message.id_to_answer().into(), message.method());
-        ClientRequest { message, id, method, meta, caller: Arc::new(caller), headers }
+        ClientRequest { message, id, method, meta, caller: Arc::new(caller), headers, mirrored, opened: None }
     }
 
     /// Counts a request as in flight.
@@ -200,6 +224,9 @@ impl Modern {
 
     /// Returns a session with the server for a request, which may be asked something in the course of it where `asks`.
     async fn lease(&self, request: &ClientRequest, asks: bool) -> Result<Lease, Refused> {
+        if let Some(opened) = request.opened.as_ref().filter(|opened| !opened.pooled.session.is_lost()) {
+            return Ok(Lease::of(&opened.pooled));
+        }
         let caller = &request.caller;
         let lessee = Lessee { owner: &caller.owner, client: caller.client, headers: &request.headers };
         caller.upstream.lease(lessee, asks).await.map_err(|why| match why {
@@ -215,6 +242,22 @@ impl Modern {
         self.observer.emit(crate::observe::events::ExchangeFailed { upstream, who: Some(who), task: None, cause });
         RpcError::from(failure).into()
     }
+}
+
+/// The methods of older revisions that this one has no more, whatever server is behind.
+const REMOVED: [Method; 7] = [
+    Method::Initialize,
+    Method::Ping,
+    Method::SetLevel,
+    Method::Subscribe,
+    Method::Unsubscribe,
+    Method::TasksList,
+    Method::TasksResult,
+];
+
+fn no_method(request: &ClientRequest) -> Refused {
+    let name = request.message.method_name();
+    Refused::method_not_found(&format!("revision {VERSION} has no method {:?}", crate::wire::excerpt(&name)))
 }
 
 impl ClientRequest {

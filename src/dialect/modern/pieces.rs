@@ -5,6 +5,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use bytes::Bytes;
 use http::StatusCode;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -67,8 +68,13 @@ impl PieceWriter {
         }
     }
 
-    /// Waits until the client has taken every notification, or has left.
-    pub(super) async fn taken(&self) {
+    /// Sends a notification that taskgate has written, and waits until the client has taken it, or has left: of a task only
+    /// the last state counts.
+    pub(super) async fn tell(&self, notification: Bytes) {
+        // What taskgate has written can be read.
+        if let Ok(notification) = Message::parse(notification) {
+            self.notify(notification);
+        }
         tokio::select! {
             () = self.outbox.emptied() => {}
             () = self.left.cancelled() => {}
@@ -144,7 +150,7 @@ mod tests {
         for _ in 0..100 {
             to.notify(log(&"x".repeat(500)));
         }
-        to.respond(StatusCode::OK, bytes::Bytes::from_static(b"{}").into());
+        to.respond(StatusCode::OK, Bytes::from_static(b"{}").into());
         let mut documents = 0;
         while std::future::poll_fn(|cx| from.poll_next(cx)).await.is_some() {
             documents += 1;
@@ -164,6 +170,6 @@ mod tests {
         to.notify(log("x"));
         drop(from);
         to.left().await;
-        to.taken().await;
+        to.tell(Bytes::from_static(br#"{"jsonrpc":"2.0","method":"n"}"#)).await;
     }
 }

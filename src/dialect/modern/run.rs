@@ -10,6 +10,7 @@ use super::{
     Answer, ClientRequest, GATHERS, Modern, Polled, Refused,
     in_flight::{FlightGuard, KeptBytes},
     input::input_responses,
+    onward::{Sent, call_options},
     parked::Retry,
     pieces::{PieceWriter, pieces},
     tasks, translate,
@@ -20,7 +21,7 @@ use crate::{
     limit::{Permit, Rated},
     observe::events,
     task::{Adopted, Adoption, AskedTtl, CallSession, LastingWork, NewTask},
-    upstream::{Call, CallOptions, ExchangeEnd, Failure, Lease, MAX_MESSAGE, Purpose, UpstreamSession},
+    upstream::{Call, ExchangeEnd, Failure, Lease, UpstreamSession},
     wire::{Asks, Message, Parts, RpcError, response::result_response},
 };
 
@@ -81,10 +82,6 @@ pub(super) enum Over {
     Adopted(Box<Adopted>),
 }
 
-/// Calls of modern clients have progress, whether the client wants to hear of it or not.
-const OPTIONS: CallOptions =
-    CallOptions { purpose: Purpose::Background, max_answer: MAX_MESSAGE, relay: false, native: false };
-
 impl Modern {
     /// Sends a request to the server, and answers as the server does. With `adoptable` it may become a task.
     ///
@@ -100,8 +97,9 @@ impl Modern {
         let now = Instant::now();
         let in_flight = self.begin(&request)?;
         let lease = self.lease(&request, asks).await?;
-        let message = translate::to_legacy(&request.message)?;
-        let call = lease.guard.get().call(&message, request.headers.clone(), OPTIONS)?;
+        let generation = lease.pooled.generation;
+        let Sent { message, headers } = request.sent(generation, request.whose(generation))?;
+        let call = lease.guard.get().call(&message, headers, call_options(generation, adoptable.is_some()))?;
         drop(message);
         let tool = request.caller.upstream.policy.tool("*");
         let (after, input_timeout) = adoptable
@@ -184,7 +182,7 @@ impl Run {
         session.cancel_call(self.call.exchange.number, "the client has left", headers).await;
     }
 
-    async fn follow(&mut self) -> Over {
+    pub(super) async fn follow(&mut self) -> Over {
         let (mut ask_at, mut begin_at) = (None, Some(Instant::now() + SILENCE));
         loop {
             let adopts = self.adoptable.is_some() && self.questions.is_empty();
@@ -231,7 +229,15 @@ impl Run {
         self.lease.guard.get()
     }
 
+    /// Returns whether the server is modern, so that what it says passes as it is.
+    pub(super) fn passes(&self) -> bool {
+        self.lease.pooled.generation.is_modern()
+    }
+
     pub(super) async fn end(&mut self, ending: ExchangeEnd) -> Over {
+        if self.passes() {
+            return self.end_as_answered(ending).await;
+        }
         let ending = match ending {
             Ok(answer) => answer.whole().await,
             Err(failure) => Err(failure),
@@ -239,6 +245,12 @@ impl Run {
         match ending {
             // A call that fails for want of an answer needed the capability.
             Ok(response) if self.lacks.is_some() && translate::has_failed(&response) => self.lack(),
+            Ok(response) if !self.sent_again && translate::is_of_modern_server(&response) => {
+                match self.replaced().await {
+                    Some(over) => over,
+                    None => self.fail(&Failure::BadAnswer("it has no sessions any more".to_owned())),
+                }
+            }
             Ok(response) if let Some(requests) = translate::pages_to_visit(&response) => self.send_to(&requests),
             Ok(response) => {
                 let modern = translate::to_modern(&response, &self.request, &self.lease.pooled.facts);
@@ -257,25 +269,6 @@ impl Run {
                 }
             }
             Err(failure) => self.fail(&failure),
-        }
-    }
-
-    /// Sends the request once more, in a new session: the server has refused it, as it has forgotten the session, and not
-    /// run it.
-    async fn send_again(&mut self) -> Over {
-        self.sent_again = true;
-        let lease = match self.modern.lease(&self.request, self.asks).await {
-            Ok(lease) => lease,
-            Err(refused) => return self.respond(refused.to_response(&self.request.id).into()),
-        };
-        let called = translate::to_legacy(&self.request.message)
-            .and_then(|message| lease.guard.get().call(&message, self.request.headers.clone(), OPTIONS));
-        match called {
-            Ok(call) => {
-                (self.lease, self.call) = (lease, call);
-                Box::pin(self.follow()).await
-            }
-            Err(error) => self.respond(error.to_response(Some(&self.request.id)).into()),
         }
     }
 
@@ -299,8 +292,10 @@ impl Run {
         let session = CallSession::Pooled(self.lease.hold());
         let (progress, text) = (self.progress, self.text.take());
         let runs = self.sent_again || self.call.exchange.streams();
-        let request = if runs { None } else { translate::to_legacy(&self.request.message).ok() };
-        let (since, headers) = (self.since, self.request.headers.clone());
+        let generation = self.lease.pooled.generation;
+        let sent = || self.request.sent(generation, self.request.whose(generation)).ok();
+        let request = if runs { None } else { sent().map(|sent| sent.message) };
+        let (since, headers) = (self.since, self.request.headers_for(generation));
         let adoption = Adoption { permit, since, progress, text, headers, request };
         match self.modern.engine.adopt(&self.request.caller, session, wanted, adoption).await {
             Ok(adopted) => {

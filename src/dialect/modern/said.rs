@@ -35,7 +35,7 @@ impl Run {
                     self.to.notify(theirs);
                 }
             }
-            ServerEvent::Asks(_) if !self.asks => {
+            ServerEvent::Asks(_) if !self.asks || self.passes() => {
                 self.refuse(&message, "the call is not one in the course of which a client can be asked").await;
             }
             ServerEvent::Asks(_) if self.questions.len() >= MAX_QUESTIONS => {
@@ -72,9 +72,11 @@ impl Run {
             ServerEvent::Withdraws(theirs) => {
                 self.questions.retain(|question| question.request.id() != Some(&theirs));
             }
-            ServerEvent::Changes => self.session().push(message),
-            ServerEvent::Says if self.wants(&message) => self.to.notify(message),
-            ServerEvent::Progress { .. } | ServerEvent::Says | ServerEvent::Nothing => {}
+            ServerEvent::Changes if !self.passes() => self.session().push(message),
+            ServerEvent::Says | ServerEvent::Changes if self.passes() || self.wants(&message) => {
+                self.to.notify(message);
+            }
+            ServerEvent::Progress { .. } | ServerEvent::Says | ServerEvent::Changes | ServerEvent::Nothing => {}
         }
     }
 

@@ -2,11 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Answer, ClientRequest, Modern, Polled, Refused, run::Adoptable, tasks};
+use super::{
+    Answer, ClientRequest, Modern, Polled, Refused,
+    onward::{Sent, Whose},
+    run::Adoptable,
+    tasks,
+};
 use crate::{
     config::Support,
     limit::Rated,
     task::{AskedTtl, CallSession, NewTask, ToolCall},
+    upstream::Generation,
     wire::{RpcError, object::Members},
 };
 
@@ -29,6 +35,11 @@ impl Modern {
         if let Some(state) = request_state(&request)? {
             return self.resume(request, &state).await;
         }
+        self.start_tool(request).await
+    }
+
+    /// Calls a tool with a request that goes to the server.
+    pub(super) async fn start_tool(self: &Arc<Self>, request: ClientRequest) -> Result<Answer, Refused> {
         let params = request.message.params().map(Members::parse).transpose();
         let params = params.map_err(|why| RpcError::invalid_params(format!("Invalid params: {why}")))?;
         let name = params.as_ref().and_then(|params| params.text("name"));
@@ -52,7 +63,7 @@ impl Modern {
     }
 
     /// Creates a task at once.
-    async fn create(
+    pub(super) async fn create(
         self: &Arc<Self>,
         request: ClientRequest,
         name: Arc<str>,
@@ -67,10 +78,11 @@ impl Modern {
         } else {
             CallSession::Later
         };
-        let message = super::translate::to_legacy(&request.message)?;
+        let generation = request.caller.upstream.pool.generation().unwrap_or(Generation::Legacy);
+        let Sent { message, headers } = request.sent(generation, Whose::Ours)?;
         let announced = request.caller.upstream.status_notifications;
         let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
-        let call = ToolCall { message, headers: request.headers.clone() };
+        let call = ToolCall { message, headers };
         let created = self.engine.create(&request.caller, session, call, wanted).await;
         let created = created.map_err(|why| RpcError::internal(why.to_string()))?;
         drop(created.start);

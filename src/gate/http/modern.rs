@@ -11,7 +11,7 @@ use super::{
     sse::Events,
 };
 use crate::{
-    dialect::modern::{Answer, Came, METHOD, NAME, Refused, Sender},
+    dialect::modern::{Answer, Came, Refused, Sender},
     gate::refuse::Refusal,
     identity::{Pass, Principal},
     observe::events,
@@ -37,10 +37,7 @@ impl Endpoint {
             // The revision defines none: a client cancels a request by closing its stream.
             return Ok(respond::accepted(Body::default()));
         }
-        let mut passed_on = onward(upstream, headers.clone()).map_err(|refusal| refusal.answering(message.id()))?;
-        // They say what a legacy server does not look for.
-        passed_on.remove(METHOD);
-        passed_on.remove(NAME);
+        let passed_on = onward(upstream, headers.clone()).map_err(|refusal| refusal.answering(message.id()))?;
         // A subscription tells results, to clients that may ask for them now.
         let retrieves = message.method() == Method::Listen;
         let (name, pass) = match principal {

@@ -23,8 +23,8 @@ pub use tasks::{
     TaskLeftQueue, TaskRefused, TaskRemoved,
 };
 pub use upstreams::{
-    Cause, ChildEnded, ChildStarted, ExchangeFailed, LimitsVoid, MessageUnreadable, MessagesDropped, PatternsUnmatched,
-    PatternsVoid, StatusHidden, UnknownProgress, UnknownResponse,
+    Cause, ChildEnded, ChildStarted, ExchangeFailed, LimitsVoid, MessageUnreadable, MessagesDropped, NoSessionsThere,
+    PatternsUnmatched, PatternsVoid, StatusHidden, UnknownProgress, UnknownResponse,
 };
 
 pub use super::metrics::Ended;

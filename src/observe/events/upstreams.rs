@@ -164,6 +164,22 @@ impl Event for LimitsVoid<'_> {
     }
 }
 
+/// A client with sessions wants to use a server that has none.
+#[derive(Debug)]
+pub struct NoSessionsThere<'a> {
+    /// The upstream's path.
+    pub path: &'a str,
+}
+
+impl Event for NoSessionsThere<'_> {
+    fn tell(&self, _: &Metrics) {
+        tracing::warn!(
+            upstream = self.path,
+            "the server speaks revision 2026-07-28 only: clients of older revisions cannot use it, and are told so"
+        );
+    }
+}
+
 /// A stdio child was started.
 #[derive(Debug)]
 pub struct ChildStarted<'a> {

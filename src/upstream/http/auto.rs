@@ -59,6 +59,13 @@ impl Link for AutoLink {
         self.0.link().agreed(version);
     }
 
+    fn is_modern(&self) {
+        if self.0.decided.get_or_init(|| None).is_none() {
+            self.0.server.last_over_sse.store(false, Ordering::Relaxed);
+        }
+        self.0.link().is_modern();
+    }
+
     fn lost(&self) -> &CancellationToken {
         self.0.link().lost()
     }
@@ -77,7 +84,7 @@ impl AutoSession {
         }
     }
 
-    /// Carries `initialize` over the transport that worked last time. If that fails, tries the other one.
+    /// Carries the first request over the transport that worked last time. If that fails, tries the other one.
     async fn introduce(&self, outgoing: Outgoing) {
         let number = outgoing.number;
         let mut opened = None;

@@ -21,12 +21,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     AnswerBody, LAST_EVENT_ID, PROTOCOL_VERSION, SEND_TIMEOUT, SESSION_ID, Server,
     body::{is_stream, media_type, messages_in, next_chunk, read, rpc_error_in},
-    reopen::{backed_off, pause, resumption},
+    reopen::{pause, resumption},
     session_id,
     sse::SseLink,
 };
 use crate::{
-    upstream::{Carrier, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending, UpstreamResponse},
+    upstream::{Carrier, Failure, Inbound, Link, Outgoing, Sending, UpstreamResponse},
     wire::{
         Version,
         received::{Received, last_mistake, receive},
@@ -52,17 +52,19 @@ pub(in crate::upstream) struct HttpLink(Arc<HttpSession>);
 
 /// What the tasks of one session share.
 #[derive(Debug)]
-struct HttpSession {
-    server: Server,
-    inbound: Inbound,
+pub(super) struct HttpSession {
+    pub(super) server: Server,
+    pub(super) inbound: Inbound,
     /// The upstream's session id, from the answer to `initialize`, if the upstream has sessions.
     id: OnceLock<HeaderValue>,
     /// The revision that was agreed with the upstream.
     version: OnceLock<Version>,
+    /// Whether the server is of the modern generation, which has no sessions, resumes nothing, and takes only requests.
+    modern: AtomicBool,
     /// Cancelled when the upstream has ended the session.
     lost: CancellationToken,
     /// Whether a task keeps the GET stream open.
-    listening: AtomicBool,
+    pub(super) listening: AtomicBool,
     /// Cancelled when this side has ended the session.
     closed: CancellationToken,
     /// One permit for each answer to a request of the upstream that may be on its way at once.
@@ -76,6 +78,7 @@ impl HttpLink {
             inbound,
             id: OnceLock::new(),
             version: OnceLock::new(),
+            modern: AtomicBool::new(false),
             lost: CancellationToken::new(),
             listening: AtomicBool::new(false),
             closed: CancellationToken::new(),
@@ -130,6 +133,10 @@ impl Link for HttpLink {
         let _ = self.0.version.set(version);
     }
 
+    fn is_modern(&self) {
+        self.0.modern.store(true, Ordering::Relaxed);
+    }
+
     fn lost(&self) -> &CancellationToken {
         &self.0.lost
     }
@@ -154,6 +161,10 @@ impl Link for HttpLink {
 
 impl HttpSession {
     async fn send(&self, message: Bytes, headers: HeaderMap) -> Result<(), Failure> {
+        if self.modern.load(Ordering::Relaxed) {
+            // A request is cancelled by closing its stream, and there is nothing else to send ("Sending Messages").
+            return Ok(());
+        }
         let sending = tokio::time::timeout(SEND_TIMEOUT, async {
             let response = self.post(message, headers).await?;
             if response.status().is_success() { Ok(()) } else { Err(self.refusal(response).await) }
@@ -193,7 +204,8 @@ impl HttpSession {
             }
             return Err(failure);
         }
-        if let Some(id) = response.headers().get(SESSION_ID) {
+        let modern = self.modern.load(Ordering::Relaxed);
+        if let Some(id) = response.headers().get(SESSION_ID).filter(|_| !modern) {
             let id = session_id(id)?;
             self.id.get_or_init(|| id);
         }
@@ -232,6 +244,9 @@ impl HttpSession {
 
     fn finish(&self, number: u64, ended: Result<(), Failure>) {
         let failure = ended.err().unwrap_or_else(|| Failure::Incomplete(NO_RESPONSE.to_owned()));
+        if let Failure::Http(error) = &failure {
+            self.inbound.exchanges.has_status(number, error.status);
+        }
         self.inbound.exchanges.end(number, rpc_error_in(&failure).map(UpstreamResponse::Whole).ok_or(failure));
     }
 
@@ -281,7 +296,10 @@ impl HttpSession {
                 Err(Failure::Incomplete(why)) => why,
                 Err(failure) => return Err(failure),
             };
-            let Some(resumption) = resumption(&decoder) else { return Err(Failure::Incomplete(why)) };
+            let modern = self.modern.load(Ordering::Relaxed);
+            let Some(resumption) = resumption(&decoder).filter(|_| !modern) else {
+                return Err(Failure::Incomplete(why));
+            };
             if whole {
                 // A server that wants to be polled expects the same of the client.
                 self.inbound.exchanges.pause(number, pause(&decoder));
@@ -314,14 +332,14 @@ impl HttpSession {
         }
     }
 
-    async fn get(&self, mut headers: HeaderMap) -> Result<Response<AnswerBody>, Failure> {
+    pub(super) async fn get(&self, mut headers: HeaderMap) -> Result<Response<AnswerBody>, Failure> {
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         headers.remove(CONTENT_TYPE);
         self.server.ask(self.request(Method::GET, headers, Bytes::new())).await
     }
 
     /// Delivers the messages of one stream until it ends: of the answer to exchange `carrier`, or of the GET stream.
-    async fn events(
+    pub(super) async fn events(
         self: &Arc<Self>,
         mut body: AnswerBody,
         limit: usize,
@@ -338,45 +356,6 @@ impl HttpSession {
             }
         }
         Ok(())
-    }
-
-    /// Keeps the GET stream open while the upstream has one.
-    async fn listen(self: &Arc<Self>, headers: HeaderMap) {
-        let mut decoder = Decoder::new(MAX_MESSAGE);
-        let mut fruitless = 0;
-        loop {
-            let mut resuming = headers.clone();
-            if let Some(id) = resumption(&decoder) {
-                resuming.insert(LAST_EVENT_ID, id);
-            }
-            // Boxed, so that the open stream does not keep the memory of the request.
-            let answered = Box::pin(self.get(resuming)).await;
-            self.inbound.listening.cancel();
-            match answered {
-                Ok(response) if response.status().is_success() => {
-                    if !is_stream(media_type(response.headers())) {
-                        // It answers GET, but not with an event stream.
-                        return;
-                    }
-                    fruitless = 0;
-                    let read = self.events(response.into_body(), MAX_MESSAGE, None, &headers, &mut decoder).await;
-                    if let Err(failure) = read {
-                        tracing::debug!(upstream = self.server.id.as_str(), %failure, "the GET stream broke");
-                    }
-                    decoder.restart();
-                }
-                Ok(response) => match response.status() {
-                    // The upstream has no such stream.
-                    StatusCode::METHOD_NOT_ALLOWED => return,
-                    StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS => fruitless += 1,
-                    // The client's next GET may have better headers. Pairs with the swap in `listen`.
-                    status if status.is_client_error() => return self.listening.store(false, Ordering::Release),
-                    _ => fruitless += 1,
-                },
-                Err(_) => fruitless += 1,
-            }
-            tokio::time::sleep(backed_off(&decoder, fruitless)).await;
-        }
     }
 
     /// Returns the failure that an HTTP error status stands for.

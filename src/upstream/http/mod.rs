@@ -6,6 +6,7 @@ mod body;
 mod connection;
 mod endpoint;
 mod forward;
+mod get_stream;
 mod link;
 mod pool;
 mod reopen;

@@ -87,6 +87,9 @@ impl Link for SseLink {
 
     fn agreed(&self, _version: Version) {}
 
+    /// Its transport is older than the modern generation.
+    fn is_modern(&self) {}
+
     fn lost(&self) -> &CancellationToken {
         &self.0.lost
     }

@@ -38,7 +38,7 @@ impl fmt::Display for NoSession {
             Self::Full(why) => f.write_str(why),
             Self::NotAgreed(why) => match &**why {
                 NotAgreed::TooMany(why) => why.fmt(f),
-                NotAgreed::Refused(_) => f.write_str("the server refused the session"),
+                NotAgreed::Refused { .. } => f.write_str("the server refused the session"),
                 NotAgreed::Failed(failure) => failure.fmt(f),
             },
         }

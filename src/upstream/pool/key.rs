@@ -27,4 +27,10 @@ impl PoolKey {
         });
         Self { owner, credential, client }
     }
+
+    /// Returns the key of calls of `owner` to a modern server: each request tells it who its client is and what it can be asked.
+    #[must_use]
+    pub fn of_requests(owner: Owner) -> Self {
+        Self { owner, credential: None, client: ClientCapabilities::default() }
+    }
 }

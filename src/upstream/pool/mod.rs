@@ -1,8 +1,10 @@
-//! Sessions with a legacy server for callers that have none of their own: opened on demand, shared by callers of the same
-//! key, ended when they are idle.
+//! Sessions with a server for callers that have none of their own: opened on demand, shared by callers of the same key, ended
+//! when they are idle. With a modern server, which has no sessions, there is only the link.
 
 mod failure;
+mod generation;
 mod hear;
+mod introduce;
 mod key;
 mod opening;
 mod pooled;
@@ -18,24 +20,16 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub use failure::NoSession;
+pub use generation::Generation;
 pub(super) use key::PoolKey;
 pub use opening::ServerFacts;
 pub use pooled::{Lease, Pooled};
 pub use room::PoolLimits;
 pub use total::PoolsTotal;
 
-use self::{
-    hear::hear,
-    opening::{INITIALIZED, facts, initialize},
-    slot::Slots,
-};
-use super::{Agreed, Failure, Handshake, Server};
-use crate::{
-    config::UpstreamId,
-    flow::Capacity,
-    observe::Observer,
-    wire::{Message, Version},
-};
+use self::{generation::KnownGeneration, slot::Slots};
+use super::Server;
+use crate::{config::UpstreamId, flow::Capacity, observe::Observer};
 
 /// Which calls a session serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +47,7 @@ pub enum Sharing {
 pub struct SessionPool {
     /// The upstream, for the log.
     id: UpstreamId,
+    generation: KnownGeneration,
     slots: Arc<Mutex<Slots>>,
     total: Arc<PoolsTotal>,
     capacity: Arc<Capacity>,
@@ -65,7 +60,7 @@ impl SessionPool {
     pub fn new(id: UpstreamId, total: &Arc<PoolsTotal>, capacity: Arc<Capacity>, observer: Arc<Observer>) -> Self {
         let slots = Arc::default();
         total.add(&slots);
-        Self { id, slots, total: Arc::clone(total), capacity, observer }
+        Self { id, generation: KnownGeneration::default(), slots, total: Arc::clone(total), capacity, observer }
     }
 
     /// Returns a session of `key`.
@@ -99,8 +94,10 @@ impl SessionPool {
                 if let Some((_, why)) = shared.failed.as_ref().filter(|(at, _)| *at >= came) {
                     return Err(why.clone());
                 }
-                // A lost one leaves its room.
-                shared.session = None;
+                // A lost one leaves its room. The server may have been replaced.
+                if shared.session.take().is_some() {
+                    self.generation.forget();
+                }
                 match self.open(server, key, headers).await {
                     Ok(pooled) => {
                         let lease = Lease::of(&pooled);
@@ -116,35 +113,33 @@ impl SessionPool {
         }
     }
 
-    async fn open(&self, server: &Server, key: &PoolKey, headers: &HeaderMap) -> Result<Arc<Pooled>, NoSession> {
-        let room = self.total.room(&key.owner)?;
-        let vacancy = server.vacancy().await.map_err(NoSession::failed)?;
-        if vacancy.lacking().is_some() {
-            // Its child ends, and leaves its place.
-            drop(self.longest_idle());
-        }
-        let handshake = Handshake {
-            id: &self.id,
-            server,
-            client: key.client,
-            vacancy,
-            capacity: &self.capacity,
-            observer: &self.observer,
-        };
-        let request = initialize(key.client);
-        let agreed = handshake.agree(&request, Version::LATEST, headers).await;
-        let Agreed { session, answer, .. } = agreed.map_err(|why| NoSession::NotAgreed(Arc::new(why)))?;
-        let session = Arc::new(session);
-        let bad = |why| NoSession::failed(Failure::BadAnswer(why));
-        let facts = facts(&answer).map_err(bad).and_then(|facts| self.slots.lock().note(&session).map(|()| facts));
-        let facts = facts.inspect_err(|_| session.close(HeaderMap::new()))?;
-        // It ends the session where the server does not take the rest, or the client leaves.
-        let pooled = Pooled::new(session, facts, room, self.id.clone(), Arc::clone(&self.observer));
-        let initialized = Message::parse(INITIALIZED.into()).map_err(|why| bad(why.to_string()))?;
-        pooled.session.forward(&initialized, headers.clone()).await.map_err(NoSession::failed)?;
-        let (session, listener) = (Arc::downgrade(&pooled.session), Arc::clone(pooled.session.outbox()));
-        tokio::spawn(hear(session, listener, pooled.changes.clone()));
-        Ok(pooled)
+    /// Returns a session that serves one call of a client with a session of its own, so also from a server that is modern as well.
+    ///
+    /// # Errors
+    /// [`NoSession`]
+    pub async fn lease_apart(&self, server: &Server, key: &PoolKey, headers: &HeaderMap) -> Result<Lease, NoSession> {
+        let _used = Slots::of(&self.slots, key)?;
+        Ok(Lease::of(&self.open_session(server, key, headers).await?))
+    }
+
+    /// Returns the generation of the server, if it is known.
+    #[must_use]
+    pub fn generation(&self) -> Option<Generation> {
+        self.generation.get()
+    }
+
+    /// Returns the revisions that the server and taskgate both speak, where the server is known as a modern one.
+    #[must_use]
+    pub fn versions(&self) -> Option<Arc<[String]>> {
+        self.generation.versions()
+    }
+
+    /// Forgets the generation of the server, which has answered as one of the other does. No caller gets `pooled` any more.
+    pub fn was_replaced(&self, pooled: &Pooled) {
+        self.generation.forget();
+        let taken = self.slots.lock().take_out(pooled);
+        // They end outside of the lock.
+        drop(taken);
     }
 
     /// Takes out the session that has been idle for longest.

@@ -3,6 +3,7 @@
 use crate::wire::{
     ClientCapabilities, Message, Version,
     message::Outcome,
+    modern::{SERVER_INFO, shared_versions},
     object::{Members, quote},
 };
 
@@ -15,6 +16,8 @@ pub struct ServerFacts {
     pub capabilities: String,
     /// `instructions`, if it gave any
     pub instructions: Option<String>,
+    /// The revisions that a modern server and taskgate both speak; none of a legacy one.
+    pub versions: Vec<String>,
 }
 
 pub(super) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
@@ -32,9 +35,22 @@ pub(super) fn initialize(client: ClientCapabilities) -> Message {
 pub(super) fn facts(answer: &Message) -> Result<ServerFacts, String> {
     let Some((Outcome::Result, result)) = answer.outcome() else { return Err("it is no result".to_owned()) };
     let result = Members::parse(result)?;
+    read(&result, result.get("serverInfo"))
+}
+
+/// Reads the answer to `server/discover`, which may leave the name of the server out.
+pub(super) fn discovered_facts(answer: &Message) -> Result<ServerFacts, String> {
+    let Some((Outcome::Result, result)) = answer.outcome() else { return Err("it is no result".to_owned()) };
+    let result = Members::parse(result)?;
+    let meta = result.nested("_meta")?;
+    let facts = read(&result, Some(meta.as_ref().and_then(|meta| meta.get(SERVER_INFO)).unwrap_or("{}")))?;
+    Ok(ServerFacts { versions: shared_versions(&result), ..facts })
+}
+
+fn read(result: &Members<'_>, server_info: Option<&str>) -> Result<ServerFacts, String> {
     let object = |key: &str| result.get(key).filter(|raw| raw.starts_with('{'));
-    let server_info = object("serverInfo").ok_or("its serverInfo is no object")?.to_owned();
+    let server_info = server_info.filter(|raw| raw.starts_with('{')).ok_or("its serverInfo is no object")?.to_owned();
     let capabilities = object("capabilities").unwrap_or("{}").to_owned();
     let instructions = result.get("instructions").filter(|raw| raw.starts_with('"')).map(str::to_owned);
-    Ok(ServerFacts { server_info, capabilities, instructions })
+    Ok(ServerFacts { server_info, capabilities, instructions, versions: Vec::new() })
 }

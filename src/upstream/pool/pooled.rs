@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ::http::HeaderMap;
 use tokio::sync::broadcast;
 
-use super::{opening::ServerFacts, resources::Resources, room::Room};
+use super::{Generation, opening::ServerFacts, resources::Resources, room::Room};
 use crate::{
     config::UpstreamId,
     observe::{Observer, events},
@@ -23,6 +23,8 @@ pub struct Pooled {
     pub session: Arc<UpstreamSession>,
     /// What its server said of itself.
     pub facts: ServerFacts,
+    /// The generation of its server.
+    pub generation: Generation,
     /// What the server tells that belongs to no call.
     pub(super) changes: broadcast::Sender<Message>,
     /// The resources that the server is to tell of.
@@ -46,13 +48,15 @@ impl Pooled {
     pub(super) fn new(
         session: Arc<UpstreamSession>,
         facts: ServerFacts,
+        generation: Generation,
         room: Room,
         upstream: UpstreamId,
         observer: Arc<Observer>,
     ) -> Arc<Self> {
         observer.emit(events::PooledSessionOpened { upstream: upstream.as_str() });
         let (changes, _) = broadcast::channel(BEHIND);
-        Arc::new(Self { session, facts, changes, resources: Resources::default(), upstream, observer, _room: room })
+        let resources = Resources::default();
+        Arc::new(Self { session, facts, generation, changes, resources, upstream, observer, _room: room })
     }
 
     /// Returns what the server tells from now on that belongs to no call.
@@ -75,7 +79,9 @@ impl Pooled {
 }
 
 impl Lease {
-    pub(super) fn of(pooled: &Arc<Pooled>) -> Self {
+    /// Returns a session for one more call.
+    #[must_use]
+    pub fn of(pooled: &Arc<Pooled>) -> Self {
         let kept = Some(Arc::<Pooled>::clone(pooled) as _);
         Self { guard: pooled.session.hold_with(kept), pooled: Arc::clone(pooled) }
     }

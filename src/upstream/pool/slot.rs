@@ -84,6 +84,19 @@ impl Slots {
         self.of_key.iter().filter(|(key, _)| fits(key)).find_map(|(_, slot)| slot.take_idle(least))
     }
 
+    /// Takes out a session, so that no caller gets it any more.
+    pub(super) fn take_out(&self, pooled: &Pooled) -> Vec<Arc<Pooled>> {
+        let is_it = |other: &Arc<Pooled>| std::ptr::eq(&raw const **other, pooled);
+        let mut taken = Vec::new();
+        for slot in self.of_key.values() {
+            if let Ok(mut shared) = slot.shared.try_lock() {
+                taken.extend(shared.session.take_if(|other| is_it(other)));
+            }
+            taken.extend(slot.single.lock().extract_if(.., |other| is_it(other)));
+        }
+        taken
+    }
+
     /// Takes out the sessions that have not been used for `idle`, and those that are lost.
     pub(super) fn sweep(&mut self, idle: Duration) -> Vec<Arc<Pooled>> {
         let mut swept = Vec::new();

@@ -1,6 +1,7 @@
 //! A client's request on its way upstream: our number in the place of its id and its progress token, the rest as it was.
 
 use ::http::HeaderMap;
+use bytes::Bytes;
 
 use super::UpstreamSession;
 use crate::{
@@ -15,6 +16,8 @@ pub struct Call {
     pub exchange: Exchange,
     /// The raw progress token that the client gave.
     pub progress_token: Option<Box<str>>,
+    /// The request as it was sent, where a modern server may want it again, with answers.
+    pub(super) sent: Option<Bytes>,
 }
 
 /// What may differ between calls.
@@ -37,7 +40,8 @@ impl UpstreamSession {
     /// The limit on requests in flight, or what [`Params::parse`] refuses.
     pub fn call(&self, message: &Message, headers: HeaderMap, options: CallOptions) -> Result<Call, RpcError> {
         let read = |params: &&str| options.purpose == Purpose::Background || may_matter(params);
-        let params = message.params().filter(read).map(Params::parse).transpose()?;
+        let parse = if self.rounds.is_some() { Params::parse_any } else { Params::parse };
+        let params = message.params().filter(read).map(parse).transpose()?;
         let token = params.as_ref().and_then(|params| params.progress_token);
         let client_id = match options.purpose {
             Purpose::Foreground => message.id(),
@@ -74,8 +78,9 @@ impl UpstreamSession {
             }
         }
         let message = edits.apply().into_bytes();
+        let sent = (self.rounds.is_some() && options.purpose == Purpose::Background).then(|| message.clone());
         exchange.carry(self.link.request(Outgoing { number, message, headers, max_answer, relay }));
-        Ok(Call { exchange, progress_token: token.map(Into::into) })
+        Ok(Call { exchange, progress_token: token.map(Into::into), sent })
     }
 }
 

@@ -13,6 +13,7 @@ use crate::{
     upstream::{Exchange, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Purpose, Server, TooMany, Vacancy},
     wire::{
         ClientCapabilities, Edits, Message, Parts, Version, excerpt,
+        legacy::error_code,
         message::Outcome,
         object::{Members, quote},
     },
@@ -20,6 +21,10 @@ use crate::{
 
 /// How long a server may take to answer `initialize`.
 const INITIALIZE_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The codes with which servers without sessions refuse `initialize`: its headers, its revision, the form of the request, the
+/// method, or its params are wrong.
+const CODES_OF_MODERN: [i64; 6] = [-32020, -32021, -32022, -32600, -32601, -32602];
 
 /// What a handshake starts from.
 #[derive(Debug)]
@@ -56,8 +61,13 @@ pub struct Agreed {
 pub enum NotAgreed {
     /// Too many requests are in flight.
     TooMany(TooMany),
-    /// The server answered with an error, here under the id of the request.
-    Refused(Parts),
+    /// The server answered with an error.
+    Refused {
+        /// The response, under the id of the request.
+        answer: Parts,
+        /// Whether a server without sessions may refuse so.
+        may_be_modern: bool,
+    },
     /// The server gave no answer that can be used.
     Failed(Failure),
 }
@@ -71,17 +81,14 @@ impl Handshake<'_> {
     pub async fn agree(self, request: &Message, version: Version, headers: &HeaderMap) -> Result<Agreed, NotAgreed> {
         let inbound = Inbound::new(self.id, self.client, self.capacity, self.observer);
         let link = self.server.connect(inbound.clone(), self.vacancy).await.map_err(NotAgreed::Failed)?;
-        let mut guard = LinkGuard { link, headers, agreed: false };
-        let Accepted { answer, version, streams } = guard.offer(request, version, &inbound).await?;
-        guard.link.agreed(version);
-        guard.agreed = true;
-        let session = UpstreamSession::new(inbound, Arc::clone(&guard.link));
-        Ok(Agreed { session, answer, version, streams })
+        let guard = LinkGuard { link, headers, agreed: false };
+        let accepted = guard.offer(request, version, &inbound).await?;
+        Ok(guard.accept(accepted, inbound))
     }
 }
 
 /// A server's answer that accepts the handshake.
-struct Accepted {
+pub(super) struct Accepted {
     answer: Message,
     /// The revision that the server speaks.
     version: Version,
@@ -90,15 +97,28 @@ struct Accepted {
 }
 
 /// Closes the link of a handshake that fails, or whose client leaves.
-struct LinkGuard<'a> {
-    link: Arc<dyn Link>,
-    headers: &'a HeaderMap,
-    agreed: bool,
+pub(super) struct LinkGuard<'a> {
+    pub(super) link: Arc<dyn Link>,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) agreed: bool,
 }
 
 impl LinkGuard<'_> {
+    /// Returns the session that the server has accepted.
+    pub(super) fn accept(mut self, accepted: Accepted, inbound: Inbound) -> Agreed {
+        let Accepted { answer, version, streams } = accepted;
+        self.link.agreed(version);
+        self.agreed = true;
+        Agreed { session: UpstreamSession::new(inbound, Arc::clone(&self.link)), answer, version, streams }
+    }
+
     /// Offers `version`, and lower ones while the server refuses.
-    async fn offer(&self, request: &Message, version: Version, inbound: &Inbound) -> Result<Accepted, NotAgreed> {
+    pub(super) async fn offer(
+        &self,
+        request: &Message,
+        version: Version,
+        inbound: &Inbound,
+    ) -> Result<Accepted, NotAgreed> {
         let mut offer = version;
         loop {
             let mut exchange = inbound.exchanges.begin(None, Purpose::Foreground).map_err(NotAgreed::TooMany)?;
@@ -115,10 +135,14 @@ impl LinkGuard<'_> {
                     let version = spoken(result).map_err(|why| NotAgreed::Failed(Failure::BadAnswer(why)))?;
                     return Ok(Accepted { answer, version, streams: exchange.streams() });
                 }
-                Some((Outcome::Error, error)) => match Version::supported_below(error, offer) {
-                    Some(lower) => offer = lower,
-                    None => return Err(NotAgreed::Refused(with_id(&answer, request.id_to_answer()))),
-                },
+                Some((Outcome::Error, error)) => {
+                    let Some(lower) = Version::supported_below(error, offer) else {
+                        let may_be_modern = error_code(error).is_some_and(|code| CODES_OF_MODERN.contains(&code));
+                        let answer = with_id(&answer, request.id_to_answer());
+                        return Err(NotAgreed::Refused { answer, may_be_modern });
+                    };
+                    offer = lower;
+                }
                 None => return Err(NotAgreed::Failed(Failure::BadAnswer("it is no response".to_owned()))),
             }
         }
@@ -159,7 +183,7 @@ fn offering(request: &Message, number: u64, version: Version) -> Bytes {
 }
 
 /// Waits for the response. What the server sends before it is kept for the GET stream.
-async fn ending(exchange: &mut Exchange, inbound: &Inbound) -> Result<Message, Failure> {
+pub(super) async fn ending(exchange: &mut Exchange, inbound: &Inbound) -> Result<Message, Failure> {
     loop {
         match exchange.next().await {
             Some(Item::Message(message)) => drop(inbound.queue(message)),

@@ -3,11 +3,13 @@
 mod call;
 mod call_outcome;
 mod cancel;
+mod discover;
 mod event;
 mod handshake;
 mod listing;
 #[cfg(test)]
 mod nowhere;
+mod rounds;
 mod translate;
 
 use std::{
@@ -25,10 +27,13 @@ use tokio::time::Instant;
 
 pub use call::{Call, CallOptions};
 pub use call_outcome::{CallOutcome, error_code, own_error};
+pub use discover::Introduced;
 pub use event::{ServerEvent, ServerQuestion, question_refusal};
 pub use handshake::{Agreed, Handshake, NotAgreed};
+pub use rounds::{Next, Round};
 pub use translate::{for_client, with_id};
 
+use self::rounds::Rounds;
 use super::{Failure, Inbound, Link, MAX_MESSAGE, NativeTasks, Outgoing, Purpose};
 use crate::{
     flow::{Item, Outbox},
@@ -52,6 +57,8 @@ pub struct UpstreamSession {
     uses: AtomicUsize,
     /// Whether the link closes with the last guard.
     closing: AtomicBool,
+    /// The questions of a server of the modern generation; `None` for a legacy one.
+    rounds: Option<Arc<Rounds>>,
 }
 
 /// Keeps an upstream session in use while it lives.
@@ -71,7 +78,13 @@ impl UpstreamSession {
             last_used: AtomicU64::new(0),
             uses: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
+            rounds: None,
         }
+    }
+
+    /// Returns the link to a server of the modern generation, which has no sessions.
+    fn modern(inbound: Inbound, link: Arc<dyn Link>) -> Self {
+        Self { rounds: Some(Arc::default()), ..Self::new(inbound, link) }
     }
 
     /// Marks the session as in use until the returned guard is dropped.
@@ -171,6 +184,11 @@ impl UpstreamSession {
     /// # Errors
     /// [`Failure`] where the server did not take it.
     pub async fn reply(&self, response: Bytes, headers: HeaderMap) -> Result<(), Failure> {
+        if let Some(rounds) = &self.rounds {
+            let response = Message::parse(response).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
+            rounds.answer(&response);
+            return Ok(());
+        }
         self.link.send(response, headers).await
     }
 

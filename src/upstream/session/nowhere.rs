@@ -30,6 +30,8 @@ impl Link for Nowhere {
 
     fn agreed(&self, _: Version) {}
 
+    fn is_modern(&self) {}
+
     fn lost(&self) -> &CancellationToken {
         &self.0
     }

@@ -54,6 +54,10 @@ impl Link for OwnLink {
         self.child.initialized();
     }
 
+    fn is_modern(&self) {
+        self.child.initialized();
+    }
+
     fn lost(&self) -> &CancellationToken {
         self.child.ended()
     }

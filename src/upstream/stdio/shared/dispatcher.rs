@@ -21,6 +21,7 @@ use crate::{
     wire::{
         Edits, Kind, Message, Method, RpcError,
         message::echoed_number,
+        modern::subscription,
         object::Members,
         params::{progress_token, unambiguous},
         response::{error_response, result_response},
@@ -107,6 +108,9 @@ impl Dispatcher {
     /// Passes a notification to the sessions that it concerns. Nothing has to be sent back.
     fn notification(&self, message: Message) {
         let deliver = |inbound: &Inbound, message| drop(inbound.deliver_unaddressed(message));
+        if let Some(id) = subscription(&message) {
+            return self.subscribed(&message, id);
+        }
         match message.method() {
             Method::Progress => self.progress(&message),
             Method::TaskStatus => self.observer.emit(events::StatusHidden),
@@ -141,6 +145,17 @@ impl Dispatcher {
                     None => self.observer.emit(events::UnattributedNotification),
                 }
             }
+        }
+    }
+
+    /// Passes a notification of a modern server to the session whose subscription it names.
+    fn subscribed(&self, message: &Message, id: &str) {
+        let caller = echoed_number(id).and_then(|ours| self.registry.lock().caller(ours));
+        let Some((inbound, number)) = caller else { return self.observer.emit(events::UnattributedNotification) };
+        let mut edits = Edits::of(message.bytes());
+        edits.replace_raw(id, number.to_string());
+        if let Ok(message) = Message::parse(edits.apply().into_bytes()) {
+            let _ = inbound.deliver(message, Some(number));
         }
     }
 

@@ -72,6 +72,8 @@ impl Link for SharedLink {
 
     fn agreed(&self, _version: Version) {}
 
+    fn is_modern(&self) {}
+
     fn lost(&self) -> &CancellationToken {
         self.child.ended()
     }

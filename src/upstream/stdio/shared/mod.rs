@@ -23,7 +23,11 @@ use super::{
 };
 use crate::{
     upstream::{Failure, Inbound},
-    wire::{Message, Version, message::Outcome},
+    wire::{
+        Message, Version,
+        message::Outcome,
+        modern::{Discovered, discovered, own_params},
+    },
 };
 
 /// How long a child without sessions is kept.
@@ -57,7 +61,7 @@ struct SharedRun {
 #[derive(Clone, Debug)]
 struct InitializedChild {
     child: Arc<Child>,
-    /// Its answer to `initialize`.
+    /// Its answer to `initialize`, which a modern server refuses.
     greeting: Message,
 }
 
@@ -139,15 +143,20 @@ impl Keeper {
             Err(failure) => return self.failed(failure),
         };
         let kept = StopOnDrop(Arc::clone(&child));
-        match tokio::time::timeout(INITIALIZE_TIMEOUT, self.greet(&child)).await {
-            Ok(Ok(greeting)) if matches!(greeting.outcome(), Some((Outcome::Result, _))) => {
+        let greeted = tokio::time::timeout(INITIALIZE_TIMEOUT, async {
+            let greeting = self.greet(&child).await?;
+            let agreed = matches!(greeting.outcome(), Some((Outcome::Result, _)));
+            Ok((agreed || self.is_modern(&child).await?, greeting))
+        });
+        match greeted.await {
+            Ok(Ok((true, greeting))) => {
                 self.begin.send_replace(Some(Ok(InitializedChild { child: Arc::clone(&child), greeting })));
                 tokio::select! {
                     () = dispatcher.deserted(self.linger) => {}
                     () = child.ended().cancelled() => {}
                 }
             }
-            Ok(Ok(refusal)) => {
+            Ok(Ok((false, refusal))) => {
                 // The clients get this answer too.
                 dispatcher.registry.lock().close(&Failure::Abandoned);
                 self.begin.send_replace(Some(Ok(InitializedChild { child: Arc::clone(&child), greeting: refusal })));
@@ -162,6 +171,20 @@ impl Keeper {
     fn failed(&self, failure: Failure) {
         self.running.dispatcher.registry.lock().close(&failure);
         self.begin.send_replace(Some(Err(failure)));
+    }
+
+    /// Returns whether a child that has refused `initialize` is a server of the modern generation, which needs none.
+    async fn is_modern(&self, child: &Arc<Child>) -> Result<bool, Failure> {
+        let (number, answered) = self.running.dispatcher.registry.lock().greet();
+        let params = own_params();
+        let probe = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"server/discover","params":{params}}}"#);
+        child.tell(TASKGATE, MessageClass::Notice, probe.into())?;
+        let answer = answered.await.unwrap_or(Err(Failure::Abandoned))?;
+        let is_modern = matches!(discovered(&answer), Discovered::Modern(_));
+        if is_modern {
+            child.initialized();
+        }
+        Ok(is_modern)
     }
 
     /// Performs the handshake. taskgate agrees on a revision with the child, and each session on one with its client.

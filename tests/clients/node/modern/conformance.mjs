@@ -1,7 +1,7 @@
 // Runs the official conformance suite at 2026-07-28: what the revision requires, and the scenarios of the
 // tasks extension.
 import { startServer, startTaskgateWith } from '../kit.mjs';
-import { runSuite, statuses } from '../suite.mjs';
+import { differences, runSuite, statuses } from '../suite.mjs';
 import { taskToolsConfig } from './task-tools.mjs';
 
 const REVISION = ['--requirements', '2026-07-28'];
@@ -44,15 +44,33 @@ const NOT_REQUIRED = /^(tasks-|http-custom-header-server-validation)/;
 const required = (checks) => new Map([...checks].filter(([key]) => !NOT_REQUIRED.test(key)));
 const passes = (status) => status === 'SUCCESS' || status === 'INFO';
 
-process.exitCode = (await inFrontOfLegacyServer()) === 0 ? 0 : 1;
+const parts = { dual: inFrontOfDualServer, legacy: inFrontOfLegacyServer };
+const chosen = process.argv.length > 2 ? process.argv.slice(2) : Object.keys(parts);
+let faults = 0;
+for (const part of chosen) faults += await parts[part]();
+process.exitCode = faults === 0 ? 0 : 1;
+
+async function inFrontOfDualServer() {
+  return inFrontOf('dual-server.mjs', async (server, taskgate) => {
+    const direct = required(await runSuite('a server of both generations directly', server, ...REVISION));
+    const through = required(await runSuite('the same through taskgate', taskgate, ...REVISION));
+    return unexpected(direct, new Map()) + differences(direct, through) + (await tasksScenarios(taskgate));
+  });
+}
 
 async function inFrontOfLegacyServer() {
-  const server = await startServer('modern/legacy-server.mjs');
+  return inFrontOf('legacy-server.mjs', async (_, taskgate) => {
+    const through = required(await runSuite('a legacy server through taskgate', taskgate, ...REVISION));
+    return unexpected(through, BEYOND_A_LEGACY_SERVER) + (await tasksScenarios(taskgate));
+  });
+}
+
+async function inFrontOf(file, run) {
+  const server = await startServer(`modern/${file}`);
   try {
     const taskgate = await startTaskgateWith(taskToolsConfig(`url = ${JSON.stringify(server.url)}`));
     try {
-      const suite = await runSuite('a legacy server through taskgate', taskgate.url, ...REVISION);
-      return unexpected(required(suite), BEYOND_A_LEGACY_SERVER) + (await tasksScenarios(taskgate.url));
+      return await run(server.url, taskgate.url);
     } finally {
       await taskgate.stop();
     }

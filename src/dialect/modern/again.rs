@@ -1,0 +1,51 @@
+//! Sends a request once more that the server has refused, and not run: it has forgotten the session, or was replaced.
+
+use std::sync::Arc;
+
+use super::{
+    onward::{Sent, call_options},
+    run::{Over, Run},
+};
+use crate::upstream::Lease;
+
+impl Run {
+    /// Sends the request once more, in a new session: the server has refused it, as it has forgotten the session, and not
+    /// run it.
+    pub(super) async fn send_again(&mut self) -> Over {
+        self.sent_again = true;
+        self.request.opened = None;
+        match self.modern.lease(&self.request, self.asks).await {
+            Ok(lease) => self.send_in(lease).await,
+            Err(refused) => self.respond(refused.to_response(&self.request.id).into()),
+        }
+    }
+
+    /// Finds out again what the server is, which has refused the request as one of the other generation does. Sends the request
+    /// once more where it is one.
+    pub(super) async fn replaced(&mut self) -> Option<Over> {
+        self.sent_again = true;
+        self.request.opened = None;
+        let upstream = Arc::clone(&self.request.caller.upstream);
+        upstream.pool.was_replaced(&self.lease.pooled);
+        let lease = self.modern.lease(&self.request, self.asks).await.ok()?;
+        if lease.pooled.generation.is_modern() == self.passes() {
+            return None;
+        }
+        Some(self.send_in(lease).await)
+    }
+
+    /// Sends the request with another lease.
+    async fn send_in(&mut self, lease: Lease) -> Over {
+        let generation = lease.pooled.generation;
+        let options = call_options(generation, self.adoptable.is_some());
+        let called = (self.request.sent(generation, self.request.whose(generation)))
+            .and_then(|Sent { message, headers }| lease.guard.get().call(&message, headers, options));
+        match called {
+            Ok(call) => {
+                (self.lease, self.call) = (lease, call);
+                Box::pin(self.follow()).await
+            }
+            Err(error) => self.respond(error.to_response(Some(&self.request.id)).into()),
+        }
+    }
+}

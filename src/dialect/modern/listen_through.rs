@@ -1,0 +1,249 @@
+//! `subscriptions/listen` to a server that is modern itself: it goes up, and what the server tells comes back under the
+//! client's id. taskgate tells of its own tasks in between.
+
+use std::{collections::HashSet, sync::Arc};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+
+use super::{
+    Answer, ClientRequest, Modern, Refused, SUBSCRIPTION_ID,
+    listen::{Filter, Watched, next, tagged},
+    onward::{Sent, Whose, call_options},
+    passing::status_of,
+    pieces::{PieceWriter, pieces},
+    subscriptions::Subscribed,
+};
+use crate::{
+    flow::Item,
+    task::TaskId,
+    upstream::{Call, ExchangeEnd, Failure, Lease, UpstreamSession, with_id},
+    wire::{
+        Edits, Message, Parts, RpcError, ids,
+        message::Outcome,
+        modern::subscription,
+        object::{Members, quote},
+        params::unambiguous,
+    },
+};
+
+/// One subscription.
+struct Subscription {
+    modern: Arc<Modern>,
+    request: ClientRequest,
+    lease: Lease,
+    /// The request at the server; `None` where the client wants to hear of tasks of taskgate only.
+    call: Option<Call>,
+    /// The tasks of taskgate that the client hears of.
+    tasks: Vec<TaskId>,
+    to: PieceWriter,
+    _subscribed: Subscribed,
+}
+
+/// What the server told last.
+enum Told {
+    Message(Message),
+    End(ExchangeEnd),
+}
+
+impl Modern {
+    /// Opens a stream of notifications of a server, and of tasks.
+    pub(super) async fn listen_through(
+        self: &Arc<Self>,
+        request: ClientRequest,
+        whose: Whose,
+    ) -> Result<Answer, Refused> {
+        let (mut filter, names_tasks) = Filter::read(&request.message)?;
+        if names_tasks && !request.meta.tasks {
+            return Err(Refused::tasks_extension("notifications about tasks need the tasks extension"));
+        }
+        let subscribed = self.subscriptions.begin(&request.caller.owner);
+        let subscribed = subscribed.map_err(|why| Refused::limit("subscriptions", &why))?;
+        let watched = match whose {
+            Whose::Theirs => Vec::new(),
+            Whose::Ours | Whose::Both => self.watched(&request, std::mem::take(&mut filter.tasks)).await?,
+        };
+        let tasks: Vec<_> = watched.iter().map(|(_, id)| *id).collect();
+        let lease = self.lease(&request, false).await?;
+        let call = match without_tasks(&request.message, whose, &tasks)? {
+            Some(message) => {
+                let generation = lease.pooled.generation;
+                let Sent { headers, .. } = request.sent(generation, whose)?;
+                Some(lease.guard.get().call(&message, headers, call_options(generation, false))?)
+            }
+            None => None,
+        };
+        let (to, from) = pieces(&self.capacity, &self.observer);
+        let modern = Arc::clone(self);
+        let subscription = Subscription { modern, request, lease, call, tasks, to, _subscribed: subscribed };
+        tokio::spawn(subscription.run(watched));
+        from.answer().await.ok_or_else(|| RpcError::internal("the subscription was given up").into())
+    }
+}
+
+impl Subscription {
+    async fn run(mut self, watched: Vec<Watched>) {
+        let mut watched: FuturesUnordered<_> = watched.into_iter().map(|(watch, id)| next(watch, id)).collect();
+        if self.call.is_none() {
+            self.acknowledge("{}").await;
+        }
+        let stopping = self.modern.stopping.clone();
+        let mut acknowledged = self.call.is_none();
+        let goes_on = loop {
+            tokio::select! {
+                () = self.to.left() => break false,
+                () = stopping.cancelled() => break true,
+                told = told(&mut self.call) => match told {
+                    Told::Message(message) => self.tell(message, &mut acknowledged).await,
+                    // The process stops, and has closed the link as well.
+                    Told::End(Err(_)) if stopping.is_cancelled() => break true,
+                    Told::End(ending) => return self.end_as_answered(ending).await,
+                },
+                // The acknowledgement comes first.
+                Some((watch, id)) = watched.next(), if acknowledged => {
+                    let meta = self.meta();
+                    let front = format!(r#"{{"jsonrpc":"2.0","method":"notifications/tasks","params":{{{meta},"#);
+                    // A task that is gone has nothing more to tell.
+                    let Ok(task) = self.modern.detailed(&self.request, id, &front, "}}").await else { continue };
+                    self.to.tell(task.into_bytes()).await;
+                    watched.push(next(watch, id));
+                }
+            }
+        };
+        if goes_on {
+            let result = format!(r#"{{"resultType":"complete",{}}}"#, self.meta());
+            self.respond(crate::wire::response::result_response(&self.request.id, &result).into());
+        }
+        if let Some(mut call) = self.call.take() {
+            call.exchange.detach();
+            let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
+            session.cancel_call(call.exchange.number, "the client has left", headers).await;
+        }
+    }
+
+    fn session(&self) -> &Arc<UpstreamSession> {
+        self.lease.guard.get()
+    }
+
+    fn meta(&self) -> String {
+        format!(r#""_meta":{{"{SUBSCRIPTION_ID}":{}}}"#, self.request.id)
+    }
+
+    /// Acknowledges a filter of the server's, with the tasks of taskgate.
+    async fn acknowledge(&mut self, filter: &str) {
+        let tasks: Vec<_> = self.tasks.iter().map(|id| quote(&id.to_string())).collect();
+        let Ok(members) = Members::parse(filter) else { return };
+        let theirs = members.get("taskIds").and_then(|list| list.strip_prefix('[')?.strip_suffix(']'));
+        let theirs = theirs.filter(|list| !list.trim().is_empty()).map(str::to_owned);
+        let named: Vec<_> = theirs.into_iter().chain(tasks).collect();
+        let mut parts: Vec<_> = members.iter().filter(|(key, _)| *key != "taskIds").collect::<Vec<_>>();
+        let list = format!("[{}]", named.join(","));
+        if !named.is_empty() {
+            parts.push(("taskIds", &list));
+        }
+        let parts: Vec<_> = parts.into_iter().map(|(key, value)| format!("{}:{value}", quote(key))).collect();
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{{},"notifications":{{{}}}}}}}"#,
+            self.meta(),
+            parts.join(",")
+        );
+        self.to.tell(text.into()).await;
+    }
+
+    /// Passes on what the server tells.
+    async fn tell(&mut self, message: Message, acknowledged: &mut bool) {
+        if message.method_name() == "notifications/subscriptions/acknowledged" {
+            *acknowledged = true;
+            let params = message.params().and_then(|params| Members::parse(params).ok());
+            return self
+                .acknowledge(params.as_ref().and_then(|params| params.get("notifications")).unwrap_or("{}"))
+                .await;
+        }
+        if subscription(&message).is_none() {
+            // On a channel that calls share it may belong to one of them.
+            return;
+        }
+        if let Some(tagged) = tagged(&message, &self.request.id) {
+            self.to.tell(tagged).await;
+        }
+    }
+
+    /// Ends with the server's answer.
+    async fn end_as_answered(&mut self, ending: ExchangeEnd) {
+        let ending = match ending {
+            Ok(answer) => answer.whole().await,
+            Err(failure) => Err(failure),
+        };
+        match ending {
+            Ok(response) => {
+                let status = self.call.as_ref().and_then(|call| call.exchange.status());
+                let status = status.unwrap_or_else(|| status_of(&response));
+                let document = self.named(&response).unwrap_or_else(|| with_id(&response, &self.request.id));
+                self.to.respond(status, document);
+            }
+            Err(Failure::Cancelled) => {}
+            Err(failure) => {
+                let refused = self.modern.failed(&self.request, &failure);
+                self.respond(refused.to_response(&self.request.id).into());
+            }
+        }
+    }
+
+    /// Returns the result with the id of the client's subscription.
+    fn named(&self, response: &Message) -> Option<Parts> {
+        let Some((Outcome::Result, raw)) = response.outcome() else { return None };
+        let (result, meta) = unambiguous(raw).ok()?;
+        let mut edits = Edits::of(response.bytes());
+        edits.replace(response.id_span()?, &*self.request.id);
+        match &meta {
+            Some(meta) => edits.set(meta, SUBSCRIPTION_ID, &self.request.id),
+            None => edits.set(&result, "_meta", &format!(r#"{{"{SUBSCRIPTION_ID}":{}}}"#, self.request.id)),
+        }
+        Some(Parts::from(edits.apply().into_bytes()))
+    }
+
+    fn respond(&self, document: Parts) {
+        self.to.respond(http::StatusCode::OK, document);
+    }
+}
+
+/// Waits for what the server tells next; for ever where it was not asked.
+async fn told(call: &mut Option<Call>) -> Told {
+    let Some(call) = call else { return std::future::pending().await };
+    loop {
+        match call.exchange.next().await {
+            Some(Item::Message(message)) => return Told::Message(message),
+            Some(Item::Silence | Item::Pause(_)) => {}
+            Some(Item::End(ending)) => return Told::End(ending),
+            None => return Told::End(Err(Failure::Abandoned)),
+        }
+    }
+}
+
+/// Returns the request without the tasks that taskgate tells of; `None` where nothing else is wanted.
+fn without_tasks(request: &Message, whose: Whose, ours: &[TaskId]) -> Result<Option<Message>, RpcError> {
+    let invalid = |why: String| RpcError::invalid_params(format!("Invalid params: {why}"));
+    let params = request.params().map(Members::parse).transpose().map_err(invalid)?;
+    let wanted = params.as_ref().map(|params| params.nested("notifications")).transpose().map_err(invalid)?.flatten();
+    let Some((wanted, raw)) = wanted.as_ref().and_then(|wanted| Some((wanted, wanted.get("taskIds")?))) else {
+        return Ok(Some(request.clone()));
+    };
+    let named: Vec<String> = serde_json::from_str(raw).map_err(|error| invalid(error.to_string()))?;
+    let ours: HashSet<_> = ours.iter().collect();
+    let theirs: Vec<_> = match whose {
+        Whose::Ours => Vec::new(),
+        Whose::Theirs | Whose::Both => {
+            named.iter().filter(|id| ids::parse(id).is_none_or(|id| !ours.contains(&id))).collect()
+        }
+    };
+    let mut edits = Edits::of(request.bytes());
+    if theirs.is_empty() {
+        if wanted.iter().count() == 1 {
+            return Ok(None);
+        }
+        edits.remove(wanted, "taskIds");
+    } else {
+        edits.set(wanted, "taskIds", &serde_json::json!(theirs).to_string());
+    }
+    let message = Message::parse(edits.apply().into_bytes()).map_err(|malformed| invalid(malformed.to_string()))?;
+    Ok(Some(message))
+}

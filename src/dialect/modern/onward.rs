@@ -1,0 +1,89 @@
+//! A request as it goes on to the server: to a modern one as it came, to a legacy one in that one's form.
+
+use http::HeaderMap;
+
+use super::{CLIENT_CAPABILITIES, ClientRequest, TASKS, translate};
+use crate::{
+    config::Native,
+    upstream::{CallOptions, Generation, MAX_MESSAGE, Purpose},
+    wire::{Edits, Message, RpcError, object::Members},
+};
+
+/// Who makes tasks of calls, and answers for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// taskgate alone. The server is not told that the client knows tasks.
+    Ours,
+    /// The server alone.
+    Theirs,
+    /// The server, and taskgate for the tools that are always tasks.
+    Both,
+}
+
+/// What goes on.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub(super) message: Message,
+    pub(super) headers: HeaderMap,
+}
+
+impl ClientRequest {
+    /// Returns who makes tasks with a server of that generation.
+    pub(super) fn whose(&self, generation: Generation) -> Whose {
+        match (generation, self.caller.upstream.native) {
+            (Generation::Modern { has_tasks: true }, Native::Keep) => Whose::Theirs,
+            // The server decides for each call, so there is no telling which of its tools have tasks.
+            (Generation::Modern { has_tasks: true }, Native::Auto) => Whose::Both,
+            _ => Whose::Ours,
+        }
+    }
+
+    /// Returns what a server of that generation gets.
+    ///
+    /// # Errors
+    /// -32602 where there is a member twice.
+    pub(super) fn sent(&self, generation: Generation, whose: Whose) -> Result<Sent, RpcError> {
+        let headers = self.headers_for(generation);
+        let message = match generation {
+            Generation::Legacy => translate::to_legacy(&self.message)?,
+            Generation::Modern { has_tasks } => {
+                if has_tasks && whose == Whose::Ours && self.meta.tasks {
+                    without_tasks(&self.message)?
+                } else {
+                    self.message.clone()
+                }
+            }
+        };
+        Ok(Sent { message, headers })
+    }
+
+    /// Returns the headers that a server of that generation gets.
+    pub(super) fn headers_for(&self, generation: Generation) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        if generation.is_modern() {
+            headers.extend(self.mirrored.clone());
+        }
+        headers
+    }
+}
+
+/// Returns how a request is sent. One that may become a task, and any to a legacy server, has progress, whether the client wants
+/// to hear of it or not.
+pub(super) fn call_options(generation: Generation, may_be_task: bool) -> CallOptions {
+    let passes = generation.is_modern() && !may_be_task;
+    let purpose = if passes { Purpose::Foreground } else { Purpose::Background };
+    CallOptions { purpose, max_answer: MAX_MESSAGE, relay: false, native: false }
+}
+
+/// Returns the request without the client's declaration of the tasks extension.
+fn without_tasks(request: &Message) -> Result<Message, RpcError> {
+    let invalid = |why: String| RpcError::invalid_params(format!("Invalid params: {why}"));
+    let mut edits = Edits::of(request.bytes());
+    let params = request.params().map(Members::parse).transpose().map_err(invalid)?;
+    let meta = params.as_ref().and_then(|params| params.object("_meta"));
+    let declared = meta.as_ref().and_then(|meta| meta.object(CLIENT_CAPABILITIES));
+    if let Some(extensions) = declared.as_ref().and_then(|declared| declared.object("extensions")) {
+        edits.remove(&extensions, TASKS);
+    }
+    Message::parse(edits.apply().into_bytes()).map_err(|malformed| invalid(malformed.to_string()))
+}

@@ -1,0 +1,167 @@
+//! Requests to a server that is modern itself: they go up as they came, and come back so. taskgate adds tasks.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::StatusCode;
+
+use super::{
+    Answer, ClientRequest, Modern, Refused, TASKS,
+    onward::Whose,
+    run::{Over, Run},
+};
+use crate::{
+    config::{Native, Support},
+    upstream::{ExchangeEnd, Failure, Generation, with_id},
+    wire::{
+        Edits, Message, Method, Parts, ids, legacy::error_code, message::Outcome, modern::shared_versions,
+        object::Members,
+    },
+};
+
+impl Modern {
+    /// Returns the generation of the server, which is asked where it is not known. What was opened for that serves the request.
+    pub(super) async fn generation(&self, request: &mut ClientRequest) -> Result<Generation, Refused> {
+        if let Some(known) = request.caller.upstream.pool.generation() {
+            return Ok(known);
+        }
+        let asks = matches!(request.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead);
+        let lease = self.lease(request, asks).await?;
+        let generation = lease.pooled.generation;
+        request.opened = Some(Arc::new(lease));
+        Ok(generation)
+    }
+
+    /// Returns whether a task method is for the server: it names a task that is not one of taskgate's.
+    pub(super) async fn is_of_server(&self, request: &mut ClientRequest) -> bool {
+        let upstream = Arc::clone(&request.caller.upstream);
+        let params = request.message.params().and_then(|params| Members::parse(params).ok());
+        let id = params.and_then(|params| params.text("taskId").and_then(|id| ids::parse(&id)));
+        let is_ours = match id {
+            Some(id) => self.engine.may_have(&request.caller.owner, id).await,
+            None => false,
+        };
+        let generation = match upstream.pool.generation() {
+            Some(known) => known,
+            None if is_ours || upstream.native == Native::Replace => return false,
+            // taskgate's tasks are there while the server is not.
+            None => self.generation(request).await.unwrap_or(Generation::Legacy),
+        };
+        match request.whose(generation) {
+            Whose::Ours => false,
+            Whose::Theirs => true,
+            Whose::Both => !is_ours,
+        }
+    }
+
+    /// Passes a request to a modern server. A call may become a task of taskgate.
+    pub(super) async fn pass_up(
+        self: &Arc<Self>,
+        request: ClientRequest,
+        generation: Generation,
+    ) -> Result<Answer, Refused> {
+        let whose = request.whose(generation);
+        match request.method {
+            Method::ToolsCall if whose == Whose::Ours || whose == Whose::Both && is_required(&request) => {
+                self.start_tool(request).await
+            }
+            Method::Listen => self.listen_through(request, whose).await,
+            _ => self.pass(request).await,
+        }
+    }
+}
+
+/// Returns whether a call is always a task.
+fn is_required(call: &ClientRequest) -> bool {
+    let params = call.message.params().and_then(|params| Members::parse(params).ok());
+    let name = params.as_ref().and_then(|params| params.text("name"));
+    name.is_some_and(|name| call.caller.upstream.policy.tool(&name).support == Support::Required)
+}
+
+impl Run {
+    /// Ends as a modern server has answered.
+    pub(super) async fn end_as_answered(&mut self, ending: ExchangeEnd) -> Over {
+        let ending = match ending {
+            Ok(answer) => answer.whole().await,
+            Err(failure) => Err(failure),
+        };
+        let status = self.call.exchange.status();
+        if !self.sent_again && looks_legacy(&ending, status) {
+            let replaced = self.replaced().await;
+            if let Some(over) = replaced {
+                return over;
+            }
+        }
+        match ending {
+            Ok(response) => {
+                let status = status.unwrap_or_else(|| status_of(&response));
+                let document = match self.request.method {
+                    Method::Discover => self.discovered(&response),
+                    _ => Ok(with_id(&response, &self.request.id)),
+                };
+                match document {
+                    Ok(document) => {
+                        self.to.respond(status, document);
+                        Over::Done
+                    }
+                    Err(why) => self.fail(&Failure::BadAnswer(why)),
+                }
+            }
+            Err(Failure::Cancelled) => Over::Done,
+            Err(failure) => self.fail(&failure),
+        }
+    }
+
+    /// Returns what the server says of itself, with the extension where taskgate serves tasks, and without revisions that
+    /// taskgate does not speak.
+    fn discovered(&self, response: &Message) -> Result<Parts, String> {
+        let document = with_id(response, &self.request.id);
+        let Some((Outcome::Result, raw)) = response.outcome() else { return Ok(document) };
+        let source = Bytes::copy_from_slice(raw.as_bytes());
+        let raw = std::str::from_utf8(&source).map_err(|error| error.to_string())?;
+        let result = Members::parse(raw)?;
+        let capabilities = result.nested("capabilities")?;
+        let extensions = capabilities.as_ref().map(|declared| declared.nested("extensions")).transpose()?.flatten();
+        let mut edits = Edits::of(&source);
+        let shared = shared_versions(&result);
+        let theirs = result.get("supportedVersions").and_then(|raw| serde_json::from_str::<Vec<String>>(raw).ok());
+        if theirs.is_some_and(|theirs| theirs != shared) {
+            edits.set(&result, "supportedVersions", &serde_json::json!(shared).to_string());
+        }
+        match (&capabilities, &extensions) {
+            _ if self.request.whose(self.lease.pooled.generation) != Whose::Ours => {}
+            (_, Some(extensions)) => edits.set(extensions, TASKS, "{}"),
+            (Some(capabilities), None) => edits.set(capabilities, "extensions", &format!(r#"{{"{TASKS}":{{}}}}"#)),
+            (None, None) => edits.set(&result, "capabilities", &format!(r#"{{"extensions":{{"{TASKS}":{{}}}}}}"#)),
+        }
+        Ok(edits.apply_between(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, self.request.id), "}"))
+    }
+}
+
+/// Returns whether a server has answered as one does that knows sessions only. It has refused the request, and not run it.
+fn looks_legacy(ending: &Result<Message, Failure>, status: Option<StatusCode>) -> bool {
+    const REFUSALS: [StatusCode; 3] = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
+    match ending {
+        Ok(response) => {
+            let Some((Outcome::Error, raw)) = response.outcome() else { return false };
+            let code = error_code(raw);
+            let of_handler = matches!(code, Some(-32603..=-32601 | -32021..=-32020));
+            code == Some(-32022) || (!of_handler && status.is_some_and(|status| REFUSALS.contains(&status)))
+        }
+        Err(Failure::Http(error)) => REFUSALS.contains(&error.status),
+        Err(_) => false,
+    }
+}
+
+/// Returns the HTTP status of a response that came without one ("Streamable HTTP", sections "Protocol Version Header" and
+/// "Server Validation").
+pub(super) fn status_of(response: &Message) -> StatusCode {
+    match response.outcome() {
+        Some((Outcome::Error, raw)) => match error_code(raw) {
+            Some(-32601) => StatusCode::NOT_FOUND,
+            Some(-32022..=-32020) => StatusCode::BAD_REQUEST,
+            _ => StatusCode::OK,
+        },
+        _ => StatusCode::OK,
+    }
+}

@@ -1,0 +1,151 @@
+//! Opens what a pool keeps: finds out the generation of the server, and opens a session with a legacy one.
+
+use std::sync::Arc;
+
+use ::http::HeaderMap;
+
+use super::{
+    Generation, NoSession, PoolKey, Pooled, ServerFacts, SessionPool,
+    hear::hear,
+    opening::{INITIALIZED, discovered_facts, facts, initialize},
+    room::Room,
+};
+use crate::{
+    upstream::{Agreed, Failure, Handshake, Introduced, NotAgreed, Server, UpstreamSession},
+    wire::{ClientCapabilities, Message, Version},
+};
+
+impl SessionPool {
+    pub(super) async fn open(
+        &self,
+        server: &Server,
+        key: &PoolKey,
+        headers: &HeaderMap,
+    ) -> Result<Arc<Pooled>, NoSession> {
+        let room = self.total.room(&key.owner)?;
+        let known = self.generation.get();
+        let mut introduced = self.introduce(server, key, headers, known).await;
+        let ended = matches!(introduced, Err(NotAgreed::Failed(Failure::ProcessEnded(_))));
+        // A server that ends at a request before `initialize` is a legacy one. One that refuses what it took before was replaced.
+        let again = match known {
+            None => ended.then_some(Some(Generation::Legacy)),
+            Some(Generation::Legacy) => matches!(introduced, Err(NotAgreed::Refused { .. })).then_some(None),
+            Some(Generation::Modern { .. }) => None,
+        };
+        if let Some(known) = again {
+            introduced = self.introduce(server, key, headers, known).await;
+        }
+        if introduced.is_err() {
+            self.generation.forget();
+        }
+        match introduced.map_err(not_agreed)? {
+            Introduced::Legacy(agreed) => {
+                let pooled = self.greeted(agreed, room, headers).await?;
+                self.generation.set(Generation::Legacy, &pooled.facts);
+                Ok(pooled)
+            }
+            Introduced::Modern { session, answer } => Ok(self.discovered(session, &answer, room)?),
+        }
+    }
+
+    /// Opens a session, also with a server that is modern as well. What is known of its generation stays.
+    pub(super) async fn open_session(
+        &self,
+        server: &Server,
+        key: &PoolKey,
+        headers: &HeaderMap,
+    ) -> Result<Arc<Pooled>, NoSession> {
+        let room = self.total.room(&key.owner)?;
+        match self.introduce(server, key, headers, Some(Generation::Legacy)).await.map_err(not_agreed)? {
+            Introduced::Legacy(agreed) => self.greeted(agreed, room, headers).await,
+            Introduced::Modern { .. } => Err(NoSession::failed(Failure::BadAnswer("it opens no session".to_owned()))),
+        }
+    }
+
+    /// Connects, and finds out the generation of the server unless it is known as a legacy one.
+    async fn introduce(
+        &self,
+        server: &Server,
+        key: &PoolKey,
+        headers: &HeaderMap,
+        known: Option<Generation>,
+    ) -> Result<Introduced, NotAgreed> {
+        let vacancy = server.vacancy().await.map_err(NotAgreed::Failed)?;
+        if vacancy.lacking().is_some() {
+            // Its child ends, and leaves its place.
+            drop(self.longest_idle());
+        }
+        let handshake = Handshake {
+            id: &self.id,
+            server,
+            client: key.client,
+            vacancy,
+            capacity: &self.capacity,
+            observer: &self.observer,
+        };
+        let request = initialize(key.client);
+        match known {
+            Some(Generation::Legacy) => {
+                handshake.agree(&request, Version::LATEST, headers).await.map(Introduced::Legacy)
+            }
+            Some(Generation::Modern { .. }) | None => handshake.introduce(&request, Version::LATEST, headers).await,
+        }
+    }
+
+    /// Returns whether a server that has refused `initialize` is a modern one.
+    pub async fn is_modern_only(&self, server: &Server, headers: &HeaderMap) -> bool {
+        if self.generation.get().is_some_and(Generation::is_modern) {
+            return true;
+        }
+        let Ok(vacancy) = server.vacancy().await else { return false };
+        let (id, capacity, observer) = (&self.id, &self.capacity, &self.observer);
+        let handshake = Handshake { id, server, client: ClientCapabilities::default(), vacancy, capacity, observer };
+        let answer = handshake.discover(headers).await;
+        let facts = answer.and_then(|answer| discovered_facts(&answer).ok());
+        if let Some(facts) = &facts {
+            self.generation.set(Generation::of(facts), facts);
+        }
+        facts.is_some()
+    }
+
+    /// Takes in a session with a legacy server.
+    async fn greeted(&self, agreed: Agreed, room: Room, headers: &HeaderMap) -> Result<Arc<Pooled>, NoSession> {
+        let Agreed { session, answer, .. } = agreed;
+        // It ends the session where the server does not take the rest, or the client leaves.
+        let pooled = self.pooled(session, facts(&answer), |_| Generation::Legacy, room)?;
+        let initialized = Message::parse(INITIALIZED.into());
+        let initialized = initialized.map_err(|why| NoSession::failed(Failure::BadAnswer(why.to_string())))?;
+        pooled.session.forward(&initialized, headers.clone()).await.map_err(NoSession::failed)?;
+        Ok(pooled)
+    }
+
+    /// Takes in the link to a modern server.
+    fn discovered(&self, session: UpstreamSession, answer: &Message, room: Room) -> Result<Arc<Pooled>, NoSession> {
+        let pooled = self.pooled(session, discovered_facts(answer), Generation::of, room)?;
+        self.generation.set(pooled.generation, &pooled.facts);
+        Ok(pooled)
+    }
+
+    /// Takes in a session whose server has said this of itself. Ends it where that cannot be read.
+    fn pooled(
+        &self,
+        session: UpstreamSession,
+        facts: Result<ServerFacts, String>,
+        generation: impl FnOnce(&ServerFacts) -> Generation,
+        room: Room,
+    ) -> Result<Arc<Pooled>, NoSession> {
+        let session = Arc::new(session);
+        let bad = |why| NoSession::failed(Failure::BadAnswer(why));
+        let facts = facts.map_err(bad).and_then(|facts| self.slots.lock().note(&session).map(|()| facts));
+        let facts = facts.inspect_err(|_| session.close(HeaderMap::new()))?;
+        let (listened, listener) = (Arc::downgrade(&session), Arc::clone(session.outbox()));
+        let generation = generation(&facts);
+        let pooled = Pooled::new(session, facts, generation, room, self.id.clone(), Arc::clone(&self.observer));
+        tokio::spawn(hear(listened, listener, pooled.changes.clone()));
+        Ok(pooled)
+    }
+}
+
+fn not_agreed(why: NotAgreed) -> NoSession {
+    NoSession::NotAgreed(Arc::new(why))
+}

@@ -1,0 +1,132 @@
+//! What both sides of taskgate share of revision 2026-07-28: names, and how a server shows that it speaks the revision.
+
+use serde_json::value::RawValue;
+
+use super::{
+    Message, Version,
+    message::Outcome,
+    object::{Members, quote, unquote},
+    params::unambiguous,
+};
+
+/// The revision.
+pub const VERSION: &str = "2026-07-28";
+/// The tasks extension.
+pub const TASKS: &str = "io.modelcontextprotocol/tasks";
+/// The `_meta` key of the revision of a request.
+pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+/// The `_meta` key of what a client can be asked.
+pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// The `_meta` key of a server's name.
+pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+/// The `_meta` key of the subscription that a notification belongs to.
+pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// The `_meta` key of a client's name.
+const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+/// The code of an error that says that the server does not speak the revision.
+const UNSUPPORTED_VERSION: &str = "-32022";
+
+/// The generation of a server, as its answer to `server/discover` shows it.
+#[derive(Debug)]
+pub enum Discovered<'a> {
+    /// It speaks [`VERSION`]. The members of its `DiscoverResult`.
+    Modern(Members<'a>),
+    /// It speaks only revisions of the modern generation that taskgate does not speak. Their names.
+    Other(String),
+    /// It knows sessions only.
+    Legacy,
+}
+
+/// Returns the `params` of a request of taskgate's own.
+#[must_use]
+pub fn own_params() -> String {
+    let info = format!(r#"{{"name":"taskgate","version":{}}}"#, quote(env!("CARGO_PKG_VERSION")));
+    format!(r#"{{"_meta":{{"{PROTOCOL_VERSION}":"{VERSION}","{CLIENT_INFO}":{info},"{CLIENT_CAPABILITIES}":{{}}}}}}"#)
+}
+
+/// Reads the answer to `server/discover`. An error that is not one of the modern generation is that of a legacy server
+/// ("Versioning", section "Backward Compatibility with Initialization-Based Versions").
+#[must_use]
+pub fn discovered(answer: &Message) -> Discovered<'_> {
+    match answer.outcome() {
+        Some((Outcome::Result, raw)) => {
+            let Ok((result, _)) = unambiguous(raw) else { return Discovered::Legacy };
+            let names = names(result.get("supportedVersions"));
+            if names.iter().any(|name| name == VERSION) { Discovered::Modern(result) } else { without_ours(&names) }
+        }
+        Some((Outcome::Error, raw)) => {
+            let error = Members::parse(raw).ok().filter(|error| error.get("code") == Some(UNSUPPORTED_VERSION));
+            let data = error.and_then(|error| error.object("data"));
+            without_ours(&names(data.and_then(|data| data.get("supported"))))
+        }
+        None => Discovered::Legacy,
+    }
+}
+
+/// Returns the raw id of the subscription that a notification names.
+#[must_use]
+pub fn subscription(notification: &Message) -> Option<&str> {
+    let params = notification.params()?;
+    // Most notifications name none, and are not parsed.
+    memchr::memmem::find(params.as_bytes(), b"subscriptionId")?;
+    Members::parse(params).ok()?.object("_meta")?.get(SUBSCRIPTION_ID)
+}
+
+/// Returns the strings in a raw list; none where it is no list.
+fn names(list: Option<&str>) -> Vec<String> {
+    let list: Option<Vec<&RawValue>> = list.and_then(|list| serde_json::from_str(list).ok());
+    list.into_iter().flatten().filter_map(|raw| unquote(raw.get()).map(Into::into)).collect()
+}
+
+/// Returns the revisions that a server and taskgate both speak, of the members of its `DiscoverResult`.
+#[must_use]
+pub fn shared_versions(result: &Members<'_>) -> Vec<String> {
+    let mut names = names(result.get("supportedVersions"));
+    names.retain(|name| name == VERSION || Version::parse(name).is_some());
+    names
+}
+
+/// Judges a server that names these revisions and not [`VERSION`].
+fn without_ours(names: &[String]) -> Discovered<'static> {
+    // A server with sessions may name its revisions too.
+    if names.is_empty() || names.iter().any(|name| Version::parse(name).is_some()) {
+        return Discovered::Legacy;
+    }
+    Discovered::Other(names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(rest: &str) -> String {
+        let answer = Message::parse(format!(r#"{{"jsonrpc":"2.0","id":1,{rest}}}"#).into()).expect("a response");
+        match discovered(&answer) {
+            Discovered::Modern(_) => "modern".to_owned(),
+            Discovered::Other(names) => names,
+            Discovered::Legacy => "legacy".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_server_that_names_the_revision_is_modern_also_where_it_speaks_older_ones() {
+        assert_eq!(judged(r#""result":{"supportedVersions":["2025-11-25","2026-07-28"],"capabilities":{}}"#), "modern");
+        assert_eq!(judged(r#""result":{"supportedVersions":["2027-01-01"]}"#), "2027-01-01");
+        assert_eq!(judged(r#""error":{"code":-32022,"data":{"supported":["2027-01-01"]}}"#), "2027-01-01");
+    }
+
+    #[test]
+    fn any_other_answer_is_that_of_a_server_with_sessions() {
+        for rest in [
+            r#""result":{}"#,
+            r#""result":{"supportedVersions":["2025-11-25"]}"#,
+            r#""result":{"supportedVersions":7}"#,
+            r#""error":{"code":-32601,"message":"no such method"}"#,
+            r#""error":{"code":-32022,"data":{"supported":["2025-11-25"]}}"#,
+            r#""error":{"code":-32022}"#,
+        ] {
+            assert_eq!(judged(rest), "legacy", "{rest}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! `subscriptions/listen` goes through, and taskgate tells of its own tasks.
+
+use serde_json::json;
+
+use crate::{
+    client::Modern,
+    kit::{Gate, Sse, Upstream},
+};
+
+const ID: &str = "io.modelcontextprotocol/subscriptionId";
+
+async fn notify(stream: &Sse, method: &str, mut params: serde_json::Value) {
+    params["_meta"][ID] = stream.seen.json()["id"].clone();
+    stream.notify(method, params).await;
+}
+
+#[tokio::test]
+async fn a_subscription_goes_up_without_tasks_of_taskgate_and_both_tell_under_the_clients_id() {
+    let upstream = Upstream::modern(json!({ "tools": { "listChanged": true } })).await;
+    let gate = Gate::with(&upstream, "[tasks]\ntask_after = \"0s\"\n").await;
+    let client = Modern::with_tasks(&gate.url);
+    let task = client.call("slow").await["taskId"].clone();
+    let slow = upstream.held("slow").await;
+    let filter = json!({ "toolsListChanged": true, "resourceSubscriptions": ["file:///a"], "taskIds": [task] });
+    let mut stream = client.stream("subscriptions/listen", json!({ "notifications": filter }));
+    let theirs = upstream.held("subscriptions/listen").await.sse();
+    let wanted = theirs.seen.json()["params"]["notifications"].clone();
+    assert_eq!(wanted, json!({ "toolsListChanged": true, "resourceSubscriptions": ["file:///a"] }));
+    let honoured = json!({ "notifications": { "toolsListChanged": true } });
+    notify(&theirs, "notifications/subscriptions/acknowledged", honoured).await;
+    let acknowledged = stream.message().await;
+    assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(acknowledged["params"]["notifications"], json!({ "toolsListChanged": true, "taskIds": [task] }));
+    let id = acknowledged["params"]["_meta"][ID].clone();
+    assert_ne!(id, theirs.seen.json()["id"]);
+    notify(&theirs, "notifications/tools/list_changed", json!({})).await;
+    let changed = stream.message().await;
+    assert_eq!(
+        (&changed["method"], &changed["params"]["_meta"][ID]),
+        (&json!("notifications/tools/list_changed"), &id)
+    );
+    slow.result(r#"{"resultType":"complete","content":[]}"#);
+    let told = stream.message().await;
+    assert_eq!((&told["method"], &told["params"]["status"]), (&json!("notifications/tasks"), &json!("completed")));
+    assert_eq!(told["params"]["_meta"][ID], id);
+    let theirs_id = theirs.seen.id();
+    theirs.result(&format!(r#"{{"resultType":"complete","_meta":{{"{ID}":{theirs_id}}}}}"#)).await;
+    let end = stream.message().await;
+    assert_eq!((&end["id"], &end["result"]["_meta"][ID]), (&id, &id));
+}
+
+#[tokio::test]
+async fn a_subscription_to_tasks_of_taskgate_alone_does_not_reach_the_server() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::with(&upstream, "[tasks]\ntask_after = \"0s\"\n").await;
+    let client = Modern::with_tasks(&gate.url);
+    let task = client.call("slow").await["taskId"].clone();
+    let slow = upstream.held("slow").await;
+    let mut stream =
+        client.stream("subscriptions/listen", json!({ "notifications": { "taskIds": [task, "unknown"] } }));
+    assert_eq!(stream.message().await["params"]["notifications"], json!({ "taskIds": [task] }));
+    slow.result(r#"{"resultType":"complete","content":[]}"#);
+    assert_eq!(stream.message().await["params"]["status"], "completed");
+    assert_eq!(upstream.count("subscriptions/listen"), 0);
+}
+
+#[tokio::test]
+async fn a_client_that_closes_its_subscription_closes_the_one_at_the_server_and_a_stop_ends_it() {
+    let upstream = Upstream::modern(json!({ "tools": { "listChanged": true } })).await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    let params = json!({ "notifications": { "toolsListChanged": true } });
+    let stream = client.stream("subscriptions/listen", params.clone());
+    let theirs = upstream.held("subscriptions/listen").await;
+    drop(stream);
+    theirs.abandoned().await;
+    let mut stream = client.stream("subscriptions/listen", params);
+    let theirs = upstream.held("subscriptions/listen").await.sse();
+    notify(&theirs, "notifications/subscriptions/acknowledged", json!({ "notifications": {} })).await;
+    stream.message().await;
+    let stopping = tokio::spawn(gate.stop());
+    assert_eq!(stream.message().await["result"]["resultType"], "complete");
+    stopping.await.unwrap();
+}

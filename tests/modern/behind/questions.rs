@@ -1,0 +1,130 @@
+//! What a modern server asks: it passes to the client of a plain call, and stands at a task.
+
+use serde_json::{Value, json};
+
+use crate::{
+    client::{Modern, TASKS},
+    kit::{Gate, Upstream, soon},
+};
+
+const ASKS: &str = r#"{"resultType":"input_required","requestState":"state 1","inputRequests":{"name":{"method":"elicitation/create","params":{"mode":"form","message":"Who?","requestedSchema":{"type":"object","properties":{}}}}}}"#;
+const AT_ONCE: &str = "[tasks]\ntask_after = \"0s\"\n";
+
+fn able(gate: &Gate) -> Modern {
+    Modern::able(&gate.url, json!({ "elicitation": {}, "sampling": {}, "extensions": { TASKS: {} } }))
+}
+
+/// Returns the only question of a task, with its key.
+fn question(task: &Value) -> (String, Value) {
+    let mut requests = task["inputRequests"].as_object().unwrap().iter();
+    let (key, request) = requests.next().unwrap();
+    assert!(requests.next().is_none(), "{task}");
+    (key.clone(), request.clone())
+}
+
+#[tokio::test]
+async fn a_question_of_a_plain_call_and_its_retry_pass_as_they_are() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::before(&upstream).await;
+    let client = able(&gate);
+    let asked = tokio::spawn({
+        let client = client.clone();
+        async move { client.call("ask").await }
+    });
+    upstream.held("ask").await.result(ASKS);
+    assert_eq!(soon(asked).await.unwrap(), serde_json::from_str::<Value>(ASKS).unwrap());
+    let answers = json!({ "name": { "action": "accept", "content": {} } });
+    let params = json!({ "name": "ask", "arguments": {}, "inputResponses": answers, "requestState": "state 1" });
+    let retried = tokio::spawn({
+        let client = client.clone();
+        async move { client.result("tools/call", params).await }
+    });
+    let retry = upstream.held("ask").await;
+    let sent = retry.seen.json()["params"].clone();
+    assert_eq!((&sent["inputResponses"], &sent["requestState"]), (&answers, &json!("state 1")));
+    retry.result(r#"{"resultType":"complete","content":[]}"#);
+    assert_eq!(soon(retried).await.unwrap()["resultType"], "complete");
+}
+
+#[tokio::test]
+async fn a_question_of_a_task_stands_at_the_task_and_the_answer_goes_up_with_the_servers_state_as_the_call_going_on() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::with(&upstream, AT_ONCE).await;
+    let client = able(&gate);
+    let task = client.result("tools/call", json!({ "name": "ask", "arguments": { "a": 1 } })).await;
+    let id = task["taskId"].as_str().unwrap();
+    let first = upstream.held("ask").await;
+    let (first_id, first_params) = (first.seen.id(), first.seen.json()["params"].clone());
+    first.result(ASKS);
+    for round in 0..2 {
+        let asking = client.until(id, "input_required").await;
+        let (key, request) = question(&asking);
+        assert_eq!(request["params"]["message"], "Who?");
+        let answer = json!({ "action": "accept", "content": { "round": round } });
+        client.result("tasks/update", json!({ "taskId": id, "inputResponses": { key: answer } })).await;
+        let retry = upstream.held("ask").await;
+        let mut params = retry.seen.json()["params"].clone();
+        assert_ne!(retry.seen.id(), first_id);
+        assert_eq!(params["inputResponses"], json!({ "name": answer }));
+        assert_eq!(params["requestState"], format!("state {}", round + 1));
+        assert_eq!(retry.seen.header("mcp-name"), "ask");
+        for member in ["inputResponses", "requestState"] {
+            params.as_object_mut().unwrap().remove(member);
+        }
+        params["_meta"]["progressToken"] = first_params["_meta"]["progressToken"].clone();
+        assert_eq!(params, first_params);
+        if round == 0 {
+            assert_eq!(client.until(id, "working").await["status"], "working");
+            retry.result(&ASKS.replace("state 1", "state 2"));
+        } else {
+            retry.result(r#"{"resultType":"complete","content":[],"x":2}"#);
+        }
+    }
+    assert_eq!(client.until(id, "completed").await["result"]["x"], 2);
+}
+
+#[tokio::test]
+async fn a_server_that_puts_a_task_off_without_a_question_gets_its_state_back_after_a_pause() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::with(&upstream, AT_ONCE).await;
+    let client = able(&gate);
+    let task = client.call("ask").await;
+    upstream.held("ask").await.result(r#"{"resultType":"input_required","requestState":"later"}"#);
+    let retry = upstream.held("ask").await;
+    let params = retry.seen.json()["params"].clone();
+    assert_eq!(params["requestState"], "later");
+    assert!(params.get("inputResponses").is_none(), "{params}");
+    retry.result(r#"{"resultType":"complete","content":[]}"#);
+    client.until(task["taskId"].as_str().unwrap(), "completed").await;
+}
+
+#[tokio::test]
+async fn a_question_that_is_not_answered_in_time_is_cancelled_for_the_user_and_one_without_such_an_answer_fails_the_task()
+ {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::with(&upstream, "[tasks]\ntask_after = \"0s\"\ninput_timeout = \"100ms\"\n").await;
+    let client = able(&gate);
+    let task = client.call("ask").await;
+    upstream.held("ask").await.result(ASKS);
+    let retry = upstream.held("ask").await;
+    assert_eq!(retry.seen.json()["params"]["inputResponses"], json!({ "name": { "action": "cancel" } }));
+    retry.result(r#"{"resultType":"complete","content":[]}"#);
+    client.until(task["taskId"].as_str().unwrap(), "completed").await;
+
+    let task = client.call("ask").await;
+    let samples = ASKS.replace("elicitation/create", "sampling/createMessage");
+    upstream.held("ask").await.result(&samples);
+    let failed = client.until(task["taskId"].as_str().unwrap(), "failed").await;
+    assert!(failed["error"]["message"].as_str().unwrap().contains("input_timeout"), "{failed}");
+}
+
+#[tokio::test]
+async fn a_task_is_not_asked_what_its_client_has_not_declared() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::with(&upstream, AT_ONCE).await;
+    let client = Modern::with_tasks(&gate.url);
+    let task = client.call("ask").await;
+    upstream.held("ask").await.result(ASKS);
+    let failed = client.until(task["taskId"].as_str().unwrap(), "failed").await;
+    assert!(failed["error"]["message"].as_str().unwrap().contains("not declared"), "{failed}");
+}

@@ -1,0 +1,122 @@
+//! Modern servers that are processes: requests share one channel.
+
+use serde_json::json;
+
+use crate::{
+    client::{Modern, TASKS},
+    kit::{Children, Client, Script, Upstream, Wrapped},
+};
+
+/// A server that speaks revision 2026-07-28 only.
+const MODERN: Script = Script {
+    setup: "",
+    tools: r#"*'"method":"initialize"'*) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"2026-07-28 only"}}\n' "$id" ;;
+    *'"method":"server/discover"'*)
+        reply "$id" '{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true}},"ttlMs":0,"cacheScope":"private"}' ;;
+    *'"method":"subscriptions/listen"'*)
+        subscription=$id
+        printf '{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{"toolsListChanged":true}}}\n' "$id" ;;
+    *'"name":"change"'*)
+        printf '{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}\n' "$subscription"
+        reply "$id" '{"resultType":"complete","content":[]}' ;;
+    *'"inputResponses"'*) reply "$id" '{"resultType":"complete","content":[],"x":1}' ;;
+    *'"name":"ask"'*)
+        reply "$id" '{"resultType":"input_required","requestState":"s","inputRequests":{"q":{"method":"elicitation/create","params":{"message":"Who?"}}}}' ;;
+    *'"name":"pid"'*) reply "$id" "{\"resultType\":\"complete\",\"content\":[{\"type\":\"text\",\"text\":\"$$\"}]}" ;;
+    *'"method":"tools/list"'*) reply "$id" '{"resultType":"complete","tools":[],"ttlMs":7,"cacheScope":"public"}' ;;"#,
+    after: "",
+};
+
+#[tokio::test]
+async fn requests_of_one_owner_share_a_process_that_gets_no_initialize() {
+    let children = Children::new(MODERN);
+    let gate = children.gate("").await;
+    let (client, other) = (Modern::plain(&gate.url), Modern::with_tasks(&gate.url));
+    assert_eq!(client.result("tools/list", json!({})).await["ttlMs"], 7);
+    assert_eq!(client.call("pid").await["content"], other.call("pid").await["content"]);
+    let child = children.only().await;
+    assert!(child.lines().iter().all(|line| !line.contains("initialize")));
+    let call = child.message(r#""name":"pid""#).await;
+    assert_eq!(call["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_cancels_its_call() {
+    let children = Children::new(MODERN);
+    let gate = children.gate("").await;
+    let client = Modern::plain(&gate.url);
+    let calling = tokio::spawn(async move { client.call("hold").await });
+    let child = children.only().await;
+    let call = child.message(r#""name":"hold""#).await;
+    calling.abort();
+    let cancelled = child.message("notifications/cancelled").await;
+    assert_eq!(cancelled["params"]["requestId"], call["id"]);
+}
+
+#[tokio::test]
+async fn questions_of_a_task_are_answered_on_a_process_of_its_owner_and_on_a_shared_one() {
+    for toml in ["", "[[upstream]]\nshared = true\n"] {
+        let children = Children::new(MODERN);
+        let gate = children.gate(&format!("[tasks]\ntask_after = \"0s\"\n{toml}")).await;
+        let client = Modern::able(&gate.url, json!({ "elicitation": {}, "extensions": { TASKS: {} } }));
+        let task = client.call("ask").await;
+        let id = task["taskId"].as_str().unwrap();
+        let asking = client.until(id, "input_required").await;
+        let key = asking["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+        client
+            .result("tasks/update", json!({ "taskId": id, "inputResponses": { key: { "action": "decline" } } }))
+            .await;
+        assert_eq!(client.until(id, "completed").await["result"]["x"], 1);
+        let retry = children.only().await.message("inputResponses").await;
+        assert_eq!(retry["params"]["inputResponses"], json!({ "q": { "action": "decline" } }));
+        assert_eq!(retry["params"]["requestState"], "s");
+    }
+}
+
+#[tokio::test]
+async fn a_subscription_hears_what_names_it() {
+    for toml in ["", "[[upstream]]\nshared = true\n"] {
+        let children = Children::new(MODERN);
+        let gate = children.gate(toml).await;
+        let client = Modern::plain(&gate.url);
+        let params = json!({ "notifications": { "toolsListChanged": true } });
+        let mut stream = client.stream("subscriptions/listen", params);
+        let acknowledged = stream.message().await;
+        assert_eq!(acknowledged["params"]["notifications"], json!({ "toolsListChanged": true }));
+        client.call("change").await;
+        let changed = stream.message().await;
+        assert_eq!(changed["method"], "notifications/tools/list_changed");
+        assert_eq!(changed["params"]["_meta"], acknowledged["params"]["_meta"]);
+    }
+}
+
+#[tokio::test]
+async fn a_legacy_client_is_told_that_the_server_has_no_sessions() {
+    for toml in ["", "[[upstream]]\nshared = true\n"] {
+        let children = Children::new(MODERN);
+        let gate = children.gate(toml).await;
+        let answer = Client::new(&gate.url).ask_to_initialize("2025-11-25", json!({})).await;
+        assert_eq!(answer.json()["error"]["code"], -32022, "{answer:?}");
+        Modern::plain(&gate.url).call("pid").await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_ends_at_a_request_before_initialize_is_started_again_as_a_legacy_one() {
+    let tools = r#"*'"method":"server/discover"'*) exit 1 ;;"#;
+    let children = Children::new(Script { tools, ..Script::default() });
+    let gate = children.gate("").await;
+    assert_eq!(Modern::plain(&gate.url).call("pid").await["resultType"], "complete");
+    assert_eq!(children.started().len(), 2);
+}
+
+#[tokio::test]
+async fn a_client_on_stdio_of_an_http_server_gets_its_requests_mirrored_in_headers() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let mut client = Wrapped::start(&["--upstream", &upstream.url()]);
+    let params = Modern::plain(&upstream.url()).params(json!({ "name": "echo", "arguments": {} }));
+    let answer = client.request("tools/call", params).await;
+    assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
+    let call = upstream.wait_for(|seen| seen.rpc() == "tools/call").await;
+    assert_eq!((call.header("mcp-method"), call.header("mcp-name")), ("tools/call", "echo"));
+}
