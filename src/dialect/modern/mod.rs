@@ -138,13 +138,15 @@ impl Modern {
         if message.kind() != Kind::Request {
             return Err(Refused::invalid_request("a body is one request; responses go into inputResponses"));
         }
+        let (params, declared) = RequestMeta::members(&message)?;
         if let Came::Http(headers) = came {
-            headers::check_version(headers, &message)?;
+            headers::check_version(headers, &declared)?;
         }
-        let meta = RequestMeta::read(&message)?;
+        let meta = RequestMeta::read(&declared)?;
         if let Came::Http(headers) = came {
-            headers::check(headers, &message)?;
+            headers::check(headers, &message, &params)?;
         }
+        drop((params, declared));
         let request = self.read(sender, message, meta, onward);
         match request.method {
             Method::Discover => self.discover(request).await,

@@ -1,10 +1,19 @@
 //! A request under way at a legacy server: what the server says goes to the client, what it asks comes back as an answer
 //! of its own, and a call that takes long becomes a task.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use http::StatusCode;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::mpsc::{self, error::TryRecvError},
+    time::Instant,
+};
 
 use super::{
     Answer, ClientRequest, GATHERS, Modern, Piece, Polled, Refused, input::input_responses, meta::Level, parked::Retry,
@@ -120,11 +129,16 @@ impl Modern {
         // Usually it is over with its first word, and needs no task of its own. It goes on in one where it is not, and where
         // the client leaves.
         let mut work = LastingWork::new(run.run());
-        let first = tokio::select! {
-            biased;
-            first = from.recv() => first,
-            () = &mut work => from.recv().await,
-        };
+        let first = poll_fn(|cx| {
+            let is_over = Pin::new(&mut work).poll(cx).is_ready();
+            // What the work says it says while it is polled. Waiting for it here would wake this very task once more.
+            match from.try_recv() {
+                Ok(first) => Poll::Ready(Some(first)),
+                Err(TryRecvError::Empty) if !is_over => Poll::Pending,
+                Err(_) => Poll::Ready(None),
+            }
+        })
+        .await;
         Answer::beginning(first, from).ok_or_else(|| RpcError::internal("the request was given up").into())
     }
 

@@ -7,7 +7,10 @@ use crate::{
     config::Support,
     limit::Rated,
     task::{AskedTtl, NewTask, ToolCall},
-    wire::{RpcError, object::Members},
+    wire::{
+        RpcError,
+        object::{Members, may_have},
+    },
 };
 
 impl Modern {
@@ -75,8 +78,9 @@ impl Modern {
 /// Returns `params.requestState`, if there is one.
 fn request_state(request: &ClientRequest) -> Result<Option<String>, RpcError> {
     let invalid = |why: &str| RpcError::invalid_params(format!("Invalid params: {why}"));
-    let params = request.message.params().map(Members::parse).transpose().map_err(|why| invalid(&why))?;
-    let Some(params) = params else { return Ok(None) };
+    let params = request.message.params().filter(|params| may_have(params, "requestState"));
+    let params = params.map(Members::parse).transpose();
+    let Some(params) = params.map_err(|why| invalid(&why))? else { return Ok(None) };
     match params.get("requestState") {
         None => Ok(None),
         Some(_) => match params.text("requestState") {

@@ -5,7 +5,7 @@ use ::http::HeaderMap;
 use super::UpstreamSession;
 use crate::{
     upstream::{Exchange, Outgoing, Purpose},
-    wire::{Edits, Message, Method, Params, RpcError, params::may_matter},
+    wire::{Edits, Message, Method, Params, RpcError, object::may_have, params::may_matter},
 };
 
 /// A request in flight on behalf of a client.
@@ -36,7 +36,8 @@ impl UpstreamSession {
     /// # Errors
     /// The limit on requests in flight, or what [`Params::parse`] refuses.
     pub fn call(&self, message: &Message, headers: HeaderMap, options: CallOptions) -> Result<Call, RpcError> {
-        let read = |params: &&str| options.purpose == Purpose::Background || may_matter(params);
+        let is_bare = options.purpose == Purpose::Background && message.params().is_some_and(is_bare);
+        let read = |params: &&str| !is_bare && (options.purpose == Purpose::Background || may_matter(params));
         let params = message.params().filter(read).map(Params::parse).transpose()?;
         let token = params.as_ref().and_then(|params| params.progress_token);
         let client_id = match options.purpose {
@@ -59,6 +60,9 @@ impl UpstreamSession {
             // The task's id has to be read from its answer.
             relay = false;
         }
+        if let (true, Some(bare)) = (is_bare, message.params()) {
+            edits.add(bare, &format!(r#""_meta":{{"progressToken":{number}}}"#));
+        }
         if let Some(Params { members, meta, .. }) = &params {
             if let Some(token) = token {
                 edits.replace_raw(token, number.to_string());
@@ -77,6 +81,11 @@ impl UpstreamSession {
         exchange.carry(self.link.request(Outgoing { number, message, headers, max_answer, relay }));
         Ok(Call { exchange, progress_token: token.map(Into::into) })
     }
+}
+
+/// Returns whether raw `params` certainly have neither `_meta` nor `task`. Such ones are not parsed.
+fn is_bare(params: &str) -> bool {
+    !may_have(params, "\"_meta\"") && !may_have(params, "\"task\"")
 }
 
 /// Returns whether a request asks for a task.
