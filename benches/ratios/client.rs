@@ -21,8 +21,8 @@ const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const REVISION: &str = "2025-11-25";
 const MODERN: &str = "2026-07-28";
-/// What each request of the modern revision says of its client.
-const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
 /// The longest answer that is parsed, in bytes. Of longer ones only the ends are checked: parsing would be measured
 /// too.
@@ -42,6 +42,8 @@ pub struct Client {
     /// Polled with each request, in the same task: a task of its own would add wake-ups that the server does not cause.
     connection: Wire,
     headers: HeaderMap,
+    /// Of a client of the modern revision: what each request says that it can do.
+    capabilities: Option<&'static str>,
     /// How many requests were sent. The id of the next one follows from it.
     sent: u64,
 }
@@ -56,7 +58,7 @@ impl Client {
         headers.insert(HOST, HeaderValue::from_str(&address.to_string())?);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        Ok(Self { sender, connection, headers, sent: 0 })
+        Ok(Self { sender, connection, headers, capabilities: None, sent: 0 })
     }
 
     /// Makes a connection with a session of its own.
@@ -72,13 +74,16 @@ impl Client {
         Ok(client)
     }
 
-    /// Makes a connection of a client of the modern revision, which has no session and calls the tool `text`.
-    pub async fn modern(server: &Server) -> Result<Self> {
+    /// Makes a connection of a client of the modern revision, which has no session, with these raw capabilities.
+    pub async fn modern(server: &Server, capabilities: &'static str) -> Result<Self> {
         let mut client = Self::connect(server.address).await?;
         client.headers.insert(VERSION, HeaderValue::from_static(MODERN));
-        client.headers.insert("mcp-method", HeaderValue::from_static("tools/call"));
-        client.headers.insert("mcp-name", HeaderValue::from_static("text"));
+        client.capabilities = Some(capabilities);
         Ok(client)
+    }
+
+    pub fn is_modern(&self) -> bool {
+        self.capabilities.is_some()
     }
 
     /// Makes another connection of the same session, as if `sent` requests had been sent on it.
@@ -106,8 +111,12 @@ impl Client {
     }
 
     /// Sends a request and returns the answer: a result with `expected` in it. Anything else is an error that shows the
-    /// body.
-    pub async fn request(&mut self, method: &str, params: &str, expected: &str) -> Result<Bytes> {
+    /// body. `name` is what the request is about, which clients of the modern revision repeat in a header.
+    pub async fn request(&mut self, method: &'static str, name: &str, params: &str, expected: &str) -> Result<Bytes> {
+        if self.is_modern() {
+            self.headers.insert(METHOD, HeaderValue::from_static(method));
+            self.headers.insert(NAME, HeaderValue::from_str(name)?);
+        }
         let (id, request) = self.next(method, params);
         let response = self.post(request.clone()).await?;
         let body = json(&request, response)?;
@@ -196,10 +205,12 @@ impl Client {
     fn next(&mut self, method: &str, params: &str) -> (u64, String) {
         self.sent += 1;
         let id = self.sent;
-        let modern = self.headers.get(VERSION).is_some_and(|version| version == MODERN);
-        let meta = if modern { format!("{META},") } else { String::new() };
-        let params = params.strip_prefix('{').unwrap_or(params);
-        (id, format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{meta}{params}}}"#))
+        let Some(capabilities) = self.capabilities else {
+            return (id, format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#));
+        };
+        let (prefix, params) = ("io.modelcontextprotocol/", params.strip_prefix('{').unwrap_or(params));
+        let meta = format!(r#"{{"{prefix}protocolVersion":"{MODERN}","{prefix}clientCapabilities":{capabilities}}}"#);
+        (id, format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"_meta":{meta},{params}}}"#))
     }
 
     async fn post(&mut self, body: String) -> Result<Response<Bytes>> {

@@ -16,6 +16,9 @@ use crate::{Result, client::Client, process::Server};
 const TEXT: &str = r#"{"name":"text","arguments":{"bytes":64}}"#;
 /// The params of a call that takes a while, so that every thread goes to sleep meanwhile.
 const WAIT: &str = r#"{"name":"wait","arguments":{"millis":20}}"#;
+/// What clients of the modern revision declare that have no use for tasks, and those that have.
+const NO_TASKS: &str = "{}";
+const TASKS: &str = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
 
 #[derive(Clone)]
 pub enum Work {
@@ -23,6 +26,8 @@ pub enum Work {
     Call(usize),
     /// A call as a task.
     Create,
+    /// A call as a task that takes a while. A client of the modern revision gets a task where that is too long.
+    CreateSlow,
     /// A call as a task, or a plain one, that takes a while. It is timed from the upstream's answer to its arrival
     /// here.
     Deliver { task: bool },
@@ -58,7 +63,8 @@ impl Load {
 
     /// Makes connections of clients of the modern revision, which have no sessions.
     pub async fn modern(server: &Server, connections: usize, work: Work) -> Result<Self> {
-        let clients = try_join_all((0..connections).map(|_| Client::modern(server))).await?;
+        let capabilities = if matches!(work, Work::Call(_)) { NO_TASKS } else { TASKS };
+        let clients = try_join_all((0..connections).map(|_| Client::modern(server, capabilities))).await?;
         Ok(Self { clients, work })
     }
 
@@ -140,6 +146,7 @@ async fn drive(client: &mut Client, lane: u64, work: &Work, end: Instant) -> Res
         match work {
             Work::Call(bytes) => call(client, *bytes).await?,
             Work::Create => drop(create(client, TEXT).await?),
+            Work::CreateSlow => drop(create(client, WAIT).await?),
             Work::Deliver { task: false } => delivery = Some(client.timed("tools/call", WAIT, || ()).await?),
             Work::Deliver { task: true } => {
                 let task = create(client, WAIT).await?;
@@ -166,28 +173,37 @@ fn pick(lane: u64, turn: u64, tasks: usize) -> usize {
 
 async fn call(client: &mut Client, bytes: usize) -> Result<()> {
     let params = format!(r#"{{"name":"text","arguments":{{"bytes":{bytes}}}}}"#);
-    let answer = client.request("tools/call", &params, "\"content\"").await?;
+    let answer = client.request("tools/call", "text", &params, "\"content\"").await?;
     if answer.len() < bytes { Err(format!("{} bytes instead of {bytes}", answer.len()).into()) } else { Ok(()) }
 }
 
 /// Calls a tool as a task and returns the task's id. `params` are those of a plain call.
 pub async fn create(client: &mut Client, params: &str) -> Result<String> {
+    /// A legacy client gets a task in its result, and a modern one a result that is a task.
     #[derive(Deserialize)]
     struct Created {
         result: Outcome,
     }
     #[derive(Deserialize)]
-    struct Outcome {
-        task: Task,
+    #[serde(untagged)]
+    enum Outcome {
+        Legacy { task: Task },
+        Modern(Task),
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Task {
         task_id: String,
     }
-    let params = params.strip_suffix('}').map(|params| format!(r#"{params},"task":{{}}}}"#)).unwrap_or_default();
-    let answer = client.request("tools/call", &params, "\"taskId\"").await?;
-    Ok(serde_json::from_slice::<Created>(&answer)?.result.task.task_id)
+    let name = if params == TEXT { "text" } else { "wait" };
+    let answer = if client.is_modern() {
+        client.request("tools/call", name, params, "\"taskId\"").await?
+    } else {
+        let params = params.strip_suffix('}').map(|params| format!(r#"{params},"task":{{}}}}"#)).unwrap_or_default();
+        client.request("tools/call", name, &params, "\"taskId\"").await?
+    };
+    let (Outcome::Legacy { task } | Outcome::Modern(task)) = serde_json::from_slice::<Created>(&answer)?.result;
+    Ok(task.task_id)
 }
 
 /// Waits for a task's result, and returns how long it took from the upstream to here.
@@ -196,6 +212,6 @@ pub async fn result(client: &mut Client, task: &str, waits: impl FnOnce()) -> Re
 }
 
 async fn get(client: &mut Client, task: &str, expected: &str) -> Result<String> {
-    let answer = client.request("tasks/get", &format!(r#"{{"taskId":"{task}"}}"#), expected).await?;
+    let answer = client.request("tasks/get", task, &format!(r#"{{"taskId":"{task}"}}"#), expected).await?;
     Ok(String::from_utf8(answer.into())?)
 }

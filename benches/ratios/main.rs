@@ -12,6 +12,7 @@ mod crowd;
 mod floor;
 mod guarded;
 mod load;
+mod modern;
 mod open;
 mod process;
 mod report;

@@ -29,6 +29,8 @@ pub enum Scenario {
     Large,
     /// Clients of revision 2026-07-28 against those of the one before.
     Modern,
+    ModernGet,
+    ModernCreate,
     Get,
     Create,
     Kept,
@@ -79,6 +81,8 @@ impl Bench {
                 Ok(vec![row.await?.unit("calls/s").target(Target::AtLeast(0.85))])
             }
             Scenario::Modern => self.modern().await,
+            Scenario::ModernGet => self.modern_get().await,
+            Scenario::ModernCreate => self.modern_create().await,
             Scenario::Get => self.get().await,
             Scenario::Create => self.create().await,
             Scenario::Kept => self.kept().await,
@@ -118,15 +122,6 @@ impl Bench {
         let mut bare = self.side(&floor, self.sessions(&floor, connections, bytes).await?);
         let pairs = self.pairs(&mut ours, &mut bare).await?;
         Ok(Row::new(what, ["taskgate", "forwarder"], &pairs, value))
-    }
-
-    async fn modern(&self) -> Result<Vec<Row>> {
-        let gate = Server::taskgate(&self.upstream)?;
-        let mut modern = self.side(&gate, Load::modern(&gate, CONNECTIONS, Work::Call(SMALL)).await?);
-        let mut legacy = self.side(&gate, self.sessions(&gate, CONNECTIONS, SMALL).await?);
-        let pairs = self.pairs(&mut modern, &mut legacy).await?;
-        let row = Row::new("plain `tools/call`, 32 connections", ["2026-07-28", "2025-11-25"], &pairs, |s| s.rate);
-        Ok(vec![row.unit("calls/s").target(Target::AtLeast(0.95))])
     }
 
     async fn get(&self) -> Result<Vec<Row>> {

@@ -39,15 +39,21 @@ impl Engine {
     /// [`Missing`]
     pub async fn retrieve(&self, owner: &Owner, id: TaskId, who: &Who) -> Result<Option<End>, Missing> {
         let task = self.ledger.find(owner, id).await?;
-        if !task.state.is_terminal() {
-            return Ok(None);
-        }
+        if task.state.is_terminal() { self.collect(owner, &task, who).await.map(Some) } else { Ok(None) }
+    }
+
+    /// Returns the end of a task that has been found to have ended, for a client that collects it.
+    ///
+    /// # Errors
+    /// [`Missing`]
+    pub async fn collect(&self, owner: &Owner, task: &Task, who: &Who) -> Result<End, Missing> {
+        let id = task.id;
         // It may have expired meanwhile.
         let end = self.ledger.end(owner, id).await?;
         self.calls.mark_told(id);
         let (tool, status, bytes) = (&task.tool, end.ending().name(), end.bytes());
         self.observer.emit(events::ResultRetrieved { who, task: id, tool, status, bytes });
-        Ok(Some(end))
+        Ok(end)
     }
 
     /// Returns at most `count` tasks of `owner` in the order of their creation, from the first after the place `after` on,

@@ -8,9 +8,10 @@ use serde_json::value::RawValue;
 
 use super::{
     Method, RpcError, code,
-    object::Members,
+    object::unquote,
     outcome::{check_error, check_result},
     span::span,
+    splice::Edits,
 };
 
 /// The longest id and the longest progress token that a client may give a request, in bytes of JSON: they are kept
@@ -23,7 +24,7 @@ pub struct Message {
     bytes: Bytes,
     kind: Kind,
     id: Option<Range<usize>>,
-    method: Option<Method>,
+    method: Option<(Method, Range<usize>)>,
     params: Option<Range<usize>>,
     outcome: Option<(Outcome, Range<usize>)>,
 }
@@ -110,7 +111,7 @@ impl Message {
             Some(raw) => {
                 let name: Cow<'_, str> =
                     serde_json::from_str(raw.get()).map_err(|_| invalid("\"method\" must be a string"))?;
-                Some(Method::of(&name))
+                Some((Method::of(&name), span(raw)))
             }
         };
         let outcome = match (envelope.result, envelope.error) {
@@ -167,6 +168,19 @@ impl Message {
         Ok(message)
     }
 
+    /// Returns the message with edits that are all within its `params`, which stay an object.
+    #[must_use]
+    pub fn with_edited_params(&self, edits: Edits<'_>) -> Self {
+        let bytes = edits.apply().into_bytes();
+        let end = self.params.as_ref().map_or(0, |params| params.end);
+        let moved = |at: usize| if at < end { at } else { at + bytes.len() - self.bytes.len() };
+        let span = |span: &Range<usize>| moved(span.start)..moved(span.end);
+        let (id, params) = (self.id.as_ref().map(span), self.params.as_ref().map(span));
+        let method = self.method.as_ref().map(|(method, name)| (*method, span(name)));
+        let outcome = self.outcome.as_ref().map(|(outcome, raw)| (*outcome, span(raw)));
+        Self { bytes, kind: self.kind, id, method, params, outcome }
+    }
+
     /// Returns the same message in an allocation of its own size, to be kept.
     #[must_use]
     pub fn compact(self) -> Self {
@@ -188,14 +202,13 @@ impl Message {
     /// Returns the method; for a response, [`Method::Other`].
     #[must_use]
     pub fn method(&self) -> Method {
-        self.method.unwrap_or(Method::Other)
+        self.method.as_ref().map_or(Method::Other, |(method, _)| *method)
     }
 
-    /// Returns the name of the method; empty for a response. It is read anew.
+    /// Returns the name of the method; empty for a response.
     #[must_use]
     pub fn method_name(&self) -> Cow<'_, str> {
-        let name = Members::parse(self.text()).ok().and_then(|members| members.text("method"));
-        name.unwrap_or_default()
+        self.method.as_ref().and_then(|(_, name)| unquote(self.part(name))).unwrap_or_default()
     }
 
     /// Returns the raw JSON of the id.

@@ -114,6 +114,13 @@ fn duplicate<'a>(members: &'a [(Cow<'_, str>, &str)]) -> Option<&'a str> {
     keys().find(|key| !seen.insert(*key))
 }
 
+/// Returns whether a raw object may have the member `key`: an escape could hide it. Most have not, and need not be parsed.
+#[must_use]
+pub fn may_have(raw: &str, key: &str) -> bool {
+    let holds = |needle: &[u8]| memchr::memmem::find(raw.as_bytes(), needle).is_some();
+    holds(key.as_bytes()) || holds(b"\\u")
+}
+
 /// Returns the text of a raw JSON string; `None` if `raw` is something else.
 #[must_use]
 pub fn unquote(raw: &str) -> Option<Cow<'_, str>> {

@@ -49,10 +49,15 @@ impl<'a> Edits<'a> {
         if let Some(old) = members.get(key) {
             self.replace_raw(old, value.to_owned());
         } else {
-            let at = span(self.source, members.raw()).start + 1;
-            let comma = if members.is_empty() { "" } else { "," };
-            self.replace(at..at, format!("{}:{value}{comma}", quote(key)));
+            self.add(members.raw(), &format!("{}:{value}", quote(key)));
         }
+    }
+
+    /// Adds a raw member in front of a raw object of the source, which must not have it.
+    pub fn add(&mut self, object: &str, member: &str) {
+        let at = span(self.source, object).start + 1;
+        let comma = if object[1..].trim_ascii_start().starts_with('}') { "" } else { "," };
+        self.replace(at..at, [member, comma].concat());
     }
 
     /// Returns the edited document.
@@ -141,6 +146,7 @@ impl Parts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Message;
 
     fn edit(text: &str, change: impl FnOnce(&mut Edits<'_>, &Members<'_>)) -> String {
         let source = Bytes::copy_from_slice(text.as_bytes());
@@ -171,6 +177,29 @@ mod tests {
         assert_eq!(edit(r#"{"b":1}"#, |e, m| e.set(m, "a", "2")), r#"{"a":2,"b":1}"#);
         assert_eq!(edit("{ }", |e, m| e.set(m, "a", "2")), r#"{"a":2 }"#);
         assert_eq!(edit("\n {\"b\":1} ", |e, m| e.set(m, "a", "2")), "\n {\"a\":2,\"b\":1} ");
+    }
+
+    #[test]
+    fn a_message_with_edited_params_is_what_its_bytes_say() {
+        for text in [
+            r#"{"jsonrpc":"2.0","id":1,"method":"a/b","params":{"x":1,"y":2}}"#,
+            r#"{"params": {"y":2,"x":1} , "method":"a/b","id":"c","jsonrpc":"2.0"}"#,
+            r#"{"jsonrpc":"2.0","id":1,"params":{"w":0,"x":1},"method":"a/b"}"#,
+        ] {
+            let message = Message::parse(text.into()).expect("a request");
+            let params = Members::parse(message.params().expect("params")).expect("an object");
+            let mut edits = Edits::of(message.bytes());
+            edits.set(&params, "z", r#"{"long":"enough"}"#);
+            edits.remove(&params, "x");
+            let edited = message.with_edited_params(edits);
+            let read = Message::parse(edited.bytes().clone()).expect("a request");
+            let parts = |message: &Message| {
+                let [id, params] = [message.id(), message.params()].map(|part| part.map(str::to_owned));
+                (message.kind(), message.method(), message.method_name().into_owned(), id, params)
+            };
+            assert_eq!(parts(&edited), parts(&read), "{text}");
+            assert!(edited.params().is_some_and(|params| params.contains("enough") && !params.contains("\"x\"")));
+        }
     }
 
     #[test]

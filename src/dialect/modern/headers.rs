@@ -6,7 +6,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Refused;
-use crate::wire::{Message, Method, object::Members, params::unambiguous};
+use crate::wire::{Message, Method, object::Members};
 
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// Mirrors `method`.
@@ -14,23 +14,22 @@ const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 /// Mirrors what the request is about: a tool, a prompt, a resource, a task.
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
-/// Checks the revision that the headers name against the one in the body, if that names one.
+/// Checks the revision that the headers name against the one in the body's `_meta`, if that names one.
 ///
 /// # Errors
 /// -32020
-pub(super) fn check_version(headers: &HeaderMap, request: &Message) -> Result<(), Refused> {
-    let meta = request.params().and_then(|params| unambiguous(params).ok()).and_then(|(_, meta)| meta);
-    match meta.and_then(|meta| meta.text(super::PROTOCOL_VERSION)) {
+pub(super) fn check_version(headers: &HeaderMap, meta: &Members<'_>) -> Result<(), Refused> {
+    match meta.text(super::PROTOCOL_VERSION) {
         Some(version) => mirrors(headers, &PROTOCOL_VERSION, &version),
         None => Ok(()),
     }
 }
 
-/// Checks the headers against the body, which names a revision that is spoken.
+/// Checks the headers against the body, which names a revision that is spoken, and its `params`.
 ///
 /// # Errors
 /// -32020 for the first header that is missing, unreadable or unlike the body.
-pub(super) fn check(headers: &HeaderMap, request: &Message) -> Result<(), Refused> {
+pub(super) fn check(headers: &HeaderMap, request: &Message, params: &Members<'_>) -> Result<(), Refused> {
     mirrors(headers, &PROTOCOL_VERSION, super::VERSION)?;
     let method = request.method_name();
     mirrors(headers, &METHOD, &method)?;
@@ -41,8 +40,7 @@ pub(super) fn check(headers: &HeaderMap, request: &Message) -> Result<(), Refuse
         Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => ("taskId", false),
         _ => return Ok(()),
     };
-    let params = request.params().and_then(|params| Members::parse(params).ok());
-    let Some(named) = params.as_ref().and_then(|params| params.text(member)) else { return Ok(()) };
+    let Some(named) = params.text(member) else { return Ok(()) };
     match value(headers, &NAME)? {
         Some(said) if decoded(said)? == named => Ok(()),
         Some(_) => Err(Refused::header(format!("Mcp-Name is another one than params.{member} of the body"))),
@@ -134,7 +132,9 @@ mod tests {
         }
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let request = Message::parse(text.into()).expect("a request");
-        check(&headers, &request).map_err(|refused| String::from_utf8(refused.to_response("1").to_vec()).expect("text"))
+        let params = Members::parse(request.params().expect("params")).expect("an object");
+        check(&headers, &request, &params)
+            .map_err(|refused| String::from_utf8(refused.to_response("1").to_vec()).expect("text"))
     }
 
     const VERSION: (&str, &str) = ("mcp-protocol-version", "2026-07-28");

@@ -44,16 +44,21 @@ impl Level {
 }
 
 impl RequestMeta {
-    /// Reads it. `supported` are the revisions of the server, where they are known.
+    /// Returns the members of `params` and of its `_meta`. All that is checked is read from them.
+    ///
+    /// # Errors
+    /// -32602 where one of the two is missing, or has a member twice.
+    pub(super) fn members(request: &Message) -> Result<(Members<'_>, Members<'_>), Refused> {
+        let params = request.params().ok_or_else(|| missing(PROTOCOL_VERSION, "a string"))?;
+        let (params, meta) = unambiguous(params).map_err(Refused::malformed)?;
+        Ok((params, meta.ok_or_else(|| missing(PROTOCOL_VERSION, "a string"))?))
+    }
+
+    /// Reads `_meta`. `supported` are the revisions of the server, where they are known.
     ///
     /// # Errors
     /// -32602 where a required key is missing or of the wrong type, -32022 for a revision that is not spoken.
-    pub(super) fn read(request: &Message, supported: Option<&[String]>) -> Result<Self, Refused> {
-        let (_, meta) = match request.params() {
-            Some(params) => unambiguous(params).map_err(Refused::malformed)?,
-            None => return Err(missing(PROTOCOL_VERSION, "a string")),
-        };
-        let Some(meta) = meta else { return Err(missing(PROTOCOL_VERSION, "a string")) };
+    pub(super) fn read(meta: &Members<'_>, supported: Option<&[String]>) -> Result<Self, Refused> {
         let version = meta.text(PROTOCOL_VERSION).ok_or_else(|| missing(PROTOCOL_VERSION, "a string"))?;
         if version != super::VERSION {
             return Err(Refused::version(&version, supported));
@@ -65,7 +70,7 @@ impl RequestMeta {
         let tasks = extensions.as_ref().is_some_and(|extensions| extensions.get(TASKS).is_some());
         let log_level = match meta.get(LOG_LEVEL) {
             None => None,
-            Some(_) => Some(log_level(&meta)?),
+            Some(_) => Some(log_level(meta)?),
         };
         Ok(Self { client, tasks, log_level })
     }
@@ -93,7 +98,8 @@ mod tests {
     fn read(meta: &str) -> Result<RequestMeta, String> {
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{"_meta":{meta}}}}}"#);
         let request = Message::parse(text.into()).expect("a request");
-        RequestMeta::read(&request, None)
+        RequestMeta::members(&request)
+            .and_then(|(_, meta)| RequestMeta::read(&meta, None))
             .map_err(|refused| String::from_utf8(refused.to_response("1").to_vec()).expect("text"))
     }
 

@@ -146,13 +146,15 @@ impl Modern {
         if message.kind() != Kind::Request {
             return Err(Refused::invalid_request("a body is one request; responses go into inputResponses"));
         }
+        let (params, declared) = RequestMeta::members(&message)?;
         if let Came::Http(headers) = came {
-            headers::check_version(headers, &message)?;
+            headers::check_version(headers, &declared)?;
         }
-        let meta = RequestMeta::read(&message, sender.upstream.pool.versions().as_deref())?;
+        let meta = RequestMeta::read(&declared, sender.upstream.pool.versions().as_deref())?;
         if let Came::Http(headers) = came {
-            headers::check(headers, &message)?;
+            headers::check(headers, &message, &params)?;
         }
+        drop((params, declared));
         let mirrored = match came {
             Came::Http(_) => headers::take_mirrored(&mut onward),
             Came::Channel => headers::mirrored(&message),

@@ -16,7 +16,7 @@ use crate::{
     wire::{
         Edits, Parts, RpcError, ids,
         legacy::timestamp,
-        object::{Members, quote},
+        object::{Members, may_have, quote},
     },
 };
 
@@ -54,23 +54,23 @@ impl Modern {
             }
             State::Ended(Ending::Cancelled) => write_task(&mut members, &task, "cancelled"),
             State::Ended(_) => {
-                let end = self.engine.retrieve(owner, id, who).await?;
+                let end = self.engine.collect(owner, &task, who).await?;
                 let (status, member, raw) = match &end {
                     // `isError` is no failure of the protocol.
-                    Some(End::Result { raw, .. }) => ("completed", "result", raw),
-                    Some(End::Error { raw }) => ("failed", "error", raw),
+                    End::Result { raw, .. } => ("completed", "result", raw),
+                    End::Error { raw } => ("failed", "error", raw),
                     // It has gone since it was looked for.
-                    Some(End::Cancelled) | None => return Err(Missing::NotFound(id)),
+                    End::Cancelled => return Err(Missing::NotFound(id)),
                 };
                 write_task(&mut members, &task, status);
                 let _ = write!(members, r#","{member}":"#);
                 let mut edits = Edits::of(raw);
                 // What the call would have returned has a type too.
                 let result = std::str::from_utf8(raw).ok().filter(|_| member == "result");
-                if let Some(result) = result.and_then(|result| Members::parse(result).ok())
-                    && result.get("resultType").is_none()
+                if let Some(result) = result
+                    && !has_type(result)
                 {
-                    edits.set(&result, "resultType", r#""complete""#);
+                    edits.add(result, r#""resultType":"complete""#);
                 }
                 return Ok(edits.apply_between(&members, back));
             }
@@ -128,6 +128,12 @@ impl Modern {
             Err(NotCancelled::Missing(why)) => Err(self.no_task(request, &why).await),
         }
     }
+}
+
+/// Returns whether a raw result says its type.
+fn has_type(result: &str) -> bool {
+    // One that cannot be read is left as it is.
+    may_have(result, "resultType") && !Members::parse(result).is_ok_and(|result| result.get("resultType").is_none())
 }
 
 /// Returns the raw `CreateTaskResult`.

@@ -13,7 +13,10 @@ use crate::{
     limit::Rated,
     task::{AskedTtl, CallSession, NewTask, ToolCall},
     upstream::Generation,
-    wire::{RpcError, object::Members},
+    wire::{
+        RpcError,
+        object::{Members, may_have},
+    },
 };
 
 impl Modern {
@@ -93,8 +96,9 @@ impl Modern {
 /// Returns `params.requestState`, if there is one.
 fn request_state(request: &ClientRequest) -> Result<Option<String>, RpcError> {
     let invalid = |why: &str| RpcError::invalid_params(format!("Invalid params: {why}"));
-    let params = request.message.params().map(Members::parse).transpose().map_err(|why| invalid(&why))?;
-    let Some(params) = params else { return Ok(None) };
+    let params = request.message.params().filter(|params| may_have(params, "requestState"));
+    let params = params.map(Members::parse).transpose();
+    let Some(params) = params.map_err(|why| invalid(&why))? else { return Ok(None) };
     match params.get("requestState") {
         None => Ok(None),
         Some(_) => match params.text("requestState") {

@@ -39,21 +39,27 @@ pub(super) fn to_legacy(request: &Message) -> Result<Message, RpcError> {
     let invalid = |why: String| RpcError::invalid_params(format!("Invalid params: {why}"));
     let Some(params) = request.params() else { return Ok(request.clone()) };
     let (members, meta) = unambiguous(params).map_err(invalid)?;
-    let legacy_meta = meta.as_ref().map(|meta| {
-        let kept = meta.iter().filter(|(key, _)| !key.starts_with(PREFIX));
+    let is_kept = |key: &str| !key.starts_with(PREFIX);
+    // Usually nothing of it is left.
+    let empties = meta.as_ref().is_some_and(|meta| !meta.iter().any(|(key, _)| is_kept(key)));
+    let legacy_meta = meta.as_ref().filter(|_| !empties).map(|meta| {
+        let kept = meta.iter().filter(|(key, _)| is_kept(key));
         object(kept.map(|(key, value)| (key, value.into())))
     });
     let mut edits = Edits::of(request.bytes());
     if members.iter().any(|(key, _)| MODERN.contains(&key)) {
-        let kept = members.iter().filter(|(key, _)| !MODERN.contains(key)).map(|(key, value)| match &legacy_meta {
+        let goes = |key: &str| MODERN.contains(&key) || empties && key == "_meta";
+        let kept = members.iter().filter(|(key, _)| !goes(key)).map(|(key, value)| match &legacy_meta {
             Some(meta) if key == "_meta" => (key, Cow::Borrowed(&**meta)),
             _ => (key, value.into()),
         });
         edits.replace_raw(members.raw(), object(kept));
+    } else if empties {
+        edits.remove(&members, "_meta");
     } else if let (Some(meta), Some(legacy)) = (&meta, legacy_meta) {
         edits.replace_raw(meta.raw(), legacy);
     }
-    Message::parse(edits.apply().into_bytes()).map_err(|malformed| invalid(malformed.to_string()))
+    Ok(request.with_edited_params(edits))
 }
 
 /// Returns the server's response under the client's id, as revision 2026-07-28 has it.
@@ -63,7 +69,7 @@ pub(super) fn to_legacy(request: &Message) -> Result<Message, RpcError> {
 pub(super) fn to_modern(response: &Message, request: &ClientRequest, facts: &ServerFacts) -> Result<Parts, String> {
     let (outcome, raw) = response.outcome().ok_or("it is no response")?;
     match outcome {
-        Outcome::Result => result(raw, request, facts),
+        Outcome::Result => result(&response.bytes().slice_ref(raw.as_bytes()), raw, request, facts),
         Outcome::Error => Ok(error(raw, &request.id).into()),
     }
 }
@@ -81,37 +87,44 @@ pub(super) fn is_of_modern_server(response: &Message) -> bool {
     matches!(response.outcome(), Some((Outcome::Error, raw)) if matches!(error_code(raw), Some(-32020 | -32022)))
 }
 
-/// Returns a raw `result` of the server in a response.
+/// Returns a raw `result` of the server, whose bytes are `source`, in a response.
 ///
 /// # Errors
 /// A sentence saying what has a member twice.
-pub(super) fn result(raw: &str, request: &ClientRequest, facts: &ServerFacts) -> Result<Parts, String> {
-    let source = Bytes::copy_from_slice(raw.as_bytes());
-    let text = std::str::from_utf8(&source).map_err(|error| error.to_string())?;
-    let (result, meta) = unambiguous(text)?;
-    let mut edits = Edits::of(&source);
+fn result(source: &Bytes, raw: &str, request: &ClientRequest, facts: &ServerFacts) -> Result<Parts, String> {
+    let (result, meta) = unambiguous(raw)?;
+    let mut edits = Edits::of(source);
     if request.method == Method::ToolsList {
-        for tool in listed(text)? {
+        for tool in listed(raw)? {
             edits.remove(&tool.members, "execution");
         }
     }
-    let mut missing = Vec::new();
+    // Each with a comma behind it.
+    let mut missing = String::with_capacity(64 + facts.server_info.len());
     if result.get("resultType").is_none() {
-        missing.push(r#""resultType":"complete""#.to_owned());
+        missing.push_str(r#""resultType":"complete","#);
     }
     if is_cacheable(request.method) {
-        let hints = [("ttlMs", "0"), ("cacheScope", r#""private""#)];
-        let hints = hints.into_iter().filter(|(member, _)| result.get(member).is_none());
-        missing.extend(hints.map(|(member, value)| format!("\"{member}\":{value}")));
+        for (member, hint) in [("ttlMs", r#""ttlMs":0,"#), ("cacheScope", r#""cacheScope":"private","#)] {
+            if result.get(member).is_none() {
+                missing.push_str(hint);
+            }
+        }
     }
     match meta {
         Some(meta) if meta.get(SERVER_INFO).is_none() => edits.set(&meta, SERVER_INFO, &facts.server_info),
         Some(_) => {}
-        None => missing.push(format!(r#""_meta":{{"{SERVER_INFO}":{}}}"#, facts.server_info)),
+        None => {
+            for part in [r#""_meta":{""#, SERVER_INFO, "\":", &facts.server_info, "},"] {
+                missing.push_str(part);
+            }
+        }
+    }
+    if result.is_empty() {
+        missing.pop();
     }
     if !missing.is_empty() {
-        let comma = if result.is_empty() { "" } else { "," };
-        edits.replace(1..1, missing.join(",") + comma);
+        edits.replace(1..1, missing);
     }
     Ok(edits.apply_between(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, request.id), "}"))
 }

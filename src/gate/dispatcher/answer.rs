@@ -85,7 +85,7 @@ impl Dispatcher {
             Route::List if session.tasks == Tasks::Both => {
                 match Box::pin(native::tasklist(&self.legacy, session, &message)).await {
                     Ok(Tasklist::Joint(message, edit)) => {
-                        return self.pass(session, message, headers, carrier, edit).await;
+                        return self.pass(session, *message, headers, carrier, edit).await;
                     }
                     Ok(Tasklist::Own(reply)) => Ok(reply),
                     Err(none) => Err(none),

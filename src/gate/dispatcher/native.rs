@@ -43,7 +43,7 @@ pub(super) enum Tasklist {
     /// Of taskgate's tasks alone.
     Own(Reply),
     /// To be asked for with that request.
-    Joint(Message, Edit),
+    Joint(Box<Message>, Edit),
 }
 
 impl Edit {
@@ -208,7 +208,7 @@ pub(super) async fn tasklist(legacy: &Legacy, session: &Arc<Session>, message: &
         result.is_some_and(|result| next_cursor(result).is_none())
     });
     Ok(match listed {
-        Some(own) => Tasklist::Joint(with_cursor(message, ""), Edit::Tasks(Some(own))),
+        Some(own) => Tasklist::Joint(Box::new(with_cursor(message, "")), Edit::Tasks(Some(own))),
         None => Tasklist::Own(Reply::Ready(own.into())),
     })
 }

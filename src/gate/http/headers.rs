@@ -25,8 +25,13 @@ pub(super) fn session_id(headers: &HeaderMap) -> Result<Uuid, Refusal> {
 /// Returns the headers of a request that go on to the upstream, in memory of their own. A child process gets none.
 #[allow(clippy::needless_pass_by_value, reason = "as they came they must not outlive this")]
 pub(super) fn onward(upstream: &Upstream, headers: HeaderMap) -> Result<HeaderMap, Refusal> {
+    onward_of(upstream, &headers)
+}
+
+/// Does the same where the headers are still needed.
+pub(super) fn onward_of(upstream: &Upstream, headers: &HeaderMap) -> Result<HeaderMap, Refusal> {
     match &upstream.server {
-        Server::Http(_) => end_to_end(&headers, upstream.forward_authorization),
+        Server::Http(_) => end_to_end(headers, upstream.forward_authorization),
         Server::Stdio(_) => Ok(HeaderMap::new()),
     }
 }

@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode, header};
 
 use super::{
     Body, Endpoint,
-    headers::{SESSION_ID, onward},
+    headers::{SESSION_ID, onward_of},
     respond::{self, Response, json},
     sse::Events,
 };
@@ -37,7 +37,7 @@ impl Endpoint {
             // The revision defines none: a client cancels a request by closing its stream.
             return Ok(respond::accepted(Body::default()));
         }
-        let passed_on = onward(upstream, headers.clone()).map_err(|refusal| refusal.answering(message.id()))?;
+        let passed_on = onward_of(upstream, &headers).map_err(|refusal| refusal.answering(message.id()))?;
         // A subscription tells results, to clients that may ask for them now.
         let retrieves = message.method() == Method::Listen;
         let (name, pass) = match principal {

@@ -37,7 +37,7 @@ impl Endpoint {
         is_json(&headers)?;
         accepts_answers(&headers)?;
         let message = intake.message(&self.bodies).await?;
-        if upstream.modern && (is_modern(&message) || names_modern_revision(&headers)) {
+        if upstream.modern && (names_modern_revision(&headers) || is_modern(&message)) {
             return Box::pin(self.post_modern(upstream, principal, headers, message)).await;
         }
         speaks_version(&headers).map_err(|refusal| refusal.answering(message.id()))?;

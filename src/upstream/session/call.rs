@@ -6,7 +6,7 @@ use bytes::Bytes;
 use super::UpstreamSession;
 use crate::{
     upstream::{Exchange, Outgoing, Purpose},
-    wire::{Edits, Message, Method, Params, RpcError, params::may_matter},
+    wire::{Edits, Message, Method, Params, RpcError, object::may_have, params::may_matter},
 };
 
 /// A request in flight on behalf of a client.
@@ -39,7 +39,8 @@ impl UpstreamSession {
     /// # Errors
     /// The limit on requests in flight, or what [`Params::parse`] refuses.
     pub fn call(&self, message: &Message, headers: HeaderMap, options: CallOptions) -> Result<Call, RpcError> {
-        let read = |params: &&str| options.purpose == Purpose::Background || may_matter(params);
+        let is_bare = options.purpose == Purpose::Background && message.params().is_some_and(is_bare);
+        let read = |params: &&str| !is_bare && (options.purpose == Purpose::Background || may_matter(params));
         let parse = if self.rounds.is_some() { Params::parse_any } else { Params::parse };
         let params = message.params().filter(read).map(parse).transpose()?;
         let token = params.as_ref().and_then(|params| params.progress_token);
@@ -63,6 +64,9 @@ impl UpstreamSession {
             // The task's id has to be read from its answer.
             relay = false;
         }
+        if let (true, Some(bare)) = (is_bare, message.params()) {
+            edits.add(bare, &format!(r#""_meta":{{"progressToken":{number}}}"#));
+        }
         if let Some(Params { members, meta, .. }) = &params {
             if let Some(token) = token {
                 edits.replace_raw(token, number.to_string());
@@ -82,6 +86,11 @@ impl UpstreamSession {
         exchange.carry(self.link.request(Outgoing { number, message, headers, max_answer, relay }));
         Ok(Call { exchange, progress_token: token.map(Into::into), sent })
     }
+}
+
+/// Returns whether raw `params` certainly have neither `_meta` nor `task`. Such ones are not parsed.
+fn is_bare(params: &str) -> bool {
+    !may_have(params, "\"_meta\"") && !may_have(params, "\"task\"")
 }
 
 /// Returns whether a request asks for a task.
