@@ -11,9 +11,9 @@ fn main() {
     println!("|---|---|---|---|---|---|---|");
     for tool in simulation::tools() {
         let fixed = [1, 2, 10].map(|seconds| tool.fixed(Duration::from_secs(seconds)));
-        let shown = std::iter::once(tool.auto()).chain(fixed).map(|polling| {
-            format!("{:.1}: {:.2} s, {:.1} s", polling.polls, polling.median, polling.nine_in_ten)
-        });
+        let shown = std::iter::once(tool.auto())
+            .chain(fixed)
+            .map(|polling| format!("{:.1}: {:.2} s, {:.1} s", polling.polls, polling.median, polling.nine_in_ten));
         let shown = shown.collect::<Vec<_>>().join(" | ");
         let (second, least) = (fixed[0], tool.least_polls(1.1 * fixed[0].median));
         let percent = |polls: f64| format!("{:.0} %", 100.0 * polls / second.polls);

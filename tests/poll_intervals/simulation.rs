@@ -13,21 +13,21 @@ const BOUNDS: PollBounds = PollBounds { min: Duration::from_millis(500), max: Du
 
 /// What polling a tool's calls comes to, on average over them.
 #[derive(Clone, Copy, Debug)]
-pub struct Polling {
+pub(crate) struct Polling {
     /// How many polls a call takes.
-    pub polls: f64,
+    pub(crate) polls: f64,
     /// How many seconds after its end half of the calls are noticed.
-    pub median: f64,
+    pub(crate) median: f64,
     /// The same for nine in ten.
-    pub nine_in_ten: f64,
+    pub(crate) nine_in_ten: f64,
 }
 
 /// A tool, as far as the times of its calls are concerned.
-pub struct Tool {
+pub(crate) struct Tool {
     /// What its times are like.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Whether it is called only once, so that nothing is known of it.
-    pub is_new: bool,
+    pub(crate) is_new: bool,
     /// The times of its calls, in seconds.
     times: Vec<f64>,
 }
@@ -54,7 +54,7 @@ impl Numbers {
 }
 
 /// Returns the tools, each with its own kind of times.
-pub fn tools() -> Vec<Tool> {
+pub(crate) fn tools() -> Vec<Tool> {
     vec![
         tool("constant: 20 s, ± 2 %", |n| 20.0 * (1.0 + 0.02 * n.normal())),
         tool("constant: 150 s, ± 2 %", |n| 150.0 * (1.0 + 0.02 * n.normal())),
@@ -84,7 +84,7 @@ fn tool(name: &'static str, time: impl Fn(&mut Numbers) -> f64) -> Tool {
 
 impl Tool {
     /// Polls the calls as `poll_interval = "auto"` tells.
-    pub fn auto(&self) -> Polling {
+    pub(crate) fn auto(&self) -> Polling {
         let mut run_times = RunTimes::default();
         self.polled(|time| {
             let counted = poll(time, |age| run_times.next_poll(age, BOUNDS));
@@ -96,13 +96,13 @@ impl Tool {
     }
 
     /// Polls the calls after each `interval`.
-    pub fn fixed(&self, interval: Duration) -> Polling {
+    pub(crate) fn fixed(&self, interval: Duration) -> Polling {
         self.polled(|time| poll(time, |_| interval))
     }
 
     /// Returns how many polls a call takes at least if half of the calls are noticed within `delay` seconds, whatever is
     /// told: docs/performance.md has the proof.
-    pub fn least_polls(&self, delay: f64) -> f64 {
+    pub(crate) fn least_polls(&self, delay: f64) -> f64 {
         /// Of the calls this part at a time is looked at, to find the ages at which they end fastest.
         const PART: usize = CALLS / 20;
         let mut times = self.times.clone();
@@ -110,9 +110,10 @@ impl Tool {
         let ends = times.chunks(PART).map(|chunk| chunk[chunk.len() - 1]);
         let begins = std::iter::once(0.0).chain(ends.clone());
         // How long all calls are between two ages, for each end there.
-        let mut spent: Vec<f64> = begins.zip(ends).map(|(from, to)| {
-            times.iter().map(|time| time.clamp(from, to) - from).sum::<f64>()
-        }).collect();
+        let mut spent: Vec<f64> = begins
+            .zip(ends)
+            .map(|(from, to)| times.iter().map(|time| time.clamp(from, to) - from).sum::<f64>())
+            .collect();
         spent.sort_by(f64::total_cmp);
         (spent.iter().take(10).sum::<f64>() / delay / count(CALLS)).max(1.0)
     }
