@@ -179,8 +179,12 @@ impl Insertion {
         let (engine, caller) = (Arc::clone(&runner.engine), Arc::clone(&runner.caller));
         let (id, tool, queued) = (task.id, Arc::clone(&task.tool), matches!(admission, Admission::Queued(_)));
         let refused = |reason| engine.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool, reason });
+        let mut pace = runner.pace(task.keep);
+        if !queued {
+            pace.begin(Instant::now());
+        }
         // Registered first, so that any change that ends the task finds the call that it has to stop.
-        let Some(stopped) = engine.register(&task, &caller, announced, runner.pace(task.keep)) else {
+        let Some(stopped) = engine.register(&task, &caller, announced, pace) else {
             refused("stopping");
             return Err(NotCreated::Stopping);
         };

@@ -31,7 +31,7 @@ const FEWEST_POLLS: u64 = 2;
 pub struct Outlook {
     /// Milliseconds until it should poll.
     pub poll_interval: u64,
-    /// How long calls of the tool usually take, if that is known and the task's call runs.
+    /// How long calls of the tool usually take, if that is known and the task's call has its turn.
     pub usual: Option<UsualTime>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct AutoPace {
     run_times: SharedRunTimes,
     account: Arc<Account>,
     created: Instant,
-    /// When the call began, once it has.
+    /// When the call began, or was about to; `None` while it waits for its turn.
     began: Option<Instant>,
     /// Whether it has asked its client something.
     asked: bool,

@@ -51,6 +51,7 @@ fn where_no_intervals_could_do_so_polls_stay_few_and_ends_are_noticed_about_as_s
     for tool in like("spread").into_iter().chain(like("without memory")) {
         let (auto, fixed) = (tool.auto(), tool.fixed(SECOND));
         assert!(tool.least_polls(1.1 * fixed.median) > 0.45 * fixed.polls, "{} could", tool.name);
+        assert!(auto.nine_in_ten < 0.2 * 60.0, "{}: {auto:?}", tool.name);
         assert!(auto.polls <= fixed.polls / 2.0, "{}: {auto:?}", tool.name);
         let as_many = tool.fixed(SECOND.mul_f64(fixed.polls / auto.polls));
         assert!(auto.median <= 1.25 * as_many.median, "{}: {auto:?}, {as_many:?}", tool.name);
