@@ -168,7 +168,7 @@ impl RunningCalls {
     /// Notes that the call of a task has asked its client something.
     pub(super) fn note_question(&self, id: TaskId) {
         if let Some(call) = self.inner.lock().running.get_mut(&id) {
-            call.pace.ask();
+            call.pace.hurry();
         }
     }
 
@@ -202,6 +202,8 @@ impl RunningCalls {
     pub(super) fn close(&self) -> Vec<(TaskId, Owner)> {
         let mut inner = self.inner.lock();
         inner.closed = true;
+        // A client that comes soon learns how its task has ended before the process does.
+        inner.running.values_mut().for_each(|call| call.pace.hurry());
         inner.running.iter().map(|(id, call)| (*id, call.owner.clone())).collect()
     }
 

@@ -55,8 +55,8 @@ pub(super) struct AutoPace {
     created: Instant,
     /// When the call began, or was about to; `None` while it waits for its turn.
     began: Option<Instant>,
-    /// Whether it has asked its client something.
-    asked: bool,
+    /// Whether people or the process wait for its client, so that it is polled as one that asks.
+    hurried: bool,
     /// When the client was told an interval last.
     told_at: Instant,
     /// Which interval fitted this call then.
@@ -114,7 +114,7 @@ impl Pace {
             account,
             created: now,
             began: None,
-            asked: false,
+            hurried: false,
             told_at: now,
             fitting: Duration::ZERO,
             told: Duration::ZERO,
@@ -131,10 +131,10 @@ impl Pace {
         }
     }
 
-    /// Notes that the call has asked its client something.
-    pub(super) fn ask(&mut self) {
+    /// Has the call polled as one that asks from now on: it has asked its client something, or the process stops.
+    pub(super) fn hurry(&mut self) {
         if let Self::Auto(pace) = self {
-            pace.asked = true;
+            pace.hurried = true;
         }
     }
 
@@ -170,7 +170,7 @@ impl AutoPace {
     fn fitting(&self, now: Instant) -> Duration {
         let run_times = self.run_times.lock();
         let mut bounds = self.bounds;
-        if self.asked || run_times.asks() {
+        if self.hurried || run_times.asks() {
             bounds.max = bounds.max.min(ASKING.max(bounds.min));
         }
         if let Some(began) = self.began {
@@ -238,7 +238,7 @@ mod tests {
     fn a_fixed_interval_stays_what_it_is_and_says_nothing_of_the_time() {
         let tool = Tool { poll_interval: PollInterval::Fixed(Duration::from_millis(1500)), ..Tool::default() };
         let mut pace = pace(&tool, 60, known());
-        pace.ask();
+        pace.hurry();
         let (mut demand, now) = (PollDemand::new(Instant::now()), Instant::now());
         let fixed = Outlook { poll_interval: 1500, usual: None };
         assert_eq!((pace.poll(&mut demand, now), pace.outlook(100.0, now)), (fixed, fixed));
@@ -265,7 +265,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_that_asks_or_whose_tool_asks_is_polled_every_two_seconds() {
         let mut asked = pace(&Tool::default(), 3600, known());
-        asked.ask();
+        asked.hurry();
         assert_eq!(interval(&asked), 2000);
         let asking = known();
         asking.lock().record_question();
