@@ -10,13 +10,13 @@ use tokio::{
 
 use super::{
     CallSession, Change, Engine, TaskId, TaskWriter, desk::AskingCall, input::QuestionOrigin, ledger::NotChanged,
-    status_message,
+    pace::Pace, status_message,
 };
 use crate::{
     config::Tool,
     flow::Item,
     identity::Owner,
-    limit::{Admission, Permit},
+    limit::{Admission, Permit, ToolId},
     observe::events,
     session::Caller,
     upstream::{Call, CallOptions, CallOutcome, Failure, Next, Purpose, Round, ServerEvent, UpstreamGuard},
@@ -46,6 +46,8 @@ pub(super) struct Runner {
     pub headers: Arc<HeaderMap>,
     /// Writes for the streams of the task's client.
     pub writer: &'static dyn TaskWriter,
+    /// Its tool.
+    pub tool_id: ToolId,
     /// The settings of its tool.
     pub tool: Arc<Tool>,
     /// Bounds the questions that are being answered in the client's place.
@@ -137,9 +139,12 @@ impl Runner {
         mut stopped: oneshot::Receiver<&'static str>,
         Beginning { since, progress }: Beginning,
     ) {
+        self.engine.calls.begin(self.id, since);
         tokio::select! {
             ending = self.follow(&mut running, progress) => {
-                let (end, why) = status_message::ended(CallOutcome::of(ending, self.tool.max_result));
+                let outcome = CallOutcome::of(ending, self.tool.max_result);
+                self.record_run_time(&outcome, since.elapsed());
+                let (end, why) = status_message::ended(outcome);
                 self.finish(end, why.as_deref()).await;
             }
             why = &mut stopped => self.cancel(&mut running, since, why.unwrap_or("the process stops")).await,
@@ -151,6 +156,23 @@ impl Runner {
                     self.cancel(&mut running, since, &why),
                 );
             }
+        }
+    }
+
+    /// Returns the pace at which its client is to poll the task, which is kept for so many milliseconds after its end.
+    pub(super) fn pace(&self, kept: u64) -> Pace {
+        Pace::new(&self.tool, kept, self.engine.tool_times.of(&self.tool_id), &self.caller.account)
+    }
+
+    /// Notes how long the call took, if its server ended it.
+    fn record_run_time(&self, outcome: &CallOutcome, took: Duration) {
+        let tool_times = &self.engine.tool_times;
+        match outcome {
+            CallOutcome::Result { .. } | CallOutcome::TooLarge { .. } => tool_times.record(&self.tool_id, took),
+            CallOutcome::ErrorResult { .. } | CallOutcome::Error { .. } => {
+                tool_times.record_failure(&self.tool_id, took);
+            }
+            CallOutcome::Nothing { .. } => {}
         }
     }
 
@@ -212,12 +234,21 @@ impl Runner {
     /// Asks the client what the server wants to know before the call goes on, and sends the server the answers.
     async fn go_on(&self, running: &mut Running, mut round: Round) -> Result<(), Failure> {
         running.request = None;
+        if !round.questions.is_empty() {
+            self.note_question();
+        }
         for (question, asked) in std::mem::take(&mut round.questions) {
             self.engine.ask(self.origin(&running.session), &question, asked).await;
         }
         round.answered().await?;
         let max_answer = self.tool.max_result.saturating_add(ENVELOPE);
         running.session.get().retry(&mut running.call, &round, HeaderMap::clone(&self.headers), max_answer)
+    }
+
+    /// Notes that the call waits for its client, so that how long it runs tells little.
+    fn note_question(&self) {
+        self.engine.calls.note_question(self.id);
+        self.engine.tool_times.record_question(&self.tool_id);
     }
 
     /// Returns where the questions of the call come from.
@@ -241,7 +272,10 @@ impl Runner {
                 }
             }
             ServerEvent::Progress { .. } | ServerEvent::Nothing => {}
-            ServerEvent::Asks(asked) => self.engine.ask(self.origin(session), message, asked).await,
+            ServerEvent::Asks(asked) => {
+                self.note_question();
+                self.engine.ask(self.origin(session), message, asked).await;
+            }
             ServerEvent::AnsweredHere(reply) => self.engine.reply_at_once(self.origin(session), reply).await,
             ServerEvent::Withdraws(raw_id) => self.engine.close_withdrawn(self.owner(), self.id, &raw_id).await,
             ServerEvent::Changes => listener.push(message.clone()),

@@ -299,7 +299,7 @@ impl Run {
         let adoption = Adoption { permit, since, progress, text, headers, request };
         match self.modern.engine.adopt(&self.request.caller, session, wanted, adoption).await {
             Ok(adopted) => {
-                let result = tasks::created(&adopted.task);
+                let result = tasks::created(&adopted.task, &adopted.outlook);
                 let document = result_response(&self.request.id, &result);
                 self.to.respond(StatusCode::OK, document.into());
                 Some(Over::Adopted(Box::new(adopted)))
