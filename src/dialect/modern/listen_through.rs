@@ -116,7 +116,8 @@ impl Subscription {
         if let Some(mut call) = self.call.take() {
             call.exchange.detach();
             let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
-            session.cancel_call(call.exchange.number, "the client has left", headers).await;
+            let why = if goes_on { "taskgate is stopping" } else { "the client has left" };
+            session.cancel_call(call.exchange.number, why, headers).await;
         }
     }
 

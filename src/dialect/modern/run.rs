@@ -1,4 +1,4 @@
-//! A request under way at a legacy server: what the server says goes to the client, what it asks comes back as an answer
+//! A request under way at a server: what the server says goes to the client, what it asks comes back as an answer
 //! of its own, and a call that takes long becomes a task.
 
 use std::{sync::Arc, time::Duration};
