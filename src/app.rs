@@ -222,7 +222,7 @@ impl Core {
         let clock = Clock::start();
         let store = MemoryStore::new(store, clock, Arc::clone(&observer));
         let protected = config.auth.protected().is_some();
-        let identity = Arc::new(Identity::start(config.auth, &observer).map_err(StartError::Identity)?);
+        let identity = Arc::new(Identity::start(config.auth, &keys.bearer_names, &observer).map_err(StartError::Identity)?);
         let open = PoolLimits { per_owner: config.server.max_sessions_per_owner, all: config.server.max_sessions };
         let pool = |id| SessionPool::new(id, open, Arc::clone(&outbox), Arc::clone(&observer));
         let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, &identity, pool));
@@ -232,9 +232,9 @@ impl Core {
         let engine = Engine::start(Arc::new(store), clock, limits, Arc::clone(&observer));
         let sessions = Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer));
         let sessions = Arc::new(sessions);
-        let terms = SessionTerms { accounts: Accounts::new(config.rate), outbox, max_streams: server.max_streams };
-        let legacy = Legacy::new(Arc::clone(&engine));
-        let modern = Modern::new(Arc::clone(&engine), Arc::clone(&observer)).map_err(StartError::Identity)?;
+        let terms = SessionTerms { accounts: Accounts::new(config.rate), outbox, archive: None, max_streams: server.max_streams };
+        let legacy = Legacy::new(Arc::clone(&engine), &keys.cursors);
+        let modern = Modern::new(Arc::clone(&engine), &keys.request_states, Arc::clone(&observer)).map_err(StartError::Identity)?;
         let lifecycle = Lifecycle::new(Arc::clone(&sessions), terms, engine, Arc::clone(&observer));
         let dispatcher = Dispatcher::new(legacy, Arc::clone(&lifecycle), Arc::clone(&observer));
         let (session_idle, drain_timeout) = (server.session_idle, server.drain_timeout);

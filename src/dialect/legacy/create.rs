@@ -105,7 +105,7 @@ mod tests {
     fn legacy(observer: &Arc<Observer>) -> Legacy {
         let clock = Clock::start();
         let store = MemoryStore::new(MaxKept::of_tasks(1, 1), clock, Arc::clone(observer));
-        Legacy::new(Engine::start(Arc::new(store), clock, unlimited(), Arc::clone(observer)))
+        Legacy::new(Engine::start(Arc::new(store), clock, unlimited(), Arc::clone(observer)), &[0; 32])
     }
 
     async fn create(legacy: &Legacy, session: &Arc<Session>) -> Result<Acknowledgement, RpcError> {

@@ -107,12 +107,12 @@ pub enum Came<'a> {
 }
 
 impl Modern {
-    /// Returns a dialect in front of `engine`.
+    /// Returns a dialect in front of `engine`, whose states hold under `key`.
     ///
     /// # Errors
-    /// A sentence, where the system gives no random bytes.
-    pub fn new(engine: Arc<Engine>, observer: Arc<Observer>) -> Result<Arc<Self>, String> {
-        let seals = Seals::new().map_err(|_| "the system gives no random bytes")?;
+    /// A sentence, where the key cannot be used.
+    pub fn new(engine: Arc<Engine>, key: &[u8; 32], observer: Arc<Observer>) -> Result<Arc<Self>, String> {
+        let seals = Seals::new(key).map_err(|_| "the key of requestState cannot be used")?;
         let (parking, subscriptions) = (Parking::new(&observer), Subscriptions::new(&observer));
         let stopping = CancellationToken::new();
         let names = Cache::builder().max_capacity(MAX_NAMES).eviction_policy(EvictionPolicy::lru()).build();

@@ -20,7 +20,7 @@ use crate::{
     identity::{Identity, Owner, Principal},
     limit::Accounts,
     observe::Observer,
-    session::{Session, SessionGuard, Sessions},
+    session::{Full, Session, SessionArchive, SessionGuard, Sessions},
     task::{Engine, LastingWork},
 };
 
@@ -43,6 +43,8 @@ pub struct SessionTerms {
     pub accounts: Accounts,
     /// What may wait for readers.
     pub outbox: Arc<Capacity>,
+    /// Where sessions are kept for a later process, if they are.
+    pub archive: Option<Arc<dyn SessionArchive>>,
     /// How many streams of one session may answer requests at once.
     pub max_streams: usize,
 }
@@ -74,7 +76,13 @@ impl Lifecycle {
                     Owner::Principal { name, .. } => principal.is_some_and(|principal| principal.name == *name),
                 }
         };
-        self.sessions.get(id, is_theirs).ok_or_else(Refusal::unknown_session)
+        self.sessions.get(id, is_theirs).ok_or_else(|| self.unknown())
+    }
+
+    /// Refuses a request in a session that is not found. Once the process has ended all sessions it does not know which were
+    /// there: the next one may.
+    fn unknown(&self) -> Refusal {
+        if self.sessions.are_closing() { Refusal::full(&Full::Stopping) } else { Refusal::unknown_session() }
     }
 
     /// Ends and removes the tasks of an owner that leaves.

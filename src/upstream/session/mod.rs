@@ -8,6 +8,7 @@ mod handshake;
 mod listing;
 #[cfg(test)]
 mod nowhere;
+mod saved;
 mod translate;
 
 use std::{
@@ -26,6 +27,7 @@ pub use call::{Call, CallOptions};
 pub use call_outcome::{CallOutcome, error_code, own_error};
 pub use event::{ServerEvent, ServerQuestion, question_refusal};
 pub use handshake::{Agreed, Handshake, NotAgreed};
+pub use saved::BrokenCall;
 pub use translate::{for_client, with_id};
 
 use super::{Failure, Inbound, Link, MAX_MESSAGE, NativeTasks, Outgoing, Purpose};
@@ -161,7 +163,9 @@ impl UpstreamSession {
     /// # Errors
     /// [`Failure`] where the server did not take it.
     pub async fn reply(&self, response: Bytes, headers: HeaderMap) -> Result<(), Failure> {
-        self.link.send(response, headers).await
+        self.link.send(response.clone(), headers).await?;
+        self.inbound.exchanges.answered(response);
+        Ok(())
     }
 
     /// Returns the number of the request in flight that its client knows by this raw id.
