@@ -248,6 +248,10 @@ impl From<Parts> for Answer {
 pub(super) struct Polled;
 
 impl TaskWriter for Polled {
+    fn name(&self) -> &'static str {
+        "modern"
+    }
+
     fn status(&self, _: &crate::task::Task) -> Option<Message> {
         None
     }
