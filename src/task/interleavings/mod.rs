@@ -141,7 +141,7 @@ impl Setup {
     }
 
     async fn create(&self, task: Task) {
-        if self.store.insert(task.clone()).await == Ok(Ok(())) {
+        if self.store.insert(task.clone(), None).await == Ok(Ok(())) {
             self.acknowledged.lock().push(task);
         }
     }
@@ -246,7 +246,7 @@ proptest! {
             scheduler.add(async move {
                 assert!(!empty.engine.has_tasks(&owner).await);
                 for _ in 0..MAX / 2 {
-                    assert_eq!(empty.store.insert(task(&owner)).await, Ok(Ok(())), "what is gone takes room");
+                    assert_eq!(empty.store.insert(task(&owner), None).await, Ok(Ok(())), "what is gone takes room");
                 }
             });
         }

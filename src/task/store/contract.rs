@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 
 use super::{
-    KeptLimit, MaxKept, MemoryStore, Store,
+    CallChange, KeptLimit, MaxKept, MemoryStore, Store,
     faulty::{Fault, FaultyStore},
 };
 use crate::{
@@ -63,12 +63,12 @@ fn owner(name: &str) -> Owner {
 }
 
 async fn add(store: &dyn Store, task: &Task) {
-    store.insert(task.clone()).await.expect("available").expect("room");
+    store.insert(task.clone(), None).await.expect("available").expect("room");
 }
 
 async fn change(store: &dyn Store, task: &Task, change: Change) -> Option<Task> {
     let next = task.after(&change, at(2000)).expect("not ended");
-    store.replace(next.clone(), change.end().cloned()).await.expect("available").then_some(next)
+    store.replace(next.clone(), change.end().cloned(), CallChange::Keep).await.expect("available").then_some(next)
 }
 
 async fn is_kept(store: &dyn Store, task: &Task) -> bool {
@@ -116,7 +116,7 @@ async fn limits_refuse_new_tasks_and_never_drop_old_ones(make: Make) {
     for task in &tasks {
         add(&*store, task).await;
     }
-    let refused = |name| store.insert(task(&owner(name)));
+    let refused = |name| store.insert(task(&owner(name)), None);
     assert_eq!(refused("ann").await, Ok(Err(KeptLimit::TasksPerOwner(2))));
     add(&*store, &task(&owner("bob"))).await;
     assert_eq!(refused("cid").await, Ok(Err(KeptLimit::Tasks(3))));
@@ -134,7 +134,7 @@ async fn where_the_bytes_of_results_are_used_up_new_tasks_are_refused_and_what_w
     for task in &tasks {
         add(&*store, task).await;
     }
-    let refused = |owner: &Owner| store.insert(task(owner));
+    let refused = |owner: &Owner| store.insert(task(owner), None);
     let completes = async |task: &Task| change(&*store, task, result("12345")).await.expect("kept");
     completes(&tasks[0]).await;
     assert_eq!(refused(&ann).await, Ok(Err(KeptLimit::ResultBytesPerOwner(5))));

@@ -78,14 +78,14 @@ mod tests {
         task::{
             Change, Task,
             state::tests::{at, result, task},
-            store::{KeptLimit, MaxKept, MemoryStore, Store as _},
+            store::{CallChange, KeptLimit, MaxKept, MemoryStore, Store as _},
         },
     };
 
     const OWNER: Owner = Owner::Session(TaskId::nil());
 
     async fn added(store: &MemoryStore, task: &Task) {
-        store.insert(task.clone()).await.expect("memory").expect("room");
+        store.insert(task.clone(), None).await.expect("memory").expect("room");
     }
 
     #[tokio::test(start_paused = true)]
@@ -96,11 +96,11 @@ mod tests {
         added(&store, &lost).await;
         let change = result("{}");
         let ended = lost.after(&change, clock.now()).expect("not ended");
-        assert_eq!(store.replace(ended, change.end().cloned()).await, Ok(true));
+        assert_eq!(store.replace(ended, change.end().cloned(), CallChange::Keep).await, Ok(true));
         store.evict(lost.id);
         assert!(store.get(&OWNER, lost.id).await.expect("memory").is_none());
         assert_eq!(store.end(&OWNER, lost.id).await, Ok(None));
-        assert_eq!(store.insert(task(&OWNER)).await, Ok(Err(KeptLimit::Tasks(1))));
+        assert_eq!(store.insert(task(&OWNER), None).await, Ok(Err(KeptLimit::Tasks(1))));
         let told = Arc::new(AtomicBool::default());
         let noting = Arc::clone(&told);
         store.on_change(Box::new(move |id| noting.store(id == Some(lost.id), Ordering::Relaxed)));
@@ -119,7 +119,7 @@ mod tests {
             added(&store, &task).await;
             let change = Change::cancel();
             let next = task.after(&change, at(1000)).expect("not ended");
-            assert_eq!(store.replace(next, change.end().cloned()).await, Ok(true));
+            assert_eq!(store.replace(next, change.end().cloned(), CallChange::Keep).await, Ok(true));
             task.id
         };
         // Kept until 181 s instead of 61 s, and until 6 s.

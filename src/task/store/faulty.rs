@@ -10,7 +10,11 @@ use std::{
     task::Poll,
 };
 
-use super::{ChangeCallback, KeptLimit, MemoryStore, Store, StoreFuture, Unavailable};
+use bytes::Bytes;
+
+use super::{
+    CallChange, ChangeCallback, KeptLimit, MemoryStore, SavedCall, Store, StoreFuture, Unavailable, Unfinished,
+};
 use crate::{
     identity::Owner,
     task::{Change, End, Task, TaskId, state::tests::at},
@@ -75,7 +79,7 @@ impl FaultyStore {
         for (owner, id) in tasks {
             let Ok(Some(task)) = self.store.get(&owner, id).await else { continue };
             if let Ok(next) = task.after(&Change::Message("faster".into()), at(0)) {
-                assert_eq!(self.store.replace(next, None).await, Ok(true));
+                assert_eq!(self.store.replace(next, None, CallChange::Keep).await, Ok(true));
             }
         }
     }
@@ -101,9 +105,9 @@ impl fmt::Debug for FaultyStore {
 }
 
 impl Store for FaultyStore {
-    fn insert(&self, task: Task) -> StoreFuture<'_, Result<(), KeptLimit>> {
+    fn insert(&self, task: Task, call: Option<SavedCall>) -> StoreFuture<'_, Result<(), KeptLimit>> {
         self.tasks.lock().push((task.owner.clone(), task.id));
-        self.call(Box::pin(async move { self.store.insert(task).await }))
+        self.call(Box::pin(async move { self.store.insert(task, call).await }))
     }
 
     fn get<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<Arc<Task>>> {
@@ -114,10 +118,10 @@ impl Store for FaultyStore {
         self.call(Box::pin(async move { self.store.end(owner, id).await }))
     }
 
-    fn replace(&self, next: Task, end: Option<End>) -> StoreFuture<'_, bool> {
+    fn replace(&self, next: Task, end: Option<End>, call: CallChange) -> StoreFuture<'_, bool> {
         Box::pin(async move {
             self.interfere().await;
-            self.call(Box::pin(async move { self.store.replace(next, end).await })).await
+            self.call(Box::pin(async move { self.store.replace(next, end, call).await })).await
         })
     }
 
@@ -144,6 +148,22 @@ impl Store for FaultyStore {
 
     fn next_expiry(&self) -> StoreFuture<'_, ()> {
         self.store.next_expiry()
+    }
+
+    fn note(&self, task: TaskId, note: Bytes) {
+        self.store.note(task, note);
+    }
+
+    fn unfinished(&self) -> StoreFuture<'_, Vec<Unfinished>> {
+        self.store.unfinished()
+    }
+
+    fn saves_calls(&self) -> bool {
+        self.store.saves_calls()
+    }
+
+    fn seals(&self) -> bool {
+        self.store.seals()
     }
 
     fn full(&self, owner: &Owner) -> Option<KeptLimit> {
