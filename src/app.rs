@@ -221,6 +221,7 @@ impl Core {
         let outbox = Arc::clone(&limits.capacity);
         let clock = Clock::start();
         let store = MemoryStore::new(store, clock, Arc::clone(&observer));
+        let keys = Keys::random()?;
         let protected = config.auth.protected().is_some();
         let identity = Arc::new(Identity::start(config.auth, &keys.bearer_names, &observer).map_err(StartError::Identity)?);
         let open = PoolLimits { per_owner: config.server.max_sessions_per_owner, all: config.server.max_sessions };
@@ -232,7 +233,7 @@ impl Core {
         let engine = Engine::start(Arc::new(store), clock, limits, Arc::clone(&observer));
         let sessions = Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer));
         let sessions = Arc::new(sessions);
-        let terms = SessionTerms { accounts: Accounts::new(config.rate), outbox, archive: None, max_streams: server.max_streams };
+        let terms = SessionTerms { accounts: Accounts::new(config.rate), outbox, disk: None, max_streams: server.max_streams };
         let legacy = Legacy::new(Arc::clone(&engine), &keys.cursors);
         let modern = Modern::new(Arc::clone(&engine), &keys.request_states, Arc::clone(&observer)).map_err(StartError::Identity)?;
         let lifecycle = Lifecycle::new(Arc::clone(&sessions), terms, engine, Arc::clone(&observer));
@@ -396,4 +397,26 @@ fn upstream(
         policy,
         hints,
     }))
+}
+
+/// The keys of what clients keep.
+#[derive(Debug)]
+struct Keys {
+    /// Of the cursors of lists.
+    cursors: [u8; 32],
+    /// Of the names of tokens that only a server can judge.
+    bearer_names: [u8; 32],
+    /// Of `requestState`.
+    request_states: [u8; 32],
+}
+
+impl Keys {
+    fn random() -> Result<Self, StartError> {
+        let mut keys = [[0; 32]; 3];
+        for key in &mut keys {
+            aws_lc_rs::rand::fill(key).map_err(|_| StartError::Identity("the system gives no random bytes".to_owned()))?;
+        }
+        let [cursors, bearer_names, request_states] = keys;
+        Ok(Self { cursors, bearer_names, request_states })
+    }
 }

@@ -1,8 +1,8 @@
 //! The sessions of clients: what was agreed with each client, the streams towards it, and its session with the server.
 
-mod archive;
 mod caller;
 mod initialize;
+mod kept;
 mod resume;
 mod ring;
 mod saved;
@@ -27,7 +27,6 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedRwLockReadGuard, RwLock, Semaphore};
 use uuid::Uuid;
 
-pub use archive::{ArchiveFuture, ArchiveUnavailable, SessionArchive};
 pub use caller::Caller;
 pub use initialize::{OpenedSession, SessionNotOpened, SessionOpening};
 pub use resume::NotResumed;
@@ -38,9 +37,10 @@ pub use table::{Full, SessionRoom, Sessions, UnusedSession};
 #[cfg(test)]
 pub(crate) use testing::alone;
 
-use archive::WrittenForm;
+use kept::WrittenForm;
 
 use crate::{
+    disk::Disk,
     flow::Outbox,
     identity::Owner,
     observe::{Observer, events},
@@ -102,8 +102,8 @@ pub struct Session {
     /// Whether new tasks are admitted. Locked for reading while a task is added, so that a refusal holds for every task.
     admits_tasks: Arc<RwLock<bool>>,
     /// Where the session is kept for a later process; `None` where it ends with this one.
-    archive: Option<Arc<dyn SessionArchive>>,
-    /// The newest form in the archive.
+    disk: Option<Disk>,
+    /// What is written of it there.
     written: Mutex<Option<WrittenForm>>,
     observer: Arc<Observer>,
 }
@@ -228,10 +228,9 @@ impl Session {
         }
         self.streams.clear();
         if self.is_kept() {
-            self.upstream_session.leave();
-        } else {
-            self.upstream_session.close(HeaderMap::new());
+            self.upstream_session.keep();
         }
+        self.upstream_session.close(HeaderMap::new());
     }
 
     /// Ends the session. Its link stays while tasks of a principal still run on it.

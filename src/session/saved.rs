@@ -2,17 +2,17 @@
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{RwLock, Semaphore};
-use uuid::Uuid;
 
-use super::{Caller, Session, SessionArchive, Streams, Tasks};
+use super::{Caller, Session, Streams, Tasks};
 use crate::{
     config::UpstreamId,
+    disk::{self, Disk},
     flow::Capacity,
     identity::Owner,
     limit::Accounts,
@@ -34,8 +34,6 @@ pub struct SavedSession {
     version: Version,
     tasks: Tasks,
     server: SavedUpstream,
-    /// When it was used last, in milliseconds since the Unix epoch.
-    used: u64,
 }
 
 /// What a restored session gets.
@@ -48,7 +46,9 @@ pub struct SessionRestoring<'a> {
     /// What each owner has left of its rates.
     pub accounts: &'a Accounts,
     /// Where sessions are kept.
-    pub archive: &'a Arc<dyn SessionArchive>,
+    pub disk: &'a Disk,
+    /// The time of the file.
+    pub now: u64,
     /// How long a session may seem idle at most: its client has a chance to come back.
     pub max_idle: Duration,
     /// Where to report.
@@ -71,10 +71,16 @@ impl SavedSession {
         self.upstream.as_str().into()
     }
 
-    /// Goes on with the session, which had this id.
+    /// Goes on with the session, which was kept as `row`.
     #[must_use]
-    pub fn restore(&self, id: Uuid, upstream: &Arc<Upstream>, with: &SessionRestoring<'_>) -> Arc<Session> {
-        let SessionRestoring { capacity, max_streams, accounts, archive, max_idle, observer } = *with;
+    pub fn restore(
+        &self,
+        row: &disk::SavedSession,
+        upstream: &Arc<Upstream>,
+        with: &SessionRestoring<'_>,
+    ) -> Arc<Session> {
+        let SessionRestoring { capacity, max_streams, accounts, disk, now, max_idle, observer } = *with;
+        let id = row.id;
         let owner = match &self.principal {
             Some(name) => Owner::Principal { upstream: upstream.id.clone(), name: name.as_str().into() },
             None => Owner::Session(id),
@@ -82,7 +88,7 @@ impl SavedSession {
         let who = observer.who(self.principal.as_deref(), id, &upstream.id);
         let (account, client) = (accounts.of(&owner), self.server.client);
         let caller = Caller { owner, who, account, upstream: Arc::clone(upstream), client, session: Some(id) };
-        let idle = Duration::from_millis(unix_millis().saturating_sub(self.used)).min(max_idle);
+        let idle = Duration::from_millis(now.saturating_sub(row.used_at)).min(max_idle);
         let upstream_session = UpstreamSession::restore(upstream, &self.server, capacity, observer);
         Arc::new(Session {
             id,
@@ -94,7 +100,7 @@ impl SavedSession {
             streams: Streams::new(capacity, max_streams, self.version.interrupts_streams()),
             ended: AtomicBool::new(false),
             admits_tasks: Arc::new(RwLock::new(true)),
-            archive: Some(Arc::clone(archive)),
+            disk: Some(disk.clone()),
             written: Mutex::default(),
             observer: Arc::clone(observer),
         })
@@ -110,7 +116,6 @@ impl Session {
             Owner::Principal { name, .. } => Some(name.to_string()),
             Owner::Session(_) | Owner::Anyone { .. } => None,
         };
-        let idle = u64::try_from(self.idle().as_millis()).unwrap_or(u64::MAX);
         let saved = SavedSession {
             v: FORM,
             upstream: self.caller.upstream.id.as_str().to_owned(),
@@ -118,14 +123,8 @@ impl Session {
             version: self.version,
             tasks: self.tasks,
             server,
-            used: unix_millis().saturating_sub(idle),
         };
         // Numbers, texts and flags can always be written.
         (serde_json::to_vec(&saved).unwrap_or_default(), next)
     }
-}
-
-fn unix_millis() -> u64 {
-    // A clock before 1970 is a clock that was never set.
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

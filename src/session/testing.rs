@@ -38,7 +38,7 @@ pub(crate) fn alone() -> Arc<Session> {
         ended: AtomicBool::new(false),
         late: Arc::new(Semaphore::new(super::MAX_LATE)),
         admits_tasks: Arc::new(RwLock::new(true)),
-        archive: None,
+        disk: None,
         written: parking_lot::Mutex::default(),
         observer,
     })

@@ -21,8 +21,14 @@ use question::LegacyWriter;
 
 use crate::{
     session::{Session, Source},
-    task::Engine,
+    task::{Engine, TaskWriter},
 };
+
+/// Returns what writes for the streams of this generation.
+#[must_use]
+pub fn writer() -> &'static dyn TaskWriter {
+    &LegacyWriter
+}
 
 /// Answers clients of this generation from the engine.
 #[derive(Debug)]

@@ -19,7 +19,6 @@ mod translate;
 
 use std::{sync::Arc, time::Duration};
 
-use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use moka::{policy::EvictionPolicy, sync::Cache};
@@ -37,13 +36,12 @@ use self::{
     subscriptions::Subscriptions,
 };
 use crate::{
-    config::Sessions,
     identity::Owner,
     limit::{Accounts, Rated},
     observe::{Observer, Who},
     session::Caller,
     task::{Engine, TaskWriter},
-    upstream::{Failure, Lease, NoSession, NotAgreed, PoolKey, Sharing, Upstream},
+    upstream::{Failure, Lease, NoSession, NotAgreed, Upstream},
     wire::{Kind, Message, Method, Parts, RpcError},
 };
 
@@ -188,27 +186,7 @@ impl Modern {
     /// Returns a session with the server for a request, which may be asked something in the course of it where `asks`.
     async fn lease(&self, request: &ClientRequest, asks: bool) -> Result<Lease, Refused> {
         let caller = &request.caller;
-        let credential = request.headers.get(header::AUTHORIZATION).map(|value| {
-            let mut hash = [0; 32];
-            hash.copy_from_slice(digest(&SHA256, value.as_bytes()).as_ref());
-            hash
-        });
-        let key = PoolKey { owner: caller.owner.clone(), credential, client: caller.client };
-        let upstream = &caller.upstream;
-        // Where the transport does not say which call asks, a call that may be asked is alone in its session.
-        let sharing = || match upstream.sessions {
-            Sessions::Request => Sharing::Once,
-            Sessions::Owner if asks && caller.client.any() && !upstream.server.attributes_questions() => {
-                Sharing::Single
-            }
-            Sessions::Owner => Sharing::Shared,
-        };
-        let at_first = sharing();
-        let mut leased = upstream.pool.lease(&upstream.server, &key, at_first, &request.headers).await;
-        if leased.is_ok() && sharing() != at_first {
-            // The handshake has shown which transport it is.
-            leased = upstream.pool.lease(&upstream.server, &key, sharing(), &request.headers).await;
-        }
+        let leased = caller.upstream.lease(&caller.owner, caller.client, &request.headers, asks).await;
         leased.map_err(|why| match why {
             NoSession::NotAgreed(NotAgreed::Failed(failure)) => self.failed(request, &failure),
             why => RpcError::internal(why.to_string()).into(),
@@ -241,6 +219,12 @@ impl From<Parts> for Answer {
     fn from(document: Parts) -> Self {
         Self::Whole(StatusCode::OK, document)
     }
+}
+
+/// Returns what writes for the streams of this generation.
+#[must_use]
+pub fn writer() -> &'static dyn TaskWriter {
+    &Polled
 }
 
 /// Writes for streams of this generation, which get nothing of tasks: their clients poll.

@@ -65,8 +65,8 @@ impl Seals {
 
     /// Returns the state for a parked call.
     pub(super) fn seal(&self, state: Opened, bound: Bound) -> Result<String, Unspecified> {
-        let parts = [self.process.as_bytes(), state.call.as_bytes()];
-        let mut sealed = [parts.concat().as_slice(), &state.expires.to_be_bytes()].concat();
+        let (process, call) = (self.process.as_bytes().as_slice(), state.call.as_bytes().as_slice());
+        let mut sealed = [process, call, &state.expires.to_be_bytes()].concat();
         let nonce = self.key.seal_in_place_append_tag(Aad::from(bound.0), &mut sealed)?;
         Ok(BASE64.encode([nonce.as_ref().as_slice(), &sealed].concat()))
     }

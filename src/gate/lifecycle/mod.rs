@@ -2,6 +2,7 @@
 //! stops, `stop.rs` ends them all.
 
 mod open;
+mod restore;
 mod room;
 mod stop;
 
@@ -15,12 +16,13 @@ pub(super) use stop::upstreams_ended;
 
 use crate::{
     config::UpstreamId,
+    disk::Disk,
     flow::Capacity,
     gate::refuse::Refusal,
     identity::{Identity, Owner, Principal},
     limit::Accounts,
     observe::Observer,
-    session::{Full, Session, SessionArchive, SessionGuard, Sessions},
+    session::{Full, Session, SessionGuard, Sessions},
     task::{Engine, LastingWork},
 };
 
@@ -44,7 +46,7 @@ pub struct SessionTerms {
     /// What may wait for readers.
     pub outbox: Arc<Capacity>,
     /// Where sessions are kept for a later process, if they are.
-    pub archive: Option<Arc<dyn SessionArchive>>,
+    pub disk: Option<Disk>,
     /// How many streams of one session may answer requests at once.
     pub max_streams: usize,
 }

@@ -62,7 +62,7 @@ impl Lifecycle {
                 capacity: &self.terms.outbox,
                 max_streams: self.terms.max_streams,
                 accounts: &self.terms.accounts,
-                archive: self.terms.archive.clone().filter(|_| comes_back),
+                disk: self.terms.disk.clone().filter(|_| comes_back),
                 observer: &self.observer,
             };
             opening.open(message, headers).await
@@ -78,8 +78,8 @@ impl Lifecycle {
             session.end(HeaderMap::new());
             return Err(full(stopping));
         }
-        if let Err(why) = session.save().await {
-            // Its plain calls need no archive. It is written before its first task is.
+        if let Err(why) = session.save(self.engine.now()).await {
+            // Its plain calls need no store. It is written before its first task is.
             tracing::warn!(%why, "a session that was opened is not kept yet");
         }
         if session.tasks == Tasks::Native {

@@ -4,6 +4,7 @@ mod children;
 mod clients;
 mod issuer;
 mod modern;
+mod restart;
 mod tasks;
 mod upstreams;
 
@@ -16,8 +17,9 @@ pub use issuer::{IssuerFailed, KeysChanged};
 pub use modern::{
     CallParked, CallUnparked, PooledSessionEnded, PooledSessionOpened, SubscriptionEnded, SubscriptionOpened,
 };
+pub use restart::{Drained, Draining, SessionRestored, TaskRestored};
 pub use tasks::{
-    Drained, Draining, ExcessivePolling, LookupFailed, QuestionAsked, QuestionForgotten, QuestionKept, QuestionRefused,
+    ExcessivePolling, LookupFailed, QuestionAsked, QuestionForgotten, QuestionKept, QuestionRefused,
     ResultKept, ResultRemoved, ResultRetrieved, StoreUnavailable, TaskCancelled, TaskCreated, TaskEnded, TaskKept,
     TaskLeftQueue, TaskRefused, TaskRemoved,
 };

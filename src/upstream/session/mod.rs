@@ -53,6 +53,8 @@ pub struct UpstreamSession {
     uses: AtomicUsize,
     /// Whether the link closes with the last guard.
     closing: AtomicBool,
+    /// Whether the server keeps its side for a later process.
+    kept: AtomicBool,
 }
 
 /// Keeps an upstream session in use while it lives.
@@ -68,6 +70,7 @@ impl UpstreamSession {
             last_used: AtomicU64::new(0),
             uses: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
+            kept: AtomicBool::new(false),
         }
     }
 
@@ -204,7 +207,7 @@ impl UpstreamSession {
 
     /// Closes the link.
     pub fn close(&self, headers: HeaderMap) {
-        self.link.close(headers);
+        if self.kept.load(Ordering::Relaxed) { self.link.leave() } else { self.link.close(headers) }
     }
 
     /// Closes the link as soon as no guard is alive.
@@ -217,7 +220,7 @@ impl UpstreamSession {
     }
 
     fn close_unused(&self, headers: HeaderMap) {
-        self.link.close(headers);
+        self.close(headers);
         self.inbound.listener.end(());
     }
 

@@ -1,6 +1,9 @@
 //! A session with a server that a later process goes on with: its written form, and the calls that run in it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use ::http::HeaderMap;
 use bytes::Bytes;
@@ -124,8 +127,8 @@ impl UpstreamSession {
         Ok(Call { exchange, progress_token })
     }
 
-    /// Ends the link as the process stops, and leaves the session to the next one where it can.
-    pub fn leave(&self) {
-        self.link.leave();
+    /// Has the server keep its side for a later process when the link is closed.
+    pub fn keep(&self) {
+        self.kept.store(true, Ordering::Relaxed);
     }
 }
