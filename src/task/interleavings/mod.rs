@@ -94,7 +94,7 @@ fn owner(number: usize) -> Owner {
 
 impl Setup {
     fn new() -> Arc<Self> {
-        let clock = Clock::from(BEGINNING);
+        let clock = Clock::starting_at(BEGINNING);
         let store = Arc::new(CheckedStore::new(
             MemoryStore::new(MaxKept::of_tasks(MAX_PER_OWNER, MAX), clock, Arc::default()),
             MAX_PER_OWNER,

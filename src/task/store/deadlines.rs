@@ -90,7 +90,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_a_task_holds_that_the_cache_has_evicted_is_released_at_its_deadline() {
-        let clock = Clock::from(1000);
+        let clock = Clock::starting_at(1000);
         let store = MemoryStore::new(MaxKept::of_tasks(1, 1), clock, Arc::default());
         let lost = task(&OWNER);
         added(&store, &lost).await;
@@ -112,7 +112,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_deadline_that_moves_at_the_end_of_its_task_is_the_one_that_counts() {
-        let clock = Clock::from(1000);
+        let clock = Clock::starting_at(1000);
         let store = MemoryStore::new(MaxKept::of_tasks(10, 10), clock, Arc::default());
         let ends = async |keep, shortens| {
             let task = Task { keep, shortens, ..task(&OWNER) };

@@ -11,10 +11,9 @@ use std::{
 };
 
 use bytes::Bytes;
+use tempfile::TempDir;
 
-use super::{
-    CallChange, ChangeCallback, KeptLimit, MemoryStore, SavedCall, Store, StoreFuture, Unavailable, Unfinished,
-};
+use super::{CallChange, ChangeCallback, KeptLimit, SavedCall, Store, StoreFuture, Unavailable, Unfinished};
 use crate::{
     identity::Owner,
     task::{Change, End, Task, TaskId, state::tests::at},
@@ -23,6 +22,8 @@ use crate::{
 /// What goes wrong, and at which call. Calls count from zero.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::task) enum Fault {
+    /// Nothing does.
+    None,
     /// Every call lets others go first, before and after.
     Waits,
     /// So many calls from `at` on do nothing.
@@ -33,17 +34,25 @@ pub(in crate::task) enum Fault {
     LosesTheRace(usize),
 }
 
-/// A store over one in memory, with one fault.
+/// A store over another one, with one fault.
 pub(in crate::task) struct FaultyStore {
-    store: MemoryStore,
+    store: Box<dyn Store>,
+    /// Where the store has its file, if it has one.
+    _folder: Option<TempDir>,
     fault: Fault,
     calls: AtomicUsize,
     tasks: parking_lot::Mutex<Vec<(Owner, TaskId)>>,
 }
 
 impl FaultyStore {
-    pub(in crate::task) fn new(store: MemoryStore, fault: Fault) -> Arc<Self> {
-        Arc::new(Self { store, fault, calls: AtomicUsize::default(), tasks: parking_lot::Mutex::default() })
+    pub(in crate::task) fn new(store: impl Store + 'static, fault: Fault) -> Arc<Self> {
+        Self::in_folder(store, None, fault)
+    }
+
+    /// Returns a store over one with a file in a folder, which goes with it.
+    pub(in crate::task) fn in_folder(store: impl Store + 'static, folder: Option<TempDir>, fault: Fault) -> Arc<Self> {
+        let (calls, tasks) = (AtomicUsize::default(), parking_lot::Mutex::default());
+        Arc::new(Self { store: Box::new(store), _folder: folder, fault, calls, tasks })
     }
 
     /// Returns how many calls there were.
@@ -64,7 +73,7 @@ impl FaultyStore {
                 }
                 Fault::Fails { at, count } if (at..at + count).contains(&call) => unavailable(),
                 Fault::IsLost(at) if at == call => work.await.and_then(|_| unavailable()),
-                Fault::Fails { .. } | Fault::IsLost(_) | Fault::LosesTheRace(_) => work.await,
+                Fault::None | Fault::Fails { .. } | Fault::IsLost(_) | Fault::LosesTheRace(_) => work.await,
             }
         })
     }

@@ -96,6 +96,30 @@ impl<K> Index<K> {
         self.tasks.get(&id).filter(|entry| entry.owner == *owner)
     }
 
+    /// Returns the entry of a task, to change what the store keeps of it.
+    pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Entry<K>> {
+        self.tasks.get_mut(&id)
+    }
+
+    /// Adds a task that has its place already. Returns whether it is the only one with its id and its place.
+    pub(super) fn restore(&mut self, id: TaskId, entry: Entry<K>) -> bool {
+        self.bytes += entry.bytes;
+        self.next = self.next.max(entry.place + 1);
+        let owned = self.owners.entry(entry.owner.clone()).or_default();
+        owned.bytes += entry.bytes;
+        owned.tasks.insert(entry.place, id).is_none() & self.tasks.insert(id, entry).is_none()
+    }
+
+    /// Says that places before this one are taken.
+    pub(super) fn skip_to(&mut self, place: u64) {
+        self.next = self.next.max(place);
+    }
+
+    /// Returns every task, in no order.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Entry<K>> {
+        self.tasks.values()
+    }
+
     /// Takes a task out.
     pub(super) fn remove(&mut self, id: TaskId) -> Option<Entry<K>> {
         let entry = self.tasks.remove(&id)?;

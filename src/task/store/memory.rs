@@ -255,7 +255,7 @@ mod tests {
     };
 
     fn store() -> MemoryStore {
-        MemoryStore::new(MaxKept::of_tasks(usize::MAX, usize::MAX), Clock::from(1000), Arc::default())
+        MemoryStore::new(MaxKept::of_tasks(usize::MAX, usize::MAX), Clock::starting_at(1000), Arc::default())
     }
 
     async fn change(store: &MemoryStore, task: &Task, change: Change) {

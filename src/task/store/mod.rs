@@ -5,6 +5,7 @@ mod contract;
 mod deadlines;
 #[cfg(test)]
 pub(super) mod faulty;
+pub mod file;
 mod index;
 pub mod memory;
 #[cfg(test)]
@@ -14,6 +15,7 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 
+pub use file::FileStore;
 pub use memory::MemoryStore;
 
 use super::{End, Task, TaskId};
@@ -155,10 +157,12 @@ pub enum KeptLimit {
     ResultBytes(usize),
     /// `max_result_bytes_per_owner`
     ResultBytesPerOwner(usize),
+    /// `max_store_bytes`, of which a part is left for the ends of tasks that run
+    StoreBytes(usize),
 }
 
 impl KeptLimit {
-    /// Returns its key in `[tasks]`.
+    /// Returns its key in `[tasks]` or `[store]`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -166,6 +170,7 @@ impl KeptLimit {
             Self::TasksPerOwner(_) => "max_tasks_per_owner",
             Self::ResultBytes(_) => "max_result_bytes",
             Self::ResultBytesPerOwner(_) => "max_result_bytes_per_owner",
+            Self::StoreBytes(_) => "max_store_bytes",
         }
     }
 }
@@ -179,7 +184,9 @@ impl fmt::Display for KeptLimit {
             Self::ResultBytesPerOwner(max) => {
                 (max, "bytes of results of yours are kept; try again when some have expired")
             }
+            Self::StoreBytes(max) => (max, "bytes are nearly used up; try again when some tasks have expired"),
         };
-        write!(f, "tasks.{} = {max} {reached}", self.name())
+        let section = if matches!(self, Self::StoreBytes(_)) { "store" } else { "tasks" };
+        write!(f, "{section}.{} = {max} {reached}", self.name())
     }
 }

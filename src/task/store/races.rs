@@ -33,7 +33,7 @@ fn now<T>(answer: super::StoreFuture<'_, T>) -> T {
 }
 
 fn store(max: usize) -> MemoryStore {
-    MemoryStore::new(MaxKept::of_tasks(max, max), Clock::from(1000), Arc::default())
+    MemoryStore::new(MaxKept::of_tasks(max, max), Clock::starting_at(1000), Arc::default())
 }
 
 /// Changes a task. Returns whether the change was the first to that version.
