@@ -10,8 +10,8 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    AskedTtl, Engine, LastingWork, State, Task, TaskWriter, calls::Stage, clock::millis, runner::Runner, status_message,
-    store::KeptLimit, ttl::Lifetime,
+    AskedTtl, Engine, LastingWork, State, Task, TaskWriter, calls::Stage, clock::millis, runner::Runner,
+    status_message, store::KeptLimit, ttl::Lifetime,
 };
 use crate::{
     config::Tool,

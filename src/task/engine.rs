@@ -191,12 +191,7 @@ impl Engine {
     }
 
     /// Registers a call of `caller` that is about to run. Returns the receiver that stops it; `None` if the process stops.
-    pub(super) fn register(
-        &self,
-        task: &Task,
-        caller: &Caller,
-        announced: bool,
-    ) -> Option<oneshot::Receiver<Stop>> {
+    pub(super) fn register(&self, task: &Task, caller: &Caller, announced: bool) -> Option<oneshot::Receiver<Stop>> {
         let (stop, stopped) = oneshot::channel();
         if !self.calls.add(task.id, RunningCall::new(task, caller, announced, stop)) {
             return None;

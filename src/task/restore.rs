@@ -125,7 +125,9 @@ impl Engine {
                     restored.resumed += 1;
                     self.resume(left, &session, broken, sent);
                 }
-                Err(why) => failing.push(self.fail(left.task, Some((left.caller, left.head.announced)), why.to_owned())),
+                Err(why) => {
+                    failing.push(self.fail(left.task, Some((left.caller, left.head.announced)), why.to_owned()))
+                }
             }
         }
         restored.failed = failing.len();
@@ -151,17 +153,14 @@ impl Engine {
     }
 
     /// Reads what is left of a task, with the request if that was not sent.
-    fn left(
-        task: &Task,
-        call: Option<&[u8]>,
-        with: &Restoring<'_>,
-    ) -> Result<(LeftTask, Option<Message>), String> {
+    fn left(task: &Task, call: Option<&[u8]>, with: &Restoring<'_>) -> Result<(LeftTask, Option<Message>), String> {
         let CallForm { head, request } = CallForm::read(call.ok_or("nothing of its call was saved")?)?;
         let headers = head.headers()?;
         let writer = with.writers.iter().find(|writer| writer.name() == head.dialect);
         let writer = *writer.ok_or_else(|| format!("its dialect {:?} is unknown", head.dialect))?;
         let upstream = with.upstreams.iter().find(|upstream| upstream.id.as_str() == head.upstream);
-        let upstream = upstream.ok_or_else(|| format!("its upstream {:?} is not configured any more", head.upstream))?;
+        let upstream =
+            upstream.ok_or_else(|| format!("its upstream {:?} is not configured any more", head.upstream))?;
         let session = head.session.and_then(|id| with.sessions.get(id, |session| session.caller.owner == task.owner));
         let caller = match session {
             Some(session) => Arc::clone(&session.get().caller),
@@ -178,13 +177,7 @@ impl Engine {
     }
 
     /// Finds the session of a call that was sent, and where its answer goes on; `None` if it cannot be resumed.
-    fn sent(
-        &self,
-        left: &LeftTask,
-        note: Option<&[u8]>,
-        with: &Restoring<'_>,
-        links: &mut Links,
-    ) -> Option<LeftCall> {
+    fn sent(&self, left: &LeftTask, note: Option<&[u8]>, with: &Restoring<'_>, links: &mut Links) -> Option<LeftCall> {
         let (sent, server) = (left.head.sent?, left.head.server.as_ref()?);
         let link = server.link.clone().filter(|_| !left.head.withheld)?;
         let note = match CallNote::read(note?) {
@@ -194,7 +187,8 @@ impl Engine {
                 return None;
             }
         };
-        let own = left.head.session.and_then(|id| with.sessions.get(id, |session| session.caller.owner == left.task.owner));
+        let own =
+            left.head.session.and_then(|id| with.sessions.get(id, |session| session.caller.owner == left.task.owner));
         let own = own.map(|session| Arc::clone(&session.get().upstream_session));
         let session = match own.filter(|session| session.saved().link.as_ref() == Some(&link)) {
             Some(session) => session,
@@ -207,12 +201,8 @@ impl Engine {
         if session.is_lost() {
             return None;
         }
-        let resumption = Resumption {
-            number: note.number,
-            event: note.event?.into(),
-            headers: left.headers.clone(),
-            max_answer: 0,
-        };
+        let resumption =
+            Resumption { number: note.number, event: note.event?.into(), headers: left.headers.clone(), max_answer: 0 };
         Some(LeftCall::Sent(session, BrokenCall { resumption, progress_token: note.token.map(Into::into) }, sent))
     }
 
@@ -256,11 +246,13 @@ impl Engine {
         request: Message,
         with: &Restoring<'_>,
     ) -> Result<(), JoinHandle<()>> {
-        let session = left.head.session.and_then(|id| with.sessions.get(id, |session| session.caller.owner == left.task.owner));
+        let session =
+            left.head.session.and_then(|id| with.sessions.get(id, |session| session.caller.owner == left.task.owner));
         let session = session.map(|session| Arc::clone(&session.get().upstream_session));
         let session = session.unwrap_or_else(|| {
             // It is lost, so the call gets another one when it has its turn.
-            let nothing = crate::upstream::SavedUpstream { link: None, client: left.head.client, next: 1, native: None };
+            let nothing =
+                crate::upstream::SavedUpstream { link: None, client: left.head.client, next: 1, native: None };
             Arc::new(UpstreamSession::restore(&left.caller.upstream, &nothing, with.capacity, &self.observer))
         });
         let bytes = CALL_OVERHEAD + request.bytes().len() + headers_cost(&left.headers);
@@ -305,12 +297,7 @@ impl Engine {
     }
 
     /// Fails a task that cannot go on.
-    fn fail(
-        self: &Arc<Self>,
-        task: Task,
-        caller: Option<(Arc<Caller>, bool)>,
-        why: String,
-    ) -> JoinHandle<()> {
+    fn fail(self: &Arc<Self>, task: Task, caller: Option<(Arc<Caller>, bool)>, why: String) -> JoinHandle<()> {
         let engine = Arc::clone(self);
         // On its own, as the store may take longer than the start.
         tokio::spawn(async move {

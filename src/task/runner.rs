@@ -8,9 +8,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{
-    Change, Engine, TaskId, TaskWriter, calls::Stop, desk::AskingCall, input::QuestionOrigin, status_message,
-};
+use super::{Change, Engine, TaskId, TaskWriter, calls::Stop, desk::AskingCall, input::QuestionOrigin, status_message};
 use crate::{
     config::Tool,
     flow::Item,
@@ -104,7 +102,8 @@ impl Runner {
         };
         // While the call runs, only the message that goes upstream is kept.
         drop(request);
-        self.attend(call, stopped, Beginning { since: Instant::now(), progress: f64::NEG_INFINITY, resumed: false }).await;
+        self.attend(call, stopped, Beginning { since: Instant::now(), progress: f64::NEG_INFINITY, resumed: false })
+            .await;
     }
 
     /// Returns the largest answer to take, in bytes.

@@ -233,11 +233,14 @@ mod tests {
         let read = CallForm::read(&CallForm::write(&head, Some(&request))).expect("a form");
         assert_eq!((&read.head, read.request.expect("the request").bytes()), (&head, request.bytes()));
         let headers = head.headers().expect("headers");
-        assert_eq!(headers.get_all("x-trace").iter().map(HeaderValue::as_bytes).collect::<Vec<_>>(), [
-            b"caf\xE9".as_slice(),
-            b"two"
-        ]);
-        assert_eq!((headers[header::AUTHORIZATION].as_bytes(), head.withheld), (b"Bearer secret-token".as_slice(), false));
+        assert_eq!(
+            headers.get_all("x-trace").iter().map(HeaderValue::as_bytes).collect::<Vec<_>>(),
+            [b"caf\xE9".as_slice(), b"two"]
+        );
+        assert_eq!(
+            (headers[header::AUTHORIZATION].as_bytes(), head.withheld),
+            (b"Bearer secret-token".as_slice(), false)
+        );
         let sent = CallHead { sent: Some(7), ..head };
         assert!(CallForm::read(&CallForm::write(&sent, None)).expect("a form").request.is_none());
     }

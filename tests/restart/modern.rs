@@ -48,7 +48,9 @@ async fn a_question_of_a_task_that_is_resumed_is_answered_by_an_update() {
     client.result("tasks/update", json!({ "taskId": id, "inputResponses": answers })).await;
     let answered = upstream.wait_for(|seen| seen.json()["id"] == "q1" && seen.rpc().is_empty()).await;
     assert_eq!(answered.json()["result"]["action"], "accept");
-    resumed.raw(&format!("id: e3\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{call},\"result\":{{\"content\":[]}}}}\n\n")).await;
+    resumed
+        .raw(&format!("id: e3\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{call},\"result\":{{\"content\":[]}}}}\n\n"))
+        .await;
     client.until(&id, "completed").await;
     assert_eq!(upstream.count("slow"), 1);
 }
@@ -118,6 +120,8 @@ async fn a_call_that_became_a_task_while_it_ran_is_resumed() {
     house.restart().await;
     let resumed = upstream.resumed().await;
     assert_eq!(resumed.seen.header("last-event-id"), "e1");
-    resumed.raw(&format!("id: e2\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{call},\"result\":{{\"content\":[]}}}}\n\n")).await;
+    resumed
+        .raw(&format!("id: e2\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{call},\"result\":{{\"content\":[]}}}}\n\n"))
+        .await;
     client.until(&id, "completed").await;
 }

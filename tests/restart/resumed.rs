@@ -90,8 +90,12 @@ async fn a_question_that_is_open_is_asked_again() {
     let first = asked.message().await;
     assert_eq!(first["method"], "elicitation/create");
     // What comes behind the question does not move the point at which the answer is resumed.
-    event(&running.stream, "e3", r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#)
-        .await;
+    event(
+        &running.stream,
+        "e3",
+        r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#,
+    )
+    .await;
     running.client.until(&running.id, "input_required").await;
     running.house.restart().await;
     let resumed = running.upstream.resumed().await;

@@ -8,8 +8,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     Answer, ClientRequest, GATHERS, Modern, Piece, Polled, Refused, input::input_responses, meta::Level, parked::Retry,
-    request_state::Shown,
-    pieces::pieces, tasks, translate,
+    pieces::pieces, request_state::Shown, tasks, translate,
 };
 use crate::{
     config::Tool,

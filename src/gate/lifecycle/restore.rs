@@ -8,7 +8,7 @@ use http::HeaderMap;
 use super::Lifecycle;
 use crate::{
     disk::Unavailable,
-    session::{SavedSession, SessionRestoring},
+    session::{SavedSession, Session, SessionRestoring},
     task::{Restored, Restoring, TaskWriter},
     upstream::Upstream,
 };
@@ -66,7 +66,10 @@ impl Lifecycle {
             };
             let id = saved.upstream();
             let Some(upstream) = upstreams.iter().find(|upstream| upstream.id == id) else {
-                tracing::warn!(upstream = id.as_str(), "a session is dropped, as its upstream is not configured any more");
+                tracing::warn!(
+                    upstream = id.as_str(),
+                    "a session is dropped, as its upstream is not configured any more"
+                );
                 disk.remove_session(row.id).await?;
                 continue;
             };
@@ -76,8 +79,7 @@ impl Lifecycle {
             restored.push(session);
         }
         // Their next requests have new numbers, which the next process must know of.
-        let saving = stream::iter(&restored).map(|session| session.save(with.now)).buffer_unordered(AT_ONCE);
-        saving.for_each(|saved| async { report(saved) }).await;
+        save(restored.clone(), with.now).await;
         for session in &restored {
             if !(session.is_lost() || session.caller.upstream.forward_authorization) {
                 // Where the server wants to know the client, the client's next request opens the stream.
@@ -90,9 +92,8 @@ impl Lifecycle {
     /// Writes the sessions that have to be, and notes which were used. To be called every few seconds.
     pub async fn save_sessions(&self) {
         let now = self.engine.now();
-        let due: Vec<_> = self.sessions.all().into_iter().filter(|session| session.needs_saving()).collect();
-        let saving = stream::iter(&due).map(|session| session.save(now)).buffer_unordered(AT_ONCE);
-        saving.for_each(|saved| async { report(saved) }).await;
+        let due = self.sessions.all().into_iter().filter(|session| session.needs_saving());
+        save(due.collect(), now).await;
     }
 
     /// Notes for a later process when each session was used last. To be called several times in the time that a session may
@@ -105,8 +106,13 @@ impl Lifecycle {
     }
 }
 
-fn report(saved: Result<(), Unavailable>) {
-    if let Err(why) = saved {
-        tracing::warn!(%why, "a session is not kept yet");
+/// Writes sessions, many in one batch.
+async fn save(sessions: Vec<Arc<Session>>, now: u64) {
+    let saving = stream::iter(sessions).map(|session| async move { session.save(now).await });
+    let mut saving = saving.buffer_unordered(AT_ONCE);
+    while let Some(saved) = saving.next().await {
+        if let Err(why) = saved {
+            tracing::warn!(%why, "a session is not kept yet");
+        }
     }
 }

@@ -21,9 +21,9 @@ pub use modern::{
 };
 pub use restart::{Drained, Draining, SessionRestored, TaskRestored};
 pub use tasks::{
-    ExcessivePolling, LookupFailed, QuestionAsked, QuestionForgotten, QuestionKept, QuestionRefused,
-    ResultKept, ResultRemoved, ResultRetrieved, StoreUnavailable, TaskCancelled, TaskCreated, TaskEnded, TaskKept,
-    TaskLeftQueue, TaskRefused, TaskRemoved,
+    ExcessivePolling, LookupFailed, QuestionAsked, QuestionForgotten, QuestionKept, QuestionRefused, ResultKept,
+    ResultRemoved, ResultRetrieved, StoreUnavailable, TaskCancelled, TaskCreated, TaskEnded, TaskKept, TaskLeftQueue,
+    TaskRefused, TaskRemoved,
 };
 pub use upstreams::{
     Cause, ChildEnded, ChildStarted, ExchangeFailed, LimitsVoid, MessageUnreadable, MessagesDropped, PatternsUnmatched,

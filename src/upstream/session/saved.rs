@@ -13,9 +13,7 @@ use super::{Call, UpstreamSession};
 use crate::{
     flow::Capacity,
     observe::Observer,
-    upstream::{
-        Carrier, Failure, Inbound, Link, Outgoing, Resumption, SavedUpstream, Sending, TooMany, Upstream,
-    },
+    upstream::{Carrier, Failure, Inbound, Link, Outgoing, Resumption, SavedUpstream, Sending, TooMany, Upstream},
     wire::Version,
 };
 

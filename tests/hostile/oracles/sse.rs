@@ -99,8 +99,10 @@ fn framing(document: &[u8]) {
         [beginning, encode(document, Some(first)), HEARTBEAT, encode(document, None), encode(b"7", Some(second))];
     let (read, _) = decode(NO_LIMIT, &[&parts.concat()]);
     let id = |id: EventId| Some(Bytes::from(id.to_string()));
-    let event = |data: &[u8], last: EventId| {
-        Event { name: "message".to_owned(), data: Bytes::copy_from_slice(data), id: id(last) }
+    let event = |data: &[u8], last: EventId| Event {
+        name: "message".to_owned(),
+        data: Bytes::copy_from_slice(data),
+        id: id(last),
     };
     let primer = Event { name: String::new(), data: Bytes::new(), id: id(EventId { event: 0, ..first }) };
     let events = [primer, event(&data, first), event(&data, first), event(b"7", second)];
