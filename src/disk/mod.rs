@@ -151,6 +151,12 @@ impl Disk {
         passing::answer(&mut answered).await?
     }
 
+    /// Writes what waits and closes the file. Returns whether that was done in time.
+    #[must_use]
+    pub fn close(&self) -> bool {
+        self.0.writer.close()
+    }
+
     /// Returns whether the last batch could be written.
     #[must_use]
     pub fn is_available(&self) -> bool {

@@ -4,6 +4,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
     },
     thread,
     time::{Duration, Instant},
@@ -21,6 +22,8 @@ use super::{
 };
 use crate::observe::{Observer, events};
 
+/// How long the end of the process waits for the disk.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a disk that has failed is left alone.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -28,7 +31,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Writer {
     shared: Arc<Shared>,
-    thread: Option<thread::JoinHandle<()>>,
+    /// Disconnected when the thread has ended.
+    ended: Mutex<mpsc::Receiver<()>>,
 }
 
 #[derive(Debug)]
@@ -56,10 +60,13 @@ impl Writer {
             available: AtomicBool::new(true),
             used: AtomicU64::new(batches.used_bytes()),
         });
-        let serving = Arc::clone(&shared);
+        let (serving, (ends, ended)) = (Arc::clone(&shared), mpsc::channel());
         let thread = thread::Builder::new().name("disk-write".to_owned());
-        let thread = thread.spawn(move || serve(&serving, batches, &observer))?;
-        Ok(Self { shared, thread: Some(thread) })
+        thread.spawn(move || {
+            serve(&serving, batches, &observer);
+            drop(ends);
+        })?;
+        Ok(Self { shared, ended: Mutex::new(ended) })
     }
 
     /// Puts an operation into the queue.
@@ -76,6 +83,13 @@ impl Writer {
         }
     }
 
+    /// Writes what waits and closes the file. Returns whether that was done in time.
+    pub(super) fn close(&self) -> bool {
+        self.shared.queue.lock().close();
+        self.shared.wake.notify_all();
+        self.ended.lock().recv_timeout(CLOSE_TIMEOUT) == Err(mpsc::RecvTimeoutError::Disconnected)
+    }
+
     pub(super) fn is_available(&self) -> bool {
         self.shared.available.load(Ordering::Relaxed)
     }
@@ -86,15 +100,8 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// Writes what waits, and closes the file.
     fn drop(&mut self) {
-        self.shared.queue.lock().close();
-        self.shared.wake.notify_all();
-        // The last owner may be an operation itself.
-        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
-            // A panic has said so.
-            let _ = thread.join();
-        }
+        self.close();
     }
 }
 
