@@ -1,6 +1,6 @@
 //! The one place that knows every room: puts the rooms together, opens the ports, and runs what happens by the clock.
 
-mod keeping;
+mod background;
 mod keys;
 mod limits;
 mod store;
@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use self::{
-    keeping::keep,
+    background::{keep, refresh, sweep, sweep_pools, tick},
     keys::{Keys, unusable},
     store::OpenStore,
 };
@@ -313,55 +313,6 @@ impl Core {
                 tracing::error!(%error, "the last lines of the audit log are lost");
             }
         }
-    }
-}
-
-/// The interval of [`tick`]. A request without an answer for one to two of them gets a stream, for its heartbeats.
-const SILENCE: Duration = Duration::from_secs(5);
-
-/// Has sessions begin heartbeats, and drop streams to which no client came back and sessions whose token was refused.
-async fn tick(lifecycle: Arc<Lifecycle>, identity: Arc<Identity>) {
-    loop {
-        tokio::time::sleep(SILENCE).await;
-        lifecycle.tick(&identity).await;
-    }
-}
-
-/// Ends sessions of callers without sessions that are idle.
-async fn sweep_pools(upstreams: Arc<Upstreams>, idle: Duration) {
-    loop {
-        tokio::time::sleep((idle / 10).max(SWEEP_AT_MOST_EVERY)).await;
-        upstreams.now().all().iter().for_each(|upstream| upstream.pool.sweep(idle));
-    }
-}
-
-/// How often taskgate reads again files that may have changed.
-const REFRESH: Duration = Duration::from_secs(2);
-
-/// Reads certificates and secrets again when their files have changed.
-async fn refresh(upstreams: Arc<Upstreams>, tls: Option<Arc<Tls>>) {
-    loop {
-        tokio::time::sleep(REFRESH).await;
-        let (upstreams, tls) = (Arc::clone(&upstreams), tls.clone());
-        // Files may be slow.
-        let reading = tokio::task::spawn_blocking(move || {
-            upstreams.now().all().iter().for_each(|upstream| upstream.server.refresh());
-            if let Some(tls) = tls {
-                tls.refresh();
-            }
-        });
-        let _ = reading.await;
-    }
-}
-
-/// The least time between two looks for idle sessions.
-const SWEEP_AT_MOST_EVERY: Duration = Duration::from_millis(20);
-
-/// Ends sessions soon after they have become idle.
-async fn sweep(lifecycle: Arc<Lifecycle>, idle: Duration) {
-    loop {
-        tokio::time::sleep((idle / 10).max(SWEEP_AT_MOST_EVERY)).await;
-        lifecycle.end_idle(idle).await;
     }
 }
 

@@ -328,10 +328,12 @@ impl Check {
             format!("  {}://{}{} -> {target}\n", config.server.scheme(), config.server.listen, upstream.path)
         });
         let store = match &config.store {
-            config::Store::Memory => "memory".to_owned(),
-            config::Store::File(file) if file.key.is_some() => format!("{}, sealed", file.path.display()),
-            config::Store::File(file) => file.path.display().to_string(),
+            config::Store::Memory => String::new(),
+            config::Store::File(file) => {
+                let sealed = if file.key.is_some() { ", sealed" } else { "" };
+                format!("  tasks are kept in {}{sealed}\n", file.path.display())
+            }
         };
-        Ok(format!("{name}: no mistakes\n{}  store: {store}", endpoints.collect::<String>()))
+        Ok(format!("{name}: no mistakes\n{}", (endpoints.collect::<String>() + &store).trim_end()))
     }
 }

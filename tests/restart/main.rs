@@ -19,7 +19,13 @@ use std::fs;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use kit::{Binary, Finished};
+use kit::{Binary, Client, Finished};
+
+/// Has what waits for the next batch be on the disk: a task is acknowledged when its batch is.
+async fn written(client: &Client) {
+    let id = client.create_id("echo").await;
+    client.until(&id, "completed").await;
+}
 
 /// taskgate with its tasks in a file.
 struct House {

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use crate::{
     House,
-    kit::{Client, Sse, Upstream, eventually, soon, status_of},
+    kit::{Client, Sse, Stream, Upstream, eventually, soon, status_of},
+    written,
 };
 
 const ELICITS: &str = r#"{"jsonrpc":"2.0","id":"q1","method":"elicitation/create","params":{"message":"How many?","requestedSchema":{"type":"object","properties":{}}}}"#;
@@ -17,6 +18,16 @@ async fn event(stream: &Sse, id: &str, document: &str) {
 /// Sends the response as the last event of an answer that was resumed.
 async fn answer(stream: Sse, call: &str, result: &Value) {
     event(&stream, "last", &format!(r#"{{"jsonrpc":"2.0","id":{call},"result":{result}}}"#)).await;
+}
+
+/// Returns the next question on a stream.
+async fn question(stream: &mut Stream) -> Value {
+    loop {
+        let message = stream.message().await;
+        if message["method"] == "elicitation/create" {
+            return message;
+        }
+    }
 }
 
 fn text(text: &str) -> Value {
@@ -46,6 +57,14 @@ impl Running {
         Self { upstream, house, client, id, stream, call }
     }
 
+    /// Sends progress in an event with this id, and waits until the task shows it and the point is on the disk.
+    async fn reach(&self, stream: &Sse, event_id: &str, progress: u32) {
+        self.progress(stream, event_id, progress).await;
+        // What is shown was heard after the event before it.
+        self.progress(stream, event_id, progress + 1).await;
+        written(&self.client).await;
+    }
+
     /// Sends progress in an event with this id, and waits until the task shows it.
     async fn progress(&self, stream: &Sse, event_id: &str, progress: u32) {
         let params = json!({ "progressToken": self.call.parse::<u64>().unwrap(), "progress": progress,
@@ -60,13 +79,13 @@ impl Running {
 #[tokio::test]
 async fn a_call_whose_answer_can_be_resumed_runs_once_and_its_client_notices_nothing() {
     let mut running = Running::with("", json!({})).await;
-    running.progress(&running.stream, "e2", 1).await;
+    running.reach(&running.stream, "e2", 1).await;
     running.house.restart().await;
     let resumed = running.upstream.resumed().await;
     assert_eq!(resumed.seen.header("last-event-id"), "e2");
     assert_eq!(resumed.seen.header("mcp-session-id"), "upstream-1");
     assert_eq!(status_of(&running.client.get(&running.id).await), "working");
-    running.progress(&resumed, "e3", 2).await;
+    running.reach(&resumed, "e3", 3).await;
     // And again.
     running.house.restart().await;
     let resumed = running.upstream.resumed().await;
@@ -87,8 +106,8 @@ async fn a_question_that_is_open_is_asked_again() {
     let mut running = Running::with("", json!({ "elicitation": {} })).await;
     let mut asked = running.client.get_stream().await;
     event(&running.stream, "e2", ELICITS).await;
-    let first = asked.message().await;
-    assert_eq!(first["method"], "elicitation/create");
+    let first = question(&mut asked).await;
+    assert_eq!(first["params"]["message"], "How many?");
     // What comes behind the question does not move the point at which the answer is resumed.
     event(
         &running.stream,
@@ -97,12 +116,13 @@ async fn a_question_that_is_open_is_asked_again() {
     )
     .await;
     running.client.until(&running.id, "input_required").await;
+    written(&running.client).await;
     running.house.restart().await;
     let resumed = running.upstream.resumed().await;
     assert_eq!(resumed.seen.header("last-event-id"), "e1");
     let mut asked = running.client.get_stream().await;
     event(&resumed, "e2", ELICITS).await;
-    let again = asked.message().await;
+    let again = question(&mut asked).await;
     assert_eq!(again["params"]["message"], "How many?");
     running.client.until(&running.id, "input_required").await;
     let status = running.client.respond(&again["id"], json!({ "action": "accept", "content": {} })).await;
@@ -111,7 +131,7 @@ async fn a_question_that_is_open_is_asked_again() {
     assert_eq!(answered.json()["result"]["action"], "accept");
     // Now that it is answered, it is not asked again.
     event(&resumed, "e4", "").await;
-    running.progress(&resumed, "e5", 1).await;
+    running.reach(&resumed, "e5", 1).await;
     running.house.restart().await;
     let resumed = running.upstream.resumed().await;
     assert_eq!(resumed.seen.header("last-event-id"), "e5");
@@ -122,7 +142,7 @@ async fn a_question_that_is_open_is_asked_again() {
 #[tokio::test]
 async fn a_call_that_was_resumed_can_be_cancelled() {
     let mut running = Running::with("", json!({})).await;
-    running.progress(&running.stream, "e2", 1).await;
+    running.reach(&running.stream, "e2", 1).await;
     running.house.restart().await;
     let resumed = running.upstream.resumed().await;
     running.client.cancel(&running.id).await;
@@ -136,7 +156,7 @@ async fn a_call_that_was_resumed_can_be_cancelled() {
 async fn the_timeout_of_a_call_counts_from_its_real_beginning() {
     let mut running = Running::with("[tasks]\ntimeout = \"3s\"\n", json!({})).await;
     let began = std::time::Instant::now();
-    running.progress(&running.stream, "e2", 1).await;
+    running.reach(&running.stream, "e2", 1).await;
     running.house.restart().await;
     let resumed = running.upstream.resumed().await;
     let task = running.client.until(&running.id, "failed").await;
@@ -148,7 +168,7 @@ async fn the_timeout_of_a_call_counts_from_its_real_beginning() {
 #[tokio::test]
 async fn a_call_whose_server_does_not_know_the_session_any_more_fails_and_says_what_is_not_known() {
     let mut running = Running::with("", json!({})).await;
-    running.progress(&running.stream, "e2", 1).await;
+    running.reach(&running.stream, "e2", 1).await;
     running.upstream.forget_sessions();
     running.house.restart().await;
     let task = running.client.until(&running.id, "failed").await;
@@ -170,8 +190,7 @@ async fn a_call_is_resumed_although_its_client_has_ended_its_session() {
     event(&stream, "e1", "").await;
     eventually(async || Some(first.delete().await.status).filter(|status| *status == 200)).await;
     let second = ann.initialize("2025-11-25", json!({})).await;
-    // The point is written by now.
-    second.create("echo", json!({})).await;
+    written(&second).await;
     house.restart().await;
     let resumed = upstream.resumed().await;
     assert_eq!(resumed.seen.header("mcp-session-id"), "upstream-1");

@@ -81,10 +81,8 @@ impl Lifecycle {
         // Their next requests have new numbers, which the next process must know of.
         save(restored.clone(), with.now).await;
         for session in &restored {
-            if !(session.is_lost() || session.caller.upstream.forward_authorization) {
-                // Where the server wants to know the client, the client's next request opens the stream.
-                session.upstream_session.listen(HeaderMap::new());
-            }
+            // Where the server wants to know the client, the client's next GET opens the stream.
+            session.upstream_session.listen(HeaderMap::new());
         }
         Ok(restored.len())
     }
