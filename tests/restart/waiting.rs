@@ -7,6 +7,8 @@ use crate::{
     kit::{Children, Client, Script, Upstream, status_of},
 };
 
+/// The first call of this tool is not answered.
+const ONCE: &str = r#"*'"name":"once"'*) if mkdir "$dir/ran" 2>/dev/null; then held=$id; else text "$id" ran; fi ;;"#;
 const ONE_AT_A_TIME: &str = "[tasks]\nmax_running = 1\n";
 const DONE: &str = r#"{"content":[]}"#;
 
@@ -25,13 +27,12 @@ async fn calls_that_waited_are_sent_once_and_in_their_order() {
     drop(first);
     assert_eq!(status_of(&client.get(&ids[0]).await), "failed");
     for (n, id) in ids.iter().enumerate().skip(1) {
-        // Killed again before each.
         let held = upstream.held("slow").await;
         assert_eq!(held.seen.json()["params"]["arguments"]["n"], n);
         assert_eq!(held.seen.json()["params"].get("task"), None);
+        assert_eq!(upstream.count("slow"), n + 1);
         held.result(DONE);
         client.until(id, "completed").await;
-        assert_eq!(upstream.count("slow"), n + 1);
     }
 }
 
@@ -57,13 +58,12 @@ async fn a_call_that_waited_through_several_starts_is_sent_once() {
 
 #[tokio::test]
 async fn a_call_that_waited_in_a_session_whose_server_was_a_process_gets_a_new_process() {
-    let children = Children::new(Script::default());
+    let children = Children::new(Script { tools: ONCE, ..Script::default() });
     let config = format!("{ONE_AT_A_TIME}[[upstream]]\ncommand = {}\n", json!(children.command()));
     let mut house = House::configured(&config, &[]).await;
     let client = Client::connect(&house.url).await;
-    // It has no answer.
-    let blocked = client.create_id("hold").await;
-    let waits = client.create_id("pid").await;
+    let (blocked, waits) = (client.create_id("once").await, client.create_id("once").await);
+    children.only().await.line("once").await;
     house.restart().await;
     client.until(&waits, "completed").await;
     assert_eq!(status_of(&client.get(&blocked).await), "failed");

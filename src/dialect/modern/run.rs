@@ -95,6 +95,10 @@ impl Modern {
         let message = translate::to_legacy(&request.message)?;
         let call = lease.guard.get().call(&message, request.headers.clone(), OPTIONS)?;
         drop(message);
+        if adoptable.is_some() && self.engine.outlives_process() {
+            // As a task it may have to be resumed.
+            let _ = call.exchange.track(None);
+        }
         let tool = request.caller.upstream.policy.tool("*");
         let (after, input_timeout) = adoptable
             .as_ref()
