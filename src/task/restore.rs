@@ -126,7 +126,7 @@ impl Engine {
                     self.resume(left, &session, broken, sent);
                 }
                 Err(why) => {
-                    failing.push(self.fail(left.task, Some((left.caller, left.head.announced)), why.to_owned()))
+                    failing.push(self.fail(left.task, Some((left.caller, left.head.announced)), why.to_owned()));
                 }
             }
         }
