@@ -11,8 +11,10 @@ mod rescue;
 mod rows;
 #[cfg(test)]
 pub(in crate::task) mod testing;
+#[cfg(test)]
+mod tests;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 pub use rescue::{Read, check, export};
 
@@ -31,9 +33,6 @@ use crate::{
     observe::Observer,
     task::{Clock, End, Ending, State, Task, TaskId},
 };
-
-/// How long a caller waits for a small write or a read.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Tasks in a file; they outlive the process.
 pub struct FileStore {
@@ -114,7 +113,7 @@ impl FileStore {
             }
             // The disk did not take it, or its caller was told that it might not.
             if is_written {
-                ways.tasks.remove([id]);
+                ways.tasks.remove(|| vec![id]);
                 ways.remove_task(place);
             } else {
                 ways.tasks.index.lock().remove(id);
@@ -140,12 +139,13 @@ impl Store for FileStore {
     fn insert(&self, task: Task, call: Option<SavedCall>) -> StoreFuture<'_, Result<(), KeptLimit>> {
         match self.begin_insert(&task, call) {
             Ok(mut answered) => Box::pin(async move {
-                if let Ok(answer) = tokio::time::timeout(PATIENCE, disk::answer(&mut answered)).await {
-                    return answer?;
-                }
+                let slow = match disk::answer(&mut answered).await {
+                    Ok(inserted) => return inserted,
+                    Err(slow) => slow,
+                };
                 // From now on the task is taken back where it comes to be written.
                 answered.close();
-                answered.try_recv().unwrap_or_else(|_| Err(slow()))
+                answered.try_recv().unwrap_or_else(|_| Err(slow.into()))
             }),
             Err(refused) => ready(refused),
         }
@@ -201,14 +201,12 @@ impl Store for FileStore {
         };
         // A large result takes its time, and is not to be sent twice.
         let is_large = end.as_ref().is_some_and(|end| end.bytes() > rows::CHUNK);
-        let patience = if is_large { Duration::MAX } else { PATIENCE };
         let (answer, mut answered) = oneshot::channel();
         PendingChange::new(next, end, call, place, self.ways.clone(), answer).send();
         Box::pin(async move {
-            match tokio::time::timeout(patience, disk::answer(&mut answered)).await {
-                Ok(answer) => Ok(answer??),
-                Err(_) => Err(slow()),
-            }
+            let answer =
+                if is_large { disk::answer_at_last(&mut answered).await } else { disk::answer(&mut answered).await };
+            Ok(answer??)
         })
     }
 
@@ -254,24 +252,19 @@ impl Store for FileStore {
         let done = move |written: Result<Vec<TaskId>, disk::Unavailable>| {
             // The caller may have left.
             let _ = answer.send(written.map(|ids| {
-                let removed = ways.tasks.remove(ids);
+                let removed = ways.tasks.remove(|| ids);
                 removed.into_iter().map(|(id, entry)| ways.forget_result(id, entry.kept.result)).collect()
             }));
         };
         if let Err(unavailable) = self.disk.submit(Operation::new(run, done)) {
             return ready(Err(unavailable.into()));
         }
-        Box::pin(async move {
-            match tokio::time::timeout(PATIENCE, disk::answer(&mut answered)).await {
-                Ok(answer) => Ok(answer??),
-                Err(_) => Err(slow()),
-            }
-        })
+        Box::pin(async move { Ok(disk::answer(&mut answered).await??) })
     }
 
     fn expire(&self, unix: u64) -> StoreFuture<'_, Vec<TaskId>> {
         // Memory forgets first: a start forgets again what the disk still has.
-        let removed = self.tasks().remove(self.tasks().deadlines.take_until(unix));
+        let removed = self.tasks().remove(|| self.tasks().deadlines.take_until(unix));
         let forget = |(id, entry): (TaskId, super::index::Entry<Kept>)| {
             self.ways.remove_task(entry.place);
             self.ways.forget_result(id, entry.kept.result)
@@ -351,10 +344,6 @@ impl Ways {
         }
         id
     }
-}
-
-fn slow() -> Unavailable {
-    Unavailable(format!("the disk did not answer within {} s", PATIENCE.as_secs()).into())
 }
 
 /// Returns the end that a task has got, with what its call gave.
