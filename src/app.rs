@@ -37,7 +37,8 @@ use crate::{
         admin::Admin,
         channel::{ChannelFront, OldStreams},
         http::{
-            AccessControl, Bodies, ConnectionLimits, Endpoint, Listener, ResourceMetadata, Tls, serve, while_starting,
+            AccessControl, Bodies, ConnectionLimits, Endpoint, Listener, ResourceMetadata, Tls, Workers, serve,
+            while_starting,
         },
     },
     identity::{Hosts, Identity},
@@ -129,17 +130,18 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 impl App {
-    /// Opens the ports and prepares the upstreams. taskgate connects to those when sessions need them.
+    /// Opens the ports, whose connections `workers` will serve, and prepares the upstreams. taskgate connects to those
+    /// when sessions need them.
     ///
     /// # Errors
     /// [`StartError`]
-    pub async fn bind(config: Config) -> Result<Self, StartError> {
+    pub async fn bind(config: Config, workers: Workers) -> Result<Self, StartError> {
         let tcp = listen(config.server.listen).await?;
         let address = tcp.local_addr().unwrap_or(config.server.listen);
         let tls = config.server.tls.clone().map(Tls::new).transpose().map_err(StartError::Tls)?;
         let config::Server { max_connections, head_timeout, max_head, .. } = config.server;
         let limits = ConnectionLimits { max_connections, head_timeout, max_head };
-        let listener = Listener { tcp, tls: tls.map(Arc::new), limits };
+        let listener = Listener { tcp, tls: tls.map(Arc::new), limits, workers };
         let (server, protected) = (config.server.clone(), config.auth.protected());
         let core = while_starting(&listener.tcp, listener.tls.as_ref(), Core::build(config)).await?;
         let metadata = ResourceMetadata::new(server.scheme(), protected, Arc::clone(&core.upstreams));

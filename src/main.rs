@@ -19,6 +19,7 @@ use clap::CommandFactory;
 use taskgate::{
     app::{App, Wrapper, WrapperEnd},
     config::Config,
+    gate::http::Workers,
 };
 use tikv_jemalloc_ctl::{background_thread, max_background_threads};
 use tokio::{
@@ -101,7 +102,7 @@ fn say(text: &str) {
 }
 
 fn in_runtime(log: &Log, work: impl Future<Output = ExitCode>) -> ExitCode {
-    match runtime::Builder::new_multi_thread().enable_all().build() {
+    match runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
             runtime.spawn(give_memory_back());
             let code = runtime.block_on(work);
@@ -170,7 +171,14 @@ async fn serve(log: &Log, arguments: Serve) -> ExitCode {
         Ok(config) => config,
         Err(code) => return code,
     };
-    let app = match App::bind(config).await {
+    let workers = match Workers::start() {
+        Ok(workers) => workers,
+        Err(error) => {
+            log.say(&format!("taskgate: the threads that serve connections cannot be started: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let app = match App::bind(config, workers).await {
         Ok(app) => app,
         Err(error) => {
             log.say(&format!("taskgate: {error}"));

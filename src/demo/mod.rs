@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use taskgate::{
     app::App,
     config::{Config, Target},
+    gate::http::Workers,
 };
 use tokio::{sync::oneshot, time::Instant};
 
@@ -42,7 +43,7 @@ async fn serve_and_follow() -> Result<(), BoxError> {
     let program = std::env::current_exe()?.display().to_string();
     let mut config = Config::for_upstream(Target::Command { program, args: vec!["demo-server".to_owned()] });
     config.server.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let app = App::bind(config).await?;
+    let app = App::bind(config, Workers::here()).await?;
     let endpoint = app.endpoints().swap_remove(0);
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = tokio::spawn(app.run(async {

@@ -24,5 +24,7 @@ async fn a_server_that_closes_kept_connections_at_any_moment_runs_no_call_twice(
             assert_eq!(house.bad.runs(&tool), 1);
         }
     }
+    // It may meet the last connection while the server closes it, like any call above.
+    let _ = house.call("the last to be unlucky").await;
     house.still_works().await;
 }

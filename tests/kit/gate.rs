@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use taskgate::{
     app::App,
     config::{self, Overrides, Target},
+    gate::http::Workers,
 };
 use tokio::{sync::oneshot, task::JoinHandle};
 
@@ -54,7 +55,7 @@ impl Gate {
         let listen = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         let overrides = Overrides { listen, target, ..Overrides::default() };
         let config = config::parse("test.toml", toml, overrides).unwrap_or_else(|mistakes| panic!("{mistakes}"));
-        let app = App::bind(config).await.unwrap();
+        let app = App::bind(config, Workers::here()).await.unwrap();
         let (urls, admin) = (app.endpoints(), app.admin());
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn(app.run(async {

@@ -27,6 +27,7 @@ use super::{
     service::EndpointService,
     tls::Tls,
     too_many_connections::TurnedAway,
+    workers::Workers,
 };
 use crate::gate::lifecycle::upstreams_ended;
 
@@ -56,11 +57,13 @@ pub struct Listener {
     pub tls: Option<Arc<Tls>>,
     /// What holds for their connections.
     pub limits: ConnectionLimits,
+    /// The threads that serve them.
+    pub workers: Workers,
 }
 
 /// Serves the endpoint on `listener` until `stop` resolves and the connections have ended.
 pub async fn serve(endpoint: Arc<Endpoint>, listener: Listener, stop: impl Future<Output = ()>) {
-    let Listener { tcp, tls, limits } = listener;
+    let Listener { tcp, tls, limits, workers } = listener;
     let layers = Arc::new(CheckOriginLayer::new(Arc::clone(&endpoint.access)));
     let away = TurnedAway::new(limits.max_connections, Arc::clone(&endpoint.observer));
     let connections = Connections::new(limits, Arc::clone(&endpoint.observer));
@@ -82,11 +85,10 @@ pub async fn serve(endpoint: Arc<Endpoint>, listener: Listener, stop: impl Futur
             let service =
                 EndpointService { endpoint: Arc::clone(&endpoint), peer: peer.ip(), certificate: None, activity };
             let (layers, watcher) = (Arc::clone(&layers), graceful.watcher());
-            let serving = match &tls {
-                None => tokio::spawn(connect(service, layers, watcher, guard, stream)),
-                Some(tls) => tokio::spawn(connect_tls(Arc::clone(tls), service, layers, watcher, guard, stream)),
-            };
-            serving.abort_handle()
+            match tls.clone() {
+                None => workers.spawn(stream, |stream| connect(service, layers, watcher, guard, stream)),
+                Some(tls) => workers.spawn(stream, |stream| connect_tls(tls, service, layers, watcher, guard, stream)),
+            }
         });
         if let Err(stream) = opened {
             away.tell(stream, tls.is_none());

@@ -23,6 +23,7 @@ mod starting;
 mod tls;
 mod too_many_connections;
 mod unavailable;
+mod workers;
 
 use std::sync::Arc;
 
@@ -34,6 +35,7 @@ pub use listener::{Listener, serve};
 pub use protected::ResourceMetadata;
 pub use starting::while_starting;
 pub use tls::Tls;
+pub use workers::Workers;
 
 use body::Body;
 

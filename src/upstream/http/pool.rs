@@ -2,6 +2,7 @@
 //! its end, without a task in between. Then the connection stays idle for the next request, and nothing drives it.
 
 use std::{
+    collections::HashMap,
     fmt,
     future::{Future, poll_fn},
     pin::{Pin, pin},
@@ -18,7 +19,10 @@ use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use parking_lot::Mutex;
-use tokio::{runtime::Handle, time::Instant};
+use tokio::{
+    runtime::{self, Handle},
+    time::Instant,
+};
 use tower::{BoxError, ServiceExt};
 
 use super::connection::{ServerConnection, by_hand};
@@ -51,12 +55,13 @@ pub(super) struct Pool {
     idle: Arc<Idle>,
 }
 
-/// The idle connections, the one that was used last at the end.
+/// The idle connections, for each runtime the one that was used last at the end.
 type Idle = Mutex<IdleConnections>;
 
 #[derive(Default)]
 struct IdleConnections {
-    connections: Vec<(Instant, ServerConnection)>,
+    /// By the runtime that used them last, which as a rule is the one that opened them.
+    connections: HashMap<runtime::Id, Vec<(Instant, ServerConnection)>>,
     /// Whether a task closes those that are too old.
     swept: bool,
 }
@@ -112,8 +117,9 @@ impl Pool {
 
     /// Returns the idle connection that was used last and that the server has not closed.
     fn kept(&self) -> Option<ServerConnection> {
+        let runtime = Handle::current().id();
         loop {
-            let (since, mut connection) = self.idle.lock().connections.pop()?;
+            let (since, mut connection) = self.idle.lock().connections.get_mut(&runtime)?.pop()?;
             if since.elapsed() < KEPT && connection.is_open() {
                 return Some(connection);
             }
@@ -190,7 +196,7 @@ impl Reading {
             return;
         }
         let mut kept = idle.lock();
-        kept.connections.push((Instant::now(), connection));
+        kept.connections.entry(Handle::current().id()).or_default().push((Instant::now(), connection));
         if !std::mem::replace(&mut kept.swept, true) {
             drop(kept);
             tokio::spawn(sweep(Weak::clone(&self.idle)));
@@ -214,8 +220,12 @@ async fn sweep(idle: Weak<Idle>) {
         tokio::time::sleep(KEPT).await;
         let Some(idle) = idle.upgrade() else { return };
         let mut kept = idle.lock();
-        let fresh = kept.connections.partition_point(|(since, _)| since.elapsed() >= KEPT);
-        let old: Vec<_> = kept.connections.drain(..fresh).collect();
+        let mut old = Vec::new();
+        kept.connections.retain(|_, connections| {
+            let fresh = connections.partition_point(|(since, _)| since.elapsed() >= KEPT);
+            old.extend(connections.drain(..fresh));
+            !connections.is_empty()
+        });
         kept.swept = !kept.connections.is_empty();
         let more = kept.swept;
         drop(kept);
@@ -300,7 +310,7 @@ mod tests {
             let pool = pool(&to);
             for _ in 0..20 {
                 pool.request(request(&to)).await.expect("an answer");
-                assert_eq!(pool.idle.lock().connections.len(), 1, "it is kept");
+                assert_eq!(pool.idle.lock().connections[&Handle::current().id()].len(), 1, "it is kept");
                 // The runtime stands still meanwhile, so it does not know of the end when the next request is sent.
                 close.send(()).expect("it waits");
                 wait.recv().expect("it closes");

@@ -1,0 +1,148 @@
+//! The runtimes that serve connections: one for each processor, each on a thread of its own.
+//!
+//! A connection stays with its worker, and so do the calls that come over it, their tasks and the connections to servers
+//! that they open. No worker takes work from another, so a call on a kept connection wakes no second thread.
+
+use std::{future::Future, io, num::NonZero, sync::Arc, thread};
+
+use tokio::{
+    net::TcpStream,
+    runtime::{Builder, Handle},
+    task::AbortHandle,
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// The runtimes that serve connections. Their threads end when this is dropped.
+#[derive(Debug)]
+pub struct Workers {
+    first: Worker,
+    others: Vec<Worker>,
+    _stop: DropGuard,
+}
+
+#[derive(Debug)]
+struct Worker {
+    runtime: Handle,
+    /// Each of its connections has a clone.
+    connections: Arc<()>,
+}
+
+impl Workers {
+    /// Starts a thread for each processor that the process may use.
+    ///
+    /// # Errors
+    /// If the system gives no thread, or no file descriptor for a runtime.
+    pub fn start() -> io::Result<Self> {
+        let stop = CancellationToken::new();
+        let count = thread::available_parallelism().map_or(1, NonZero::get);
+        let first = Worker::start(stop.clone())?;
+        let others = (1..count).map(|_| Worker::start(stop.clone())).collect::<io::Result<_>>()?;
+        Ok(Self { first, others, _stop: stop.drop_guard() })
+    }
+
+    /// Has the caller's runtime serve all connections, without further threads.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    #[must_use]
+    pub fn here() -> Self {
+        let first = Worker { runtime: Handle::current(), connections: Arc::default() };
+        Self { first, others: Vec::new(), _stop: CancellationToken::new().drop_guard() }
+    }
+
+    /// Has the worker with the fewest connections serve `stream`.
+    pub(super) fn spawn<F: Future<Output = ()> + Send>(
+        &self,
+        stream: TcpStream,
+        serve: impl FnOnce(TcpStream) -> F + Send + 'static,
+    ) -> AbortHandle {
+        let worker = self.others.iter().fold(
+            &self.first,
+            |least, worker| {
+                if worker.open() < least.open() { worker } else { least }
+            },
+        );
+        let connection = Arc::clone(&worker.connections);
+        let serving = worker.runtime.spawn(async move {
+            // Takes the stream from the runtime that accepted it to this one.
+            match stream.into_std().and_then(TcpStream::from_std) {
+                Ok(stream) => serve(stream).await,
+                Err(error) => tracing::warn!(%error, "a connection could not be served"),
+            }
+            drop(connection);
+        });
+        serving.abort_handle()
+    }
+}
+
+impl Worker {
+    fn start(stop: CancellationToken) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        thread::Builder::new().name("worker".to_owned()).spawn(move || {
+            runtime.block_on(stop.cancelled());
+            // A lookup of a name that hangs must not keep the process.
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { runtime: handle, connections: Arc::default() })
+    }
+
+    /// Returns how many connections it serves, plus one.
+    fn open(&self) -> usize {
+        Arc::strong_count(&self.connections)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        net::TcpListener,
+        sync::mpsc::{self, Sender},
+    };
+
+    use super::*;
+
+    /// Has a connection served that says on which thread, and then stays open.
+    async fn connected(workers: &Workers, told: Sender<thread::ThreadId>) -> (std::net::TcpStream, AbortHandle) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let client = std::net::TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let (stream, _) = listener.accept().await.expect("a client");
+        let serving = workers.spawn(stream, move |stream| async move {
+            told.send(thread::current().id()).await.expect("the test listens");
+            std::future::pending::<()>().await;
+            drop(stream);
+        });
+        (client, serving)
+    }
+
+    #[tokio::test]
+    async fn a_new_connection_goes_to_the_worker_with_the_fewest() {
+        let stop = CancellationToken::new();
+        let [first, second] = std::array::from_fn(|_| Worker::start(stop.clone()).expect("a thread"));
+        let workers = Workers { first, others: vec![second], _stop: stop.drop_guard() };
+        let (told, mut threads) = mpsc::channel(2);
+        let mut next = async || {
+            let open = connected(&workers, told.clone()).await;
+            (threads.recv().await.expect("it is served"), open)
+        };
+        let (one, leaves) = next().await;
+        let (other, _stays) = next().await;
+        assert_ne!(one, other);
+        leaves.1.abort();
+        while workers.first.open() > 1 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(next().await.0, one);
+    }
+
+    #[tokio::test]
+    async fn the_threads_end_with_what_they_serve_when_the_workers_are_dropped() {
+        use std::io::Read;
+        let workers = Workers::start().expect("threads");
+        let (told, mut threads) = mpsc::channel(2);
+        let (mut client, _serving) = connected(&workers, told).await;
+        assert_ne!(threads.recv().await, Some(thread::current().id()));
+        drop(workers);
+        assert_eq!(client.read(&mut [0; 1]).expect("closed"), 0);
+    }
+}
