@@ -10,7 +10,7 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    Engine, NewTask, NotCreated, State, Task,
+    Engine, NewTask, NotCreated, Outlook, State, Task,
     calls::Stop,
     clock::millis,
     create::MAX_REPLIES,
@@ -45,6 +45,8 @@ pub struct Adoption {
 pub struct Adopted {
     /// The task.
     pub task: Task,
+    /// What its client is told of its time.
+    pub outlook: Outlook,
     runner: Runner,
     permit: Permit,
     stopped: oneshot::Receiver<Stop>,
@@ -96,15 +98,11 @@ impl Engine {
             ttl: millis(lifetime.ttl),
             keep: millis(lifetime.keep),
             shortens: false,
-            poll_interval: millis(tool.poll_interval),
+            poll_interval: millis(tool.usual_poll_interval()),
             expires: now.steady.saturating_add(millis(lifetime.ttl)),
             version: 0,
         };
         let refused = |reason| self.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool_name, reason });
-        let Some(stopped) = self.register(&task, caller, announced) else {
-            refused("stopping");
-            return Err(NotCreated::Stopping);
-        };
         let runner = Runner {
             engine: Arc::clone(self),
             caller: Arc::clone(caller),
@@ -112,12 +110,19 @@ impl Engine {
             id: task.id,
             headers: Arc::new(headers),
             writer,
+            tool_id: ToolId { upstream: caller.upstream.id.clone(), name: Arc::clone(&tool_name) },
             tool,
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),
             created: since,
             patience: lifetime.patience,
             announced,
             restored: false,
+        };
+        let mut pace = runner.pace(task.keep);
+        pace.begin(since);
+        let Some(stopped) = self.register(&task, caller, announced, pace) else {
+            refused("stopping");
+            return Err(NotCreated::Stopping);
         };
         match self.ledger.store.insert(task.clone(), runner.saved_sent(since.elapsed())).await {
             Ok(Ok(())) => {}
@@ -136,7 +141,8 @@ impl Engine {
             }
         }
         self.observer.emit(events::TaskCreated { who: &caller.who, task: task.id, tool: &tool_name, queued: false });
-        Ok(Adopted { task, runner, permit, stopped, beginning: Beginning { since, progress, resumed: false } })
+        let (outlook, beginning) = (self.outlook(&task), Beginning { since, progress, resumed: false });
+        Ok(Adopted { task, outlook, runner, permit, stopped, beginning })
     }
 }
 

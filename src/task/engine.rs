@@ -8,20 +8,22 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    Change, Clock, End, Ending, HasEnded, MaxWaiters, Task, TaskId, ToTell,
+    Change, Clock, End, Ending, HasEnded, MaxWaiters, Task, TaskId, ToTell, UsualTime,
     calls::{RunningCall, RunningCalls, Stop},
     desk::Desk,
     ledger::{Changed, Ledger, NotChanged, Pauses},
+    pace::Pace,
     status_message,
     store::{SavedCall, Store},
+    tool_times::ToolTimes,
     wakes::Wakes,
 };
 use crate::{
     flow::Capacity,
     identity::Owner,
-    limit::{Totals, Turns},
+    limit::{ToolId, Totals, Turns},
     observe::{
-        Observer, Who,
+        Observer,
         events::{self, Ended},
     },
     session::Caller,
@@ -73,6 +75,8 @@ pub struct Engine {
     pub(super) desk: Desk,
     pub(super) calls: RunningCalls,
     pub(super) wakes: Wakes,
+    /// How long calls of each tool took.
+    pub(super) tool_times: ToolTimes,
     /// Notified when a task may have been removed.
     removals: Arc<Notify>,
 }
@@ -95,6 +99,7 @@ impl Engine {
             observer,
             calls: RunningCalls::default(),
             wakes,
+            tool_times: ToolTimes::default(),
             removals,
         });
         tokio::spawn(reap(Arc::downgrade(&engine), engine.ledger.clone()));
@@ -104,6 +109,12 @@ impl Engine {
     /// Returns the observer, to which events go.
     pub fn observer(&self) -> &Observer {
         &self.observer
+    }
+
+    /// Returns how long calls of a tool usually take, if that is known.
+    #[must_use]
+    pub fn usual_time(&self, tool: &ToolId) -> Option<UsualTime> {
+        self.tool_times.usual(tool)
     }
 
     /// Ends and removes every task of `owner`. Where the store is unavailable this goes on in the background.
@@ -191,9 +202,15 @@ impl Engine {
     }
 
     /// Registers a call of `caller` that is about to run. Returns the receiver that stops it; `None` if the process stops.
-    pub(super) fn register(&self, task: &Task, caller: &Caller, announced: bool) -> Option<oneshot::Receiver<Stop>> {
+    pub(super) fn register(
+        &self,
+        task: &Task,
+        caller: &Caller,
+        announced: bool,
+        pace: Pace,
+    ) -> Option<oneshot::Receiver<Stop>> {
         let (stop, stopped) = oneshot::channel();
-        if !self.calls.add(task.id, RunningCall::new(task, caller, announced, stop)) {
+        if !self.calls.add(task.id, RunningCall::new(task, caller, announced, pace, stop)) {
             return None;
         }
         self.desk.begin(task.id, &task.owner, caller.session);
@@ -249,7 +266,7 @@ impl Engine {
     /// Tells the owner of a task its new state, if it has one, and returns the task.
     fn announce(&self, changed: Changed) -> Task {
         if changed.has_new_state && self.calls.is_announced(changed.task.id) {
-            self.desk.announce(&changed.task);
+            self.desk.announce(&changed.task, &self.outlook(&changed.task));
         }
         changed.task
     }
@@ -290,13 +307,6 @@ impl Engine {
             TakenOut { status: status_of(end.ending()), end: Some(end), stop: "the task has ended", why },
         );
         true
-    }
-
-    /// Counts a poll of a task that has not ended, and reports excessive ones.
-    pub(super) fn note_poll(&self, task: &Task, who: &Who) {
-        if self.calls.count_poll(task) {
-            self.observer.emit(events::ExcessivePolling { who, task: task.id, tool: &task.tool });
-        }
     }
 
     /// Takes out the call of a task that was cancelled.

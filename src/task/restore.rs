@@ -19,6 +19,7 @@ use super::{
     Change, Engine, State, Task, TaskWriter,
     calls::Stage,
     create::{CALL_OVERHEAD, MAX_REPLIES},
+    pace::Pace,
     runner::{Beginning, Runner},
     saved::{CallForm, CallHead, CallNote},
     status_message,
@@ -210,7 +211,9 @@ impl Engine {
     fn resume(self: &Arc<Self>, left: LeftTask, session: &Arc<UpstreamSession>, mut broken: BrokenCall, sent: u64) {
         let since = self.instant(sent);
         let (task, runner) = self.runner(left, session);
-        let Some(stopped) = self.register(&task, &runner.caller, runner.announced) else { return };
+        let mut pace = runner.pace(task.keep);
+        pace.begin(since);
+        let Some(stopped) = self.register(&task, &runner.caller, runner.announced, pace) else { return };
         self.calls.set_since(task.id, runner.created);
         self.observer.emit(events::TaskRestored {
             who: &runner.caller.who,
@@ -218,7 +221,7 @@ impl Engine {
             tool: &task.tool,
             queued: false,
         });
-        let permit = self.turns.resume(&task.owner, tool_id(&task, &runner), limits(&runner));
+        let permit = self.turns.resume(&task.owner, runner.tool_id.clone(), limits(&runner));
         broken.resumption.max_answer = runner.max_answer();
         let engine = Arc::clone(self);
         tokio::spawn(async move {
@@ -259,14 +262,15 @@ impl Engine {
         let bytes = CALL_OVERHEAD + request.bytes().len() + headers_cost(&left.headers);
         let announced = left.head.announced;
         let (task, runner) = self.runner(left, &session);
-        let admission = match self.turns.admit(&task.owner, tool_id(&task, &runner), limits(&runner), bytes) {
+        let admission = match self.turns.admit(&task.owner, runner.tool_id.clone(), limits(&runner), bytes) {
             Ok(admission) => admission,
             Err(limited) => {
                 let why = status_message::not_sent(&format!("limit reached for the tool {:?}: {limited}", &*task.tool));
                 return Err(self.fail(task, Some((runner.caller, announced)), why));
             }
         };
-        let Some(stopped) = self.register(&task, &runner.caller, announced) else { return Ok(()) };
+        let pace = runner.pace(task.keep);
+        let Some(stopped) = self.register(&task, &runner.caller, announced, pace) else { return Ok(()) };
         self.calls.set_since(task.id, runner.created);
         self.calls.set_stage(task.id, Stage::Waiting);
         let queued = matches!(admission, Admission::Queued(_));
@@ -292,6 +296,7 @@ impl Engine {
             patience: ttl::patience(&tool, Duration::from_millis(task.ttl)),
             announced: head.announced,
             restored: true,
+            tool_id: ToolId { upstream: caller.upstream.id.clone(), name: Arc::clone(&task.tool) },
             tool,
             caller,
         };
@@ -305,7 +310,7 @@ impl Engine {
         tokio::spawn(async move {
             let change: Change = status_message::failed(&why);
             if let Some((caller, announced)) = caller
-                && engine.register(&task, &caller, announced).is_some()
+                && engine.register(&task, &caller, announced, Pace::Fixed(task.poll_interval)).is_some()
             {
                 let (who, task, tool) = (&*caller.who, task.id, &*task.tool);
                 engine.observer.emit(events::TaskRestored { who, task, tool, queued: false });
@@ -321,10 +326,6 @@ impl Engine {
         // A process's clock need not reach back that far.
         now.checked_sub(ago).unwrap_or(now)
     }
-}
-
-fn tool_id(task: &Task, runner: &Runner) -> ToolId {
-    ToolId { upstream: runner.caller.upstream.id.clone(), name: Arc::clone(&task.tool) }
 }
 
 fn limits(runner: &Runner) -> ToolLimits {

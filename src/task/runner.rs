@@ -8,12 +8,15 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Change, Engine, TaskId, TaskWriter, calls::Stop, desk::AskingCall, input::QuestionOrigin, status_message};
+use super::{
+    Change, Engine, TaskId, TaskWriter, calls::Stop, desk::AskingCall, input::QuestionOrigin, pace::Pace,
+    status_message,
+};
 use crate::{
     config::Tool,
     flow::Item,
     identity::Owner,
-    limit::{Admission, Permit},
+    limit::{Admission, Permit, ToolId},
     observe::events,
     session::Caller,
     upstream::{Call, CallOptions, CallOutcome, Exchange, Failure, Purpose, ServerEvent, UpstreamGuard},
@@ -41,6 +44,8 @@ pub(super) struct Runner {
     pub headers: Arc<HeaderMap>,
     /// Writes for the streams of the task's client.
     pub writer: &'static dyn TaskWriter,
+    /// Its tool.
+    pub tool_id: ToolId,
     /// The settings of its tool.
     pub tool: Arc<Tool>,
     /// Bounds the questions that are being answered in the client's place.
@@ -118,10 +123,15 @@ impl Runner {
         mut stopped: oneshot::Receiver<Stop>,
         Beginning { since, progress, resumed }: Beginning,
     ) {
+        self.engine.calls.begin(self.id, since);
         let noting = self.note_points(&call);
         tokio::select! {
             ending = self.follow(&mut call, progress) => {
                 let outcome = CallOutcome::of(ending, self.tool.max_result);
+                // When an answer that is resumed came is not known.
+                if !resumed {
+                    self.record_run_time(&outcome, since.elapsed());
+                }
                 let (end, why) = status_message::ended(if resumed { not_resumed(outcome) } else { outcome });
                 self.finish(end, why.as_deref()).await;
             }
@@ -141,6 +151,23 @@ impl Runner {
                 );
             }
             never = noting => match never {},
+        }
+    }
+
+    /// Returns the pace at which its client is to poll the task, which is kept for so many milliseconds after its end.
+    pub(super) fn pace(&self, kept: u64) -> Pace {
+        Pace::new(&self.tool, kept, self.engine.tool_times.of(&self.tool_id), &self.caller.account, self.created)
+    }
+
+    /// Notes how long the call took, if its server ended it.
+    fn record_run_time(&self, outcome: &CallOutcome, took: Duration) {
+        let tool_times = &self.engine.tool_times;
+        match outcome {
+            CallOutcome::Result { .. } | CallOutcome::TooLarge { .. } => tool_times.record(&self.tool_id, took),
+            CallOutcome::ErrorResult { .. } | CallOutcome::Error { .. } => {
+                tool_times.record_failure(&self.tool_id, took);
+            }
+            CallOutcome::Nothing { .. } => {}
         }
     }
 
@@ -207,7 +234,11 @@ impl Runner {
                 }
             }
             ServerEvent::Progress { .. } | ServerEvent::Nothing => {}
-            ServerEvent::Asks(asked) => self.engine.ask(origin(), message, asked).await,
+            ServerEvent::Asks(asked) => {
+                self.engine.calls.note_question(self.id);
+                self.engine.tool_times.record_question(&self.tool_id);
+                self.engine.ask(origin(), message, asked).await;
+            }
             ServerEvent::AnsweredHere(reply) => self.engine.reply_at_once(origin(), reply).await,
             ServerEvent::Withdraws(raw_id) => self.engine.close_withdrawn(self.owner(), self.id, &raw_id).await,
             ServerEvent::Changes => upstream_session.push(message.clone()),

@@ -40,7 +40,7 @@ impl Lifetime {
             AskedTtl::For(wanted) => wanted.min(tool.max_ttl),
             AskedTtl::Unlimited => tool.max_ttl,
         };
-        let collecting = tool.poll_interval * POLLS_TO_COLLECT;
+        let collecting = collecting(tool);
         let needed = needed(tool);
         let ttl = wanted.max(if queued { needed + tool.timeout } else { needed });
         Self { ttl, keep: wanted.max(collecting), patience: ttl.saturating_sub(needed) }
@@ -54,7 +54,12 @@ pub(super) fn patience(tool: &Tool, ttl: Duration) -> Duration {
 
 /// Returns how long a task has to live whose call does not wait.
 fn needed(tool: &Tool) -> Duration {
-    tool.timeout + tool.poll_interval * POLLS_TO_COLLECT
+    tool.timeout + collecting(tool)
+}
+
+/// Returns how long a client has at least to collect a result.
+fn collecting(tool: &Tool) -> Duration {
+    tool.usual_poll_interval() * POLLS_TO_COLLECT
 }
 
 impl Task {

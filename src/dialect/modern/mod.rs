@@ -236,7 +236,7 @@ impl TaskWriter for Polled {
         "modern"
     }
 
-    fn status(&self, _: &crate::task::Task) -> Option<Message> {
+    fn status(&self, _: &crate::task::Task, _: &crate::task::Outlook) -> Option<Message> {
         None
     }
 
