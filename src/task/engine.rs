@@ -106,6 +106,12 @@ impl Engine {
         &self.observer
     }
 
+    /// Returns the time of the clock on the wall, in milliseconds since the Unix epoch.
+    #[must_use]
+    pub fn wall_now(&self) -> u64 {
+        self.ledger.clock.now().wall
+    }
+
     /// Ends and removes every task of `owner`. Where the store is unavailable this goes on in the background.
     pub async fn end_owner(self: &Arc<Self>, owner: &Owner) {
         match self.ledger.store.remove_all(owner).await {

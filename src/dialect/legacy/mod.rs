@@ -13,7 +13,7 @@ mod result;
 use std::sync::Arc;
 
 pub use create::{Acknowledgement, RequestedTask};
-pub use question::MaybeAnswer;
+pub use question::{MaybeAnswer, asked, withdrawn};
 pub use reply::{NoResult, Reply, not_found};
 
 use cursor::Cursors;
@@ -37,6 +37,12 @@ impl Legacy {
     #[must_use]
     pub fn new(engine: Arc<Engine>) -> Self {
         Self { engine, cursors: Cursors::new() }
+    }
+
+    /// Returns the engine.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
     }
 
     /// Returns what a session's GET stream delivers.

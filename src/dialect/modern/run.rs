@@ -76,7 +76,7 @@ pub(super) enum Over {
 
 /// Calls of modern clients have progress, whether the client wants to hear of it or not.
 const OPTIONS: CallOptions =
-    CallOptions { purpose: Purpose::Background, max_answer: MAX_MESSAGE, relay: false, native: false };
+    CallOptions { purpose: Purpose::Background, max_answer: MAX_MESSAGE, relay: false, native: false, tracked: false };
 
 impl Modern {
     /// Sends a request to the server, and answers as the server does. With `adoptable` it may become a task.
