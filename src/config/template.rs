@@ -60,7 +60,8 @@ fn parts(text: &str) -> impl Iterator<Item = Part<'_>> {
             rest = &rest[place.len() + 2..];
             return Some(Part::Place(place));
         }
-        let mut beginnings = rest.char_indices().skip(1).filter(|(at, char)| *char == '{' && place(&rest[*at..]).is_some());
+        let mut beginnings =
+            rest.char_indices().skip(1).filter(|(at, char)| *char == '{' && place(&rest[*at..]).is_some());
         let end = beginnings.next().map_or(rest.len(), |(at, _)| at);
         let (words, after) = rest.split_at(end);
         rest = after;

@@ -166,6 +166,9 @@ mod tests {
         let known = KnownTools::default();
         let list = r#"{"name":"a","title":"An A"},{"name":"b","annotations":{"title":"A B"}},{"name":"c"}"#;
         learn(&known, list, true);
-        assert_eq!(["a", "b", "c", "d"].map(|name| known.title(name)).each_ref().map(|title| &**title), ["An A", "A B", "c", "d"]);
+        assert_eq!(
+            ["a", "b", "c", "d"].map(|name| known.title(name)).each_ref().map(|title| &**title),
+            ["An A", "A B", "c", "d"]
+        );
     }
 }

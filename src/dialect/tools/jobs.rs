@@ -51,15 +51,18 @@ impl Told {
 
 /// Where a model asks about jobs.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub(super) caller: Arc<Caller>,
-    pub(super) session: Arc<UpstreamSession>,
-    pub(super) names: JobToolNames,
+pub struct JobPlace {
+    /// Who asks.
+    pub caller: Arc<Caller>,
+    /// The session with the server, whose lists have told the titles of its tools.
+    pub session: Arc<UpstreamSession>,
+    /// The names of the tools for jobs there.
+    pub names: JobToolNames,
 }
 
 impl JobTools {
     /// Cancels the job that a call names.
-    pub(super) async fn cancel(&self, place: &Place, request: &Message) -> Told {
+    pub(super) async fn cancel(&self, place: &JobPlace, request: &Message) -> Told {
         let given = match arguments::job_id(request) {
             Ok(id) => id,
             Err(why) => return Told::failed(format!("Nothing was cancelled: {why}.")),
@@ -84,7 +87,7 @@ impl JobTools {
     }
 
     /// Lists the jobs of a caller: those that run, and the last that have ended.
-    pub(super) async fn list(&self, place: &Place) -> Told {
+    pub(super) async fn list(&self, place: &JobPlace) -> Told {
         let owner = &place.caller.owner;
         if let Owner::Anyone { .. } = owner {
             return Told::failed(format!(
@@ -122,13 +125,14 @@ impl JobTools {
         running.truncate(MAX_RUNNING);
         let last = ended.split_off(ended.len().saturating_sub(MAX_ENDED));
         let more = if untold > 0 { format!("\nand {untold} more.") } else { String::new() };
-        let next = format!("\nTo get a result, call {}.", words::wait_call(place.names, &[]).replace("[]", "[\"<id>\"]"));
+        let next =
+            format!("\nTo get a result, call {}.", words::wait_call(place.names, &[]).replace("[]", "[\"<id>\"]"));
         Told::done([running, last].concat().join("\n") + &more + &next)
     }
 
     /// Answers for an id that has no job of the caller, or where the store does not tell. A caller that guesses ids waits for
     /// it.
-    pub(super) async fn missing(&self, place: &Place, given: &str, why: &Missing) -> Told {
+    pub(super) async fn missing(&self, place: &JobPlace, given: &str, why: &Missing) -> Told {
         let Missing::NotFound(id) = why else { return Told::failed(UNAVAILABLE) };
         let lookup = place.caller.account.failed_lookup();
         let repeated = match &lookup {
@@ -146,8 +150,8 @@ impl JobTools {
     }
 
     /// Returns what is known of a job.
-    pub(super) fn facts(&self, place: &Place, task: &Task) -> JobFacts {
-        let Place { caller, session, names } = place;
+    pub(super) fn facts(&self, place: &JobPlace, task: &Task) -> JobFacts {
+        let JobPlace { caller, session, names } = place;
         // The call had run for so long when it became a job.
         let before = caller.upstream.policy.tool(&task.tool).job_after.unwrap_or_default();
         let ended = task.state.is_terminal();
@@ -177,4 +181,5 @@ impl JobTools {
     }
 }
 
-pub(super) const UNAVAILABLE: &str = "taskgate cannot reach its store of jobs now. Make the same call again in a moment.";
+pub(super) const UNAVAILABLE: &str =
+    "taskgate cannot reach its store of jobs now. Make the same call again in a moment.";

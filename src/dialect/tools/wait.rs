@@ -10,11 +10,12 @@ use uuid::Uuid;
 
 use super::{
     JobTools, arguments,
-    jobs::{Place, Told, UNAVAILABLE},
+    jobs::{JobPlace, Told, UNAVAILABLE},
 };
 use crate::{
+    limit::Rated,
     task::{End, Missing, State, Task, TaskId, Watch},
-    upstream::excerpt,
+    upstream::{JobTool, excerpt},
     wire::{
         Asks, Message, ids,
         legacy::question_text,
@@ -42,7 +43,7 @@ pub struct OpenQuestion {
 #[derive(Debug)]
 pub struct Wait {
     tools: Arc<JobTools>,
-    place: Place,
+    place: JobPlace,
     jobs: Vec<Job>,
     watches: Vec<Watch>,
     until: Instant,
@@ -61,12 +62,28 @@ struct Job {
     seen: Result<Arc<Task>, Missing>,
 }
 
+impl JobTools {
+    /// Takes a call of a tool for jobs, and returns what is to be waited for.
+    ///
+    /// # Errors
+    /// What the model is told, where there is nothing to wait for.
+    pub async fn ask(self: &Arc<Self>, place: &JobPlace, request: &Message, tool: JobTool) -> Result<Wait, Told> {
+        let counted = place.caller.account.count(Rated::TaskMethod);
+        counted.map_err(|limit| Told::failed(limit.to_string()))?;
+        match tool {
+            JobTool::Cancel => Err(self.cancel(place, request).await),
+            JobTool::List => Err(self.list(place).await),
+            JobTool::Wait => Wait::begin(self, place, request).await,
+        }
+    }
+}
+
 impl Wait {
     /// Begins to wait for the jobs that a call names.
     ///
     /// # Errors
     /// What the model is told where it cannot wait.
-    pub(super) async fn begin(tools: &Arc<JobTools>, place: &Place, request: &Message) -> Result<Self, Told> {
+    pub(super) async fn begin(tools: &Arc<JobTools>, place: &JobPlace, request: &Message) -> Result<Self, Told> {
         let asked = arguments::wait(request).map_err(|why| Told::failed(format!("Nothing was waited for: {why}.")))?;
         let (owner, who) = (&place.caller.owner, &place.caller.who);
         let (mut jobs, mut watches) = (Vec::new(), Vec::new());
@@ -90,6 +107,12 @@ impl Wait {
             beat_at: now + every,
             told: String::new(),
         })
+    }
+
+    /// Returns the jobs.
+    #[must_use]
+    pub fn jobs(&self) -> Vec<TaskId> {
+        self.jobs.iter().map(|job| job.id).collect()
     }
 
     /// Looks at the jobs. Returns whether there is nothing more to wait for.

@@ -16,12 +16,11 @@ use uuid::Uuid;
 
 use super::{
     JobTools,
-    jobs::{Place, Told},
+    jobs::{JobPlace, Told},
     wait::Wait,
 };
 use crate::{
     dialect::legacy::{asked, withdrawn},
-    limit::Rated,
     session::{Session, Source, StreamItem},
     task::Engine,
     upstream::{JobTool, JobToolNames},
@@ -62,17 +61,10 @@ impl JobTools {
         let (caller, upstream_session) = (Arc::clone(&session.caller), Arc::clone(&session.upstream_session));
         let id: Box<str> = request.id_to_answer().into();
         let ready = |told: &Told| HostReply::Ready(result_response(&id, &told.to_raw()).into());
-        if let Err(limit) = caller.account.count(Rated::TaskMethod) {
-            return ready(&Told::failed(limit.to_string()));
-        }
-        let place = Place { caller, session: upstream_session, names };
-        let mut wait = match tool {
-            JobTool::Cancel => return ready(&self.cancel(&place, request).await),
-            JobTool::List => return ready(&self.list(&place).await),
-            JobTool::Wait => match Wait::begin(self, &place, request).await {
-                Ok(wait) => wait,
-                Err(told) => return ready(&told),
-            },
+        let place = JobPlace { caller, session: upstream_session, names };
+        let mut wait = match self.ask(&place, request, tool).await {
+            Ok(wait) => wait,
+            Err(told) => return ready(&told),
         };
         if wait.is_over().await {
             return HostReply::Ready(respond(&id, &wait.answer().await));
@@ -111,7 +103,7 @@ struct Work {
     /// The raw token for progress.
     token: Option<Box<str>>,
     id: Box<str>,
-    place: Place,
+    place: JobPlace,
     items: mpsc::Sender<StreamItem>,
     asked: Arc<Asked>,
     /// How often the client was told of progress.

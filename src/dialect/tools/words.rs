@@ -171,7 +171,12 @@ pub(super) fn unknown(id: &str, names: JobToolNames) -> String {
 /// Says a time in people's units, in one or two of them.
 pub(super) fn spoken(time: Duration) -> String {
     let seconds = time.as_secs();
-    let units = [("day", seconds / 86_400), ("hour", seconds / 3600 % 24), ("minute", seconds / 60 % 60), ("second", seconds % 60)];
+    let units = [
+        ("day", seconds / 86_400),
+        ("hour", seconds / 3600 % 24),
+        ("minute", seconds / 60 % 60),
+        ("second", seconds % 60),
+    ];
     let first = units.iter().position(|(_, count)| *count > 0).unwrap_or(units.len() - 1);
     let told = units[first..].iter().take(2).filter(|(_, count)| *count > 0 || first == units.len() - 1);
     let told = told.map(|(unit, count)| format!("{count} {unit}{}", if *count == 1 { "" } else { "s" }));
@@ -208,7 +213,10 @@ mod tests {
         );
         let bare = JobFacts { progress: None, estimate: None, ..facts() };
         let text = bare.still_runs(&Tool::default());
-        assert!(text.contains("is still running after 45 seconds, which is normal. To go on waiting, call wait"), "{text}");
+        assert!(
+            text.contains("is still running after 45 seconds, which is normal. To go on waiting, call wait"),
+            "{text}"
+        );
     }
 
     #[test]
