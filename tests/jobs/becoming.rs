@@ -49,15 +49,15 @@ async fn the_words_tell_the_title_of_the_tool_and_how_far_the_call_is() {
     let calling = house.host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
     let slow = house.upstream.held("slow").await.sse();
     let token = slow.seen.json()["params"]["_meta"]["progressToken"].clone();
-    let told = json!({ "progressToken": token, "progress": 3, "total": 7, "message": "3 of 7 files" });
+    let told = json!({ "progressToken": token, "progress": 3, "total": 7, "message": "some files" });
     slow.notify("notifications/progress", told).await;
     let job = Job::in_words(&calling.last().await["result"]);
     assert!(job.words.starts_with("\"Export all\" is still running, as job"), "{}", job.words);
-    assert!(job.words.contains("(so far: 3 of 7 files)"), "{}", job.words);
+    assert!(job.words.contains("(so far: 3 of 7: some files)"), "{}", job.words);
     assert!(job.words.contains("Do not call slow again"), "{}", job.words);
     let still = text(&wait(&house.host, &job, 0.0).await);
     assert!(still.starts_with(&format!("Job {} (\"Export all\") is still running after", job.id)), "{still}");
-    assert!(still.contains("which is normal") && still.contains("3 of 7 files") && still.contains("again"), "{still}");
+    assert!(still.contains("which is normal") && still.contains("3 of 7: some files") && still.contains("again"), "{still}");
 }
 
 #[tokio::test]
@@ -147,7 +147,7 @@ async fn a_job_is_a_task_in_metrics() {
     let host = Client::connect_as(&gate.url, "2025-06-18", json!({})).await;
     let house = House { upstream, gate, host };
     let (slow, _job) = house.job().await;
-    let metrics = Client::new(&format!("http://{}/metrics", house.gate.admin.as_ref().unwrap()));
+    let metrics = Client::new(&format!("{}/metrics", house.gate.admin.as_ref().unwrap()));
     let has = async |line: &str| {
         eventually(async || {
             let text = metrics.send(http::Method::GET, "").await.text().to_owned();

@@ -215,7 +215,9 @@ impl Wait {
             let text = match questions.last().filter(|_| task.state == State::InputRequired) {
                 Some((_, question)) => {
                     let asked = Asks::of(question).is_ok_and(|asks| caller.client.can_be_asked(asks));
-                    facts.asks(&excerpt(&question_text(question)), asked)
+                    let words = question_text(question);
+                    let words = words.strip_prefix("Input required: ").unwrap_or(&words);
+                    facts.asks(&excerpt(words), asked)
                 }
                 None => facts.still_runs(&settings),
             };
