@@ -66,7 +66,8 @@ impl JobTools {
             Ok(wait) => wait,
             Err(told) => return ready(&told),
         };
-        if wait.is_over().await {
+        // What is open is asked, however short the wait.
+        if wait.is_over().await && wait.questions().is_empty() {
             return HostReply::Ready(respond(&id, &wait.answer().await));
         }
         let token = request.params().and_then(|params| unambiguous(params).ok()).and_then(|(_, meta)| meta);
