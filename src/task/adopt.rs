@@ -128,6 +128,7 @@ impl Engine {
             id: task.id,
             headers: Arc::new(headers),
             writer,
+            tool_id: ToolId { upstream: caller.upstream.id.clone(), name: tool_name },
             tool,
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),
             created: since,

@@ -106,7 +106,7 @@ impl Engine {
         let bytes = CALL_OVERHEAD + request.bytes().len() + headers_cost(&headers);
         let limits = ToolLimits { running: tool.max_running, queued: tool.max_queued };
         let tool_id = ToolId { upstream: caller.upstream.id.clone(), name: Arc::clone(&tool_name) };
-        let admitted = self.turns.admit(&caller.owner, tool_id, limits, bytes);
+        let admitted = self.turns.admit(&caller.owner, tool_id.clone(), limits, bytes);
         let admission = admitted.map_err(|limited| {
             let reason = limited.name();
             self.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool_name, reason });
@@ -139,6 +139,7 @@ impl Engine {
             id,
             headers: Arc::new(headers),
             writer,
+            tool_id,
             tool,
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),
             created: Instant::now(),

@@ -8,18 +8,19 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    Change, Clock, End, Ending, HasEnded, MaxWaiters, Task, TaskId, ToTell,
+    Change, Clock, End, Ending, HasEnded, MaxWaiters, Task, TaskId, ToTell, UsualTime,
     calls::{RunningCall, RunningCalls},
     desk::Desk,
     ledger::{Changed, Ledger, NotChanged, Pauses},
     status_message,
     store::Store,
+    tool_times::ToolTimes,
     wakes::Wakes,
 };
 use crate::{
     flow::Capacity,
     identity::Owner,
-    limit::{Totals, Turns},
+    limit::{ToolId, Totals, Turns},
     observe::{
         Observer, Who,
         events::{self, Ended},
@@ -73,6 +74,8 @@ pub struct Engine {
     pub(super) desk: Desk,
     pub(super) calls: RunningCalls,
     pub(super) wakes: Wakes,
+    /// How long calls of each tool took.
+    pub(super) tool_times: ToolTimes,
     /// Notified when a task may have been removed.
     removals: Arc<Notify>,
 }
@@ -95,6 +98,7 @@ impl Engine {
             observer,
             calls: RunningCalls::default(),
             wakes,
+            tool_times: ToolTimes::default(),
             removals,
         });
         tokio::spawn(reap(Arc::downgrade(&engine), engine.ledger.clone()));
@@ -110,6 +114,12 @@ impl Engine {
     #[must_use]
     pub fn wall_now(&self) -> u64 {
         self.ledger.clock.now().wall
+    }
+
+    /// Returns how long calls of a tool usually take, if that is known.
+    #[must_use]
+    pub fn usual_time(&self, tool: &ToolId) -> Option<UsualTime> {
+        self.tool_times.usual(tool)
     }
 
     /// Ends and removes every task of `owner`. Where the store is unavailable this goes on in the background.

@@ -11,12 +11,15 @@ mod desk;
 mod engine;
 #[cfg(test)]
 mod faults;
+mod in_words;
 mod input;
 #[cfg(test)]
 mod interleavings;
 mod lasting;
 mod ledger;
+mod poll_plan;
 mod retrieve;
+mod run_times;
 mod runner;
 mod session_end;
 mod state;
@@ -25,6 +28,7 @@ pub mod store;
 mod stream;
 #[cfg(test)]
 mod tiny;
+mod tool_times;
 mod ttl;
 mod wakes;
 mod writer;
@@ -34,9 +38,11 @@ pub use calls::ToTell;
 pub use clock::{Clock, Now};
 pub use create::{CreatedTask, NewTask, NotCreated, ToolCall};
 pub use engine::{Engine, Limits};
+pub use in_words::in_words;
 pub use lasting::LastingWork;
 pub use ledger::Missing;
 pub use retrieve::NotCancelled;
+pub use run_times::{PollBounds, RunTimes, UsualTime};
 pub use state::{Change, End, Ending, HasEnded, State, Task, TaskId};
 pub use store::KeptLimit;
 pub use stream::{PendingResponse, WaitingRequest};

@@ -15,7 +15,7 @@ use crate::{
     config::Tool,
     flow::Item,
     identity::Owner,
-    limit::{Admission, Permit},
+    limit::{Admission, Permit, ToolId},
     observe::events,
     session::Caller,
     upstream::{Call, CallOptions, CallOutcome, Exchange, Failure, Purpose, ServerEvent, UpstreamGuard},
@@ -43,6 +43,8 @@ pub(super) struct Runner {
     pub headers: Arc<HeaderMap>,
     /// Writes for the streams of the task's client.
     pub writer: &'static dyn TaskWriter,
+    /// Its tool.
+    pub tool_id: ToolId,
     /// The settings of its tool.
     pub tool: Arc<Tool>,
     /// Bounds the questions that are being answered in the client's place.
@@ -112,7 +114,9 @@ impl Runner {
     ) {
         tokio::select! {
             ending = self.follow(&mut call, progress) => {
-                let (end, why) = status_message::ended(CallOutcome::of(ending, self.tool.max_result));
+                let outcome = CallOutcome::of(ending, self.tool.max_result);
+                self.record_run_time(&outcome, since.elapsed());
+                let (end, why) = status_message::ended(outcome);
                 self.finish(end, why.as_deref()).await;
             }
             why = &mut stopped => self.cancel(&mut call.exchange, since, why.unwrap_or("the process stops")).await,
@@ -124,6 +128,18 @@ impl Runner {
                     self.cancel(&mut call.exchange, since, &why),
                 );
             }
+        }
+    }
+
+    /// Notes how long the call took, if its server ended it.
+    fn record_run_time(&self, outcome: &CallOutcome, took: Duration) {
+        let tool_times = &self.engine.tool_times;
+        match outcome {
+            CallOutcome::Result { .. } | CallOutcome::TooLarge { .. } => tool_times.record(&self.tool_id, took),
+            CallOutcome::ErrorResult { .. } | CallOutcome::Error { .. } => {
+                tool_times.record_failure(&self.tool_id, took);
+            }
+            CallOutcome::Nothing { .. } => {}
         }
     }
 

@@ -15,7 +15,8 @@ async fn a_call_that_takes_long_is_answered_in_words_that_name_the_next_call_and
     assert!(state.starts_with("\"slow\" is still running, as job ") && state.contains("it has run for"), "{state}");
     assert!(next.starts_with(&format!("To get its result, call wait_for_job with {{\"job_ids\":[\"{}\"]}}. ", job.id)));
     assert!(next.ends_with("Do not call slow again for this, it would run twice."), "{next}");
-    let result = json!({ "content": [{ "type": "text", "text": "done" }], "structuredContent": { "n": 1.50 }, "x": [] });
+    let result =
+        json!({ "content": [{ "type": "text", "text": "done" }], "structuredContent": { "n": 1.50 }, "x": [] });
     slow.result(&result.to_string()).await;
     assert_eq!(wait(&house.host, &job, 10.0).await, result);
     assert_eq!(wait(&house.host, &job, 10.0).await, result, "it can be read again");
@@ -57,7 +58,10 @@ async fn the_words_tell_the_title_of_the_tool_and_how_far_the_call_is() {
     assert!(job.words.contains("Do not call slow again"), "{}", job.words);
     let still = text(&wait(&house.host, &job, 0.0).await);
     assert!(still.starts_with(&format!("Job {} (\"Export all\") is still running after", job.id)), "{still}");
-    assert!(still.contains("which is normal") && still.contains("3 of 7: some files") && still.contains("again"), "{still}");
+    assert!(
+        still.contains("which is normal") && still.contains("3 of 7: some files") && still.contains("again"),
+        "{still}"
+    );
 }
 
 #[tokio::test]
@@ -71,7 +75,7 @@ async fn the_words_of_a_tool_can_be_replaced() {
     "#;
     let house = House::open(toml).await;
     let (_slow, job) = house.job().await;
-    assert!(job.words.starts_with("Brewing slow (slow), 0 seconds. Next: call"), "{}", job.words);
+    assert!(job.words.starts_with("Brewing slow (slow), 1 second. Next: call"), "{}", job.words);
     assert_eq!(text(&wait(&house.host, &job, 0.0).await), format!("Still brewing {}.", job.id));
 }
 

@@ -27,7 +27,8 @@ async fn an_error_result_stays_as_it_is() {
 async fn an_error_is_told_in_the_words_of_the_server() {
     let (result, job) = told("", async |slow| {
         let id = slow.seen.id();
-        slow.event(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32000,"message":"no such luck"}}}}"#)).await;
+        slow.event(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32000,"message":"no such luck"}}}}"#))
+            .await;
     })
     .await;
     assert_eq!(result["isError"], true);
@@ -62,7 +63,10 @@ async fn a_cancelled_job_has_no_result() {
 
 #[tokio::test]
 async fn expired_and_unknown_jobs_have_one_answer() {
-    let house = House::open(&format!("{SOON}\ntasks.ttl = \"100ms\"\ntasks.timeout = \"300ms\"\ntasks.poll_interval = \"10ms\"")).await;
+    let house = House::open(&format!(
+        "{SOON}\ntasks.ttl = \"100ms\"\ntasks.timeout = \"300ms\"\ntasks.poll_interval = \"10ms\""
+    ))
+    .await;
     let (slow, job) = house.job().await;
     slow.result(r#"{"content":[]}"#).await;
     let expired = eventually(async || {

@@ -71,9 +71,11 @@ async fn heartbeats_grow_between_the_steps_of_the_server_which_pass_as_they_are(
 async fn a_call_without_a_token_or_of_another_tool_gets_none() {
     let toml = "[[upstream]]\n[upstream.tools.slow]\nheartbeat = \"20ms\"\n[upstream.tools.other]\nheartbeat = \"off\"";
     let house = House::open(toml).await;
-    for params in
-        [json!({ "name": "slow" }), json!({ "name": "other", "_meta": { "progressToken": 1 } }), json!({ "name": "third", "_meta": { "progressToken": 1 } })]
-    {
+    for params in [
+        json!({ "name": "slow" }),
+        json!({ "name": "other", "_meta": { "progressToken": 1 } }),
+        json!({ "name": "third", "_meta": { "progressToken": 1 } }),
+    ] {
         let mut calling = house.host.stream("tools/call", params.clone());
         let slow = house.upstream.held(params["name"].as_str().unwrap()).await;
         tokio::time::sleep(std::time::Duration::from_millis(150)).await;

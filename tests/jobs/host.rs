@@ -53,7 +53,8 @@ impl Job {
     pub(crate) fn in_words(result: &Value) -> Self {
         assert!(result.get("structuredContent").is_none() && result.get("isError").is_none(), "{result}");
         let words = text(result);
-        let (_, call) = words.split_once("call wait_for_job with {\"job_ids\":[\"").unwrap_or_else(|| panic!("{words}"));
+        let (_, call) =
+            words.split_once("call wait_for_job with {\"job_ids\":[\"").unwrap_or_else(|| panic!("{words}"));
         Self { id: call.split('"').next().unwrap().to_owned(), words }
     }
 

@@ -146,7 +146,11 @@ async fn several_upstreams_have_jobs_of_their_own() {
     let [with, without] = hosts;
     let (with, without) = (with.await, without.await);
     assert_eq!(names(&with.ask("tools/list", json!({})).await).len(), 4);
-    assert_eq!(names(&without.ask("tools/list", json!({})).await).len(), 4, "[tasks] holds for tools without a pattern");
+    assert_eq!(
+        names(&without.ask("tools/list", json!({})).await).len(),
+        4,
+        "[tasks] holds for tools without a pattern"
+    );
     let calling = with.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
     let slow = one.held("slow").await.sse();
     let job = Job::in_words(&calling.last().await["result"]);

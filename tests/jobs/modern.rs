@@ -57,7 +57,12 @@ async fn lists_and_instructions_differ_by_what_a_request_declares() {
     let (host, able) = (Modern::plain(&gate.url), Modern::with_tasks(&gate.url));
     let names = async |client: &Modern| {
         let listed = client.result("tools/list", json!({})).await;
-        listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        listed["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|tool| tool["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(names(&host).await, ["echo", "wait_for_job", "cancel_job", "list_jobs"]);
     assert_eq!(names(&able).await, ["echo"]);
@@ -111,7 +116,10 @@ async fn a_request_that_cannot_be_asked_is_told_in_words_what_its_job_waits_for(
     asks(&slow, "q").await;
     wait(&able, &job, 50.0).await;
     let words = text(&wait(&Modern::plain(&gate.url), &job, 0.0).await);
-    assert!(words.contains("waits for an answer: \"Who?\", which this client cannot be asked; tell the user"), "{words}");
+    assert!(
+        words.contains("waits for an answer: \"Who?\", which this client cannot be asked; tell the user"),
+        "{words}"
+    );
     slow.result(r#"{"content":[]}"#).await;
 }
 
@@ -146,7 +154,10 @@ async fn a_silent_call_with_a_progress_token_has_heartbeats_and_a_wait_too() {
     let mut last = 0.0;
     for _ in 0..3 {
         let beat = calling.message().await;
-        assert_eq!((&beat["method"], &beat["params"]["progressToken"]), (&json!("notifications/progress"), &json!("t")));
+        assert_eq!(
+            (&beat["method"], &beat["params"]["progressToken"]),
+            (&json!("notifications/progress"), &json!("t"))
+        );
         assert!(beat["params"]["progress"].as_f64().unwrap() > last, "{beat}");
         last = beat["params"]["progress"].as_f64().unwrap();
     }

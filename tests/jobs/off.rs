@@ -13,7 +13,10 @@ async fn a_host_that_is_not_configured_for_notices_nothing() {
     let house = House::of(Options { answers: Answers::Sse, tools, ..Options::default() }, "").await;
     assert_eq!(house.host.initialized.get("instructions"), None);
     let listed = house.host.ask("tools/list", json!({})).await;
-    assert_eq!(listed, json!({ "tools": [{ "name": "slow", "inputSchema": {}, "outputSchema": { "type": "object" } }] }));
+    assert_eq!(
+        listed,
+        json!({ "tools": [{ "name": "slow", "inputSchema": {}, "outputSchema": { "type": "object" } }] })
+    );
     let params = json!({ "name": "slow", "_meta": { "progressToken": "t" } });
     let calling = house.host.stream("tools/call", params);
     let slow = house.upstream.held("slow").await;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     host::{House, Job, SOON, next, text, wait},
-    kit::{Sse, Upstream, eventually, soon},
+    kit::{Sse, Upstream, soon},
 };
 
 async fn house(toml: &str) -> House {
@@ -65,18 +65,14 @@ async fn a_question_is_asked_once_in_a_session_and_can_be_answered_after_the_wai
     let house = house("").await;
     let (slow, job) = house.job().await;
     asks(&slow, "q", "elicitation/create").await;
-    eventually(async || text(&wait(&house.host, &job, 0.0).await).contains("waits for an answer").then_some(())).await;
-    let mut waiting = house.host.stream("tools/call", job.waits(1.0));
-    // It may have been asked by one of the waits before.
-    let answer = loop {
-        let message = waiting.message().await;
-        assert_ne!(message["method"], "elicitation/create", "it was asked on the stream of an earlier call: {message}");
-        if message.get("result").is_some() {
-            break message;
-        }
-    };
-    let words = text(&answer["result"]);
+    let mut first = house.host.stream("tools/call", job.waits(1.0));
+    let question = next(&mut first, "elicitation/create").await;
+    let words = text(&first.last().await["result"]);
     assert!(words.contains("waits for an answer: \"Which account?\"; the user was asked"), "{words}");
+    let again = house.host.stream("tools/call", job.waits(0.0)).rest().await.0;
+    assert!(!again.contains("elicitation/create"), "it was asked on the stream of an earlier call: {again}");
+    house.host.respond(&question["id"], json!({ "action": "accept", "content": {} })).await;
+    assert_eq!(answer_to(&house, "q").await["result"]["action"], "accept");
     slow.result(r#"{"content":[]}"#).await;
 }
 

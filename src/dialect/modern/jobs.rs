@@ -17,13 +17,9 @@ use super::{
 };
 use crate::{
     config::Tool,
-    dialect::tools::{
-        JobAdoption, JobPlace, NotAdopted, RETRY, Told, Wait, runs_in_words,
-    },
+    dialect::tools::{JobAdoption, JobPlace, NotAdopted, RETRY, Told, Wait},
     upstream::{Failure, Lease, may_be_job_tool},
-    wire::{
-        Parts, RpcError, ids, object::quote, params::unambiguous, response::result_response,
-    },
+    wire::{Parts, RpcError, ids, object::quote, params::unambiguous, response::result_response},
 };
 
 /// Returns whether a call may be one of a tool for jobs.
@@ -34,9 +30,9 @@ pub(super) fn may_be_called(request: &ClientRequest) -> bool {
 impl Run {
     /// Sends the heartbeat that is due. Returns whether the client is still there.
     pub(super) async fn beat(&mut self) -> bool {
-        let title = self.session().tools().title(&name(&self.request).unwrap_or_default());
-        let text = self.text.as_deref().filter(|text| !text.is_empty());
-        let text = runs_in_words(&title, self.since.elapsed(), text);
+        let (caller, name) = (&self.request.caller, name(&self.request).unwrap_or_default());
+        let progress = self.text.as_deref().filter(|text| !text.is_empty());
+        let text = self.modern.tools.in_words(caller, self.session(), &name, self.since.elapsed(), progress);
         let Some(heartbeat) = &mut self.heartbeat else { return true };
         let beat = heartbeat.beat(&text);
         self.to.send(Piece::Notification(beat)).await.is_ok()

@@ -9,8 +9,8 @@ use tokio::{sync::oneshot, time::Instant};
 use super::{
     Piece, Refused, SERVER_INFO,
     adoptable::Form,
-    input::input_request,
     hosts::heartbeat_of,
+    input::input_request,
     parked::{Place, Retry},
     reply,
     request_state::Opened,

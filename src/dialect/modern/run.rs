@@ -9,8 +9,8 @@ use tokio::{sync::mpsc, time::Instant};
 use super::{
     Answer, ClientRequest, GATHERS, Modern, Piece, Refused,
     adoptable::Adoptable,
-    input::input_responses,
     hosts::{self, heartbeat_of},
+    input::input_responses,
     meta::Level,
     parked::Retry,
     pieces::pieces,

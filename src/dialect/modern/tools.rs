@@ -5,8 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     Answer, ClientRequest, Modern, Polled, Refused,
     adoptable::{Adoptable, Form},
-    jobs,
-    tasks,
+    jobs, tasks,
 };
 use crate::{
     config::Support,

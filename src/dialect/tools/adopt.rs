@@ -1,6 +1,6 @@
 //! A plain call becomes a job: a task whose client is answered in words.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use http::HeaderMap;
 use tokio::time::Instant;
@@ -8,10 +8,10 @@ use tokio::time::Instant;
 use super::{JobTools, words::JobFacts, writer::JobWriter};
 use crate::{
     config::Tool,
-    limit::Rated,
+    limit::{Rated, ToolId},
     session::{Caller, TaskAdmission},
     task::{Adopted, Adoption, AskedTtl, NewTask},
-    upstream::UpstreamSession,
+    upstream::{UpstreamSession, excerpt},
 };
 
 /// A call that has run for long.
@@ -84,7 +84,7 @@ impl JobTools {
             tool: (&*adopted.task.tool).into(),
             elapsed: since.elapsed(),
             progress: told,
-            estimate: self.estimate(caller, &name, since.elapsed()),
+            estimate: self.estimate(caller, &name),
             names,
         };
         let text = facts.adopted(&settings);
@@ -92,7 +92,8 @@ impl JobTools {
     }
 
     /// Says how long calls of a tool usually take; `None` where that is not known.
-    pub(super) fn estimate(&self, _caller: &Caller, _tool: &str, _elapsed: Duration) -> Option<String> {
-        None
+    pub(super) fn estimate(&self, caller: &Caller, tool: &str) -> Option<String> {
+        let tool_id = ToolId { upstream: caller.upstream.id.clone(), name: excerpt(tool).into() };
+        self.engine.usual_time(&tool_id).map(|usual| usual.to_string())
     }
 }

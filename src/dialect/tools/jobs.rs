@@ -163,7 +163,7 @@ impl JobTools {
             title: session.tools().title(&task.tool),
             elapsed,
             progress: task.status_message.as_deref().filter(|text| !text.is_empty()).map(Into::into),
-            estimate: self.estimate(caller, &task.tool, elapsed),
+            estimate: self.estimate(caller, &task.tool),
             names: *names,
         }
     }

@@ -22,7 +22,7 @@ pub use plain::{Adopting, Due, PlainCall};
 pub use wait::{OpenQuestion, Wait};
 pub use waiting::HostReply;
 
-use crate::{observe::Observer, task::Engine};
+use crate::{observe::Observer, session::Caller, task::Engine, upstream::UpstreamSession};
 
 /// How long a call that could not become a job waits before it tries again.
 pub const RETRY: Duration = Duration::from_secs(1);
@@ -40,10 +40,18 @@ impl JobTools {
     pub fn new(engine: Arc<Engine>, observer: Arc<Observer>) -> Arc<Self> {
         Arc::new(Self { engine, observer })
     }
-}
 
-/// Says that a call runs, in words for a person.
-#[must_use]
-pub fn runs_in_words(title: &str, elapsed: Duration, progress: Option<&str>) -> String {
-    words::running(title, elapsed, None, progress)
+    /// Says that a call of `name` runs, in words for a person. `progress` is what the server said last.
+    #[must_use]
+    pub fn in_words(
+        &self,
+        caller: &Caller,
+        session: &UpstreamSession,
+        name: &str,
+        elapsed: Duration,
+        progress: Option<&str>,
+    ) -> String {
+        let (title, estimate) = (session.tools().title(name), self.estimate(caller, name));
+        words::running(&title, elapsed, estimate.as_deref(), progress)
+    }
 }

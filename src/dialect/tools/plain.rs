@@ -16,7 +16,6 @@ use super::{
     Heartbeat, JobTools, RETRY,
     adopt::{JobAdoption, NotAdopted},
     jobs::Told,
-    words,
 };
 use crate::{
     config::Tool,
@@ -124,18 +123,15 @@ impl PlainCall {
             self.set_timer();
             return Poll::Ready(Due::Job);
         }
-        let title = self.session.upstream_session.tools().title(&self.name);
-        let text = words::running(&title, self.since.elapsed(), self.estimate().as_deref(), self.text.as_deref());
+        let (caller, upstream_session) = (&self.session.caller, &self.session.upstream_session);
+        let (elapsed, progress) = (self.since.elapsed(), self.text.as_deref());
+        let text = self.tools.in_words(caller, upstream_session, &self.name, elapsed, progress);
         let beat = self.heartbeat.as_mut().map(|heartbeat| heartbeat.beat(&text));
         self.set_timer();
         match beat {
             Some(beat) => Poll::Ready(Due::Heartbeat(beat)),
             None => self.poll_next(cx),
         }
-    }
-
-    fn estimate(&self) -> Option<String> {
-        self.tools.estimate(&self.session.caller, &self.name, self.since.elapsed())
     }
 
     /// Takes in what the server says, and returns what its client gets of it.

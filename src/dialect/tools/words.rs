@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     config::{Template, Tool},
-    task::TaskId,
+    task::{TaskId, in_words},
     upstream::{JobTool, JobToolNames},
 };
 
@@ -37,7 +37,7 @@ impl JobFacts {
         let estimate = self.estimate.as_ref().map_or(String::new(), |estimate| format!(" and is {estimate}"));
         format!(
             "{title:?} is still running, as job {id}: it has run for {}{estimate}{}. To get its result, call {}. {}",
-            spoken(self.elapsed),
+            in_words(self.elapsed),
             self.so_far(),
             self.wait(&[*id]),
             self.not_again()
@@ -54,7 +54,7 @@ impl JobFacts {
         format!(
             "Job {id} ({title:?}) is still running after {}, which is normal{estimate}{}. To go on waiting, call {} \
              again. {}",
-            spoken(self.elapsed),
+            in_words(self.elapsed),
             self.so_far(),
             self.wait(&[*id]),
             self.not_again()
@@ -111,7 +111,7 @@ impl JobFacts {
     /// Returns the line of a job that runs, in a list.
     pub(super) fn line(&self) -> String {
         let Self { id, title, .. } = self;
-        format!("- {id}: {title:?} is running, for {} so far{}", spoken(self.elapsed), self.so_far())
+        format!("- {id}: {title:?} is running, for {} so far{}", in_words(self.elapsed), self.so_far())
     }
 
     /// Returns the line of a job that has ended, in a list.
@@ -138,7 +138,7 @@ impl JobFacts {
             "title" => self.title.to_string(),
             "tool" => self.tool.to_string(),
             "wait_for_job" => self.names.of(JobTool::Wait),
-            "elapsed" => spoken(self.elapsed),
+            "elapsed" => in_words(self.elapsed),
             "progress" => self.progress.as_deref().unwrap_or_default().to_owned(),
             "estimate" => self.estimate.clone().unwrap_or_default(),
             // `config` takes no other.
@@ -156,7 +156,7 @@ pub(super) fn wait_call(names: JobToolNames, ids: &[TaskId]) -> String {
 pub(super) fn running(title: &str, elapsed: Duration, estimate: Option<&str>, progress: Option<&str>) -> String {
     let estimate = estimate.map_or(String::new(), |estimate| format!("; {estimate}"));
     let progress = progress.map_or(String::new(), |progress| format!("{progress}; "));
-    format!("{progress}{title:?} has run for {}{estimate}", spoken(elapsed))
+    format!("{progress}{title:?} has run for {}{estimate}", in_words(elapsed))
 }
 
 /// Answers for an id that is unknown, foreign or expired.
@@ -166,21 +166,6 @@ pub(super) fn unknown(id: &str, names: JobToolNames) -> String {
         "There is no job {id:?} of yours: the id is not right, or the job ended so long ago that its result is gone. \
          {list} tells the ids of your jobs. Call the tool itself anew only if its result is still wanted."
     )
-}
-
-/// Says a time in people's units, in one or two of them.
-pub(super) fn spoken(time: Duration) -> String {
-    let seconds = time.as_secs();
-    let units = [
-        ("day", seconds / 86_400),
-        ("hour", seconds / 3600 % 24),
-        ("minute", seconds / 60 % 60),
-        ("second", seconds % 60),
-    ];
-    let first = units.iter().position(|(_, count)| *count > 0).unwrap_or(units.len() - 1);
-    let told = units[first..].iter().take(2).filter(|(_, count)| *count > 0 || first == units.len() - 1);
-    let told = told.map(|(unit, count)| format!("{count} {unit}{}", if *count == 1 { "" } else { "s" }));
-    told.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -217,21 +202,5 @@ mod tests {
             text.contains("is still running after 45 seconds, which is normal. To go on waiting, call wait"),
             "{text}"
         );
-    }
-
-    #[test]
-    fn a_time_is_told_in_two_units_at_most() {
-        for (seconds, text) in [
-            (0, "0 seconds"),
-            (1, "1 second"),
-            (45, "45 seconds"),
-            (60, "1 minute"),
-            (70, "1 minute 10 seconds"),
-            (3600, "1 hour"),
-            (3661, "1 hour 1 minute"),
-            (180_000, "2 days 2 hours"),
-        ] {
-            assert_eq!(spoken(Duration::from_secs(seconds)), text);
-        }
     }
 }
