@@ -36,9 +36,10 @@ pub(super) fn template(value: &DeValue<'_>) -> Result<Option<Template>, String> 
     }
     let places = || parts(&text).filter_map(|part| if let Part::Place(place) = part { Some(place) } else { None });
     if let Some(unknown) = places().find(|place| !PLACES.contains(place)) {
-        let meant = did_you_mean(unknown, PLACES.into_iter());
+        let meant = did_you_mean(unknown, PLACES);
         let all = PLACES.map(|place| format!("{{{place}}}")).join(", ");
-        return Err(format!("{{{unknown}}} stands for nothing{meant}; the text may have {all}"));
+        let the = if meant.is_empty() { "; the" } else { " The" };
+        return Err(format!("{{{unknown}}} stands for nothing{meant}{the} text may have {all}"));
     }
     if !places().any(|place| place == "job_id") {
         return Err("the text needs {job_id}, without which no model can ask for the result".to_owned());
@@ -88,7 +89,7 @@ mod tests {
     fn places_are_filled_in_and_other_braces_stay() {
         let words = r#"{title}: call {wait_for_job} with {"job_ids":["{job_id}"]} {}{ {Not}"#;
         let template = read(words).expect("valid").expect("words");
-        let filled = template.fill(|place| place.to_uppercase());
+        let filled = template.fill(str::to_uppercase);
         assert_eq!(filled, r#"TITLE: call WAIT_FOR_JOB with {"job_ids":["JOB_ID"]} {}{ {Not}"#);
     }
 

@@ -131,7 +131,7 @@ impl KnownTools {
 fn title(tool: &Listed<'_>) -> Option<Box<str>> {
     let annotations = tool.members.object("annotations");
     let title = tool.members.text("title").or_else(|| annotations.as_ref().and_then(|it| it.text("title")))?;
-    Some(excerpt(&title).into()).filter(|title: &Box<str>| !title.is_empty())
+    (!title.is_empty()).then(|| excerpt(&title).into())
 }
 
 #[cfg(test)]

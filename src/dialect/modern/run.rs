@@ -238,7 +238,7 @@ impl Run {
                 self.progress = progress;
                 self.text = Some(text);
                 let for_client = for_client.map(|theirs| match &mut self.heartbeat {
-                    Some(heartbeat) => heartbeat.relay(progress, theirs),
+                    Some(heartbeat) => heartbeat.relay(progress, &theirs),
                     None => theirs.bytes().clone(),
                 });
                 match for_client {

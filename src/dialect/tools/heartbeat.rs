@@ -35,7 +35,7 @@ impl Heartbeat {
     /// Notes progress of the server, which is about to be told. Returns the message with a greater number where heartbeats
     /// have told that number already: progress has to grow.
     #[must_use]
-    pub fn relay(&mut self, progress: f64, for_client: Message) -> Bytes {
+    pub fn relay(&mut self, progress: f64, for_client: &Message) -> Bytes {
         self.due = Instant::now() + self.every;
         if progress > self.told || self.told == 0.0 {
             self.told = progress;
@@ -91,7 +91,7 @@ mod tests {
         let mut heartbeat = Heartbeat::new(Duration::from_secs(1), "\"t\"");
         let mut told = vec![progress(&heartbeat.beat("runs"))];
         for theirs in [0.0, 0.5, 1.0, 1e9, 1e9 + 1.0] {
-            let relayed = heartbeat.relay(theirs, server(theirs));
+            let relayed = heartbeat.relay(theirs, &server(theirs));
             told.push(progress(&relayed));
             assert!((progress(&relayed) - theirs).abs() < 1e-6, "{theirs}");
             told.extend((0..100).map(|_| progress(&heartbeat.beat("runs"))));
@@ -103,7 +103,7 @@ mod tests {
     async fn without_a_heartbeat_the_server_is_told_byte_by_byte() {
         let mut heartbeat = Heartbeat::new(Duration::from_secs(1), "\"t\"");
         for theirs in [0.0, 0.25, 1.0] {
-            assert_eq!(heartbeat.relay(theirs, server(theirs)), server(theirs).bytes());
+            assert_eq!(heartbeat.relay(theirs, &server(theirs)), server(theirs).bytes());
         }
     }
 }

@@ -98,10 +98,7 @@ impl JobTools {
         }
         let (mut running, mut ended, mut after, mut read) = (Vec::new(), Vec::new(), None, 0);
         loop {
-            let page = match self.engine.page(owner, after, PAGE).await {
-                Ok(page) => page,
-                Err(_) => return Told::failed(UNAVAILABLE),
-            };
+            let Ok(page) = self.engine.page(owner, after, PAGE).await else { return Told::failed(UNAVAILABLE) };
             for (at, task) in &page {
                 after = Some(*at);
                 let facts = self.facts(place, task);

@@ -147,7 +147,7 @@ impl PlainCall {
                 }
                 let for_client = for_client?;
                 let Some(heartbeat) = &mut self.heartbeat else { return Some(for_client.bytes().clone()) };
-                let relayed = heartbeat.relay(progress, for_client);
+                let relayed = heartbeat.relay(progress, &for_client);
                 self.set_timer();
                 Some(relayed)
             }

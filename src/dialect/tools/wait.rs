@@ -184,16 +184,13 @@ impl Wait {
                     failures += usize::from(is_error);
                     bytes += raw.len();
                     let id = &job.given;
-                    match contents(&raw).filter(|_| bytes <= MAX_RESULTS) {
-                        Some(parts) => {
-                            let how = if is_error { "has failed. What it gave" } else { "is done. Its result" };
-                            content.push(text(&format!("Job {id} {how} follows.")));
-                            content.extend(parts);
-                        }
-                        None => {
-                            let call = super::words::wait_call(self.place.names, &[job.id]);
-                            content.push(text(&format!("Job {id} is done. To get its result, call {call} alone.")));
-                        }
+                    if let Some(parts) = contents(&raw).filter(|_| bytes <= MAX_RESULTS) {
+                        let how = if is_error { "has failed. What it gave" } else { "is done. Its result" };
+                        content.push(text(&format!("Job {id} {how} follows.")));
+                        content.extend(parts);
+                    } else {
+                        let call = super::words::wait_call(self.place.names, &[job.id]);
+                        content.push(text(&format!("Job {id} is done. To get its result, call {call} alone.")));
                     }
                 }
             }
