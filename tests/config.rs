@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use rcgen::{CertificateParams, KeyPair};
 use taskgate::config::{
-    AuditOwner, AuditTo, Auth, Config, Mistakes, Native, Overrides, Process, Rates, Support, Target, Tasks, Tool,
-    Transport, allowed_host, allowed_origin, load, parse, target_from_url,
+    AuditOwner, AuditTo, Auth, Config, Mistakes, Native, Overrides, PollInterval, Process, Rates, Support, Target,
+    Tasks, Tool, Transport, allowed_host, allowed_origin, load, parse, target_from_url,
 };
 use tempfile::TempDir;
 
@@ -216,7 +216,9 @@ fn an_unset_key_has_its_default() {
         support: Support::Optional,
         ttl: Duration::from_mins(15),
         max_ttl: Duration::from_hours(24),
-        poll_interval: Duration::from_secs(2),
+        poll_interval: PollInterval::Auto,
+        min_poll_interval: Duration::from_millis(500),
+        max_poll_interval: Duration::from_secs(30),
         timeout: Duration::from_hours(1),
         input_timeout: Duration::from_hours(1),
         max_running: 32,
@@ -290,7 +292,9 @@ fn every_key_takes_effect() {
         support: Support::Forbidden,
         ttl: Duration::from_millis(1),
         max_ttl: Duration::from_hours(365 * 24),
-        poll_interval: Duration::from_millis(500),
+        poll_interval: PollInterval::Fixed(Duration::from_millis(500)),
+        min_poll_interval: Duration::from_millis(50),
+        max_poll_interval: Duration::from_mins(1),
         timeout: Duration::from_mins(2),
         input_timeout: Duration::from_mins(3),
         max_running: 1,

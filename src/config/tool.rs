@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::reader::Section;
+use toml::de::DeValue;
+
+use super::reader::{Entry, Section, describe};
 use super::template::{Template, template};
 use super::values::{count, duration, duration_or_off, duration_or_zero, one_of, size, text};
 
@@ -20,7 +22,11 @@ pub struct Tool {
     /// The longest ttl that a client gets by asking. At least `ttl`.
     pub max_ttl: Duration,
     /// How often clients are told to poll.
-    pub poll_interval: Duration,
+    pub poll_interval: PollInterval,
+    /// The shortest interval that `poll_interval = "auto"` tells.
+    pub min_poll_interval: Duration,
+    /// The longest interval that `poll_interval = "auto"` tells. At least `min_poll_interval`.
+    pub max_poll_interval: Duration,
     /// How long one call may run, from its turn on.
     pub timeout: Duration,
     /// How long a question of the server to the client may stay without an answer.
@@ -45,6 +51,15 @@ pub struct Tool {
     pub job_wait_text: Option<Template>,
 }
 
+/// How often clients are told to poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PollInterval {
+    /// As it fits how long calls of the tool take, how long this one has run, and how many polls there are.
+    Auto,
+    /// Always this often.
+    Fixed(Duration),
+}
+
 /// Whether calls of a tool run as tasks; the values of `execution.taskSupport`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
@@ -63,7 +78,9 @@ impl Default for Tool {
             support: Support::Optional,
             ttl: Duration::from_mins(15),
             max_ttl: Duration::from_hours(24),
-            poll_interval: Duration::from_secs(2),
+            poll_interval: PollInterval::Auto,
+            min_poll_interval: Duration::from_millis(500),
+            max_poll_interval: Duration::from_secs(30),
             timeout: Duration::from_hours(1),
             input_timeout: Duration::from_hours(1),
             max_running: 32,
@@ -85,6 +102,15 @@ impl Tool {
     pub fn becomes_job_after(&self) -> Option<Duration> {
         self.job_after.filter(|_| self.support != Support::Forbidden)
     }
+
+    /// Returns the interval that clients are told where it is not known how long a call has run.
+    #[must_use]
+    pub fn usual_poll_interval(&self) -> Duration {
+        match self.poll_interval {
+            PollInterval::Fixed(interval) => interval,
+            PollInterval::Auto => Duration::from_secs(2).max(self.min_poll_interval).min(self.max_poll_interval),
+        }
+    }
 }
 
 impl Support {
@@ -104,30 +130,18 @@ const SUPPORT: &[(&str, Support)] =
 
 /// Reads the keys that `[tasks]` and each pattern have; `origin` says where the value of an unset one comes from.
 pub(super) fn read(section: &mut Section<'_>, default: &Tool, origin: &str) -> Tool {
-    let ttl_entry = section.entry("ttl");
-    let max_ttl_entry = section.entry("max_ttl");
-    let set_ttl = ttl_entry.as_ref().map(|entry| entry.convert(duration));
-    let set_max_ttl = max_ttl_entry.as_ref().map(|entry| entry.convert(duration));
-    let ttl = set_ttl.unwrap_or(Some(default.ttl));
-    let max_ttl = set_max_ttl.unwrap_or(Some(default.max_ttl));
-    if let (Some(ttl), Some(max_ttl)) = (ttl, max_ttl)
-        && ttl > max_ttl
-    {
-        let (ttl, max_ttl) = (humantime::format_duration(ttl), humantime::format_duration(max_ttl));
-        match (ttl_entry, max_ttl_entry) {
-            (Some(entry), Some(_)) => entry.fail(format!("{ttl} is longer than max_ttl, {max_ttl}")),
-            (Some(entry), None) => entry.fail(format!("{ttl} is longer than max_ttl, {max_ttl} ({origin})")),
-            (None, Some(entry)) => entry.fail(format!("{max_ttl} is shorter than ttl, {ttl} ({origin})")),
-            // Both come from [tasks], where this was reported.
-            (None, None) => {}
-        }
-    }
+    let ttl = Span { short: default.ttl, long: default.max_ttl };
+    let ttl = span(section, ["ttl", "max_ttl"], ttl, origin);
+    let poll = Span { short: default.min_poll_interval, long: default.max_poll_interval };
+    let poll = span(section, ["min_poll_interval", "max_poll_interval"], poll, origin);
     Tool {
         pattern: Arc::clone(&default.pattern),
         support: section.get("support", one_of(SUPPORT)).unwrap_or(default.support),
-        ttl: ttl.unwrap_or(default.ttl),
-        max_ttl: max_ttl.unwrap_or(default.max_ttl),
-        poll_interval: section.get("poll_interval", duration).unwrap_or(default.poll_interval),
+        ttl: ttl.short,
+        max_ttl: ttl.long,
+        poll_interval: section.get("poll_interval", poll_interval).unwrap_or(default.poll_interval),
+        min_poll_interval: poll.short,
+        max_poll_interval: poll.long,
         timeout: section.get("timeout", duration).unwrap_or(default.timeout),
         input_timeout: section.get("input_timeout", duration).unwrap_or(default.input_timeout),
         max_running: section.get("max_running", count(1)).unwrap_or(default.max_running),
@@ -143,5 +157,43 @@ pub(super) fn read(section: &mut Section<'_>, default: &Tool, origin: &str) -> T
         job_after: section.get("job_after", duration_or_off).unwrap_or(default.job_after),
         job_text: section.get("job_text", template).unwrap_or_else(|| default.job_text.clone()),
         job_wait_text: section.get("job_wait_text", template).unwrap_or_else(|| default.job_wait_text.clone()),
+    }
+}
+
+/// Two durations, of which the first is not longer than the second.
+#[derive(Clone, Copy)]
+struct Span {
+    short: Duration,
+    long: Duration,
+}
+
+/// Reads two keys whose values make a [`Span`]. `origin` says where the value of an unset one comes from.
+fn span(section: &mut Section<'_>, keys: [&'static str; 2], default: Span, origin: &str) -> Span {
+    let [short_entry, long_entry] = keys.map(|key| section.entry(key));
+    let set = |entry: &Option<Entry<'_>>| entry.as_ref().map(|entry| entry.convert(duration));
+    let short = set(&short_entry).unwrap_or(Some(default.short));
+    let long = set(&long_entry).unwrap_or(Some(default.long));
+    if let (Some(short), Some(long)) = (short, long)
+        && short > long
+    {
+        let [short_key, long_key] = keys;
+        let (short, long) = (humantime::format_duration(short), humantime::format_duration(long));
+        match (short_entry, long_entry) {
+            (Some(entry), Some(_)) => entry.fail(format!("{short} is longer than {long_key}, {long}")),
+            (Some(entry), None) => entry.fail(format!("{short} is longer than {long_key}, {long} ({origin})")),
+            (None, Some(entry)) => entry.fail(format!("{long} is shorter than {short_key}, {short} ({origin})")),
+            // Both come from [tasks], where this was reported.
+            (None, None) => {}
+        }
+    }
+    Span { short: short.unwrap_or(default.short), long: long.unwrap_or(default.long) }
+}
+
+/// Reads `"auto"` or a duration.
+fn poll_interval(value: &DeValue<'_>) -> Result<PollInterval, String> {
+    match value.as_str() {
+        Some("auto") => Ok(PollInterval::Auto),
+        Some(text) if humantime::parse_duration(text).is_ok() => duration(value).map(PollInterval::Fixed),
+        _ => Err(format!("expected \"auto\" or a duration such as \"2s\", found {}", describe(value))),
     }
 }

@@ -6,8 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use governor::{DefaultDirectRateLimiter as Bucket, Quota, RateLimiter};
+use governor::{
+    Quota, RateLimiter,
+    clock::DefaultClock,
+    middleware::StateInformationMiddleware,
+    state::{InMemoryState, NotKeyed},
+};
 use moka::{policy::EvictionPolicy, sync::Cache};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
@@ -24,6 +30,11 @@ const MAX_SLOWED: usize = 8;
 /// session may last longer than any.
 const MAX_PRINCIPALS: u64 = 50_000;
 
+/// An owner that has less than this part of its rate of task methods left is told to poll less often.
+const CROWDED: f64 = 0.8;
+
+type Bucket = RateLimiter<NotKeyed, InMemoryState, DefaultClock, StateInformationMiddleware>;
+
 /// The accounts of all owners. A principal's account outlives its sessions.
 #[derive(Debug)]
 pub struct Accounts {
@@ -35,9 +46,18 @@ pub struct Accounts {
 pub struct Account {
     rates: Rates,
     task_methods: Bucket,
+    /// What was left of the task methods when one was counted last.
+    left: Mutex<Left>,
     creations: Bucket,
     failed_lookups: Bucket,
     slowed: Arc<Semaphore>,
+}
+
+/// What was left of a rate at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    count: u32,
+    at: Instant,
 }
 
 /// What an owner may do only at a limited rate.
@@ -117,6 +137,7 @@ impl Account {
         Self {
             rates,
             task_methods: bucket(rates.task_methods),
+            left: Mutex::new(Left { count: rates.task_methods.count.get(), at: Instant::now() }),
             creations: bucket(rates.creations),
             failed_lookups: bucket(rates.failed_lookups),
             slowed: Arc::new(Semaphore::new(MAX_SLOWED)),
@@ -129,16 +150,28 @@ impl Account {
     /// [`TooOften`]
     pub fn count(&self, rated: Rated) -> Result<(), TooOften> {
         match rated {
-            Rated::TaskMethod => take(&self.task_methods, "task_methods", self.rates.task_methods),
-            Rated::Creation => take(&self.creations, "creations", self.rates.creations),
+            Rated::TaskMethod => {
+                let left = take(&self.task_methods, "task_methods", self.rates.task_methods);
+                *self.left.lock() = Left { count: *left.as_ref().unwrap_or(&0), at: Instant::now() };
+                left.map(drop)
+            }
+            Rated::Creation => take(&self.creations, "creations", self.rates.creations).map(drop),
         }
+    }
+
+    /// Returns how many times as long as its calls need the owner's clients should wait between polls, so that its rate of
+    /// task methods is never used up; 1 where most of it is left.
+    #[must_use]
+    pub fn crowding(&self) -> f64 {
+        let (Left { count, at }, rate) = (*self.left.lock(), self.rates.task_methods);
+        crowding(f64::from(count) / f64::from(rate.count.get()) + at.elapsed().div_duration_f64(rate.period))
     }
 
     /// Counts a look-up of an unknown id.
     #[must_use]
     pub fn failed_lookup(&self) -> FailedLookup {
         match take(&self.failed_lookups, "failed_lookups", self.rates.failed_lookups) {
-            Ok(()) => FailedLookup::Answered,
+            Ok(_) => FailedLookup::Answered,
             Err(too_often) => match Arc::clone(&self.slowed).try_acquire_owned() {
                 Ok(permit) => FailedLookup::Slowed(SLOWED_BY, permit),
                 Err(_) => FailedLookup::Refused(too_often),
@@ -150,11 +183,19 @@ impl Account {
 fn bucket(rate: Rate) -> Bucket {
     // The shortest interval is a microsecond, so there is always one.
     let quota = Quota::with_period(rate.period / rate.count.get()).unwrap_or(Quota::per_second(rate.count));
-    RateLimiter::direct(quota.allow_burst(rate.count))
+    RateLimiter::direct(quota.allow_burst(rate.count)).with_middleware()
 }
 
-fn take(bucket: &Bucket, key: &'static str, rate: Rate) -> Result<(), TooOften> {
-    bucket.check().map_err(|not_until| TooOften { key, rate, wait: not_until.wait_time_from(Instant::now()) })
+/// Takes one out of a bucket, and returns how many are left.
+fn take(bucket: &Bucket, key: &'static str, rate: Rate) -> Result<u32, TooOften> {
+    let taken = bucket.check().map(|left| left.remaining_burst_capacity());
+    taken.map_err(|not_until| TooOften { key, rate, wait: not_until.wait_time_from(Instant::now()) })
+}
+
+/// Returns [`Account::crowding`] where that part of the rate is left: the less, the faster it grows, so that there is a part
+/// at which clients that wait use up no more than what comes back.
+fn crowding(left: f64) -> f64 {
+    (CROWDED / left.max(0.01)).max(1.0).powi(4)
 }
 
 #[cfg(test)]
@@ -187,6 +228,34 @@ mod tests {
         let text = refused.to_string();
         assert!(text.starts_with("limit reached: rate.creations = 3 in 1h is used up; try again in 1"), "{text}");
         assert_eq!(account.count(Rated::TaskMethod), Ok(()), "each rate has a bucket of its own");
+    }
+
+    #[test]
+    fn clients_that_wait_as_long_as_they_are_told_never_use_up_a_rate_that_fewer_tasks_would() {
+        // 60 a minute, for 20 tasks that want a poll each half a second: 40 times as many.
+        let (mut left, mut due, mut polls) = (60.0_f64, vec![0; 20], 0);
+        for millis in (0..600_000_u64).step_by(100) {
+            for due in due.iter_mut().filter(|due| **due <= millis) {
+                left -= 1.0;
+                assert!(left >= 0.0, "refused after {millis} ms");
+                let told = Duration::from_millis(500).mul_f64(crowding(left / 60.0)).min(Duration::from_secs(30));
+                *due = millis + u64::try_from(told.as_millis()).expect("short");
+                polls += 1;
+            }
+            left = (left + 0.1).min(60.0);
+        }
+        assert!(polls > 500, "{polls} polls: what the rate allows is used");
+    }
+
+    #[test]
+    fn an_account_is_crowded_while_most_of_its_rate_is_used_up() {
+        let account = accounts(10).of(&ann());
+        assert!(account.crowding() <= 1.0);
+        let crowded: Vec<f64> = (0..10)
+            .map(|_| account.count(Rated::TaskMethod).map(|()| account.crowding()))
+            .collect::<Result<_, _>>()
+            .expect("ten");
+        assert!(crowded.is_sorted() && crowded[1] <= 1.01 && crowded[9] > 100.0, "{crowded:?}");
     }
 
     #[test]

@@ -10,9 +10,10 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    Engine, NewTask, NotCreated, State, Task,
+    Engine, NewTask, NotCreated, Outlook, State, Task,
     clock::millis,
     create::MAX_REPLIES,
+    pace::Pace,
     runner::{Beginning, Runner},
     ttl::Lifetime,
 };
@@ -44,6 +45,8 @@ pub struct Adoption {
 pub struct Adopted {
     /// The task.
     pub task: Task,
+    /// What its client is told of its time.
+    pub outlook: Outlook,
     runner: Runner,
     permit: Permit,
     stopped: oneshot::Receiver<&'static str>,
@@ -95,12 +98,15 @@ impl Engine {
             ttl: millis(lifetime.ttl),
             keep: millis(lifetime.keep),
             shortens: false,
-            poll_interval: millis(tool.poll_interval),
+            poll_interval: millis(tool.usual_poll_interval()),
             expires: now.steady.saturating_add(millis(lifetime.ttl)),
             version: 0,
         };
         let refused = |reason| self.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool_name, reason });
-        let Some(stopped) = self.register(&task, caller, announced) else {
+        let tool_id = ToolId { upstream: caller.upstream.id.clone(), name: Arc::clone(&tool_name) };
+        let mut pace = Pace::new(&tool, task.keep, self.tool_times.of(&tool_id), &caller.account);
+        pace.begin(since);
+        let Some(stopped) = self.register(&task, caller, announced, pace) else {
             refused("stopping");
             return Err(NotCreated::Stopping);
         };
@@ -128,13 +134,14 @@ impl Engine {
             id: task.id,
             headers: Arc::new(headers),
             writer,
-            tool_id: ToolId { upstream: caller.upstream.id.clone(), name: tool_name },
+            tool_id,
             tool,
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),
             created: since,
             patience: lifetime.patience,
         };
-        Ok(Adopted { task, runner, permit, stopped, beginning: Beginning { since, progress } })
+        let outlook = self.outlook(&task);
+        Ok(Adopted { task, outlook, runner, permit, stopped, beginning: Beginning { since, progress } })
     }
 }
 

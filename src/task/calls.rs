@@ -8,7 +8,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Task, TaskId};
+use super::{Outlook, Task, TaskId, pace::Pace, poll_demand::PollDemand};
 use crate::{identity::Owner, observe::Who, session::Caller};
 
 /// Polls are counted over this many poll intervals.
@@ -24,9 +24,11 @@ pub(super) struct RunningCalls {
     changed: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
     running: HashMap<TaskId, RunningCall>,
+    /// How many polls the clients of all of them want to make.
+    demand: PollDemand,
     /// Whether the process stops and no more calls are admitted.
     closed: bool,
     /// The tasks that have ended since then, and whose owners have to be told how.
@@ -45,6 +47,7 @@ pub(super) struct RunningCall {
     announced: bool,
     /// Stops the call, and says why.
     pub stop: oneshot::Sender<&'static str>,
+    pace: Pace,
     polls: Polls,
     /// Whether its owner was told of the end before the call was taken out.
     told: bool,
@@ -61,20 +64,57 @@ pub struct ToTell {
     pub polls: bool,
 }
 
+/// A poll of a task.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Poll {
+    /// What the client is told.
+    pub outlook: Outlook,
+    /// Whether it is the one poll in the counted intervals that makes them excessive.
+    pub is_excessive: bool,
+}
+
 /// The polls of a task in the counted intervals.
 #[derive(Debug)]
 struct Polls {
     since: Instant,
     count: u32,
+    /// The sum of the intervals that were told with them, in milliseconds.
+    told: u64,
+}
+
+impl Default for Inner {
+    fn default() -> Self {
+        let (running, untold) = (HashMap::new(), HashMap::new());
+        Self { running, demand: PollDemand::new(Instant::now()), closed: false, untold }
+    }
+}
+
+impl Polls {
+    /// Counts a poll with which `interval` is told, in milliseconds. Returns whether it makes the polls excessive.
+    fn count(&mut self, interval: u64, now: Instant) -> bool {
+        let counted = Duration::from_millis(self.told) / self.count.max(1) * COUNTED_INTERVALS;
+        if self.count > 0 && now.duration_since(self.since) >= counted {
+            *self = Self { since: now, count: 0, told: 0 };
+        }
+        self.count += 1;
+        self.told = self.told.saturating_add(interval);
+        self.count == EXCESSIVE
+    }
 }
 
 impl RunningCall {
     /// Returns the call of `task`, which begins now.
-    pub(super) fn new(task: &Task, caller: &Caller, announced: bool, stop: oneshot::Sender<&'static str>) -> Self {
+    pub(super) fn new(
+        task: &Task,
+        caller: &Caller,
+        announced: bool,
+        pace: Pace,
+        stop: oneshot::Sender<&'static str>,
+    ) -> Self {
         let (owner, who, tool) = (task.owner.clone(), Arc::clone(&caller.who), Arc::clone(&task.tool));
         let (since, client_polls) = (Instant::now(), caller.session.is_none());
-        let polls = Polls { since, count: 0 };
-        Self { owner, who, tool, since, announced, stop, polls, told: false, client_polls }
+        let polls = Polls { since, count: 0, told: 0 };
+        Self { owner, who, tool, since, announced, stop, pace, polls, told: false, client_polls }
     }
 }
 
@@ -118,15 +158,33 @@ impl RunningCalls {
         }
     }
 
-    /// Counts a poll of a task that runs. Returns `true` for the one poll in the counted intervals that makes them excessive.
-    pub(super) fn count_poll(&self, task: &Task) -> bool {
-        let mut inner = self.inner.lock();
-        let Some(RunningCall { polls, .. }) = inner.running.get_mut(&task.id) else { return false };
-        if polls.since.elapsed() >= Duration::from_millis(task.poll_interval) * COUNTED_INTERVALS {
-            *polls = Polls { since: Instant::now(), count: 0 };
+    /// Notes that the call of a task began at `began`.
+    pub(super) fn begin(&self, id: TaskId, began: Instant) {
+        if let Some(call) = self.inner.lock().running.get_mut(&id) {
+            call.pace.begin(began);
         }
-        polls.count += 1;
-        polls.count == EXCESSIVE
+    }
+
+    /// Notes that the call of a task has asked its client something.
+    pub(super) fn note_question(&self, id: TaskId) {
+        if let Some(call) = self.inner.lock().running.get_mut(&id) {
+            call.pace.hurry();
+        }
+    }
+
+    /// Counts a poll of a task; `None` where its call does not run here.
+    pub(super) fn poll(&self, id: TaskId) -> Option<Poll> {
+        let Inner { running, demand, .. } = &mut *self.inner.lock();
+        let RunningCall { pace, polls, .. } = running.get_mut(&id)?;
+        let now = Instant::now();
+        let outlook = pace.poll(demand, now);
+        Some(Poll { outlook, is_excessive: polls.count(outlook.poll_interval, now) })
+    }
+
+    /// Returns what the client of a task is told of its time; `None` where its call does not run here.
+    pub(super) fn outlook(&self, id: TaskId) -> Option<Outlook> {
+        let (inner, now) = (self.inner.lock(), Instant::now());
+        Some(inner.running.get(&id)?.pace.outlook(inner.demand.crowding(now), now))
     }
 
     /// Returns whether a task runs whose owner is told of changes of its state.
@@ -144,6 +202,8 @@ impl RunningCalls {
     pub(super) fn close(&self) -> Vec<(TaskId, Owner)> {
         let mut inner = self.inner.lock();
         inner.closed = true;
+        // A client that comes soon learns how its task has ended before the process does.
+        inner.running.values_mut().for_each(|call| call.pace.hurry());
         inner.running.iter().map(|(id, call)| (*id, call.owner.clone())).collect()
     }
 
@@ -175,7 +235,21 @@ mod tests {
     fn added(calls: &RunningCalls) -> (TaskId, bool) {
         let (task, session) = (task(&OWNER), session::alone());
         let (stop, _) = oneshot::channel();
-        (task.id, calls.add(task.id, RunningCall::new(&task, &session.caller, false, stop)))
+        (task.id, calls.add(task.id, RunningCall::new(&task, &session.caller, false, Pace::Fixed(1000), stop)))
+    }
+
+    #[test]
+    fn polls_are_excessive_at_ten_times_what_was_told_and_not_if_the_interval_was_long_before() {
+        let (begin, mut polls) = (Instant::now(), Polls { since: Instant::now(), count: 0, told: 0 });
+        assert_eq!((0..200).filter(|_| polls.count(1000, begin)).count(), 1);
+        let later = begin + Duration::from_secs(11);
+        assert!((1..EXCESSIVE).all(|_| !polls.count(1000, later)) && polls.count(1000, later), "counted anew");
+        // A client that was told 30 s once, and half a second from then on, and keeps to it.
+        let mut polls = Polls { since: begin, count: 0, told: 0 };
+        assert!(!polls.count(30_000, begin));
+        assert!(
+            (1..1000_u32).all(|n| !polls.count(500, begin + Duration::from_secs(30) + n * Duration::from_millis(500)))
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    AskedTtl, Engine, LastingWork, State, Task, TaskWriter, clock::millis, runner::Runner, status_message,
+    AskedTtl, Engine, LastingWork, Outlook, State, Task, TaskWriter, clock::millis, runner::Runner, status_message,
     store::KeptLimit, ttl::Lifetime,
 };
 use crate::{
@@ -32,6 +32,8 @@ const CALL_OVERHEAD: usize = 4 * 1024;
 pub struct CreatedTask {
     /// The task.
     pub task: Task,
+    /// What its client is told of its time.
+    pub outlook: Outlook,
     /// Starts the call when it is dropped: the acknowledgement is on its way to the client, or cannot be sent.
     pub start: oneshot::Sender<()>,
 }
@@ -125,7 +127,7 @@ impl Engine {
             ttl: millis(lifetime.ttl),
             keep: millis(lifetime.keep),
             shortens: asked_ttl != AskedTtl::Default,
-            poll_interval: millis(tool.poll_interval),
+            poll_interval: millis(tool.usual_poll_interval()),
             expires: now.steady.saturating_add(millis(lifetime.ttl)),
             version: 0,
         };
@@ -148,7 +150,8 @@ impl Engine {
         let insertion = Insertion { task: task.clone(), runner, request, admission, announced, task_admission };
         // Inserted wholly or not at all, even if the client leaves meanwhile.
         let start = LastingWork::new(insertion.insert()).await?;
-        Ok(CreatedTask { task, start })
+        let outlook = self.outlook(&task);
+        Ok(CreatedTask { task, outlook, start })
     }
 
     /// Ends a task that the store may have and that was not acknowledged.
@@ -176,8 +179,12 @@ impl Insertion {
         let (engine, caller) = (Arc::clone(&runner.engine), Arc::clone(&runner.caller));
         let (id, tool, queued) = (task.id, Arc::clone(&task.tool), matches!(admission, Admission::Queued(_)));
         let refused = |reason| engine.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool, reason });
+        let mut pace = runner.pace(task.keep);
+        if !queued {
+            pace.begin(Instant::now());
+        }
         // Registered first, so that any change that ends the task finds the call that it has to stop.
-        let Some(stopped) = engine.register(&task, &caller, announced) else {
+        let Some(stopped) = engine.register(&task, &caller, announced, pace) else {
             refused("stopping");
             return Err(NotCreated::Stopping);
         };

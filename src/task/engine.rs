@@ -12,6 +12,7 @@ use super::{
     calls::{RunningCall, RunningCalls},
     desk::Desk,
     ledger::{Changed, Ledger, NotChanged, Pauses},
+    pace::{Outlook, Pace},
     status_message,
     store::Store,
     tool_times::ToolTimes,
@@ -212,9 +213,10 @@ impl Engine {
         task: &Task,
         caller: &Caller,
         announced: bool,
+        pace: Pace,
     ) -> Option<oneshot::Receiver<&'static str>> {
         let (stop, stopped) = oneshot::channel();
-        if !self.calls.add(task.id, RunningCall::new(task, caller, announced, stop)) {
+        if !self.calls.add(task.id, RunningCall::new(task, caller, announced, pace, stop)) {
             return None;
         }
         self.desk.begin(task.id, &task.owner, caller.session);
@@ -256,7 +258,7 @@ impl Engine {
     /// Tells the owner of a task its new state, if it has one, and returns the task.
     fn announce(&self, changed: Changed) -> Task {
         if changed.has_new_state && self.calls.is_announced(changed.task.id) {
-            self.desk.announce(&changed.task);
+            self.desk.announce(&changed.task, &self.outlook(&changed.task));
         }
         changed.task
     }
@@ -299,11 +301,20 @@ impl Engine {
         true
     }
 
-    /// Counts a poll of a task that has not ended, and reports excessive ones.
-    pub(super) fn note_poll(&self, task: &Task, who: &Who) {
-        if self.calls.count_poll(task) {
+    /// Returns what the client of a task is told of its time.
+    #[must_use]
+    pub fn outlook(&self, task: &Task) -> Outlook {
+        let running = (!task.state.is_terminal()).then(|| self.calls.outlook(task.id)).flatten();
+        running.unwrap_or_else(|| Outlook::unknown(task))
+    }
+
+    /// Counts a poll of a task that has not ended, and reports excessive ones. Returns what its client is told.
+    pub(super) fn note_poll(&self, task: &Task, who: &Who) -> Outlook {
+        let Some(poll) = self.calls.poll(task.id) else { return Outlook::unknown(task) };
+        if poll.is_excessive {
             self.observer.emit(events::ExcessivePolling { who, task: task.id, tool: &task.tool });
         }
+        poll.outlook
     }
 
     /// Takes out the call of a task that was cancelled.

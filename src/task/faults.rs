@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     Change, Clock, End, Ending, Engine, Missing, NotCancelled, NotCreated, State, Task,
     ledger::NotChanged,
+    pace::Pace,
     state::tests::{result, task},
     status_message,
     store::{
@@ -157,7 +158,7 @@ async fn polls_and_lists_tell_what_is_there_or_that_the_store_does_not_answer() 
         let task = setup.tasks().await.remove(0);
         for _ in 0..3 {
             let polled = setup.engine.poll(setup.owner(), task.id, &setup.session.caller.who).await;
-            assert!(matches!(polled.map(|polled| polled.is(&task)), Ok(true) | Err(Missing::Unavailable)));
+            assert!(matches!(polled.map(|polled| polled.task.is(&task)), Ok(true) | Err(Missing::Unavailable)));
             let listed = setup.engine.page(setup.owner(), None, 10).await;
             assert!(matches!(listed.map(|listed| listed.len()), Ok(1) | Err(Missing::Unavailable)));
             assert!(setup.engine.may_have(setup.owner(), task.id).await);
@@ -192,7 +193,10 @@ async fn what_expires_while_the_store_is_out_of_order_is_removed_and_its_call_is
     for fault in [Fault::Fails { at: 1, count: 1 }, Fault::IsLost(1)] {
         let setup = Setup::new(fault);
         let expiring = Task { expires: setup.engine.ledger.clock.steady() + 1000, ..task(setup.owner()) };
-        let stopped = setup.engine.register(&expiring, &setup.session.caller, false).expect("it does not stop");
+        let stopped = setup
+            .engine
+            .register(&expiring, &setup.session.caller, false, Pace::Fixed(1000))
+            .expect("it does not stop");
         setup.store.insert(expiring.clone()).await.expect("in order").expect("room");
         setup.engine.without_tasks(setup.owner()).await;
         assert_eq!(setup.tasks().await.len(), 0, "{fault:?}");

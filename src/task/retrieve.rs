@@ -2,11 +2,22 @@
 
 use std::sync::Arc;
 
-use super::{Change, End, Ending, Engine, HasEnded, LastingWork, Missing, State, Task, TaskId, ledger::NotChanged};
+use super::{
+    Change, End, Ending, Engine, HasEnded, LastingWork, Missing, Outlook, State, Task, TaskId, ledger::NotChanged,
+};
 use crate::{
     identity::Owner,
     observe::{Who, events},
 };
+
+/// A task as it is now, for a client that polls it.
+#[derive(Clone, Debug)]
+pub struct PolledTask {
+    /// The task.
+    pub task: Arc<Task>,
+    /// What its client is told of its time.
+    pub outlook: Outlook,
+}
 
 /// Why a task was not cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,15 +33,19 @@ impl Engine {
     ///
     /// # Errors
     /// [`Missing`]
-    pub async fn poll(&self, owner: &Owner, id: TaskId, who: &Who) -> Result<Arc<Task>, Missing> {
+    pub async fn poll(&self, owner: &Owner, id: TaskId, who: &Who) -> Result<PolledTask, Missing> {
         let task = self.ledger.find(owner, id).await?;
-        match task.state {
+        let outlook = match task.state {
             State::Working | State::InputRequired => self.note_poll(&task, who),
-            // Many clients never ask for the result of a task that has failed.
-            State::Ended(Ending::ErrorResult | Ending::Error | Ending::Cancelled) => self.calls.mark_told(id),
-            State::Ended(Ending::Result) => {}
-        }
-        Ok(task)
+            State::Ended(ending) => {
+                // Many clients never ask for the result of a task that has failed.
+                if ending != Ending::Result {
+                    self.calls.mark_told(id);
+                }
+                Outlook::unknown(&task)
+            }
+        };
+        Ok(PolledTask { task, outlook })
     }
 
     /// Returns a task as it is now, for a request that waits for it.

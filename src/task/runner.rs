@@ -9,7 +9,8 @@ use tokio::{
 };
 
 use super::{
-    Change, Engine, TaskId, TaskWriter, desk::AskingCall, input::QuestionOrigin, ledger::NotChanged, status_message,
+    Change, Engine, TaskId, TaskWriter, desk::AskingCall, input::QuestionOrigin, ledger::NotChanged, pace::Pace,
+    status_message,
 };
 use crate::{
     config::Tool,
@@ -112,6 +113,7 @@ impl Runner {
         mut stopped: oneshot::Receiver<&'static str>,
         Beginning { since, progress }: Beginning,
     ) {
+        self.engine.calls.begin(self.id, since);
         tokio::select! {
             ending = self.follow(&mut call, progress) => {
                 let outcome = CallOutcome::of(ending, self.tool.max_result);
@@ -129,6 +131,11 @@ impl Runner {
                 );
             }
         }
+    }
+
+    /// Returns the pace at which its client is to poll the task, which is kept for so many milliseconds after its end.
+    pub(super) fn pace(&self, kept: u64) -> Pace {
+        Pace::new(&self.tool, kept, self.engine.tool_times.of(&self.tool_id), &self.caller.account)
     }
 
     /// Notes how long the call took, if its server ended it.
@@ -191,7 +198,11 @@ impl Runner {
                 }
             }
             ServerEvent::Progress { .. } | ServerEvent::Nothing => {}
-            ServerEvent::Asks(asked) => self.engine.ask(origin(), message, asked).await,
+            ServerEvent::Asks(asked) => {
+                self.engine.calls.note_question(self.id);
+                self.engine.tool_times.record_question(&self.tool_id);
+                self.engine.ask(origin(), message, asked).await;
+            }
             ServerEvent::AnsweredHere(reply) => self.engine.reply_at_once(origin(), reply).await,
             ServerEvent::Withdraws(raw_id) => self.engine.close_withdrawn(self.owner(), self.id, &raw_id).await,
             ServerEvent::Changes => upstream_session.push(message.clone()),

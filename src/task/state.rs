@@ -34,7 +34,7 @@ pub struct Task {
     pub keep: u64,
     /// Whether its end may make the ttl shorter than what its client was told at creation.
     pub shortens: bool,
-    /// Milliseconds between polls, as a suggestion.
+    /// Milliseconds between polls, as a suggestion where this process does not run its call.
     pub poll_interval: u64,
     /// When it is removed: milliseconds since the Unix epoch, by [`Now::steady`].
     pub expires: u64,

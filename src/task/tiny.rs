@@ -6,8 +6,8 @@ use http::HeaderMap;
 use uuid::Uuid;
 
 use super::{
-    AskedTtl, Clock, End, Ending, Engine, Limits, MaxWaiters, Missing, NewTask, NotCreated, PendingResponse, State,
-    Task, TaskId, TaskWriter, ToolCall, WaitLimit, WaitingRequest, Watch,
+    AskedTtl, Clock, End, Ending, Engine, Limits, MaxWaiters, Missing, NewTask, NotCreated, Outlook, PendingResponse,
+    State, Task, TaskId, TaskWriter, ToolCall, WaitLimit, WaitingRequest, Watch,
     state::tests::result,
     status_message,
     store::{MaxKept, MemoryStore},
@@ -29,7 +29,7 @@ fn word(word: &str, id: Uuid) -> Option<Message> {
 }
 
 impl TaskWriter for Tiny {
-    fn status(&self, task: &Task) -> Option<Message> {
+    fn status(&self, task: &Task, _: &Outlook) -> Option<Message> {
         word(if task.state.is_terminal() { "ended" } else { "runs" }, task.id)
     }
 
@@ -123,7 +123,7 @@ async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_its_streams_tell
     let create = async || create(&engine, &session).await.expect("room");
     let (first, second) = (create().await, create().await);
     let polled = engine.poll(&session.caller.owner, first.id, &session.caller.who).await.expect("kept");
-    assert_eq!((polled.id, polled.state), (first.id, State::Working));
+    assert_eq!((polled.task.id, polled.task.state), (first.id, State::Working));
     let page = engine.page(&session.caller.owner, None, 10).await.expect("available");
     assert_eq!(page.iter().map(|(_, task)| task.id).collect::<Vec<_>>(), [first.id, second.id]);
     assert_eq!(engine.retrieve(&session.caller.owner, first.id, &session.caller.who).await, Ok(None));

@@ -40,7 +40,7 @@ impl Lifetime {
             AskedTtl::For(wanted) => wanted.min(tool.max_ttl),
             AskedTtl::Unlimited => tool.max_ttl,
         };
-        let collecting = tool.poll_interval * POLLS_TO_COLLECT;
+        let collecting = tool.usual_poll_interval() * POLLS_TO_COLLECT;
         let needed = tool.timeout + collecting;
         let ttl = wanted.max(if queued { needed + tool.timeout } else { needed });
         Self { ttl, keep: wanted.max(collecting), patience: ttl.saturating_sub(needed) }

@@ -4,14 +4,14 @@ use std::fmt;
 
 use uuid::Uuid;
 
-use super::{Task, TaskId};
+use super::{Outlook, Task, TaskId};
 use crate::wire::Message;
 
 /// Writes what the engine tells for the streams of one dialect. A method returns `None` if the message cannot be written, or
 /// if clients of the dialect are not told such things.
 pub trait TaskWriter: fmt::Debug + Send + Sync {
-    /// Writes which state a task is in.
-    fn status(&self, task: &Task) -> Option<Message>;
+    /// Writes which state a task is in, and what is known of its time.
+    fn status(&self, task: &Task, outlook: &Outlook) -> Option<Message>;
 
     /// Writes what the server says in the course of a task, tied to the task.
     fn tied(&self, task: TaskId, message: &Message) -> Option<Message>;

@@ -1,6 +1,6 @@
 //! The tasks dialect of revision 2025-11-25: reads and writes its wire shapes, and decides nothing.
 
-use std::{fmt::Write as _, time::Duration};
+use std::{borrow::Cow, fmt::Write as _, time::Duration};
 
 use bytes::Bytes;
 
@@ -66,7 +66,7 @@ pub struct TaskView<'a> {
     /// `status`
     pub status: Status,
     /// `statusMessage`
-    pub status_message: Option<&'a str>,
+    pub status_message: Option<Cow<'a, str>>,
     /// `createdAt`, milliseconds since the Unix epoch
     pub created_at: u64,
     /// `lastUpdatedAt`, milliseconds since the Unix epoch
@@ -86,7 +86,7 @@ impl TaskView<'_> {
         let status = self.status.as_str();
         // Writing to a String cannot fail.
         let _ = write!(out, r#"{{"taskId":"{id}","status":"{status}","#);
-        if let Some(message) = self.status_message {
+        if let Some(message) = &self.status_message {
             let _ = write!(out, r#""statusMessage":{},"#, quote(message));
         }
         let _ = write!(
@@ -304,7 +304,7 @@ mod tests {
         let view = TaskView {
             id: uuid::Uuid::nil(),
             status: Status::Failed,
-            status_message: Some("say \"no\""),
+            status_message: Some("say \"no\"".into()),
             created_at: 1_764_065_400_123,
             last_updated_at: 1_764_065_401_000,
             ttl: 60_000,

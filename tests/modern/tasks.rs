@@ -51,6 +51,22 @@ async fn a_call_that_takes_longer_is_answered_with_a_flat_task_that_tasks_get_fi
 }
 
 #[tokio::test]
+async fn a_task_says_how_long_calls_of_its_tool_usually_take_and_when_to_poll() {
+    let (upstream, _gate, client) = house(AT_ONCE).await;
+    for _ in 0..4 {
+        let task = client.call("slow").await;
+        upstream.held("slow").await.result(r#"{"content":[]}"#);
+        client.until(task["taskId"].as_str().unwrap(), "completed").await;
+    }
+    let created = client.call("slow").await;
+    let task = client.get(created["taskId"].as_str().unwrap()).await;
+    for task in [created, task] {
+        assert!(task["statusMessage"].as_str().unwrap().starts_with("Usually done "), "{task}");
+        assert!((500..=30_000).contains(&task["pollIntervalMs"].as_u64().unwrap()), "{task}");
+    }
+}
+
+#[tokio::test]
 async fn task_after_zero_makes_a_task_at_once_and_an_error_of_the_server_fails_it() {
     let (upstream, _gate, client) = house(AT_ONCE).await;
     let task = client.call("slow").await;

@@ -16,6 +16,7 @@ mod native;
 mod negotiation;
 mod open_questions;
 mod owners;
+mod poll_intervals;
 mod results;
 mod sessions;
 mod several_sessions;

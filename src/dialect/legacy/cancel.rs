@@ -25,6 +25,6 @@ impl Legacy {
                 NoResult::Error(RpcError::invalid_params(why))
             }
         })?;
-        Ok(Reply::result(request, &view(&task).to_raw()))
+        Ok(Reply::result(request, &view(&task, &self.engine.outlook(&task)).to_raw()))
     }
 }

@@ -72,7 +72,9 @@ impl Legacy {
         let call = task::ToolCall { message: request, headers };
         let created = self.engine.create(&session.caller, upstream_session, call, new_task).await;
         let created = created.map_err(|not_created| refusal(&not_created))?;
-        let result = view(&created.task).to_create_result(settings.immediate_response.as_deref());
+        let text = settings.immediate_response.as_deref();
+        let immediate = text.map(|text| created.outlook.immediate_response(text));
+        let result = view(&created.task, &created.outlook).to_create_result(immediate.as_deref());
         Ok(Acknowledgement { response: result_response(&id, &result).into(), start: created.start })
     }
 }

@@ -12,7 +12,7 @@ impl Legacy {
     /// # Errors
     /// [`NoResult`]
     pub async fn get(&self, session: &Session, request: &Message) -> Result<Reply, NoResult> {
-        let task = self.engine.poll(&session.caller.owner, task_id(request)?, &session.caller.who).await?;
-        Ok(Reply::result(request, &view(&task).to_raw()))
+        let polled = self.engine.poll(&session.caller.owner, task_id(request)?, &session.caller.who).await?;
+        Ok(Reply::result(request, &view(&polled.task, &polled.outlook).to_raw()))
     }
 }

@@ -37,7 +37,7 @@ impl Legacy {
             if at > 0 {
                 result.push(',');
             }
-            view(task).write(&mut result);
+            view(task, &self.engine.outlook(task)).write(&mut result);
         }
         result.push(']');
         if tasks.len() > PAGE {

@@ -9,7 +9,7 @@ use super::{Legacy, reply::view};
 use crate::{
     observe::events,
     session::Session,
-    task::{Task, TaskId, TaskWriter},
+    task::{Outlook, Task, TaskId, TaskWriter},
     wire::{
         Edits, Kind, Message, Method, ids,
         legacy::{related, unrelated},
@@ -48,8 +48,8 @@ pub(super) struct LegacyWriter;
 
 impl TaskWriter for LegacyWriter {
     /// Writes a notification (section "Task Status Notification").
-    fn status(&self, task: &Task) -> Option<Message> {
-        Message::parse(view(task).to_notification().into()).ok()
+    fn status(&self, task: &Task, outlook: &Outlook) -> Option<Message> {
+        Message::parse(view(task, outlook).to_notification().into()).ok()
     }
 
     fn tied(&self, task: TaskId, message: &Message) -> Option<Message> {

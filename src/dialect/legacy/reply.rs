@@ -2,7 +2,7 @@
 
 use crate::{
     session::Source,
-    task::{Ending, Missing, State, Task, TaskId},
+    task::{Ending, Missing, Outlook, State, Task, TaskId},
     wire::{
         Message, Parts, RpcError, ids,
         legacy::{Status, TaskView},
@@ -26,8 +26,8 @@ impl Reply {
     }
 }
 
-/// Returns the wire form of a task.
-pub(super) fn view(task: &Task) -> TaskView<'_> {
+/// Returns the wire form of a task, with what is known of its time.
+pub(super) fn view<'a>(task: &'a Task, outlook: &Outlook) -> TaskView<'a> {
     TaskView {
         id: task.id,
         status: match task.state {
@@ -38,11 +38,11 @@ pub(super) fn view(task: &Task) -> TaskView<'_> {
             State::Ended(Ending::ErrorResult | Ending::Error) => Status::Failed,
             State::Ended(Ending::Cancelled) => Status::Cancelled,
         },
-        status_message: task.status_message.as_deref(),
+        status_message: outlook.status_message(task),
         created_at: task.created_at,
         last_updated_at: task.last_updated_at,
         ttl: task.ttl,
-        poll_interval: task.poll_interval,
+        poll_interval: outlook.poll_interval,
     }
 }
 

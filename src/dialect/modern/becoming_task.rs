@@ -31,7 +31,7 @@ impl Run {
         let adoption = Adoption { permit, since: self.since, progress, text, headers: self.request.headers.clone() };
         match self.modern.engine.adopt(&self.request.caller, upstream_session, wanted, adoption).await {
             Ok(adopted) => {
-                let result = tasks::created(&adopted.task);
+                let result = tasks::created(&adopted.task, &adopted.outlook);
                 let document = result_response(&self.request.id, &result);
                 let _ = self.to.send(Piece::Response(StatusCode::OK, document.into())).await;
                 Some(Over::Adopted(Box::new(adopted)))

@@ -261,7 +261,7 @@ impl From<Parts> for Answer {
 pub(super) struct Polled;
 
 impl TaskWriter for Polled {
-    fn status(&self, _: &crate::task::Task) -> Option<Message> {
+    fn status(&self, _: &crate::task::Task, _: &crate::task::Outlook) -> Option<Message> {
         None
     }
 

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     limit::FailedLookup,
     observe::events,
-    task::{End, Ending, Missing, NotCancelled, State, Task, TaskId},
+    task::{End, Ending, Missing, NotCancelled, Outlook, PolledTask, State, Task, TaskId},
     wire::{
         Edits, Parts, RpcError, ids,
         legacy::timestamp,
@@ -40,19 +40,24 @@ impl Modern {
         back: &str,
     ) -> Result<Parts, Missing> {
         let (owner, who) = (&request.caller.owner, &request.caller.who);
-        let task = self.engine.poll(owner, id, who).await?;
+        let PolledTask { task, outlook } = self.engine.poll(owner, id, who).await?;
         let mut members = String::with_capacity(320);
         members.push_str(front);
         match task.state {
             State::Working | State::InputRequired => {
                 let questions = self.engine.questions(owner, id);
-                write_task(&mut members, &task, if questions.is_empty() { "working" } else { "input_required" });
+                write_task(
+                    &mut members,
+                    &task,
+                    &outlook,
+                    if questions.is_empty() { "working" } else { "input_required" },
+                );
                 if !questions.is_empty() {
                     let requests = questions.iter().map(|(key, request)| input_request(&key.to_string(), request));
                     let _ = write!(members, r#","inputRequests":{{{}}}"#, requests.collect::<Vec<_>>().join(","));
                 }
             }
-            State::Ended(Ending::Cancelled) => write_task(&mut members, &task, "cancelled"),
+            State::Ended(Ending::Cancelled) => write_task(&mut members, &task, &outlook, "cancelled"),
             State::Ended(_) => {
                 let end = self.engine.retrieve(owner, id, who).await?;
                 let (status, member, raw) = match &end {
@@ -62,7 +67,7 @@ impl Modern {
                     // It has gone since it was looked for.
                     Some(End::Cancelled) | None => return Err(Missing::NotFound(id)),
                 };
-                write_task(&mut members, &task, status);
+                write_task(&mut members, &task, &outlook, status);
                 let _ = write!(members, r#","{member}":"#);
                 let mut edits = Edits::of(raw);
                 // What the call would have returned has a type too.
@@ -131,21 +136,21 @@ impl Modern {
 }
 
 /// Returns the raw `CreateTaskResult`.
-pub(super) fn created(task: &Task) -> String {
+pub(super) fn created(task: &Task, outlook: &Outlook) -> String {
     let mut result = String::from(r#"{"resultType":"task","#);
-    write_task(&mut result, task, "working");
+    write_task(&mut result, task, outlook, "working");
     result.push('}');
     result
 }
 
-fn write_task(out: &mut String, task: &Task, status: &str) {
+fn write_task(out: &mut String, task: &Task, outlook: &Outlook, status: &str) {
     // Writing to a String cannot fail.
     let _ = write!(out, r#""taskId":"{}","status":"{status}","#, task.id);
-    if let Some(message) = &task.status_message {
-        let _ = write!(out, r#""statusMessage":{},"#, quote(message));
+    if let Some(message) = outlook.status_message(task) {
+        let _ = write!(out, r#""statusMessage":{},"#, quote(&message));
     }
     let (created, updated) = (timestamp(task.created_at), timestamp(task.last_updated_at));
-    let (ttl, poll_interval) = (task.ttl, task.poll_interval);
+    let (ttl, poll_interval) = (task.ttl, outlook.poll_interval);
     let _ = write!(
         out,
         r#""createdAt":"{created}","lastUpdatedAt":"{updated}","ttlMs":{ttl},"pollIntervalMs":{poll_interval}"#

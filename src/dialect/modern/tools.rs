@@ -85,7 +85,7 @@ impl Modern {
         let created = self.engine.create(&request.caller, lease.guard.get().hold(), call, wanted).await;
         let created = created.map_err(|why| RpcError::internal(why.to_string()))?;
         drop(created.start);
-        Ok(request.result(&tasks::created(&created.task)))
+        Ok(request.result(&tasks::created(&created.task, &created.outlook)))
     }
 }
 

@@ -92,7 +92,8 @@ impl Wait {
             // Watched before it is looked at, so that no change is missed.
             let watch = tools.engine.watch(owner, id);
             watches.push(watch.map_err(|limit| Told::failed(format!("limit reached: {limit}; call again later")))?);
-            jobs.push(Job { given, id, seen: tools.engine.poll(owner, id, who).await });
+            let polled = tools.engine.poll(owner, id, who).await;
+            jobs.push(Job { given, id, seen: polled.map(|polled| polled.task) });
         }
         let policy = &place.caller.upstream.policy;
         let beats = jobs.iter().filter_map(|job| policy.tool(&job.seen.as_ref().ok()?.tool).heartbeat);

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use crate::{
-    task::{Task, TaskId, TaskWriter},
+    task::{Outlook, Task, TaskId, TaskWriter},
     wire::Message,
 };
 
@@ -12,7 +12,7 @@ use crate::{
 pub(super) struct JobWriter;
 
 impl TaskWriter for JobWriter {
-    fn status(&self, _: &Task) -> Option<Message> {
+    fn status(&self, _: &Task, _: &Outlook) -> Option<Message> {
         None
     }
 

@@ -22,7 +22,7 @@ pub(super) use self::{
     questions::{AskingCall, Question},
     streams::StreamId,
 };
-use super::{Task, TaskId};
+use super::{Outlook, Task, TaskId};
 use crate::{
     flow::{Capacity, Outbox, Tally},
     identity::Owner,
@@ -145,7 +145,7 @@ impl Desk {
 
     /// Announces the state of a task on its owner's GET stream, even while the stream has no connection. A version older than
     /// the last announced one is left out.
-    pub(super) fn announce(&self, task: &Task) {
+    pub(super) fn announce(&self, task: &Task, outlook: &Outlook) {
         let mut inner = self.inner.lock();
         let is_newer = |running: &&mut RunningTask| running.announced < task.version;
         let Some(running) = inner.running.get_mut(&task.id).filter(is_newer) else { return };
@@ -154,7 +154,7 @@ impl Desk {
         let other = || inner.get_streams.get(owner)?.last().map(|rank| rank.id);
         if let Some(id) = inner.get_stream_of(*session).or_else(other) {
             let ClientStream { writer, outbox, .. } = &inner.streams[&id];
-            if let Some(notification) = writer.status(task) {
+            if let Some(notification) = writer.status(task, outlook) {
                 outbox.push(notification);
             }
         }
