@@ -162,6 +162,18 @@ mod tests {
     }
 
     #[test]
+    fn titles_are_bounded() {
+        let known = KnownTools::default();
+        for page in 0..20 {
+            let tools: Vec<_> =
+                (0..100).map(|n| format!(r#"{{"name":"{page}-{n}","title":"{}"}}"#, "x".repeat(600))).collect();
+            learn(&known, &tools.join(","), false);
+        }
+        assert_eq!(known.0.lock().titles.len(), MAX_TITLES);
+        assert_eq!(known.title("0-0").len(), 500);
+    }
+
+    #[test]
     fn a_tool_is_named_by_its_title_where_it_has_one() {
         let known = KnownTools::default();
         let list = r#"{"name":"a","title":"An A"},{"name":"b","annotations":{"title":"A B"}},{"name":"c"}"#;

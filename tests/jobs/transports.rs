@@ -29,11 +29,15 @@ async fn a_host_over_stdio_gets_jobs_with_the_same_settings() {
     let answer = host.request("tools/call", json!({ "name": "slow", "arguments": {} })).await;
     let job = Job::in_words(&answer["result"]);
     let slow = upstream.held("slow").await.sse();
+    let cancelled = host.ask("tools/call", job.waits(50.0)).await;
+    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": cancelled } });
+    host.write(&cancel.to_string()).await;
     let still = host.request("tools/call", job.waits(0.0)).await;
     assert!(text(&still["result"]).contains("which is normal"), "{still}");
     slow.result(r#"{"content":[{"type":"text","text":"done"}]}"#).await;
-    let done = host.request("tools/call", job.waits(50.0)).await;
-    assert_eq!(text(&done["result"]), "done");
+    let waits = host.ask("tools/call", job.waits(50.0)).await;
+    let done = host.until(|message| message["id"] == cancelled || message["id"] == waits).await;
+    assert_eq!((&done["id"], text(&done["result"])), (&json!(waits), "done".to_owned()), "the other one was cancelled");
 }
 
 /// A host of the transport of revision 2024-11-05.

@@ -135,6 +135,19 @@ async fn jobs_are_listed_with_what_has_become_of_them() {
 }
 
 #[tokio::test]
+async fn a_long_list_of_jobs_is_cut_and_says_so() {
+    let house = House::open(&format!("{SOON}\ntasks.max_running = 100")).await;
+    for _ in 0..22 {
+        let (slow, job) = house.job().await;
+        slow.result(r#"{"content":[]}"#).await;
+        wait(&house.host, &job, 50.0).await;
+    }
+    let words = text(&call(&house.host, "list_jobs", json!({})).await);
+    assert_eq!(words.matches("is done").count(), 20, "{words}");
+    assert!(words.contains("\nand 2 more."), "{words}");
+}
+
+#[tokio::test]
 async fn jobs_of_a_principal_are_found_from_any_of_its_sessions_and_by_no_other() {
     let upstream = Upstream::sse().await;
     let toml = format!("{SOON}\n[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]");

@@ -20,7 +20,7 @@ pub use jobs::{JobPlace, Told};
 pub use list::{instructed, with_instructions, with_job_tools};
 pub use plain::{Adopting, Due, PlainCall};
 pub use wait::{OpenQuestion, Wait};
-pub use waiting::HostReply;
+pub use waiting::{HostReply, waits_for_jobs};
 
 use crate::{observe::Observer, session::Caller, task::Engine, upstream::UpstreamSession};
 

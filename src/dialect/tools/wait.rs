@@ -185,7 +185,7 @@ impl Wait {
                     failures += usize::from(is_error);
                     bytes += raw.len();
                     let id = &job.given;
-                    if let Some(parts) = contents(&raw).filter(|_| bytes <= MAX_RESULTS) {
+                    if let Some(parts) = contents_within(&raw, bytes) {
                         let how = if is_error { "has failed. What it gave" } else { "is done. Its result" };
                         content.push(text(&format!("Job {id} {how} follows.")));
                         content.extend(parts);
@@ -247,10 +247,35 @@ fn text(text: &str) -> String {
     format!(r#"{{"type":"text","text":{}}}"#, quote(text))
 }
 
+/// Returns what [`contents`] does where the results of one answer take no more than `bytes` so far.
+fn contents_within(raw: &[u8], bytes: usize) -> Option<Vec<String>> {
+    contents(raw).filter(|_| bytes <= MAX_RESULTS)
+}
+
 /// Returns the raw parts of a result's content. Structured content without any other becomes text.
 fn contents(raw: &[u8]) -> Option<Vec<String>> {
     let result = Members::parse(std::str::from_utf8(raw).ok()?).ok()?;
     let parts: Vec<&RawValue> = serde_json::from_str(result.get("content").unwrap_or("[]")).ok()?;
     let structured = result.get("structuredContent").filter(|_| parts.is_empty());
     Some(parts.into_iter().map(|part| part.get().to_owned()).chain(structured.map(text)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_about_several_jobs_is_bounded() {
+        let raw = br#"{"content":[{"type":"text","text":"x"}]}"#;
+        assert_eq!(contents_within(raw, MAX_RESULTS).map(|parts| parts.len()), Some(1));
+        assert_eq!(contents_within(raw, MAX_RESULTS + 1), None);
+    }
+
+    #[test]
+    fn structured_content_is_told_as_text_only_where_there_is_no_other() {
+        let both = br#"{"content":[{"type":"text","text":"x"}],"structuredContent":{"n":1}}"#;
+        assert_eq!(contents(both), Some(vec![r#"{"type":"text","text":"x"}"#.to_owned()]));
+        let alone = br#"{"content":[],"structuredContent":{"n":1}}"#;
+        assert_eq!(contents(alone), Some(vec![text(r#"{"n":1}"#)]));
+    }
 }

@@ -24,7 +24,7 @@ use crate::{
     session::{Session, Source, StreamItem},
     task::Engine,
     upstream::{JobTool, JobToolNames},
-    wire::{Message, Parts, params::unambiguous, response::result_response},
+    wire::{Message, Method, Parts, object::Members, params::unambiguous, response::result_response},
 };
 
 /// How many messages may wait for a client that reads slowly.
@@ -36,6 +36,18 @@ pub enum HostReply {
     Ready(Parts),
     /// A stream that ends with the response.
     Wait(Box<dyn Source>),
+}
+
+/// Returns whether a request waits for jobs, by the names that are known in its session.
+#[must_use]
+pub fn waits_for_jobs(session: &Session, request: &Message) -> bool {
+    if request.method() != Method::ToolsCall || !session.gets_jobs() {
+        return false;
+    }
+    let params = request.params().and_then(|params| Members::parse(params).ok());
+    let name = params.as_ref().and_then(|params| params.text("name"));
+    let names = session.upstream_session.tools().job_tools();
+    names.zip(name).is_some_and(|(names, name)| names.find(&name) == Some(JobTool::Wait))
 }
 
 impl JobTools {
