@@ -114,7 +114,9 @@ impl PollPlan {
         }
         let (first, last) = (self.running[range], self.running[range + 1]);
         let part = if first > last { ((first - goal) / (first - last)).clamp(0.0, 1.0) } else { 1.0 };
-        (begin + part * (BOUNDS[range + 1] - begin) - age).max(0.0)
+        let seldom = (begin + part * (BOUNDS[range + 1] - begin) - age).max(0.0);
+        // A call that outlives all that is known is noticed no later than half of its time after its end.
+        if self.likely[here..].contains(&true) { seldom } else { seldom.min(age / 2.0) }
     }
 
     /// Returns the part of all calls that still run at an age.

@@ -180,6 +180,14 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_takes_longer_than_all_others_is_noticed_after_half_of_its_time_at_the_latest() {
+        let run_times = after(&[0.01; 100]);
+        for age in [0.5, 1.0, 5.0, 60.0] {
+            assert!((0.05 * age..=0.5 * age).contains(&next(&run_times, age)), "{age}");
+        }
+    }
+
+    #[test]
     fn new_run_times_replace_old_ones() {
         let mut run_times = after(&[10.0; 1000]);
         assert!((9.0..10.0).contains(&next(&run_times, 0.0)));
