@@ -227,6 +227,10 @@ fn an_unset_key_has_its_default() {
         max_result: 16 * 1024 * 1024,
         task_after: Duration::from_secs(1),
         immediate_response: None,
+        heartbeat: None,
+        job_after: None,
+        job_text: None,
+        job_wait_text: None,
     };
     assert_eq!(*tool, expected);
 }
@@ -301,7 +305,14 @@ fn every_key_takes_effect() {
         max_result: 1000,
         task_after: Duration::from_millis(300),
         immediate_response: Some("Working on it.".to_owned()),
+        heartbeat: Some(Duration::from_secs(15)),
+        job_after: Some(Duration::from_secs(45)),
+        job_text: http.policy.tool("export_all").job_text.clone(),
+        job_wait_text: http.policy.tool("export_all").job_wait_text.clone(),
     };
+    let words = |text: &Option<taskgate::config::Template>| text.as_ref().unwrap().fill(str::to_uppercase);
+    assert_eq!(words(&expected.job_text), "Job JOB_ID.");
+    assert_eq!(words(&expected.job_wait_text), "Wait for JOB_ID.");
     assert_eq!(*http.policy.tool("export_all"), expected);
     let exports =
         Tool { pattern: "export_*".into(), support: Support::Required, immediate_response: None, ..expected.clone() };

@@ -74,7 +74,7 @@ impl SessionOpening<'_> {
     /// # Errors
     /// [`SessionNotOpened`]
     pub async fn open(self, request: &Message, headers: HeaderMap) -> Result<OpenedSession, SessionNotOpened> {
-        let Offer { version: requested, client } = offer(request).map_err(SessionNotOpened::Invalid)?;
+        let Offer { version: requested, client, declares_tasks } = offer(request).map_err(SessionNotOpened::Invalid)?;
         // Section "Version Negotiation": the version asked for if taskgate speaks it, else the latest.
         let version = Version::parse(&requested).unwrap_or(Version::LATEST);
         let Self { upstream, principal, previous, vacancy, capacity, max_streams, accounts, disk, observer } = self;
@@ -103,6 +103,7 @@ impl SessionOpening<'_> {
             upstream_session: Arc::new(session),
             version,
             tasks,
+            declares_tasks,
             late: Arc::new(Semaphore::new(super::MAX_LATE)),
             streams: Streams::new(capacity, max_streams, version.interrupts_streams()),
             ended: AtomicBool::new(false),
@@ -180,6 +181,8 @@ struct Offer {
     /// The revision that it asks for.
     version: String,
     client: ClientCapabilities,
+    /// Whether it declares tasks of its own.
+    declares_tasks: bool,
 }
 
 /// Reads what a client says of itself.
@@ -192,5 +195,7 @@ fn offer(request: &Message) -> Result<Offer, RpcError> {
     };
     let client = ClientCapabilities::of(&params.members);
     let client = client.map_err(|why| RpcError::invalid_params(format!("Invalid params: {why}")))?;
-    Ok(Offer { version: version.into_owned(), client })
+    let capabilities = params.members.object("capabilities");
+    let declares_tasks = capabilities.is_some_and(|capabilities| capabilities.get("tasks").is_some());
+    Ok(Offer { version: version.into_owned(), client, declares_tasks })
 }

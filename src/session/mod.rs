@@ -95,6 +95,8 @@ pub struct Session {
     pub version: Version,
     /// Who serves tasks.
     pub tasks: Tasks,
+    /// Whether the client has declared tasks.
+    pub declares_tasks: bool,
     /// Bounds the messages that may still be on their way upstream once their client has been answered.
     pub late: Arc<Semaphore>,
     streams: Arc<Streams>,
@@ -144,6 +146,12 @@ impl Session {
     #[must_use]
     pub fn owns_tasks(&self) -> bool {
         matches!(self.caller.owner, Owner::Session(_))
+    }
+
+    /// Returns whether plain calls of the client may become jobs: it has declared no tasks.
+    #[must_use]
+    pub fn gets_jobs(&self) -> bool {
+        !self.declares_tasks && self.caller.upstream.policy.has_jobs()
     }
 
     /// Returns how long the session has not been used; zero while it is in use.

@@ -33,6 +33,7 @@ pub struct SavedSession {
     principal: Option<String>,
     version: Version,
     tasks: Tasks,
+    declares_tasks: bool,
     server: SavedUpstream,
 }
 
@@ -96,6 +97,7 @@ impl SavedSession {
             upstream_session: Arc::new(upstream_session.idle_for(idle)),
             version: self.version,
             tasks: self.tasks,
+            declares_tasks: self.declares_tasks,
             late: Arc::new(Semaphore::new(super::MAX_LATE)),
             streams: Streams::new(capacity, max_streams, self.version.interrupts_streams()),
             ended: AtomicBool::new(false),
@@ -122,6 +124,7 @@ impl Session {
             principal,
             version: self.version,
             tasks: self.tasks,
+            declares_tasks: self.declares_tasks,
             server,
         };
         // Numbers, texts and flags can always be written.

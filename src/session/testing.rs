@@ -34,6 +34,7 @@ pub(crate) fn alone() -> Arc<Session> {
         upstream_session: UpstreamSession::nowhere("/mcp"),
         version: Version::LATEST,
         tasks: Tasks::Served,
+        declares_tasks: false,
         streams: Streams::new(&Capacity::new(1024, 1024), 1, true),
         ended: AtomicBool::new(false),
         late: Arc::new(Semaphore::new(super::MAX_LATE)),

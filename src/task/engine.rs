@@ -111,6 +111,12 @@ impl Engine {
         &self.observer
     }
 
+    /// Returns the time of the clock on the wall, in milliseconds since the Unix epoch.
+    #[must_use]
+    pub fn wall_now(&self) -> u64 {
+        self.ledger.clock.now().wall
+    }
+
     /// Returns how long calls of a tool usually take, if that is known.
     #[must_use]
     pub fn usual_time(&self, tool: &ToolId) -> Option<UsualTime> {

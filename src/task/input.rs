@@ -116,6 +116,17 @@ impl Engine {
         }
     }
 
+    /// Notes that a question of a task is asked in `session`, whose client may answer it with [`Engine::answer`]. Returns
+    /// whether that is new.
+    pub fn ask_in(&self, session: Uuid, owner: &Owner, task: TaskId, question: Uuid) -> bool {
+        self.desk.ask_in(session, owner, task, question)
+    }
+
+    /// Notes that a question has not reached the client of `session`, and may be asked there again.
+    pub fn not_asked_in(&self, session: Uuid, question: Uuid) {
+        self.desk.not_asked_in(session, question);
+    }
+
     /// Returns the open questions of a task, each under its id, oldest first.
     pub fn questions(&self, owner: &Owner, task: TaskId) -> Vec<(Uuid, Message)> {
         self.desk.questions(owner, task)

@@ -64,6 +64,14 @@ impl Engine {
         poll.outlook
     }
 
+    /// Returns a task as it is now, for a request that waits for it.
+    ///
+    /// # Errors
+    /// [`Missing`]
+    pub async fn look(&self, owner: &Owner, id: TaskId) -> Result<Arc<Task>, Missing> {
+        self.ledger.find(owner, id).await
+    }
+
     /// Returns the end of a task, for a client that collects it; `None` while it has not ended.
     ///
     /// # Errors

@@ -100,7 +100,8 @@ impl Runner {
             Err(why) => return self.finish(status_message::failed(&why), Some(&why)).await,
         };
         let max_answer = self.max_answer();
-        let options = CallOptions { purpose: Purpose::Background, max_answer, relay: false, native: false };
+        let options =
+            CallOptions { purpose: Purpose::Background, max_answer, relay: false, native: false, tracked: false };
         let call = match self.upstream_session.get().call(&request, HeaderMap::clone(&self.headers), options) {
             Ok(call) => call,
             Err(error) => return self.finish(status_message::failed(&error.message), Some(&error.message)).await,

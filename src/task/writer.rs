@@ -28,6 +28,12 @@ pub trait TaskWriter: fmt::Debug + Send + Sync {
     /// Writes that a question need not be answered any more.
     fn withdrawal(&self, task: TaskId, id: Uuid) -> Option<Message>;
 
+    /// Returns whether the client is asked on any stream that is open. Otherwise it collects its questions with
+    /// [`super::Engine::questions`].
+    fn pushes_questions(&self) -> bool {
+        true
+    }
+
     /// Returns which question a message asks that [`TaskWriter::question`] has written; `None` for any other message.
     fn question_of(&self, message: &Message) -> Option<Uuid>;
 }

@@ -193,6 +193,13 @@ impl Exchanges {
         }
     }
 
+    /// Notes that a task waits for an exchange, and no client's request any more.
+    pub(super) fn leave_to_task(&self, number: u64) {
+        if let Some(open) = self.open.lock().get_mut(&number) {
+            (open.client_id, open.purpose) = (None, Purpose::Background);
+        }
+    }
+
     /// Tells the listeners of exchanges that were open at the last call already that nothing has come. One call every
     /// few seconds costs less than a timer for each exchange.
     pub fn tell_silence(&self) {

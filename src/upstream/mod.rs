@@ -10,6 +10,7 @@ pub mod http;
 #[cfg(test)]
 mod in_flight;
 mod inbound;
+mod known_tools;
 mod native;
 mod points;
 mod pool;
@@ -30,6 +31,7 @@ pub use exchanges::{ExchangeEnd, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany, Ups
 pub use failure::{Failure, HttpError};
 pub use hints::Hints;
 pub use inbound::Inbound;
+pub use known_tools::{JobTool, JobToolNames, KnownTools, may_be_job_tool};
 pub use native::{MAX_WAITING, NativeTasks, NativeTools, ToolNames};
 pub use pool::{Lease, NoSession, PoolKey, PoolLimits, Pooled, ServerFacts, SessionPool, Sharing};
 pub use saved::{SavedLink, SavedUpstream};

@@ -13,7 +13,7 @@ mod result;
 use std::sync::Arc;
 
 pub use create::{Acknowledgement, RequestedTask};
-pub use question::MaybeAnswer;
+pub use question::{MaybeAnswer, asked, withdrawn};
 pub use reply::{NoResult, Reply, not_found};
 
 use cursor::Cursors;
@@ -43,6 +43,12 @@ impl Legacy {
     #[must_use]
     pub fn new(engine: Arc<Engine>, key: &[u8; 32]) -> Self {
         Self { engine, cursors: Cursors::new(key) }
+    }
+
+    /// Returns the engine.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
     }
 
     /// Returns what a session's GET stream delivers.

@@ -1,10 +1,14 @@
 //! Clients of revision 2026-07-28 in front of legacy servers: each request says all that is needed to answer it, tasks are
 //! an extension that the server's side decides about, and questions are parts of answers.
 
+mod adoptable;
+mod becoming_task;
 mod discover;
 mod error;
 mod headers;
+mod hosts;
 mod input;
+mod jobs;
 mod listen;
 mod meta;
 mod parked;
@@ -36,6 +40,7 @@ use self::{
     subscriptions::Subscriptions,
 };
 use crate::{
+    dialect::tools::JobTools,
     identity::Owner,
     limit::{Accounts, Rated},
     observe::{Observer, Who},
@@ -61,6 +66,8 @@ const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 #[derive(Debug)]
 pub struct Modern {
     engine: Arc<Engine>,
+    /// Helps hosts that do not declare the extension.
+    tools: Arc<JobTools>,
     observer: Arc<Observer>,
     seals: Seals,
     parking: Arc<Parking>,
@@ -114,7 +121,8 @@ impl Modern {
         let (parking, subscriptions) = (Parking::new(&observer), Subscriptions::new(&observer));
         let stopping = CancellationToken::new();
         let names = Cache::builder().max_capacity(MAX_NAMES).eviction_policy(EvictionPolicy::lru()).build();
-        Ok(Arc::new(Self { engine, observer, seals, parking, subscriptions, names, stopping }))
+        let tools = JobTools::new(Arc::clone(&engine), Arc::clone(&observer));
+        Ok(Arc::new(Self { engine, tools, observer, seals, parking, subscriptions, names, stopping }))
     }
 
     /// Ends every subscription, when the process stops.
@@ -203,6 +211,11 @@ impl Modern {
 }
 
 impl ClientRequest {
+    /// Returns whether a call may become a job: the request declares no tasks.
+    fn gets_jobs(&self) -> bool {
+        !self.meta.tasks && self.caller.upstream.policy.has_jobs()
+    }
+
     /// Returns what a `requestState` for this request is good for.
     fn bound(&self) -> Bound {
         let credential = self.headers.get(header::AUTHORIZATION).map(http::HeaderValue::as_bytes);

@@ -8,6 +8,8 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     Piece, Refused, SERVER_INFO,
+    adoptable::Form,
+    hosts::heartbeat_of,
     input::input_request,
     parked::{Place, Retry},
     reply,
@@ -67,13 +69,13 @@ impl Run {
             self.request = retry.request;
             self.to = retry.to;
             self.call.progress_token = progress_token(&self.request.message);
-            if !self.request.meta.tasks {
-                // Each request says anew whether it may be answered with a task.
-                self.adoptable = None;
-            }
+            // Each request says anew whether it may be answered with a task.
+            let declares_tasks = self.request.meta.tasks;
+            self.adoptable.take_if(|adoptable| matches!(adoptable.form, Form::Task(_)) != declares_tasks);
             if let Some(adoptable) = &self.adoptable {
-                self.adopt_at = Instant::now() + adoptable.tool.task_after;
+                self.adopt_at = Instant::now() + adoptable.after();
             }
+            self.heartbeat = heartbeat_of(&self.request, &self.call);
             self.answer(retry.answers).await;
             if self.questions.is_empty() {
                 return None;

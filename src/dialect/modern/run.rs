@@ -7,30 +7,27 @@ use http::StatusCode;
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    Answer, ClientRequest, GATHERS, Modern, Piece, Polled, Refused, input::input_responses, meta::Level, parked::Retry,
-    pieces::pieces, request_state::Shown, tasks, translate,
+    Answer, ClientRequest, GATHERS, Modern, Piece, Refused,
+    adoptable::Adoptable,
+    hosts::{self, heartbeat_of},
+    input::input_responses,
+    meta::Level,
+    parked::Retry,
+    pieces::pieces,
+    request_state::Shown,
+    translate,
 };
 use crate::{
-    config::Tool,
+    dialect::tools::Heartbeat,
     flow::Item,
-    limit::{Permit, Rated},
     observe::events,
-    task::{Adopted, Adoption, AskedTtl, LastingWork, NewTask},
+    task::{Adopted, LastingWork},
     upstream::{
         Call, CallOptions, ExchangeEnd, Failure, Lease, MAX_MESSAGE, Purpose, ServerEvent, UpstreamSession,
         question_refusal,
     },
-    wire::{Asks, Message, Method, Parts, RpcError, object::Members, response::result_response},
+    wire::{Asks, Message, Method, Parts, RpcError, object::Members},
 };
-
-/// How a call may become a task.
-#[derive(Debug)]
-pub(super) struct Adoptable {
-    pub(super) name: Arc<str>,
-    pub(super) tool: Arc<Tool>,
-    /// The right to run, taken before the call began.
-    pub(super) permit: Permit,
-}
 
 /// A question of the server that its client has not answered.
 #[derive(Debug)]
@@ -49,6 +46,8 @@ pub(super) struct Run {
     pub(super) adoptable: Option<Adoptable>,
     /// When the call becomes a task if it has not ended.
     pub(super) adopt_at: Instant,
+    /// Progress in the server's place.
+    pub(super) heartbeat: Option<Heartbeat>,
     /// How long its client may take to answer.
     pub(super) input_timeout: Duration,
     pub(super) since: Instant,
@@ -76,7 +75,7 @@ pub(super) enum Over {
 
 /// Calls of modern clients have progress, whether the client wants to hear of it or not.
 const OPTIONS: CallOptions =
-    CallOptions { purpose: Purpose::Background, max_answer: MAX_MESSAGE, relay: false, native: false };
+    CallOptions { purpose: Purpose::Background, max_answer: MAX_MESSAGE, relay: false, native: false, tracked: false };
 
 impl Modern {
     /// Sends a request to the server, and answers as the server does. With `adoptable` it may become a task.
@@ -100,10 +99,10 @@ impl Modern {
             let _ = call.exchange.track(None);
         }
         let tool = request.caller.upstream.policy.tool("*");
-        let (after, input_timeout) = adoptable
-            .as_ref()
-            .map_or((Duration::MAX, tool.input_timeout), |it| (it.tool.task_after, it.tool.input_timeout));
+        let (after, input_timeout) =
+            adoptable.as_ref().map_or((Duration::MAX, tool.input_timeout), |it| (it.after(), it.tool.input_timeout));
         let (to, mut from) = pieces();
+        let heartbeat = heartbeat_of(&request, &call);
         let run = Run {
             modern: Arc::clone(self),
             request,
@@ -111,6 +110,7 @@ impl Modern {
             call,
             adoptable,
             adopt_at: now.checked_add(after).unwrap_or(now + FAR),
+            heartbeat,
             input_timeout,
             since: now,
             progress: f64::NEG_INFINITY,
@@ -194,6 +194,7 @@ impl Run {
         loop {
             let adopts = self.adoptable.is_some() && self.questions.is_empty();
             let asks = ask_at.unwrap_or(self.since + FAR);
+            let beat_at = self.heartbeat.as_ref().map(Heartbeat::due);
             tokio::select! {
                 biased;
                 () = self.to.closed() => return Over::Left,
@@ -232,6 +233,11 @@ impl Run {
                         return over;
                     }
                 }
+                () = tokio::time::sleep_until(beat_at.unwrap_or(self.since)), if beat_at.is_some() => {
+                    if !self.beat().await {
+                        return Over::Left;
+                    }
+                }
             }
         }
     }
@@ -247,8 +253,12 @@ impl Run {
             ServerEvent::Progress { progress, text, for_client } if progress > self.progress => {
                 self.progress = progress;
                 self.text = Some(text);
+                let for_client = for_client.map(|theirs| match &mut self.heartbeat {
+                    Some(heartbeat) => heartbeat.relay(progress, &theirs),
+                    None => theirs.bytes().clone(),
+                });
                 match for_client {
-                    Some(theirs) => self.to.send(Piece::Notification(theirs.bytes().clone())).await.is_ok(),
+                    Some(theirs) => self.to.send(Piece::Notification(theirs)).await.is_ok(),
                     None => true,
                 }
             }
@@ -324,7 +334,7 @@ impl Run {
             Ok(response) => {
                 let modern = translate::to_modern(&response, &self.request, &self.lease.pooled.facts);
                 match modern {
-                    Ok(document) => self.respond(document).await,
+                    Ok(document) => self.respond(hosts::with_tools(document, &self.request, self.session())).await,
                     Err(why) => self.fail(&Failure::BadAnswer(why)).await,
                 }
             }
@@ -369,26 +379,5 @@ impl Run {
     pub(super) async fn fail(&mut self, failure: &Failure) -> Over {
         let refused = self.modern.failed(&self.request, failure);
         self.respond(refused.to_response(&self.request.id).into()).await
-    }
-
-    /// Makes a task of the call. `None` where there is no room for one: the call goes on as it is.
-    async fn adopt(&mut self) -> Option<Over> {
-        let Adoptable { name, tool, permit } = self.adoptable.take()?;
-        // Where it would be one too many, the call goes on as it is.
-        self.request.caller.account.count(Rated::Creation).ok()?;
-        let announced = self.request.caller.upstream.status_notifications;
-        let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
-        let upstream_session = self.session().hold();
-        let (progress, text) = (self.progress, self.text.take());
-        let adoption = Adoption { permit, since: self.since, progress, text, headers: self.request.headers.clone() };
-        match self.modern.engine.adopt(&self.request.caller, upstream_session, wanted, adoption).await {
-            Ok(adopted) => {
-                let result = tasks::created(&adopted.task, &adopted.outlook);
-                let document = result_response(&self.request.id, &result);
-                let _ = self.to.send(Piece::Response(StatusCode::OK, document.into())).await;
-                Some(Over::Adopted(Box::new(adopted)))
-            }
-            Err(_) => None,
-        }
     }
 }

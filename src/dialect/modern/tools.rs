@@ -2,7 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Answer, ClientRequest, Modern, Polled, Refused, run::Adoptable, tasks};
+use super::{
+    Answer, ClientRequest, Modern, Polled, Refused,
+    adoptable::{Adoptable, Form},
+    jobs, tasks,
+};
 use crate::{
     config::Support,
     limit::Rated,
@@ -29,6 +33,16 @@ impl Modern {
         if let Some(state) = request_state(&request)? {
             return self.resume(request, &state).await;
         }
+        if request.gets_jobs() && jobs::may_be_called(&request) {
+            match self.job_tool(request).await? {
+                Ok(answer) => return Ok(answer),
+                Err(other) => return self.call_server_tool(other).await,
+            }
+        }
+        self.call_server_tool(request).await
+    }
+
+    async fn call_server_tool(self: &Arc<Self>, request: ClientRequest) -> Result<Answer, Refused> {
         let params = request.message.params().map(Members::parse).transpose();
         let params = params.map_err(|why| RpcError::invalid_params(format!("Invalid params: {why}")))?;
         let name = params.as_ref().and_then(|params| params.text("name"));
@@ -39,13 +53,16 @@ impl Modern {
             (Support::Required, false) => {
                 return Err(Refused::tasks_extension(&format!("the tool {name:?} can only be called as a task")));
             }
+            (Support::Optional, false) if tool.becomes_job_after().is_some() => {
+                return self.run(request, true, Some(Adoptable { name, tool, form: Form::Job })).await;
+            }
             (Support::Forbidden, _) | (Support::Optional, false) => return self.run(request, true, None).await,
             (Support::Required | Support::Optional, true) => {}
         }
         let at_once = tool.support == Support::Required || tool.task_after == Duration::ZERO;
         let permit = if at_once { None } else { self.engine.permit_now(&request.caller, &name, &tool) };
         match permit {
-            Some(permit) => self.run(request, true, Some(Adoptable { name, tool, permit })).await,
+            Some(permit) => self.run(request, true, Some(Adoptable { name, tool, form: Form::Task(permit) })).await,
             // Where no turn is free, the call waits for one as a task.
             None => self.create(request, name, tool).await,
         }

@@ -10,6 +10,7 @@ use http::HeaderMap;
 
 use super::Lifecycle;
 use crate::{
+    dialect::tools::instructed,
     gate::delivery::{Delivery, Whole},
     identity::Owner,
     observe::events,
@@ -90,11 +91,12 @@ impl Lifecycle {
             version: session.version.as_str(),
             tasks: session.tasks.are_ours(),
         });
+        let answer = if session.gets_jobs() { instructed(opened.answer) } else { opened.answer };
         let answer = match session.streams().reserve() {
             Ok(room) if opened.streams => {
-                Delivery::Stream { source: Box::new(Single(Some(opened.answer.into_bytes()))), room: Some(room) }
+                Delivery::Stream { source: Box::new(Single(Some(answer.into_bytes()))), room: Some(room) }
             }
-            _ => Whole::Document(opened.answer).into(),
+            _ => Whole::Document(answer).into(),
         };
         Ok((session, answer))
     }

@@ -56,8 +56,10 @@ pub(in crate::task) struct Question {
     pub(super) on: Option<StreamId>,
     /// The sessions in which it was asked, which alone may answer.
     pub(super) asked_in: Vec<Uuid>,
-    /// Whether it must not be asked yet.
+    /// Whether it must not be asked yet, or is never pushed, as its client collects it.
     held: bool,
+    /// Whether it is asked on streams that are open.
+    pushed: bool,
     room: QuestionRoom,
     /// Dropped when the question is closed.
     _open: oneshot::Sender<()>,
@@ -101,6 +103,7 @@ impl Desk {
             on,
             asked_in,
             held,
+            pushed: writer.pushes_questions(),
             room,
             _open: open,
         };
@@ -115,7 +118,7 @@ impl Desk {
     pub(in crate::task) fn ask(&self, question: Uuid) {
         let mut inner = self.inner.lock();
         if let Some(question) = inner.questions.get_mut(&question) {
-            question.held = false;
+            question.held = !question.pushed;
         }
         inner.note_unheard(question);
         inner.ask(question);
@@ -133,6 +136,25 @@ impl Desk {
         let mut inner = self.inner.lock();
         inner.questions.get(&question).filter(|question| question.asked_in.contains(&session))?;
         inner.remove(question)
+    }
+
+    /// Notes that a question of a task of `owner` is asked in a session. Returns whether that is new.
+    pub(in crate::task) fn ask_in(&self, session: Uuid, owner: &Owner, task: TaskId, question: Uuid) -> bool {
+        let mut inner = self.inner.lock();
+        let Some(question) = inner.questions.get_mut(&question) else { return false };
+        let Question { call, asked_in, .. } = question;
+        if call.task != task || call.caller.owner != *owner || asked_in.contains(&session) {
+            return false;
+        }
+        asked_in.push(session);
+        true
+    }
+
+    /// Notes that a question has not reached the client of a session.
+    pub(in crate::task) fn not_asked_in(&self, session: Uuid, question: Uuid) {
+        if let Some(question) = self.inner.lock().questions.get_mut(&question) {
+            question.asked_in.retain(|asked| *asked != session);
+        }
     }
 
     /// Takes out a question of a task that the task's owner answers, and withdraws it from other streams.

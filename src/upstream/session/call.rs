@@ -28,6 +28,8 @@ pub struct CallOptions {
     pub relay: bool,
     /// Whether a call that passes may create a task of the server.
     pub native: bool,
+    /// Whether the server is asked for progress though the client may not want it: a plain call that may become a job.
+    pub tracked: bool,
 }
 
 impl UpstreamSession {
@@ -36,7 +38,8 @@ impl UpstreamSession {
     /// # Errors
     /// The limit on requests in flight, or what [`Params::parse`] refuses.
     pub fn call(&self, message: &Message, headers: HeaderMap, options: CallOptions) -> Result<Call, RpcError> {
-        let read = |params: &&str| options.purpose == Purpose::Background || may_matter(params);
+        let tracked = options.tracked || options.purpose == Purpose::Background;
+        let read = |params: &&str| tracked || may_matter(params);
         let params = message.params().filter(read).map(Params::parse).transpose()?;
         let token = params.as_ref().and_then(|params| params.progress_token);
         let client_id = match options.purpose {
@@ -62,7 +65,7 @@ impl UpstreamSession {
         if let Some(Params { members, meta, .. }) = &params {
             if let Some(token) = token {
                 edits.replace_raw(token, number.to_string());
-            } else if options.purpose == Purpose::Background {
+            } else if tracked {
                 // A client that only polls sees progress too.
                 match meta {
                     Some(meta) => edits.set(meta, "progressToken", &number.to_string()),
@@ -76,6 +79,15 @@ impl UpstreamSession {
         let message = edits.apply().into_bytes();
         exchange.carry(self.link.request(Outgoing { number, message, headers, max_answer, relay }));
         Ok(Call { exchange, progress_token: token.map(Into::into) })
+    }
+}
+
+impl Call {
+    /// Leaves a client's request to a task: its client gets another answer, and can neither cancel it by its id nor get
+    /// progress of it.
+    pub fn leave_to_task(&mut self) {
+        self.progress_token = None;
+        self.exchange.all.leave_to_task(self.exchange.number);
     }
 }
 

@@ -17,6 +17,8 @@ use crate::{
 
 /// How long a call may wait for the server's list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a call of a tool of taskgate's own may wait for the server's list.
+const LEARN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many pages of the list are read.
 const MAX_PAGES: usize = 100;
 
@@ -71,6 +73,30 @@ impl UpstreamSession {
         }
         tools.learn_all(asked_at, names);
         Ok(native)
+    }
+
+    /// Learns the server's tools where no list of the client has told them.
+    ///
+    /// # Errors
+    /// [`Failure`] where the server does not tell.
+    pub async fn learn_tools(&self, headers: &HeaderMap) -> Result<(), Failure> {
+        let asking = async {
+            let mut cursor = None;
+            for page in 0..MAX_PAGES {
+                let answer = self.tools_page(cursor.as_deref(), headers.clone()).await?;
+                let Some((Outcome::Result, result)) = answer.outcome() else {
+                    return Err(Failure::BadAnswer("its tools/list is no result".to_owned()));
+                };
+                let listed = listed(result).map_err(Failure::BadAnswer)?;
+                cursor = next_cursor(result).map(str::to_owned);
+                self.inbound.tools.learn(&listed, page == 0 && cursor.is_none());
+                if cursor.is_none() {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        tokio::time::timeout(LEARN_TIMEOUT, asking).await.unwrap_or(Err(Failure::TimedOut(LEARN_TIMEOUT)))
     }
 
     async fn tools_page(&self, cursor: Option<&str>, headers: HeaderMap) -> Result<Message, Failure> {

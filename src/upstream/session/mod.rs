@@ -30,7 +30,7 @@ pub use handshake::{Agreed, Handshake, NotAgreed};
 pub use saved::BrokenCall;
 pub use translate::{for_client, with_id};
 
-use super::{Failure, Inbound, Link, MAX_MESSAGE, NativeTasks, Outgoing, Purpose};
+use super::{Failure, Inbound, KnownTools, Link, MAX_MESSAGE, NativeTasks, Outgoing, Purpose};
 use crate::{
     flow::{Item, Outbox},
     wire::{Message, Method},
@@ -129,6 +129,12 @@ impl UpstreamSession {
     #[must_use]
     pub fn native(&self) -> &Arc<NativeTasks> {
         &self.inbound.native
+    }
+
+    /// Returns what the server's lists have told of its tools.
+    #[must_use]
+    pub fn tools(&self) -> &KnownTools {
+        &self.inbound.tools
     }
 
     /// Opens the stream on which the server sends what belongs to no call, if it has one and it is not open.

@@ -232,6 +232,7 @@ mod tests {
             listener,
             client,
             native: Arc::default(),
+            tools: Arc::default(),
             listening: CancellationToken::new(),
             observer,
         }
