@@ -265,7 +265,10 @@ impl Batches {
     }
 
     /// Brings the log into the file and closes it.
-    pub(super) fn close(self) {
+    pub(super) fn close(mut self) {
+        if let Err(error) = self.checkpoint("TRUNCATE") {
+            tracing::debug!(%error, "the log of the store could not be brought into the file");
+        }
         if let Err((_, error)) = self.connection.close() {
             tracing::warn!(%error, "the store could not be closed; its log is read at the next start");
         }

@@ -3,6 +3,7 @@
 //! It knows rows and bytes; what they mean is for the rooms above.
 
 mod batch;
+mod beside;
 mod error;
 mod keys;
 mod mark;
