@@ -134,7 +134,7 @@ impl Engine {
                     self.resume(left, &session, broken, sent);
                 }
                 Err(why) => {
-                    failing.push(self.fail(left.task, Some((left.caller, left.head.announced)), why.to_owned()));
+                    failing.push(self.fail(left.task, Some(left.caller), why.to_owned()));
                 }
             }
         }
@@ -276,7 +276,7 @@ impl Engine {
             Ok(admission) => admission,
             Err(limited) => {
                 let why = status_message::not_sent(&format!("limit reached for the tool {:?}: {limited}", &*task.tool));
-                return Err(self.fail(task, Some((runner.caller, announced)), why));
+                return Err(self.fail(task, Some(runner.caller), why));
             }
         };
         let Some(stopped) = self.register(&task, &runner.caller, announced) else { return Ok(()) };
@@ -312,13 +312,14 @@ impl Engine {
     }
 
     /// Fails a task that cannot go on.
-    fn fail(self: &Arc<Self>, task: Task, caller: Option<(Arc<Caller>, bool)>, why: String) -> JoinHandle<()> {
+    fn fail(self: &Arc<Self>, task: Task, caller: Option<Arc<Caller>>, why: String) -> JoinHandle<()> {
         let engine = Arc::clone(self);
         // On its own, as the store may take longer than the start.
         tokio::spawn(async move {
             let change: Change = status_message::failed(&why);
-            if let Some((caller, announced)) = caller
-                && engine.register(&task, &caller, announced).is_some()
+            // No stream is open yet on which it could be announced.
+            if let Some(caller) = caller
+                && engine.register(&task, &caller, false).is_some()
             {
                 let (who, task, tool) = (&*caller.who, task.id, &*task.tool);
                 engine.observer.emit(events::TaskRestored { who, task, tool, queued: false });
