@@ -289,13 +289,7 @@ impl Store for FileStore {
         };
         let ways = self.ways.clone();
         let key = LaterKey { kind: "note", row: place.into() };
-        let write = move |connection: &rusqlite::Connection| {
-            // An end in the same batch has dropped it.
-            let runs = ways.tasks.index.lock().get_mut(task).is_some_and(|entry| {
-                entry.kept.stage == Stage::Kept && !entry.kept.task.state.is_terminal() && !entry.kept.is_changed
-            });
-            if runs { Beside::Notes.put(connection, &ways.seals, place, &note) } else { Ok(()) }
-        };
+        let write = move |connection: &rusqlite::Connection| rows::note(connection, &ways.seals, place, &note);
         self.disk.later(key, Arc::new(write));
     }
 

@@ -86,6 +86,12 @@ pub(super) fn update(
     connection.prepare_cached(update)?.execute((place.cast_signed(), task.version, blob)).map(drop)
 }
 
+/// Writes the note of a task whose call is saved. An end in the same batch has dropped that.
+pub(super) fn note(connection: &Connection, seals: &Seals, place: u64, note: &[u8]) -> Sql<()> {
+    let mut saved = connection.prepare_cached("SELECT 1 FROM calls WHERE place = ?1")?;
+    if saved.exists([place.cast_signed()])? { Beside::Notes.put(connection, seals, place, note) } else { Ok(()) }
+}
+
 /// Removes what is saved of the call of a task.
 pub(super) fn forget_call(connection: &Connection, place: u64) -> Sql<()> {
     Beside::Calls.remove(connection, place)?;
