@@ -44,6 +44,8 @@ pub(super) struct Batches {
     time: FileTime,
     /// The number of the last batch.
     batch: u64,
+    /// The same when the file was opened.
+    found: u64,
     /// When the last batch was written.
     written: Instant,
     /// Whether the last batch failed.
@@ -85,6 +87,7 @@ impl Batches {
             mark,
             time,
             batch: batch.cast_unsigned(),
+            found: batch.cast_unsigned(),
             written: Instant::now(),
             failing: false,
             must_reset: true,
@@ -264,8 +267,13 @@ impl Batches {
         self.log.load(Ordering::Relaxed) * self.page
     }
 
-    /// Brings the log into the file and closes it.
-    pub(super) fn close(self) {
+    /// Closes the file, and brings the log into it if any batch was written.
+    pub(super) fn close(mut self) {
+        if self.batch > self.found
+            && let Err(error) = self.checkpoint("TRUNCATE")
+        {
+            tracing::debug!(%error, "the log of the store could not be brought into the file");
+        }
         if let Err((_, error)) = self.connection.close() {
             tracing::warn!(%error, "the store could not be closed; its log is read at the next start");
         }

@@ -3,6 +3,7 @@
 //! It knows rows and bytes; what they mean is for the rooms above.
 
 mod batch;
+mod beside;
 mod error;
 mod keys;
 mod mark;
@@ -89,6 +90,12 @@ impl Disk {
         let writer = Writer::start(ready.connection, ready.mark, ready.time, Arc::clone(observer))
             .map_err(|error| OpenError::new(&path, error.to_string()))?;
         Ok((Self(Arc::new(Inner { path, seals, readers, writer })), opened))
+    }
+
+    /// Returns why a start cannot go on with what it read, and what to do about it. The file is as it was.
+    #[must_use]
+    pub fn refusal(&self, why: &str) -> OpenError {
+        OpenError::new(self.path(), open::damaged(why))
     }
 
     /// Returns a reference that does not keep the file open.

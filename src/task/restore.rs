@@ -75,6 +75,13 @@ struct LeftTask {
     writer: &'static dyn TaskWriter,
 }
 
+/// Why a task cannot go on.
+struct CannotGoOn {
+    why: String,
+    /// Whether its request may have been sent.
+    was_sent: bool,
+}
+
 /// What is left of the call of a task.
 enum LeftCall {
     /// It was not sent.
@@ -106,15 +113,16 @@ impl Engine {
                 orphans.insert(task.owner);
                 continue;
             }
-            let left = match Self::left(&task, call.as_ref().map(|call| &*call.0), with) {
+            let (left, request) = match Self::left(&task, call.as_ref().map(|call| &*call.0), with) {
                 Ok(left) => left,
-                Err(why) => {
+                Err(CannotGoOn { why, was_sent }) => {
                     tracing::error!(task = %task.id, why, "a task cannot go on");
-                    failing.push(self.fail(task, None, status_message::INTERRUPTED.to_owned()));
+                    let told =
+                        if was_sent { status_message::INTERRUPTED.to_owned() } else { status_message::not_sent(&why) };
+                    failing.push(self.fail(task, None, told));
                     continue;
                 }
             };
-            let (left, request) = left;
             let how = match request {
                 Some(_) if left.head.withheld => Err(status_message::WITHHELD),
                 Some(request) => Ok(LeftCall::Waiting(request)),
@@ -127,7 +135,7 @@ impl Engine {
                     self.resume(left, &session, broken, sent);
                 }
                 Err(why) => {
-                    failing.push(self.fail(left.task, Some((left.caller, left.head.announced)), why.to_owned()));
+                    failing.push(self.fail(left.task, Some(left.caller), why.to_owned()));
                 }
             }
         }
@@ -154,14 +162,19 @@ impl Engine {
     }
 
     /// Reads what is left of a task, with the request if that was not sent.
-    fn left(task: &Task, call: Option<&[u8]>, with: &Restoring<'_>) -> Result<(LeftTask, Option<Message>), String> {
-        let CallForm { head, request } = CallForm::read(call.ok_or("nothing of its call was saved")?)?;
-        let headers = head.headers()?;
+    fn left(task: &Task, call: Option<&[u8]>, with: &Restoring<'_>) -> Result<(LeftTask, Option<Message>), CannotGoOn> {
+        // It may have been sent, as far as can be read.
+        let unreadable = |why| CannotGoOn { why, was_sent: true };
+        let form = call.ok_or_else(|| "nothing of its call was saved".to_owned()).and_then(CallForm::read);
+        let CallForm { head, request } = form.map_err(unreadable)?;
+        let was_sent = head.sent.is_some();
+        let cannot = |why| CannotGoOn { why, was_sent };
+        let headers = head.headers().map_err(cannot)?;
         let writer = with.writers.iter().find(|writer| writer.name() == head.dialect);
-        let writer = *writer.ok_or_else(|| format!("its dialect {:?} is unknown", head.dialect))?;
+        let writer = *writer.ok_or_else(|| cannot(format!("its dialect {:?} is unknown", head.dialect)))?;
         let upstream = with.upstreams.iter().find(|upstream| upstream.id.as_str() == head.upstream);
         let upstream =
-            upstream.ok_or_else(|| format!("its upstream {:?} is not configured any more", head.upstream))?;
+            upstream.ok_or_else(|| cannot(format!("the upstream {:?} is not configured any more", head.upstream)))?;
         let session = head.session.and_then(|id| with.sessions.get(id, |session| session.caller.owner == task.owner));
         let caller = match session {
             Some(session) => Arc::clone(&session.get().caller),
@@ -266,7 +279,7 @@ impl Engine {
             Ok(admission) => admission,
             Err(limited) => {
                 let why = status_message::not_sent(&format!("limit reached for the tool {:?}: {limited}", &*task.tool));
-                return Err(self.fail(task, Some((runner.caller, announced)), why));
+                return Err(self.fail(task, Some(runner.caller), why));
             }
         };
         let pace = runner.pace(task.keep);
@@ -304,13 +317,14 @@ impl Engine {
     }
 
     /// Fails a task that cannot go on.
-    fn fail(self: &Arc<Self>, task: Task, caller: Option<(Arc<Caller>, bool)>, why: String) -> JoinHandle<()> {
+    fn fail(self: &Arc<Self>, task: Task, caller: Option<Arc<Caller>>, why: String) -> JoinHandle<()> {
         let engine = Arc::clone(self);
         // On its own, as the store may take longer than the start.
         tokio::spawn(async move {
             let change: Change = status_message::failed(&why);
-            if let Some((caller, announced)) = caller
-                && engine.register(&task, &caller, announced, Pace::Fixed(task.poll_interval)).is_some()
+            // No stream is open yet on which it could be announced.
+            if let Some(caller) = caller
+                && engine.register(&task, &caller, false, Pace::Fixed(task.poll_interval)).is_some()
             {
                 let (who, task, tool) = (&*caller.who, task.id, &*task.tool);
                 engine.observer.emit(events::TaskRestored { who, task, tool, queued: false });

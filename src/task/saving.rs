@@ -3,6 +3,7 @@
 use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use http::HeaderMap;
 
 use super::{
     Change,
@@ -65,6 +66,11 @@ impl Runner {
     /// # Errors
     /// Why there is none.
     pub(super) async fn find_session(&mut self) -> Result<(), String> {
+        if !self.upstream_session.get().is_lost() {
+            // The server may have been restarted too, and not know the session any more. The call must not find that out.
+            let headers = HeaderMap::clone(&self.headers);
+            let _ = self.upstream_session.get().request("ping", "{}", headers).await;
+        }
         if !self.upstream_session.get().is_lost() {
             return Ok(());
         }

@@ -45,11 +45,16 @@ impl House {
     /// Starts taskgate with this configuration and these variables.
     async fn configured(config: &str, env: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("config.toml"), config).unwrap();
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let mut house = Self { folder, running: None, url: String::new(), env };
+        house.configure(config);
         house.start("127.0.0.1:0").await;
         house
+    }
+
+    /// Changes the configuration, for the next start.
+    fn configure(&self, config: &str) {
+        fs::write(self.folder.path().join("config.toml"), config).unwrap();
     }
 
     async fn start(&mut self, listen: &str) {

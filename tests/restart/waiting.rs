@@ -69,6 +69,25 @@ async fn a_call_that_waited_in_a_session_whose_server_was_a_process_gets_a_new_p
     assert_eq!(status_of(&client.get(&blocked).await), "failed");
 }
 
+#[tokio::test]
+async fn a_call_that_waited_is_sent_in_a_new_session_where_the_server_was_restarted_too() {
+    let upstream = Upstream::json().await;
+    let mut house = House::before(&upstream.url(), ONE_AT_A_TIME).await;
+    let client = Client::connect(&house.url).await;
+    let (running, waits) = (client.create_id("slow").await, client.create_id("slow").await);
+    let held = upstream.held("slow").await;
+    house.end(rustix::process::Signal::KILL).await;
+    upstream.forget_sessions();
+    house.start_again().await;
+    drop(held);
+    let held = upstream.held("slow").await;
+    assert_eq!(held.seen.header("mcp-session-id"), "upstream-2");
+    held.result(DONE);
+    client.until(&waits, "completed").await;
+    assert_eq!((status_of(&client.get(&running).await), upstream.count("slow")), ("failed", 2));
+    assert_eq!(client.answer("tools/list", json!({})).await.status, 404, "its own session is lost");
+}
+
 const FORWARDS: &str = "[tasks]\nmax_running = 1\n[auth]\nmode = \"bearer\"\n";
 
 async fn with_credentials(store: &str, env: &[(&str, &str)]) -> (Upstream, House, Client, String) {

@@ -4,6 +4,8 @@
 //! no client is told what a crash could take back. Only the text for a person is changed in memory first.
 
 mod change;
+#[cfg(test)]
+mod fixture;
 mod kept;
 mod load;
 mod record;
