@@ -82,6 +82,21 @@ impl Binary {
         self.logged_after("listening on ")
     }
 
+    /// Waits until it listens, and returns the URL of its endpoint, or until it has ended.
+    pub(crate) async fn listens_or_ends(mut self) -> Result<(Self, String), Finished> {
+        let begun = std::time::Instant::now();
+        loop {
+            if let Some(url) = self.logged("listening on ") {
+                return Ok((self, url));
+            }
+            if self.child.try_wait().unwrap().is_some() {
+                return Err(self.end().await);
+            }
+            assert!(begun.elapsed() < PATIENCE, "it neither listens nor ends: {}", self.stderr.text.lock());
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
     /// Returns the URL of its admin port, once it has one.
     #[track_caller]
     pub(crate) fn admin(&self) -> impl Future<Output = String> {
@@ -91,12 +106,13 @@ impl Binary {
     /// Returns the rest of the first line of the log with `words` in it.
     #[track_caller]
     pub(crate) fn logged_after(&self, words: &str) -> impl Future<Output = String> {
-        let find = move || {
-            let log = self.stderr.text.lock();
-            let (_, rest) = log.split_once(words)?;
-            rest.split_once('\n').map(|(rest, _)| rest.to_owned())
-        };
-        eventually(move || ready(find()))
+        eventually(move || ready(self.logged(words)))
+    }
+
+    fn logged(&self, words: &str) -> Option<String> {
+        let log = self.stderr.text.lock();
+        let (_, rest) = log.split_once(words)?;
+        rest.split_once('\n').map(|(rest, _)| rest.to_owned())
     }
 
     /// Returns the most memory that it has had so far, in bytes.

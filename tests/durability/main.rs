@@ -1,0 +1,15 @@
+//! Nothing acknowledged is lost: taskgate with its store on disk is killed, loses power, and meets disks that misbehave.
+//! `scripts/durability` runs it for longer.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod book;
+mod house;
+mod kills;
+#[path = "../kit/mod.rs"]
+mod kit;
+mod loss;
+mod people;
+mod shim;
+mod shim_itself;
+mod workshop;
