@@ -10,7 +10,7 @@ use crate::{
 /// What the message of a task says that failed because the process ended while its call ran.
 const INTERRUPTED: &str = "process ended";
 /// How long a task may take to end after the last start.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A task that was acknowledged.
 #[derive(Clone)]
@@ -58,7 +58,7 @@ impl Told {
             "working" | "input_required" => {}
             "completed" => {
                 let text = seen.end.as_ref().and_then(|end| end["content"][0]["text"].as_str()).unwrap_or_default();
-                assert!(text == self.job.text(), "{key}: not its result: {:.100}", text);
+                assert!(text == self.job.text(), "{key}: not its result: {text:.100}");
             }
             "failed" => assert!(seen.message.contains(INTERRUPTED), "{key} failed: {seen:?}"),
             "cancelled" => assert!(self.cancelled, "{key}: no client has cancelled it"),

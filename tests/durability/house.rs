@@ -14,7 +14,8 @@ use crate::{
 };
 
 /// Where it listens, and what went wrong for good.
-const LOG: &str = "taskgate=info,taskgate::observe=error,taskgate::upstream=error,taskgate::gate=error,taskgate::task=error";
+const LOG: &str =
+    "taskgate=info,taskgate::observe=error,taskgate::upstream=error,taskgate::gate=error,taskgate::task=error";
 
 /// Few calls at once, so that some always wait; limits that no test meets otherwise.
 const CONFIG: &str = r#"
@@ -80,10 +81,10 @@ impl House {
 
     async fn at(dir: TempDir, store: PathBuf, variables: Vec<(&'static str, String)>, ttl: &str) -> Self {
         let workshop = Workshop::start().await;
-        let endpoints = ["json", "sse"].map(|path| {
-            format!("[[upstream]]\npath = \"/{path}\"\nurl = \"{}\"\n", workshop.url(path))
-        });
-        fs::write(dir.path().join("config.toml"), format!("{}{}", CONFIG.replace("TTL", ttl), endpoints.concat())).unwrap();
+        let endpoints =
+            ["json", "sse"].map(|path| format!("[[upstream]]\npath = \"/{path}\"\nurl = \"{}\"\n", workshop.url(path)));
+        fs::write(dir.path().join("config.toml"), format!("{}{}", CONFIG.replace("TTL", ttl), endpoints.concat()))
+            .unwrap();
         Self { workshop, dir, store, variables }
     }
 
@@ -94,14 +95,14 @@ impl House {
     /// Starts a process on the store of this house.
     pub(crate) fn start(&self) -> Binary {
         let variables: Vec<_> = self.variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        self.start_on(&self.store, &variables)
+        self.start_by(&[], &self.store, &variables)
     }
 
-    /// Starts a process on another store, with these variables.
-    pub(crate) fn start_on(&self, store: &Path, variables: &[(&str, &str)]) -> Binary {
+    /// Starts a process on another store by a command that runs the one behind it.
+    pub(crate) fn start_by(&self, runner: &[&str], store: &Path, variables: &[(&str, &str)]) -> Binary {
         let config = self.dir.path().join("config.toml");
         let words = ["serve", "--log", LOG, "--config", config.to_str().unwrap(), "--store", store.to_str().unwrap()];
-        Binary::start(&words, variables)
+        Binary::start_by(runner, &words, variables)
     }
 
     /// Starts a process, and waits until it serves.
@@ -111,7 +112,7 @@ impl House {
 
     /// Starts a process on another store, and waits until it serves or ends.
     pub(crate) async fn try_on(&self, store: &Path) -> Result<Serving, Finished> {
-        match self.start_on(store, &[]).listens_or_ends().await {
+        match self.start_by(&[], store, &[]).listens_or_ends().await {
             Ok((binary, url)) => Ok(Serving::at(binary, &url)),
             Err(ended) => Err(ended),
         }
@@ -127,7 +128,7 @@ impl Serving {
         }
     }
 
-    fn at(binary: Binary, url: &str) -> Self {
+    pub(crate) fn at(binary: Binary, url: &str) -> Self {
         Self { binary, base: url.rsplit_once('/').unwrap().0.to_owned() }
     }
 

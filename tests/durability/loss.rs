@@ -154,6 +154,18 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
+    /// Returns a disk on which everything in `folder` is safe.
+    fn holding(folder: &Path) -> Self {
+        let mut disk = Self::default();
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            disk.inodes.push(Inode { safe: fs::read(&path).unwrap(), ..Inode::default() });
+            disk.safe_names.insert(path, disk.inodes.len() - 1);
+        }
+        disk.names = disk.safe_names.clone();
+        disk
+    }
+
     fn follow(&mut self, call: &Call) {
         match call {
             Call::Opened { file, path, is_new } => {
@@ -213,41 +225,57 @@ fn rename(names: &mut HashMap<PathBuf, usize>, path: PathBuf, inode: Option<usiz
     };
 }
 
-/// A record, call by call.
-pub(crate) struct Record(Vec<Call>);
+/// A record, call by call, and the disk before it.
+pub(crate) struct Record {
+    before: Disk,
+    calls: Vec<Call>,
+}
 
 impl Record {
-    /// Reads the record of a process that has ended. Its last line may be cut off.
+    /// Reads the record of processes of which the first began with an empty folder. Its last line may be cut off.
     pub(crate) fn read(path: &Path) -> Self {
+        Self::after(Disk::default(), path)
+    }
+
+    fn after(before: Disk, path: &Path) -> Self {
         let bytes = fs::read(path).unwrap();
         let (mut calls, mut rest) = (Vec::new(), &bytes[..]);
         while let Some((call, behind)) = parse(rest) {
             calls.push(call);
             rest = behind;
         }
-        Self(calls)
+        Self { before, calls }
+    }
+
+    /// Does the same where the process began with the files that are in `folder` when this is called; the record is read
+    /// by calling what it returns.
+    pub(crate) fn beginning_with(folder: &Path) -> impl FnOnce(&Path) -> Self {
+        let before = Disk::holding(folder);
+        |path| Self::after(before, path)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.calls.len()
     }
 
     /// Returns the places after which a file or the folder had just been synced, or was about to be.
     pub(crate) fn syncs(&self) -> BTreeSet<usize> {
-        let syncs = self.0.iter().enumerate().filter(|(_, call)| {
-            matches!(call, Call::Synced { .. } | Call::SyncedFolder | Call::SyncFailed { .. })
-        });
+        let syncs = self
+            .calls
+            .iter()
+            .enumerate()
+            .filter(|(_, call)| matches!(call, Call::Synced { .. } | Call::SyncedFolder | Call::SyncFailed { .. }));
         syncs.flat_map(|(place, _)| [place, place + 1]).collect()
     }
 
     /// Calls `visit` with the disk as it was after each number of calls in `places`.
     pub(crate) fn replay(&self, places: &BTreeSet<usize>, mut visit: impl FnMut(usize, &Disk)) {
-        let mut disk = Disk::default();
-        for place in 0..=self.0.len() {
+        let mut disk = self.before.clone();
+        for place in 0..=self.calls.len() {
             if places.contains(&place) {
                 visit(place, &disk);
             }
-            if let Some(call) = self.0.get(place) {
+            if let Some(call) = self.calls.get(place) {
                 disk.follow(call);
             }
         }

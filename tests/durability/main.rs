@@ -4,12 +4,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod book;
+mod damage;
+mod faults;
 mod house;
 mod kills;
 #[path = "../kit/mod.rs"]
 mod kit;
 mod loss;
+mod misbehaving;
 mod people;
+mod power;
 mod shim;
 mod shim_itself;
 mod workshop;

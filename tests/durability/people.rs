@@ -19,9 +19,14 @@ use crate::workshop::Job;
 pub(crate) enum Failure {
     /// The connection broke, or taskgate said that it cannot answer now.
     Gone(String),
-    /// taskgate refused it.
+    /// The store does not answer, or not with this.
+    Unavailable(String),
+    /// taskgate refused it for any other reason.
     Refused(String),
 }
+
+/// What every answer says that the store could not give.
+const UNAVAILABLE: &str = "store of tasks is unavailable";
 
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
@@ -67,6 +72,11 @@ impl Person {
     pub(crate) fn new(form: Form, name: &str, path: &'static str) -> Self {
         let http = Http::builder(TokioExecutor::new()).build_http();
         Self { http, form, name: name.to_owned(), path, session: Arc::default() }
+    }
+
+    /// Returns the same person in a new session.
+    pub(crate) fn elsewhere(&self) -> Self {
+        Self { session: Arc::default(), ..self.clone() }
     }
 
     async fn send(&self, base: &str, headers: HeaderMap, body: String) -> Outcome<(StatusCode, HeaderMap, Value)> {
@@ -137,7 +147,7 @@ impl Person {
         let mut response = self.response(base, method, params).await?;
         match response.get("result") {
             Some(_) => Ok(response["result"].take()),
-            None => Err(Failure::Refused(format!("{method}: {response}"))),
+            None => Err(refused(method, &response)),
         }
     }
 
@@ -152,7 +162,8 @@ impl Person {
         });
         let body = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }).to_string();
         let (_, headers, response) = self.send(base, HeaderMap::new(), body).await?;
-        let session = headers.get("mcp-session-id").ok_or_else(|| Failure::Refused(format!("initialize: {response}")))?;
+        let session =
+            headers.get("mcp-session-id").ok_or_else(|| Failure::Refused(format!("initialize: {response}")))?;
         let mut headers = HeaderMap::new();
         headers.insert("mcp-session-id", session.clone());
         headers.insert("mcp-protocol-version", "2025-11-25".parse().unwrap());
@@ -184,6 +195,9 @@ impl Person {
                 Form::Legacy => self.response(base, "tasks/result", json!({ "taskId": id })).await?,
                 Form::Modern => task.take(),
             };
+            if ended["error"]["message"].as_str().is_some_and(|message| message.contains(UNAVAILABLE)) {
+                return Err(Failure::Unavailable(ended.to_string()));
+            }
             let member = if ended.get("result").is_some() { "result" } else { "error" };
             assert!(ended.get(member).is_some(), "a task that has ended has an end: {ended}");
             seen.end = Some(ended[member].take());
@@ -200,4 +214,9 @@ impl Person {
     pub(crate) async fn call(&self, base: &str, job: &Job) -> Outcome<Value> {
         self.result(base, "tools/call", job.params()).await
     }
+}
+
+fn refused(method: &str, response: &Value) -> Failure {
+    let why = format!("{method}: {response}");
+    if why.contains(UNAVAILABLE) { Failure::Unavailable(why) } else { Failure::Refused(why) }
 }

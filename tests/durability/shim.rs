@@ -95,9 +95,7 @@ impl Shim {
     }
 
     fn get(&self, field: Field) -> u64 {
-        let mut bytes = [0; 8];
-        self.orders.read_exact_at(&mut bytes, field as u64 * 8).unwrap();
-        u64::from_ne_bytes(bytes)
+        get(&self.orders, field)
     }
 
     fn set(&self, field: Field, value: u64) {
@@ -107,6 +105,11 @@ impl Shim {
     /// Returns how many calls there were so far, which is the place in the record.
     pub(crate) fn calls(&self) -> u64 {
         self.get(Field::Calls)
+    }
+
+    /// Returns what tells [`Shim::calls`] elsewhere.
+    pub(crate) fn counter(&self) -> Counter {
+        Counter(self.orders.try_clone().unwrap())
     }
 
     /// Counts calls of these kinds from now on.
@@ -152,6 +155,21 @@ impl Shim {
     }
 }
 
+/// Tells how many calls there were so far.
+pub(crate) struct Counter(File);
+
+impl Counter {
+    pub(crate) fn get(&self) -> u64 {
+        get(&self.0, Field::Calls)
+    }
+}
+
+fn get(orders: &File, field: Field) -> u64 {
+    let mut bytes = [0; 8];
+    orders.read_exact_at(&mut bytes, field as u64 * 8).unwrap();
+    u64::from_ne_bytes(bytes)
+}
+
 /// Compiles the shim, unless a test has done so since it was changed.
 fn library() -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/durability/shim.c");
@@ -161,7 +179,8 @@ fn library() -> PathBuf {
         // Several tests may compile at once.
         let own = tempfile::Builder::new().suffix(".so").tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let args = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o"];
-        let done = Command::new("cc").args(args).arg(own.path()).arg(&source).args(["-ldl", "-pthread"]).output().unwrap();
+        let done =
+            Command::new("cc").args(args).arg(own.path()).arg(&source).args(["-ldl", "-pthread"]).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         own.persist(&built).unwrap();
     }

@@ -132,3 +132,66 @@ fn a_sync_after_one_that_failed_makes_only_pages_safe_that_were_written_again() 
     assert!(images.len() > 10 && images.iter().all(|image| first(image)));
     assert!(images.iter().any(|image| image.get(4096..).is_none_or(|page| page.contains(&0))));
 }
+
+/// Commits rows to SQLite, and says after each how many calls there were.
+const ROWS: &str = "
+import os, sqlite3, sys
+path, synchronous = sys.argv[1:]
+rows = sqlite3.connect(path, isolation_level=None)
+rows.execute('pragma journal_mode = wal')
+rows.execute('pragma wal_autocheckpoint = 8')
+rows.execute('pragma synchronous = ' + synchronous)
+rows.execute('create table rows (bytes)')
+for _ in range(30):
+    rows.execute('insert into rows values (randomblob(3000))')
+    print(int.from_bytes(open(os.environ['SHIM_ORDERS'], 'rb').read(8), sys.byteorder), flush=True)
+os._exit(0)
+";
+
+/// Says how many rows there are in each database.
+const COUNT: &str = "
+import os, sqlite3, sys
+for path in sys.argv[1:]:
+    try:
+        rows = sqlite3.connect(path)
+        assert rows.execute('pragma integrity_check').fetchone() == ('ok',)
+        print(rows.execute('select count(*) from rows').fetchone()[0])
+    except sqlite3.OperationalError:
+        print(0)
+";
+
+/// Returns how many rows SQLite lost that it had committed before one of the power losses.
+fn lost(synchronous: &str) -> usize {
+    let shim = Shim::new();
+    let mut writer = Command::new("python3");
+    writer.args(["-c", ROWS]).arg(shim.store()).arg(synchronous).envs(shim.variables(true));
+    let wrote = writer.output().unwrap();
+    assert!(wrote.status.success(), "{wrote:?}");
+    let lines = |output: Output| -> Vec<usize> {
+        String::from_utf8(output.stdout).unwrap().lines().map(|line| line.parse().unwrap()).collect()
+    };
+    let (known, record) = (lines(wrote), Record::read(&shim.record()));
+    let (images, mut dice, mut places) = (TempDir::new().unwrap(), Dice::new(7), Vec::new());
+    record.replay(&(0..=record.len()).collect(), |place, disk| {
+        for unsynced in [Unsynced::Dropped, Unsynced::Torn, Unsynced::Torn, Unsynced::Kept] {
+            disk.write_image(&images.path().join(places.len().to_string()), unsynced, &mut dice);
+            places.push(place);
+        }
+    });
+    let mut counter = Command::new("python3");
+    counter.args(["-c", COUNT]).args((0..places.len()).map(|number| images.path().join(format!("{number}/tasks.db"))));
+    let counted = counter.output().unwrap();
+    assert!(counted.status.success(), "{counted:?}");
+    let expected = places.iter().map(|place| known.iter().filter(|known| *known <= place).count());
+    lines(counted).iter().zip(expected).map(|(found, expected)| expected.saturating_sub(*found)).sum()
+}
+
+#[test]
+fn no_power_loss_takes_a_commit_from_sqlite_where_it_syncs_each_of_them() {
+    assert_eq!(lost("full"), 0);
+}
+
+#[test]
+fn power_losses_take_commits_from_sqlite_where_it_syncs_less() {
+    assert!(lost("normal") > 0);
+}

@@ -96,7 +96,9 @@ impl Workshop {
                     async move { Ok::<_, Infallible>(answer(&shop, request).await) }
                 });
                 // An error is a taskgate that was killed.
-                tokio::spawn(async move { http1::Builder::new().serve_connection(TokioIo::new(stream), service).await });
+                tokio::spawn(
+                    async move { http1::Builder::new().serve_connection(TokioIo::new(stream), service).await },
+                );
             }
         });
         Self { shop, address }

@@ -59,11 +59,17 @@ impl Output {
 impl Binary {
     /// Starts it with these arguments and no other `TASKGATE_` variables than these.
     pub(crate) fn start(args: &[&str], env: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_taskgate"));
+        Self::start_by(&[], args, env)
+    }
+
+    /// Starts it by a command that runs the one behind it.
+    pub(crate) fn start_by(runner: &[&str], args: &[&str], env: &[(&str, &str)]) -> Self {
+        let words = [runner, &[env!("CARGO_BIN_EXE_taskgate")], args].concat();
+        let mut command = Command::new(words[0]);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TASKGATE_")) {
             command.env_remove(name);
         }
-        command.args(args).envs(env.iter().copied()).kill_on_drop(true);
+        command.args(&words[1..]).envs(env.iter().copied()).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
