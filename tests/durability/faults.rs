@@ -6,8 +6,8 @@ use std::{collections::BTreeSet, time::Duration};
 use crate::{
     book::Told,
     house::{House, Serving},
+    kit::shim::{CHANGES, Fault, READ, Shim},
     people::{Failure, Form, Person},
-    shim::{CHANGES, Fault, READ, Shim},
     workshop::Job,
 };
 

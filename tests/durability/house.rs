@@ -8,8 +8,7 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
-    kit::{Binary, Finished},
-    shim::Shim,
+    kit::{Binary, Finished, shim::Shim},
     workshop::Workshop,
 };
 

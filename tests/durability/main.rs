@@ -14,6 +14,5 @@ mod loss;
 mod misbehaving;
 mod people;
 mod power;
-mod shim;
 mod shim_itself;
 mod workshop;

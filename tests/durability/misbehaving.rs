@@ -10,9 +10,12 @@ use tempfile::TempDir;
 use crate::{
     book::Told,
     house::{House, Serving},
-    kit::{Client, within},
+    kit::{
+        Client,
+        shim::{CHANGES, Fault, GROW, READ, Shim},
+        within,
+    },
     people::{Failure, Form, Person},
-    shim::{CHANGES, Fault, GROW, READ, Shim},
     workshop::Job,
 };
 

@@ -9,9 +9,9 @@ use tokio::task::JoinSet;
 use crate::{
     book::Told,
     house::{House, kill},
+    kit::shim::Shim,
     loss::{Dice, Record, Unsynced},
     people::{Form, Person},
-    shim::Shim,
     workshop::Job,
 };
 

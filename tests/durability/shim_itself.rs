@@ -11,8 +11,8 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
+    kit::shim::{CHANGES, Fault, GROW, SYNC, Shim, WRITE},
     loss::{Dice, Disk, Record, Unsynced},
-    shim::{CHANGES, Fault, GROW, SYNC, Shim, WRITE},
 };
 
 /// Writes blocks of 1024 bytes, and goes on where one was written in part.
@@ -133,7 +133,7 @@ fn a_sync_after_one_that_failed_makes_only_pages_safe_that_were_written_again() 
     assert!(images.iter().any(|image| image.get(4096..).is_none_or(|page| page.contains(&0))));
 }
 
-/// Commits rows to SQLite, and says after each how many calls there were.
+/// Commits rows, and says after each how many calls there were.
 const ROWS: &str = "
 import os, sqlite3, sys
 path, synchronous = sys.argv[1:]
@@ -160,7 +160,7 @@ for path in sys.argv[1:]:
         print(0)
 ";
 
-/// Returns how many rows SQLite lost that it had committed before one of the power losses.
+/// Returns how many rows are gone that were committed before one of the power losses.
 fn lost(synchronous: &str) -> usize {
     let shim = Shim::new();
     let mut writer = Command::new("python3");

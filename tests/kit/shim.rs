@@ -172,7 +172,7 @@ fn get(orders: &File, field: Field) -> u64 {
 
 /// Compiles the shim, unless a test has done so since it was changed.
 fn library() -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/durability/shim.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kit/shim.c");
     let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("shim.so");
     let changed = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
     if changed(&built) < changed(&source) {
