@@ -62,20 +62,20 @@ pub(crate) struct Serving {
 impl House {
     /// Prepares a house whose store no shim watches.
     pub(crate) async fn plain() -> Self {
+        Self::with_ttl("1h").await
+    }
+
+    /// Prepares the same with another ttl of tasks.
+    pub(crate) async fn with_ttl(ttl: &str) -> Self {
         let dir = TempDir::new().unwrap();
         let store = dir.path().join("store/tasks.db");
         fs::create_dir(dir.path().join("store")).unwrap();
-        Self::at(dir, store, Vec::new(), "1h").await
+        Self::at(dir, store, Vec::new(), ttl).await
     }
 
     /// Prepares a house whose store `shim` watches.
     pub(crate) async fn watched(shim: &Shim, recorded: bool) -> Self {
-        Self::watched_with_ttl(shim, recorded, "1h").await
-    }
-
-    /// Prepares the same with another ttl of tasks.
-    pub(crate) async fn watched_with_ttl(shim: &Shim, recorded: bool, ttl: &str) -> Self {
-        Self::at(TempDir::new().unwrap(), shim.store(), shim.variables(recorded), ttl).await
+        Self::at(TempDir::new().unwrap(), shim.store(), shim.variables(recorded), "1h").await
     }
 
     async fn at(dir: TempDir, store: PathBuf, variables: Vec<(&'static str, String)>, ttl: &str) -> Self {

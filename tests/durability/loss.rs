@@ -25,6 +25,7 @@ enum Call {
     SyncFailed { file: u32 },
     Truncated { file: u32, length: usize },
     Unlinked { path: PathBuf },
+    Renamed { path: PathBuf, to: PathBuf },
     SyncedFolder,
 }
 
@@ -142,14 +143,22 @@ fn apply(bytes: &mut Vec<u8>, change: &Change) {
     }
 }
 
+/// A change of names, which happens wholly or not at all.
+#[derive(Clone, Debug)]
+enum Naming {
+    New(PathBuf, usize),
+    Gone(PathBuf),
+    Moved(PathBuf, PathBuf),
+}
+
 /// The disk as it follows from the calls so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
     inodes: Vec<Inode>,
     names: HashMap<PathBuf, usize>,
     safe_names: HashMap<PathBuf, usize>,
-    /// Names that were given or taken since the folder was synced.
-    pending_names: Vec<(PathBuf, Option<usize>)>,
+    /// How names have changed since the folder was synced.
+    pending_names: Vec<Naming>,
     open: HashMap<u32, usize>,
 }
 
@@ -173,7 +182,7 @@ impl Disk {
                 let inode = known.unwrap_or_else(|| {
                     self.inodes.push(Inode::default());
                     self.names.insert(path.clone(), self.inodes.len() - 1);
-                    self.pending_names.push((path.clone(), Some(self.inodes.len() - 1)));
+                    self.pending_names.push(Naming::New(path.clone(), self.inodes.len() - 1));
                     self.inodes.len() - 1
                 });
                 self.open.insert(*file, inode);
@@ -184,11 +193,16 @@ impl Disk {
             Call::Truncated { file, length } => self.inode(*file).pending.push(Change::Length(*length)),
             Call::Unlinked { path } => {
                 self.names.remove(path);
-                self.pending_names.push((path.clone(), None));
+                self.pending_names.push(Naming::Gone(path.clone()));
+            }
+            Call::Renamed { path, to } => {
+                let moved = Naming::Moved(path.clone(), to.clone());
+                moved.apply(&mut self.names);
+                self.pending_names.push(moved);
             }
             Call::SyncedFolder => {
-                for (path, inode) in std::mem::take(&mut self.pending_names) {
-                    rename(&mut self.safe_names, path, inode);
+                for naming in std::mem::take(&mut self.pending_names) {
+                    naming.apply(&mut self.safe_names);
                 }
             }
         }
@@ -208,8 +222,8 @@ impl Disk {
             Unsynced::Kept => self.pending_names.len(),
             Unsynced::Torn => dice.below(self.pending_names.len() + 1),
         };
-        for (path, inode) in &self.pending_names[..kept] {
-            rename(&mut names, path.clone(), *inode);
+        for naming in &self.pending_names[..kept] {
+            naming.apply(&mut names);
         }
         for (path, inode) in names {
             let image = self.inodes[inode].image(unsynced, dice);
@@ -218,11 +232,14 @@ impl Disk {
     }
 }
 
-fn rename(names: &mut HashMap<PathBuf, usize>, path: PathBuf, inode: Option<usize>) {
-    match inode {
-        Some(inode) => names.insert(path, inode),
-        None => names.remove(&path),
-    };
+impl Naming {
+    fn apply(&self, names: &mut HashMap<PathBuf, usize>) {
+        match self {
+            Self::New(path, inode) => names.insert(path.clone(), *inode),
+            Self::Gone(path) => names.remove(path),
+            Self::Moved(path, to) => names.remove(path).and_then(|inode| names.insert(to.clone(), inode)),
+        };
+    }
 }
 
 /// A record, call by call, and the disk before it.
@@ -287,7 +304,7 @@ fn parse(bytes: &[u8]) -> Option<(Call, &[u8])> {
     let word = |at: usize| u32::from_ne_bytes(head[at..at + 4].try_into().unwrap());
     let long = |at: usize| usize::try_from(u64::from_ne_bytes(head[at..at + 8].try_into().unwrap())).unwrap();
     let (what, file, offset, length) = (word(0), word(4), long(8), long(16));
-    let (data, behind) = rest.split_at_checked(if matches!(what, 1 | 2 | 5) { length } else { 0 })?;
+    let (data, behind) = rest.split_at_checked(if matches!(what, 1 | 2 | 5 | 8) { length } else { 0 })?;
     let path = || PathBuf::from(String::from_utf8(data.to_vec()).unwrap());
     let call = match what {
         1 => Call::Opened { file, path: path(), is_new: offset == 1 },
@@ -297,6 +314,11 @@ fn parse(bytes: &[u8]) -> Option<(Call, &[u8])> {
         5 => Call::Unlinked { path: path() },
         6 => Call::SyncedFolder,
         7 => Call::SyncFailed { file },
+        8 => {
+            let text = String::from_utf8(data.to_vec()).unwrap();
+            let (path, to) = text.split_once('\n').unwrap();
+            Call::Renamed { path: path.into(), to: to.into() }
+        }
         _ => panic!("no call has the number {what}"),
     };
     Some((call, behind))

@@ -15,4 +15,5 @@ mod misbehaving;
 mod people;
 mod power;
 mod shim_itself;
+mod space;
 mod workshop;

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,7 +25,7 @@ enum { WRITE = 1, SYNC = 2, TRUNCATE = 4, GROW = 8, READ = 16 };
 /* In place of an errno: half of the bytes are written. */
 enum { SHORT = 1000 };
 /* What a line of the record says. */
-enum { OPENED = 1, WRITTEN, SYNCED, TRUNCATED, UNLINKED, SYNCED_FOLDER, SYNC_FAILED };
+enum { OPENED = 1, WRITTEN, SYNCED, TRUNCATED, UNLINKED, SYNCED_FOLDER, SYNC_FAILED, RENAMED };
 
 /* The shared page: `shim.rs` names the same fields in the same order. */
 struct orders {
@@ -95,7 +96,7 @@ static int watches(const char *path) {
 }
 
 /* Remembers what a new descriptor stands for. */
-static int opened(int fd, const char *path, int is_new) {
+static int opened(int fd, const char *path, int is_new, int flags) {
     if (fd < 0 || fd >= LONGEST || !orders) return fd;
     pthread_mutex_lock(&lock);
     file_of[fd] = strcmp(path, folder) ? 0 : FOLDER;
@@ -106,6 +107,7 @@ static int opened(int fd, const char *path, int is_new) {
         if (file == files) paths[files++] = strdup(path);
         file_of[fd] = file + 1;
         note(OPENED, file + 1, (uint64_t)is_new, path, strlen(path));
+        if (flags & O_TRUNC && !is_new) note(TRUNCATED, file + 1, 0, NULL, 0);
     }
     pthread_mutex_unlock(&lock);
     return fd;
@@ -118,7 +120,7 @@ static int opened(int fd, const char *path, int is_new) {
         mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0; \
         va_end(more);                                                        \
         int is_new = orders && watches(path) && access(path, F_OK) != 0;     \
-        return opened(REAL(name, path, flags, mode), path, is_new);          \
+        return opened(REAL(name, path, flags, mode), path, is_new, flags);   \
     }
 OPEN(open)
 OPEN(open64)
@@ -130,7 +132,7 @@ OPEN(open64)
         mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0; \
         va_end(more);                                                        \
         int is_new = orders && watches(path) && access(path, F_OK) != 0;     \
-        return opened(REAL(name, at, path, flags, mode), path, is_new);      \
+        return opened(REAL(name, at, path, flags, mode), path, is_new, flags); \
     }
 OPENAT(openat)
 OPENAT(openat64)
@@ -220,6 +222,17 @@ int unlink(const char *path) {
     pthread_mutex_lock(&lock);
     int answer = REAL(unlink, path);
     if (!answer) note(UNLINKED, 0, 0, path, strlen(path));
+    pthread_mutex_unlock(&lock);
+    return answer;
+}
+
+int rename(const char *path, const char *to) {
+    if (!orders || !watches(path)) return REAL(rename, path, to);
+    pthread_mutex_lock(&lock);
+    int answer = REAL(rename, path, to);
+    char both[2 * LONGEST];
+    int length = snprintf(both, sizeof both, "%s\n%s", path, to);
+    if (!answer) note(RENAMED, 0, 0, both, (uint64_t)length);
     pthread_mutex_unlock(&lock);
     return answer;
 }
