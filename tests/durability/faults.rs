@@ -17,18 +17,18 @@ const BYTES: usize = 300_000;
 const TRIES: usize = 400;
 
 /// A client that tries again while the store does not answer.
-struct Stubborn {
+pub(crate) struct Stubborn {
     person: Person,
     turns: usize,
 }
 
 impl Stubborn {
-    fn new(form: Form) -> Self {
+    pub(crate) fn new(form: Form) -> Self {
         Self { person: Person::new(form, "user", "json"), turns: 0 }
     }
 
     /// Lets a task live from its creation to its end, and returns what was told of it.
-    async fn live(&mut self, serving: &Serving) -> Told {
+    pub(crate) async fn live(&mut self, serving: &Serving) -> Told {
         let mut told = self.create(serving).await;
         for _ in 0..TRIES {
             match told.finish(&serving.base).await {

@@ -8,8 +8,9 @@ use tokio::task::JoinSet;
 
 use crate::{
     book::Told,
+    faults::Stubborn,
     house::{House, kill},
-    kit::shim::Shim,
+    kit::shim::{Fault, SYNC, Shim},
     loss::{Dice, Record, Unsynced},
     people::{Form, Person},
     workshop::Job,
@@ -118,6 +119,29 @@ async fn the_power_may_go_again_while_a_start_recovers() {
         let folder = images.path().join("image");
         let way = WAYS[dice.below(3)];
         second.replay(&BTreeSet::from([moment]), |_, disk| disk.write_image(&folder, way, &mut dice));
+        check(&house, &folder, place, &told).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_failed_sync_has_left_in_memory_only_is_not_relied_on() {
+    let shim = Shim::new();
+    let house = House::watched(&shim, true).await;
+    let (serving, mut client, mut told) = (house.serve().await, Stubborn::new(Form::Modern), Vec::new());
+    for number in 1..8 {
+        shim.fail(SYNC, number, 1, Fault::Broken);
+        let mut known = client.live(&serving).await;
+        known.known = [shim.calls(); 2];
+        told.push(known);
+    }
+    shim.heal();
+    serving.kill().await;
+    let (record, mut dice) = (Record::read(&shim.record()), Dice::new(u64::from(std::process::id())));
+    let images = TempDir::new().unwrap();
+    for place in chosen(&record, SHARE, &mut dice) {
+        let folder = images.path().join("image");
+        let way = WAYS[dice.below(2)];
+        record.replay(&BTreeSet::from([place]), |_, disk| disk.write_image(&folder, way, &mut dice));
         check(&house, &folder, place, &told).await;
     }
 }
