@@ -3,7 +3,6 @@
 use std::{
     fs::File,
     io::{self, Write},
-    path::PathBuf,
     sync::{Arc, mpsc},
     thread,
 };
@@ -59,7 +58,7 @@ struct Journal {
     records: mpsc::SyncSender<Record>,
 }
 
-pub async fn keep(upstream: &str, path: PathBuf) -> Result<()> {
+pub async fn keep(upstream: &str, path: &str) -> Result<()> {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
     let http = Client::builder(TokioExecutor::new()).build(connector);

@@ -21,7 +21,7 @@ mod scenarios;
 mod side;
 mod upstream;
 
-use std::{collections::BTreeSet, error::Error, path::PathBuf, process::ExitCode, time::Duration};
+use std::{collections::BTreeSet, error::Error, process::ExitCode, time::Duration};
 
 use clap::{Parser, ValueEnum};
 use tokio::{
@@ -53,7 +53,7 @@ struct Args {
     upstream: String,
     /// Where the journal is.
     #[arg(long, hide = true, default_value = "")]
-    journal: PathBuf,
+    journal: String,
     /// What the fixed server answers.
     #[arg(long, hide = true, default_value = "")]
     body: String,
@@ -85,7 +85,7 @@ fn start(args: Args) -> Result<()> {
         // The floors get the same kind of runtime as taskgate.
         Some(Role::Forwarder) => many_threads()?.block_on(floor::forward(&args.upstream)),
         Some(Role::Fixed) => many_threads()?.block_on(floor::answer(args.body.into())),
-        Some(Role::Journal) => many_threads()?.block_on(journal::keep(&args.upstream, args.journal)),
+        Some(Role::Journal) => many_threads()?.block_on(journal::keep(&args.upstream, &args.journal)),
         // Cheap enough never to be the limit, and cheaper with one thread.
         Some(Role::Upstream) => one_thread()?.block_on(upstream::serve()),
         None if args.bench => measure(&args),
