@@ -1,5 +1,8 @@
 //! The one place that knows every room: puts the rooms together, opens the ports, and runs what happens by the clock.
 
+mod limits;
+mod store;
+
 use std::{
     fmt,
     future::Future,
@@ -18,10 +21,11 @@ use tokio::{
     task::JoinSet,
 };
 
+use self::store::OpenStore;
 use crate::{
     config::{self, Config, Target, UpstreamId},
     dialect::{legacy::Legacy, modern::Modern},
-    flow::Capacity,
+    disk::Disk,
     gate::{
         Dispatcher, Lifecycle, Served, Services, SessionTerms, Upstreams,
         admin::Admin,
@@ -29,13 +33,10 @@ use crate::{
         http::{AccessControl, Bodies, ConnectionLimits, Endpoint, Listener, ResourceMetadata, Tls, serve},
     },
     identity::{Hosts, Identity},
-    limit::{Accounts, Totals},
+    limit::Accounts,
     observe::Observer,
     session::Sessions,
-    task::{
-        Clock, Engine, Limits, MaxWaiters,
-        store::{MaxKept, MemoryStore},
-    },
+    task::Engine,
     upstream::{Hints, PoolLimits, Server, SessionPool, Upstream, http, stdio},
 };
 
@@ -74,6 +75,8 @@ struct Core {
     sessions: Arc<Sessions>,
     services: Services,
     admin: Option<(TcpListener, Admin)>,
+    /// The file of the store, if it has one.
+    disk: Option<Disk>,
     /// Whether `/readyz` says that taskgate takes clients.
     ready: Arc<AtomicBool>,
     session_idle: Duration,
@@ -87,6 +90,8 @@ pub enum StartError {
     Listen(SocketAddr, std::io::Error),
     /// The audit log cannot be written.
     Audit(std::io::Error),
+    /// The store of tasks cannot be opened, or not all of it.
+    Store(String),
     /// TLS towards clients cannot be set up.
     Tls(String),
     /// An upstream cannot be set up.
@@ -105,7 +110,7 @@ impl fmt::Display for StartError {
             }
             Self::Audit(error) => write!(f, "the file in audit.file cannot be written: {error}"),
             Self::Tls(error) => write!(f, "server.tls cannot be used: {error}"),
-            Self::Upstream(error) | Self::Identity(error) => f.write_str(error),
+            Self::Store(error) | Self::Upstream(error) | Self::Identity(error) => f.write_str(error),
             Self::SeveralUpstreams(count) => {
                 write!(f, "stdio serves one upstream, but the configuration has {count}; leave one [[upstream]] block")
             }
@@ -210,17 +215,17 @@ impl Core {
     async fn build(config: Config) -> Result<Self, StartError> {
         let observer = Arc::new(Observer::new(config.audit).map_err(StartError::Audit)?);
         let ready = Arc::new(AtomicBool::new(true));
+        let (kept, limits) = limits::limits(&config.server, &config.tasks);
+        let OpenStore { store, clock, disk } = store::open(config.store, kept, &observer).await?;
         let admin = match config.server.admin {
             Some(address) => {
-                let admin = Admin { observer: Arc::clone(&observer), ready: Arc::clone(&ready) };
+                let (observer, ready) = (Arc::clone(&observer), Arc::clone(&ready));
+                let admin = Admin { observer, ready, disk: disk.clone() };
                 Some((listen(address).await?, admin))
             }
             None => None,
         };
-        let (store, limits) = limits(&config.server, &config.tasks);
         let outbox = Arc::clone(&limits.capacity);
-        let clock = Clock::start();
-        let store = MemoryStore::new(store, clock, Arc::clone(&observer));
         let protected = config.auth.protected().is_some();
         let identity = Arc::new(Identity::start(config.auth, &observer).map_err(StartError::Identity)?);
         let open = PoolLimits { per_owner: config.server.max_sessions_per_owner, all: config.server.max_sessions };
@@ -229,7 +234,7 @@ impl Core {
         let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
         let upstreams = Arc::new(Upstreams::new(Served::new(upstreams, protected)));
         let server = config.server;
-        let engine = Engine::start(Arc::new(store), clock, limits, Arc::clone(&observer));
+        let engine = Engine::start(store, clock, limits, Arc::clone(&observer));
         let sessions = Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer));
         let sessions = Arc::new(sessions);
         let terms = SessionTerms { accounts: Accounts::new(config.rate), outbox, max_streams: server.max_streams };
@@ -244,6 +249,7 @@ impl Core {
             sessions,
             services: Services { lifecycle, dispatcher, modern, observer },
             admin,
+            disk,
             ready,
             session_idle,
             drain_timeout,
@@ -280,34 +286,17 @@ impl Core {
 
     fn killer(&self) -> impl FnOnce() + Send + use<> {
         let (upstreams, observer) = (Arc::clone(&self.upstreams), Arc::clone(&self.services.observer));
+        let disk = self.disk.clone();
         move || {
             upstreams.now().all().iter().for_each(|upstream| upstream.server.kill());
+            if disk.is_some_and(|disk| !disk.close()) {
+                tracing::error!("the disk takes nothing: the newest progress of tasks is lost");
+            }
             if let Err(error) = observer.finish_audit() {
                 tracing::error!(%error, "the last lines of the audit log are lost");
             }
         }
     }
-}
-
-/// Returns the limits of the store and those of the engine.
-fn limits(server: &config::Server, tasks: &config::Tasks) -> (MaxKept, Limits) {
-    let kept = MaxKept {
-        tasks_per_owner: tasks.max_tasks_per_owner,
-        tasks: tasks.max_tasks,
-        bytes_per_owner: tasks.max_result_bytes_per_owner,
-        bytes: tasks.max_result_bytes,
-    };
-    let waiters =
-        MaxWaiters { task: tasks.max_waiters, owner: tasks.max_waiters_per_owner, all: tasks.max_waiters_total };
-    let turns = Totals {
-        running_per_owner: tasks.max_running_per_owner,
-        running: tasks.max_running_total,
-        queued_per_owner: tasks.max_queued_per_owner,
-        queued: tasks.max_queued_total,
-        queued_bytes_per_owner: tasks.max_queued_bytes_per_owner,
-        queued_bytes: tasks.max_queued_bytes,
-    };
-    (kept, Limits { waiters, turns, capacity: Capacity::new(server.max_outbox, server.max_outbox_total) })
 }
 
 /// The interval of [`tick`]. A request without an answer for one to two of them gets a stream, for its heartbeats.

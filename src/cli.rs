@@ -122,6 +122,9 @@ struct UpstreamArgs {
     upstream: Option<Target>,
     #[command(flatten)]
     config: ConfigArgs,
+    /// File to keep tasks in, so that they outlive the process; without it they are kept in memory
+    #[arg(long, env = "TASKGATE_STORE", value_name = "FILE")]
+    store: Option<PathBuf>,
     /// Command of a stdio MCP server to stand in front of
     #[arg(last = true, value_name = "COMMAND")]
     child: Vec<String>,
@@ -289,7 +292,7 @@ impl UpstreamArgs {
             (None, None) => None,
         };
         let nothing = "nothing to stand in front of: give --upstream URL, -- COMMAND ARGS…, ";
-        self.config.load(Overrides { target, ..overrides }, nothing).map(|(_, config)| config)
+        self.config.load(Overrides { target, store: self.store, ..overrides }, nothing).map(|(_, config)| config)
     }
 }
 
@@ -324,6 +327,13 @@ impl Check {
             };
             format!("  {}://{}{} -> {target}\n", config.server.scheme(), config.server.listen, upstream.path)
         });
-        Ok(format!("{name}: no mistakes\n{}", endpoints.collect::<String>().trim_end()))
+        let store = match &config.store {
+            config::Store::Memory => String::new(),
+            config::Store::File(file) => {
+                let sealed = if file.key.is_some() { ", sealed" } else { "" };
+                format!("  tasks are kept in {}{sealed}\n", file.path.display())
+            }
+        };
+        Ok(format!("{name}: no mistakes\n{}", (endpoints.collect::<String>() + &store).trim_end()))
     }
 }

@@ -109,6 +109,7 @@ fn with_files(text: &str) -> (TempDir, String) {
         ("clients.pem", certificate.pem()),
         ("key.pem", key.serialize_pem()),
         ("secret", "hush".to_owned()),
+        ("store-key", "hush".repeat(8)),
     ] {
         fs::write(folder.path().join(name), text).unwrap();
     }
@@ -138,7 +139,7 @@ fn the_reference_lists_exactly_the_keys_that_exist() {
     let reference = reference();
     assert_eq!(
         reference.keys().collect::<Vec<_>>(),
-        ["audit", "auth", "rate", "server", "server.tls", "tasks", "upstream"]
+        ["audit", "auth", "rate", "server", "server.tls", "store", "tasks", "upstream"]
     );
     for (section, keys) in reference {
         let header = if section == "upstream" { "[[upstream]]" } else { &format!("[{section}]") };
@@ -177,7 +178,7 @@ fn rates(Rates { task_methods, creations, failed_lookups }: Rates) -> [(u32, u64
 
 #[test]
 fn an_unset_key_has_its_default() {
-    let Config { server, auth, audit, rate, tasks, upstreams } = valid(ONE);
+    let Config { server, auth, audit, rate, store, tasks, upstreams } = valid(ONE);
     assert_eq!(server.listen.to_string(), "127.0.0.1:8808");
     assert_eq!(server.admin, None);
     assert_eq!((server.max_body, server.max_outbox, server.max_sessions), (4 << 20, 1 << 20, 10_000));
@@ -231,7 +232,7 @@ fn an_unset_key_has_its_default() {
 #[test]
 fn every_key_takes_effect() {
     let path = root().join("tests/config/valid/everything.toml");
-    let Config { server, auth, audit, rate, tasks, upstreams } = load(&path, Overrides::default()).unwrap();
+    let Config { server, auth, audit, rate, store, tasks, upstreams } = load(&path, Overrides::default()).unwrap();
     assert_eq!(
         (server.listen.to_string(), server.admin.unwrap().to_string()),
         ("0.0.0.0:80".into(), "[::1]:9808".into())

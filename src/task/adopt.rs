@@ -104,7 +104,7 @@ impl Engine {
             refused("stopping");
             return Err(NotCreated::Stopping);
         };
-        match self.ledger.store.insert(task.clone()).await {
+        match self.ledger.store.insert(task.clone(), None).await {
             Ok(Ok(())) => {}
             Ok(Err(limit)) => {
                 self.deregister(task.id);

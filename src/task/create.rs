@@ -180,7 +180,7 @@ impl Insertion {
             refused("stopping");
             return Err(NotCreated::Stopping);
         };
-        match engine.ledger.store.insert(task.clone()).await {
+        match engine.ledger.store.insert(task.clone(), None).await {
             Ok(Ok(())) => {}
             Ok(Err(limit)) => {
                 engine.deregister(id);

@@ -193,7 +193,7 @@ async fn what_expires_while_the_store_is_out_of_order_is_removed_and_its_call_is
         let setup = Setup::new(fault);
         let expiring = Task { expires: setup.engine.ledger.clock.steady() + 1000, ..task(setup.owner()) };
         let stopped = setup.engine.register(&expiring, &setup.session.caller, false).expect("it does not stop");
-        setup.store.insert(expiring.clone()).await.expect("in order").expect("room");
+        setup.store.insert(expiring.clone(), None).await.expect("in order").expect("room");
         setup.engine.without_tasks(setup.owner()).await;
         assert_eq!(setup.tasks().await.len(), 0, "{fault:?}");
         // If the store has not reported the removal, the call goes on to its end.
@@ -207,7 +207,7 @@ async fn what_expires_while_the_store_is_out_of_order_is_removed_and_its_call_is
 async fn the_engine_does_not_take_a_change_by_others_for_its_own() {
     let setup = Setup::new(Fault::IsLost(2));
     let task = task(setup.owner());
-    setup.store.insert(task.clone()).await.expect("in order").expect("room");
+    setup.store.insert(task.clone(), None).await.expect("in order").expect("room");
     let change =
         |text: &'static str| setup.engine.change(setup.owner(), task.id, move |_| Some(Change::Message(text.into())));
     assert!(matches!(change("one").await, Err(NotChanged::Unavailable(_))));

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     Change, Clock, End, HasEnded, Task, TaskId,
-    store::{Store, StoreFuture, Unavailable},
+    store::{CallChange, Store, StoreFuture, Unavailable},
 };
 use crate::{
     identity::Owner,
@@ -152,7 +152,7 @@ impl Ledger {
             }
             let Some(change) = change(&task) else { return Ok(None) };
             let next = task.after(&change, self.clock.now())?;
-            match self.store.replace(next.clone(), change.end().cloned()).await {
+            match self.store.replace(next.clone(), change.end().cloned(), CallChange::Keep).await {
                 Ok(true) => {
                     let has_new_state = next.state != task.state;
                     return Ok(Some(Changed { task: next, has_new_state }));

@@ -2,6 +2,7 @@
 
 mod children;
 mod clients;
+mod disk;
 mod issuer;
 mod modern;
 mod tasks;
@@ -12,6 +13,7 @@ pub use clients::{
     CancellationIgnored, ConnectionEnded, ConnectionOpened, ConnectionsCut, RequestRefused, RequestStateRefused,
     SessionEnded, SessionEvicted, SessionOpened, UnknownAnswer,
 };
+pub use disk::BatchWritten;
 pub use issuer::{IssuerFailed, KeysChanged};
 pub use modern::{
     CallParked, CallUnparked, PooledSessionEnded, PooledSessionOpened, SubscriptionEnded, SubscriptionOpened,

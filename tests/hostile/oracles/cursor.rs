@@ -61,7 +61,7 @@ impl House {
         for name in ["ann", "bob"] {
             let owner = Owner::Principal { upstream: "/mcp".into(), name: name.into() };
             for _ in 0..TASKS {
-                house.runtime.block_on(store.insert(task(&owner))).expect("memory").expect("room");
+                house.runtime.block_on(store.insert(task(&owner), None)).expect("memory").expect("room");
             }
             let (mut cursors, mut seen) = (Vec::new(), 0);
             loop {
