@@ -1,5 +1,7 @@
 //! The one place that knows every room: puts the rooms together, opens the ports, and runs what happens by the clock.
 
+mod background;
+mod keys;
 mod limits;
 mod store;
 
@@ -21,16 +23,22 @@ use tokio::{
     task::JoinSet,
 };
 
-use self::store::OpenStore;
+use self::{
+    background::{keep, refresh, sweep, sweep_pools, tick},
+    keys::{Keys, unusable},
+    store::OpenStore,
+};
 use crate::{
     config::{self, Config, Target, UpstreamId},
-    dialect::{legacy::Legacy, modern::Modern},
+    dialect::{legacy::Legacy, modern::Modern, writers},
     disk::Disk,
     gate::{
         Dispatcher, Lifecycle, Served, Services, SessionTerms, Upstreams,
         admin::Admin,
         channel::{ChannelFront, OldStreams},
-        http::{AccessControl, Bodies, ConnectionLimits, Endpoint, Listener, ResourceMetadata, Tls, serve},
+        http::{
+            AccessControl, Bodies, ConnectionLimits, Endpoint, Listener, ResourceMetadata, Tls, serve, while_starting,
+        },
     },
     identity::{Hosts, Identity},
     limit::Accounts,
@@ -133,7 +141,7 @@ impl App {
         let limits = ConnectionLimits { max_connections, head_timeout, max_head };
         let listener = Listener { tcp, tls: tls.map(Arc::new), limits };
         let (server, protected) = (config.server.clone(), config.auth.protected());
-        let core = Core::build(config).await?;
+        let core = while_starting(&listener.tcp, listener.tls.as_ref(), Core::build(config)).await?;
         let metadata = ResourceMetadata::new(server.scheme(), protected, Arc::clone(&core.upstreams));
         let hosts = Hosts::new(address, server.tls.is_some(), server.allowed_hosts, server.allowed_origins);
         let bodies = Bodies::new(server.max_body, server.body_timeout, server.max_body_total);
@@ -226,8 +234,10 @@ impl Core {
             None => None,
         };
         let outbox = Arc::clone(&limits.capacity);
+        let keys = Keys::of(disk.as_ref()).await?;
         let protected = config.auth.protected().is_some();
-        let identity = Arc::new(Identity::start(config.auth, &observer).map_err(StartError::Identity)?);
+        let identity = Identity::start(config.auth, &keys.bearer_names, &observer);
+        let identity = Arc::new(identity.map_err(StartError::Identity)?);
         let open = PoolLimits { per_owner: config.server.max_sessions_per_owner, all: config.server.max_sessions };
         let pool = |id| SessionPool::new(id, open, Arc::clone(&outbox), Arc::clone(&observer));
         let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, &identity, pool));
@@ -237,12 +247,16 @@ impl Core {
         let engine = Engine::start(store, clock, limits, Arc::clone(&observer));
         let sessions = Sessions::new(server.max_sessions, server.max_sessions_per_owner, Arc::clone(&observer));
         let sessions = Arc::new(sessions);
-        let terms = SessionTerms { accounts: Accounts::new(config.rate), outbox, max_streams: server.max_streams };
-        let legacy = Legacy::new(Arc::clone(&engine));
-        let modern = Modern::new(Arc::clone(&engine), Arc::clone(&observer)).map_err(StartError::Identity)?;
+        let (accounts, max_streams) = (Accounts::new(config.rate), server.max_streams);
+        let terms = SessionTerms { accounts, outbox, disk: disk.clone(), max_streams };
+        let legacy = Legacy::new(Arc::clone(&engine), &keys.cursors);
+        let modern = Modern::new(Arc::clone(&engine), &keys.request_states, Arc::clone(&observer));
+        let modern = modern.map_err(StartError::Identity)?;
         let lifecycle = Lifecycle::new(Arc::clone(&sessions), terms, engine, Arc::clone(&observer));
         let dispatcher = Dispatcher::new(legacy, Arc::clone(&lifecycle), Arc::clone(&observer));
         let (session_idle, drain_timeout) = (server.session_idle, server.drain_timeout);
+        let restored = lifecycle.restore(upstreams.now().all(), &writers(), session_idle).await;
+        restored.map_err(|why| unusable(&why))?;
         Ok(Self {
             upstreams,
             identity,
@@ -277,6 +291,9 @@ impl Core {
         let mut background = JoinSet::new();
         background.spawn(sweep(Arc::clone(&self.services.lifecycle), self.session_idle));
         background.spawn(sweep_pools(Arc::clone(&self.upstreams), self.session_idle));
+        if self.disk.is_some() {
+            background.spawn(keep(Arc::clone(&self.services.lifecycle), self.session_idle));
+        }
         background.spawn(tick(Arc::clone(&self.services.lifecycle), Arc::clone(&self.identity)));
         if tls.is_some() || self.upstreams.now().all().iter().any(|upstream| upstream.server.reads_files()) {
             background.spawn(refresh(Arc::clone(&self.upstreams), tls));
@@ -296,55 +313,6 @@ impl Core {
                 tracing::error!(%error, "the last lines of the audit log are lost");
             }
         }
-    }
-}
-
-/// The interval of [`tick`]. A request without an answer for one to two of them gets a stream, for its heartbeats.
-const SILENCE: Duration = Duration::from_secs(5);
-
-/// Has sessions begin heartbeats, and drop streams to which no client came back and sessions whose token was refused.
-async fn tick(lifecycle: Arc<Lifecycle>, identity: Arc<Identity>) {
-    loop {
-        tokio::time::sleep(SILENCE).await;
-        lifecycle.tick(&identity).await;
-    }
-}
-
-/// Ends sessions of callers without sessions that are idle.
-async fn sweep_pools(upstreams: Arc<Upstreams>, idle: Duration) {
-    loop {
-        tokio::time::sleep((idle / 10).max(SWEEP_AT_MOST_EVERY)).await;
-        upstreams.now().all().iter().for_each(|upstream| upstream.pool.sweep(idle));
-    }
-}
-
-/// How often taskgate reads again files that may have changed.
-const REFRESH: Duration = Duration::from_secs(2);
-
-/// Reads certificates and secrets again when their files have changed.
-async fn refresh(upstreams: Arc<Upstreams>, tls: Option<Arc<Tls>>) {
-    loop {
-        tokio::time::sleep(REFRESH).await;
-        let (upstreams, tls) = (Arc::clone(&upstreams), tls.clone());
-        // Files may be slow.
-        let reading = tokio::task::spawn_blocking(move || {
-            upstreams.now().all().iter().for_each(|upstream| upstream.server.refresh());
-            if let Some(tls) = tls {
-                tls.refresh();
-            }
-        });
-        let _ = reading.await;
-    }
-}
-
-/// The least time between two looks for idle sessions.
-const SWEEP_AT_MOST_EVERY: Duration = Duration::from_millis(20);
-
-/// Ends sessions soon after they have become idle.
-async fn sweep(lifecycle: Arc<Lifecycle>, idle: Duration) {
-    loop {
-        tokio::time::sleep((idle / 10).max(SWEEP_AT_MOST_EVERY)).await;
-        lifecycle.end_idle(idle).await;
     }
 }
 

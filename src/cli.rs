@@ -95,6 +95,8 @@ pub(crate) enum Command {
     /// Say everything that is wrong with a configuration file, with line and column
     #[command(after_help = CHECK_EXAMPLES)]
     Check(Check),
+    /// Check, export or copy the file of a store
+    Store(crate::store::Store),
     /// Show one task from call to result, with a built-in slow server behind taskgate
     Demo,
     /// The slow server of the demo, on stdin and stdout
@@ -219,7 +221,11 @@ impl Cli {
                 upstream.config.note_source(matches);
             }
             Command::Check(check) => check.config.note_source(matches),
-            Command::Demo | Command::DemoServer | Command::Completions { .. } | Command::Man { .. } => {}
+            Command::Store(_)
+            | Command::Demo
+            | Command::DemoServer
+            | Command::Completions { .. }
+            | Command::Man { .. } => {}
         }
         cli
     }

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use rcgen::{CertificateParams, KeyPair};
 use taskgate::config::{
-    AuditOwner, AuditTo, Auth, Config, Mistakes, Native, Overrides, Process, Rates, Support, Target, Tasks, Tool,
-    Transport, allowed_host, allowed_origin, load, parse, target_from_url,
+    AuditOwner, AuditTo, Auth, Config, Mistakes, Native, Overrides, Process, Rates, Store, StoreFile, Support, Target,
+    Tasks, Tool, Transport, allowed_host, allowed_origin, load, parse, target_from_url,
 };
 use tempfile::TempDir;
 
@@ -204,7 +204,7 @@ fn an_unset_key_has_its_default() {
         max_result_bytes: 512 << 20,
         max_result_bytes_per_owner: 128 << 20,
     };
-    assert_eq!(tasks, expected);
+    assert_eq!((tasks, store), (expected, Store::Memory));
     assert_eq!((audit.to, audit.owner), (AuditTo::Off, AuditOwner::Hash));
     assert_eq!(rates(rate), [(300_000, 60), (60_000, 60), (60, 60)]);
     let [upstream] = &upstreams[..] else { panic!("{upstreams:?}") };
@@ -245,6 +245,8 @@ fn every_key_takes_effect() {
     assert_eq!((server.head_timeout, server.body_timeout), (Duration::from_secs(5), Duration::from_secs(20)));
     assert_eq!(server.session_idle, Duration::from_mins(90));
     assert_eq!(server.drain_timeout, Duration::from_secs(90));
+    let file = StoreFile { max_store_bytes: 16 << 20, ..StoreFile::at(root().join("tests/config/valid/tasks.db")) };
+    assert_eq!(store, Store::File(file));
     let Auth::Header { name, trusted_peers } = auth else { panic!("{auth:?}") };
     assert_eq!(name, "x-forwarded-user");
     let trusted = |peer: &str| trusted_peers.iter().any(|net| net.contains(&peer.parse::<std::net::IpAddr>().unwrap()));

@@ -4,3 +4,11 @@
 pub mod legacy;
 pub mod modern;
 pub mod recognise;
+
+use crate::task::TaskWriter;
+
+/// Returns the writers of all dialects.
+#[must_use]
+pub fn writers() -> [&'static dyn TaskWriter; 2] {
+    [legacy::writer(), modern::writer()]
+}

@@ -46,7 +46,7 @@ struct Wrapping {
 struct Wrapped {
     generation: u32,
     by: Vec<u8>,
-    wrapped: Vec<u8>,
+    key: Vec<u8>,
 }
 
 impl Wrapping {
@@ -70,7 +70,7 @@ impl Wrapping {
     }
 
     fn unwrap(&self, wrapped: &Wrapped) -> Option<DataKey> {
-        let (nonce, sealed) = wrapped.wrapped.split_first_chunk::<NONCE_LEN>()?;
+        let (nonce, sealed) = wrapped.key.split_first_chunk::<NONCE_LEN>()?;
         let (nonce, mut sealed) = (Nonce::assume_unique_for_key(*nonce), sealed.to_vec());
         let cipher = RandomizedNonceKey::new(&AES_256_GCM, &self.key).ok()?;
         let generation = wrapped.generation;
@@ -99,11 +99,7 @@ pub(super) fn begin(connection: &Connection, key: Option<&str>, salt: &[u8]) -> 
 /// Returns what opens and seals blobs. Where one of `old` wraps the data keys, `key` wraps them from now on, and new blobs
 /// get a new data key. Changes nothing where the keys are wrong.
 pub(super) fn unlock(connection: &Connection, key: Option<&str>, old: &[String], salt: &[u8]) -> Result<Seals, Locked> {
-    let mut statement =
-        connection.prepare("SELECT generation, wrapped_by, wrapped FROM data_keys ORDER BY generation")?;
-    let rows = statement
-        .query_map((), |row| Ok(Wrapped { generation: row.get(0)?, by: row.get(1)?, wrapped: row.get(2)? }))?;
-    let rows = rows.collect::<Result<Vec<_>, _>>()?;
+    let rows = wrapped_keys(connection)?;
     let (Some(last), Some(key)) = (rows.last(), key) else {
         return match (rows.is_empty(), key) {
             (true, None) => Ok(Seals::new(Vec::new())),
@@ -129,6 +125,24 @@ pub(super) fn unlock(connection: &Connection, key: Option<&str>, old: &[String],
     reseal(&transaction, &seals)?;
     transaction.commit()?;
     Ok(seals)
+}
+
+/// Returns what opens blobs, if any of `keys` wraps the data keys or there are none.
+pub(super) fn unlock_to_read(connection: &Connection, keys: &[String], salt: &[u8]) -> Result<Seals, Locked> {
+    let rows = wrapped_keys(connection)?;
+    let Some(last) = rows.last() else { return Ok(Seals::new(Vec::new())) };
+    let by = keys.iter().map(|key| Wrapping::new(key, salt)).find(|key| last.by == key.name);
+    let by = by.ok_or(if keys.is_empty() { Locked::NoKey } else { Locked::WrongKey })?;
+    let unwrapped = rows.iter().map(|row| by.unwrap(row).ok_or(Locked::Damaged)).collect::<Result<Vec<_>, _>>();
+    unwrapped.map(Seals::new)
+}
+
+/// Returns the data keys as they stand in the file, the newest last.
+fn wrapped_keys(connection: &Connection) -> rusqlite::Result<Vec<Wrapped>> {
+    let select = "SELECT generation, wrapped_by, wrapped FROM data_keys ORDER BY generation";
+    let mut all = connection.prepare(select)?;
+    let rows = all.query_map((), |row| Ok(Wrapped { generation: row.get(0)?, by: row.get(1)?, key: row.get(2)? }))?;
+    rows.collect()
 }
 
 /// Adds a new data key.

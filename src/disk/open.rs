@@ -125,7 +125,7 @@ fn place(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Returns whether there is a file; one that is not taskgate's is an error.
-fn look(path: &Path) -> Result<bool, String> {
+pub(super) fn look(path: &Path) -> Result<bool, String> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -271,7 +271,8 @@ fn check(
     Ok((seals, FileTime::resume(&seen)))
 }
 
-fn unlocked(locked: &Locked) -> String {
+/// Returns why a file cannot be read, and what to do about it.
+pub(super) fn unlocked(locked: &Locked) -> String {
     match locked {
         Locked::NoKey => "it is sealed; set store.key to its key".to_owned(),
         Locked::WrongKey => {

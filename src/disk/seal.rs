@@ -1,4 +1,4 @@
-//! Blobs at rest: each says whether it was changed or moved, and under a key nobody else can read it.
+//! Blobs at rest: each shows whether it was changed or moved, and can be read by the holder of the key only, if there is one.
 //!
 //! A blob begins with its kind. Without a key a digest of its place and its bytes follows. With a key the number of the data
 //! key follows, a nonce, and what AES-256-GCM makes of the bytes with the place as associated data. Each place has a key of

@@ -3,12 +3,14 @@
 use std::sync::{Arc, atomic::AtomicBool};
 
 use http::HeaderMap;
+use parking_lot::Mutex;
 use tokio::sync::{RwLock, Semaphore};
 use uuid::Uuid;
 
 use super::{Caller, Session, Streams, Tasks};
 use crate::{
     config::Native,
+    disk::Disk,
     flow::Capacity,
     identity::Owner,
     limit::Accounts,
@@ -38,6 +40,8 @@ pub struct SessionOpening<'a> {
     pub max_streams: usize,
     /// What each owner has left of its rates.
     pub accounts: &'a Accounts,
+    /// Where the session is kept for a later process, if it is.
+    pub disk: Option<Disk>,
     /// Where to report.
     pub observer: &'a Arc<Observer>,
 }
@@ -73,7 +77,7 @@ impl SessionOpening<'_> {
         let Offer { version: requested, client } = offer(request).map_err(SessionNotOpened::Invalid)?;
         // Section "Version Negotiation": the version asked for if taskgate speaks it, else the latest.
         let version = Version::parse(&requested).unwrap_or(Version::LATEST);
-        let Self { upstream, principal, previous, vacancy, capacity, max_streams, accounts, observer } = self;
+        let Self { upstream, principal, previous, vacancy, capacity, max_streams, accounts, disk, observer } = self;
         let (id, server) = (&upstream.id, &upstream.server);
         let handshake = Handshake { id, server, client, vacancy, capacity, observer };
         let Agreed { session, answer, version: theirs, streams } = handshake.agree(request, version, &headers).await?;
@@ -103,6 +107,8 @@ impl SessionOpening<'_> {
             streams: Streams::new(capacity, max_streams, version.interrupts_streams()),
             ended: AtomicBool::new(false),
             admits_tasks: Arc::new(RwLock::new(true)),
+            disk,
+            written: Mutex::default(),
             observer: Arc::clone(observer),
         };
         Ok(OpenedSession { session: Arc::new(session), answer, streams })

@@ -38,6 +38,8 @@ pub(crate) fn alone() -> Arc<Session> {
         ended: AtomicBool::new(false),
         late: Arc::new(Semaphore::new(super::MAX_LATE)),
         admits_tasks: Arc::new(RwLock::new(true)),
+        disk: None,
+        written: parking_lot::Mutex::default(),
         observer,
     })
 }

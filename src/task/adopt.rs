@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::{
     Engine, NewTask, NotCreated, State, Task,
+    calls::Stop,
     clock::millis,
     create::MAX_REPLIES,
     runner::{Beginning, Runner},
@@ -46,7 +47,7 @@ pub struct Adopted {
     pub task: Task,
     runner: Runner,
     permit: Permit,
-    stopped: oneshot::Receiver<&'static str>,
+    stopped: oneshot::Receiver<Stop>,
     beginning: Beginning,
 }
 
@@ -104,7 +105,21 @@ impl Engine {
             refused("stopping");
             return Err(NotCreated::Stopping);
         };
-        match self.ledger.store.insert(task.clone(), None).await {
+        let runner = Runner {
+            engine: Arc::clone(self),
+            caller: Arc::clone(caller),
+            upstream_session,
+            id: task.id,
+            headers: Arc::new(headers),
+            writer,
+            tool,
+            replies: Arc::new(Semaphore::new(MAX_REPLIES)),
+            created: since,
+            patience: lifetime.patience,
+            announced,
+            restored: false,
+        };
+        match self.ledger.store.insert(task.clone(), runner.saved_sent(since.elapsed())).await {
             Ok(Ok(())) => {}
             Ok(Err(limit)) => {
                 self.deregister(task.id);
@@ -121,19 +136,7 @@ impl Engine {
             }
         }
         self.observer.emit(events::TaskCreated { who: &caller.who, task: task.id, tool: &tool_name, queued: false });
-        let runner = Runner {
-            engine: Arc::clone(self),
-            caller: Arc::clone(caller),
-            upstream_session,
-            id: task.id,
-            headers: Arc::new(headers),
-            writer,
-            tool,
-            replies: Arc::new(Semaphore::new(MAX_REPLIES)),
-            created: since,
-            patience: lifetime.patience,
-        };
-        Ok(Adopted { task, runner, permit, stopped, beginning: Beginning { since, progress } })
+        Ok(Adopted { task, runner, permit, stopped, beginning: Beginning { since, progress, resumed: false } })
     }
 }
 

@@ -9,11 +9,11 @@ use tokio::sync::{Notify, oneshot};
 
 use super::{
     Change, Clock, End, Ending, HasEnded, MaxWaiters, Task, TaskId, ToTell,
-    calls::{RunningCall, RunningCalls},
+    calls::{RunningCall, RunningCalls, Stop},
     desk::Desk,
     ledger::{Changed, Ledger, NotChanged, Pauses},
     status_message,
-    store::Store,
+    store::{SavedCall, Store},
     wakes::Wakes,
 };
 use crate::{
@@ -191,12 +191,7 @@ impl Engine {
     }
 
     /// Registers a call of `caller` that is about to run. Returns the receiver that stops it; `None` if the process stops.
-    pub(super) fn register(
-        &self,
-        task: &Task,
-        caller: &Caller,
-        announced: bool,
-    ) -> Option<oneshot::Receiver<&'static str>> {
+    pub(super) fn register(&self, task: &Task, caller: &Caller, announced: bool) -> Option<oneshot::Receiver<Stop>> {
         let (stop, stopped) = oneshot::channel();
         if !self.calls.add(task.id, RunningCall::new(task, caller, announced, stop)) {
             return None;
@@ -235,6 +230,20 @@ impl Engine {
         change: impl Fn(&Task) -> Option<Change>,
     ) -> Result<Option<Task>, HasEnded> {
         Ok(self.ledger.change_when_available(owner, id, change).await?.map(|changed| self.announce(changed)))
+    }
+
+    /// Changes a task, and what is saved of its call, as [`Engine::change_when_available`] does.
+    ///
+    /// # Errors
+    /// [`HasEnded`]
+    pub(super) async fn change_call(
+        &self,
+        owner: &Owner,
+        id: TaskId,
+        change: &Change,
+        call: SavedCall,
+    ) -> Result<Option<Task>, HasEnded> {
+        Ok(self.ledger.change_call(owner, id, change, call).await?.map(|changed| self.announce(changed)))
     }
 
     /// Tells the owner of a task its new state, if it has one, and returns the task.
@@ -324,7 +333,7 @@ impl Engine {
             bytes: end.map(End::bytes),
         });
         // A call that has ended by itself has dropped the receiver.
-        let _ = running.stop.send(stop);
+        let _ = running.stop.send(Stop::Cancel(stop));
     }
 }
 

@@ -138,7 +138,7 @@ impl Engine {
     }
 
     /// Puts a task into the state that follows from its open questions.
-    async fn settle(&self, owner: &Owner, task: TaskId) {
+    pub(super) async fn settle(&self, owner: &Owner, task: TaskId) {
         // A task that has ended stays as it is.
         let _ = self
             .change_when_available(owner, task, |current| match self.desk.waits_for(task) {

@@ -8,9 +8,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{
-    Change, Engine, TaskId, TaskWriter, desk::AskingCall, input::QuestionOrigin, ledger::NotChanged, status_message,
-};
+use super::{Change, Engine, TaskId, TaskWriter, calls::Stop, desk::AskingCall, input::QuestionOrigin, status_message};
 use crate::{
     config::Tool,
     flow::Item,
@@ -50,6 +48,10 @@ pub(super) struct Runner {
     pub created: Instant,
     /// How long it may wait for its turn after its creation.
     pub patience: Duration,
+    /// Whether the client is told of changes of the task's state.
+    pub announced: bool,
+    /// Whether an earlier process has created the task.
+    pub restored: bool,
 }
 
 /// How far a call is when it begins to be followed.
@@ -59,16 +61,18 @@ pub(super) struct Beginning {
     pub(super) since: Instant,
     /// The last progress that was told.
     pub(super) progress: f64,
+    /// Whether an earlier process has begun it.
+    pub(super) resumed: bool,
 }
 
 impl Runner {
     /// Runs the call. `started` resolves when the task has been acknowledged, `stopped` when its call has to stop.
     pub(super) async fn run(
-        self,
+        mut self,
         request: Message,
         started: oneshot::Receiver<()>,
         admission: Admission,
-        mut stopped: oneshot::Receiver<&'static str>,
+        mut stopped: oneshot::Receiver<Stop>,
     ) {
         let in_queue = matches!(admission, Admission::Queued(_)).then(|| InQueue(Arc::clone(&self.engine)));
         tokio::select! {
@@ -79,19 +83,18 @@ impl Runner {
             // A client that does not take the answer must not keep the turn from others.
             () = tokio::time::sleep(ACKNOWLEDGE_TIMEOUT) => {}
         }
-        let turn = tokio::select! {
+        let begun = tokio::select! {
             biased;
             _ = &mut stopped => return,
-            turn = self.turn(admission) => turn,
+            begun = self.begin(admission) => begun,
         };
         drop(in_queue);
         // Held until the exchange has ended.
-        let Some(_permit) = turn else {
-            let full = self.engine.ledger.store.full(self.owner());
-            let why = status_message::no_turn(self.patience, self.tool.timeout, full);
-            return self.finish(status_message::failed(&why), Some(&why)).await;
+        let _permit = match begun {
+            Ok(permit) => permit,
+            Err(why) => return self.finish(status_message::failed(&why), Some(&why)).await,
         };
-        let max_answer = self.tool.max_result.saturating_add(ENVELOPE);
+        let max_answer = self.max_answer();
         let options = CallOptions { purpose: Purpose::Background, max_answer, relay: false, native: false };
         let call = match self.upstream_session.get().call(&request, HeaderMap::clone(&self.headers), options) {
             Ok(call) => call,
@@ -99,22 +102,36 @@ impl Runner {
         };
         // While the call runs, only the message that goes upstream is kept.
         drop(request);
-        self.attend(call, stopped, Beginning { since: Instant::now(), progress: f64::NEG_INFINITY }).await;
+        self.attend(call, stopped, Beginning { since: Instant::now(), progress: f64::NEG_INFINITY, resumed: false })
+            .await;
+    }
+
+    /// Returns the largest answer to take, in bytes.
+    pub(super) fn max_answer(&self) -> usize {
+        self.tool.max_result.saturating_add(ENVELOPE)
     }
 
     /// Follows a call to its end, its timeout, or until it is stopped.
     pub(super) async fn attend(
         self,
         mut call: Call,
-        mut stopped: oneshot::Receiver<&'static str>,
-        Beginning { since, progress }: Beginning,
+        mut stopped: oneshot::Receiver<Stop>,
+        Beginning { since, progress, resumed }: Beginning,
     ) {
+        let noting = self.note_points(&call);
         tokio::select! {
             ending = self.follow(&mut call, progress) => {
-                let (end, why) = status_message::ended(CallOutcome::of(ending, self.tool.max_result));
+                let outcome = CallOutcome::of(ending, self.tool.max_result);
+                let (end, why) = status_message::ended(if resumed { not_resumed(outcome) } else { outcome });
                 self.finish(end, why.as_deref()).await;
             }
-            why = &mut stopped => self.cancel(&mut call.exchange, since, why.unwrap_or("the process stops")).await,
+            stop = &mut stopped => match stop.unwrap_or(Stop::Cancel("the process stops")) {
+                Stop::Cancel(why) => self.cancel(&mut call.exchange, since, why).await,
+                Stop::Leave(left) => {
+                    self.upstream_session.get().keep();
+                    drop(left);
+                }
+            },
             () = tokio::time::sleep_until(since + self.tool.timeout) => {
                 let why = status_message::timed_out(self.tool.timeout);
                 // The call is cancelled even if the store does not take the end.
@@ -123,20 +140,36 @@ impl Runner {
                     self.cancel(&mut call.exchange, since, &why),
                 );
             }
+            never = noting => match never {},
         }
     }
 
-    /// Waits for the turn while the ttl leaves the call its timeout.
-    async fn turn(&self, admission: Admission) -> Option<Permit> {
-        let waiting = match admission {
-            Admission::Now(permit) => return Some(permit),
-            Admission::Queued(waiting) => waiting,
+    /// Waits for the turn, and notes that the call is sent: a later process must not send it again.
+    ///
+    /// # Errors
+    /// Why it is not sent.
+    async fn begin(&mut self, admission: Admission) -> Result<Permit, String> {
+        let late = self.restored && self.created.elapsed() > self.patience;
+        let (permit, queued) = match admission {
+            _ if late => (None, false),
+            Admission::Now(permit) => (Some(permit), false),
+            Admission::Queued(waiting) => {
+                let turn = tokio::time::timeout_at(self.created + self.patience, waiting.turn()).await;
+                (turn.ok().flatten(), true)
+            }
         };
-        let permit = tokio::time::timeout_at(self.created + self.patience, waiting.turn()).await.ok().flatten()?;
-        let changed =
-            self.engine.change(self.owner(), self.id, |_| Some(Change::Message(status_message::RUNNING.into()))).await;
-        // A task that has ended meanwhile needs no turn. If the store does not answer, the call goes on.
-        matches!(changed, Ok(Some(_)) | Err(NotChanged::Unavailable(_))).then_some(permit)
+        let permit = permit.ok_or_else(|| self.no_turn())?;
+        if self.restored {
+            self.find_session().await?;
+        }
+        // A task that has ended meanwhile needs no turn, and stays as it is.
+        if !(queued || self.restored) || self.note_sent().await { Ok(permit) } else { Err(self.no_turn()) }
+    }
+
+    /// Returns why the call has had no turn.
+    fn no_turn(&self) -> String {
+        let full = self.engine.ledger.store.full(self.owner());
+        status_message::no_turn(self.patience, self.tool.timeout, full)
     }
 
     /// Handles what the server says, until the call's end.
@@ -213,8 +246,16 @@ impl Runner {
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, exchange.gone()).await;
     }
 
-    fn owner(&self) -> &Owner {
+    pub(super) fn owner(&self) -> &Owner {
         &self.caller.owner
+    }
+}
+
+/// Returns the outcome of a call that was resumed: one that gave nothing may have had its effect.
+fn not_resumed(outcome: CallOutcome) -> CallOutcome {
+    match outcome {
+        CallOutcome::Nothing { why, cause } => CallOutcome::Nothing { why: status_message::not_resumed(&why), cause },
+        outcome => outcome,
     }
 }
 

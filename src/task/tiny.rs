@@ -29,6 +29,10 @@ fn word(word: &str, id: Uuid) -> Option<Message> {
 }
 
 impl TaskWriter for Tiny {
+    fn name(&self) -> &'static str {
+        "tiny"
+    }
+
     fn status(&self, task: &Task) -> Option<Message> {
         word(if task.state.is_terminal() { "ended" } else { "runs" }, task.id)
     }

@@ -10,6 +10,9 @@ use crate::wire::Message;
 /// Writes what the engine tells for the streams of one dialect. A method returns `None` if the message cannot be written, or
 /// if clients of the dialect are not told such things.
 pub trait TaskWriter: fmt::Debug + Send + Sync {
+    /// Returns the name of the dialect, by which a later process finds its writer.
+    fn name(&self) -> &'static str;
+
     /// Writes which state a task is in.
     fn status(&self, task: &Task) -> Option<Message>;
 

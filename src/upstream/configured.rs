@@ -1,7 +1,14 @@
 //! One upstream and everything that belongs to it.
 
-use super::{Hints, Server, SessionPool};
-use crate::config::{Native, Policy, Sessions, UpstreamId};
+use ::http::{HeaderMap, header};
+use aws_lc_rs::digest::{SHA256, digest};
+
+use super::{Hints, Lease, NoSession, PoolKey, Server, SessionPool, Sharing};
+use crate::{
+    config::{Native, Policy, Sessions, UpstreamId},
+    identity::Owner,
+    wire::ClientCapabilities,
+};
 
 /// Everything that belongs to one upstream. A session or task that began with it keeps it, also when the configuration
 /// changes.
@@ -29,6 +36,41 @@ pub struct Upstream {
     pub policy: Policy,
     /// What the log has to be told once about it.
     pub hints: Hints,
+}
+
+impl Upstream {
+    /// Returns a session of the pool for a request of `owner`, which may be asked what `client` says in the course of it where
+    /// `asks`.
+    ///
+    /// # Errors
+    /// [`NoSession`]
+    pub async fn lease(
+        &self,
+        owner: &Owner,
+        client: ClientCapabilities,
+        headers: &HeaderMap,
+        asks: bool,
+    ) -> Result<Lease, NoSession> {
+        let credential = headers.get(header::AUTHORIZATION).map(|value| {
+            let mut hash = [0; 32];
+            hash.copy_from_slice(digest(&SHA256, value.as_bytes()).as_ref());
+            hash
+        });
+        let key = PoolKey { owner: owner.clone(), credential, client };
+        // Where the transport does not say which call asks, a call that may be asked is alone in its session.
+        let sharing = || match self.sessions {
+            Sessions::Request => Sharing::Once,
+            Sessions::Owner if asks && client.any() && !self.server.attributes_questions() => Sharing::Single,
+            Sessions::Owner => Sharing::Shared,
+        };
+        let at_first = sharing();
+        let leased = self.pool.lease(&self.server, &key, at_first, headers).await;
+        if leased.is_ok() && sharing() != at_first {
+            // The handshake has shown which transport it is.
+            return self.pool.lease(&self.server, &key, sharing(), headers).await;
+        }
+        leased
+    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use tokio::task::AbortHandle;
 use super::{
     Failure, MAX_MESSAGE,
     http::{AnswerBody, read},
+    points::{TrackedPoints, follow},
 };
 use crate::{
     flow::{Capacity, Outbox, Pushed},
@@ -80,6 +81,8 @@ pub struct Exchanges {
     refused: Mutex<HashSet<u64>>,
     /// Whether an exchange was cancelled.
     cancelled: AtomicBool,
+    /// Whether it was ever tracked where an answer can be resumed.
+    pub(super) tracks: AtomicBool,
     /// How many bytes may wait for the listeners.
     outbox: Arc<Capacity>,
     observer: Arc<Observer>,
@@ -129,17 +132,19 @@ pub(super) struct ExchangeState {
     pub(super) outbox: Outbox<ExchangeEnd>,
     /// Whether the upstream answers with a stream.
     pub(super) streams: AtomicBool,
+    /// Where a later process can resume the answer, if that is tracked.
+    pub(super) points: TrackedPoints,
 }
 
 impl Exchanges {
     /// Creates an empty table; `outbox` bounds what may wait for the listener of each exchange.
     #[must_use]
     pub fn new(outbox: Arc<Capacity>, observer: Arc<Observer>) -> Arc<Self> {
-        let (next, cancelled) = (AtomicU64::new(1), AtomicBool::new(false));
-        Arc::new(Self { next, open: Mutex::default(), refused: Mutex::default(), cancelled, outbox, observer })
+        let (next, cancelled, tracks) = (AtomicU64::new(1), AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { next, open: Mutex::default(), refused: Mutex::default(), cancelled, tracks, outbox, observer })
     }
 
-    /// Registers a new exchange under the next number, for [`Exchanges::begin`].
+    /// Registers a new exchange under the next number, or under that of a call which an earlier process began.
     ///
     /// # Errors
     /// [`TooMany`]
@@ -147,6 +152,7 @@ impl Exchanges {
         &self,
         client_id: Option<&str>,
         purpose: Purpose,
+        resumed: Option<u64>,
     ) -> Result<(u64, Arc<ExchangeState>), TooMany> {
         let mut open = self.open.lock();
         // Tasks do not count: they have limits of their own, under which they were acknowledged.
@@ -154,8 +160,9 @@ impl Exchanges {
         if purpose == Purpose::Foreground && open.len() >= MAX_IN_FLIGHT && plain() >= MAX_IN_FLIGHT {
             return Err(TooMany);
         }
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let state = Arc::new(ExchangeState { outbox: Outbox::new(&self.outbox), streams: AtomicBool::new(false) });
+        let number = resumed.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed));
+        let (streams, points) = (AtomicBool::new(false), TrackedPoints::new());
+        let state = Arc::new(ExchangeState { outbox: Outbox::new(&self.outbox), streams, points });
         let (carried_by, asked, cancelled, waited) = (None, Vec::new(), false, false);
         let (listened, client_id) = (Arc::clone(&state), client_id.map(Box::from));
         open.insert(number, InFlight { state, client_id, purpose, carried_by, asked, cancelled, waited });
@@ -207,6 +214,7 @@ impl Exchanges {
                     }
                     open.asked.push(id.into());
                 }
+                follow(&open.state.points, &message);
                 Arc::clone(&open.state)
             }
             None => return Some(message),
@@ -222,10 +230,24 @@ impl Exchanges {
     /// Waits a moment for room for a request that the upstream sends during an exchange: a burst of requests does not
     /// yet mean that the client has stopped reading.
     pub async fn room_for(&self, number: u64, request: &Message) {
-        let state = self.open.lock().get(&number).map(|open| Arc::clone(&open.state));
-        if let Some(state) = state.filter(|state| !state.outbox.has_room_for(request)) {
+        if let Some(state) = self.state(number).filter(|state| !state.outbox.has_room_for(request)) {
             let _ = tokio::time::timeout(READING, state.outbox.emptied()).await;
         }
+    }
+
+    /// Returns what the listener of an exchange shares with the table.
+    pub(super) fn state(&self, number: u64) -> Option<Arc<ExchangeState>> {
+        self.open.lock().get(&number).map(|open| Arc::clone(&open.state))
+    }
+
+    /// Returns the number that the next exchange will have.
+    pub(super) fn next_number(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// Gives new exchanges numbers from `first` on.
+    pub(super) fn number_from(&self, first: u64) {
+        self.next.store(first, Ordering::Relaxed);
     }
 
     fn take(&self, number: u64) -> Option<InFlight> {

@@ -100,7 +100,11 @@ impl Inbound {
                     // It is about a task of the server, so it does not belong to a task of taskgate.
                     carrier.filter(|number| self.exchanges.is_foreground(*number))
                 } else {
-                    carrier.or_else(|| self.claimant(&message))
+                    carrier.or_else(|| {
+                        let claimant = self.claimant(&message)?;
+                        self.exchanges.asked_elsewhere(claimant, &message);
+                        Some(claimant)
+                    })
                 };
                 let unclaimed = match carrier {
                     Some(number) => self.exchanges.push(number, message),

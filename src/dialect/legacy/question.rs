@@ -46,6 +46,10 @@ impl Legacy {
 pub(super) struct LegacyWriter;
 
 impl TaskWriter for LegacyWriter {
+    fn name(&self) -> &'static str {
+        "legacy"
+    }
+
     /// Writes a notification (section "Task Status Notification").
     fn status(&self, task: &Task) -> Option<Message> {
         Message::parse(view(task).to_notification().into()).ok()

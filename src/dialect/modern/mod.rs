@@ -19,7 +19,6 @@ mod translate;
 
 use std::{sync::Arc, time::Duration};
 
-use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use moka::{policy::EvictionPolicy, sync::Cache};
@@ -37,13 +36,12 @@ use self::{
     subscriptions::Subscriptions,
 };
 use crate::{
-    config::Sessions,
     identity::Owner,
     limit::{Accounts, Rated},
     observe::{Observer, Who},
     session::Caller,
     task::{Engine, TaskWriter},
-    upstream::{Failure, Lease, NoSession, NotAgreed, PoolKey, Sharing, Upstream},
+    upstream::{Failure, Lease, NoSession, NotAgreed, Upstream},
     wire::{Kind, Message, Method, Parts, RpcError},
 };
 
@@ -107,12 +105,12 @@ pub enum Came<'a> {
 }
 
 impl Modern {
-    /// Returns a dialect in front of `engine`.
+    /// Returns a dialect in front of `engine`, whose states hold under `key`.
     ///
     /// # Errors
-    /// A sentence, where the system gives no random bytes.
-    pub fn new(engine: Arc<Engine>, observer: Arc<Observer>) -> Result<Arc<Self>, String> {
-        let seals = Seals::new().map_err(|_| "the system gives no random bytes")?;
+    /// A sentence, where the key cannot be used.
+    pub fn new(engine: Arc<Engine>, key: &[u8; 32], observer: Arc<Observer>) -> Result<Arc<Self>, String> {
+        let seals = Seals::new(key).map_err(|_| "the key of requestState cannot be used")?;
         let (parking, subscriptions) = (Parking::new(&observer), Subscriptions::new(&observer));
         let stopping = CancellationToken::new();
         let names = Cache::builder().max_capacity(MAX_NAMES).eviction_policy(EvictionPolicy::lru()).build();
@@ -188,27 +186,7 @@ impl Modern {
     /// Returns a session with the server for a request, which may be asked something in the course of it where `asks`.
     async fn lease(&self, request: &ClientRequest, asks: bool) -> Result<Lease, Refused> {
         let caller = &request.caller;
-        let credential = request.headers.get(header::AUTHORIZATION).map(|value| {
-            let mut hash = [0; 32];
-            hash.copy_from_slice(digest(&SHA256, value.as_bytes()).as_ref());
-            hash
-        });
-        let key = PoolKey { owner: caller.owner.clone(), credential, client: caller.client };
-        let upstream = &caller.upstream;
-        // Where the transport does not say which call asks, a call that may be asked is alone in its session.
-        let sharing = || match upstream.sessions {
-            Sessions::Request => Sharing::Once,
-            Sessions::Owner if asks && caller.client.any() && !upstream.server.attributes_questions() => {
-                Sharing::Single
-            }
-            Sessions::Owner => Sharing::Shared,
-        };
-        let at_first = sharing();
-        let mut leased = upstream.pool.lease(&upstream.server, &key, at_first, &request.headers).await;
-        if leased.is_ok() && sharing() != at_first {
-            // The handshake has shown which transport it is.
-            leased = upstream.pool.lease(&upstream.server, &key, sharing(), &request.headers).await;
-        }
+        let leased = caller.upstream.lease(&caller.owner, caller.client, &request.headers, asks).await;
         leased.map_err(|why| match why {
             NoSession::NotAgreed(NotAgreed::Failed(failure)) => self.failed(request, &failure),
             why => RpcError::internal(why.to_string()).into(),
@@ -243,11 +221,21 @@ impl From<Parts> for Answer {
     }
 }
 
+/// Returns what writes for the streams of this generation.
+#[must_use]
+pub fn writer() -> &'static dyn TaskWriter {
+    &Polled
+}
+
 /// Writes for streams of this generation, which get nothing of tasks: their clients poll.
 #[derive(Debug)]
 pub(super) struct Polled;
 
 impl TaskWriter for Polled {
+    fn name(&self) -> &'static str {
+        "modern"
+    }
+
     fn status(&self, _: &crate::task::Task) -> Option<Message> {
         None
     }

@@ -8,7 +8,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     Answer, ClientRequest, GATHERS, Modern, Piece, Polled, Refused, input::input_responses, meta::Level, parked::Retry,
-    pieces::pieces, tasks, translate,
+    pieces::pieces, request_state::Shown, tasks, translate,
 };
 use crate::{
     config::Tool,
@@ -95,6 +95,10 @@ impl Modern {
         let message = translate::to_legacy(&request.message)?;
         let call = lease.guard.get().call(&message, request.headers.clone(), OPTIONS)?;
         drop(message);
+        if adoptable.is_some() && self.engine.outlives_process() {
+            // As a task it may have to be resumed.
+            let _ = call.exchange.track(None);
+        }
         let tool = request.caller.upstream.policy.tool("*");
         let (after, input_timeout) = adoptable
             .as_ref()
@@ -134,7 +138,15 @@ impl Modern {
     /// One -32602 for each state that is not good here and now.
     pub(super) async fn resume(self: &Arc<Self>, request: ClientRequest, state: &str) -> Result<Answer, Refused> {
         let bound = request.bound();
-        let opened = self.seals.open(state, bound).filter(|opened| opened.expires >= self.engine.now());
+        let opened = match self.seals.open(state, bound) {
+            Some(Shown::Here(opened)) if opened.expires >= self.engine.now() => Some(opened),
+            // Sealed for this very request and client, so this tells a stranger nothing.
+            Some(Shown::Earlier { expires }) if expires >= self.engine.now() => {
+                self.observer.emit(events::RequestStateRefused { who: &request.caller.who });
+                return Err(RpcError::invalid_params(EARLIER_PROCESS).into());
+            }
+            Some(Shown::Here(_) | Shown::Earlier { .. }) | None => None,
+        };
         let answers = input_responses(&request.message)?;
         let retry = opened.and_then(|opened| self.parking.take(opened.call));
         let (to, from) = pieces();
@@ -150,6 +162,9 @@ impl Modern {
     }
 }
 
+/// Why a state of an earlier process is not good any more.
+const EARLIER_PROCESS: &str = "Invalid params: the call that params.requestState names has ended with a restart of \
+    taskgate while it waited for this answer; it may or may not have had an effect; send the request again without it";
 /// How long a client waits for the first word before its answer becomes a stream, whose heartbeats keep it open.
 const SILENCE: Duration = Duration::from_secs(5);
 /// How many questions of one call may be open.

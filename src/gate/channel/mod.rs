@@ -270,7 +270,7 @@ impl Channel {
         // The tasks of a session that is lost stay the client's.
         let previous = self.session.as_ref().map(|session| session.get().caller.owner.clone());
         self.opening = Some(Box::pin(async move {
-            let client = NewClient { upstream: &upstream, principal, previous };
+            let client = NewClient { upstream: &upstream, principal, previous, comes_back: false };
             (id, lifecycle.open(client, &initialize, headers).await)
         }));
     }

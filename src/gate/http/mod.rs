@@ -19,8 +19,10 @@ mod protected;
 mod respond;
 mod service;
 mod sse;
+mod starting;
 mod tls;
 mod too_many_connections;
+mod unavailable;
 
 use std::sync::Arc;
 
@@ -30,6 +32,7 @@ pub use intake::Bodies;
 pub(super) use listener::accept;
 pub use listener::{Listener, serve};
 pub use protected::ResourceMetadata;
+pub use starting::while_starting;
 pub use tls::Tls;
 
 use body::Body;

@@ -28,6 +28,8 @@ pub(in crate::gate) struct NewClient<'a> {
     /// The owner of the session that it had before: without a principal the new one belongs to that owner, who has its
     /// tasks.
     pub previous: Option<Owner>,
+    /// Whether its session may be kept for a later process: it can still name it then.
+    pub comes_back: bool,
 }
 
 /// A message of the server that is the only one of its stream.
@@ -47,7 +49,7 @@ impl Lifecycle {
         message: &Message,
         headers: HeaderMap,
     ) -> Result<(Arc<Session>, Delivery), Whole> {
-        let NewClient { upstream, principal, previous } = client;
+        let NewClient { upstream, principal, previous, comes_back } = client;
         let id = message.id_to_answer();
         let full = |full: session::Full| Whole::error(id, &RpcError::internal(full.to_string()));
         let room = self.room(&upstream.id, principal.as_ref()).await.map_err(full)?;
@@ -60,6 +62,7 @@ impl Lifecycle {
                 capacity: &self.terms.outbox,
                 max_streams: self.terms.max_streams,
                 accounts: &self.terms.accounts,
+                disk: self.terms.disk.clone().filter(|_| comes_back),
                 observer: &self.observer,
             };
             opening.open(message, headers).await
@@ -74,6 +77,10 @@ impl Lifecycle {
         if let Err(stopping) = room.fill(Arc::clone(&session)) {
             session.end(HeaderMap::new());
             return Err(full(stopping));
+        }
+        if let Err(why) = session.save(self.engine.now()).await {
+            // Its plain calls need no store. It is written before its first task is.
+            tracing::warn!(%why, "a session that was opened is not kept yet");
         }
         if session.tasks == Tasks::Native {
             upstream.hints.keeps_tasks(&upstream.id, &self.observer);

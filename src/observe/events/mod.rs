@@ -5,6 +5,7 @@ mod clients;
 mod disk;
 mod issuer;
 mod modern;
+mod restart;
 mod tasks;
 mod upstreams;
 
@@ -18,10 +19,11 @@ pub use issuer::{IssuerFailed, KeysChanged};
 pub use modern::{
     CallParked, CallUnparked, PooledSessionEnded, PooledSessionOpened, SubscriptionEnded, SubscriptionOpened,
 };
+pub use restart::{Drained, Draining, SessionRestored, TaskRestored};
 pub use tasks::{
-    Drained, Draining, ExcessivePolling, LookupFailed, QuestionAsked, QuestionForgotten, QuestionKept, QuestionRefused,
-    ResultKept, ResultRemoved, ResultRetrieved, StoreUnavailable, TaskCancelled, TaskCreated, TaskEnded, TaskKept,
-    TaskLeftQueue, TaskRefused, TaskRemoved,
+    ExcessivePolling, LookupFailed, QuestionAsked, QuestionForgotten, QuestionKept, QuestionRefused, ResultKept,
+    ResultRemoved, ResultRetrieved, StoreUnavailable, TaskCancelled, TaskCreated, TaskEnded, TaskKept, TaskLeftQueue,
+    TaskRefused, TaskRemoved,
 };
 pub use upstreams::{
     Cause, ChildEnded, ChildStarted, ExchangeFailed, LimitsVoid, MessageUnreadable, MessagesDropped, PatternsUnmatched,

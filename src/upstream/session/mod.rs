@@ -8,6 +8,7 @@ mod handshake;
 mod listing;
 #[cfg(test)]
 mod nowhere;
+mod saved;
 mod translate;
 
 use std::{
@@ -26,6 +27,7 @@ pub use call::{Call, CallOptions};
 pub use call_outcome::{CallOutcome, error_code, own_error};
 pub use event::{ServerEvent, ServerQuestion, question_refusal};
 pub use handshake::{Agreed, Handshake, NotAgreed};
+pub use saved::BrokenCall;
 pub use translate::{for_client, with_id};
 
 use super::{Failure, Inbound, Link, MAX_MESSAGE, NativeTasks, Outgoing, Purpose};
@@ -51,6 +53,8 @@ pub struct UpstreamSession {
     uses: AtomicUsize,
     /// Whether the link closes with the last guard.
     closing: AtomicBool,
+    /// Whether the server keeps its side for a later process.
+    kept: AtomicBool,
 }
 
 /// Keeps an upstream session in use while it lives.
@@ -66,6 +70,7 @@ impl UpstreamSession {
             last_used: AtomicU64::new(0),
             uses: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
+            kept: AtomicBool::new(false),
         }
     }
 
@@ -161,7 +166,9 @@ impl UpstreamSession {
     /// # Errors
     /// [`Failure`] where the server did not take it.
     pub async fn reply(&self, response: Bytes, headers: HeaderMap) -> Result<(), Failure> {
-        self.link.send(response, headers).await
+        self.link.send(response.clone(), headers).await?;
+        self.inbound.exchanges.answered(response);
+        Ok(())
     }
 
     /// Returns the number of the request in flight that its client knows by this raw id.
@@ -200,7 +207,7 @@ impl UpstreamSession {
 
     /// Closes the link.
     pub fn close(&self, headers: HeaderMap) {
-        self.link.close(headers);
+        if self.kept.load(Ordering::Relaxed) { self.link.leave() } else { self.link.close(headers) }
     }
 
     /// Closes the link as soon as no guard is alive.
@@ -213,7 +220,7 @@ impl UpstreamSession {
     }
 
     fn close_unused(&self, headers: HeaderMap) {
-        self.link.close(headers);
+        self.close(headers);
         self.inbound.listener.end(());
     }
 

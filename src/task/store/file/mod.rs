@@ -1,17 +1,20 @@
 //! The store on disk: every task in memory as the disk has it, results on the disk.
 //!
 //! A change is decided on the writing thread, in the order in which changes came, and made in memory when it is on the disk. So
-//! nobody is told what a crash could take back. Only the text for a person is changed in memory first.
+//! no client is told what a crash could take back. Only the text for a person is changed in memory first.
 
 mod change;
 mod kept;
 mod load;
 mod record;
+mod rescue;
 mod rows;
 #[cfg(test)]
 pub(in crate::task) mod testing;
 
 use std::{fmt, sync::Arc, time::Duration};
+
+pub use rescue::{Read, check, export};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -137,14 +140,12 @@ impl Store for FileStore {
     fn insert(&self, task: Task, call: Option<SavedCall>) -> StoreFuture<'_, Result<(), KeptLimit>> {
         match self.begin_insert(&task, call) {
             Ok(mut answered) => Box::pin(async move {
-                match tokio::time::timeout(PATIENCE, disk::answer(&mut answered)).await {
-                    Ok(answer) => answer?,
-                    Err(_) => {
-                        // From now on the task is taken back where it comes to be written.
-                        answered.close();
-                        answered.try_recv().unwrap_or_else(|_| Err(slow()))
-                    }
+                if let Ok(answer) = tokio::time::timeout(PATIENCE, disk::answer(&mut answered)).await {
+                    return answer?;
                 }
+                // From now on the task is taken back where it comes to be written.
+                answered.close();
+                answered.try_recv().unwrap_or_else(|_| Err(slow()))
             }),
             Err(refused) => ready(refused),
         }
@@ -198,10 +199,13 @@ impl Store for FileStore {
             kept.changing += 1;
             entry.place
         };
+        // A large result takes its time, and is not to be sent twice.
+        let is_large = end.as_ref().is_some_and(|end| end.bytes() > rows::CHUNK);
+        let patience = if is_large { Duration::MAX } else { PATIENCE };
         let (answer, mut answered) = oneshot::channel();
         PendingChange::new(next, end, call, place, self.ways.clone(), answer).send();
         Box::pin(async move {
-            match tokio::time::timeout(PATIENCE, disk::answer(&mut answered)).await {
+            match tokio::time::timeout(patience, disk::answer(&mut answered)).await {
                 Ok(answer) => Ok(answer??),
                 Err(_) => Err(slow()),
             }
@@ -290,13 +294,7 @@ impl Store for FileStore {
         };
         let ways = self.ways.clone();
         let key = LaterKey { kind: "note", row: place.into() };
-        let write = move |connection: &rusqlite::Connection| {
-            // An end in the same batch has dropped it.
-            let runs = ways.tasks.index.lock().get_mut(task).is_some_and(|entry| {
-                entry.kept.stage == Stage::Kept && !entry.kept.task.state.is_terminal() && !entry.kept.is_changed
-            });
-            if runs { Beside::Notes.put(connection, &ways.seals, place, &note) } else { Ok(()) }
-        };
+        let write = move |connection: &rusqlite::Connection| rows::note(connection, &ways.seals, place, &note);
         self.disk.later(key, Arc::new(write));
     }
 

@@ -86,6 +86,12 @@ pub(super) fn update(
     connection.prepare_cached(update)?.execute((place.cast_signed(), task.version, blob)).map(drop)
 }
 
+/// Writes the note of a task whose call is saved. An end in the same batch has dropped that.
+pub(super) fn note(connection: &Connection, seals: &Seals, place: u64, note: &[u8]) -> Sql<()> {
+    let mut saved = connection.prepare_cached("SELECT 1 FROM calls WHERE place = ?1")?;
+    if saved.exists([place.cast_signed()])? { Beside::Notes.put(connection, seals, place, note) } else { Ok(()) }
+}
+
 /// Removes what is saved of the call of a task.
 pub(super) fn forget_call(connection: &Connection, place: u64) -> Sql<()> {
     Beside::Calls.remove(connection, place)?;
@@ -133,7 +139,8 @@ pub(super) fn get_result(connection: &Connection, seals: &Seals, result: &Result
 
 /// Returns a digest in hexadecimal digits.
 pub(super) fn hex(digest: Context) -> String {
-    digest.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    let digits = |byte: &u8| [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16).unwrap_or('0'));
+    digest.finish().as_ref().iter().flat_map(digits).collect()
 }
 
 /// Calls `found` for every task, in the order of their places.
@@ -152,6 +159,13 @@ pub(super) fn all(
         found(place, task, result);
     }
     Ok(())
+}
+
+/// Returns the written form of the task at a place.
+pub(super) fn record_at(connection: &Connection, seals: &Seals, place: u64) -> Sql<Vec<u8>> {
+    let mut get = connection.prepare_cached("SELECT record FROM tasks WHERE place = ?1")?;
+    let blob: Vec<u8> = get.query_row([place.cast_signed()], |row| row.get(0))?;
+    Ok(with_place("tasks", place, "record", |at| seals.open(at, &blob))?)
 }
 
 /// Returns the place that the next task gets.
