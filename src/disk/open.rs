@@ -96,6 +96,7 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
         create(&path, options).map_err(|error| wrong(format!("it cannot be created: {error}")))?;
     }
     wal::check(&beside(&path, "-wal")).map_err(|why| wrong(damaged(&why)))?;
+    is_long_enough(&path).map_err(wrong)?;
     let connection = connect(&path).map_err(|error| wrong(unreadable(&error)))?;
     let found = check(&connection, &path, &mark, options)?;
     // Only a file in which all is well is tidied when it is closed.
@@ -144,6 +145,21 @@ pub(super) fn look(path: &Path) -> Result<bool, String> {
         _ => Err("it is neither a store of taskgate nor empty, or its beginning is damaged; set another store.path"
             .to_owned()),
     }
+}
+
+/// Says so if the file is shorter than its header tells. While there is a log, the file may be.
+fn is_long_enough(path: &Path) -> Result<(), String> {
+    if fs::metadata(beside(path, "-wal")).is_ok_and(|log| log.len() > 0) {
+        return Ok(());
+    }
+    let mut header = [0; 32];
+    let file = File::open(path).and_then(|mut file| file.read_exact(&mut header).and_then(|()| file.metadata()));
+    let length = file.map_err(|error| error.to_string())?.len();
+    let page = u16::from_be_bytes([header[16], header[17]]);
+    let pages = u32::from_be_bytes([header[28], header[29], header[30], header[31]]);
+    // A page of 65536 bytes is written as 1.
+    let page = if page == 1 { 1 << 16 } else { u64::from(page) };
+    if length < page * u64::from(pages) { Err(damaged("its end is missing")) } else { Ok(()) }
 }
 
 fn not_locked(error: &NotLocked) -> String {

@@ -256,7 +256,9 @@ async fn a_log_that_is_gone_or_cut_is_missed() {
     let disk = folder.open(None);
     put(&disk, 0..20).await;
     let (gone, cut, torn) = (Folder::new(), Folder::new(), Folder::new());
-    [&gone, &cut, &torn].map(|copy| folder.copy_to(copy));
+    for copy in [&gone, &cut, &torn] {
+        folder.copy_to(copy);
+    }
     closed(disk);
     fs::remove_file(beside(&gone.path(), "-wal")).expect("there");
     assert!(gone.refused().contains("commits are missing"));

@@ -168,15 +168,16 @@ impl KeptTasks {
         unfinished
     }
 
-    /// Takes tasks out and returns what each of them held. The index is unlocked before anything is told.
-    pub(super) fn remove(&self, ids: impl IntoIterator<Item = TaskId>) -> Vec<(TaskId, Entry<Kept>)> {
+    /// Takes out the tasks that `choose` returns, and returns what each of them held. Nothing changes while it chooses, and
+    /// nothing is locked when the removals are told.
+    pub(super) fn remove(&self, choose: impl FnOnce() -> Vec<TaskId>) -> Vec<(TaskId, Entry<Kept>)> {
         let mut index = self.index.lock();
         let take = |id| {
             let entry = index.remove(id)?;
             self.deadlines.remove(entry.expires, id);
             Some((id, entry))
         };
-        let removed: Vec<_> = ids.into_iter().filter_map(take).collect();
+        let removed: Vec<_> = choose().into_iter().filter_map(take).collect();
         drop(index);
         let mut bytes = 0;
         for (id, entry) in &removed {

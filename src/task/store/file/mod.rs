@@ -11,6 +11,8 @@ mod rescue;
 mod rows;
 #[cfg(test)]
 pub(in crate::task) mod testing;
+#[cfg(test)]
+mod tests;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -114,7 +116,7 @@ impl FileStore {
             }
             // The disk did not take it, or its caller was told that it might not.
             if is_written {
-                ways.tasks.remove([id]);
+                ways.tasks.remove(|| vec![id]);
                 ways.remove_task(place);
             } else {
                 ways.tasks.index.lock().remove(id);
@@ -254,7 +256,7 @@ impl Store for FileStore {
         let done = move |written: Result<Vec<TaskId>, disk::Unavailable>| {
             // The caller may have left.
             let _ = answer.send(written.map(|ids| {
-                let removed = ways.tasks.remove(ids);
+                let removed = ways.tasks.remove(|| ids);
                 removed.into_iter().map(|(id, entry)| ways.forget_result(id, entry.kept.result)).collect()
             }));
         };
@@ -271,7 +273,7 @@ impl Store for FileStore {
 
     fn expire(&self, unix: u64) -> StoreFuture<'_, Vec<TaskId>> {
         // Memory forgets first: a start forgets again what the disk still has.
-        let removed = self.tasks().remove(self.tasks().deadlines.take_until(unix));
+        let removed = self.tasks().remove(|| self.tasks().deadlines.take_until(unix));
         let forget = |(id, entry): (TaskId, super::index::Entry<Kept>)| {
             self.ways.remove_task(entry.place);
             self.ways.forget_result(id, entry.kept.result)
