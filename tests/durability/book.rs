@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// What the message of a task says that failed because the process ended while its call ran.
-const INTERRUPTED: &str = "process ended";
+const INTERRUPTED: &str = "the process of taskgate ended while the call ran";
 /// How long a task may take to end after the last start.
 const PATIENCE: Duration = Duration::from_mins(1);
 

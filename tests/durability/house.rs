@@ -27,6 +27,7 @@ header = "x-user"
 trusted_peers = ["127.0.0.1"]
 [tasks]
 ttl = "TTL"
+timeout = "TIMEOUT"
 task_after = "0s"
 poll_interval = "50ms"
 max_running = 6
@@ -62,28 +63,32 @@ pub(crate) struct Serving {
 impl House {
     /// Prepares a house whose store no shim watches.
     pub(crate) async fn plain() -> Self {
-        Self::with_ttl("1h").await
+        Self::with_ttl("1h", "1h").await
     }
 
-    /// Prepares the same with another ttl of tasks.
-    pub(crate) async fn with_ttl(ttl: &str) -> Self {
+    /// Prepares the same with another ttl of tasks, and another timeout of their calls.
+    pub(crate) async fn with_ttl(ttl: &str, timeout: &str) -> Self {
         let dir = TempDir::new().unwrap();
         let store = dir.path().join("store/tasks.db");
         fs::create_dir(dir.path().join("store")).unwrap();
-        Self::at(dir, store, Vec::new(), ttl).await
+        Self::at(dir, store, Vec::new(), [ttl, timeout]).await
     }
 
     /// Prepares a house whose store `shim` watches.
     pub(crate) async fn watched(shim: &Shim, recorded: bool) -> Self {
-        Self::at(TempDir::new().unwrap(), shim.store(), shim.variables(recorded), "1h").await
+        Self::at(TempDir::new().unwrap(), shim.store(), shim.variables(recorded), ["1h", "1h"]).await
     }
 
-    async fn at(dir: TempDir, store: PathBuf, variables: Vec<(&'static str, String)>, ttl: &str) -> Self {
+    async fn at(dir: TempDir, store: PathBuf, variables: Vec<(&'static str, String)>, times: [&str; 2]) -> Self {
+        let [ttl, timeout] = times;
         let workshop = Workshop::start().await;
         let endpoints =
             ["json", "sse"].map(|path| format!("[[upstream]]\npath = \"/{path}\"\nurl = \"{}\"\n", workshop.url(path)));
-        fs::write(dir.path().join("config.toml"), format!("{}{}", CONFIG.replace("TTL", ttl), endpoints.concat()))
-            .unwrap();
+        fs::write(
+            dir.path().join("config.toml"),
+            format!("{}{}", CONFIG.replace("TTL", ttl).replace("TIMEOUT", timeout), endpoints.concat()),
+        )
+        .unwrap();
         Self { workshop, dir, store, variables }
     }
 

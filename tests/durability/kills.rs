@@ -9,7 +9,7 @@ use crate::{
     book::Told,
     house::{House, Serving, kill},
     loss::Dice,
-    people::{Form, Outcome, Person},
+    people::{Failure, Form, Outcome, Person},
     workshop::Job,
 };
 
@@ -44,8 +44,8 @@ impl Lane {
 
     /// Does what clients do until taskgate is killed.
     async fn live(mut self, base: String) -> Self {
-        // The error says that it was killed.
-        let _ = self.try_to_live(&base).await;
+        let end = self.try_to_live(&base).await;
+        assert!(matches!(end, Err(Failure::Gone(_))), "{}: {end:?} before it was killed", self.number);
         self
     }
 
@@ -106,10 +106,7 @@ async fn live(lanes: &mut Vec<Lane>, house: &House, dice: &mut Dice) -> Duration
 /// Asks for every task, and waits for its end.
 async fn settle(lane: &mut Lane, serving: &Serving) {
     for told in lane.open.iter_mut().chain(&mut lane.ended) {
-        // A session may have ended with its server's.
-        while let Err(gone) = told.finish(&serving.base).await {
-            assert_eq!(gone, crate::people::Failure::Gone("the session has ended".to_owned()));
-        }
+        told.finish(&serving.base).await.unwrap();
     }
 }
 

@@ -131,7 +131,7 @@ async fn a_small_file_system_fills_up_and_works_again_without_a_restart_when_the
     let dir = TempDir::new().unwrap();
     let mounted = dir.path().join("small");
     std::fs::create_dir(&mounted).unwrap();
-    let script = "mount -t tmpfs -o size=8m none \"$1\" && head -c 4000000 /dev/zero >\"$1/ballast\" && echo mounted && exec sleep 600";
+    let script = "mount -t tmpfs -o size=64m none \"$1\" && head -c 56000000 /dev/zero >\"$1/ballast\" && echo mounted && exec sleep 600";
     let mut command = tokio::process::Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]).arg(&mounted);
     let mut space = command.stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true).spawn().unwrap();

@@ -19,14 +19,16 @@ use crate::workshop::Job;
 pub(crate) enum Failure {
     /// The connection broke, or taskgate said that it cannot answer now.
     Gone(String),
+    /// taskgate no longer knows the session.
+    SessionLost,
     /// The store does not answer, or not with this.
     Unavailable(String),
     /// taskgate refused it for any other reason.
     Refused(String),
 }
 
-/// What every answer says that the store could not give.
-const UNAVAILABLE: &str = "store of tasks is unavailable";
+/// What answers say that the store could not give, where a call cannot be a task and where a task is asked for.
+const UNAVAILABLE: [&str; 2] = ["store of tasks is unavailable", "cannot reach its store of tasks now"];
 
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
@@ -138,7 +140,7 @@ impl Person {
         let (status, _, response) = self.send(base, headers, body).await?;
         if status == 404 && self.form == Form::Legacy {
             *self.session.lock() = None;
-            return Err(Failure::Gone("the session has ended".to_owned()));
+            return Err(Failure::SessionLost);
         }
         Ok(response)
     }
@@ -195,7 +197,7 @@ impl Person {
                 Form::Legacy => self.response(base, "tasks/result", json!({ "taskId": id })).await?,
                 Form::Modern => task.take(),
             };
-            if ended["error"]["message"].as_str().is_some_and(|message| message.contains(UNAVAILABLE)) {
+            if ended["error"]["message"].as_str().is_some_and(is_unavailable) {
                 return Err(Failure::Unavailable(ended.to_string()));
             }
             let member = if ended.get("result").is_some() { "result" } else { "error" };
@@ -218,5 +220,9 @@ impl Person {
 
 fn refused(method: &str, response: &Value) -> Failure {
     let why = format!("{method}: {response}");
-    if why.contains(UNAVAILABLE) { Failure::Unavailable(why) } else { Failure::Refused(why) }
+    if is_unavailable(&why) { Failure::Unavailable(why) } else { Failure::Refused(why) }
+}
+
+fn is_unavailable(why: &str) -> bool {
+    UNAVAILABLE.iter().any(|words| why.contains(words))
 }

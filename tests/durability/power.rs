@@ -112,6 +112,7 @@ async fn the_power_may_go_again_while_a_start_recovers() {
     fs::remove_file(shim.record()).unwrap();
     let second = Record::beginning_with(store.parent().unwrap());
     let serving = house.serve().await;
+    Stubborn::new(Form::Modern).live(&serving).await;
     kill(serving.binary).await;
     let second = second(&shim.record());
     let images = TempDir::new().unwrap();
