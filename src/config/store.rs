@@ -32,7 +32,7 @@ pub enum Store {
 pub struct StoreFile {
     /// Where it is.
     pub path: PathBuf,
-    /// The most bytes that it and its log may take.
+    /// The most bytes that it may take, without its log.
     pub max_store_bytes: usize,
     /// Seals it.
     pub key: Option<Secret>,

@@ -14,6 +14,7 @@ use rusqlite::{Connection, ErrorCode};
 use super::{
     Unavailable,
     mark::Mark,
+    open::BUSY,
     queue::{Later, LaterKey, Operation, Taken},
     time::{FileTime, Seen},
 };
@@ -28,6 +29,8 @@ const KEPT_LOG: u64 = 16 << 20;
 const NOTE_TIME: Duration = Duration::from_mins(1);
 /// How long the disk must have been idle before space is given back, and how long it is left alone between two steps.
 const TIDY: Duration = Duration::from_secs(1);
+/// How long the work that can wait of one batch may take.
+const LATER_TIME: Duration = Duration::from_millis(20);
 /// Pages that one step gives back.
 const STEP: u32 = 512;
 /// Free pages that are not worth giving back.
@@ -101,6 +104,7 @@ impl Batches {
         let mut failed = Vec::new();
         let result = self.transaction(&mut operations, &later, &mut failed);
         self.failing = result.is_err();
+        self.must_reset |= self.failing;
         if result.is_err() && !self.connection.is_autocommit() {
             // Where this fails too, the next BEGIN does.
             let _ = self.connection.execute_batch("ROLLBACK");
@@ -118,13 +122,15 @@ impl Batches {
     ) -> Result<(), Failed> {
         self.make_room_in_log()?;
         self.connection.execute_batch("BEGIN IMMEDIATE")?;
-        self.must_reset = true;
         for operation in operations {
             // It tells its failure itself.
             let _ = self.savepoint(|connection| operation.run(connection))?;
         }
+        let begun = Instant::now();
         for (key, work) in later {
-            if let Err(error) = self.savepoint(|connection| work(connection))? {
+            if begun.elapsed() > LATER_TIME {
+                failed.push((*key, Arc::clone(work)));
+            } else if let Err(error) = self.savepoint(|connection| work(connection))? {
                 tracing::debug!(kind = key.kind, %error, "the store has put off a write");
                 failed.push((*key, Arc::clone(work)));
             }
@@ -134,7 +140,6 @@ impl Batches {
         let values = (batch.cast_signed(), unix.cast_signed(), boot, since_boot.cast_signed());
         self.connection.prepare_cached(update)?.execute(values)?;
         self.connection.execute_batch("COMMIT")?;
-        self.must_reset = false;
         (self.batch, self.written) = (batch, Instant::now());
         if let Err(error) = self.mark.write(batch) {
             // An older mark says less, and nothing that is wrong.
@@ -162,30 +167,34 @@ impl Batches {
 
     /// Begins the log anew where it has to be, or is too long.
     fn make_room_in_log(&mut self) -> Result<(), Failed> {
-        if self.must_reset {
-            self.checkpoint("TRUNCATE")?;
-        } else if self.log_bytes() >= MAX_LOG {
-            self.checkpoint("RESTART").map_err(|Failed(Unavailable(why))| {
-                Failed(Unavailable(format!("its log has {MAX_LOG} bytes, as something reads for long: {why}").into()))
-            })?;
+        let is_too_long = self.log_bytes() >= MAX_LOG;
+        if !self.must_reset && !is_too_long {
+            return Ok(());
         }
-        self.must_reset = false;
+        // While a backup reads the log, that has to wait, and does not hold up what is written.
+        if self.checkpoint("TRUNCATE")? {
+            self.must_reset = false;
+        } else if is_too_long {
+            let why =
+                format!("its log has {MAX_LOG} bytes, as something such as a backup has been reading it for long");
+            return Err(Failed(Unavailable(why.into())));
+        }
         Ok(())
     }
 
-    /// Brings the log into the file.
-    fn checkpoint(&mut self, mode: &str) -> Result<(), Failed> {
+    /// Brings the log into the file. Returns whether nothing was in the way.
+    fn checkpoint(&mut self, mode: &str) -> rusqlite::Result<bool> {
         let pragma = format!("PRAGMA wal_checkpoint({mode})");
-        let (busy, log) = self.connection.query_row(&pragma, (), |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)))?;
-        if mode != "PASSIVE" {
-            if busy {
-                return Err(Failed(Unavailable("its log is being read".into())));
-            }
+        self.connection.busy_timeout(Duration::ZERO)?;
+        let result = self.connection.query_row(&pragma, (), |row| Ok((row.get::<_, bool>(0)?, row.get::<_, i64>(1)?)));
+        self.connection.busy_timeout(BUSY)?;
+        let (busy, log) = result?;
+        if mode == "TRUNCATE" && !busy {
             self.log.store(0, Ordering::Relaxed);
         }
-        // In vain where something reads the log; then it is tried again when the log has grown as much once more.
+        // Where something reads the log, it is tried again when the log has grown as much once more.
         self.checkpoint_at = u64::try_from(log).unwrap_or_default() + CHECKPOINT / self.page;
-        Ok(())
+        Ok(!busy)
     }
 
     /// Brings the log into the file if it has grown enough.
@@ -194,9 +203,9 @@ impl Batches {
         if log < self.checkpoint_at.min(CHECKPOINT / self.page) {
             self.checkpoint_at = CHECKPOINT / self.page;
         } else if log >= self.checkpoint_at
-            && let Err(Failed(why)) = self.checkpoint("PASSIVE")
+            && let Err(error) = self.checkpoint("PASSIVE")
         {
-            tracing::debug!(%why, "the log of the store could not be brought into the file");
+            tracing::debug!(%error, "the log of the store could not be brought into the file");
         }
     }
 
@@ -235,7 +244,7 @@ impl Batches {
             };
             run(&self.connection).and_then(|()| self.count_pages()).map_err(|error| Unavailable::from(&error))?;
         }
-        self.checkpoint("PASSIVE").map_err(|error| error.0)?;
+        self.checkpoint("PASSIVE").map_err(|error| Unavailable::from(&error))?;
         self.log.store(0, Ordering::Relaxed);
         Ok(())
     }
@@ -278,11 +287,11 @@ impl From<rusqlite::Error> for Failed {
     }
 }
 
-/// Returns whether an error is the disk's, and not that of one operation.
+/// Returns whether an error is the disk's, and not that of one operation. Where the file may not grow, what needs no more room
+/// can still be done.
 fn is_of_disk(error: &rusqlite::Error) -> bool {
     use ErrorCode::{
-        CannotOpen, DatabaseBusy, DatabaseCorrupt, DiskFull, FileLockingProtocolFailed, OutOfMemory, ReadOnly,
-        SystemIoFailure,
+        CannotOpen, DatabaseBusy, DatabaseCorrupt, FileLockingProtocolFailed, OutOfMemory, ReadOnly, SystemIoFailure,
     };
     let code = error.sqlite_error_code();
     code.is_some_and(|code| {
@@ -290,7 +299,6 @@ fn is_of_disk(error: &rusqlite::Error) -> bool {
             CannotOpen,
             DatabaseBusy,
             DatabaseCorrupt,
-            DiskFull,
             FileLockingProtocolFailed,
             OutOfMemory,
             ReadOnly,

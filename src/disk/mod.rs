@@ -29,7 +29,7 @@ use rusqlite::Connection;
 
 pub use error::{OpenError, Unavailable};
 pub use open::{OpenOptions, Opened};
-pub use passing::answer;
+pub use passing::{answer, answer_at_last};
 pub use queue::{Later, LaterKey, Operation};
 pub use rescue::{Rescue, backup};
 pub use rusqlite;

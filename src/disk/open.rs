@@ -27,7 +27,7 @@ const APPLICATION_AT: usize = 68;
 /// The part of the header that is looked at.
 const HEADER: usize = 72;
 /// How long another process may lock the file, such as a backup at its beginning.
-const BUSY: Duration = Duration::from_secs(5);
+pub(super) const BUSY: Duration = Duration::from_secs(5);
 
 /// How the file is to be opened.
 #[derive(Clone)]

@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 use super::Session;
 use crate::disk::{self, Unavailable};
 
+/// How long a write is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// What the file has of a session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WrittenForm {
@@ -22,8 +25,16 @@ impl Session {
     pub async fn save(&self, now: u64) -> Result<(), Unavailable> {
         let Some(disk) = &self.disk else { return Ok(()) };
         let (form, next) = self.form();
-        disk.put_session(disk::SavedSession { id: self.id, used_at: self.used_at(now), value: form.into() }).await?;
+        let row = disk::SavedSession { id: self.id, used_at: self.used_at(now), value: form.into() };
+        match tokio::time::timeout(PATIENCE, disk.put_session(row)).await {
+            Ok(put) => put?,
+            Err(_) => return Err(Unavailable("the disk takes too long".into())),
+        }
         *self.written.lock() = Some(WrittenForm { next, touched: Instant::now() });
+        if self.has_ended() {
+            // Its removal may have come first.
+            self.forget();
+        }
         Ok(())
     }
 

@@ -122,6 +122,13 @@ impl RunningCalls {
         }
     }
 
+    /// Notes that a call has begun in an earlier process.
+    pub(super) fn set_since(&self, id: TaskId, since: Instant) {
+        if let Some(call) = self.inner.lock().running.get_mut(&id) {
+            call.since = since;
+        }
+    }
+
     /// Returns the calls that are so far.
     pub(super) fn at(&self, stage: Stage) -> Vec<TaskId> {
         let inner = self.inner.lock();

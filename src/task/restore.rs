@@ -126,7 +126,7 @@ impl Engine {
                     self.resume(left, &session, broken, sent);
                 }
                 Err(why) => {
-                    failing.push(self.fail(left.task, Some((left.caller, left.head.announced)), why.to_owned()))
+                    failing.push(self.fail(left.task, Some((left.caller, left.head.announced)), why.to_owned()));
                 }
             }
         }
@@ -211,6 +211,7 @@ impl Engine {
         let since = self.instant(sent);
         let (task, runner) = self.runner(left, session);
         let Some(stopped) = self.register(&task, &runner.caller, runner.announced) else { return };
+        self.calls.set_since(task.id, runner.created);
         self.observer.emit(events::TaskRestored {
             who: &runner.caller.who,
             task: task.id,
@@ -266,6 +267,7 @@ impl Engine {
             }
         };
         let Some(stopped) = self.register(&task, &runner.caller, announced) else { return Ok(()) };
+        self.calls.set_since(task.id, runner.created);
         self.calls.set_stage(task.id, Stage::Waiting);
         let queued = matches!(admission, Admission::Queued(_));
         self.observer.emit(events::TaskRestored { who: &runner.caller.who, task: task.id, tool: &task.tool, queued });

@@ -201,7 +201,7 @@ fn is_credential(name: &HeaderName) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::Observer;
+    use crate::{observe::Observer, task::tiny::request};
 
     fn head(seals: bool) -> CallHead {
         let mut headers = HeaderMap::new();
@@ -213,7 +213,7 @@ mod tests {
         let client = ClientCapabilities { roots: true, ..ClientCapabilities::default() };
         CallHead::of(&CallFacts {
             upstream: "/mcp",
-            dialect: "legacy",
+            dialect: "tiny",
             announced: true,
             session: Some(Uuid::nil()),
             who: &who,
@@ -221,10 +221,6 @@ mod tests {
             headers: &headers,
             seals,
         })
-    }
-
-    fn request() -> Message {
-        Message::parse("{\"jsonrpc\":\"2.0\",\n\"id\":1,\"method\":\"tools/call\"}".into()).expect("a request")
     }
 
     #[test]
@@ -262,7 +258,7 @@ mod tests {
             text.replace("\"v\":1", "\"v\":2"),
             text.replace("\"v\":1", "\"v\":1,\"more\":0"),
             text.replace("\"sent\":null", "\"sent\":5"),
-            text.replace("tools/call\"}", "tools/call\""),
+            text.trim_end_matches('}').to_owned(),
             text.lines().next().expect("a line").to_owned(),
             String::new(),
         ] {

@@ -83,15 +83,19 @@ impl Runner {
         let token = call.progress_token.clone();
         async move {
             let Some(mut points) = points else { return std::future::pending().await };
-            let mut resumable = false;
+            let (mut resumable, mut is_noted) = (false, false);
             loop {
                 let point: Option<Bytes> = points.borrow_and_update().clone();
                 let note = CallNote::new(number, point.as_ref(), token.as_deref());
                 if note.event.is_some() != resumable {
                     resumable = note.event.is_some();
                     engine.calls.set_stage(id, if resumable { Stage::Resumable } else { Stage::Sent });
+                    is_noted |= resumable;
                 }
-                store.note(id, note.write().into());
+                // Most answers never can be resumed.
+                if is_noted {
+                    store.note(id, note.write().into());
+                }
                 if points.changed().await.is_err() {
                     // The exchange has ended.
                     return std::future::pending().await;

@@ -58,6 +58,11 @@ impl TaskWriter for Tiny {
     }
 }
 
+/// Returns a request of two lines.
+pub(super) fn request() -> Message {
+    Message::parse("{\"jsonrpc\":\"2.0\",\n\"id\":1,\"method\":\"tools/call\"}".into()).expect("a request")
+}
+
 /// A request that waits for a task, to say how it ended.
 struct TinyRequest {
     engine: Arc<Engine>,

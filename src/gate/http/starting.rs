@@ -44,3 +44,33 @@ async fn refuse(stream: TcpStream, tls: Option<Arc<Tls>>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        sync::oneshot,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn clients_are_told_to_try_again_until_the_start_is_over() {
+        let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = tcp.local_addr().expect("an address");
+        let (done, started) = oneshot::channel::<()>();
+        let asking = async {
+            for _ in 0..3 {
+                let mut connection = TcpStream::connect(address).await.expect("a connection");
+                connection.write_all(b"POST /mcp HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("sent");
+                let mut answer = String::new();
+                connection.read_to_string(&mut answer).await.expect("an answer");
+                assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\r\nretry-after: 1\r\n"), "{answer}");
+                assert!(answer.contains("taskgate is starting"), "{answer}");
+            }
+            drop(done);
+        };
+        let (started, ()) = tokio::join!(while_starting(&tcp, None, started), asking);
+        assert!(started.is_err(), "its result is handed on");
+    }
+}

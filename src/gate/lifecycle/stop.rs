@@ -39,6 +39,7 @@ impl Lifecycle {
             let _ = tokio::time::timeout(LAST_CHANCE, self.settled()).await;
         }
         let untold = self.engine.owners_to_tell().map_or(0, |owed| owed.len());
+        let untold = if self.engine.outlives_process() { 0 } else { untold };
         self.observer.emit(events::Drained { failed, untold, left });
     }
 

@@ -14,7 +14,7 @@ pub(in crate::task) mod testing;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 pub use rescue::{Read, check, export};
 
@@ -33,9 +33,6 @@ use crate::{
     observe::Observer,
     task::{Clock, End, Ending, State, Task, TaskId},
 };
-
-/// How long a caller waits for a small write or a read.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Tasks in a file; they outlive the process.
 pub struct FileStore {
@@ -142,12 +139,13 @@ impl Store for FileStore {
     fn insert(&self, task: Task, call: Option<SavedCall>) -> StoreFuture<'_, Result<(), KeptLimit>> {
         match self.begin_insert(&task, call) {
             Ok(mut answered) => Box::pin(async move {
-                if let Ok(answer) = tokio::time::timeout(PATIENCE, disk::answer(&mut answered)).await {
-                    return answer?;
-                }
+                let slow = match disk::answer(&mut answered).await {
+                    Ok(inserted) => return inserted,
+                    Err(slow) => slow,
+                };
                 // From now on the task is taken back where it comes to be written.
                 answered.close();
-                answered.try_recv().unwrap_or_else(|_| Err(slow()))
+                answered.try_recv().unwrap_or_else(|_| Err(slow.into()))
             }),
             Err(refused) => ready(refused),
         }
@@ -203,14 +201,12 @@ impl Store for FileStore {
         };
         // A large result takes its time, and is not to be sent twice.
         let is_large = end.as_ref().is_some_and(|end| end.bytes() > rows::CHUNK);
-        let patience = if is_large { Duration::MAX } else { PATIENCE };
         let (answer, mut answered) = oneshot::channel();
         PendingChange::new(next, end, call, place, self.ways.clone(), answer).send();
         Box::pin(async move {
-            match tokio::time::timeout(patience, disk::answer(&mut answered)).await {
-                Ok(answer) => Ok(answer??),
-                Err(_) => Err(slow()),
-            }
+            let answer =
+                if is_large { disk::answer_at_last(&mut answered).await } else { disk::answer(&mut answered).await };
+            Ok(answer??)
         })
     }
 
@@ -263,12 +259,7 @@ impl Store for FileStore {
         if let Err(unavailable) = self.disk.submit(Operation::new(run, done)) {
             return ready(Err(unavailable.into()));
         }
-        Box::pin(async move {
-            match tokio::time::timeout(PATIENCE, disk::answer(&mut answered)).await {
-                Ok(answer) => Ok(answer??),
-                Err(_) => Err(slow()),
-            }
-        })
+        Box::pin(async move { Ok(disk::answer(&mut answered).await??) })
     }
 
     fn expire(&self, unix: u64) -> StoreFuture<'_, Vec<TaskId>> {
@@ -353,10 +344,6 @@ impl Ways {
         }
         id
     }
-}
-
-fn slow() -> Unavailable {
-    Unavailable(format!("the disk did not answer within {} s", PATIENCE.as_secs()).into())
 }
 
 /// Returns the end that a task has got, with what its call gave.
