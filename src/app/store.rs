@@ -57,9 +57,7 @@ async fn open_file(file: StoreFile, max: MaxKept, observer: &Arc<Observer>) -> R
     let (disk, Opened { now, is_new }) = opened.map_err(|error| StartError::Store(error.to_string()))?;
     let clock = Clock::starting_at(now);
     let store = FileStore::open(disk.clone(), max, max_bytes, clock, Arc::clone(observer)).await;
-    let store = store.map_err(|why| {
-        StartError::Store(format!("the store \"{}\" cannot be used: {}", disk.path().display(), why.0))
-    })?;
+    let store = store.map_err(|why| StartError::Store(disk.refusal(&why.0).to_string()))?;
     let path = disk.path().display().to_string();
     tracing::info!(path, is_new, sealed = disk.seals().seals(), "tasks are kept in a file");
     Ok(OpenStore { store: Arc::new(store), clock, disk: Some(disk) })

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, config::DbConfig};
 
 use super::{
     Unavailable,
@@ -44,6 +44,8 @@ pub(super) struct Batches {
     time: FileTime,
     /// The number of the last batch.
     batch: u64,
+    /// The same when the file was opened.
+    found: u64,
     /// When the last batch was written.
     written: Instant,
     /// Whether the last batch failed.
@@ -85,6 +87,7 @@ impl Batches {
             mark,
             time,
             batch: batch.cast_unsigned(),
+            found: batch.cast_unsigned(),
             written: Instant::now(),
             failing: false,
             must_reset: true,
@@ -264,8 +267,13 @@ impl Batches {
         self.log.load(Ordering::Relaxed) * self.page
     }
 
-    /// Brings the log into the file and closes it.
+    /// Closes the file, and brings the log into it if any batch was written.
     pub(super) fn close(self) {
+        if self.batch > self.found
+            && let Err(error) = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
+        {
+            tracing::debug!(%error, "the log of the store is left to the next start");
+        }
         if let Err((_, error)) = self.connection.close() {
             tracing::warn!(%error, "the store could not be closed; its log is read at the next start");
         }

@@ -91,6 +91,12 @@ impl Disk {
         Ok((Self(Arc::new(Inner { path, seals, readers, writer })), opened))
     }
 
+    /// Returns why a start cannot go on with what it read, and what to do about it. The file is as it was.
+    #[must_use]
+    pub fn refusal(&self, why: &str) -> OpenError {
+        OpenError::new(self.path(), open::damaged(why))
+    }
+
     /// Returns a reference that does not keep the file open.
     #[must_use]
     pub fn downgrade(&self) -> WeakDisk {

@@ -99,14 +99,12 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
     is_long_enough(&path).map_err(wrong)?;
     let connection = connect(&path).map_err(|error| wrong(unreadable(&error)))?;
     let found = check(&connection, &path, &mark, options)?;
-    // Only a file in which all is well is tidied when it is closed.
-    let tidy = || {
-        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
+    let limit = || {
         let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
         let pages = (options.max_bytes / page.cast_unsigned()).min(u64::from(u32::MAX) - 2).cast_signed();
         connection.pragma_update(None, "max_page_count", pages)
     };
-    tidy().map_err(|error| wrong(unreadable(&error)))?;
+    limit().map_err(|error| wrong(unreadable(&error)))?;
     let (seals, time) = found;
     let opened = Opened { now: time.seen().unix, is_new };
     Ok((Ready { path, connection, mark, seals, time }, opened))
@@ -172,7 +170,7 @@ fn not_locked(error: &NotLocked) -> String {
 }
 
 /// Returns what to do about a damaged file.
-fn damaged(why: &str) -> String {
+pub(super) fn damaged(why: &str) -> String {
     format!(
         "it is damaged: {why}; nothing was changed. Save what can be read with `taskgate store export FILE`, then restore a \
          backup, or move the file and what stands beside it away to begin without its tasks"
@@ -220,7 +218,8 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY)?;
-    // Until all is checked, closing must not bring a damaged log into the file and delete it.
+    // Until a batch was written, closing must not bring the log into the file and delete it: what reads the tasks may still
+    // find that the file is damaged.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;

@@ -73,7 +73,7 @@ async fn every_call_in_the_life_of_a_task_fails_once_and_nothing_acknowledged_is
         let mut all = vec![client.live(&serving).await];
         let calls = shim.counted();
         assert!(calls > 4, "a task takes only {calls} calls");
-        for number in share(calls, 1) {
+        for number in share(calls, 24) {
             for fault in [Fault::Broken, Fault::Full, Fault::Short] {
                 shim.fail(CHANGES, number, 1, fault);
                 all.push(client.live(&serving).await);

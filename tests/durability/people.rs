@@ -62,7 +62,7 @@ pub(crate) struct Person {
     pub(crate) form: Form,
     name: String,
     /// The path of the endpoint.
-    path: &'static str,
+    pub(crate) path: &'static str,
     /// The session, where the form has one.
     session: Arc<Mutex<Option<String>>>,
 }
