@@ -258,7 +258,10 @@ impl Core {
         let dispatcher = Dispatcher::new(legacy, Arc::clone(&lifecycle), Arc::clone(&observer));
         let (session_idle, drain_timeout) = (server.session_idle, server.drain_timeout);
         let restored = lifecycle.restore(upstreams.now().all(), &writers(), session_idle).await;
-        restored.map_err(|why| unusable(&why))?;
+        // Without a file nothing is read that could fail.
+        if let (Some(disk), Err(why)) = (&disk, restored) {
+            return Err(unusable(disk, &why));
+        }
         Ok(Self {
             upstreams,
             identity,

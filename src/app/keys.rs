@@ -34,10 +34,10 @@ async fn key(disk: Option<&Disk>, name: &'static str) -> Result<[u8; 32], StartE
         let filled = aws_lc_rs::rand::fill(&mut key);
         return filled.map(|()| key).map_err(|_| StartError::Identity("the system gives no random bytes".to_owned()));
     };
-    disk.key(name).await.map_err(|why| unusable(&why))
+    disk.key(name).await.map_err(|why| unusable(disk, &why))
 }
 
 /// Returns why taskgate does not start without what its store has.
-pub(super) fn unusable(why: &Unavailable) -> StartError {
-    StartError::Store(format!("the store cannot be used: {why}"))
+pub(super) fn unusable(disk: &Disk, why: &Unavailable) -> StartError {
+    StartError::Store(format!("the store \"{}\" cannot be used: {why}", disk.path().display()))
 }

@@ -9,6 +9,7 @@ mod client;
 mod gate;
 mod held;
 mod process;
+pub(crate) mod shim;
 mod sse;
 mod sse_upstream;
 mod stalled;
