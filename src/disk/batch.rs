@@ -142,13 +142,13 @@ impl Batches {
         let update = "UPDATE state SET batch = ?1, seen = ?2, boot = ?3, since_boot = ?4";
         let values = (batch.cast_signed(), unix.cast_signed(), boot, since_boot.cast_signed());
         self.connection.prepare_cached(update)?.execute(values)?;
+        self.count_pages()?;
         self.connection.execute_batch("COMMIT")?;
         (self.batch, self.written) = (batch, Instant::now());
         if let Err(error) = self.mark.write(batch) {
             // An older mark says less, and nothing that is wrong.
             tracing::debug!(%error, "the mark of the store could not be written");
         }
-        self.count_pages()?;
         Ok(())
     }
 
