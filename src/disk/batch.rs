@@ -142,13 +142,13 @@ impl Batches {
         let update = "UPDATE state SET batch = ?1, seen = ?2, boot = ?3, since_boot = ?4";
         let values = (batch.cast_signed(), unix.cast_signed(), boot, since_boot.cast_signed());
         self.connection.prepare_cached(update)?.execute(values)?;
+        self.count_pages()?;
         self.connection.execute_batch("COMMIT")?;
         (self.batch, self.written) = (batch, Instant::now());
         if let Err(error) = self.mark.write(batch) {
             // An older mark says less, and nothing that is wrong.
             tracing::debug!(%error, "the mark of the store could not be written");
         }
-        self.count_pages()?;
         Ok(())
     }
 
@@ -225,8 +225,8 @@ impl Batches {
 
     /// Returns after how much idle time there is something to do: [`Batches::tidy`], or an empty batch.
     pub(super) fn chore_after(&self) -> Duration {
-        let tidies = self.failing || self.gives_back() || self.log.load(Ordering::Relaxed) > 0;
-        if tidies { TIDY } else { NOTE_TIME.saturating_sub(self.written.elapsed()) }
+        let is_soon = self.failing || self.gives_back();
+        if is_soon { TIDY } else { NOTE_TIME.saturating_sub(self.written.elapsed()) }
     }
 
     /// Returns whether a batch has to be written though nothing waits: to find out whether the disk takes something again, or
@@ -235,21 +235,27 @@ impl Batches {
         self.failing || self.written.elapsed() >= NOTE_TIME
     }
 
-    /// Gives a little space back, and brings the log into the file.
+    /// Gives a little space back. The file becomes shorter when the log is brought into it, after the last step.
     pub(super) fn tidy(&mut self) -> Result<(), Unavailable> {
-        if self.gives_back() {
-            let step = format!("PRAGMA incremental_vacuum({STEP})");
-            let run = |connection: &Connection| {
-                let mut statement = connection.prepare(&step)?;
-                let mut rows = statement.query(())?;
-                while rows.next()?.is_some() {}
-                Ok(())
-            };
-            run(&self.connection).and_then(|()| self.count_pages()).map_err(|error| Unavailable::from(&error))?;
+        if !self.gives_back() {
+            return Ok(());
         }
-        self.checkpoint("PASSIVE").map_err(|error| Unavailable::from(&error))?;
-        self.log.store(0, Ordering::Relaxed);
+        let vacuumed = self.vacuum_step();
+        self.must_reset |= vacuumed.is_err();
+        vacuumed.map_err(|error| Unavailable::from(&error))?;
+        if !self.gives_back() || self.log.load(Ordering::Relaxed) >= self.checkpoint_at {
+            self.checkpoint("PASSIVE").map_err(|error| Unavailable::from(&error))?;
+        }
         Ok(())
+    }
+
+    fn vacuum_step(&mut self) -> rusqlite::Result<()> {
+        {
+            let mut step = self.connection.prepare(&format!("PRAGMA incremental_vacuum({STEP})"))?;
+            let mut rows = step.query(())?;
+            while rows.next()?.is_some() {}
+        }
+        self.count_pages()
     }
 
     /// Returns the bytes of the file and its log that are in use.

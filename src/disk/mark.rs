@@ -39,6 +39,12 @@ pub(super) fn path_of(file: &Path) -> PathBuf {
     super::beside::beside(file, "-mark")
 }
 
+/// Returns whether a process has the file open.
+pub(super) fn is_locked(file: &Path) -> bool {
+    let mark = File::open(path_of(file));
+    mark.is_ok_and(|mark| matches!(mark.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
 impl Mark {
     /// Locks the mark of the file at `file`, until it is dropped or the process ends in whatever way.
     pub(super) fn lock(file: &Path) -> Result<Self, NotLocked> {
@@ -97,7 +103,9 @@ mod tests {
         assert_eq!(first.batch, None);
         first.write(3).expect("room");
         assert!(matches!(Mark::lock(&path), Err(NotLocked::InUse)));
+        assert!(is_locked(&path));
         drop(first);
+        assert!(!is_locked(&path));
         assert_eq!(Mark::lock(&path).expect("free").batch, Some(3));
     }
 }

@@ -12,6 +12,7 @@ use super::{
     OpenError, Seals,
     beside::beside,
     keys::{self, Locked},
+    mark,
     open::{look, unlocked},
     schema::FORMAT,
     wal,
@@ -47,7 +48,10 @@ impl Rescue {
 
     /// Calls `found` for everything that is wrong with the file and its log as such.
     pub fn check(&self, path: &Path, mut found: impl FnMut(String)) {
-        if let Err(why) = wal::check(&beside(path, "-wal")) {
+        // A log that is being written changes while it is read.
+        if !mark::is_locked(path)
+            && let Err(why) = wal::check(&beside(path, "-wal"))
+        {
             found(why);
         }
         match self.connection.pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0)) {

@@ -287,6 +287,30 @@ async fn a_copy_of_a_file_in_use_is_whole_and_sealed_as_it_is() {
 }
 
 #[tokio::test]
+async fn space_is_given_back_in_steps_while_the_disk_is_idle() {
+    let folder = Folder::new();
+    let disk = folder.open(None);
+    let fill = |connection: &rusqlite::Connection| {
+        (0..100)
+            .try_for_each(|id| connection.execute("INSERT INTO chunks VALUES (?1, zeroblob(100000))", [id]).map(drop))
+    };
+    disk.write(fill).await.expect("room");
+    let length = || fs::metadata(folder.path()).expect("there").len();
+    // The log is brought into the file before the next batch.
+    put(&disk, 0..1).await;
+    assert!(length() > 10_000_000, "{} bytes", length());
+    disk.write(|connection| connection.execute("DELETE FROM chunks WHERE id > 1", ())).await.expect("room");
+    for _ in 0..300 {
+        if length() < 5_500_000 {
+            return;
+        }
+        // The file is what is waited for, and nothing tells of it.
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    panic!("the file has {} bytes", length());
+}
+
+#[tokio::test]
 async fn an_operation_that_fails_undoes_itself_and_no_other_of_its_batch() {
     let folder = Folder::new();
     let disk = folder.open(None);
