@@ -201,6 +201,7 @@ impl Engine {
                 return None;
             }
         };
+        let event = note.event?.into();
         let own =
             left.head.session.and_then(|id| with.sessions.get(id, |session| session.caller.owner == left.task.owner));
         let own = own.map(|session| Arc::clone(&session.get().upstream_session));
@@ -215,8 +216,7 @@ impl Engine {
         if session.is_lost() {
             return None;
         }
-        let resumption =
-            Resumption { number: note.number, event: note.event?.into(), headers: left.headers.clone(), max_answer: 0 };
+        let resumption = Resumption { number: note.number, event, headers: left.headers.clone(), max_answer: 0 };
         Some(LeftCall::Sent(session, BrokenCall { resumption, progress_token: note.token.map(Into::into) }, sent))
     }
 

@@ -141,4 +141,16 @@ async fn limits_on_sessions_count_those_that_were_restored() {
         alive += usize::from(session.answer("tools/list", json!({})).await.status == 200);
     }
     assert_eq!(alive, 2, "one had to give way");
+    let bob = sessions[2].with("x-user", "bob");
+    assert_eq!(bob.answer("tools/list", json!({})).await.status, 404, "it is ann's");
+}
+
+#[tokio::test]
+async fn a_session_that_no_client_comes_back_to_ends_when_it_is_idle() {
+    let upstream = Upstream::json().await;
+    let mut house = House::before(&upstream.url(), "[server]\nsession_idle = \"2s\"\n").await;
+    Client::connect(&house.url).await;
+    house.restart().await;
+    let ended = upstream.wait_for(|seen| seen.method == Method::DELETE).await;
+    assert_eq!(ended.header("mcp-session-id"), "upstream-1");
 }
