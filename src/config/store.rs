@@ -60,37 +60,31 @@ impl StoreFile {
 pub(super) fn read(mut section: Section<'_>, given: Option<PathBuf>) -> Store {
     let kind = section.get("kind", one_of(&KINDS));
     let kind = if given.is_some() { Kind::File } else { kind.unwrap_or(Kind::Memory) };
-    let (path, bytes) = (section.entry("path"), section.entry("max_store_bytes"));
-    let (key, old_keys) = (section.entry("key"), section.entry("old_keys"));
+    let bytes = section.get("max_store_bytes", |value| at_least(size(value)?));
+    let (path, key, old_keys) = (section.entry("path"), section.entry("key"), section.entry("old_keys"));
     let store = match kind {
         Kind::Memory => {
-            for entry in [path, bytes, key, old_keys].into_iter().flatten() {
+            for entry in [path, key, old_keys].into_iter().flatten() {
                 entry.fail("only used with kind = \"file\"");
             }
             Some(Store::Memory)
         }
         Kind::File => {
+            if let Some(entry) = old_keys.as_ref().filter(|_| key.is_none()) {
+                entry.fail("only used with key, which takes their place");
+            }
+            let old_keys = old_keys.and_then(|entry| entry.items("an array")).unwrap_or_default();
+            let old_keys = old_keys.iter().filter_map(secret).collect();
+            let key = key.and_then(|entry| secret(&entry));
             let named = path.map(|entry| entry.convert(|value| Ok(entry.path(&not_empty(&text(value)?)?))));
             let path = match (given, named) {
                 (Some(path), _) => Some(path),
                 (None, Some(named)) => named,
                 (None, None) => default_path(&section),
             };
-            let default = StoreFile::at(PathBuf::new());
-            let max_store_bytes = bytes.and_then(|entry| entry.convert(|value| at_least(size(value)?)));
-            let without_key = key.is_none();
-            let key = key.and_then(|entry| secret(&entry));
-            if let Some(entry) = old_keys.as_ref().filter(|_| without_key) {
-                entry.fail("only used with key, which takes their place");
-            }
-            let old_keys = old_keys.and_then(|entry| entry.items("an array")).unwrap_or_default();
-            path.map(|path| {
-                Store::File(StoreFile {
-                    path,
-                    max_store_bytes: max_store_bytes.unwrap_or(default.max_store_bytes),
-                    key,
-                    old_keys: old_keys.iter().filter_map(secret).collect(),
-                })
+            path.map(StoreFile::at).map(|file| {
+                let max_store_bytes = bytes.unwrap_or(file.max_store_bytes);
+                Store::File(StoreFile { max_store_bytes, key, old_keys, ..file })
             })
         }
     };

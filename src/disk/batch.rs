@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rusqlite::{Connection, ErrorCode, config::DbConfig};
+use rusqlite::{Connection, ErrorCode};
 
 use super::{
     Unavailable,
@@ -142,13 +142,13 @@ impl Batches {
         let update = "UPDATE state SET batch = ?1, seen = ?2, boot = ?3, since_boot = ?4";
         let values = (batch.cast_signed(), unix.cast_signed(), boot, since_boot.cast_signed());
         self.connection.prepare_cached(update)?.execute(values)?;
+        self.count_pages()?;
         self.connection.execute_batch("COMMIT")?;
         (self.batch, self.written) = (batch, Instant::now());
         if let Err(error) = self.mark.write(batch) {
             // An older mark says less, and nothing that is wrong.
             tracing::debug!(%error, "the mark of the store could not be written");
         }
-        self.count_pages()?;
         Ok(())
     }
 
@@ -268,11 +268,11 @@ impl Batches {
     }
 
     /// Closes the file, and brings the log into it if any batch was written.
-    pub(super) fn close(self) {
+    pub(super) fn close(mut self) {
         if self.batch > self.found
-            && let Err(error) = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
+            && let Err(error) = self.checkpoint("TRUNCATE")
         {
-            tracing::debug!(%error, "the log of the store is left to the next start");
+            tracing::debug!(%error, "the log of the store could not be brought into the file");
         }
         if let Err((_, error)) = self.connection.close() {
             tracing::warn!(%error, "the store could not be closed; its log is read at the next start");

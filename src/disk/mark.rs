@@ -36,7 +36,7 @@ pub(super) enum NotLocked {
 
 /// Returns the path of the mark of a file.
 pub(super) fn path_of(file: &Path) -> PathBuf {
-    super::open::beside(file, "-mark")
+    super::beside::beside(file, "-mark")
 }
 
 impl Mark {

@@ -3,6 +3,7 @@
 //! It knows rows and bytes; what they mean is for the rooms above.
 
 mod batch;
+mod beside;
 mod error;
 mod keys;
 mod mark;
@@ -26,6 +27,7 @@ use std::{
 };
 
 use rusqlite::Connection;
+use tokio::sync::oneshot;
 
 pub use error::{OpenError, Unavailable};
 pub use open::{OpenOptions, Opened};
@@ -123,12 +125,12 @@ impl Disk {
         &self,
         operation: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, Unavailable> {
-        let (answer, mut answered) = tokio::sync::oneshot::channel();
+        let (told, mut answered) = oneshot::channel();
         self.submit(Operation::new(operation, move |result| {
             // The caller may have left.
-            let _ = answer.send(result);
+            let _ = told.send(result);
         }))?;
-        passing::answer(&mut answered).await?
+        answer(&mut answered).await?
     }
 
     /// Puts an operation into the next batch. Its second part is called on the writing thread after the batch is on the disk,
@@ -153,12 +155,30 @@ impl Disk {
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, Unavailable> {
-        let (answer, mut answered) = tokio::sync::oneshot::channel();
+        answer(&mut self.begin_read(read)?).await?
+    }
+
+    /// Reads as [`Disk::read`] does, however long that takes, as a start does.
+    ///
+    /// # Errors
+    /// [`Unavailable`]
+    pub async fn read_all<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, Unavailable> {
+        answer_at_last(&mut self.begin_read(read)?).await?
+    }
+
+    fn begin_read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<oneshot::Receiver<Result<T, Unavailable>>, Unavailable> {
+        let (answer, answered) = oneshot::channel();
         self.0.readers.submit(Box::new(move |connection| {
             // The caller may have left.
             let _ = answer.send(read(connection).map_err(|error| Unavailable::from(&error)));
         }))?;
-        passing::answer(&mut answered).await?
+        Ok(answered)
     }
 
     /// Writes what waits and closes the file. Returns whether that was done in time.

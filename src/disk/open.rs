@@ -13,6 +13,7 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
 use super::{
     OpenError, Seals,
+    beside::beside,
     keys::{self, Locked},
     mark::{self, Mark, NotLocked},
     schema::{self, APPLICATION, FORMAT},
@@ -64,13 +65,6 @@ pub(super) struct Ready {
     pub mark: Mark,
     pub seals: Seals,
     pub time: FileTime,
-}
-
-/// Returns the path of a file that stands beside another one.
-pub(super) fn beside(file: &Path, suffix: &str) -> PathBuf {
-    let mut path = file.as_os_str().to_owned();
-    path.push(suffix);
-    path.into()
 }
 
 /// Opens the file, or creates it.

@@ -181,6 +181,12 @@ impl Queue {
         self.closed = true;
     }
 
+    /// Closes the queue, and returns the operations that wait in it.
+    pub(super) fn close_at_once(&mut self) -> Vec<Operation> {
+        self.closed = true;
+        self.small.drain(..).chain(self.bulk.drain(..)).collect()
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         self.closed
     }

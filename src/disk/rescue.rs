@@ -10,8 +10,9 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::{
     OpenError, Seals,
+    beside::beside,
     keys::{self, Locked},
-    open::{beside, look, unlocked},
+    open::{look, unlocked},
     schema::FORMAT,
     wal,
 };

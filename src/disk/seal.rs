@@ -154,8 +154,9 @@ mod tests {
 
     use super::*;
 
-    fn keys(count: u32) -> Seals {
-        Seals::new((0..count).map(|generation| DataKey { generation, key: [generation as u8; 32] }).collect())
+    fn keys(count: u8) -> Seals {
+        let key = |number: u8| DataKey { generation: number.into(), key: [number; 32] };
+        Seals::new((0..count).map(key).collect())
     }
 
     const PLACE: Place<'_> = Place { table: "tasks", row: &[7], column: "record" };
@@ -165,7 +166,7 @@ mod tests {
         fn a_blob_is_read_as_it_was_written_and_at_its_place_only(
             bytes in proptest::collection::vec(any::<u8>(), 0..200), at in 0usize..300, bit in 0u32..8, sealed: bool,
         ) {
-            let seals = keys(u32::from(sealed) * 2);
+            let seals = keys(u8::from(sealed) * 2);
             let blob = seals.seal(PLACE, &bytes).expect("random bytes");
             prop_assert_eq!(seals.open(PLACE, &blob), Ok(bytes.clone()));
             prop_assert!(!sealed || bytes.len() < 8 || !blob.windows(bytes.len()).any(|window| window == bytes));
@@ -176,12 +177,12 @@ mod tests {
             flipped[at % blob.len()] ^= 1 << bit;
             prop_assert_eq!(seals.open(PLACE, &flipped), Err(Damaged));
             prop_assert_eq!(seals.open(PLACE, &blob[..at % blob.len()]), Err(Damaged));
-            prop_assert_eq!(keys(u32::from(!sealed)).open(PLACE, &blob), Err(Damaged));
+            prop_assert_eq!(keys(u8::from(!sealed)).open(PLACE, &blob), Err(Damaged));
         }
 
         #[test]
         fn any_bytes_are_opened_or_refused(blob in proptest::collection::vec(any::<u8>(), 0..100), sealed: bool) {
-            prop_assert_eq!(keys(u32::from(sealed)).open(PLACE, &blob), Err(Damaged));
+            prop_assert_eq!(keys(u8::from(sealed)).open(PLACE, &blob), Err(Damaged));
         }
     }
 

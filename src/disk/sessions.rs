@@ -66,7 +66,7 @@ impl Disk {
     /// [`Unavailable`]
     pub async fn load_sessions(&self) -> Result<Vec<SavedSession>, Unavailable> {
         let seals = Arc::clone(self.seals());
-        self.read(move |connection| {
+        self.read_all(move |connection| {
             let mut all = connection.prepare("SELECT id, used_at, value FROM sessions")?;
             let rows = all.query_map((), |row| {
                 let (id, used_at): ([u8; 16], i64) = (row.get(0)?, row.get(1)?);

@@ -9,7 +9,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::{Disk, OpenOptions, SavedSession, backup, open::beside, schema};
+use super::{Disk, OpenOptions, SavedSession, backup, beside::beside, schema};
 
 const MAX_BYTES: u64 = 64 << 20;
 
@@ -83,6 +83,7 @@ async fn put(disk: &Disk, numbers: std::ops::Range<u128>) {
 
 fn closed(disk: Disk) {
     assert!(disk.close(), "the disk takes everything");
+    drop(disk);
 }
 
 #[tokio::test]

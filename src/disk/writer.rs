@@ -63,8 +63,9 @@ impl Writer {
         let (serving, (ends, ended)) = (Arc::clone(&shared), mpsc::channel());
         let thread = thread::Builder::new().name("disk-write".to_owned());
         thread.spawn(move || {
+            let end = End(Arc::clone(&serving));
             serve(&serving, batches, &observer);
-            drop(ends);
+            drop((end, ends));
         })?;
         Ok(Self { shared, ended: Mutex::new(ended) })
     }
@@ -102,6 +103,17 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+/// Takes no more operations when it is dropped, and drops those that wait: their callers learn that the thread has ended.
+struct End(Arc<Shared>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.available.store(false, Ordering::Relaxed);
+        let left = self.0.queue.lock().close_at_once();
+        drop(left);
     }
 }
 

@@ -10,6 +10,7 @@ use super::{
     store::{
         MaxKept, MemoryStore, Store,
         faulty::{Fault, FaultyStore},
+        file::testing::opened,
     },
     tiny::{create, unlimited},
 };
@@ -31,6 +32,15 @@ impl Setup {
     fn new(fault: Fault) -> Self {
         let (clock, max) = (Clock::start(), MaxKept::of_tasks(usize::MAX, usize::MAX));
         let store = FaultyStore::new(MemoryStore::new(max, clock, Arc::default()), fault);
+        let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, clock, unlimited(), Arc::default());
+        Self { store, engine, session: session::alone() }
+    }
+
+    /// Returns the same over a store in a file.
+    async fn in_file(fault: Fault) -> Self {
+        let (clock, max) = (Clock::start(), MaxKept::of_tasks(usize::MAX, usize::MAX));
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = FaultyStore::in_folder(opened(&folder, max, None, Some(clock)).await, Some(folder), fault);
         let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, clock, unlimited(), Arc::default());
         Self { store, engine, session: session::alone() }
     }
@@ -75,7 +85,12 @@ async fn at_every_call(life: impl AsyncFn(Setup)) {
     let faults: [fn(usize) -> Fault; 4] =
         [|at| Fault::Fails { at, count: 1 }, |at| Fault::Fails { at, count: 7 }, Fault::IsLost, Fault::LosesTheRace];
     life(Setup::new(Fault::Waits)).await;
+    life(Setup::in_file(Fault::Waits).await).await;
     for fault in faults {
+        // Which call it is matters to the engine, and not to the store: a few of them show that the file keeps the contract.
+        for at in [0, 1, 2, 4] {
+            life(Setup::in_file(fault(at)).await).await;
+        }
         for at in 0.. {
             let setup = Setup::new(fault(at));
             let store = Arc::clone(&setup.store);

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, Ready, ready};
 use parking_lot::Mutex;
 
 use super::{
@@ -23,8 +23,8 @@ type Make = fn(MaxKept) -> BoxFuture<'static, Arc<dyn Store>>;
 
 const ROOM: MaxKept = MaxKept::of_tasks(usize::MAX, usize::MAX);
 
-async fn memory(max: MaxKept, fault: Fault) -> Arc<dyn Store> {
-    FaultyStore::new(MemoryStore::new(max, Clock::starting_at(1000), Arc::default()), fault)
+fn memory(max: MaxKept, fault: Fault) -> Ready<Arc<dyn Store>> {
+    ready(FaultyStore::new(MemoryStore::new(max, Clock::starting_at(1000), Arc::default()), fault))
 }
 
 async fn file(max: MaxKept, key: Option<&'static str>, fault: Fault) -> Arc<dyn Store> {

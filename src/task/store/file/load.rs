@@ -16,7 +16,7 @@ use crate::{
 /// Reads every task, and has what belongs to none removed.
 pub(super) async fn load(disk: &Disk, ways: &Ways) -> Result<(), Unavailable> {
     let reading = ways.clone();
-    let orphans = disk.read(move |connection| {
+    let orphans = disk.read_all(move |connection| {
         let Ways { tasks, seals, .. } = &reading;
         let mut used = HashSet::new();
         let mut is_whole = true;

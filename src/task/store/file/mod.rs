@@ -4,6 +4,8 @@
 //! no client is told what a crash could take back. Only the text for a person is changed in memory first.
 
 mod change;
+#[cfg(test)]
+mod fixture;
 mod kept;
 mod load;
 mod record;
@@ -295,7 +297,7 @@ impl Store for FileStore {
         let tasks = self.tasks().unfinished();
         Box::pin(async move {
             let seals = Arc::clone(&self.ways.seals);
-            let read = self.disk.read(move |connection| {
+            let read = self.disk.read_all(move |connection| {
                 let read = |(place, task): (u64, Arc<Task>)| {
                     let call = Beside::Calls.get(connection, &seals, place)?.map(SavedCall);
                     Ok(Unfinished { task: (*task).clone(), call, note: Beside::Notes.get(connection, &seals, place)? })

@@ -1,6 +1,12 @@
 //! What of the store in a file outlives the process, and what happens where the disk takes nothing.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use tempfile::TempDir;
@@ -257,6 +263,44 @@ async fn a_task_that_expires_while_its_end_is_written_does_not_come_back() {
     }
     setup.rows("tasks", 0).await;
     setup.rows("chunks", 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_all_who_change_a_task_at_once_one_wins_and_every_change_is_told() {
+    let setup = Arc::new(Setup::new(None).await);
+    for round in 0..30 {
+        let first = task(&owner());
+        setup.add(&first, None).await;
+        let told = Arc::new(AtomicUsize::default());
+        let counting = Arc::clone(&told);
+        setup.store.on_change(Box::new(move |_| {
+            counting.fetch_add(1, Ordering::Relaxed);
+        }));
+        let changes =
+            [result("{}"), error("{}"), Change::cancel(), Change::Ask("what".into()), Change::Message("text".into())];
+        let actors = changes.into_iter().cycle().take(20).map(|change| {
+            let (setup, id) = (Arc::clone(&setup), first.id);
+            tokio::spawn(async move {
+                let mut made = 0;
+                while let Some(next) = setup.get(id).await.and_then(|task| task.after(&change, at(2000)).ok()) {
+                    let replaced = setup.store.replace(next, change.end().cloned(), CallChange::Keep).await;
+                    made += usize::from(replaced.expect("available"));
+                    if change.end().is_none() && made > 0 {
+                        break;
+                    }
+                }
+                (made, change.end().is_some())
+            })
+        });
+        let made = futures_util::future::join_all(actors).await;
+        let made: Vec<_> = made.into_iter().map(|made| made.expect("no panic")).collect();
+        let ends: usize = made.iter().filter(|(_, ends)| *ends).map(|(made, _)| made).sum();
+        assert_eq!(ends, 1, "in round {round}");
+        let last = setup.get(first.id).await.expect("kept");
+        assert!(last.state.is_terminal() && setup.end(first.id).await.is_some());
+        let changes: usize = made.iter().map(|(made, _)| made).sum();
+        assert_eq!((changes, told.load(Ordering::Relaxed)), (last.version as usize, changes), "in round {round}");
+    }
 }
 
 #[tokio::test]
