@@ -117,14 +117,14 @@ impl Engine {
     }
 
     /// Notes that a question of a task is asked in `session`, whose client may answer it with [`Engine::answer`]. Returns
-    /// whether that is new.
+    /// whether the client has to get it now.
     pub fn ask_in(&self, session: Uuid, owner: &Owner, task: TaskId, question: Uuid) -> bool {
         self.desk.ask_in(session, owner, task, question)
     }
 
-    /// Notes that a question has not reached the client of `session`, and may be asked there again.
-    pub fn not_asked_in(&self, session: Uuid, question: Uuid) {
-        self.desk.not_asked_in(session, question);
+    /// Notes that a question may not have reached the client of `session`, and has to be asked there again.
+    pub fn may_be_lost_in(&self, session: Uuid, question: Uuid) {
+        self.desk.may_be_lost_in(session, question);
     }
 
     /// Returns the open questions of a task, each under its id, oldest first.

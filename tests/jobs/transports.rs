@@ -40,6 +40,35 @@ async fn a_host_over_stdio_gets_jobs_with_the_same_settings() {
     assert_eq!((&done["id"], text(&done["result"])), (&json!(waits), "done".to_owned()), "the other one was cancelled");
 }
 
+#[tokio::test]
+async fn a_question_whose_wait_is_cancelled_is_asked_again() {
+    let upstream = Upstream::sse().await;
+    let (_folder, path) = config(SOON);
+    let url = upstream.url();
+    let mut host = Wrapped::connect(&["--config", &path, "--upstream", &url]).await;
+    let answer = host.request("tools/call", json!({ "name": "slow", "arguments": {} })).await;
+    let job = Job::in_words(&answer["result"]);
+    let slow = upstream.held("slow").await.sse();
+    let params = json!({ "message": "Who?", "requestedSchema": { "type": "object", "properties": {} } });
+    let request = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params });
+    slow.event(&request.to_string()).await;
+    let mut asked = Vec::new();
+    for _ in 0..2 {
+        let waits = host.ask("tools/call", job.waits(50.0)).await;
+        asked.push(host.until(|message| message["method"] == "elicitation/create").await["id"].clone());
+        let params = json!({ "requestId": waits });
+        let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
+        host.write(&cancel.to_string()).await;
+        // It has been taken once this is answered.
+        host.request("ping", json!({})).await;
+    }
+    assert_eq!(asked[0], asked[1]);
+    let accept = json!({ "jsonrpc": "2.0", "id": asked[1], "result": { "action": "decline" } });
+    host.write(&accept.to_string()).await;
+    let answered = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q").await;
+    assert_eq!(answered.json()["result"]["action"], "decline");
+}
+
 /// A host of the transport of revision 2024-11-05.
 struct OldHost {
     stream: Stream,

@@ -81,7 +81,7 @@ impl TaskWriter for LegacyWriter {
     }
 }
 
-/// Writes the question that a server asks with `request`, as [`LegacyWriter`] does, for a client that knows no tasks.
+/// Writes the question that a server asks with `request` for a client that knows no tasks.
 #[must_use]
 pub fn asked(id: Uuid, request: &Message) -> Option<Bytes> {
     let mut edits = Edits::of(request.bytes());

@@ -111,7 +111,7 @@ impl PlainCall {
         self.timer = due.map(|due| Box::pin(sleep_until(due)));
     }
 
-    /// Waits until something is due. [`PlainCall::take_due`] says what.
+    /// Waits until something is due. [`PlainCall::poll_next`] says what.
     pub fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.timer {
             Some(timer) => timer.as_mut().poll(cx),

@@ -205,7 +205,7 @@ impl Drop for WaitStream {
     fn drop(&mut self) {
         if !self.over {
             for question in std::mem::take(&mut self.asked.state.lock().open) {
-                self.asked.engine.not_asked_in(self.asked.session, question);
+                self.asked.engine.may_be_lost_in(self.asked.session, question);
             }
         }
     }

@@ -56,6 +56,8 @@ pub(in crate::task) struct Question {
     pub(super) on: Option<StreamId>,
     /// The sessions in which it was asked, which alone may answer.
     pub(super) asked_in: Vec<Uuid>,
+    /// Those of them whose client may not have got it.
+    lost_in: Vec<Uuid>,
     /// Whether it must not be asked yet, or is never pushed, as its client collects it.
     held: bool,
     /// Whether it is asked on streams that are open.
@@ -102,6 +104,7 @@ impl Desk {
             request,
             on,
             asked_in,
+            lost_in: Vec::new(),
             held,
             pushed: writer.pushes_questions(),
             room,
@@ -138,22 +141,27 @@ impl Desk {
         inner.remove(question)
     }
 
-    /// Notes that a question of a task of `owner` is asked in a session. Returns whether that is new.
+    /// Notes that a question of a task of `owner` is asked in a session. Returns whether its client has to get it now.
     pub(in crate::task) fn ask_in(&self, session: Uuid, owner: &Owner, task: TaskId, question: Uuid) -> bool {
         let mut inner = self.inner.lock();
         let Some(question) = inner.questions.get_mut(&question) else { return false };
-        let Question { call, asked_in, .. } = question;
-        if call.task != task || call.caller.owner != *owner || asked_in.contains(&session) {
+        let Question { call, asked_in, lost_in, .. } = question;
+        if call.task != task || call.caller.owner != *owner {
             return false;
+        }
+        if asked_in.contains(&session) {
+            return lost_in.extract_if(.., |lost| *lost == session).count() > 0;
         }
         asked_in.push(session);
         true
     }
 
-    /// Notes that a question has not reached the client of a session.
-    pub(in crate::task) fn not_asked_in(&self, session: Uuid, question: Uuid) {
-        if let Some(question) = self.inner.lock().questions.get_mut(&question) {
-            question.asked_in.retain(|asked| *asked != session);
+    /// Notes that a question may not have reached the client of a session, which may answer it all the same.
+    pub(in crate::task) fn may_be_lost_in(&self, session: Uuid, question: Uuid) {
+        if let Some(question) = self.inner.lock().questions.get_mut(&question)
+            && !question.lost_in.contains(&session)
+        {
+            question.lost_in.push(session);
         }
     }
 
