@@ -8,6 +8,7 @@ mod kit;
 mod modern_client;
 
 mod interrupted;
+mod jobs;
 mod modern;
 mod resumed;
 mod sessions;

@@ -11,12 +11,12 @@ use crate::{
 const ELICITS: &str = r#"{"jsonrpc":"2.0","id":"q1","method":"elicitation/create","params":{"message":"How many?","requestedSchema":{"type":"object","properties":{}}}}"#;
 
 /// Sends an event with an id.
-async fn event(stream: &Sse, id: &str, document: &str) {
+pub(crate) async fn event(stream: &Sse, id: &str, document: &str) {
     stream.raw(&format!("id: {id}\ndata: {document}\n\n")).await;
 }
 
 /// Sends the response as the last event of an answer that was resumed.
-async fn answer(stream: Sse, call: &str, result: &Value) {
+pub(crate) async fn answer(stream: Sse, call: &str, result: &Value) {
     event(&stream, "last", &format!(r#"{{"jsonrpc":"2.0","id":{call},"result":{result}}}"#)).await;
 }
 
@@ -30,7 +30,7 @@ async fn question(stream: &mut Stream) -> Value {
     }
 }
 
-fn text(text: &str) -> Value {
+pub(crate) fn text(text: &str) -> Value {
     json!({ "content": [{ "type": "text", "text": text }] })
 }
 
