@@ -116,7 +116,7 @@ impl CallHead {
             let bytes: Option<Vec<u8>> = value.chars().map(|char| u8::try_from(u32::from(char)).ok()).collect();
             let value = bytes.and_then(|bytes| HeaderValue::from_bytes(&bytes).ok());
             let pair = HeaderName::try_from(name).ok().zip(value);
-            let (name, value) = pair.ok_or("one of its headers is none")?;
+            let (name, value) = pair.ok_or("one of its headers cannot be read")?;
             headers.append(name, value);
         }
         Ok(headers)

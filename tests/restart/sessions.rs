@@ -20,7 +20,7 @@ async fn a_session_works_on_and_its_server_gets_no_request_id_twice() {
         house.restart().await;
     }
     client.ask("tools/list", json!({})).await;
-    assert_eq!(upstream.count("initialize"), 1, "nobody began anew");
+    assert_eq!(upstream.count("initialize"), 1, "no client began anew");
     let seen = upstream.seen();
     let ids: Vec<_> = seen.iter().filter(|seen| seen.json().get("id").is_some()).map(Seen::id).collect();
     assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len(), "{ids:?}");

@@ -27,7 +27,7 @@ max_running = 1
 
                 gate.restart()
                 assert text(await client.collect(done.taskId)) == "before"
-                # The SDK's server keeps no events, so that nobody knows how this one has ended.
+                # The SDK's server keeps no events, and without them the end of this one is unknown.
                 (failed,) = await client.poll(running.taskId)
                 assert failed.status == "failed"
                 assert "may or may not have had its effect" in failed.statusMessage
