@@ -1,5 +1,10 @@
 //! The one place that knows every room: puts the rooms together, opens the ports, and runs what happens by the clock.
 
+mod background;
+mod keys;
+mod limits;
+mod store;
+
 use std::{
     fmt,
     future::Future,
@@ -18,24 +23,29 @@ use tokio::{
     task::JoinSet,
 };
 
+use self::{
+    background::{keep, refresh, sweep, sweep_pools, tick},
+    keys::{Keys, unusable},
+    store::OpenStore,
+};
 use crate::{
     config::{self, Config, Target, UpstreamId},
-    dialect::{legacy::Legacy, modern::Modern},
-    flow::Capacity,
+    dialect::{legacy::Legacy, modern::Modern, writers},
+    disk::Disk,
     gate::{
         Dispatcher, Lifecycle, Served, Services, SessionTerms, Upstreams,
         admin::Admin,
         channel::{ChannelFront, OldStreams},
-        http::{AccessControl, Bodies, ConnectionLimits, Endpoint, Listener, ResourceMetadata, Tls, Workers, serve},
+        http::{
+            AccessControl, Bodies, ConnectionLimits, Endpoint, Listener, ResourceMetadata, Tls, Workers, serve,
+            while_starting,
+        },
     },
     identity::{Hosts, Identity},
-    limit::{Accounts, Totals},
+    limit::Accounts,
     observe::Observer,
     session::Sessions,
-    task::{
-        Clock, Engine, Limits, MaxWaiters,
-        store::{MaxKept, MemoryStore},
-    },
+    task::Engine,
     upstream::{Hints, PoolLimits, PoolsTotal, Server, SessionPool, Upstream, http, stdio},
 };
 
@@ -74,6 +84,8 @@ struct Core {
     sessions: Arc<Sessions>,
     services: Services,
     admin: Option<(TcpListener, Admin)>,
+    /// The file of the store, if it has one.
+    disk: Option<Disk>,
     /// Whether `/readyz` says that taskgate takes clients.
     ready: Arc<AtomicBool>,
     session_idle: Duration,
@@ -87,6 +99,8 @@ pub enum StartError {
     Listen(SocketAddr, std::io::Error),
     /// The audit log cannot be written.
     Audit(std::io::Error),
+    /// The store of tasks cannot be opened, or not all of it.
+    Store(String),
     /// TLS towards clients cannot be set up.
     Tls(String),
     /// An upstream cannot be set up.
@@ -105,7 +119,7 @@ impl fmt::Display for StartError {
             }
             Self::Audit(error) => write!(f, "the file in audit.file cannot be written: {error}"),
             Self::Tls(error) => write!(f, "server.tls cannot be used: {error}"),
-            Self::Upstream(error) | Self::Identity(error) => f.write_str(error),
+            Self::Store(error) | Self::Upstream(error) | Self::Identity(error) => f.write_str(error),
             Self::SeveralUpstreams(count) => {
                 write!(f, "stdio serves one upstream, but the configuration has {count}; leave one [[upstream]] block")
             }
@@ -129,7 +143,7 @@ impl App {
         let limits = ConnectionLimits { max_connections, head_timeout, max_head };
         let listener = Listener { tcp, tls: tls.map(Arc::new), limits, workers };
         let (server, protected) = (config.server.clone(), config.auth.protected());
-        let core = Core::build(config).await?;
+        let core = while_starting(&listener.tcp, listener.tls.as_ref(), Core::build(config)).await?;
         let metadata = ResourceMetadata::new(server.scheme(), protected, Arc::clone(&core.upstreams));
         let hosts = Hosts::new(address, server.tls.is_some(), server.allowed_hosts, server.allowed_origins);
         let bodies = Bodies::new(server.max_body, server.body_timeout, server.max_body_total);
@@ -211,40 +225,49 @@ impl Core {
     async fn build(config: Config) -> Result<Self, StartError> {
         let observer = Arc::new(Observer::new(config.audit).map_err(StartError::Audit)?);
         let ready = Arc::new(AtomicBool::new(true));
+        let (kept, limits) = limits::limits(&config.server, &config.tasks);
+        let OpenStore { store, clock, disk } = store::open(config.store, kept, &observer).await?;
         let admin = match config.server.admin {
             Some(address) => {
-                let admin = Admin { observer: Arc::clone(&observer), ready: Arc::clone(&ready) };
+                let (observer, ready) = (Arc::clone(&observer), Arc::clone(&ready));
+                let admin = Admin { observer, ready, disk: disk.clone() };
                 Some((listen(address).await?, admin))
             }
             None => None,
         };
-        let (store, limits) = limits(&config.server, &config.tasks);
         let outbox = Arc::clone(&limits.capacity);
-        let clock = Clock::start();
-        let store = MemoryStore::new(store, clock, Arc::clone(&observer));
+        let keys = Keys::of(disk.as_ref()).await?;
         let protected = config.auth.protected().is_some();
-        let identity = Arc::new(Identity::start(config.auth, &observer).map_err(StartError::Identity)?);
+        let identity = Identity::start(config.auth, &keys.bearer_names, &observer);
+        let identity = Arc::new(identity.map_err(StartError::Identity)?);
         let open = PoolLimits { per_owner: config.server.max_sessions_per_owner, all: config.server.max_sessions };
         let total = PoolsTotal::new(open);
         let pool = |id| SessionPool::new(id, &total, Arc::clone(&outbox), Arc::clone(&observer));
         let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, &identity, pool));
         let upstreams = Arc::new(Upstreams::new(Served::new(upstreams.collect::<Result<_, _>>()?, protected)));
         let server = config.server;
-        let engine = Engine::start(Arc::new(store), clock, limits, Arc::clone(&observer));
+        let engine = Engine::start(store, clock, limits, Arc::clone(&observer));
         let (most, per_owner) = (server.max_sessions, server.max_sessions_per_owner);
         let sessions = Arc::new(Sessions::new(most, per_owner, Arc::clone(&observer)));
-        let terms = SessionTerms { accounts: Accounts::new(config.rate), outbox, max_streams: server.max_streams };
-        let legacy = Legacy::new(Arc::clone(&engine));
-        let modern = Modern::new(Arc::clone(&engine), Arc::clone(&terms.outbox), Arc::clone(&observer))
-            .map_err(StartError::Identity)?;
+        let (accounts, max_streams) = (Accounts::new(config.rate), server.max_streams);
+        let modern = Modern::new(Arc::clone(&engine), &keys.request_states, Arc::clone(&outbox), Arc::clone(&observer));
+        let modern = modern.map_err(StartError::Identity)?;
+        let terms = SessionTerms { accounts, outbox, disk: disk.clone(), max_streams };
+        let legacy = Legacy::new(Arc::clone(&engine), &keys.cursors);
         let lifecycle = Lifecycle::new(Arc::clone(&sessions), terms, engine, Arc::clone(&observer));
         let dispatcher = Dispatcher::new(legacy, Arc::clone(&lifecycle), Arc::clone(&observer));
+        let restored = lifecycle.restore(upstreams.now().all(), &writers(), server.session_idle).await;
+        // Without a file nothing is read that could fail.
+        if let (Some(disk), Err(why)) = (&disk, restored) {
+            return Err(unusable(disk, &why));
+        }
         Ok(Self {
             upstreams,
             identity,
             sessions,
             services: Services { lifecycle, dispatcher, modern, observer },
             admin,
+            disk,
             ready,
             session_idle: server.session_idle,
             drain_timeout: server.drain_timeout,
@@ -272,6 +295,9 @@ impl Core {
         let mut background = JoinSet::new();
         background.spawn(sweep(Arc::clone(&self.services.lifecycle), self.session_idle));
         background.spawn(sweep_pools(Arc::clone(&self.upstreams), self.session_idle));
+        if self.disk.is_some() {
+            background.spawn(keep(Arc::clone(&self.services.lifecycle), self.session_idle));
+        }
         background.spawn(tick(Arc::clone(&self.services.lifecycle), Arc::clone(&self.identity)));
         if tls.is_some() || self.upstreams.now().all().iter().any(|upstream| upstream.server.reads_files()) {
             background.spawn(refresh(Arc::clone(&self.upstreams), tls));
@@ -281,82 +307,16 @@ impl Core {
 
     fn killer(&self) -> impl FnOnce() + Send + use<> {
         let (upstreams, observer) = (Arc::clone(&self.upstreams), Arc::clone(&self.services.observer));
+        let disk = self.disk.clone();
         move || {
             upstreams.now().all().iter().for_each(|upstream| upstream.server.kill());
+            if disk.is_some_and(|disk| !disk.close()) {
+                tracing::error!("the disk takes nothing: the newest progress of tasks is lost");
+            }
             if let Err(error) = observer.finish_audit() {
                 tracing::error!(%error, "the last lines of the audit log are lost");
             }
         }
-    }
-}
-
-/// Returns the limits of the store and those of the engine.
-fn limits(server: &config::Server, tasks: &config::Tasks) -> (MaxKept, Limits) {
-    let kept = MaxKept {
-        tasks_per_owner: tasks.max_tasks_per_owner,
-        tasks: tasks.max_tasks,
-        bytes_per_owner: tasks.max_result_bytes_per_owner,
-        bytes: tasks.max_result_bytes,
-    };
-    let waiters =
-        MaxWaiters { task: tasks.max_waiters, owner: tasks.max_waiters_per_owner, all: tasks.max_waiters_total };
-    let turns = Totals {
-        running_per_owner: tasks.max_running_per_owner,
-        running: tasks.max_running_total,
-        queued_per_owner: tasks.max_queued_per_owner,
-        queued: tasks.max_queued_total,
-        queued_bytes_per_owner: tasks.max_queued_bytes_per_owner,
-        queued_bytes: tasks.max_queued_bytes,
-    };
-    (kept, Limits { waiters, turns, capacity: Capacity::new(server.max_outbox, server.max_outbox_total) })
-}
-
-/// The interval of [`tick`]. A request without an answer for one to two of them gets a stream, for its heartbeats.
-const SILENCE: Duration = Duration::from_secs(5);
-
-/// Has sessions begin heartbeats, and drop streams to which no client came back and sessions whose token was refused.
-async fn tick(lifecycle: Arc<Lifecycle>, identity: Arc<Identity>) {
-    loop {
-        tokio::time::sleep(SILENCE).await;
-        lifecycle.tick(&identity).await;
-    }
-}
-
-/// Ends sessions of callers without sessions that are idle.
-async fn sweep_pools(upstreams: Arc<Upstreams>, idle: Duration) {
-    loop {
-        tokio::time::sleep((idle / 10).max(SWEEP_AT_MOST_EVERY)).await;
-        upstreams.now().all().iter().for_each(|upstream| upstream.pool.sweep(idle));
-    }
-}
-
-/// How often taskgate reads again files that may have changed.
-const REFRESH: Duration = Duration::from_secs(2);
-
-/// Reads certificates and secrets again when their files have changed.
-async fn refresh(upstreams: Arc<Upstreams>, tls: Option<Arc<Tls>>) {
-    loop {
-        tokio::time::sleep(REFRESH).await;
-        let (upstreams, tls) = (Arc::clone(&upstreams), tls.clone());
-        // Files may be slow.
-        let reading = tokio::task::spawn_blocking(move || {
-            upstreams.now().all().iter().for_each(|upstream| upstream.server.refresh());
-            if let Some(tls) = tls {
-                tls.refresh();
-            }
-        });
-        let _ = reading.await;
-    }
-}
-
-/// The least time between two looks for idle sessions.
-const SWEEP_AT_MOST_EVERY: Duration = Duration::from_millis(20);
-
-/// Ends sessions soon after they have become idle.
-async fn sweep(lifecycle: Arc<Lifecycle>, idle: Duration) {
-    loop {
-        tokio::time::sleep((idle / 10).max(SWEEP_AT_MOST_EVERY)).await;
-        lifecycle.end_idle(idle).await;
     }
 }
 

@@ -95,6 +95,8 @@ pub(crate) enum Command {
     /// Say everything that is wrong with a configuration file, with line and column
     #[command(after_help = CHECK_EXAMPLES)]
     Check(Check),
+    /// Check, export or copy the file of a store
+    Store(crate::store::Store),
     /// Show one task from call to result, with a built-in slow server behind taskgate
     Demo,
     /// The slow server of the demo, on stdin and stdout
@@ -122,6 +124,9 @@ struct UpstreamArgs {
     upstream: Option<Target>,
     #[command(flatten)]
     config: ConfigArgs,
+    /// File to keep tasks in, so that they outlive the process; without it they are kept in memory
+    #[arg(long, env = "TASKGATE_STORE", value_name = "FILE")]
+    store: Option<PathBuf>,
     /// Command of a stdio MCP server to stand in front of
     #[arg(last = true, value_name = "COMMAND")]
     child: Vec<String>,
@@ -216,7 +221,11 @@ impl Cli {
                 upstream.config.note_source(matches);
             }
             Command::Check(check) => check.config.note_source(matches),
-            Command::Demo | Command::DemoServer | Command::Completions { .. } | Command::Man { .. } => {}
+            Command::Store(_)
+            | Command::Demo
+            | Command::DemoServer
+            | Command::Completions { .. }
+            | Command::Man { .. } => {}
         }
         cli
     }
@@ -289,7 +298,7 @@ impl UpstreamArgs {
             (None, None) => None,
         };
         let nothing = "nothing to stand in front of: give --upstream URL, -- COMMAND ARGS…, ";
-        self.config.load(Overrides { target, ..overrides }, nothing).map(|(_, config)| config)
+        self.config.load(Overrides { target, store: self.store, ..overrides }, nothing).map(|(_, config)| config)
     }
 }
 
@@ -324,6 +333,13 @@ impl Check {
             };
             format!("  {}://{}{} -> {target}\n", config.server.scheme(), config.server.listen, upstream.path)
         });
-        Ok(format!("{name}: no mistakes\n{}", endpoints.collect::<String>().trim_end()))
+        let store = match &config.store {
+            config::Store::Memory => String::new(),
+            config::Store::File(file) => {
+                let sealed = if file.key.is_some() { ", sealed" } else { "" };
+                format!("  tasks are kept in {}{sealed}\n", file.path.display())
+            }
+        };
+        Ok(format!("{name}: no mistakes\n{}", (endpoints.collect::<String>() + &store).trim_end()))
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! A message walks through the modules in one direction. A module uses only modules further down this list:
 //! [`app`], [`gate`], [`dialect`], [`route`], [`task`], [`session`], [`upstream`], [`flow`], [`limit`], [`identity`],
-//! [`net`], [`wire`], [`observe`], [`config`]. ARCHITECTURE.md describes the walk of one message.
+//! [`net`], [`wire`], [`disk`], [`observe`], [`config`]. ARCHITECTURE.md describes the walk of one message.
 
 pub mod app;
 pub mod config;
 pub mod dialect;
+pub mod disk;
 pub mod flow;
 pub mod gate;
 pub mod identity;

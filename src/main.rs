@@ -5,6 +5,7 @@ mod demo;
 mod environment;
 mod log;
 mod packaging;
+mod store;
 
 use std::{
     future::Future,
@@ -78,6 +79,7 @@ fn run(cli: Cli, log: &Log) -> ExitCode {
                 ExitCode::from(USAGE)
             }
         },
+        Command::Store(arguments) => store::run(log, &arguments),
         Command::Demo => in_runtime(log, demo::run(log)),
         Command::DemoServer => demo::server::run(),
         Command::Completions { shell } => {

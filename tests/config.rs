@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use rcgen::{CertificateParams, KeyPair};
 use taskgate::config::{
-    AuditOwner, AuditTo, Auth, Config, Mistakes, Native, Overrides, PollInterval, Process, Rates, Support, Target,
-    Tasks, Tool, Transport, allowed_host, allowed_origin, load, parse, target_from_url,
+    AuditOwner, AuditTo, Auth, Config, Mistakes, Native, Overrides, PollInterval, Process, Rates, Store, StoreFile,
+    Support, Target, Tasks, Tool, Transport, allowed_host, allowed_origin, load, parse, target_from_url,
 };
 use tempfile::TempDir;
 
@@ -109,6 +109,7 @@ fn with_files(text: &str) -> (TempDir, String) {
         ("clients.pem", certificate.pem()),
         ("key.pem", key.serialize_pem()),
         ("secret", "hush".to_owned()),
+        ("store-key", "hush".repeat(8)),
     ] {
         fs::write(folder.path().join(name), text).unwrap();
     }
@@ -138,7 +139,7 @@ fn the_reference_lists_exactly_the_keys_that_exist() {
     let reference = reference();
     assert_eq!(
         reference.keys().collect::<Vec<_>>(),
-        ["audit", "auth", "rate", "server", "server.tls", "tasks", "upstream"]
+        ["audit", "auth", "rate", "server", "server.tls", "store", "tasks", "upstream"]
     );
     for (section, keys) in reference {
         let header = if section == "upstream" { "[[upstream]]" } else { &format!("[{section}]") };
@@ -177,7 +178,7 @@ fn rates(Rates { task_methods, creations, failed_lookups }: Rates) -> [(u32, u64
 
 #[test]
 fn an_unset_key_has_its_default() {
-    let Config { server, auth, audit, rate, tasks, upstreams } = valid(ONE);
+    let Config { server, auth, audit, rate, store, tasks, upstreams } = valid(ONE);
     assert_eq!(server.listen.to_string(), "127.0.0.1:8808");
     assert_eq!(server.admin, None);
     assert_eq!((server.max_body, server.max_outbox, server.max_sessions), (4 << 20, 1 << 20, 10_000));
@@ -203,7 +204,7 @@ fn an_unset_key_has_its_default() {
         max_result_bytes: 512 << 20,
         max_result_bytes_per_owner: 128 << 20,
     };
-    assert_eq!(tasks, expected);
+    assert_eq!((tasks, store), (expected, Store::Memory));
     assert_eq!((audit.to, audit.owner), (AuditTo::Off, AuditOwner::Hash));
     assert_eq!(rates(rate), [(300_000, 60), (60_000, 60), (60, 60)]);
     let [upstream] = &upstreams[..] else { panic!("{upstreams:?}") };
@@ -226,6 +227,10 @@ fn an_unset_key_has_its_default() {
         max_result: 16 * 1024 * 1024,
         task_after: Duration::from_secs(1),
         immediate_response: None,
+        heartbeat: None,
+        job_after: None,
+        job_text: None,
+        job_wait_text: None,
     };
     assert_eq!(*tool, expected);
 }
@@ -233,7 +238,7 @@ fn an_unset_key_has_its_default() {
 #[test]
 fn every_key_takes_effect() {
     let path = root().join("tests/config/valid/everything.toml");
-    let Config { server, auth, audit, rate, tasks, upstreams } = load(&path, Overrides::default()).unwrap();
+    let Config { server, auth, audit, rate, store, tasks, upstreams } = load(&path, Overrides::default()).unwrap();
     assert_eq!(
         (server.listen.to_string(), server.admin.unwrap().to_string()),
         ("0.0.0.0:80".into(), "[::1]:9808".into())
@@ -246,6 +251,8 @@ fn every_key_takes_effect() {
     assert_eq!((server.head_timeout, server.body_timeout), (Duration::from_secs(5), Duration::from_secs(20)));
     assert_eq!(server.session_idle, Duration::from_mins(90));
     assert_eq!(server.drain_timeout, Duration::from_secs(90));
+    let file = StoreFile { max_store_bytes: 16 << 20, ..StoreFile::at(root().join("tests/config/valid/tasks.db")) };
+    assert_eq!(store, Store::File(file));
     let Auth::Header { name, trusted_peers } = auth else { panic!("{auth:?}") };
     assert_eq!(name, "x-forwarded-user");
     let trusted = |peer: &str| trusted_peers.iter().any(|net| net.contains(&peer.parse::<std::net::IpAddr>().unwrap()));
@@ -298,7 +305,14 @@ fn every_key_takes_effect() {
         max_result: 1000,
         task_after: Duration::from_millis(300),
         immediate_response: Some("Working on it.".to_owned()),
+        heartbeat: Some(Duration::from_secs(15)),
+        job_after: Some(Duration::from_secs(45)),
+        job_text: http.policy.tool("export_all").job_text.clone(),
+        job_wait_text: http.policy.tool("export_all").job_wait_text.clone(),
     };
+    let words = |text: &Option<taskgate::config::Template>| text.as_ref().unwrap().fill(str::to_uppercase);
+    assert_eq!(words(&expected.job_text), "Job JOB_ID.");
+    assert_eq!(words(&expected.job_wait_text), "Wait for JOB_ID.");
     assert_eq!(*http.policy.tool("export_all"), expected);
     let exports =
         Tool { pattern: "export_*".into(), support: Support::Required, immediate_response: None, ..expected.clone() };

@@ -71,7 +71,7 @@ fn limits(page: &str) -> BTreeMap<&str, Vec<&str>> {
 /// Returns the keys of the configuration with their defaults, by their names.
 fn keys(reference: &str) -> BTreeMap<String, String> {
     let mut keys = BTreeMap::new();
-    for section in ["server", "rate", "tasks", "upstream"] {
+    for section in ["server", "rate", "store", "tasks", "upstream"] {
         let heading = if section == "upstream" { "\n## `[[upstream]]`" } else { &format!("\n## `[{section}]`") };
         for row in rows(reference, heading) {
             keys.insert(format!("`{section}.{}`", row[0].trim_matches('`')), row[2].to_owned());

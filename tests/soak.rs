@@ -1,4 +1,5 @@
-//! A long run with faults on both sides, after which everything is as before: memory, files, sessions, tasks, children.
+//! A long run with faults on both sides, and of the disk, after which everything is as before: memory, files, sessions,
+//! tasks, children, and the size of the store.
 //! `scripts/soak` runs it for ten minutes, the suite for a few seconds.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -7,6 +8,7 @@ mod kit;
 use std::{
     collections::HashMap,
     fmt::Write as _,
+    fs,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -15,6 +17,7 @@ use http::Method;
 use kit::{
     BadUpstream, Binary, Children, Client, Script, Stalled, TINY,
     bad::{DONE, PROGRESS, Step, event, stream},
+    shim::{CHANGES, Fault, GROW, READ, Shim},
 };
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -25,14 +28,21 @@ const SHARE: Duration = Duration::from_secs(6);
 const LOG: &str = "taskgate=info,taskgate::observe=error,taskgate::upstream=error,taskgate::gate=error";
 /// How many clients there are at once.
 const CLIENTS: usize = 24;
+/// How many kinds of visits there are.
+const KINDS: usize = 9;
 /// How long it may take until every time limit has passed and jemalloc has given memory back.
 const PAUSE: Duration = Duration::from_secs(40);
 /// By what factor memory at the end may exceed memory after the warm-up.
 const MORE: f64 = 1.3;
 
+/// By what factor the store may exceed its size after the warm-up.
+const LARGER: f64 = 1.5;
+
 /// Everything that a visit needs.
 struct World {
     taskgate: Binary,
+    /// The disk, where the store is on one.
+    disk: Option<Shim>,
     good: kit::Upstream,
     bad: BadUpstream,
     _children: Children,
@@ -42,7 +52,7 @@ struct World {
 }
 
 impl World {
-    async fn start() -> Self {
+    async fn start(disk: Option<Shim>) -> Self {
         let (good, bad) = (kit::Upstream::sse().await, BadUpstream::start().await);
         let children = Children::new(Script::default());
         let progress = PROGRESS.replace("$N", &format!("$N,\"message\":\"{}\"", "x".repeat(4000)));
@@ -63,12 +73,17 @@ impl World {
         write!(text, "[[upstream]]\npath = \"/bad\"\nurl = \"{}\"\n", bad.url()).unwrap();
         let command = children.command().map(|word| json!(word).to_string()).join(", ");
         write!(text, "[[upstream]]\npath = \"/child\"\ncommand = [{command}]\n").unwrap();
-        std::fs::write(config.path(), text).unwrap();
-        let taskgate = Binary::start(&["serve", "--log", LOG, "--config", config.path().to_str().unwrap()], &[]);
+        fs::write(config.path(), text).unwrap();
+        let mut args = vec!["serve", "--log", LOG, "--config", config.path().to_str().unwrap()];
+        let store = disk.as_ref().map(|disk| disk.store().to_str().unwrap().to_owned());
+        args.extend(store.iter().flat_map(|store| ["--store", store]));
+        let variables = disk.as_ref().map(|disk| disk.variables(false)).unwrap_or_default();
+        let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let taskgate = Binary::start(&args, &variables);
         let url = taskgate.url().await;
         let base = url.rsplit_once('/').unwrap().0.to_owned();
         let admin = taskgate.admin().await;
-        Self { taskgate, good, bad, _children: children, _config: config, base, admin }
+        Self { taskgate, disk, good, bad, _children: children, _config: config, base, admin }
     }
 
     async fn client(&self, path: &str) -> Client {
@@ -147,6 +162,20 @@ impl World {
                 client.answer("tasks/get", json!({ "taskId": "x" })).await;
                 client.with("last-event-id", "00000000-1-1").open(Method::GET, "").await;
             }
+            // A disk that fails once, is full, does not read or is slow for a while.
+            7 => {
+                let Some(disk) = &self.disk else { return };
+                match rand(5) {
+                    0 => disk.fail(CHANGES, 1, 1, Fault::Broken),
+                    1 => disk.fail_all(GROW, Fault::Full),
+                    2 => disk.fail_all(CHANGES, Fault::Broken),
+                    3 => disk.fail(READ, 1, 3, Fault::Broken),
+                    _ => disk.delay(20, 1),
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                disk.heal();
+                disk.delay(0, 0);
+            }
             // HTTP/2, and half a request.
             _ => {
                 let client = self.client("good").await;
@@ -166,7 +195,7 @@ impl World {
         let (until, mut visits, mut number, mut failed) = (Instant::now() + time, JoinSet::new(), 0, 0);
         while Instant::now() < until {
             while visits.len() < CLIENTS {
-                let (world, kind) = (Arc::clone(self), number % 8);
+                let (world, kind) = (Arc::clone(self), number % KINDS);
                 visits.spawn(async move { world.visit(kind).await });
                 number += 1;
             }
@@ -213,27 +242,54 @@ impl World {
     }
 }
 
+/// Returns a number below `end` that no one can foresee.
+fn rand(end: u32) -> u32 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_micros() % end
+}
+
+/// Returns the bytes of the store's files.
+fn size(world: &World) -> f64 {
+    let folder = world.disk.as_ref().map(|disk| disk.store().parent().unwrap().to_owned());
+    let files = folder.into_iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+    files.map(|file| mib(usize::try_from(file.unwrap().metadata().unwrap().len()).unwrap())).sum()
+}
+
+fn mib(bytes: usize) -> f64 {
+    f64::from(u32::try_from(bytes / 1024).unwrap()) / 1024.0
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_long_run_with_faults_on_both_sides_nothing_has_leaked() {
+    soak(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_long_run_with_faults_of_the_disk_too_nothing_has_leaked() {
+    soak(Some(Shim::new())).await;
+}
+
+async fn soak(disk: Option<Shim>) {
     let seconds = std::env::var("TASKGATE_SOAK").ok().map(|seconds| Duration::from_secs(seconds.parse().unwrap()));
     let time = seconds.unwrap_or(SHARE);
-    let world = Arc::new(World::start().await);
+    let world = Arc::new(World::start(disk).await);
     // Visits that fail are counted, and do not fail the test.
     let said = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let (warm, _) = world.crowd((time / 4).min(Duration::from_mins(1))).await;
     let (before, files) = world.rest().await;
+    let stored = size(&world);
     let (visits, failed) = world.crowd(time).await;
     let (after, files_after) = world.rest().await;
     std::panic::set_hook(said);
-    let mib = |bytes: usize| f64::from(u32::try_from(bytes / 1024).unwrap()) / 1024.0;
+    let stored_after = size(&world);
     let summary = format!(
         "{visits} visits after {warm}, {failed} of them with an error: {:.1} MiB before, {:.1} MiB after, {files} and \
-         {files_after} files",
+         {files_after} files, {stored:.1} and {stored_after:.1} MiB stored",
         mib(before),
         mib(after)
     );
     eprintln!("{summary}");
     assert!(mib(after) <= mib(before) * MORE, "{summary}");
     assert!(files_after <= files + 2, "{summary}");
+    assert!(stored_after <= (stored * LARGER).max(8.0), "{summary}");
 }

@@ -211,7 +211,8 @@ pub async fn result(client: &mut Client, task: &str, waits: impl FnOnce()) -> Re
     client.timed("tasks/result", &format!(r#"{{"taskId":"{task}"}}"#), waits).await
 }
 
-async fn get(client: &mut Client, task: &str, expected: &str) -> Result<String> {
+/// Asks for a task, and returns the answer, which has `expected` in it.
+pub async fn get(client: &mut Client, task: &str, expected: &str) -> Result<String> {
     let answer = client.request("tasks/get", task, &format!(r#"{{"taskId":"{task}"}}"#), expected).await?;
     Ok(String::from_utf8(answer.into())?)
 }

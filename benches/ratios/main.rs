@@ -9,8 +9,10 @@
 mod client;
 mod clock;
 mod crowd;
+mod durable;
 mod floor;
 mod guarded;
+mod journal;
 mod load;
 mod modern;
 mod open;
@@ -50,6 +52,9 @@ struct Args {
     /// Where the forwarder sends requests: the address of the upstream.
     #[arg(long, hide = true, default_value = "")]
     upstream: String,
+    /// Where the journal is.
+    #[arg(long, hide = true, default_value = "")]
+    journal: String,
     /// What the fixed server answers.
     #[arg(long, hide = true, default_value = "")]
     body: String,
@@ -62,6 +67,7 @@ struct Args {
 enum Role {
     Forwarder,
     Fixed,
+    Journal,
     Upstream,
 }
 
@@ -80,6 +86,7 @@ fn start(args: Args) -> Result<()> {
         // The floors get the same kind of runtime as taskgate.
         Some(Role::Forwarder) => many_threads()?.block_on(floor::forward(&args.upstream)),
         Some(Role::Fixed) => many_threads()?.block_on(floor::answer(args.body.into())),
+        Some(Role::Journal) => many_threads()?.block_on(journal::keep(&args.upstream, &args.journal)),
         // Cheap enough never to be the limit, and cheaper with one thread.
         Some(Role::Upstream) => one_thread()?.block_on(upstream::serve()),
         None if args.bench => measure(&args),
@@ -102,12 +109,13 @@ fn measure(args: &Args) -> Result<()> {
     // A waiter is a connection on each side of the server under measurement, which needs a few more for itself.
     let most = raise_connections()?.saturating_sub(100) / 2;
     let size = if args.quick {
-        Size { rounds: 3, round: Duration::from_millis(200), tasks: 5_000, streams: 100, waiters: 200 }
+        Size { rounds: 3, round: Duration::from_millis(200), tasks: 5_000, results: 500, streams: 100, waiters: 200 }
     } else {
         Size {
             rounds: 21,
             round: Duration::from_millis(500),
             tasks: 100_000,
+            results: 10_000,
             streams: 1_000,
             waiters: 10_000.min(most),
         }

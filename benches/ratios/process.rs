@@ -4,6 +4,7 @@ use std::{
     env, fs,
     io::{BufRead, BufReader, Write},
     net::SocketAddr,
+    path::Path,
     process::{Child, ChildStderr, Command, Stdio},
     sync::mpsc,
     thread,
@@ -59,6 +60,12 @@ impl Server {
         Self::spawn(command, None)
     }
 
+    pub fn journal(upstream: &Server, path: &Path) -> Result<Self> {
+        let mut command = Command::new(env::current_exe()?);
+        command.args(["--role", "journal", "--upstream", &upstream.address.to_string(), "--journal"]).arg(path);
+        Self::spawn(command, None)
+    }
+
     pub fn fixed(body: &str) -> Result<Self> {
         let mut command = Command::new(env::current_exe()?);
         command.args(["--role", "fixed", "--body", body]);
@@ -109,8 +116,17 @@ impl Server {
 
     /// Returns the resident memory in bytes.
     pub fn rss(&self) -> Result<u64> {
+        self.memory("VmRSS:")
+    }
+
+    /// Returns the most resident memory so far, in bytes.
+    pub fn peak_rss(&self) -> Result<u64> {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, name: &str) -> Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("the process has ended")?;
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).ok_or("the process has ended")?;
         Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
     }
 

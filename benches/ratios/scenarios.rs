@@ -41,6 +41,10 @@ pub enum Scenario {
     /// taskgate with identities and the audit log on against taskgate without them.
     Guarded,
     GuardedLatency,
+    /// The store on disk against the one in memory and against a journal.
+    Durable,
+    DurableStart,
+    DurableLarge,
 }
 
 /// How much is measured.
@@ -49,6 +53,8 @@ pub struct Size {
     pub round: Duration,
     /// How many tasks are many.
     pub tasks: usize,
+    /// How many results of a megabyte are many.
+    pub results: usize,
     /// GET streams that are open at once.
     pub streams: usize,
     /// Requests that wait at once.
@@ -92,6 +98,9 @@ impl Bench {
             Scenario::Wake => self.wake().await,
             Scenario::Guarded => self.guarded().await,
             Scenario::GuardedLatency => self.guarded_latency().await,
+            Scenario::Durable => self.durable().await,
+            Scenario::DurableStart => self.durable_start().await,
+            Scenario::DurableLarge => self.durable_large().await,
         }
     }
 

@@ -15,7 +15,9 @@ mod rate;
 mod reader;
 mod secret;
 mod server;
+mod store;
 mod tasks;
+mod template;
 mod tls;
 mod tool;
 mod upstream;
@@ -23,7 +25,7 @@ mod upstream_id;
 mod values;
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use audit::{Audit, AuditOwner, AuditTo};
 pub use auth::{Auth, Introspect, Jwt, KeySource, ProtectedResource, TokenRules};
@@ -35,7 +37,9 @@ pub use process::Process;
 pub use rate::{Rate, Rates};
 pub use secret::Secret;
 pub use server::{Server, allowed_host, allowed_origin};
+pub use store::{Store, StoreFile};
 pub use tasks::{Native, Tasks};
+pub use template::Template;
 pub use tls::Tls;
 pub use tool::{PollInterval, Support, Tool};
 pub use upstream::{SSE_MESSAGES, Sessions, Target, Transport, Upstream, target_from_url};
@@ -57,6 +61,8 @@ pub struct Config {
     pub audit: Audit,
     /// How often one owner may do what.
     pub rate: Rates,
+    /// Where tasks are kept.
+    pub store: Store,
     /// Limits that hold for the whole process.
     pub tasks: Tasks,
     /// The servers behind, each on its own path. Never empty.
@@ -76,6 +82,8 @@ pub struct Overrides {
     pub allowed_origins: Option<Vec<String>>,
     /// Replaces the target of the only upstream, or is the target where the file has no upstream.
     pub target: Option<Target>,
+    /// Replaces `store.path`, and makes the store a file.
+    pub store: Option<PathBuf>,
     /// Whether the one client is on stdin and stdout. taskgate then listens on no address, so that the upstream may
     /// have any URL.
     pub stdio: bool,
@@ -91,6 +99,7 @@ impl Config {
             auth: Auth::None,
             audit: Audit::default(),
             rate: Rates::default(),
+            store: Store::default(),
             tasks: Tasks::default(),
             upstreams: vec![upstream],
         }
@@ -126,14 +135,15 @@ fn parse_in(folder: &Path, file_name: &str, text: &str, mut overrides: Overrides
     let report = Report::new(file_name, text, folder, &syntax);
     let mut root = Section::root(&report, tree.get_ref());
     let target = overrides.target.take();
-    let listens = !overrides.stdio;
+    let (listens, file) = (!overrides.stdio, overrides.store.take());
     let (server, certificates) = server::read(root.table("server"), overrides);
     let auth = auth::read(root.table("auth"), certificates);
     let audit = audit::read(root.table("audit"));
     let rate = rate::read(root.table("rate"));
+    let store = store::read(root.table("store"), file);
     let tasks = tasks::read(root.table("tasks"));
     let upstreams = upstream::read(&mut root, &tasks, &auth, Some(&server).filter(|_| listens), target);
     root.finish();
     report.into_result()?;
-    Ok(Config { server, auth, audit, rate, tasks: tasks.limits, upstreams })
+    Ok(Config { server, auth, audit, rate, store, tasks: tasks.limits, upstreams })
 }

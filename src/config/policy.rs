@@ -16,6 +16,10 @@ pub struct Policy {
     default: Arc<Tool>,
     /// The compiled patterns with their settings, the longest first.
     patterns: Vec<(Pattern, Arc<Tool>)>,
+    /// See [`Policy::has_heartbeats`].
+    heartbeats: bool,
+    /// See [`Policy::has_jobs`].
+    jobs: bool,
 }
 
 impl Policy {
@@ -25,8 +29,29 @@ impl Policy {
         tools.sort_by(|a, b| {
             b.pattern.chars().count().cmp(&a.pattern.chars().count()).then_with(|| a.pattern.cmp(&b.pattern))
         });
+        let all = || tools.iter().chain([&default]);
+        let heartbeats = all().any(|tool| tool.heartbeat.is_some());
+        let jobs = all().any(|tool| tool.becomes_job_after().is_some());
         let patterns = tools.into_iter().map(|tool| (Pattern::new(&tool.pattern), Arc::new(tool))).collect();
-        Self { default: Arc::new(default), patterns }
+        Self { default: Arc::new(default), patterns, heartbeats, jobs }
+    }
+
+    /// Returns whether plain calls of a tool may be sent heartbeats.
+    #[must_use]
+    pub fn has_heartbeats(&self) -> bool {
+        self.heartbeats
+    }
+
+    /// Returns whether plain calls of a tool are helped in either way.
+    #[must_use]
+    pub fn helps_hosts(&self) -> bool {
+        self.heartbeats || self.jobs
+    }
+
+    /// Returns whether plain calls of a tool may become jobs.
+    #[must_use]
+    pub fn has_jobs(&self) -> bool {
+        self.jobs
     }
 
     /// Returns the settings for the tool `name`: those under its exact name, else under the longest pattern

@@ -6,7 +6,8 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::reader::{Entry, Section, describe};
-use super::values::{count, duration, duration_or_zero, one_of, size, text};
+use super::template::{Template, template};
+use super::values::{count, duration, duration_or_off, duration_or_zero, one_of, size, text};
 
 /// What holds for the calls of a tool.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +41,14 @@ pub struct Tool {
     pub task_after: Duration,
     /// Text that the model gets at once, while the task runs.
     pub immediate_response: Option<String>,
+    /// How often a plain call with a progress token is sent progress while its server is silent; `None` is never.
+    pub heartbeat: Option<Duration>,
+    /// After how long a plain call of a client without tasks becomes a job; `None` is never.
+    pub job_after: Option<Duration>,
+    /// The words that answer a call that has become a job; `None` for those of taskgate.
+    pub job_text: Option<Template>,
+    /// The words that answer a client that has waited for a job that still runs; `None` for those of taskgate.
+    pub job_wait_text: Option<Template>,
 }
 
 /// How often clients are told to poll.
@@ -79,11 +88,21 @@ impl Default for Tool {
             max_result: 16 << 20,
             task_after: Duration::from_secs(1),
             immediate_response: None,
+            heartbeat: None,
+            job_after: None,
+            job_text: None,
+            job_wait_text: None,
         }
     }
 }
 
 impl Tool {
+    /// Returns after how long a plain call becomes a job. A job is a task, so a tool without tasks has none.
+    #[must_use]
+    pub fn becomes_job_after(&self) -> Option<Duration> {
+        self.job_after.filter(|_| self.support != Support::Forbidden)
+    }
+
     /// Returns the interval that clients are told where it is not known how long a call has run.
     #[must_use]
     pub fn usual_poll_interval(&self) -> Duration {
@@ -134,6 +153,10 @@ pub(super) fn read(section: &mut Section<'_>, default: &Tool, origin: &str) -> T
             Some(text) => Some(text).filter(|text| !text.is_empty()),
             None => default.immediate_response.clone(),
         },
+        heartbeat: section.get("heartbeat", duration_or_off).unwrap_or(default.heartbeat),
+        job_after: section.get("job_after", duration_or_off).unwrap_or(default.job_after),
+        job_text: section.get("job_text", template).unwrap_or_else(|| default.job_text.clone()),
+        job_wait_text: section.get("job_wait_text", template).unwrap_or_else(|| default.job_wait_text.clone()),
     }
 }
 

@@ -101,6 +101,14 @@ pub(super) fn duration_or_zero(value: &DeValue<'_>) -> Result<Duration, String> 
     }
 }
 
+/// Reads a duration as [`duration`] does, or "off".
+pub(super) fn duration_or_off(value: &DeValue<'_>) -> Result<Option<Duration>, String> {
+    if value.as_str() == Some("off") {
+        return Ok(None);
+    }
+    duration(value).map(Some).map_err(|why| why.replacen("expected a", "expected \"off\" or a", 1))
+}
+
 /// Reads a size in bytes, not zero.
 pub(super) fn size(value: &DeValue<'_>) -> Result<usize, String> {
     let bytes = match value {

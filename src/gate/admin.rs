@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 
 use super::http::accept;
-use crate::observe::Observer;
+use crate::{disk::Disk, observe::Observer};
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -29,6 +29,8 @@ pub struct Admin {
     pub observer: Arc<Observer>,
     /// Whether new sessions are welcome.
     pub ready: Arc<AtomicBool>,
+    /// The file of the store, if it has one.
+    pub disk: Option<Disk>,
 }
 
 impl Admin {
@@ -60,6 +62,9 @@ impl Admin {
         match request.uri().path() {
             "/livez" => text(StatusCode::OK, "ok\n"),
             // Acquire: pairs with the release by which `app` says that the process stops.
+            "/readyz" if self.disk.as_ref().is_some_and(|disk| !disk.is_available()) => {
+                text(StatusCode::SERVICE_UNAVAILABLE, "the store cannot be written\n")
+            }
             "/readyz" if self.ready.load(Ordering::Acquire) => text(StatusCode::OK, "ok\n"),
             "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
             "/metrics" => respond(StatusCode::OK, OPEN_METRICS, self.observer.open_metrics().into()),

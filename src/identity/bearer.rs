@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use aws_lc_rs::{hmac, rand::SystemRandom};
+use aws_lc_rs::hmac;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use parking_lot::RwLock;
 
@@ -13,16 +13,14 @@ use crate::config::UpstreamId;
 /// replaced.
 #[derive(Debug)]
 pub(super) struct Refusals {
-    /// Random in each process. The keys of the upstreams are derived from it.
+    /// Lives as long as the tasks of the names. The keys of the upstreams are derived from it.
     key: hmac::Key,
     refused: RwLock<HashMap<UpstreamId, Arc<RefusedTokens>>>,
 }
 
 impl Refusals {
-    pub(super) fn new() -> Result<Self, String> {
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
-        let key = key.map_err(|_| "the system gives no random bytes".to_owned())?;
-        Ok(Self { key, refused: RwLock::default() })
+    pub(super) fn new(key: &[u8; 32]) -> Self {
+        Self { key: hmac::Key::new(hmac::HMAC_SHA256, key), refused: RwLock::default() }
     }
 
     /// Returns the tokens that an upstream has refused.

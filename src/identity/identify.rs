@@ -42,18 +42,19 @@ pub struct Evidence<'a> {
 }
 
 impl Identity {
-    /// Prepares to identify as `auth` says, and begins to fetch key sets.
+    /// Prepares to identify as `auth` says, and begins to fetch key sets. Tokens that only a server can judge get names under
+    /// `key`.
     ///
     /// # Errors
     /// A sentence that says what is missing for it.
-    pub fn start(auth: Auth, observer: &Arc<Observer>) -> Result<Self, String> {
+    pub fn start(auth: Auth, key: &[u8; 32], observer: &Arc<Observer>) -> Result<Self, String> {
         Ok(Self(match auth {
             Auth::None => Mode::None,
             Auth::Header { name, trusted_peers } => Mode::Header { name, trusted_peers },
             Auth::Jwt(config) => Mode::Jwt(JwtVerifier::start(*config, Arc::clone(observer))?),
             Auth::Introspect(config) => Mode::Introspect(Introspector::new(*config, Arc::clone(observer))?),
             Auth::Mtls => Mode::Mtls,
-            Auth::Bearer(_) => Mode::Bearer(Box::new(Refusals::new()?)),
+            Auth::Bearer(_) => Mode::Bearer(Box::new(Refusals::new(key))),
         }))
     }
 

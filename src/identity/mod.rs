@@ -17,6 +17,7 @@ mod principal;
 mod refused_tokens;
 mod token;
 mod trusted;
+mod written_owner;
 
 pub use certificate::Certificate;
 pub use denied::Denied;

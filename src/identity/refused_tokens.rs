@@ -20,7 +20,7 @@ const MAX_REFUSED: u64 = 50_000;
 /// The tokens that one upstream has refused. taskgate refuses them too, since it answers for tasks without the
 /// upstream.
 pub struct RefusedTokens {
-    /// Differs for each upstream and each process, so that a name tells nothing about its token.
+    /// Differs for each upstream and each store, so that a name tells nothing about its token.
     key: hmac::Key,
     refused: Cache<Digest, ()>,
 }

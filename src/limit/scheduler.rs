@@ -158,6 +158,13 @@ impl<C> Scheduler<C> {
         Ok((keys, Some(self.wait(keys, WaitingCall { on_turn: on_turn(), bytes }))))
     }
 
+    /// Begins a call that has run before, in an earlier process, whatever the limits are now.
+    pub(super) fn enter_running(&mut self, owner: &Owner, tool: ToolId, limits: ToolLimits) -> CallKeys {
+        let keys = self.keys(owner, tool, limits.running);
+        self.begin(keys);
+        keys
+    }
+
     /// Ends a call that ran, and begins those that run in its place: one for the slot of its tool and one for that of
     /// its owner, or a single one where the process was full. No other call can run now, since no waiting call could
     /// run before. For an owner that may start again there is [`Scheduler::next`].

@@ -98,6 +98,14 @@ impl Turns {
     }
 }
 
+impl Turns {
+    /// Returns the right to run of a call that has run before, in an earlier process, whatever the limits are now.
+    pub fn resume(self: &Arc<Self>, owner: &Owner, tool: ToolId, limits: ToolLimits) -> Permit {
+        let keys = self.scheduler.lock().enter_running(owner, tool, limits);
+        Permit { turns: Arc::clone(self), keys }
+    }
+}
+
 #[cfg(test)]
 impl Turns {
     /// Returns whether nothing is remembered.

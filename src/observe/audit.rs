@@ -30,6 +30,18 @@ pub struct Who {
 }
 
 impl Who {
+    /// Returns the names that an earlier process has used for the same session and owner.
+    #[must_use]
+    pub fn restored(owner: &str, session: &str, upstream: &UpstreamId) -> Arc<Self> {
+        Arc::new(Self { owner: owner.into(), session: session.into(), upstream: upstream.clone() })
+    }
+
+    /// Returns the name of the owner.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        &self.owner
+    }
+
     /// Returns a hash of the session's id. The id itself would open the session.
     #[must_use]
     pub fn session(&self) -> &str {

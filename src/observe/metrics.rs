@@ -102,6 +102,13 @@ pub struct Metrics {
     pub child_stdin_bytes: Gauge,
     pub child_junk_lines: Counter,
     pub unattributed_notifications: Counter,
+    pub disk_writes: Counter,
+    pub disk_batch_seconds: Histogram,
+    pub disk_failures: Counter,
+    pub disk_unavailable: Gauge,
+    pub disk_backlog: Gauge,
+    pub disk_file_bytes: Gauge,
+    pub disk_log_bytes: Gauge,
     registry: Registry,
 }
 
@@ -113,6 +120,9 @@ impl Default for Metrics {
         let task_seconds = Histogram::new(exponential_buckets(0.1, 4.0, 10));
         let help = "Time from a task's creation to its end";
         registry.register_with_unit("task_duration", help, Unit::Seconds, task_seconds.clone());
+        let disk_batch_seconds = Histogram::new(exponential_buckets(0.000_25, 4.0, 9));
+        let help = "Time of a batch of writes to the file of the store, with its one sync";
+        registry.register_with_unit("disk_batch_duration", help, Unit::Seconds, disk_batch_seconds.clone());
         let all = &mut registry;
         Self {
             connections: metric(all, "connections", "Open connections of clients"),
@@ -186,6 +196,13 @@ impl Default for Metrics {
                 "unattributed_notifications",
                 "Notifications of shared child processes that may be any session's, dropped",
             ),
+            disk_writes: metric(all, "disk_writes", "Writes to the file of the store, several to a batch"),
+            disk_batch_seconds,
+            disk_failures: metric(all, "disk_failures", "Batches that the file of the store did not take"),
+            disk_unavailable: metric(all, "disk_unavailable", "1 while the file of the store takes nothing"),
+            disk_backlog: metric(all, "disk_backlog", "Writes that wait for the file of the store"),
+            disk_file_bytes: metric(all, "disk_file_bytes", "Bytes of the file of the store"),
+            disk_log_bytes: metric(all, "disk_log_bytes", "Bytes of the log beside the file of the store"),
             registry,
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, atomic::AtomicBool};
 
 use http::HeaderMap;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::{RwLock, Semaphore};
 use uuid::Uuid;
@@ -10,6 +11,7 @@ use uuid::Uuid;
 use super::{Caller, Session, Streams, Tasks};
 use crate::{
     config::Native,
+    disk::Disk,
     flow::Capacity,
     identity::Owner,
     limit::Accounts,
@@ -41,6 +43,8 @@ pub struct SessionOpening<'a> {
     pub max_streams: usize,
     /// What each owner has left of its rates.
     pub accounts: &'a Accounts,
+    /// Where the session is kept for a later process, if it is.
+    pub disk: Option<Disk>,
     /// Where to report.
     pub observer: &'a Arc<Observer>,
 }
@@ -73,10 +77,10 @@ impl SessionOpening<'_> {
     /// # Errors
     /// [`SessionNotOpened`]
     pub async fn open(self, request: &Message, headers: HeaderMap) -> Result<OpenedSession, SessionNotOpened> {
-        let Offer { version: requested, client } = offer(request).map_err(SessionNotOpened::Invalid)?;
+        let Offer { version: requested, client, declares_tasks } = offer(request).map_err(SessionNotOpened::Invalid)?;
         // Section "Version Negotiation": the version asked for if taskgate speaks it, else the latest.
         let version = Version::parse(&requested).unwrap_or(Version::LATEST);
-        let Self { upstream, principal, previous, vacancy, capacity, max_streams, accounts, observer } = self;
+        let Self { upstream, principal, previous, vacancy, capacity, max_streams, accounts, disk, observer } = self;
         let (id, server) = (&upstream.id, &upstream.server);
         let handshake = Handshake { id, server, client, vacancy, capacity, observer };
         let agreed = match handshake.agree(request, version, &headers).await {
@@ -111,10 +115,13 @@ impl SessionOpening<'_> {
             upstream_session: Arc::new(session),
             version,
             tasks,
+            declares_tasks,
             late: Arc::new(Semaphore::new(super::MAX_LATE)),
             streams: Streams::new(capacity, max_streams, version.interrupts_streams()),
             ended: AtomicBool::new(false),
             admits_tasks: Arc::new(RwLock::new(true)),
+            disk,
+            written: Mutex::default(),
             observer: Arc::clone(observer),
         };
         Ok(OpenedSession { session: Arc::new(session), answer, streams })
@@ -197,6 +204,8 @@ struct Offer {
     /// The revision that it asks for.
     version: String,
     client: ClientCapabilities,
+    /// Whether it declares tasks of its own.
+    declares_tasks: bool,
 }
 
 /// Reads what a client says of itself.
@@ -209,5 +218,7 @@ fn offer(request: &Message) -> Result<Offer, RpcError> {
     };
     let client = ClientCapabilities::of(&params.members);
     let client = client.map_err(|why| RpcError::invalid_params(format!("Invalid params: {why}")))?;
-    Ok(Offer { version: version.into_owned(), client })
+    let capabilities = params.members.object("capabilities");
+    let declares_tasks = capabilities.is_some_and(|capabilities| capabilities.get("tasks").is_some());
+    Ok(Offer { version: version.into_owned(), client, declares_tasks })
 }

@@ -2,8 +2,10 @@
 
 mod caller;
 mod initialize;
+mod kept;
 mod resume;
 mod ring;
+mod saved;
 mod source;
 mod streams;
 mod table;
@@ -20,19 +22,25 @@ use std::{
 };
 
 use http::HeaderMap;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedRwLockReadGuard, RwLock, Semaphore};
 use uuid::Uuid;
 
 pub use caller::Caller;
 pub use initialize::{OpenedSession, SessionNotOpened, SessionOpening};
 pub use resume::NotResumed;
+pub use saved::{SavedSession, SessionRestoring};
 pub use source::{Source, StreamItem};
 pub use streams::{Connection, StreamRoom, Streams};
 pub use table::{Full, SessionRoom, Sessions, UnusedSession};
 #[cfg(test)]
 pub(crate) use testing::alone;
 
+use kept::WrittenForm;
+
 use crate::{
+    disk::Disk,
     flow::Outbox,
     identity::Owner,
     observe::{Observer, events},
@@ -47,7 +55,8 @@ const RECONNECT_AFTER: Duration = Duration::from_secs(5);
 pub const MAX_LATE: usize = 64;
 
 /// Who serves tasks in a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Tasks {
     /// Neither side: the revision that was agreed has no tasks.
     Off,
@@ -86,12 +95,18 @@ pub struct Session {
     pub version: Version,
     /// Who serves tasks.
     pub tasks: Tasks,
+    /// Whether the client has declared tasks.
+    pub declares_tasks: bool,
     /// Bounds the messages that may still be on their way upstream once their client has been answered.
     pub late: Arc<Semaphore>,
     streams: Arc<Streams>,
     ended: AtomicBool,
     /// Whether new tasks are admitted. Locked for reading while a task is added, so that a refusal holds for every task.
     admits_tasks: Arc<RwLock<bool>>,
+    /// Where the session is kept for a later process; `None` where it ends with this one.
+    disk: Option<Disk>,
+    /// What is written of it there.
+    written: Mutex<Option<WrittenForm>>,
     observer: Arc<Observer>,
 }
 
@@ -131,6 +146,12 @@ impl Session {
     #[must_use]
     pub fn owns_tasks(&self) -> bool {
         matches!(self.caller.owner, Owner::Session(_))
+    }
+
+    /// Returns whether plain calls of the client may become jobs: it has declared no tasks.
+    #[must_use]
+    pub fn gets_jobs(&self) -> bool {
+        !self.declares_tasks && self.caller.upstream.policy.has_jobs()
     }
 
     /// Returns how long the session has not been used; zero while it is in use.
@@ -205,7 +226,8 @@ impl Session {
         self.streams.primes()
     }
 
-    /// Ends the session and its link, even while it is in use, as the process stops.
+    /// Ends the session and its link, even while it is in use, as the process stops. A session that is kept goes on in the
+    /// next process.
     pub fn shut_down(&self) {
         // Release pairs with `has_ended`, which the desk asks under its lock.
         self.ended.store(true, Ordering::Release);
@@ -213,6 +235,9 @@ impl Session {
             self.outbox().end(());
         }
         self.streams.clear();
+        if self.is_kept() {
+            self.upstream_session.keep();
+        }
         self.upstream_session.close(HeaderMap::new());
     }
 
@@ -220,6 +245,7 @@ impl Session {
     pub fn end(&self, headers: HeaderMap) {
         // Release pairs with `has_ended`, as in `shut_down`.
         self.ended.store(true, Ordering::Release);
+        self.forget();
         self.outbox().end(());
         self.streams.clear();
         if self.owns_tasks() {

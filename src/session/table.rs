@@ -139,7 +139,7 @@ impl SessionTable {
         Some(session)
     }
 
-    /// Puts back a session that was taken out.
+    /// Adds a session without regard to limits.
     fn put_back(&mut self, session: Arc<Session>) {
         if matches!(session.caller.owner, Owner::Principal { .. }) {
             self.owners.add(&session.caller.owner, 1);
@@ -154,6 +154,11 @@ impl Sessions {
     pub fn new(max: usize, max_per_owner: usize, observer: Arc<Observer>) -> Self {
         let (refusing, closing) = (CancellationToken::new(), CancellationToken::new());
         Self { table: RwLock::default(), max, max_per_owner, refusing, closing, observer }
+    }
+
+    /// Adds a session that an earlier process has opened, whatever the limits are now.
+    pub fn restore(&self, session: Arc<Session>) {
+        self.table.write().put_back(session);
     }
 
     /// Checks that one more session may be opened by a client on one channel, where `open` are, `own` of them of its principal.
@@ -240,6 +245,12 @@ impl Sessions {
     fn report_evicted(&self, unused: &UnusedSession, limit: &'static str) {
         self.observer.emit(events::SessionEvicted { limit, silent: unused.silent });
         self.observer.emit(events::SessionEnded { who: &unused.session.caller.who, reason: "gave way" });
+    }
+
+    /// Returns whether all sessions end, as the process stops.
+    #[must_use]
+    pub fn are_closing(&self) -> bool {
+        self.closing.is_cancelled()
     }
 
     /// Admits no more sessions, and gives up the handshakes under way.

@@ -34,10 +34,13 @@ pub(crate) fn alone() -> Arc<Session> {
         upstream_session: UpstreamSession::nowhere("/mcp"),
         version: Version::LATEST,
         tasks: Tasks::Served,
+        declares_tasks: false,
         streams: Streams::new(&Capacity::new(1024, 1024), 1, true),
         ended: AtomicBool::new(false),
         late: Arc::new(Semaphore::new(super::MAX_LATE)),
         admits_tasks: Arc::new(RwLock::new(true)),
+        disk: None,
+        written: parking_lot::Mutex::default(),
         observer,
     })
 }

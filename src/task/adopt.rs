@@ -11,9 +11,9 @@ use uuid::Uuid;
 
 use super::{
     CallSession, Engine, NewTask, NotCreated, Outlook, State, Task,
+    calls::Stop,
     clock::millis,
     create::MAX_REPLIES,
-    pace::Pace,
     runner::{Beginning, MAX_KEPT, Runner, Running},
     ttl::Lifetime,
 };
@@ -52,7 +52,7 @@ pub struct Adopted {
     pub outlook: Outlook,
     runner: Runner,
     permit: Permit,
-    stopped: oneshot::Receiver<&'static str>,
+    stopped: oneshot::Receiver<Stop>,
     beginning: Beginning,
     request: Option<Message>,
 }
@@ -107,14 +107,34 @@ impl Engine {
             version: 0,
         };
         let refused = |reason| self.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool_name, reason });
-        let tool_id = ToolId { upstream: caller.upstream.id.clone(), name: Arc::clone(&tool_name) };
-        let mut pace = Pace::new(&tool, task.keep, self.tool_times.of(&tool_id), &caller.account);
+        let runner = Runner {
+            engine: Arc::clone(self),
+            caller: Arc::clone(caller),
+            modern: session.open().is_some_and(|session| session.get().is_modern()),
+            session,
+            id: task.id,
+            headers: Arc::new(headers),
+            writer,
+            tool_id: ToolId { upstream: caller.upstream.id.clone(), name: Arc::clone(&tool_name) },
+            tool,
+            replies: Arc::new(Semaphore::new(MAX_REPLIES)),
+            created: since,
+            patience: lifetime.patience,
+            announced,
+            restored: false,
+        };
+        let mut pace = runner.pace(task.keep);
         pace.begin(since);
         let Some(stopped) = self.register(&task, caller, announced, pace) else {
             refused("stopping");
             return Err(NotCreated::Stopping);
         };
-        match self.ledger.store.insert(task.clone()).await {
+        match self
+            .ledger
+            .store
+            .insert(task.clone(), runner.saved_sent(since.elapsed(), runner.session.open().map(UpstreamGuard::get)))
+            .await
+        {
             Ok(Ok(())) => {}
             Ok(Err(limit)) => {
                 self.deregister(task.id);
@@ -131,22 +151,9 @@ impl Engine {
             }
         }
         self.observer.emit(events::TaskCreated { who: &caller.who, task: task.id, tool: &tool_name, queued: false });
-        let runner = Runner {
-            engine: Arc::clone(self),
-            caller: Arc::clone(caller),
-            session,
-            id: task.id,
-            headers: Arc::new(headers),
-            writer,
-            tool_id,
-            tool,
-            replies: Arc::new(Semaphore::new(MAX_REPLIES)),
-            created: since,
-            patience: lifetime.patience,
-        };
-        let outlook = self.outlook(&task);
+        let (outlook, beginning) = (self.outlook(&task), Beginning { since, progress, resumed: false });
         let request = request.filter(|request| request.bytes().len() <= MAX_KEPT);
-        Ok(Adopted { task, outlook, runner, permit, stopped, beginning: Beginning { since, progress }, request })
+        Ok(Adopted { task, outlook, runner, permit, stopped, beginning, request })
     }
 }
 

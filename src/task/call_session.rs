@@ -22,24 +22,51 @@ pub enum CallSession {
 }
 
 impl CallSession {
-    /// Returns the session that the call begins in.
-    pub(super) async fn begin(&self, caller: &Caller, headers: &HeaderMap) -> Result<UpstreamGuard, Failure> {
+    /// Returns the session that the call begins in, as far as that is known before its turn.
+    pub(super) fn open(&self) -> Option<&UpstreamGuard> {
         match self {
-            Self::Own(guard) => Ok(guard.get().hold()),
-            Self::Pooled(guard) if !guard.get().is_lost() => Ok(guard.get().hold()),
-            Self::Pooled(_) | Self::Apart(_) | Self::Later => self.another(caller, headers).await,
+            Self::Own(guard) => Some(guard),
+            Self::Pooled(guard) => Some(guard).filter(|guard| !guard.get().is_lost()),
+            Self::Apart(_) | Self::Later => None,
+        }
+    }
+
+    /// Returns the session that a call begins in whose request is one for a `modern` server, or for a session.
+    pub(super) async fn begin(
+        &self,
+        caller: &Caller,
+        headers: &HeaderMap,
+        modern: bool,
+    ) -> Result<UpstreamGuard, Failure> {
+        match self.open() {
+            Some(guard) => Ok(guard.get().hold()),
+            None => self.another(caller, headers, modern).await,
         }
     }
 
     /// Returns a new session for a call that the server has not begun.
-    pub(super) async fn another(&self, caller: &Caller, headers: &HeaderMap) -> Result<UpstreamGuard, Failure> {
-        let lessee = Lessee { owner: &caller.owner, client: caller.client, headers };
-        let lease = match self {
+    pub(super) async fn another(
+        &self,
+        caller: &Caller,
+        headers: &HeaderMap,
+        modern: bool,
+    ) -> Result<UpstreamGuard, Failure> {
+        let (upstream, client) = (&caller.upstream, caller.client);
+        let lessee = Lessee { owner: &caller.owner, client, headers };
+        let leased = match self {
             Self::Own(_) => return Err(Failure::SessionLost),
-            Self::Pooled(_) | Self::Later => caller.upstream.lease(lessee, true).await,
-            Self::Apart(_) => caller.upstream.lease_apart(lessee).await,
+            Self::Pooled(_) | Self::Later => upstream.lease(lessee, true).await,
+            Self::Apart(_) => upstream.lease_apart(lessee).await,
         };
-        lease.map(|lease| lease.hold()).map_err(|why| why.to_failure())
+        let leased = match leased {
+            // The server has been replaced since the request was written.
+            Ok(lease) if lease.pooled.generation.is_modern() && !modern => upstream.lease_apart(lessee).await,
+            Ok(lease) if modern && !lease.pooled.generation.is_modern() => {
+                return Err(Failure::BadAnswer("it knows sessions only, and the request needs none".to_owned()));
+            }
+            leased => leased,
+        };
+        leased.map(|lease| lease.hold()).map_err(|why| why.to_failure())
     }
 
     /// Returns whether a call that the server has refused, as it has forgotten the session, begins again in another.

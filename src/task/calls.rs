@@ -35,6 +35,26 @@ struct Inner {
     untold: HashMap<TaskId, ToTell>,
 }
 
+/// How a call has to stop.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The server hears that it is cancelled, for this reason.
+    Cancel(&'static str),
+    /// The server hears nothing, as the next process goes on with it. Dropping the sender says that the call has stopped.
+    Leave(oneshot::Sender<()>),
+}
+
+/// How far a call is, and whether the next process can go on with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It waits for its turn, and can be sent later.
+    Waiting,
+    /// It runs, and ends with the process.
+    Sent,
+    /// It runs, and its answer can be resumed.
+    Resumable,
+}
+
 /// A call that runs, or waits for its turn.
 #[derive(Debug)]
 pub(super) struct RunningCall {
@@ -45,8 +65,9 @@ pub(super) struct RunningCall {
     pub since: Instant,
     /// Whether its owner is told of changes of its state.
     announced: bool,
-    /// Stops the call, and says why.
-    pub stop: oneshot::Sender<&'static str>,
+    /// Stops the call.
+    pub stop: oneshot::Sender<Stop>,
+    stage: Stage,
     pace: Pace,
     polls: Polls,
     /// Whether its owner was told of the end before the call was taken out.
@@ -104,17 +125,11 @@ impl Polls {
 
 impl RunningCall {
     /// Returns the call of `task`, which begins now.
-    pub(super) fn new(
-        task: &Task,
-        caller: &Caller,
-        announced: bool,
-        pace: Pace,
-        stop: oneshot::Sender<&'static str>,
-    ) -> Self {
+    pub(super) fn new(task: &Task, caller: &Caller, announced: bool, pace: Pace, stop: oneshot::Sender<Stop>) -> Self {
         let (owner, who, tool) = (task.owner.clone(), Arc::clone(&caller.who), Arc::clone(&task.tool));
         let (since, client_polls) = (Instant::now(), caller.session.is_none());
-        let polls = Polls { since, count: 0, told: 0 };
-        Self { owner, who, tool, since, announced, stop, pace, polls, told: false, client_polls }
+        let (stage, polls) = (Stage::Sent, Polls { since, count: 0, told: 0 });
+        Self { owner, who, tool, since, announced, stop, stage, pace, polls, told: false, client_polls }
     }
 }
 
@@ -132,6 +147,26 @@ impl RunningCalls {
     /// Returns whether the call of a task runs.
     pub(super) fn contains(&self, id: TaskId) -> bool {
         self.inner.lock().running.contains_key(&id)
+    }
+
+    /// Notes how far a call is.
+    pub(super) fn set_stage(&self, id: TaskId, stage: Stage) {
+        if let Some(call) = self.inner.lock().running.get_mut(&id) {
+            call.stage = stage;
+        }
+    }
+
+    /// Notes that a call has begun in an earlier process.
+    pub(super) fn set_since(&self, id: TaskId, since: Instant) {
+        if let Some(call) = self.inner.lock().running.get_mut(&id) {
+            call.since = since;
+        }
+    }
+
+    /// Returns the calls that are so far.
+    pub(super) fn at(&self, stage: Stage) -> Vec<TaskId> {
+        let inner = self.inner.lock();
+        inner.running.iter().filter(|(_, call)| call.stage == stage).map(|(id, _)| *id).collect()
     }
 
     /// Takes out a call. `tell` says whether its owner has to be told how it ended.

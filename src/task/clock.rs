@@ -29,9 +29,9 @@ impl Clock {
         Self { started: Instant::now(), unix: wall() }
     }
 
-    /// Returns a clock that begins now with `unix`.
-    #[cfg(test)]
-    pub(super) fn from(unix: u64) -> Self {
+    /// Returns a clock that begins now with `unix`, such as the time of a file.
+    #[must_use]
+    pub fn starting_at(unix: u64) -> Self {
         Self { started: Instant::now(), unix }
     }
 

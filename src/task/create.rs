@@ -1,6 +1,6 @@
 //! The beginning of a task: a permit, a place in the store, the acknowledgement, then the upstream call.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use http::HeaderMap;
 use tokio::{
@@ -10,8 +10,8 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    AskedTtl, CallSession, Engine, LastingWork, Outlook, State, Task, TaskWriter, clock::millis, runner::Runner,
-    status_message, store::KeptLimit, ttl::Lifetime,
+    AskedTtl, CallSession, Engine, LastingWork, Outlook, State, Task, TaskWriter, calls::Stage, clock::millis,
+    runner::Runner, status_message, store::KeptLimit, ttl::Lifetime,
 };
 use crate::{
     config::Tool,
@@ -25,7 +25,7 @@ use crate::{
 /// How many questions of one call may be being answered in the client's place at once.
 pub(super) const MAX_REPLIES: usize = 16;
 /// What a call that waits takes besides its request and its headers, in bytes.
-const CALL_OVERHEAD: usize = 4 * 1024;
+pub(super) const CALL_OVERHEAD: usize = 4 * 1024;
 
 /// A task that was created, and whose client is yet to be told.
 #[derive(Debug)]
@@ -69,6 +69,8 @@ pub struct ToolCall {
     pub message: Message,
     /// The headers.
     pub headers: HeaderMap,
+    /// Whether the request is one for a modern server, and not for a session.
+    pub modern: bool,
 }
 
 /// How a call is to run as a task.
@@ -101,7 +103,7 @@ impl Engine {
         call: ToolCall,
         new_task: NewTask,
     ) -> Result<CreatedTask, NotCreated> {
-        let ToolCall { message: request, headers } = call;
+        let ToolCall { message: request, headers, modern } = call;
         let NewTask { name, tool, ttl: asked_ttl, announced, writer, admission: task_admission } = new_task;
         // The client chooses the name, and its length; long names with the same beginning share their turns.
         let tool_name: Arc<str> = if excerpt(&name) == *name { name } else { excerpt(&name).into() };
@@ -138,6 +140,7 @@ impl Engine {
             engine: Arc::clone(self),
             caller: Arc::clone(caller),
             session,
+            modern,
             id,
             headers: Arc::new(headers),
             writer,
@@ -146,8 +149,10 @@ impl Engine {
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),
             created: Instant::now(),
             patience: lifetime.patience,
+            announced,
+            restored: false,
         };
-        let insertion = Insertion { task: task.clone(), runner, request, admission, announced, task_admission };
+        let insertion = Insertion { task: task.clone(), runner, request, admission, task_admission };
         // Inserted wholly or not at all, even if the client leaves meanwhile.
         let start = LastingWork::new(insertion.insert()).await?;
         let outlook = self.outlook(&task);
@@ -168,14 +173,13 @@ struct Insertion {
     runner: Runner,
     request: Message,
     admission: Admission,
-    announced: bool,
     task_admission: Option<TaskAdmission>,
 }
 
 impl Insertion {
     /// Inserts the task, and leaves its call to the runner, which starts when the returned sender is dropped.
     async fn insert(self) -> Result<oneshot::Sender<()>, NotCreated> {
-        let Self { task, runner, request, admission, announced, task_admission } = self;
+        let Self { task, runner, request, admission, task_admission } = self;
         let (engine, caller) = (Arc::clone(&runner.engine), Arc::clone(&runner.caller));
         let (id, tool, queued) = (task.id, Arc::clone(&task.tool), matches!(admission, Admission::Queued(_)));
         let refused = |reason| engine.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool, reason });
@@ -184,11 +188,18 @@ impl Insertion {
             pace.begin(Instant::now());
         }
         // Registered first, so that any change that ends the task finds the call that it has to stop.
-        let Some(stopped) = engine.register(&task, &caller, announced, pace) else {
+        let Some(stopped) = engine.register(&task, &caller, runner.announced, pace) else {
             refused("stopping");
             return Err(NotCreated::Stopping);
         };
-        match engine.ledger.store.insert(task.clone()).await {
+        let saved = match runner.session.open() {
+            Some(session) if !queued => runner.saved_sent(Duration::ZERO, Some(session.get())),
+            _ => {
+                engine.calls.set_stage(id, Stage::Waiting);
+                runner.saved_waiting(&request)
+            }
+        };
+        match engine.ledger.store.insert(task.clone(), saved).await {
             Ok(Ok(())) => {}
             Ok(Err(limit)) => {
                 engine.deregister(id);

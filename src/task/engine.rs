@@ -9,12 +9,12 @@ use tokio::sync::{Notify, oneshot};
 
 use super::{
     Change, Clock, End, Ending, HasEnded, MaxWaiters, Task, TaskId, ToTell, UsualTime,
-    calls::{RunningCall, RunningCalls},
+    calls::{RunningCall, RunningCalls, Stop},
     desk::Desk,
     ledger::{Changed, Ledger, NotChanged, Pauses},
-    pace::{Outlook, Pace},
+    pace::Pace,
     status_message,
-    store::Store,
+    store::{SavedCall, Store},
     tool_times::ToolTimes,
     wakes::Wakes,
 };
@@ -23,7 +23,7 @@ use crate::{
     identity::Owner,
     limit::{ToolId, Totals, Turns},
     observe::{
-        Observer, Who,
+        Observer,
         events::{self, Ended},
     },
     session::Caller,
@@ -109,6 +109,12 @@ impl Engine {
     /// Returns the observer, to which events go.
     pub fn observer(&self) -> &Observer {
         &self.observer
+    }
+
+    /// Returns the time of the clock on the wall, in milliseconds since the Unix epoch.
+    #[must_use]
+    pub fn wall_now(&self) -> u64 {
+        self.ledger.clock.now().wall
     }
 
     /// Returns how long calls of a tool usually take, if that is known.
@@ -208,7 +214,7 @@ impl Engine {
         caller: &Caller,
         announced: bool,
         pace: Pace,
-    ) -> Option<oneshot::Receiver<&'static str>> {
+    ) -> Option<oneshot::Receiver<Stop>> {
         let (stop, stopped) = oneshot::channel();
         if !self.calls.add(task.id, RunningCall::new(task, caller, announced, pace, stop)) {
             return None;
@@ -247,6 +253,20 @@ impl Engine {
         change: impl Fn(&Task) -> Option<Change>,
     ) -> Result<Option<Task>, HasEnded> {
         Ok(self.ledger.change_when_available(owner, id, change).await?.map(|changed| self.announce(changed)))
+    }
+
+    /// Changes a task, and what is saved of its call, as [`Engine::change_when_available`] does.
+    ///
+    /// # Errors
+    /// [`HasEnded`]
+    pub(super) async fn change_call(
+        &self,
+        owner: &Owner,
+        id: TaskId,
+        change: &Change,
+        call: SavedCall,
+    ) -> Result<Option<Task>, HasEnded> {
+        Ok(self.ledger.change_call(owner, id, change, call).await?.map(|changed| self.announce(changed)))
     }
 
     /// Tells the owner of a task its new state, if it has one, and returns the task.
@@ -295,22 +315,6 @@ impl Engine {
         true
     }
 
-    /// Returns what the client of a task is told of its time.
-    #[must_use]
-    pub fn outlook(&self, task: &Task) -> Outlook {
-        let running = (!task.state.is_terminal()).then(|| self.calls.outlook(task.id)).flatten();
-        running.unwrap_or_else(|| Outlook::unknown(task))
-    }
-
-    /// Counts a poll of a task that has not ended, and reports excessive ones. Returns what its client is told.
-    pub(super) fn note_poll(&self, task: &Task, who: &Who) -> Outlook {
-        let Some(poll) = self.calls.poll(task.id) else { return Outlook::unknown(task) };
-        if poll.is_excessive {
-            self.observer.emit(events::ExcessivePolling { who, task: task.id, tool: &task.tool });
-        }
-        poll.outlook
-    }
-
     /// Takes out the call of a task that was cancelled.
     pub(super) fn take_out_cancelled(&self, id: TaskId) {
         self.take_out(id, TakenOut::stopped(Ended::Cancelled, "its client cancelled it"));
@@ -345,7 +349,7 @@ impl Engine {
             bytes: end.map(End::bytes),
         });
         // A call that has ended by itself has dropped the receiver.
-        let _ = running.stop.send(stop);
+        let _ = running.stop.send(Stop::Cancel(stop));
     }
 }
 

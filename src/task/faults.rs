@@ -11,6 +11,7 @@ use super::{
     store::{
         MaxKept, MemoryStore, Store,
         faulty::{Fault, FaultyStore},
+        file::testing::opened,
     },
     tiny::{create, unlimited},
 };
@@ -32,6 +33,15 @@ impl Setup {
     fn new(fault: Fault) -> Self {
         let (clock, max) = (Clock::start(), MaxKept::of_tasks(usize::MAX, usize::MAX));
         let store = FaultyStore::new(MemoryStore::new(max, clock, Arc::default()), fault);
+        let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, clock, unlimited(), Arc::default());
+        Self { store, engine, session: session::alone() }
+    }
+
+    /// Returns the same over a store in a file.
+    async fn in_file(fault: Fault) -> Self {
+        let (clock, max) = (Clock::start(), MaxKept::of_tasks(usize::MAX, usize::MAX));
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = FaultyStore::in_folder(opened(&folder, max, None, Some(clock)).await, Some(folder), fault);
         let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, clock, unlimited(), Arc::default());
         Self { store, engine, session: session::alone() }
     }
@@ -76,7 +86,12 @@ async fn at_every_call(life: impl AsyncFn(Setup)) {
     let faults: [fn(usize) -> Fault; 4] =
         [|at| Fault::Fails { at, count: 1 }, |at| Fault::Fails { at, count: 7 }, Fault::IsLost, Fault::LosesTheRace];
     life(Setup::new(Fault::Waits)).await;
+    life(Setup::in_file(Fault::Waits).await).await;
     for fault in faults {
+        // Which call it is matters to the engine, and not to the store: a few of them show that the file keeps the contract.
+        for at in [0, 1, 2, 4] {
+            life(Setup::in_file(fault(at)).await).await;
+        }
         for at in 0.. {
             let setup = Setup::new(fault(at));
             let store = Arc::clone(&setup.store);
@@ -193,11 +208,9 @@ async fn what_expires_while_the_store_is_out_of_order_is_removed_and_its_call_is
     for fault in [Fault::Fails { at: 1, count: 1 }, Fault::IsLost(1)] {
         let setup = Setup::new(fault);
         let expiring = Task { expires: setup.engine.ledger.clock.steady() + 1000, ..task(setup.owner()) };
-        let stopped = setup
-            .engine
-            .register(&expiring, &setup.session.caller, false, Pace::Fixed(1000))
-            .expect("it does not stop");
-        setup.store.insert(expiring.clone()).await.expect("in order").expect("room");
+        let (caller, pace) = (&setup.session.caller, Pace::Fixed(1000));
+        let stopped = setup.engine.register(&expiring, caller, false, pace).expect("it does not stop");
+        setup.store.insert(expiring.clone(), None).await.expect("in order").expect("room");
         setup.engine.without_tasks(setup.owner()).await;
         assert_eq!(setup.tasks().await.len(), 0, "{fault:?}");
         // If the store has not reported the removal, the call goes on to its end.
@@ -211,7 +224,7 @@ async fn what_expires_while_the_store_is_out_of_order_is_removed_and_its_call_is
 async fn the_engine_does_not_take_a_change_by_others_for_its_own() {
     let setup = Setup::new(Fault::IsLost(2));
     let task = task(setup.owner());
-    setup.store.insert(task.clone()).await.expect("in order").expect("room");
+    setup.store.insert(task.clone(), None).await.expect("in order").expect("room");
     let change =
         |text: &'static str| setup.engine.change(setup.owner(), task.id, move |_| Some(Change::Message(text.into())));
     assert!(matches!(change("one").await, Err(NotChanged::Unavailable(_))));

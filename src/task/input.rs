@@ -116,6 +116,17 @@ impl Engine {
         }
     }
 
+    /// Notes that a question of a task is asked in `session`, whose client may answer it with [`Engine::answer`]. Returns
+    /// whether the client has to get it now.
+    pub fn ask_in(&self, session: Uuid, owner: &Owner, task: TaskId, question: Uuid) -> bool {
+        self.desk.ask_in(session, owner, task, question)
+    }
+
+    /// Notes that a question may not have reached the client of `session`, and has to be asked there again.
+    pub fn may_be_lost_in(&self, session: Uuid, question: Uuid) {
+        self.desk.may_be_lost_in(session, question);
+    }
+
     /// Returns the open questions of a task, each under its id, oldest first.
     pub fn questions(&self, owner: &Owner, task: TaskId) -> Vec<(Uuid, Message)> {
         self.desk.questions(owner, task)
@@ -138,7 +149,7 @@ impl Engine {
     }
 
     /// Puts a task into the state that follows from its open questions.
-    async fn settle(&self, owner: &Owner, task: TaskId) {
+    pub(super) async fn settle(&self, owner: &Owner, task: TaskId) {
         // A task that has ended stays as it is.
         let _ = self
             .change_when_available(owner, task, |current| match self.desk.waits_for(task) {

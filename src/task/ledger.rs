@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     Change, Clock, End, HasEnded, Task, TaskId,
-    store::{Store, StoreFuture, Unavailable},
+    store::{CallChange, SavedCall, Store, StoreFuture, Unavailable},
 };
 use crate::{
     identity::Owner,
@@ -114,7 +114,7 @@ impl Ledger {
         id: TaskId,
         change: impl Fn(&Task) -> Option<Change>,
     ) -> Result<Option<Changed>, NotChanged> {
-        self.try_change(owner, id, &change, &mut None).await
+        self.try_change(owner, id, &change, &CallChange::Keep, &mut None).await
     }
 
     /// Changes a task as [`Ledger::change`] does, and retries until the store is available.
@@ -127,9 +127,33 @@ impl Ledger {
         id: TaskId,
         change: impl Fn(&Task) -> Option<Change>,
     ) -> Result<Option<Changed>, HasEnded> {
+        self.until_changed(owner, id, &change, &CallChange::Keep).await
+    }
+
+    /// Changes a task, and what is saved of its call, as [`Ledger::change_when_available`] does.
+    ///
+    /// # Errors
+    /// [`HasEnded`]
+    pub(super) async fn change_call(
+        &self,
+        owner: &Owner,
+        id: TaskId,
+        change: &Change,
+        call: SavedCall,
+    ) -> Result<Option<Changed>, HasEnded> {
+        self.until_changed(owner, id, &|_| Some(change.clone()), &CallChange::Set(call)).await
+    }
+
+    async fn until_changed(
+        &self,
+        owner: &Owner,
+        id: TaskId,
+        change: &impl Fn(&Task) -> Option<Change>,
+        call: &CallChange,
+    ) -> Result<Option<Changed>, HasEnded> {
         let (mut unknown, mut pauses) = (None, Pauses::default());
         loop {
-            match self.try_change(owner, id, &change, &mut unknown).await {
+            match self.try_change(owner, id, change, call, &mut unknown).await {
                 Ok(changed) => return Ok(changed),
                 Err(NotChanged::HasEnded(ended)) => return Err(ended),
                 Err(NotChanged::Unavailable(unavailable)) => pauses.next(self, &unavailable).await,
@@ -143,6 +167,7 @@ impl Ledger {
         owner: &Owner,
         id: TaskId,
         change: &impl Fn(&Task) -> Option<Change>,
+        call: &CallChange,
         unknown: &mut Option<Task>,
     ) -> Result<Option<Changed>, NotChanged> {
         loop {
@@ -152,7 +177,7 @@ impl Ledger {
             }
             let Some(change) = change(&task) else { return Ok(None) };
             let next = task.after(&change, self.clock.now())?;
-            match self.store.replace(next.clone(), change.end().cloned()).await {
+            match self.store.replace(next.clone(), change.end().cloned(), call.clone()).await {
                 Ok(true) => {
                     let has_new_state = next.state != task.state;
                     return Ok(Some(Changed { task: next, has_new_state }));

@@ -4,6 +4,7 @@
 //! its clients send into calls of the engine, and writes what the engine tells.
 
 mod adopt;
+mod begin;
 mod call_session;
 mod calls;
 mod clock;
@@ -17,13 +18,17 @@ mod input;
 #[cfg(test)]
 mod interleavings;
 mod lasting;
+mod leave;
 mod ledger;
 mod pace;
 mod poll_demand;
 mod poll_plan;
+mod restore;
 mod retrieve;
 mod run_times;
 mod runner;
+mod saved;
+mod saving;
 mod session_end;
 mod state;
 mod status_message;
@@ -46,6 +51,7 @@ pub use in_words::in_words;
 pub use lasting::LastingWork;
 pub use ledger::Missing;
 pub use pace::Outlook;
+pub use restore::{Restored, Restoring};
 pub use retrieve::{NotCancelled, PolledTask};
 pub use run_times::{PollBounds, RunTimes, UsualTime};
 pub use state::{Change, End, Ending, HasEnded, State, Task, TaskId};

@@ -98,8 +98,14 @@ fn sentence(usual: UsualTime) -> String {
 }
 
 impl Pace {
-    /// Returns the pace of a call that is created now, and whose task is `kept` for so many milliseconds after its end.
-    pub(super) fn new(tool: &Tool, kept: u64, run_times: SharedRunTimes, account: &Arc<Account>) -> Self {
+    /// Returns the pace of a call whose task was `created` then, and is `kept` for so many milliseconds after its end.
+    pub(super) fn new(
+        tool: &Tool,
+        kept: u64,
+        run_times: SharedRunTimes,
+        account: &Arc<Account>,
+        created: Instant,
+    ) -> Self {
         if let PollInterval::Fixed(interval) = tool.poll_interval {
             return Self::Fixed(millis(interval));
         }
@@ -112,7 +118,7 @@ impl Pace {
             longest: at_most(FEWEST_POLLS),
             run_times,
             account,
-            created: now,
+            created,
             began: None,
             hurried: false,
             told_at: now,
@@ -199,7 +205,7 @@ mod tests {
     /// Returns the pace of a call that runs since now, whose task is kept for so many seconds.
     fn pace(tool: &Tool, kept: u64, run_times: SharedRunTimes) -> Pace {
         let account = Accounts::new(Rates::default()).of(&Owner::Session(uuid::Uuid::nil()));
-        let mut pace = Pace::new(tool, 1000 * kept, run_times, &account);
+        let mut pace = Pace::new(tool, 1000 * kept, run_times, &account, Instant::now());
         pace.begin(Instant::now());
         pace
     }
@@ -275,7 +281,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_that_waits_for_its_turn_is_polled_ever_more_seldom() {
         let account = Accounts::new(Rates::default()).of(&Owner::Session(uuid::Uuid::nil()));
-        let pace = Pace::new(&Tool::default(), 3_600_000, Arc::default(), &account);
+        let pace = Pace::new(&Tool::default(), 3_600_000, Arc::default(), &account, Instant::now());
         assert_eq!((interval(&pace), pace.outlook(1.0, Instant::now()).usual), (500, None));
         tokio::time::advance(Duration::from_secs(80)).await;
         assert_eq!(interval(&pace), 10_000);

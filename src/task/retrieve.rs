@@ -48,6 +48,30 @@ impl Engine {
         Ok(PolledTask { task, outlook })
     }
 
+    /// Returns what the client of a task is told of its time.
+    #[must_use]
+    pub fn outlook(&self, task: &Task) -> Outlook {
+        let running = (!task.state.is_terminal()).then(|| self.calls.outlook(task.id)).flatten();
+        running.unwrap_or_else(|| Outlook::unknown(task))
+    }
+
+    /// Counts a poll of a task that has not ended, and reports excessive ones. Returns what its client is told.
+    fn note_poll(&self, task: &Task, who: &Who) -> Outlook {
+        let Some(poll) = self.calls.poll(task.id) else { return Outlook::unknown(task) };
+        if poll.is_excessive {
+            self.observer.emit(events::ExcessivePolling { who, task: task.id, tool: &task.tool });
+        }
+        poll.outlook
+    }
+
+    /// Returns a task as it is now, for a request that waits for it.
+    ///
+    /// # Errors
+    /// [`Missing`]
+    pub async fn look(&self, owner: &Owner, id: TaskId) -> Result<Arc<Task>, Missing> {
+        self.ledger.find(owner, id).await
+    }
+
     /// Returns the end of a task, for a client that collects it; `None` while it has not ended.
     ///
     /// # Errors

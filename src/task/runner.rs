@@ -1,6 +1,6 @@
 //! The call behind a task, from its turn to its outcome, detached from every connection of the client.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use http::HeaderMap;
 use tokio::{
@@ -9,22 +9,22 @@ use tokio::{
 };
 
 use super::{
-    CallSession, Change, Engine, TaskId, TaskWriter, desk::AskingCall, input::QuestionOrigin, ledger::NotChanged,
-    pace::Pace, status_message,
+    CallSession, Change, Engine, TaskId, TaskWriter, calls::Stop, desk::AskingCall, input::QuestionOrigin, pace::Pace,
+    status_message,
 };
 use crate::{
     config::Tool,
     flow::Item,
     identity::Owner,
-    limit::{Admission, Permit, ToolId},
+    limit::{Admission, ToolId},
     observe::events,
     session::Caller,
-    upstream::{Call, CallOptions, CallOutcome, Failure, Next, Purpose, Round, ServerEvent, UpstreamGuard},
+    upstream::{Call, CallOutcome, Failure, Next, Round, ServerEvent, UpstreamGuard},
     wire::Message,
 };
 
 /// What an answer may be larger than the result inside it, in bytes.
-const ENVELOPE: usize = 64 * 1024;
+pub(super) const ENVELOPE: usize = 64 * 1024;
 /// The longest request that is kept while the server may refuse it, in bytes.
 pub(super) const MAX_KEPT: usize = 64 * 1024;
 /// How long a call waits at most until the answer that acknowledges its task is on its way.
@@ -42,6 +42,8 @@ pub(super) struct Runner {
     pub engine: Arc<Engine>,
     pub caller: Arc<Caller>,
     pub session: CallSession,
+    /// Whether its request is one for a modern server, and not for a session.
+    pub modern: bool,
     pub id: TaskId,
     pub headers: Arc<HeaderMap>,
     /// Writes for the streams of the task's client.
@@ -55,6 +57,10 @@ pub(super) struct Runner {
     pub created: Instant,
     /// How long it may wait for its turn after its creation.
     pub patience: Duration,
+    /// Whether the client is told of changes of the task's state.
+    pub announced: bool,
+    /// Whether an earlier process has created the task.
+    pub restored: bool,
 }
 
 /// The call of a task, as it runs.
@@ -74,16 +80,18 @@ pub(super) struct Beginning {
     pub(super) since: Instant,
     /// The last progress that was told.
     pub(super) progress: f64,
+    /// Whether an earlier process has begun it.
+    pub(super) resumed: bool,
 }
 
 impl Runner {
     /// Runs the call. `started` resolves when the task has been acknowledged, `stopped` when its call has to stop.
     pub(super) async fn run(
-        self,
+        mut self,
         request: Message,
         started: oneshot::Receiver<()>,
         admission: Admission,
-        mut stopped: oneshot::Receiver<&'static str>,
+        mut stopped: oneshot::Receiver<Stop>,
     ) {
         let in_queue = matches!(admission, Admission::Queued(_)).then(|| InQueue(Arc::clone(&self.engine)));
         tokio::select! {
@@ -94,6 +102,7 @@ impl Runner {
             // A client that does not take the answer must not keep the turn from others.
             () = tokio::time::sleep(ACKNOWLEDGE_TIMEOUT) => {}
         }
+        let waited = in_queue.is_some() || self.restored;
         let turn = tokio::select! {
             biased;
             _ = &mut stopped => return,
@@ -101,53 +110,56 @@ impl Runner {
         };
         drop(in_queue);
         // Held until the exchange has ended.
-        let Some(_permit) = turn else {
-            let full = self.engine.ledger.store.full(self.owner());
-            let why = status_message::no_turn(self.patience, self.tool.timeout, full);
-            return self.finish(status_message::failed(&why), Some(&why)).await;
+        let _permit = match turn {
+            Ok(permit) => permit,
+            Err(why) => return self.finish(status_message::failed(&why), Some(&why)).await,
         };
-        let session = tokio::select! {
+        let running = tokio::select! {
             biased;
             _ = &mut stopped => return,
-            session = self.session.begin(&self.caller, &self.headers) => session,
+            running = self.begin(request, waited) => running,
         };
-        let running = match session.and_then(|session| self.send(request, session)) {
+        let running = match running {
             Ok(running) => running,
             Err(failure) => {
-                let (end, why) = status_message::ended(CallOutcome::of(Err(failure), self.tool.max_result));
+                let (end, why) = if self.restored {
+                    let why = status_message::not_sent(&failure.to_string());
+                    (status_message::failed(&why), Some(why))
+                } else {
+                    status_message::ended(CallOutcome::of(Err(failure), self.tool.max_result))
+                };
                 return self.finish(end, why.as_deref()).await;
             }
         };
-        self.attend(running, stopped, Beginning { since: Instant::now(), progress: f64::NEG_INFINITY }).await;
-    }
-
-    /// Sends the call to the server. While it runs, only the message that goes there is kept, and the request where it may
-    /// have to be sent again.
-    fn send(&self, request: Message, session: UpstreamGuard) -> Result<Running, Failure> {
-        let max_answer = self.tool.max_result.saturating_add(ENVELOPE);
-        let options = CallOptions { purpose: Purpose::Background, max_answer, relay: false, native: false };
-        let call = session.get().call(&request, HeaderMap::clone(&self.headers), options);
-        let call = call.map_err(|error| Failure::Limit(error.message))?;
-        let kept = self.session.is_replaced() && request.bytes().len() <= MAX_KEPT;
-        Ok(Running { call, session, request: kept.then(|| request.compact()) })
+        self.attend(running, stopped, Beginning { since: Instant::now(), progress: f64::NEG_INFINITY, resumed: false })
+            .await;
     }
 
     /// Follows a call to its end, its timeout, or until it is stopped.
     pub(super) async fn attend(
         self,
         mut running: Running,
-        mut stopped: oneshot::Receiver<&'static str>,
-        Beginning { since, progress }: Beginning,
+        mut stopped: oneshot::Receiver<Stop>,
+        Beginning { since, progress, resumed }: Beginning,
     ) {
         self.engine.calls.begin(self.id, since);
         tokio::select! {
             ending = self.follow(&mut running, progress) => {
                 let outcome = CallOutcome::of(ending, self.tool.max_result);
-                self.record_run_time(&outcome, since.elapsed());
-                let (end, why) = status_message::ended(outcome);
+                // When an answer that is resumed came is not known.
+                if !resumed {
+                    self.record_run_time(&outcome, since.elapsed());
+                }
+                let (end, why) = status_message::ended(if resumed { not_resumed(outcome) } else { outcome });
                 self.finish(end, why.as_deref()).await;
             }
-            why = &mut stopped => self.cancel(&mut running, since, why.unwrap_or("the process stops")).await,
+            stop = &mut stopped => match stop.unwrap_or(Stop::Cancel("the process stops")) {
+                Stop::Cancel(why) => self.cancel(&mut running, since, why).await,
+                Stop::Leave(left) => {
+                    running.session.get().keep();
+                    drop(left);
+                }
+            },
             () = tokio::time::sleep_until(since + self.tool.timeout) => {
                 let why = status_message::timed_out(self.tool.timeout);
                 // The call is cancelled even if the store does not take the end.
@@ -161,7 +173,7 @@ impl Runner {
 
     /// Returns the pace at which its client is to poll the task, which is kept for so many milliseconds after its end.
     pub(super) fn pace(&self, kept: u64) -> Pace {
-        Pace::new(&self.tool, kept, self.engine.tool_times.of(&self.tool_id), &self.caller.account)
+        Pace::new(&self.tool, kept, self.engine.tool_times.of(&self.tool_id), &self.caller.account, self.created)
     }
 
     /// Notes how long the call took, if its server ended it.
@@ -176,23 +188,16 @@ impl Runner {
         }
     }
 
-    /// Waits for the turn while the ttl leaves the call its timeout.
-    async fn turn(&self, admission: Admission) -> Option<Permit> {
-        let waiting = match admission {
-            Admission::Now(permit) => return Some(permit),
-            Admission::Queued(waiting) => waiting,
-        };
-        let permit = tokio::time::timeout_at(self.created + self.patience, waiting.turn()).await.ok().flatten()?;
-        let changed =
-            self.engine.change(self.owner(), self.id, |_| Some(Change::Message(status_message::RUNNING.into()))).await;
-        // A task that has ended meanwhile needs no turn. If the store does not answer, the call goes on.
-        matches!(changed, Ok(Some(_)) | Err(NotChanged::Unavailable(_))).then_some(permit)
-    }
-
     /// Handles what the server says, until the call's end.
     async fn follow(&self, running: &mut Running, mut progress: f64) -> Result<Message, Failure> {
+        let mut noting = pin!(self.note_points(running));
         loop {
-            match running.call.exchange.next().await {
+            let item = tokio::select! {
+                biased;
+                item = running.call.exchange.next() => item,
+                never = &mut noting => match never {},
+            };
+            match item {
                 Some(Item::Message(message)) => {
                     // It runs.
                     running.request = None;
@@ -205,7 +210,10 @@ impl Runner {
                         running.request = None;
                     }
                 }
-                Some(Item::End(Err(Failure::SessionLost))) => self.begin_again(running).await?,
+                Some(Item::End(Err(Failure::SessionLost))) => {
+                    self.begin_again(running).await?;
+                    noting.set(self.note_points(running));
+                }
                 Some(Item::End(ending)) => {
                     let response = ending?.whole().await?;
                     match running.session.get().next(&running.call, response, self.caller.client)? {
@@ -218,19 +226,6 @@ impl Runner {
         }
     }
 
-    /// Sends a call once more, in another session: the server has refused it, as it has forgotten the session, and not run it.
-    async fn begin_again(&self, running: &mut Running) -> Result<(), Failure> {
-        let Some(request) = running.request.take() else { return Err(Failure::SessionLost) };
-        if !running.call.exchange.was_refused().await {
-            return Err(Failure::SessionLost);
-        }
-        let session = self.session.another(&self.caller, &self.headers).await?;
-        let again = self.send(request, session)?;
-        // Not a third time.
-        *running = Running { request: None, ..again };
-        Ok(())
-    }
-
     /// Asks the client what the server wants to know before the call goes on, and sends the server the answers.
     async fn go_on(&self, running: &mut Running, mut round: Round) -> Result<(), Failure> {
         running.request = None;
@@ -241,8 +236,8 @@ impl Runner {
             self.engine.ask(self.origin(&running.session), &question, asked).await;
         }
         round.answered().await?;
-        let max_answer = self.tool.max_result.saturating_add(ENVELOPE);
-        running.session.get().retry(&mut running.call, &round, HeaderMap::clone(&self.headers), max_answer)
+        let headers = HeaderMap::clone(&self.headers);
+        running.session.get().retry(&mut running.call, &round, headers, self.max_answer())
     }
 
     /// Notes that the call waits for its client, so that how long it runs tells little.
@@ -315,8 +310,16 @@ impl Runner {
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, exchange.gone()).await;
     }
 
-    fn owner(&self) -> &Owner {
+    pub(super) fn owner(&self) -> &Owner {
         &self.caller.owner
+    }
+}
+
+/// Returns the outcome of a call that was resumed: one that gave nothing may have had its effect.
+fn not_resumed(outcome: CallOutcome) -> CallOutcome {
+    match outcome {
+        CallOutcome::Nothing { why, cause } => CallOutcome::Nothing { why: status_message::not_resumed(&why), cause },
+        outcome => outcome,
     }
 }
 

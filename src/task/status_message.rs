@@ -11,6 +11,22 @@ pub(super) const QUEUED: &str = "Queued: waits for its turn, because as many cal
 pub(super) const RUNNING: &str = "Running.";
 /// Of a task that was not acknowledged.
 pub(super) const NOT_ACKNOWLEDGED: &str = "The task was not acknowledged, and its call was not sent";
+/// Of a task whose call ran when the process ended.
+pub(super) const INTERRUPTED: &str = "the process of taskgate ended while the call ran; the call may or may not have had \
+    its effect, and it was not sent again";
+/// Of a task whose call waited when the process ended, and cannot be sent without its credentials.
+pub(super) const WITHHELD: &str = "taskgate was restarted while the call waited for its turn, and the call was not sent: \
+    its credentials were not kept, as the store has no key; call again";
+
+/// Returns why a call failed whose answer could not be resumed.
+pub(super) fn not_resumed(why: &str) -> String {
+    format!("{INTERRUPTED}; its answer could not be resumed: {why}")
+}
+
+/// Returns why a call failed that waited when the process ended, and that was not sent.
+pub(super) fn not_sent(why: &str) -> String {
+    format!("taskgate was restarted while the call waited for its turn, and the call was not sent: {why}; call again")
+}
 
 /// Returns the change that ends the task of a call, and for the log why the task failed, unless what the call gave says so.
 pub(super) fn ended(outcome: CallOutcome) -> (Change, Option<String>) {

@@ -29,6 +29,10 @@ fn word(word: &str, id: Uuid) -> Option<Message> {
 }
 
 impl TaskWriter for Tiny {
+    fn name(&self) -> &'static str {
+        "tiny"
+    }
+
     fn status(&self, task: &Task, _: &Outlook) -> Option<Message> {
         word(if task.state.is_terminal() { "ended" } else { "runs" }, task.id)
     }
@@ -52,6 +56,11 @@ impl TaskWriter for Tiny {
     fn question_of(&self, message: &Message) -> Option<Uuid> {
         message.text().split("asks ").nth(1)?.get(..36)?.parse().ok()
     }
+}
+
+/// Returns a request of two lines.
+pub(super) fn request() -> Message {
+    Message::parse("{\"jsonrpc\":\"2.0\",\n\"id\":1,\"method\":\"tools/call\"}".into()).expect("a request")
 }
 
 /// A request that waits for a task, to say how it ended.
@@ -110,7 +119,7 @@ pub(super) async fn create(engine: &Arc<Engine>, session: &Arc<Session>) -> Resu
         writer: &Tiny,
         admission: Some(admission),
     };
-    let call = ToolCall { message: request, headers: HeaderMap::new() };
+    let call = ToolCall { message: request, headers: HeaderMap::new(), modern: false };
     let created =
         engine.create(&session.caller, CallSession::Own(session.upstream_session.hold()), call, wanted).await?;
     Ok(created.task)

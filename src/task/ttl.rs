@@ -40,11 +40,26 @@ impl Lifetime {
             AskedTtl::For(wanted) => wanted.min(tool.max_ttl),
             AskedTtl::Unlimited => tool.max_ttl,
         };
-        let collecting = tool.usual_poll_interval() * POLLS_TO_COLLECT;
-        let needed = tool.timeout + collecting;
+        let collecting = collecting(tool);
+        let needed = needed(tool);
         let ttl = wanted.max(if queued { needed + tool.timeout } else { needed });
         Self { ttl, keep: wanted.max(collecting), patience: ttl.saturating_sub(needed) }
     }
+}
+
+/// Returns how long a call with this `ttl` may wait for its turn.
+pub(super) fn patience(tool: &Tool, ttl: Duration) -> Duration {
+    ttl.saturating_sub(needed(tool))
+}
+
+/// Returns how long a task has to live whose call does not wait.
+fn needed(tool: &Tool) -> Duration {
+    tool.timeout + collecting(tool)
+}
+
+/// Returns how long a client has at least to collect a result.
+fn collecting(tool: &Tool) -> Duration {
+    tool.usual_poll_interval() * POLLS_TO_COLLECT
 }
 
 impl Task {

@@ -10,6 +10,9 @@ use crate::wire::Message;
 /// Writes what the engine tells for the streams of one dialect. A method returns `None` if the message cannot be written, or
 /// if clients of the dialect are not told such things.
 pub trait TaskWriter: fmt::Debug + Send + Sync {
+    /// Returns the name of the dialect, by which a later process finds its writer.
+    fn name(&self) -> &'static str;
+
     /// Writes which state a task is in, and what is known of its time.
     fn status(&self, task: &Task, outlook: &Outlook) -> Option<Message>;
 
@@ -24,6 +27,12 @@ pub trait TaskWriter: fmt::Debug + Send + Sync {
 
     /// Writes that a question need not be answered any more.
     fn withdrawal(&self, task: TaskId, id: Uuid) -> Option<Message>;
+
+    /// Returns whether the client is asked on any stream that is open. Otherwise it collects its questions with
+    /// [`super::Engine::questions`].
+    fn pushes_questions(&self) -> bool {
+        true
+    }
 
     /// Returns which question a message asks that [`TaskWriter::question`] has written; `None` for any other message.
     fn question_of(&self, message: &Message) -> Option<Uuid>;

@@ -41,12 +41,26 @@ impl Exchanges {
     /// # Errors
     /// [`TooMany`]
     pub fn begin(self: &Arc<Self>, client_id: Option<&str>, purpose: Purpose) -> Result<Exchange, TooMany> {
-        let (number, state) = self.register(client_id, purpose)?;
+        let (number, state) = self.register(client_id, purpose, None)?;
+        Ok(Exchange { number, state, all: Arc::clone(self), carrier: None, detached: None })
+    }
+
+    /// Goes on with the exchange of a task that an earlier process began under this number.
+    ///
+    /// # Errors
+    /// [`TooMany`]
+    pub(super) fn begin_again(self: &Arc<Self>, number: u64) -> Result<Exchange, TooMany> {
+        let (number, state) = self.register(None, Purpose::Background, Some(number))?;
         Ok(Exchange { number, state, all: Arc::clone(self), carrier: None, detached: None })
     }
 }
 
 impl Exchange {
+    /// Returns what it shares with the table.
+    pub(super) fn state(&self) -> &ExchangeState {
+        &self.state
+    }
+
     /// Takes over the work of carrying the exchange.
     pub fn carry(&mut self, carrier: Option<Carrier>) {
         self.carrier = carrier;

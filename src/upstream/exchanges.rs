@@ -11,13 +11,12 @@ use std::{
 };
 
 use ::http::StatusCode;
-use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use super::{
-    Failure, MAX_MESSAGE,
-    http::{AnswerBody, read},
+    ExchangeEnd, Failure,
+    points::{TrackedPoints, follow},
 };
 use crate::{
     flow::{Capacity, Outbox, Pushed},
@@ -37,39 +36,6 @@ const KEPT_ROOM: usize = 64;
 /// How long a slow reader may take to empty its queue when the next message must not be dropped.
 const READING: Duration = Duration::from_secs(2);
 
-/// How an exchange ends: with the upstream's response, or with a failure.
-pub type ExchangeEnd = Result<UpstreamResponse, Failure>;
-
-/// An upstream's response to a request.
-#[derive(Debug)]
-pub enum UpstreamResponse {
-    /// A response that was read whole.
-    Whole(Message),
-    /// A large response that is still arriving; only where [`super::Outgoing::relay`] allows it.
-    Large {
-        /// Its beginning.
-        first: Bytes,
-        /// The rest.
-        rest: AnswerBody,
-    },
-}
-
-impl UpstreamResponse {
-    /// Reads the response to its end.
-    ///
-    /// # Errors
-    /// [`Failure`] if the rest does not arrive, or the whole is too large or not a response.
-    pub async fn whole(self) -> Result<Message, Failure> {
-        match self {
-            Self::Whole(message) => Ok(message),
-            Self::Large { first, rest } => {
-                let document = read(first, rest, MAX_MESSAGE).await?;
-                Message::of_server(document).map_err(|malformed| Failure::BadAnswer(malformed.of_server()))
-            }
-        }
-    }
-}
-
 /// The exchanges of one link, by the number that stands for the client's id towards the upstream.
 #[derive(Debug)]
 pub struct Exchanges {
@@ -81,6 +47,8 @@ pub struct Exchanges {
     refused: Mutex<HashSet<u64>>,
     /// Whether an exchange was cancelled.
     cancelled: AtomicBool,
+    /// Whether it was ever tracked where an answer can be resumed.
+    pub(super) tracks: AtomicBool,
     /// How many bytes may wait for the listeners.
     outbox: Arc<Capacity>,
     observer: Arc<Observer>,
@@ -132,17 +100,19 @@ pub(super) struct ExchangeState {
     pub(super) streams: AtomicBool,
     /// The HTTP error status of the response; 0 without one.
     pub(super) status: AtomicU16,
+    /// Where a later process can resume the answer, if that is tracked.
+    pub(super) points: TrackedPoints,
 }
 
 impl Exchanges {
     /// Creates an empty table; `outbox` bounds what may wait for the listener of each exchange.
     #[must_use]
     pub fn new(outbox: Arc<Capacity>, observer: Arc<Observer>) -> Arc<Self> {
-        let (next, cancelled) = (AtomicU64::new(1), AtomicBool::new(false));
-        Arc::new(Self { next, open: Mutex::default(), refused: Mutex::default(), cancelled, outbox, observer })
+        let (next, cancelled, tracks) = (AtomicU64::new(1), AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { next, open: Mutex::default(), refused: Mutex::default(), cancelled, tracks, outbox, observer })
     }
 
-    /// Registers a new exchange under the next number, for [`Exchanges::begin`].
+    /// Registers a new exchange under the next number, or under that of a call which an earlier process began.
     ///
     /// # Errors
     /// [`TooMany`]
@@ -150,6 +120,7 @@ impl Exchanges {
         &self,
         client_id: Option<&str>,
         purpose: Purpose,
+        resumed: Option<u64>,
     ) -> Result<(u64, Arc<ExchangeState>), TooMany> {
         let mut open = self.open.lock();
         // Tasks do not count: they have limits of their own, under which they were acknowledged.
@@ -157,9 +128,9 @@ impl Exchanges {
         if purpose == Purpose::Foreground && open.len() >= MAX_IN_FLIGHT && plain() >= MAX_IN_FLIGHT {
             return Err(TooMany);
         }
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let number = resumed.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed));
         let (outbox, streams, status) = (Outbox::new(&self.outbox), AtomicBool::new(false), AtomicU16::new(0));
-        let state = Arc::new(ExchangeState { outbox, streams, status });
+        let state = Arc::new(ExchangeState { outbox, streams, status, points: TrackedPoints::new() });
         let (carried_by, asked, cancelled, waited) = (None, Vec::new(), false, false);
         let (listened, client_id) = (Arc::clone(&state), client_id.map(Box::from));
         open.insert(number, InFlight { state, client_id, purpose, carried_by, asked, cancelled, waited });
@@ -198,6 +169,13 @@ impl Exchanges {
         }
     }
 
+    /// Notes that a task waits for an exchange, and no client's request any more.
+    pub(super) fn leave_to_task(&self, number: u64) {
+        if let Some(open) = self.open.lock().get_mut(&number) {
+            (open.client_id, open.purpose) = (None, Purpose::Background);
+        }
+    }
+
     /// Tells the listeners of exchanges that were open at the last call already that nothing has come. One call every
     /// few seconds costs less than a timer for each exchange.
     pub fn tell_silence(&self) {
@@ -219,6 +197,7 @@ impl Exchanges {
                     }
                     open.asked.push(id.into());
                 }
+                follow(&open.state.points, &message);
                 Arc::clone(&open.state)
             }
             None => return Some(message),
@@ -234,10 +213,24 @@ impl Exchanges {
     /// Waits a moment for room for a request that the upstream sends during an exchange: a burst of requests does not
     /// yet mean that the client has stopped reading.
     pub async fn room_for(&self, number: u64, request: &Message) {
-        let state = self.open.lock().get(&number).map(|open| Arc::clone(&open.state));
-        if let Some(state) = state.filter(|state| !state.outbox.has_room_for(request)) {
+        if let Some(state) = self.state(number).filter(|state| !state.outbox.has_room_for(request)) {
             let _ = tokio::time::timeout(READING, state.outbox.emptied()).await;
         }
+    }
+
+    /// Returns what the listener of an exchange shares with the table.
+    pub(super) fn state(&self, number: u64) -> Option<Arc<ExchangeState>> {
+        self.open.lock().get(&number).map(|open| Arc::clone(&open.state))
+    }
+
+    /// Returns the number that the next exchange will have.
+    pub(super) fn next_number(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// Gives new exchanges numbers from `first` on.
+    pub(super) fn number_from(&self, first: u64) {
+        self.next.store(first, Ordering::Relaxed);
     }
 
     fn take(&self, number: u64) -> Option<InFlight> {

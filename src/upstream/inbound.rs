@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use super::{Exchanges, Failure, NativeTasks, Purpose, UpstreamResponse, native::may_be_related};
+use super::{Exchanges, Failure, KnownTools, NativeTasks, Purpose, UpstreamResponse, native::may_be_related};
 use crate::{
     config::UpstreamId,
     flow::{Capacity, Outbox, Pushed},
@@ -37,6 +37,8 @@ pub struct Inbound {
     pub client: ClientCapabilities,
     /// The upstream's own tasks.
     pub native: Arc<NativeTasks>,
+    /// What the upstream's lists have told of its tools, where taskgate adds some of its own.
+    pub tools: Arc<KnownTools>,
     /// Cancelled when the upstream has answered the request for the GET stream, whatever it says.
     pub listening: CancellationToken,
     /// Where to report.
@@ -58,6 +60,7 @@ impl Inbound {
             listener: Arc::new(Outbox::new(outbox)),
             client,
             native: Arc::default(),
+            tools: Arc::default(),
             listening: CancellationToken::new(),
             observer: Arc::clone(observer),
         }
@@ -101,7 +104,11 @@ impl Inbound {
                     // It is about a task of the server, so it does not belong to a task of taskgate.
                     carrier.filter(|number| self.exchanges.is_foreground(*number))
                 } else {
-                    carrier.or_else(|| self.claimant(&message))
+                    carrier.or_else(|| {
+                        let claimant = self.claimant(&message)?;
+                        self.exchanges.asked_elsewhere(claimant, &message);
+                        Some(claimant)
+                    })
                 };
                 let unclaimed = match carrier {
                     Some(number) => self.exchanges.push(number, message),
@@ -190,6 +197,9 @@ impl Inbound {
 
     /// Removes what the client may not know of a message; `None` if that is all of it.
     fn admit(&self, message: Message) -> Option<Message> {
+        if message.method() == Method::ToolsListChanged {
+            self.tools.forget();
+        }
         let admitted = self.native.admit(message);
         if admitted.is_none() {
             self.observer.emit(events::StatusHidden);

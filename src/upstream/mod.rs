@@ -10,9 +10,14 @@ pub mod http;
 #[cfg(test)]
 mod in_flight;
 mod inbound;
+mod known_tools;
 mod lease;
 mod native;
+mod points;
 mod pool;
+mod response;
+mod resumable;
+mod saved;
 mod session;
 pub mod stdio;
 
@@ -24,16 +29,19 @@ use tokio_util::sync::CancellationToken;
 
 pub use configured::Upstream;
 pub use exchange::{Carrier, Exchange};
-pub use exchanges::{ExchangeEnd, Exchanges, MAX_IN_FLIGHT, Purpose, TooMany, UpstreamResponse};
+pub use exchanges::{Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
 pub use failure::{Failure, HttpError};
 pub use hints::Hints;
 pub use inbound::Inbound;
+pub use known_tools::{JobTool, JobToolNames, KnownTools, may_be_job_tool};
 pub use lease::Lessee;
 pub use native::{MAX_WAITING, NativeTasks, NativeTools, ToolNames};
 pub use pool::{Generation, Lease, NoSession, PoolLimits, Pooled, PoolsTotal, ServerFacts, SessionPool};
+pub use response::{ExchangeEnd, UpstreamResponse};
+pub use saved::{SavedLink, SavedUpstream};
 pub use session::{
-    Agreed, Call, CallOptions, CallOutcome, Handshake, Introduced, Next, NotAgreed, Round, ServerEvent, ServerQuestion,
-    UpstreamGuard, UpstreamSession, error_code, for_client, own_error, question_refusal, with_id,
+    Agreed, BrokenCall, Call, CallOptions, CallOutcome, Handshake, Introduced, Next, NotAgreed, Round, ServerEvent,
+    ServerQuestion, UpstreamGuard, UpstreamSession, error_code, for_client, own_error, question_refusal, with_id,
 };
 pub use stdio::Vacancy;
 
@@ -58,6 +66,19 @@ pub struct Outgoing {
     pub relay: bool,
 }
 
+/// The answer to a request that an earlier process has sent.
+#[derive(Clone, Debug)]
+pub struct Resumption {
+    /// The exchange's number, which is the id of the request.
+    pub number: u64,
+    /// The id of the event behind which the answer goes on.
+    pub event: Bytes,
+    /// The end-to-end headers of the client's request.
+    pub headers: HeaderMap,
+    /// The largest answer to take, in bytes.
+    pub max_answer: usize,
+}
+
 /// What [`Link::send`] returns.
 pub type Sending<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
@@ -66,6 +87,14 @@ pub trait Link: std::fmt::Debug + Send + Sync {
     /// Prepares the exchange `outgoing.number`. Returns the work that carries it, if the caller has to do that work.
     /// The exchange ends exactly once in any case.
     fn request(&self, outgoing: Outgoing) -> Option<Carrier>;
+
+    /// Prepares the exchange `resumption.number`, whose request an earlier process has sent, as [`Link::request`] does.
+    ///
+    /// # Errors
+    /// The transport cannot resume an answer.
+    fn resume(&self, _resumption: Resumption) -> Result<Carrier, Failure> {
+        Err(Failure::SessionLost)
+    }
 
     /// Sends a notification, or a response to a request of the upstream.
     ///
@@ -87,6 +116,16 @@ pub trait Link: std::fmt::Debug + Send + Sync {
 
     /// Ends the session with the upstream in the background; open exchanges end as abandoned.
     fn close(&self, headers: HeaderMap);
+
+    /// Returns what a later process needs to go on with the session; `None` where the session ends with this process.
+    fn saved(&self) -> Option<SavedLink> {
+        None
+    }
+
+    /// Ends the link as [`Link::close`] does, but leaves a session that can be saved to a later process.
+    fn leave(&self) {
+        self.close(HeaderMap::new());
+    }
 }
 
 /// Makes the links to one configured upstream.
@@ -176,5 +215,14 @@ impl Server {
             Self::Http(server) => server.connect(inbound),
             Self::Stdio(server) => server.connect(inbound, vacancy).await?,
         })
+    }
+
+    /// Makes a link that goes on with a session of an earlier process; `None` if the session is not one with this server.
+    #[must_use]
+    pub fn reconnect(&self, inbound: Inbound, saved: &SavedLink) -> Option<Arc<dyn Link>> {
+        match self {
+            Self::Http(server) => server.reconnect(inbound, saved),
+            Self::Stdio(_) => None,
+        }
     }
 }

@@ -1,9 +1,12 @@
 //! Which requests of a server a client has declared to support (revision 2025-11-25, "Capability Negotiation").
 
+use serde::{Deserialize, Serialize};
+
 use super::{Message, Method, RpcError, object::Members};
 
 /// The capabilities of a client that a server's requests depend on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "each is declared on its own")]
 pub struct ClientCapabilities {
     /// `roots`

@@ -38,11 +38,13 @@ pub enum Discovered<'a> {
     Legacy,
 }
 
-/// Returns the `params` of a request of taskgate's own.
+/// Returns the `params` of a request of taskgate's own, with this raw `cursor` if it asks for a further page.
 #[must_use]
-pub fn own_params() -> String {
+pub fn own_params(cursor: Option<&str>) -> String {
     let info = format!(r#"{{"name":"taskgate","version":{}}}"#, quote(env!("CARGO_PKG_VERSION")));
-    format!(r#"{{"_meta":{{"{PROTOCOL_VERSION}":"{VERSION}","{CLIENT_INFO}":{info},"{CLIENT_CAPABILITIES}":{{}}}}}}"#)
+    let cursor = cursor.map_or_else(String::new, |cursor| format!(r#""cursor":{cursor},"#));
+    let meta = format!(r#"{{"{PROTOCOL_VERSION}":"{VERSION}","{CLIENT_INFO}":{info},"{CLIENT_CAPABILITIES}":{{}}}}"#);
+    format!(r#"{{{cursor}"_meta":{meta}}}"#)
 }
 
 /// Reads the answer to `server/discover`. An error that is not one of the modern generation is that of a legacy server

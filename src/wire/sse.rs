@@ -23,6 +23,8 @@ pub struct Event {
     pub name: String,
     /// The `data` lines, joined by line feeds.
     pub data: Bytes,
+    /// The id by which the stream is resumed behind the event, if there is one.
+    pub id: Option<Bytes>,
 }
 
 /// An event was larger than the decoder's limit, which counts its data so far and the whole line that is being read.
@@ -63,6 +65,12 @@ impl Decoder {
             after_cr: false,
             first_line: true,
         }
+    }
+
+    /// Creates a decoder of what comes behind the event with that id.
+    #[must_use]
+    pub fn behind(limit: usize, event: Bytes) -> Self {
+        Self { last_id: Some(event), ..Self::new(limit) }
     }
 
     /// Returns the id of the last event that had one, by which the stream can be resumed.
@@ -125,7 +133,8 @@ impl Decoder {
             self.last_id = self.id.take().or(self.last_id.take());
             let name = std::mem::take(&mut self.name);
             if std::mem::take(&mut self.has_data) {
-                events.push(Event { name, data: std::mem::take(&mut self.data).into_boxed_slice().into() });
+                let data = std::mem::take(&mut self.data).into_boxed_slice().into();
+                events.push(Event { name, data, id: self.last_id().cloned() });
             }
             return;
         }

@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::value::RawValue;
 
 use super::object::{Members, unquote};
 
 /// A revision of the Model Context Protocol, ordered by age.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// `2024-11-05`
     V2024_11_05,
@@ -70,6 +71,19 @@ impl Version {
     #[must_use]
     pub fn list() -> String {
         Self::ALL.map(Self::as_str).join(", ")
+    }
+}
+
+impl Serialize for Version {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Version {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Self::parse(&name).ok_or_else(|| D::Error::custom("a revision that taskgate does not speak"))
     }
 }
 

@@ -53,6 +53,7 @@ async fn a_variable_that_is_set_but_empty_is_named() {
         "TASKGATE_CONFIG_TOML",
         "TASKGATE_ALLOWED_HOSTS",
         "TASKGATE_ALLOWED_ORIGINS",
+        "TASKGATE_STORE",
         "TASKGATE_LOG",
         "TASKGATE_LOG_FORMAT",
     ] {

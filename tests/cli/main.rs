@@ -14,6 +14,7 @@ mod precedence;
 mod secrets;
 mod serve;
 mod signals;
+mod store;
 mod version;
 
 use tempfile::TempDir;

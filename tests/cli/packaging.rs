@@ -24,7 +24,7 @@ async fn bash_completes_a_subcommand_with_the_script() {
     let script = Binary::run(&["completions", "bash"], &[]).await.stdout;
     let ask = "COMP_WORDS=(taskgate st) COMP_CWORD=1; _taskgate taskgate st taskgate; echo \"${COMPREPLY[*]}\"";
     let bash = Command::new("bash").args(["-c", &format!("{script}\n{ask}")]).output().await.unwrap();
-    assert_eq!(String::from_utf8(bash.stdout).unwrap(), "stdio\n", "{}", String::from_utf8_lossy(&bash.stderr));
+    assert_eq!(String::from_utf8(bash.stdout).unwrap(), "stdio store\n", "{}", String::from_utf8_lossy(&bash.stderr));
 }
 
 #[tokio::test]
@@ -51,8 +51,9 @@ async fn the_man_pages_cover_every_subcommand_that_the_help_shows() {
     let mut names: Vec<_> =
         fs::read_dir(folder.path()).unwrap().map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
-    let expected = ["-check.1", "-completions.1", "-demo.1", "-serve.1", "-stdio.1", ".1"];
-    assert_eq!(names, expected.map(|name| format!("taskgate{name}")));
+    let store = ["-store-backup.1", "-store-check.1", "-store-export.1", "-store.1"];
+    let expected = [&["-check.1", "-completions.1", "-demo.1", "-serve.1", "-stdio.1"][..], &store, &[".1"]].concat();
+    assert_eq!(names, expected.iter().map(|name| format!("taskgate{name}")).collect::<Vec<_>>());
     let serve = fs::read_to_string(folder.path().join("taskgate-serve.1")).unwrap();
     assert!(serve.contains("TASKGATE_LISTEN") && serve.contains("allowed\\-host"), "{serve}");
 }

@@ -53,12 +53,12 @@ fn every_key_is_in_the_complete_file_and_a_comment_shows_its_default() {
 
 #[test]
 fn the_complete_file_has_the_defaults_as_it_stands() {
-    let Config { server, auth, audit, rate, tasks, upstreams } =
+    let Config { server, auth, audit, rate, store, tasks, upstreams } =
         load(&root().join("config.toml"), Overrides::default()).unwrap_or_else(|mistakes| panic!("{mistakes}"));
     let expected = Config::for_upstream(upstreams[0].target.clone());
     assert_eq!(
-        (server, auth, audit, rate, tasks),
-        (expected.server, expected.auth, expected.audit, expected.rate, expected.tasks)
+        (server, auth, audit, rate, store, tasks),
+        (expected.server, expected.auth, expected.audit, expected.rate, expected.store, expected.tasks)
     );
     assert_eq!(upstreams[0].policy.tool("any"), expected.upstreams[0].policy.tool("any"));
 }
@@ -66,7 +66,7 @@ fn the_complete_file_has_the_defaults_as_it_stands() {
 #[test]
 fn every_commented_key_of_the_complete_file_is_valid_once_uncommented() {
     let (_files, text) = with_files(&uncommented());
-    let text = text.replace("to = \"off\"", "to = \"file\"");
+    let text = text.replace("to = \"off\"", "to = \"file\"").replace("kind = \"memory\"", "kind = \"file\"");
     for mode in ["none", "header", "jwt", "introspect", "mtls", "bearer"] {
         let text = text.replace("mode = \"none\"", &format!("mode = \"{mode}\""));
         let Err(mistakes) = parse("config.toml", &text, Overrides::default()) else { panic!("{mode} uses every key") };

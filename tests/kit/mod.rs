@@ -11,6 +11,7 @@ mod held;
 mod modern;
 mod process;
 mod seen;
+pub(crate) mod shim;
 mod sse;
 mod sse_upstream;
 mod stalled;

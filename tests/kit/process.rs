@@ -59,11 +59,17 @@ impl Output {
 impl Binary {
     /// Starts it with these arguments and no other `TASKGATE_` variables than these.
     pub(crate) fn start(args: &[&str], env: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_taskgate"));
+        Self::start_by(&[], args, env)
+    }
+
+    /// Starts it by a command that runs the one behind it.
+    pub(crate) fn start_by(runner: &[&str], args: &[&str], env: &[(&str, &str)]) -> Self {
+        let words = [runner, &[env!("CARGO_BIN_EXE_taskgate")], args].concat();
+        let mut command = Command::new(words[0]);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TASKGATE_")) {
             command.env_remove(name);
         }
-        command.args(args).envs(env.iter().copied()).kill_on_drop(true);
+        command.args(&words[1..]).envs(env.iter().copied()).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
@@ -82,6 +88,21 @@ impl Binary {
         self.logged_after("listening on ")
     }
 
+    /// Waits until it listens, and returns the URL of its endpoint, or until it has ended.
+    pub(crate) async fn listens_or_ends(mut self) -> Result<(Self, String), Finished> {
+        let begun = std::time::Instant::now();
+        loop {
+            if let Some(url) = self.logged("listening on ") {
+                return Ok((self, url));
+            }
+            if self.child.try_wait().unwrap().is_some() {
+                return Err(self.end().await);
+            }
+            assert!(begun.elapsed() < PATIENCE, "it neither listens nor ends: {}", self.stderr.text.lock());
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
     /// Returns the URL of its admin port, once it has one.
     #[track_caller]
     pub(crate) fn admin(&self) -> impl Future<Output = String> {
@@ -91,12 +112,13 @@ impl Binary {
     /// Returns the rest of the first line of the log with `words` in it.
     #[track_caller]
     pub(crate) fn logged_after(&self, words: &str) -> impl Future<Output = String> {
-        let find = move || {
-            let log = self.stderr.text.lock();
-            let (_, rest) = log.split_once(words)?;
-            rest.split_once('\n').map(|(rest, _)| rest.to_owned())
-        };
-        eventually(move || ready(find()))
+        eventually(move || ready(self.logged(words)))
+    }
+
+    fn logged(&self, words: &str) -> Option<String> {
+        let log = self.stderr.text.lock();
+        let (_, rest) = log.split_once(words)?;
+        rest.split_once('\n').map(|(rest, _)| rest.to_owned())
     }
 
     /// Returns the most memory that it has had so far, in bytes.

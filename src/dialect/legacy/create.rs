@@ -68,8 +68,15 @@ impl Legacy {
             self.engine.observer().emit(events::TaskRefused { who, tool: &tool, reason: "session" });
             return Err(RpcError::invalid_request("the session has ended; initialize a new one"));
         };
+        // Without its session an anonymous client's task could not be reached after a restart.
+        if session.owns_tasks()
+            && let Err(why) = session.save_first(self.engine.now()).await
+        {
+            self.engine.observer().emit(events::StoreUnavailable { why: &why.0 });
+            return Err(error_of(&task::Missing::Unavailable));
+        }
         let new_task = task::NewTask { name, tool, ttl, announced, writer: &LegacyWriter, admission: Some(admission) };
-        let call = task::ToolCall { message: request, headers };
+        let call = task::ToolCall { message: request, headers, modern: false };
         let call_session = match session.caller.upstream.sessions {
             Sessions::Owner => CallSession::Own(upstream_session),
             Sessions::Request => CallSession::Apart(upstream_session),
@@ -111,7 +118,7 @@ mod tests {
     fn legacy(observer: &Arc<Observer>) -> Legacy {
         let clock = Clock::start();
         let store = MemoryStore::new(MaxKept::of_tasks(1, 1), clock, Arc::clone(observer));
-        Legacy::new(Engine::start(Arc::new(store), clock, unlimited(), Arc::clone(observer)))
+        Legacy::new(Engine::start(Arc::new(store), clock, unlimited(), Arc::clone(observer)), &[0; 32])
     }
 
     async fn create(legacy: &Legacy, session: &Arc<Session>) -> Result<Acknowledgement, RpcError> {

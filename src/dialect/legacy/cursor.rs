@@ -1,8 +1,7 @@
-//! Cursors of `tasks/list`: a place in the list of one owner, sealed with a key of the process.
+//! Cursors of `tasks/list`: a place in the list of one owner, sealed with a key that lives as long as the tasks.
 
 use aws_lc_rs::{constant_time::verify_slices_are_equal, hmac};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
-use uuid::Uuid;
 
 use crate::identity::Owner;
 
@@ -14,10 +13,9 @@ const SEAL: usize = 16;
 pub(super) struct Cursors(hmac::Key);
 
 impl Cursors {
-    /// Returns cursors under a new key of 244 random bits.
-    pub(super) fn new() -> Self {
-        let key = [Uuid::new_v4(), Uuid::new_v4()].map(Uuid::into_bytes).concat();
-        Self(hmac::Key::new(hmac::HMAC_SHA256, &key))
+    /// Returns cursors under a key.
+    pub(super) fn new(key: &[u8; 32]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, key))
     }
 
     /// Returns the cursor that stands for what comes after `place` in the list of `owner`.
@@ -27,7 +25,7 @@ impl Cursors {
         BASE64.encode([place.as_slice(), &tag.as_ref()[..SEAL]].concat())
     }
 
-    /// Returns the place that a cursor stands for; `None` if this owner has not got it from this process.
+    /// Returns the place that a cursor stands for; `None` if this owner has not got it under this key.
     pub(super) fn open(&self, owner: &Owner, cursor: &str) -> Option<u64> {
         let bytes: [u8; 8 + SEAL] = BASE64.decode(cursor).ok()?.try_into().ok()?;
         let (place, seal) = bytes.split_first_chunk()?;
@@ -64,15 +62,18 @@ impl Cursors {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
 
     #[test]
-    fn a_cursor_is_good_for_its_owner_its_process_and_as_it_is_only() {
-        let cursors = Cursors::new();
+    fn a_cursor_is_good_for_its_owner_its_key_and_as_it_is_only() {
+        let cursors = Cursors::new(&[1; 32]);
         let ann = Owner::Principal { upstream: "/mcp".into(), name: "ann".into() };
         let cursor = cursors.seal(&ann, 7);
         assert_eq!(cursors.open(&ann, &cursor), Some(7));
-        assert_eq!(Cursors::new().open(&ann, &cursor), None, "another key");
+        assert_eq!(Cursors::new(&[1; 32]).open(&ann, &cursor), Some(7), "after a restart");
+        assert_eq!(Cursors::new(&[2; 32]).open(&ann, &cursor), None, "another key");
         for other in [
             Owner::Principal { upstream: "/other".into(), name: "ann".into() },
             Owner::Principal { upstream: "/mcp".into(), name: "anna".into() },

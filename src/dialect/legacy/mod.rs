@@ -13,7 +13,7 @@ mod result;
 use std::sync::Arc;
 
 pub use create::{Acknowledgement, RequestedTask};
-pub use question::MaybeAnswer;
+pub use question::{MaybeAnswer, asked, withdrawn};
 pub use reply::{NoResult, Reply, not_found};
 
 use cursor::Cursors;
@@ -21,8 +21,14 @@ use question::LegacyWriter;
 
 use crate::{
     session::{Session, Source},
-    task::Engine,
+    task::{Engine, TaskWriter},
 };
+
+/// Returns what writes for the streams of this generation.
+#[must_use]
+pub fn writer() -> &'static dyn TaskWriter {
+    &LegacyWriter
+}
 
 /// Answers clients of this generation from the engine.
 #[derive(Debug)]
@@ -33,10 +39,16 @@ pub struct Legacy {
 }
 
 impl Legacy {
-    /// Returns a dialect in front of `engine`, whose cursors hold for this process only.
+    /// Returns a dialect in front of `engine`, whose cursors hold under `key`.
     #[must_use]
-    pub fn new(engine: Arc<Engine>) -> Self {
-        Self { engine, cursors: Cursors::new() }
+    pub fn new(engine: Arc<Engine>, key: &[u8; 32]) -> Self {
+        Self { engine, cursors: Cursors::new(key) }
+    }
+
+    /// Returns the engine.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
     }
 
     /// Returns what a session's GET stream delivers.

@@ -1,6 +1,7 @@
 //! Questions of tasks as clients get them and answer them (sections "Input Required Status" and "Associating Task-Related
 //! Messages").
 
+use bytes::Bytes;
 use http::HeaderMap;
 use uuid::Uuid;
 
@@ -46,6 +47,10 @@ impl Legacy {
 pub(super) struct LegacyWriter;
 
 impl TaskWriter for LegacyWriter {
+    fn name(&self) -> &'static str {
+        "legacy"
+    }
+
     /// Writes a notification (section "Task Status Notification").
     fn status(&self, task: &Task, outlook: &Outlook) -> Option<Message> {
         Message::parse(view(task, outlook).to_notification().into()).ok()
@@ -74,6 +79,20 @@ impl TaskWriter for LegacyWriter {
     fn question_of(&self, message: &Message) -> Option<Uuid> {
         message.id().filter(|_| message.kind() == Kind::Request).and_then(question_id)
     }
+}
+
+/// Writes the question that a server asks with `request` for a client that knows no tasks.
+#[must_use]
+pub fn asked(id: Uuid, request: &Message) -> Option<Bytes> {
+    let mut edits = Edits::of(request.bytes());
+    edits.replace(request.id_span()?, format!("\"{PREFIX}{id}\""));
+    Some(edits.apply().into_bytes())
+}
+
+/// Writes that such a question need not be answered any more.
+#[must_use]
+pub fn withdrawn(id: Uuid) -> Bytes {
+    cancelled(&format!("\"{PREFIX}{id}\""), "the request was withdrawn, or the job has ended")
 }
 
 /// Returns the question that a raw id stands for, if it is the id of one.

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{
-    onward::{Sent, call_options},
-    run::{Over, Run},
-};
+use super::run::{Over, Run};
 use crate::upstream::Lease;
 
 impl Run {
@@ -36,11 +33,7 @@ impl Run {
 
     /// Sends the request with another lease.
     async fn send_in(&mut self, lease: Lease) -> Over {
-        let generation = lease.pooled.generation;
-        let options = call_options(generation, self.adoptable.is_some());
-        let called = (self.request.sent(generation, self.request.whose(generation)))
-            .and_then(|Sent { message, headers }| lease.guard.get().call(&message, headers, options));
-        match called {
+        match self.modern.start(&self.request, &lease, self.adoptable.is_some()) {
             Ok(call) => {
                 (self.lease, self.call) = (lease, call);
                 Box::pin(self.follow()).await

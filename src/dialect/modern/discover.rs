@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Answer, ClientRequest, Modern, Refused, SERVER_INFO, TASKS, error::supported_versions};
+use super::{Answer, ClientRequest, Modern, Refused, SERVER_INFO, TASKS, error::supported_versions, hosts};
 use crate::wire::{Edits, RpcError, object::Members};
 
 impl Modern {
@@ -17,8 +17,8 @@ impl Modern {
         let capabilities = modern(&facts.capabilities).map_err(|why| RpcError::internal(why.clone()))?;
         let versions: Vec<_> = supported_versions().collect();
         let versions = serde_json::json!(versions);
-        let instructions =
-            facts.instructions.as_ref().map_or(String::new(), |text| format!(r#""instructions":{text},"#));
+        let instructions = hosts::instructions(&request, &lease.pooled)
+            .map_or(String::new(), |text| format!(r#""instructions":{text},"#));
         Ok(request.result(&format!(
             r#"{{"resultType":"complete","supportedVersions":{versions},"capabilities":{capabilities},{instructions}"ttlMs":0,"cacheScope":"private","_meta":{{"{SERVER_INFO}":{}}}}}"#,
             facts.server_info

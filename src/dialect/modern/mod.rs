@@ -1,12 +1,16 @@
 //! Clients of revision 2026-07-28: each request says all that is needed to answer it, tasks are
 //! an extension that the server's side decides about, and questions are parts of answers.
 
+mod adoptable;
 mod again;
+mod becoming_task;
 mod discover;
 mod error;
 mod headers;
+mod hosts;
 mod in_flight;
 mod input;
+mod jobs;
 mod listen;
 mod listen_through;
 mod meta;
@@ -37,18 +41,20 @@ pub use pieces::{Answer, Pieces};
 use self::{
     in_flight::{FlightGuard, InFlight},
     meta::RequestMeta,
+    onward::Whose,
     parked::Parking,
     request_state::{Bound, Seals},
     subscriptions::Subscriptions,
 };
 use crate::{
+    dialect::tools::JobTools,
     flow::Capacity,
     identity::Owner,
     limit::{Accounts, Rated},
     observe::{Observer, Who},
     session::Caller,
     task::{Engine, TaskWriter},
-    upstream::{Failure, Lease, Lessee, NoSession, Upstream},
+    upstream::{Failure, Generation, Lease, Lessee, NoSession, Upstream},
     wire::{
         Kind, Message, Method, Parts, RpcError, headers_cost,
         modern::{CLIENT_CAPABILITIES, PROTOCOL_VERSION, SERVER_INFO, SUBSCRIPTION_ID, TASKS, VERSION},
@@ -63,6 +69,8 @@ const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 #[derive(Debug)]
 pub struct Modern {
     engine: Arc<Engine>,
+    /// Helps hosts that do not declare the extension.
+    tools: Arc<JobTools>,
     observer: Arc<Observer>,
     seals: Seals,
     in_flight: Arc<InFlight>,
@@ -114,17 +122,34 @@ pub enum Came<'a> {
 }
 
 impl Modern {
-    /// Returns a dialect in front of `engine`.
+    /// Returns a dialect in front of `engine`, whose states hold under `key`.
     ///
     /// # Errors
-    /// A sentence, where the system gives no random bytes.
-    pub fn new(engine: Arc<Engine>, capacity: Arc<Capacity>, observer: Arc<Observer>) -> Result<Arc<Self>, String> {
-        let seals = Seals::new().map_err(|_| "the system gives no random bytes")?;
+    /// A sentence, where the key cannot be used.
+    pub fn new(
+        engine: Arc<Engine>,
+        key: &[u8; 32],
+        capacity: Arc<Capacity>,
+        observer: Arc<Observer>,
+    ) -> Result<Arc<Self>, String> {
+        let seals = Seals::new(key).map_err(|_| "the key of requestState cannot be used")?;
         let (parking, subscriptions) = (Parking::new(&observer), Subscriptions::new(&observer));
         let in_flight = InFlight::new(&observer);
         let stopping = CancellationToken::new();
         let names = Cache::builder().max_capacity(MAX_NAMES).eviction_policy(EvictionPolicy::lru()).build();
-        Ok(Arc::new(Self { engine, observer, seals, in_flight, parking, subscriptions, capacity, names, stopping }))
+        let tools = JobTools::new(Arc::clone(&engine), Arc::clone(&observer));
+        Ok(Arc::new(Self {
+            engine,
+            tools,
+            observer,
+            seals,
+            in_flight,
+            parking,
+            subscriptions,
+            capacity,
+            names,
+            stopping,
+        }))
     }
 
     /// Ends every subscription, when the process stops.
@@ -263,6 +288,12 @@ fn no_method(request: &ClientRequest) -> Refused {
 }
 
 impl ClientRequest {
+    /// Returns whether a call may become a job: the request declares no tasks, and a server of that generation does not keep them
+    /// to itself.
+    fn gets_jobs(&self, generation: Generation) -> bool {
+        !self.meta.tasks && self.caller.upstream.policy.has_jobs() && self.whose(generation) != Whose::Theirs
+    }
+
     /// Returns what a `requestState` for this request is good for.
     fn bound(&self) -> Bound {
         let credential = self.headers.get(header::AUTHORIZATION).map(http::HeaderValue::as_bytes);
@@ -281,11 +312,21 @@ impl From<Parts> for Answer {
     }
 }
 
+/// Returns what writes for the streams of this generation.
+#[must_use]
+pub fn writer() -> &'static dyn TaskWriter {
+    &Polled
+}
+
 /// Writes for streams of this generation, which get nothing of tasks: their clients poll.
 #[derive(Debug)]
 pub(super) struct Polled;
 
 impl TaskWriter for Polled {
+    fn name(&self) -> &'static str {
+        "modern"
+    }
+
     fn status(&self, _: &crate::task::Task, _: &crate::task::Outlook) -> Option<Message> {
         None
     }

@@ -6,12 +6,13 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::{
-    Answer, ClientRequest, Modern, Refused, TASKS,
+    Answer, ClientRequest, Modern, Refused, TASKS, hosts,
     onward::Whose,
     run::{Over, Run},
 };
 use crate::{
     config::{Native, Support},
+    dialect::tools::with_instructions,
     upstream::{ExchangeEnd, Failure, Generation, with_id},
     wire::{
         Edits, Message, Method, Parts, ids, legacy::error_code, message::Outcome, modern::shared_versions,
@@ -64,8 +65,11 @@ impl Modern {
     ) -> Result<Answer, Refused> {
         let whose = request.whose(generation);
         match request.method {
-            Method::ToolsCall if whose == Whose::Ours || whose == Whose::Both && is_required(&request) => {
-                self.start_tool(request).await
+            Method::ToolsCall if whose == Whose::Ours || request.gets_jobs(generation) => {
+                self.start_tool(request, generation).await
+            }
+            Method::ToolsCall if whose == Whose::Both && is_required(&request) => {
+                self.start_tool(request, generation).await
             }
             Method::Listen => self.listen_through(request, whose).await,
             _ => self.pass(request).await,
@@ -99,7 +103,7 @@ impl Run {
                 let status = status.unwrap_or_else(|| status_of(&response));
                 let document = match self.request.method {
                     Method::Discover => self.discovered(&response),
-                    _ => Ok(with_id(&response, &self.request.id)),
+                    _ => Ok(hosts::with_tools(with_id(&response, &self.request.id), &self.request, &self.lease)),
                 };
                 match document {
                     Ok(document) => {
@@ -129,6 +133,10 @@ impl Run {
         let theirs = result.get("supportedVersions").and_then(|raw| serde_json::from_str::<Vec<String>>(raw).ok());
         if theirs.is_some_and(|theirs| theirs != shared) {
             edits.set(&result, "supportedVersions", &serde_json::json!(shared).to_string());
+        }
+        let has_tools = capabilities.as_ref().is_some_and(|declared| declared.get("tools").is_some());
+        if has_tools && self.request.gets_jobs(self.lease.pooled.generation) {
+            edits.set(&result, "instructions", &with_instructions(result.get("instructions")));
         }
         match (&capabilities, &extensions) {
             _ if self.request.whose(self.lease.pooled.generation) != Whose::Ours => {}

@@ -68,13 +68,18 @@ impl PieceWriter {
         }
     }
 
-    /// Sends a notification that taskgate has written, and waits until the client has taken it, or has left: of a task only
-    /// the last state counts.
-    pub(super) async fn tell(&self, notification: Bytes) {
+    /// Sends a notification that taskgate has written.
+    pub(super) fn say(&self, notification: Bytes) {
         // What taskgate has written can be read.
         if let Ok(notification) = Message::parse(notification) {
             self.notify(notification);
         }
+    }
+
+    /// Sends a notification that taskgate has written, and waits until the client has taken it, or has left: of a task only
+    /// the last state counts.
+    pub(super) async fn tell(&self, notification: Bytes) {
+        self.say(notification);
         tokio::select! {
             () = self.outbox.emptied() => {}
             () = self.left.cancelled() => {}

@@ -8,6 +8,8 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     Refused, SERVER_INFO,
+    adoptable::Form,
+    hosts::heartbeat_of,
     in_flight::KeptBytes,
     input::input_request,
     parked::{Place, Retry},
@@ -70,16 +72,14 @@ impl Run {
             self.request = retry.request;
             (self.to, self.in_flight) = (retry.to, retry.in_flight);
             self.call.progress_token = progress_token(&self.request.message);
-            // Each request says anew what its client can be asked.
-            let client = self.request.caller.client;
+            // Each request says anew what its client can be asked, and whether it may be answered with a task.
+            let (client, declares_tasks) = (self.request.caller.client, self.request.meta.tasks);
             self.lacks = self.lacks.filter(|lacks| !client.can_be_asked(*lacks));
-            if !self.request.meta.tasks {
-                // Each request says anew whether it may be answered with a task.
-                self.adoptable = None;
-            }
+            self.adoptable.take_if(|adoptable| matches!(adoptable.form, Form::Task(_)) != declares_tasks);
             if let Some(adoptable) = &self.adoptable {
-                self.adopt_at = Instant::now() + adoptable.tool.task_after;
+                self.adopt_at = Instant::now() + adoptable.after();
             }
+            self.heartbeat = heartbeat_of(&self.request, &self.call);
             self.answer(retry.answers).await;
             if self.questions.is_empty() {
                 return None;

@@ -16,8 +16,12 @@ use crate::{
 /// The longest state that is looked at, in bytes of text; those of ours are shorter.
 const MAX_STATE: usize = 256;
 
-/// Seals and opens states, under a key of this process.
-pub(super) struct Seals(RandomizedNonceKey);
+/// Seals and opens states, under a key that outlives the process.
+pub(super) struct Seals {
+    key: RandomizedNonceKey,
+    /// Names this process: a parked call ends with its own.
+    process: Uuid,
+}
 
 /// What a state is good for: one owner, one upstream, one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +32,20 @@ pub(super) struct Bound([u8; 32]);
 pub(super) struct Opened {
     /// The parked call.
     pub(super) call: Uuid,
-    /// Until when it may be shown, in milliseconds of the process's clock.
+    /// Until when it may be shown, in milliseconds of the clock of tasks.
     pub(super) expires: u64,
+}
+
+/// A state of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// It is of this process.
+    Here(Opened),
+    /// It is of an earlier process, with which its call has ended.
+    Earlier {
+        /// [`Opened::expires`]
+        expires: u64,
+    },
 }
 
 impl std::fmt::Debug for Seals {
@@ -39,34 +55,38 @@ impl std::fmt::Debug for Seals {
 }
 
 impl Seals {
-    /// States under a new random key.
+    /// Returns seals under a key.
     ///
     /// # Errors
-    /// The system gives no random bytes.
-    pub(super) fn new() -> Result<Self, Unspecified> {
-        let mut key = [0; 32];
-        aws_lc_rs::rand::fill(&mut key)?;
-        Ok(Self(RandomizedNonceKey::new(&AES_256_GCM, &key)?))
+    /// The key cannot be used.
+    pub(super) fn new(key: &[u8; 32]) -> Result<Self, Unspecified> {
+        Ok(Self { key: RandomizedNonceKey::new(&AES_256_GCM, key)?, process: Uuid::new_v4() })
     }
 
     /// Returns the state for a parked call.
     pub(super) fn seal(&self, state: Opened, bound: Bound) -> Result<String, Unspecified> {
-        let mut sealed = [state.call.as_bytes().as_slice(), &state.expires.to_be_bytes()].concat();
-        let nonce = self.0.seal_in_place_append_tag(Aad::from(bound.0), &mut sealed)?;
+        let (process, call) = (self.process.as_bytes().as_slice(), state.call.as_bytes().as_slice());
+        let mut sealed = [process, call, &state.expires.to_be_bytes()].concat();
+        let nonce = self.key.seal_in_place_append_tag(Aad::from(bound.0), &mut sealed)?;
         Ok(BASE64.encode([nonce.as_ref().as_slice(), &sealed].concat()))
     }
 
     /// Returns what stands in a state; `None` for one that was not sealed here for the same owner, upstream and request.
-    pub(super) fn open(&self, state: &str, bound: Bound) -> Option<Opened> {
+    pub(super) fn open(&self, state: &str, bound: Bound) -> Option<Shown> {
         if state.len() > MAX_STATE {
             return None;
         }
         let bytes = BASE64.decode(state).ok()?;
         let (nonce, sealed) = bytes.split_first_chunk::<NONCE_LEN>()?;
         let (nonce, mut sealed) = (Nonce::assume_unique_for_key(*nonce), sealed.to_vec());
-        let opened = self.0.open_in_place(nonce, Aad::from(bound.0), &mut sealed).ok()?;
+        let opened = self.key.open_in_place(nonce, Aad::from(bound.0), &mut sealed).ok()?;
+        let (process, opened) = opened.split_first_chunk::<16>()?;
         let (call, expires) = opened.split_first_chunk::<16>()?;
-        Some(Opened { call: Uuid::from_bytes(*call), expires: u64::from_be_bytes(expires.try_into().ok()?) })
+        let expires = u64::from_be_bytes(expires.try_into().ok()?);
+        if Uuid::from_bytes(*process) != self.process {
+            return Some(Shown::Earlier { expires });
+        }
+        Some(Shown::Here(Opened { call: Uuid::from_bytes(*call), expires }))
     }
 }
 
@@ -120,14 +140,14 @@ mod tests {
 
     #[test]
     fn a_state_is_good_for_the_retry_of_its_request_alone() {
-        let (seals, ann) = (Seals::new().expect("a key"), owner("ann", "/mcp"));
+        let (seals, ann) = (Seals::new(&[1; 32]).expect("a key"), owner("ann", "/mcp"));
         let state = Opened { call: Uuid::from_u128(7), expires: 9 };
         let sealed = seals.seal(state, Bound::of(&ann, None, &request("tools/call", CALL))).expect("sealed");
         let opened = |owner: &Owner, method: &str, params: &str| {
             seals.open(&sealed, Bound::of(owner, None, &request(method, params)))
         };
         let retry = r#"{"requestState":"s","inputResponses":{},"arguments":{"a":1},"name":"tool"}"#;
-        assert_eq!(opened(&ann, "tools/call", retry), Some(state));
+        assert_eq!(opened(&ann, "tools/call", retry), Some(Shown::Here(state)));
         assert_eq!(opened(&owner("bob", "/mcp"), "tools/call", retry), None);
         assert_eq!(opened(&owner("ann", "/two"), "tools/call", retry), None);
         assert_eq!(opened(&ann, "prompts/get", retry), None);
@@ -137,13 +157,15 @@ mod tests {
         let anyone = Owner::Anyone { upstream: "/mcp".into() };
         let bound = |token: &[u8]| Bound::of(&anyone, Some(token), &request("tools/call", CALL));
         assert_ne!(bound(b"one"), bound(b"two"), "without a name the credential stands for one");
-        let after_a_restart = Seals::new().expect("a key");
-        assert_eq!(after_a_restart.open(&sealed, Bound::of(&ann, None, &request("tools/call", CALL))), None);
+        let after_a_restart = Seals::new(&[1; 32]).expect("a key");
+        let bound = Bound::of(&ann, None, &request("tools/call", CALL));
+        assert_eq!(after_a_restart.open(&sealed, bound), Some(Shown::Earlier { expires: 9 }));
+        assert_eq!(Seals::new(&[2; 32]).expect("a key").open(&sealed, bound), None);
     }
 
     #[test]
     fn a_state_that_was_changed_anywhere_is_none() {
-        let (seals, ann) = (Seals::new().expect("a key"), owner("ann", "/mcp"));
+        let (seals, ann) = (Seals::new(&[1; 32]).expect("a key"), owner("ann", "/mcp"));
         let bound = Bound::of(&ann, None, &request("tools/call", CALL));
         let sealed = seals.seal(Opened { call: Uuid::nil(), expires: 1 }, bound).expect("sealed");
         let bytes = BASE64.decode(&sealed).expect("base64");

@@ -7,32 +7,25 @@ use http::StatusCode;
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
-    Answer, ClientRequest, GATHERS, Modern, Polled, Refused,
+    Answer, ClientRequest, GATHERS, Modern, Refused,
+    adoptable::Adoptable,
+    hosts::{self, heartbeat_of},
     in_flight::{FlightGuard, KeptBytes},
     input::input_responses,
     onward::{Sent, call_options},
     parked::Retry,
     pieces::{PieceWriter, pieces},
-    tasks, translate,
+    request_state::Shown,
+    translate,
 };
 use crate::{
-    config::Tool,
+    dialect::tools::Heartbeat,
     flow::Item,
-    limit::{Permit, Rated},
     observe::events,
-    task::{Adopted, Adoption, AskedTtl, CallSession, LastingWork, NewTask},
+    task::{Adopted, LastingWork},
     upstream::{Call, ExchangeEnd, Failure, Lease, UpstreamSession},
-    wire::{Asks, Message, Parts, RpcError, response::result_response},
+    wire::{Asks, Message, Parts, RpcError},
 };
-
-/// How a call may become a task.
-#[derive(Debug)]
-pub(super) struct Adoptable {
-    pub(super) name: Arc<str>,
-    pub(super) tool: Arc<Tool>,
-    /// The right to run, taken before the call began.
-    pub(super) permit: Permit,
-}
 
 /// A question of the server that its client has not answered.
 #[derive(Debug)]
@@ -53,6 +46,8 @@ pub(super) struct Run {
     pub(super) adoptable: Option<Adoptable>,
     /// When the call becomes a task if it has not ended.
     pub(super) adopt_at: Instant,
+    /// Progress in the server's place.
+    pub(super) heartbeat: Option<Heartbeat>,
     /// How long its client may take to answer.
     pub(super) input_timeout: Duration,
     pub(super) since: Instant,
@@ -97,15 +92,12 @@ impl Modern {
         let now = Instant::now();
         let in_flight = self.begin(&request)?;
         let lease = self.lease(&request, asks).await?;
-        let generation = lease.pooled.generation;
-        let Sent { message, headers } = request.sent(generation, request.whose(generation))?;
-        let call = lease.guard.get().call(&message, headers, call_options(generation, adoptable.is_some()))?;
-        drop(message);
+        let call = self.start(&request, &lease, adoptable.is_some())?;
         let tool = request.caller.upstream.policy.tool("*");
-        let (after, input_timeout) = adoptable
-            .as_ref()
-            .map_or((Duration::MAX, tool.input_timeout), |it| (it.tool.task_after, it.tool.input_timeout));
+        let (after, input_timeout) =
+            adoptable.as_ref().map_or((Duration::MAX, tool.input_timeout), |it| (it.after(), it.tool.input_timeout));
         let (to, from) = pieces(&self.capacity, &self.observer);
+        let heartbeat = heartbeat_of(&request, &call);
         let run = Run {
             modern: Arc::clone(self),
             request,
@@ -113,6 +105,7 @@ impl Modern {
             call,
             adoptable,
             adopt_at: now.checked_add(after).unwrap_or(now + FAR),
+            heartbeat,
             input_timeout,
             since: now,
             progress: f64::NEG_INFINITY,
@@ -137,13 +130,33 @@ impl Modern {
         answer.ok_or_else(|| RpcError::internal("the request was given up").into())
     }
 
+    /// Sends a request in a session.
+    pub(super) fn start(&self, request: &ClientRequest, lease: &Lease, may_be_task: bool) -> Result<Call, RpcError> {
+        let (generation, session) = (lease.pooled.generation, lease.guard.get());
+        let Sent { message, headers } = request.sent(generation, request.whose(generation))?;
+        let call = session.call(&message, headers, call_options(generation, may_be_task))?;
+        if may_be_task && self.engine.outlives_process() && session.outlives_process() {
+            // As a task it may have to be resumed.
+            let _ = call.exchange.track(None);
+        }
+        Ok(call)
+    }
+
     /// Takes in a retry, and answers as the parked call goes on.
     ///
     /// # Errors
     /// One -32602 for each state that is not good here and now.
     pub(super) async fn resume(self: &Arc<Self>, request: ClientRequest, state: &str) -> Result<Answer, Refused> {
         let bound = request.bound();
-        let opened = self.seals.open(state, bound).filter(|opened| opened.expires >= self.engine.now());
+        let opened = match self.seals.open(state, bound) {
+            Some(Shown::Here(opened)) if opened.expires >= self.engine.now() => Some(opened),
+            // Sealed for this very request and client, so this tells a stranger nothing.
+            Some(Shown::Earlier { expires }) if expires >= self.engine.now() => {
+                self.observer.emit(events::RequestStateRefused { who: &request.caller.who });
+                return Err(RpcError::invalid_params(EARLIER_PROCESS).into());
+            }
+            Some(Shown::Here(_) | Shown::Earlier { .. }) | None => None,
+        };
         let (answers, in_flight) = (input_responses(&request.message)?, self.begin(&request)?);
         let retry = opened.and_then(|opened| self.parking.take(opened.call));
         let (to, from) = pieces(&self.capacity, &self.observer);
@@ -160,6 +173,9 @@ impl Modern {
     }
 }
 
+/// Why a state of an earlier process is not good any more.
+const EARLIER_PROCESS: &str = "Invalid params: the call that params.requestState names has ended with a restart of \
+    taskgate while it waited for this answer; it may or may not have had an effect; send the request again without it";
 /// How long a client waits for the first word before its answer becomes a stream, whose heartbeats keep it open.
 const SILENCE: Duration = Duration::from_secs(5);
 /// Longer than any process lives.
@@ -187,6 +203,7 @@ impl Run {
         loop {
             let adopts = self.adoptable.is_some() && self.questions.is_empty();
             let asks = ask_at.unwrap_or(self.since + FAR);
+            let beat_at = self.heartbeat.as_ref().map(Heartbeat::due);
             tokio::select! {
                 biased;
                 () = self.to.left() => return Over::Left,
@@ -220,6 +237,9 @@ impl Run {
                     if let Some(over) = self.adopt().await {
                         return over;
                     }
+                }
+                () = tokio::time::sleep_until(beat_at.unwrap_or(self.since)), if beat_at.is_some() => {
+                    self.beat();
                 }
             }
         }
@@ -255,7 +275,10 @@ impl Run {
             Ok(response) => {
                 let modern = translate::to_modern(&response, &self.request, &self.lease.pooled.facts);
                 match modern {
-                    Ok(document) => self.respond(document),
+                    Ok(document) => {
+                        let document = hosts::with_tools(document, &self.request, &self.lease);
+                        self.respond(document)
+                    }
                     Err(why) => self.fail(&Failure::BadAnswer(why)),
                 }
             }
@@ -280,31 +303,5 @@ impl Run {
     pub(super) fn fail(&mut self, failure: &Failure) -> Over {
         let refused = self.modern.failed(&self.request, failure);
         self.respond(refused.to_response(&self.request.id).into())
-    }
-
-    /// Makes a task of the call. `None` where there is no room for one: the call goes on as it is.
-    async fn adopt(&mut self) -> Option<Over> {
-        let Adoptable { name, tool, permit } = self.adoptable.take()?;
-        // Where it would be one too many, the call goes on as it is.
-        self.request.caller.account.count(Rated::Creation).ok()?;
-        let announced = self.request.caller.upstream.status_notifications;
-        let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
-        let session = CallSession::Pooled(self.lease.hold());
-        let (progress, text) = (self.progress, self.text.take());
-        let runs = self.sent_again || self.call.exchange.streams();
-        let generation = self.lease.pooled.generation;
-        let sent = || self.request.sent(generation, self.request.whose(generation)).ok();
-        let request = if runs { None } else { sent().map(|sent| sent.message) };
-        let (since, headers) = (self.since, self.request.headers_for(generation));
-        let adoption = Adoption { permit, since, progress, text, headers, request };
-        match self.modern.engine.adopt(&self.request.caller, session, wanted, adoption).await {
-            Ok(adopted) => {
-                let result = tasks::created(&adopted.task, &adopted.outlook);
-                let document = result_response(&self.request.id, &result);
-                self.to.respond(StatusCode::OK, document.into());
-                Some(Over::Adopted(Box::new(adopted)))
-            }
-            Err(_) => None,
-        }
     }
 }

@@ -31,8 +31,10 @@ impl Run {
                 (self.progress, self.text) = (progress, Some(text));
                 // A call that goes on has not failed for want of an answer.
                 self.lacks = None;
-                if let Some(theirs) = for_client {
-                    self.to.notify(theirs);
+                match (for_client, &mut self.heartbeat) {
+                    (Some(theirs), Some(heartbeat)) => self.to.say(heartbeat.relay(progress, &theirs)),
+                    (Some(theirs), None) => self.to.notify(theirs),
+                    (None, _) => {}
                 }
             }
             ServerEvent::Asks(_) if !self.asks || self.passes() => {

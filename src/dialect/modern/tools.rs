@@ -4,8 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     Answer, ClientRequest, Modern, Polled, Refused,
+    adoptable::{Adoptable, Form},
+    jobs,
     onward::{Sent, Whose},
-    run::Adoptable,
     tasks,
 };
 use crate::{
@@ -38,11 +39,29 @@ impl Modern {
         if let Some(state) = request_state(&request)? {
             return self.resume(request, &state).await;
         }
-        self.start_tool(request).await
+        self.start_tool(request, Generation::Legacy).await
     }
 
-    /// Calls a tool with a request that goes to the server.
-    pub(super) async fn start_tool(self: &Arc<Self>, request: ClientRequest) -> Result<Answer, Refused> {
+    /// Calls a tool with a request that goes to the server, or one of the tools for jobs.
+    pub(super) async fn start_tool(
+        self: &Arc<Self>,
+        request: ClientRequest,
+        generation: Generation,
+    ) -> Result<Answer, Refused> {
+        if request.gets_jobs(generation) && jobs::may_be_called(&request) {
+            match self.job_tool(request).await? {
+                Ok(answer) => return Ok(answer),
+                Err(other) => return self.call_server_tool(other, generation).await,
+            }
+        }
+        self.call_server_tool(request, generation).await
+    }
+
+    async fn call_server_tool(
+        self: &Arc<Self>,
+        request: ClientRequest,
+        generation: Generation,
+    ) -> Result<Answer, Refused> {
         let params = request.message.params().map(Members::parse).transpose();
         let params = params.map_err(|why| RpcError::invalid_params(format!("Invalid params: {why}")))?;
         let name = params.as_ref().and_then(|params| params.text("name"));
@@ -53,13 +72,16 @@ impl Modern {
             (Support::Required, false) => {
                 return Err(Refused::tasks_extension(&format!("the tool {name:?} can only be called as a task")));
             }
+            (Support::Optional, false) if request.gets_jobs(generation) && tool.becomes_job_after().is_some() => {
+                return self.run(request, true, Some(Adoptable { name, tool, form: Form::Job })).await;
+            }
             (Support::Forbidden, _) | (Support::Optional, false) => return self.run(request, true, None).await,
             (Support::Required | Support::Optional, true) => {}
         }
         let at_once = tool.support == Support::Required || tool.task_after == Duration::ZERO;
         let permit = if at_once { None } else { self.engine.permit_now(&request.caller, &name, &tool) };
         match permit {
-            Some(permit) => self.run(request, true, Some(Adoptable { name, tool, permit })).await,
+            Some(permit) => self.run(request, true, Some(Adoptable { name, tool, form: Form::Task(permit) })).await,
             // Where no turn is free, the call waits for one as a task.
             None => self.create(request, name, tool).await,
         }
@@ -85,7 +107,7 @@ impl Modern {
         let Sent { message, headers } = request.sent(generation, Whose::Ours)?;
         let announced = request.caller.upstream.status_notifications;
         let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
-        let call = ToolCall { message, headers };
+        let call = ToolCall { message, headers, modern: generation.is_modern() };
         let created = self.engine.create(&request.caller, session, call, wanted).await;
         let created = created.map_err(|why| RpcError::internal(why.to_string()))?;
         drop(created.start);

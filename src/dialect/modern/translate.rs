@@ -87,6 +87,15 @@ pub(super) fn is_of_modern_server(response: &Message) -> bool {
     matches!(response.outcome(), Some((Outcome::Error, raw)) if matches!(error_code(raw), Some(-32020 | -32022)))
 }
 
+/// Returns a raw `result` that was kept, or that taskgate has written, in a response.
+///
+/// # Errors
+/// A sentence saying what has a member twice.
+pub(super) fn kept_result(source: &Bytes, request: &ClientRequest, facts: &ServerFacts) -> Result<Parts, String> {
+    let raw = std::str::from_utf8(source).map_err(|error| error.to_string())?;
+    result(source, raw, request, facts)
+}
+
 /// Returns a raw `result` of the server, whose bytes are `source`, in a response.
 ///
 /// # Errors

@@ -20,7 +20,7 @@ pub use old_sse::OldStreams;
 use in_flight::InFlight;
 
 use crate::{
-    dialect::{modern::Modern, recognise::is_modern},
+    dialect::{modern::Modern, recognise::is_modern, tools::waits_for_jobs},
     gate::{
         Dispatcher, Lifecycle, Services,
         delivery::{Carrier, Delivery, Whole},
@@ -225,7 +225,7 @@ impl Channel {
                 let output = output.clone();
                 self.now = Some(Box::pin(async move { drop(output.reserve().await) }));
             }
-            let waits_for_task = message.method() == Method::TasksResult;
+            let waits_for_task = message.method() == Method::TasksResult || waits_for_jobs(&session, &message);
             let (in_flight, closing) = (self.in_flight.clone(), self.closing.clone());
             let cancelled = self.in_flight.begin(&id);
             self.answers.push(Box::pin(async move {
@@ -270,7 +270,7 @@ impl Channel {
         // The tasks of a session that is lost stay the client's.
         let previous = self.session.as_ref().map(|session| session.get().caller.owner.clone());
         self.opening = Some(Box::pin(async move {
-            let client = NewClient { upstream: &upstream, principal, previous };
+            let client = NewClient { upstream: &upstream, principal, previous, comes_back: false };
             (id, lifecycle.open(client, &initialize, headers).await)
         }));
     }

@@ -1,7 +1,7 @@
 //! Answers a client's request, whatever the transport: here, or with what the upstream answers.
 
 use std::{
-    future::Future,
+    future::{Future, poll_fn},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -12,11 +12,15 @@ use http::HeaderMap;
 
 use super::{
     Dispatcher,
+    hosts::{HostCall, room},
     native::{self, Edit, Tasklist},
     too_many_requests,
 };
 use crate::{
-    dialect::legacy::{Acknowledgement, NoResult, Reply, RequestedTask},
+    dialect::{
+        legacy::{Acknowledgement, NoResult, Reply, RequestedTask},
+        tools::{Adopting, Due, PlainCall},
+    },
     flow::Item,
     gate::{
         delivery::{Carrier, Delivery, Whole},
@@ -24,12 +28,12 @@ use crate::{
     },
     observe::{Who, events},
     route::{Route, route},
-    session::{Full, Session, Source, StreamItem, StreamRoom, Tasks},
+    session::{Session, Source, StreamItem, StreamRoom, Tasks},
     upstream::{
         Call, CallOptions, ExchangeEnd, Failure, MAX_MESSAGE, NativeTasks, Purpose, Upstream, UpstreamResponse,
         for_client,
     },
-    wire::{Message, Parts as Document, RpcError, relay::Relay},
+    wire::{Message, Method, Parts as Document, RpcError, relay::Relay},
 };
 
 impl Dispatcher {
@@ -41,11 +45,19 @@ impl Dispatcher {
         headers: HeaderMap,
         carrier: Carrier,
     ) -> Result<Delivery, Refusal> {
-        let route = route(&message, session.tasks, &session.caller.upstream.policy);
+        let policy = &session.caller.upstream.policy;
+        let mut host = None;
+        if policy.helps_hosts() && message.method() == Method::ToolsCall {
+            match Box::pin(self.host_call(session, &message, &headers, carrier)).await {
+                HostCall::Answered(answer) => return Ok(answer),
+                HostCall::Goes(help) => host = help,
+            }
+        }
+        let route = route(&message, session.tasks, policy);
         if session.tasks == Tasks::Both {
             match Box::pin(native::of_server(&self.legacy, session, &message, &headers, &route)).await {
                 Ok(None) => {}
-                Ok(Some((message, edit))) => return self.pass(session, message, headers, carrier, edit).await,
+                Ok(Some((message, edit))) => return self.pass(session, message, headers, carrier, edit, None).await,
                 Err(Failure::SessionLost) => {
                     return Err(Box::pin(self.lifecycle.lost(session)).await.answering(message.id()));
                 }
@@ -66,7 +78,7 @@ impl Dispatcher {
         let replied = match route {
             Route::Pass | Route::ToolsList | Route::Cancelled => {
                 let edit = Edit::of(session, &message);
-                return self.pass(session, message, headers, carrier, edit).await;
+                return self.pass(session, message, headers, carrier, edit, host).await;
             }
             Route::RunAsTask { name, tool, ttl } => {
                 let id = message.id_to_answer().to_owned();
@@ -85,7 +97,7 @@ impl Dispatcher {
             Route::List if session.tasks == Tasks::Both => {
                 match Box::pin(native::tasklist(&self.legacy, session, &message)).await {
                     Ok(Tasklist::Joint(message, edit)) => {
-                        return self.pass(session, *message, headers, carrier, edit).await;
+                        return self.pass(session, *message, headers, carrier, edit, None).await;
                     }
                     Ok(Tasklist::Own(reply)) => Ok(reply),
                     Err(none) => Err(none),
@@ -99,12 +111,12 @@ impl Dispatcher {
             Ok(Reply::Ready(document)) => Whole::Document(document).into(),
             Ok(Reply::Wait(waiter)) => match room(session, carrier) {
                 Ok(room) => Delivery::Stream { source: waiter, room },
-                Err(full) => Whole::error(message.id_to_answer(), &RpcError::internal(full.to_string())).into(),
+                Err(full) => Whole::error(message.id_to_answer(), &full).into(),
             },
             // It has expired since it was looked for.
             Err(NoResult::NotFound(_)) if session.tasks == Tasks::Both && !session.is_lost() => {
                 let edit = Edit::of(session, &message);
-                return self.pass(session, message, headers, carrier, edit).await;
+                return self.pass(session, message, headers, carrier, edit, None).await;
             }
             Err(NoResult::NotFound(task)) => {
                 let answered =
@@ -124,6 +136,7 @@ impl Dispatcher {
         headers: HeaderMap,
         carrier: Carrier,
         edit: Edit,
+        help: Option<Box<PlainCall>>,
     ) -> Result<Delivery, Refusal> {
         let id: Box<str> = message.id_to_answer().into();
         if session.is_lost() {
@@ -131,7 +144,7 @@ impl Dispatcher {
         }
         let room = match room(session, carrier) {
             Ok(room) => room,
-            Err(full) => return Ok(Whole::error(&id, &RpcError::internal(full.to_string())).into()),
+            Err(full) => return Ok(Whole::error(&id, &full).into()),
         };
         let relay = carrier == Carrier::Response && edit.relays();
         let options = CallOptions {
@@ -139,6 +152,7 @@ impl Dispatcher {
             max_answer: MAX_MESSAGE,
             relay,
             native: session.tasks.are_native(),
+            tracked: help.as_ref().is_some_and(|help| help.may_become_job()),
         };
         let call = match session.upstream_session.call(&message, headers, options) {
             Ok(call) => call,
@@ -151,17 +165,15 @@ impl Dispatcher {
         let pauses = session.streams().primes();
         let (upstream, native) = (Arc::clone(&session.caller.upstream), Arc::clone(session.native()));
         let who = Arc::clone(&session.caller.who);
-        let (first, last) = (None, Last::NotYet);
-        let mut passing = Passing { dispatcher, upstream, who, call, native, id, edit, pauses, first, last };
-        let first = passing.call.exchange.next().await;
+        let (call, first, last) = (Some(call), None, Last::NotYet);
+        let mut passing = Passing { dispatcher, upstream, who, call, help, native, id, edit, pauses, first, last };
+        let first = passing.first().await;
         match first {
-            Some(Item::End(ending)) if !passing.call.exchange.streams() => {
-                passing.answer(ending, in_use.get(), room).await
-            }
+            Some(Item::End(ending)) if !passing.streams() => passing.answer(ending, in_use.get(), room).await,
             // A stream in any other case: in a silence, so that heartbeats keep the connection open.
             first => {
                 // A client that reads slowly must not slow down the upstream: its outbox drops what may be dropped.
-                passing.call.exchange.detach();
+                passing.call.iter_mut().for_each(|call| call.exchange.detach());
                 passing.first = first;
                 Ok(Delivery::Stream { source: Box::new(passing), room })
             }
@@ -169,17 +181,15 @@ impl Dispatcher {
     }
 }
 
-/// Takes room for the stream that an answer may need where it goes out in a response of its own.
-fn room(session: &Session, carrier: Carrier) -> Result<Option<StreamRoom>, Full> {
-    (carrier == Carrier::Response).then(|| session.streams().reserve()).transpose()
-}
-
 /// A plain request in flight.
 struct Passing {
     dispatcher: Arc<Dispatcher>,
     upstream: Arc<Upstream>,
     who: Arc<Who>,
-    call: Call,
+    /// The call; `None` while it becomes a job, and once it is one.
+    call: Option<Call>,
+    /// What a call of a host gets that may be too impatient for it.
+    help: Option<Box<PlainCall>>,
     /// The tasks that the upstream has itself.
     native: Arc<NativeTasks>,
     id: Box<str>,
@@ -194,11 +204,59 @@ struct Passing {
 /// The response of a stream.
 enum Last {
     NotYet,
+    /// The call becomes a job, and the client is told so, if it can be one.
+    BecomingJob(Adopting),
     Arriving(Pin<Box<dyn Future<Output = Result<Message, Failure>> + Send>>),
     Sent,
 }
 
 impl Passing {
+    /// Waits for what comes first, or until the host has to be helped.
+    async fn first(&mut self) -> Option<Item<ExchangeEnd>> {
+        if let (Some(help), Some(call)) = (&mut self.help, &self.call) {
+            help.begin(call);
+        }
+        poll_fn(|cx| {
+            if let Some(help) = &mut self.help
+                && help.poll_due(cx).is_ready()
+            {
+                return Poll::Ready(Some(Item::Silence));
+            }
+            self.poll_call(cx)
+        })
+        .await
+    }
+
+    fn poll_call(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item<ExchangeEnd>>> {
+        self.call.as_mut().map_or(Poll::Ready(None), |call| call.exchange.poll_next(cx))
+    }
+
+    fn streams(&self) -> bool {
+        self.call.as_ref().is_some_and(|call| call.exchange.streams())
+    }
+
+    /// Polls for what the host is helped with. Returns its heartbeat.
+    fn poll_help(&mut self, cx: &mut Context<'_>) -> Option<Bytes> {
+        let help = self.help.as_mut()?;
+        match help.poll_next(cx) {
+            Poll::Ready(Due::Heartbeat(heartbeat)) => Some(heartbeat),
+            Poll::Ready(Due::Job) => {
+                self.last = Last::BecomingJob(help.adopt(self.call.take()?));
+                None
+            }
+            Poll::Pending => None,
+        }
+    }
+
+    /// Returns what the client gets of a message of the server.
+    fn relay(&mut self, message: &Message) -> Option<Bytes> {
+        let call = self.call.as_ref()?;
+        match &mut self.help {
+            Some(help) => help.relay(call, message),
+            None => for_client(message, call),
+        }
+    }
+
     /// Delivers the answer of an upstream that does not stream.
     async fn answer(
         self,
@@ -210,7 +268,8 @@ impl Passing {
             Ok(UpstreamResponse::Whole(response)) => Ok(Whole::Document(self.finish(&response)).into()),
             Ok(UpstreamResponse::Large { first, rest }) => {
                 self.edit.relayed(&self.native);
-                let relay = Relay::new(self.call.exchange.number, Bytes::copy_from_slice(self.id.as_bytes()));
+                let number = self.call.as_ref().map_or(0, |call| call.exchange.number);
+                let relay = Relay::new(number, Bytes::copy_from_slice(self.id.as_bytes()));
                 Ok(Delivery::Large { relay, first, rest })
             }
             Err(failure) if let Some(own) = self.instead(&failure) => Ok(Whole::Document(own).into()),
@@ -246,7 +305,7 @@ impl Passing {
     fn finish(&self, response: &Message) -> Document {
         let Upstream { id, policy, hints, .. } = &*self.upstream;
         if let Edit::Tools(page) = &self.edit {
-            hints.tools(id, policy, page.is_some(), response, &self.dispatcher.observer);
+            hints.tools(id, policy, page.both.is_some(), response, &self.dispatcher.observer);
         }
         self.edit.finish(response, &self.id, policy, &self.native)
     }
@@ -268,6 +327,16 @@ impl Source for Passing {
         loop {
             match &mut self.last {
                 Last::NotYet => {}
+                Last::BecomingJob(adopting) => match ready!(adopting.as_mut().poll(cx)) {
+                    Ok(document) => {
+                        self.last = Last::Sent;
+                        return Poll::Ready(Some(StreamItem::Document(document.into_bytes())));
+                    }
+                    Err((call, why)) => {
+                        (self.call, self.last) = (Some(call), Last::NotYet);
+                        self.help.iter_mut().for_each(|help| help.not_adopted(why));
+                    }
+                },
                 Last::Arriving(response) => {
                     let response = ready!(response.as_mut().poll(cx));
                     self.last = Last::Sent;
@@ -275,13 +344,19 @@ impl Source for Passing {
                 }
                 Last::Sent => return Poll::Ready(None),
             }
+            if let Some(heartbeat) = self.poll_help(cx) {
+                return Poll::Ready(Some(StreamItem::Document(heartbeat)));
+            }
+            if self.call.is_none() {
+                continue;
+            }
             let item = match self.first.take() {
                 Some(item) => Some(item),
-                None => ready!(self.call.exchange.poll_next(cx)),
+                None => ready!(self.poll_call(cx)),
             };
             match item {
                 Some(Item::Message(message)) => {
-                    if let Some(document) = for_client(&message, &self.call) {
+                    if let Some(document) = self.relay(&message) {
                         return Poll::Ready(Some(StreamItem::Document(document)));
                     }
                 }

@@ -3,6 +3,7 @@
 
 mod accept;
 mod answer;
+mod hosts;
 mod native;
 mod too_many_requests;
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 pub(super) use accept::Accepted;
 
 use crate::{
-    dialect::legacy::Legacy,
+    dialect::{legacy::Legacy, tools::JobTools},
     gate::Lifecycle,
     observe::Observer,
     session::{Session, Source},
@@ -22,6 +23,8 @@ use crate::{
 pub struct Dispatcher {
     /// Answers what is about tasks.
     legacy: Legacy,
+    /// Helps hosts without tasks.
+    tools: Arc<JobTools>,
     /// Ends the sessions that turn out to be lost.
     lifecycle: Arc<Lifecycle>,
     observer: Arc<Observer>,
@@ -31,7 +34,8 @@ impl Dispatcher {
     /// Creates the dispatcher in front of a dialect and the upstreams of the sessions.
     #[must_use]
     pub fn new(legacy: Legacy, lifecycle: Arc<Lifecycle>, observer: Arc<Observer>) -> Arc<Self> {
-        Arc::new(Self { legacy, lifecycle, observer })
+        let tools = JobTools::new(Arc::clone(legacy.engine()), Arc::clone(&observer));
+        Arc::new(Self { legacy, tools, lifecycle, observer })
     }
 
     /// Returns what a session's client gets that belongs to no request.

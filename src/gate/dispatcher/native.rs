@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
+use super::hosts::HostPage;
 use crate::{
     config::Policy,
     dialect::legacy::{Legacy, NoResult, Reply},
@@ -22,12 +23,22 @@ use crate::{
 pub(super) enum Edit {
     /// Nothing.
     Id,
-    /// Each tool gets its task support.
-    Tools(Option<Page>),
+    /// Each tool gets its task support, and a host without tasks the tools for jobs.
+    Tools(ToolsPage),
     /// It is a page of the server's tasks. taskgate's own come before it, in the response that lists them.
     Tasks(Option<Message>),
     /// It may say that a task of the server has ended: the answer to that method, for the task with that id.
     Task(Method, Box<str>),
+}
+
+/// What happens to a page of tools.
+pub(super) struct ToolsPage {
+    /// Whether each tool gets its task support.
+    support: bool,
+    /// Where the server has tasks too.
+    pub(super) both: Option<Page>,
+    /// Where the client is helped.
+    host: Option<HostPage>,
 }
 
 /// The page of the tools that is asked for, in a session with both kinds of tasks.
@@ -53,10 +64,12 @@ impl Edit {
             params.text(name).map(|text| Box::from(&*text))
         };
         match (session.tasks, message.method()) {
-            (Tasks::Served, Method::ToolsList) => Self::Tools(None),
-            (Tasks::Both, Method::ToolsList) => {
-                let (asked_at, first) = (session.native().tools.changes(), member("cursor").is_none());
-                Self::Tools(Some(Page { asked_at, first }))
+            (tasks, Method::ToolsList) => {
+                let first = member("cursor").is_none();
+                let both = || Page { asked_at: session.native().tools.changes(), first };
+                let both = (tasks == Tasks::Both).then(both);
+                let page = ToolsPage { support: tasks.are_ours(), both, host: HostPage::of(session, first) };
+                if page.support || page.host.is_some() { Self::Tools(page) } else { Self::Id }
             }
             (Tasks::Native | Tasks::Both, method @ (Method::TasksGet | Method::TasksResult | Method::TasksCancel)) => {
                 member("taskId").map_or(Self::Id, |task| Self::Task(method, task))
@@ -81,14 +94,22 @@ impl Edit {
     pub(super) fn finish(&self, response: &Message, id: &str, policy: &Policy, native: &NativeTasks) -> Document {
         match (self, response.outcome()) {
             (Self::Tools(page), Some((Outcome::Result, result))) => {
-                if let Some(page) = page {
+                if let Some(page) = page.both {
                     page.tells(result, native);
                 }
-                let mut edits = with_task_support(response, policy, page.is_some());
+                let mut edits = if page.support {
+                    with_task_support(response, policy, page.both.is_some())
+                } else {
+                    Edits::of(response.bytes())
+                };
                 if let Some(span) = response.id_span() {
                     edits.replace(span, id.to_owned());
                 }
-                return edits.apply();
+                let listed = edits.apply();
+                return match &page.host {
+                    Some(host) => host.finish(listed, policy),
+                    None => listed,
+                };
             }
             (Self::Tasks(own), outcome) => {
                 let page = match outcome {

@@ -19,8 +19,10 @@ mod protected;
 mod respond;
 mod service;
 mod sse;
+mod starting;
 mod tls;
 mod too_many_connections;
+mod unavailable;
 mod workers;
 
 use std::sync::Arc;
@@ -31,6 +33,7 @@ pub use intake::Bodies;
 pub(super) use listener::accept;
 pub use listener::{Listener, serve};
 pub use protected::ResourceMetadata;
+pub use starting::while_starting;
 pub use tls::Tls;
 pub use workers::Workers;
 

@@ -49,7 +49,7 @@ impl Endpoint {
             // Rare paths are boxed, so that every request's future stays small.
             let headers = onward(upstream, headers).map_err(|refusal| refusal.answering(message.id()))?;
             let principal = principal.map(|principal| principal.name);
-            let client = NewClient { upstream, principal, previous: None };
+            let client = NewClient { upstream, principal, previous: None, comes_back: true };
             let opening = Box::pin(self.lifecycle.open(client, &message, headers));
             return Ok(match opening.await {
                 Ok((session, answer)) => self.opened(&session, answer, &message),

@@ -2,6 +2,7 @@
 //! stops, `stop.rs` ends them all.
 
 mod open;
+mod restore;
 mod room;
 mod stop;
 
@@ -15,12 +16,13 @@ pub(super) use stop::upstreams_ended;
 
 use crate::{
     config::UpstreamId,
+    disk::Disk,
     flow::Capacity,
     gate::refuse::Refusal,
     identity::{Identity, Owner, Principal},
     limit::Accounts,
     observe::Observer,
-    session::{Session, SessionGuard, Sessions},
+    session::{Full, Session, SessionGuard, Sessions},
     task::{Engine, LastingWork},
 };
 
@@ -43,6 +45,8 @@ pub struct SessionTerms {
     pub accounts: Accounts,
     /// What may wait for readers.
     pub outbox: Arc<Capacity>,
+    /// Where sessions are kept for a later process, if they are.
+    pub disk: Option<Disk>,
     /// How many streams of one session may answer requests at once.
     pub max_streams: usize,
 }
@@ -74,7 +78,13 @@ impl Lifecycle {
                     Owner::Principal { name, .. } => principal.is_some_and(|principal| principal.name == *name),
                 }
         };
-        self.sessions.get(id, is_theirs).ok_or_else(Refusal::unknown_session)
+        self.sessions.get(id, is_theirs).ok_or_else(|| self.unknown())
+    }
+
+    /// Refuses a request in a session that is not found. Once the process has ended all sessions it does not know which were
+    /// there: the next one may.
+    fn unknown(&self) -> Refusal {
+        if self.sessions.are_closing() { Refusal::full(&Full::Stopping) } else { Refusal::unknown_session() }
     }
 
     /// Ends and removes the tasks of an owner that leaves.

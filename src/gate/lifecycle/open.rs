@@ -10,6 +10,7 @@ use http::HeaderMap;
 
 use super::Lifecycle;
 use crate::{
+    dialect::tools::instructed,
     gate::delivery::{Delivery, Whole},
     identity::Owner,
     observe::events,
@@ -28,6 +29,8 @@ pub(in crate::gate) struct NewClient<'a> {
     /// The owner of the session that it had before: without a principal the new one belongs to that owner, who has its
     /// tasks.
     pub previous: Option<Owner>,
+    /// Whether its session may be kept for a later process: it can still name it then.
+    pub comes_back: bool,
 }
 
 /// A message of the server that is the only one of its stream.
@@ -47,7 +50,7 @@ impl Lifecycle {
         message: &Message,
         headers: HeaderMap,
     ) -> Result<(Arc<Session>, Delivery), Whole> {
-        let NewClient { upstream, principal, previous } = client;
+        let NewClient { upstream, principal, previous, comes_back } = client;
         let id = message.id_to_answer();
         let full = |full: session::Full| Whole::error(id, &RpcError::internal(full.to_string()));
         let room = self.room(&upstream.id, principal.as_ref()).await.map_err(full)?;
@@ -60,6 +63,7 @@ impl Lifecycle {
                 capacity: &self.terms.outbox,
                 max_streams: self.terms.max_streams,
                 accounts: &self.terms.accounts,
+                disk: self.terms.disk.clone().filter(|_| comes_back),
                 observer: &self.observer,
             };
             opening.open(message, headers).await
@@ -75,6 +79,10 @@ impl Lifecycle {
             session.end(HeaderMap::new());
             return Err(full(stopping));
         }
+        if let Err(why) = session.save(self.engine.now()).await {
+            // Its plain calls need no store. It is written before its first task is.
+            tracing::warn!(%why, "a session that was opened is not kept yet");
+        }
         if session.tasks == Tasks::Native {
             upstream.hints.keeps_tasks(&upstream.id, &self.observer);
         }
@@ -83,11 +91,12 @@ impl Lifecycle {
             version: session.version.as_str(),
             tasks: session.tasks.are_ours(),
         });
+        let answer = if session.gets_jobs() { instructed(opened.answer) } else { opened.answer };
         let answer = match session.streams().reserve() {
             Ok(room) if opened.streams => {
-                Delivery::Stream { source: Box::new(Single(Some(opened.answer.into_bytes()))), room: Some(room) }
+                Delivery::Stream { source: Box::new(Single(Some(answer.into_bytes()))), room: Some(room) }
             }
-            _ => Whole::Document(opened.answer).into(),
+            _ => Whole::Document(answer).into(),
         };
         Ok((session, answer))
     }

@@ -12,12 +12,14 @@ const LAST_CHANCE: Duration = Duration::from_secs(3);
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Lifecycle {
-    /// Lets no more sessions and tasks in, and waits until the tasks that run have ended and their owners know how, for
+    /// Lets no more sessions and tasks in, leaves what waits to the next process where that finds it, and waits until the tasks that run have ended and their owners know how, for
     /// `limit` at most. What still runs then fails. Everything else is served meanwhile.
     pub async fn drain(&self, limit: Duration) {
         self.sessions.refuse();
+        self.engine.close();
+        let mut left = self.engine.leave_waiting().await;
         let running = self.engine.close();
-        if running.is_empty() {
+        if running.is_empty() && left == 0 {
             return;
         }
         self.observer.emit(events::Draining { tasks: running.len(), timeout: limit });
@@ -32,17 +34,24 @@ impl Lifecycle {
         if tokio::time::timeout(limit, self.settled()).await.is_err() {
             let timeout = humantime::format_duration(limit);
             let why = format!("server.drain_timeout = {timeout} is over: taskgate is stopping and has ended the call");
+            left += self.engine.leave_resumable().await;
             failed = self.engine.fail_all(&why).await;
             let _ = tokio::time::timeout(LAST_CHANCE, self.settled()).await;
         }
         let untold = self.engine.owners_to_tell().map_or(0, |owed| owed.len());
-        self.observer.emit(events::Drained { failed, untold });
+        let untold = if self.engine.outlives_process() { 0 } else { untold };
+        self.observer.emit(events::Drained { failed, untold, left });
     }
 
-    /// Waits until no task runs, and every owner with a session, or whose client polls without one, knows how its tasks have ended.
+    /// Waits until no task runs, and every owner with a session, or whose client polls without one, knows how its tasks have
+    /// ended, unless tasks outlive the process.
     async fn settled(&self) {
         loop {
             if let Some(owed) = self.engine.owners_to_tell() {
+                if self.engine.outlives_process() {
+                    // The next process tells them.
+                    return;
+                }
                 let polled = owed.iter().any(|owed| owed.polls);
                 let owed: HashSet<Owner> = owed.into_iter().map(|owed| owed.owner).collect();
                 if !polled && !self.sessions.all().iter().any(|session| owed.contains(&session.caller.owner)) {
@@ -57,6 +66,8 @@ impl Lifecycle {
     /// to ask on.
     pub async fn end_all(&self) {
         let sessions = self.sessions.close();
+        self.engine.leave_waiting().await;
+        self.engine.leave_resumable().await;
         self.engine.fail_all("taskgate is stopping and has ended the call").await;
         for session in sessions {
             self.sessions.take(session.id, "shutdown");

@@ -2,8 +2,10 @@
 
 mod children;
 mod clients;
+mod disk;
 mod issuer;
 mod modern;
+mod restart;
 mod tasks;
 mod upstreams;
 
@@ -12,15 +14,17 @@ pub use clients::{
     CancellationIgnored, ConnectionEnded, ConnectionOpened, ConnectionsCut, RequestRefused, RequestStateRefused,
     SessionEnded, SessionEvicted, SessionOpened, UnknownAnswer,
 };
+pub use disk::BatchWritten;
 pub use issuer::{IssuerFailed, KeysChanged};
 pub use modern::{
     CallBegun, CallNotAsked, CallOver, CallParked, CallUnparked, PooledSessionEnded, PooledSessionOpened,
     SubscriptionEnded, SubscriptionOpened,
 };
+pub use restart::{Drained, Draining, SessionRestored, TaskRestored};
 pub use tasks::{
-    Drained, Draining, ExcessivePolling, LookupFailed, QuestionAsked, QuestionForgotten, QuestionKept, QuestionRefused,
-    ResultKept, ResultRemoved, ResultRetrieved, StoreUnavailable, TaskCancelled, TaskCreated, TaskEnded, TaskKept,
-    TaskLeftQueue, TaskRefused, TaskRemoved,
+    ExcessivePolling, LookupFailed, QuestionAsked, QuestionForgotten, QuestionKept, QuestionRefused, ResultKept,
+    ResultRemoved, ResultRetrieved, StoreUnavailable, TaskCancelled, TaskCreated, TaskEnded, TaskKept, TaskLeftQueue,
+    TaskRefused, TaskRemoved,
 };
 pub use upstreams::{
     Cause, ChildEnded, ChildStarted, ExchangeFailed, LimitsVoid, MessageUnreadable, MessagesDropped, NoSessionsThere,

@@ -1,6 +1,6 @@
 //! What happens to tasks.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -347,46 +347,5 @@ pub struct QuestionForgotten {
 impl Event for QuestionForgotten {
     fn tell(&self, metrics: &Metrics) {
         metrics.question_bytes.dec_by(i64::try_from(self.bytes).unwrap_or(i64::MAX));
-    }
-}
-
-/// The process stops, and waits for the running tasks.
-#[derive(Debug)]
-pub struct Draining {
-    /// How many run.
-    pub tasks: usize,
-    /// How long they may still run.
-    pub timeout: Duration,
-}
-
-impl Event for Draining {
-    fn tell(&self, _metrics: &Metrics) {
-        let until = SystemTime::now().checked_add(self.timeout).map(humantime::format_rfc3339_seconds);
-        let until = until.map(|until| until.to_string());
-        tracing::info!(tasks = self.tasks, until, "draining: running tasks go on; a second signal ends them");
-    }
-}
-
-/// The process no longer waits for tasks.
-#[derive(Debug)]
-pub struct Drained {
-    /// How many still ran, and have failed now.
-    pub failed: usize,
-    /// How many ended without their owners being told.
-    pub untold: usize,
-}
-
-impl Event for Drained {
-    fn tell(&self, _metrics: &Metrics) {
-        let Self { failed, untold } = self;
-        if *failed == 0 && *untold == 0 {
-            tracing::info!("drained: every task has ended, and its owner has been told");
-        } else {
-            tracing::warn!(
-                failed,
-                untold,
-                "drained: drain_timeout ran out first, and tasks that still ran have failed"
-            );
-        }
     }
 }

@@ -56,8 +56,12 @@ pub(in crate::task) struct Question {
     pub(super) on: Option<StreamId>,
     /// The sessions in which it was asked, which alone may answer.
     pub(super) asked_in: Vec<Uuid>,
-    /// Whether it must not be asked yet.
+    /// Those of them whose client may not have got it.
+    lost_in: Vec<Uuid>,
+    /// Whether it must not be asked yet, or is never pushed, as its client collects it.
     held: bool,
+    /// Whether it is asked on streams that are open.
+    pushed: bool,
     room: QuestionRoom,
     /// Dropped when the question is closed.
     _open: oneshot::Sender<()>,
@@ -100,7 +104,9 @@ impl Desk {
             request,
             on,
             asked_in,
+            lost_in: Vec::new(),
             held,
+            pushed: writer.pushes_questions(),
             room,
             _open: open,
         };
@@ -115,7 +121,7 @@ impl Desk {
     pub(in crate::task) fn ask(&self, question: Uuid) {
         let mut inner = self.inner.lock();
         if let Some(question) = inner.questions.get_mut(&question) {
-            question.held = false;
+            question.held = !question.pushed;
         }
         inner.note_unheard(question);
         inner.ask(question);
@@ -133,6 +139,30 @@ impl Desk {
         let mut inner = self.inner.lock();
         inner.questions.get(&question).filter(|question| question.asked_in.contains(&session))?;
         inner.remove(question)
+    }
+
+    /// Notes that a question of a task of `owner` is asked in a session. Returns whether its client has to get it now.
+    pub(in crate::task) fn ask_in(&self, session: Uuid, owner: &Owner, task: TaskId, question: Uuid) -> bool {
+        let mut inner = self.inner.lock();
+        let Some(question) = inner.questions.get_mut(&question) else { return false };
+        let Question { call, asked_in, lost_in, .. } = question;
+        if call.task != task || call.caller.owner != *owner {
+            return false;
+        }
+        if asked_in.contains(&session) {
+            return lost_in.extract_if(.., |lost| *lost == session).count() > 0;
+        }
+        asked_in.push(session);
+        true
+    }
+
+    /// Notes that a question may not have reached the client of a session, which may answer it all the same.
+    pub(in crate::task) fn may_be_lost_in(&self, session: Uuid, question: Uuid) {
+        if let Some(question) = self.inner.lock().questions.get_mut(&question)
+            && !question.lost_in.contains(&session)
+        {
+            question.lost_in.push(session);
+        }
     }
 
     /// Takes out a question of a task that the task's owner answers, and withdraws it from other streams.

@@ -94,7 +94,7 @@ fn owner(number: usize) -> Owner {
 
 impl Setup {
     fn new() -> Arc<Self> {
-        let clock = Clock::from(BEGINNING);
+        let clock = Clock::starting_at(BEGINNING);
         let store = Arc::new(CheckedStore::new(
             MemoryStore::new(MaxKept::of_tasks(MAX_PER_OWNER, MAX), clock, Arc::default()),
             MAX_PER_OWNER,
@@ -141,7 +141,7 @@ impl Setup {
     }
 
     async fn create(&self, task: Task) {
-        if self.store.insert(task.clone()).await == Ok(Ok(())) {
+        if self.store.insert(task.clone(), None).await == Ok(Ok(())) {
             self.acknowledged.lock().push(task);
         }
     }
@@ -246,7 +246,7 @@ proptest! {
             scheduler.add(async move {
                 assert!(!empty.engine.has_tasks(&owner).await);
                 for _ in 0..MAX / 2 {
-                    assert_eq!(empty.store.insert(task(&owner)).await, Ok(Ok(())), "what is gone takes room");
+                    assert_eq!(empty.store.insert(task(&owner), None).await, Ok(Ok(())), "what is gone takes room");
                 }
             });
         }

@@ -5,13 +5,16 @@ use std::{
     sync::Arc,
 };
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::{
     identity::Owner,
     task::{
         End, Task, TaskId,
-        store::{ChangeCallback, KeptLimit, MemoryStore, Store, StoreFuture, faulty::turn},
+        store::{
+            CallChange, ChangeCallback, KeptLimit, MemoryStore, SavedCall, Store, StoreFuture, Unfinished, faulty::turn,
+        },
     },
 };
 
@@ -103,10 +106,10 @@ impl CheckedStore {
 }
 
 impl Store for CheckedStore {
-    fn insert(&self, task: Task) -> StoreFuture<'_, Result<(), KeptLimit>> {
+    fn insert(&self, task: Task, call: Option<SavedCall>) -> StoreFuture<'_, Result<(), KeptLimit>> {
         Box::pin(async move {
             turn().await;
-            let answer = self.store.insert(task.clone()).await;
+            let answer = self.store.insert(task.clone(), call).await;
             {
                 let mut model = self.model.lock();
                 let of_owner = model.tasks.values().filter(|other| other.owner == task.owner).count();
@@ -158,11 +161,11 @@ impl Store for CheckedStore {
         })
     }
 
-    fn replace(&self, next: Task, end: Option<End>) -> StoreFuture<'_, bool> {
+    fn replace(&self, next: Task, end: Option<End>, call: CallChange) -> StoreFuture<'_, bool> {
         Box::pin(async move {
             turn().await;
             assert_eq!(end.is_some(), next.state.is_terminal());
-            let answer = self.store.replace(next.clone(), end).await?;
+            let answer = self.store.replace(next.clone(), end, call).await?;
             {
                 let mut model = self.model.lock();
                 let before = model.task(next.id).filter(|task| task.version + 1 == next.version);
@@ -236,6 +239,22 @@ impl Store for CheckedStore {
 
     fn next_expiry(&self) -> StoreFuture<'_, ()> {
         self.store.next_expiry()
+    }
+
+    fn note(&self, task: TaskId, note: Bytes) {
+        self.store.note(task, note);
+    }
+
+    fn unfinished(&self) -> StoreFuture<'_, Vec<Unfinished>> {
+        self.store.unfinished()
+    }
+
+    fn saves_calls(&self) -> bool {
+        self.store.saves_calls()
+    }
+
+    fn seals(&self) -> bool {
+        self.store.seals()
     }
 
     fn full(&self, owner: &Owner) -> Option<KeptLimit> {

@@ -32,7 +32,7 @@ async fn create(setup: &Setup, session: &Arc<Session>) -> bool {
         writer: &Tiny,
         admission: Some(admission),
     };
-    let call = ToolCall { message: request, headers: HeaderMap::new() };
+    let call = ToolCall { message: request, headers: HeaderMap::new(), modern: false };
     setup.engine.create(&session.caller, upstream_session, call, wanted).await.is_ok()
 }
 

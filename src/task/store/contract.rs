@@ -2,11 +2,13 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use futures_util::future::{BoxFuture, Ready, ready};
 use parking_lot::Mutex;
 
 use super::{
-    KeptLimit, MaxKept, MemoryStore, Store,
+    CallChange, KeptLimit, MaxKept, MemoryStore, Store,
     faulty::{Fault, FaultyStore},
+    file::testing::opened,
 };
 use crate::{
     identity::Owner,
@@ -17,12 +19,18 @@ use crate::{
 };
 
 /// Makes an empty store, whose time begins with that of the tasks of tests.
-type Make = fn(MaxKept) -> Arc<dyn Store>;
+type Make = fn(MaxKept) -> BoxFuture<'static, Arc<dyn Store>>;
 
 const ROOM: MaxKept = MaxKept::of_tasks(usize::MAX, usize::MAX);
 
-fn memory(max: MaxKept) -> MemoryStore {
-    MemoryStore::new(max, Clock::from(1000), Arc::default())
+fn memory(max: MaxKept, fault: Fault) -> Ready<Arc<dyn Store>> {
+    ready(FaultyStore::new(MemoryStore::new(max, Clock::starting_at(1000), Arc::default()), fault))
+}
+
+async fn file(max: MaxKept, key: Option<&'static str>, fault: Fault) -> Arc<dyn Store> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = opened(&folder, max, key, Some(Clock::starting_at(1000))).await;
+    FaultyStore::in_folder(store, Some(folder), fault)
 }
 
 macro_rules! contract {
@@ -30,15 +38,28 @@ macro_rules! contract {
         mod memory {
             $(#[tokio::test(start_paused = true)]
             async fn $promise() {
-                super::$promise(|max| std::sync::Arc::new(super::memory(max))).await;
+                super::$promise(|max| Box::pin(super::memory(max, super::Fault::None))).await;
             })*
         }
 
         mod memory_that_waits {
             $(#[tokio::test(start_paused = true)]
             async fn $promise() {
-                let make: super::Make = |max| super::FaultyStore::new(super::memory(max), super::Fault::Waits);
-                super::$promise(make).await;
+                super::$promise(|max| Box::pin(super::memory(max, super::Fault::Waits))).await;
+            })*
+        }
+
+        mod file {
+            $(#[tokio::test(start_paused = true)]
+            async fn $promise() {
+                super::$promise(|max| Box::pin(super::file(max, None, super::Fault::None))).await;
+            })*
+        }
+
+        mod file_that_waits_and_is_sealed {
+            $(#[tokio::test(start_paused = true)]
+            async fn $promise() {
+                super::$promise(|max| Box::pin(super::file(max, Some("key"), super::Fault::Waits))).await;
             })*
         }
     };
@@ -63,12 +84,12 @@ fn owner(name: &str) -> Owner {
 }
 
 async fn add(store: &dyn Store, task: &Task) {
-    store.insert(task.clone()).await.expect("available").expect("room");
+    store.insert(task.clone(), None).await.expect("available").expect("room");
 }
 
 async fn change(store: &dyn Store, task: &Task, change: Change) -> Option<Task> {
     let next = task.after(&change, at(2000)).expect("not ended");
-    store.replace(next.clone(), change.end().cloned()).await.expect("available").then_some(next)
+    store.replace(next.clone(), change.end().cloned(), CallChange::Keep).await.expect("available").then_some(next)
 }
 
 async fn is_kept(store: &dyn Store, task: &Task) -> bool {
@@ -76,7 +97,7 @@ async fn is_kept(store: &dyn Store, task: &Task) -> bool {
 }
 
 async fn a_foreign_task_is_as_unknown_as_one_that_never_was(make: Make) {
-    let (store, task) = (make(ROOM), task(&owner("ann")));
+    let (store, task) = (make(ROOM).await, task(&owner("ann")));
     add(&*store, &task).await;
     change(&*store, &task, result("{}")).await.expect("first");
     assert!(is_kept(&*store, &task).await);
@@ -90,7 +111,7 @@ async fn a_foreign_task_is_as_unknown_as_one_that_never_was(make: Make) {
 }
 
 async fn of_two_changes_to_one_version_the_first_wins(make: Make) {
-    let (store, task) = (make(ROOM), task(&owner("ann")));
+    let (store, task) = (make(ROOM).await, task(&owner("ann")));
     add(&*store, &task).await;
     let first = change(&*store, &task, Change::cancel()).await.expect("first");
     assert!(change(&*store, &task, result("{}")).await.is_none());
@@ -100,7 +121,7 @@ async fn of_two_changes_to_one_version_the_first_wins(make: Make) {
 }
 
 async fn the_end_is_there_with_the_version_that_has_it_and_not_before(make: Make) {
-    let (store, task) = (make(ROOM), task(&owner("ann")));
+    let (store, task) = (make(ROOM).await, task(&owner("ann")));
     add(&*store, &task).await;
     let end = || async { store.end(&task.owner, task.id).await.expect("available") };
     assert_eq!(end().await, None);
@@ -111,12 +132,12 @@ async fn the_end_is_there_with_the_version_that_has_it_and_not_before(make: Make
 }
 
 async fn limits_refuse_new_tasks_and_never_drop_old_ones(make: Make) {
-    let store = make(MaxKept::of_tasks(2, 3));
+    let store = make(MaxKept::of_tasks(2, 3)).await;
     let tasks = [task(&owner("ann")), task(&owner("ann"))];
     for task in &tasks {
         add(&*store, task).await;
     }
-    let refused = |name| store.insert(task(&owner(name)));
+    let refused = |name| store.insert(task(&owner(name)), None);
     assert_eq!(refused("ann").await, Ok(Err(KeptLimit::TasksPerOwner(2))));
     add(&*store, &task(&owner("bob"))).await;
     assert_eq!(refused("cid").await, Ok(Err(KeptLimit::Tasks(3))));
@@ -128,13 +149,13 @@ async fn limits_refuse_new_tasks_and_never_drop_old_ones(make: Make) {
 }
 
 async fn where_the_bytes_of_results_are_used_up_new_tasks_are_refused_and_what_was_admitted_is_kept(make: Make) {
-    let store = make(MaxKept { tasks_per_owner: 10, tasks: 10, bytes_per_owner: 5, bytes: 8 });
+    let store = make(MaxKept { tasks_per_owner: 10, tasks: 10, bytes_per_owner: 5, bytes: 8 }).await;
     let [ann, bob] = ["ann", "bob"].map(owner);
     let tasks = [task(&ann), task(&ann), task(&bob)];
     for task in &tasks {
         add(&*store, task).await;
     }
-    let refused = |owner: &Owner| store.insert(task(owner));
+    let refused = |owner: &Owner| store.insert(task(owner), None);
     let completes = async |task: &Task| change(&*store, task, result("12345")).await.expect("kept");
     completes(&tasks[0]).await;
     assert_eq!(refused(&ann).await, Ok(Err(KeptLimit::ResultBytesPerOwner(5))));
@@ -153,7 +174,7 @@ async fn where_the_bytes_of_results_are_used_up_new_tasks_are_refused_and_what_w
 }
 
 async fn pages_follow_the_order_of_creation_and_are_short_only_at_the_end(make: Make) {
-    let store = make(ROOM);
+    let store = make(ROOM).await;
     let tasks: Vec<Task> = (0..5).map(|_| task(&owner("ann"))).collect();
     for task in &tasks {
         add(&*store, task).await;
@@ -172,7 +193,7 @@ async fn pages_follow_the_order_of_creation_and_are_short_only_at_the_end(make: 
 }
 
 async fn a_task_expires_when_it_says_and_is_told_as_removed_once(make: Make) {
-    let (store, task) = (make(ROOM), task(&owner("ann")));
+    let (store, task) = (make(ROOM).await, task(&owner("ann")));
     add(&*store, &task).await;
     assert_eq!(store.expire(task.expires - 1).await, Ok(Vec::new()));
     // It ends, and is kept from then on.
@@ -186,7 +207,7 @@ async fn a_task_expires_when_it_says_and_is_told_as_removed_once(make: Make) {
 }
 
 async fn of_an_owner_that_goes_every_task_goes_and_no_other(make: Make) {
-    let store = make(ROOM);
+    let store = make(ROOM).await;
     let tasks = ["ann", "bob", "ann"].map(|name| task(&owner(name)));
     for task in &tasks {
         add(&*store, task).await;
@@ -199,7 +220,7 @@ async fn of_an_owner_that_goes_every_task_goes_and_no_other(make: Make) {
 }
 
 async fn a_change_of_a_task_that_was_removed_does_not_bring_it_back(make: Make) {
-    let (store, task) = (make(ROOM), task(&owner("ann")));
+    let (store, task) = (make(ROOM).await, task(&owner("ann")));
     add(&*store, &task).await;
     store.remove_all(&task.owner).await.expect("available");
     assert!(change(&*store, &task, result("{}")).await.is_none());
@@ -209,7 +230,7 @@ async fn a_change_of_a_task_that_was_removed_does_not_bring_it_back(make: Make) 
 }
 
 async fn every_change_and_removal_is_told_to_the_listener(make: Make) {
-    let (store, tasks) = (make(ROOM), ["ann", "bob"].map(|name| task(&owner(name))));
+    let (store, tasks) = (make(ROOM).await, ["ann", "bob"].map(|name| task(&owner(name))));
     for task in &tasks {
         add(&*store, task).await;
     }
@@ -229,7 +250,7 @@ async fn every_change_and_removal_is_told_to_the_listener(make: Make) {
 }
 
 async fn what_expires_is_waited_for_though_an_earlier_task_comes_later(make: Make) {
-    let store = make(ROOM);
+    let store = make(ROOM).await;
     let begun = tokio::time::Instant::now();
     add(&*store, &Task { expires: 6000, ..task(&owner("ann")) }).await;
     let waiting = Arc::clone(&store);

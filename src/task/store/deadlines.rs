@@ -78,29 +78,29 @@ mod tests {
         task::{
             Change, Task,
             state::tests::{at, result, task},
-            store::{KeptLimit, MaxKept, MemoryStore, Store as _},
+            store::{CallChange, KeptLimit, MaxKept, MemoryStore, Store as _},
         },
     };
 
     const OWNER: Owner = Owner::Session(TaskId::nil());
 
     async fn added(store: &MemoryStore, task: &Task) {
-        store.insert(task.clone()).await.expect("memory").expect("room");
+        store.insert(task.clone(), None).await.expect("memory").expect("room");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_a_task_holds_that_the_cache_has_evicted_is_released_at_its_deadline() {
-        let clock = Clock::from(1000);
+        let clock = Clock::starting_at(1000);
         let store = MemoryStore::new(MaxKept::of_tasks(1, 1), clock, Arc::default());
         let lost = task(&OWNER);
         added(&store, &lost).await;
         let change = result("{}");
         let ended = lost.after(&change, clock.now()).expect("not ended");
-        assert_eq!(store.replace(ended, change.end().cloned()).await, Ok(true));
+        assert_eq!(store.replace(ended, change.end().cloned(), CallChange::Keep).await, Ok(true));
         store.evict(lost.id);
         assert!(store.get(&OWNER, lost.id).await.expect("memory").is_none());
         assert_eq!(store.end(&OWNER, lost.id).await, Ok(None));
-        assert_eq!(store.insert(task(&OWNER)).await, Ok(Err(KeptLimit::Tasks(1))));
+        assert_eq!(store.insert(task(&OWNER), None).await, Ok(Err(KeptLimit::Tasks(1))));
         let told = Arc::new(AtomicBool::default());
         let noting = Arc::clone(&told);
         store.on_change(Box::new(move |id| noting.store(id == Some(lost.id), Ordering::Relaxed)));
@@ -112,14 +112,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_deadline_that_moves_at_the_end_of_its_task_is_the_one_that_counts() {
-        let clock = Clock::from(1000);
+        let clock = Clock::starting_at(1000);
         let store = MemoryStore::new(MaxKept::of_tasks(10, 10), clock, Arc::default());
         let ends = async |keep, shortens| {
             let task = Task { keep, shortens, ..task(&OWNER) };
             added(&store, &task).await;
             let change = Change::cancel();
             let next = task.after(&change, at(1000)).expect("not ended");
-            assert_eq!(store.replace(next, change.end().cloned()).await, Ok(true));
+            assert_eq!(store.replace(next, change.end().cloned(), CallChange::Keep).await, Ok(true));
             task.id
         };
         // Kept until 181 s instead of 61 s, and until 6 s.

@@ -10,7 +10,10 @@ use std::{
     task::Poll,
 };
 
-use super::{ChangeCallback, KeptLimit, MemoryStore, Store, StoreFuture, Unavailable};
+use bytes::Bytes;
+use tempfile::TempDir;
+
+use super::{CallChange, ChangeCallback, KeptLimit, SavedCall, Store, StoreFuture, Unavailable, Unfinished};
 use crate::{
     identity::Owner,
     task::{Change, End, Task, TaskId, state::tests::at},
@@ -19,6 +22,8 @@ use crate::{
 /// What goes wrong, and at which call. Calls count from zero.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::task) enum Fault {
+    /// Nothing does.
+    None,
     /// Every call lets others go first, before and after.
     Waits,
     /// So many calls from `at` on do nothing.
@@ -29,17 +34,25 @@ pub(in crate::task) enum Fault {
     LosesTheRace(usize),
 }
 
-/// A store over one in memory, with one fault.
+/// A store over another one, with one fault.
 pub(in crate::task) struct FaultyStore {
-    store: MemoryStore,
+    store: Box<dyn Store>,
+    /// Where the store has its file, if it has one.
+    _folder: Option<TempDir>,
     fault: Fault,
     calls: AtomicUsize,
     tasks: parking_lot::Mutex<Vec<(Owner, TaskId)>>,
 }
 
 impl FaultyStore {
-    pub(in crate::task) fn new(store: MemoryStore, fault: Fault) -> Arc<Self> {
-        Arc::new(Self { store, fault, calls: AtomicUsize::default(), tasks: parking_lot::Mutex::default() })
+    pub(in crate::task) fn new(store: impl Store + 'static, fault: Fault) -> Arc<Self> {
+        Self::in_folder(store, None, fault)
+    }
+
+    /// Returns a store over one with a file in a folder, which goes with it.
+    pub(in crate::task) fn in_folder(store: impl Store + 'static, folder: Option<TempDir>, fault: Fault) -> Arc<Self> {
+        let (calls, tasks) = (AtomicUsize::default(), parking_lot::Mutex::default());
+        Arc::new(Self { store: Box::new(store), _folder: folder, fault, calls, tasks })
     }
 
     /// Returns how many calls there were.
@@ -60,7 +73,7 @@ impl FaultyStore {
                 }
                 Fault::Fails { at, count } if (at..at + count).contains(&call) => unavailable(),
                 Fault::IsLost(at) if at == call => work.await.and_then(|_| unavailable()),
-                Fault::Fails { .. } | Fault::IsLost(_) | Fault::LosesTheRace(_) => work.await,
+                Fault::None | Fault::Fails { .. } | Fault::IsLost(_) | Fault::LosesTheRace(_) => work.await,
             }
         })
     }
@@ -75,7 +88,7 @@ impl FaultyStore {
         for (owner, id) in tasks {
             let Ok(Some(task)) = self.store.get(&owner, id).await else { continue };
             if let Ok(next) = task.after(&Change::Message("faster".into()), at(0)) {
-                assert_eq!(self.store.replace(next, None).await, Ok(true));
+                assert_eq!(self.store.replace(next, None, CallChange::Keep).await, Ok(true));
             }
         }
     }
@@ -101,9 +114,9 @@ impl fmt::Debug for FaultyStore {
 }
 
 impl Store for FaultyStore {
-    fn insert(&self, task: Task) -> StoreFuture<'_, Result<(), KeptLimit>> {
+    fn insert(&self, task: Task, call: Option<SavedCall>) -> StoreFuture<'_, Result<(), KeptLimit>> {
         self.tasks.lock().push((task.owner.clone(), task.id));
-        self.call(Box::pin(async move { self.store.insert(task).await }))
+        self.call(Box::pin(async move { self.store.insert(task, call).await }))
     }
 
     fn get<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<Arc<Task>>> {
@@ -114,10 +127,10 @@ impl Store for FaultyStore {
         self.call(Box::pin(async move { self.store.end(owner, id).await }))
     }
 
-    fn replace(&self, next: Task, end: Option<End>) -> StoreFuture<'_, bool> {
+    fn replace(&self, next: Task, end: Option<End>, call: CallChange) -> StoreFuture<'_, bool> {
         Box::pin(async move {
             self.interfere().await;
-            self.call(Box::pin(async move { self.store.replace(next, end).await })).await
+            self.call(Box::pin(async move { self.store.replace(next, end, call).await })).await
         })
     }
 
@@ -144,6 +157,22 @@ impl Store for FaultyStore {
 
     fn next_expiry(&self) -> StoreFuture<'_, ()> {
         self.store.next_expiry()
+    }
+
+    fn note(&self, task: TaskId, note: Bytes) {
+        self.store.note(task, note);
+    }
+
+    fn unfinished(&self) -> StoreFuture<'_, Vec<Unfinished>> {
+        self.store.unfinished()
+    }
+
+    fn saves_calls(&self) -> bool {
+        self.store.saves_calls()
+    }
+
+    fn seals(&self) -> bool {
+        self.store.seals()
     }
 
     fn full(&self, owner: &Owner) -> Option<KeptLimit> {

@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 use super::{KeptLimit, MaxKept};
 use crate::{
     identity::Owner,
-    task::{End, Task, TaskId},
+    task::{Task, TaskId},
 };
 
-/// Which tasks each owner has. A task that is not here does not exist, whatever a cache still has.
-#[derive(Debug, Default)]
-pub(super) struct Index {
+/// Which tasks each owner has, each with what the store keeps of it. A task that is not here does not exist, whatever a
+/// cache still has.
+#[derive(Debug)]
+pub(super) struct Index<K> {
     owners: HashMap<Owner, Owned>,
-    tasks: HashMap<TaskId, Entry>,
+    tasks: HashMap<TaskId, Entry<K>>,
     /// The place of the next task.
     next: u64,
     /// Bytes of all results.
@@ -30,25 +31,27 @@ struct Owned {
 
 /// What a task holds.
 #[derive(Debug)]
-pub(super) struct Entry {
-    owner: Owner,
+pub(super) struct Entry<K> {
+    pub owner: Owner,
     /// Where it stands among the tasks of its owner.
-    place: u64,
-    end: Option<End>,
+    pub place: u64,
+    /// Bytes of its result.
+    pub bytes: usize,
     /// [`Task::expires`]
     pub expires: u64,
+    /// What the store keeps of it.
+    pub kept: K,
 }
 
-impl Entry {
-    /// Returns the bytes of its result.
-    pub(super) fn bytes(&self) -> usize {
-        self.end.as_ref().map_or(0, End::bytes)
+impl<K> Default for Index<K> {
+    fn default() -> Self {
+        Self { owners: HashMap::new(), tasks: HashMap::new(), next: 0, bytes: 0 }
     }
 }
 
-impl Index {
-    /// Gives a task its place, if the limits allow it.
-    pub(super) fn admit(&mut self, task: &Task, max: &MaxKept) -> Result<(), KeptLimit> {
+impl<K> Index<K> {
+    /// Gives a task its place, if the limits allow it, and returns the place.
+    pub(super) fn admit(&mut self, task: &Task, max: &MaxKept, kept: K) -> Result<u64, KeptLimit> {
         if self.tasks.len() >= max.tasks {
             return Err(KeptLimit::Tasks(max.tasks));
         }
@@ -59,8 +62,9 @@ impl Index {
         let place = self.next;
         self.next += 1;
         self.owners.entry(task.owner.clone()).or_default().tasks.insert(place, task.id);
-        self.tasks.insert(task.id, Entry { owner: task.owner.clone(), place, end: None, expires: task.expires });
-        Ok(())
+        let (owner, expires) = (task.owner.clone(), task.expires);
+        self.tasks.insert(task.id, Entry { owner, place, bytes: 0, expires, kept });
+        Ok(place)
     }
 
     /// Returns the limit on bytes of results that `owner` has reached, if any.
@@ -73,31 +77,56 @@ impl Index {
         }
     }
 
-    /// Notes a task's deadline, and its end if it has one. Returns the deadline before; `None` if there is no such task.
-    pub(super) fn change(&mut self, id: TaskId, end: Option<End>, expires: u64) -> Option<u64> {
+    /// Notes a task's deadline and the bytes of the end that it may have got. Returns the deadline before and what the store
+    /// keeps of it; `None` if there is no such task.
+    pub(super) fn change(&mut self, id: TaskId, end_bytes: usize, expires: u64) -> Option<(u64, &mut K)> {
         let entry = self.tasks.get_mut(&id)?;
-        if let Some(end) = end {
-            self.bytes += end.bytes();
+        if end_bytes > 0 {
+            self.bytes += end_bytes;
+            entry.bytes += end_bytes;
             if let Some(owned) = self.owners.get_mut(&entry.owner) {
-                owned.bytes += end.bytes();
+                owned.bytes += end_bytes;
             }
-            entry.end = Some(end);
         }
-        Some(std::mem::replace(&mut entry.expires, expires))
+        Some((std::mem::replace(&mut entry.expires, expires), &mut entry.kept))
     }
 
-    /// Returns the end of a task of `owner`.
-    pub(super) fn end(&self, owner: &Owner, id: TaskId) -> Option<&End> {
-        self.tasks.get(&id).filter(|entry| entry.owner == *owner)?.end.as_ref()
+    /// Returns the entry of a task of `owner`.
+    pub(super) fn owned(&self, owner: &Owner, id: TaskId) -> Option<&Entry<K>> {
+        self.tasks.get(&id).filter(|entry| entry.owner == *owner)
+    }
+
+    /// Returns the entry of a task, to change what the store keeps of it.
+    pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Entry<K>> {
+        self.tasks.get_mut(&id)
+    }
+
+    /// Adds a task that has its place already. Returns whether it is the only one with its id and its place.
+    pub(super) fn restore(&mut self, id: TaskId, entry: Entry<K>) -> bool {
+        self.bytes += entry.bytes;
+        self.next = self.next.max(entry.place + 1);
+        let owned = self.owners.entry(entry.owner.clone()).or_default();
+        owned.bytes += entry.bytes;
+        owned.tasks.insert(entry.place, id).is_none() & self.tasks.insert(id, entry).is_none()
+    }
+
+    /// Says that places before this one are taken.
+    pub(super) fn skip_to(&mut self, place: u64) {
+        self.next = self.next.max(place);
+    }
+
+    /// Returns every task, in no order.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Entry<K>> {
+        self.tasks.values()
     }
 
     /// Takes a task out.
-    pub(super) fn remove(&mut self, id: TaskId) -> Option<Entry> {
+    pub(super) fn remove(&mut self, id: TaskId) -> Option<Entry<K>> {
         let entry = self.tasks.remove(&id)?;
-        self.bytes -= entry.bytes();
+        self.bytes -= entry.bytes;
         if let Some(owned) = self.owners.get_mut(&entry.owner) {
             owned.tasks.remove(&entry.place);
-            owned.bytes -= entry.bytes();
+            owned.bytes -= entry.bytes;
             if owned.tasks.is_empty() {
                 self.owners.remove(&entry.owner);
             }

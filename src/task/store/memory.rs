@@ -13,10 +13,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use moka::{Expiry, sync::Cache};
 use parking_lot::{Mutex, RwLock};
 
-use super::{ChangeCallback, KeptLimit, MaxKept, Store, StoreFuture, deadlines::Deadlines, index::Index};
+use super::{
+    CallChange, ChangeCallback, KeptLimit, MaxKept, SavedCall, Store, StoreFuture, Unfinished, deadlines::Deadlines,
+    index::Index,
+};
 use crate::{
     identity::Owner,
     observe::{Observer, events},
@@ -30,7 +34,7 @@ const MOKA_GRACE: Duration = Duration::from_mins(1);
 pub struct MemoryStore {
     tasks: Cache<TaskId, Arc<Task>>,
     /// Locked before the deadlines, and while the cache changes.
-    index: Mutex<Index>,
+    index: Mutex<Index<Option<End>>>,
     deadlines: Deadlines,
     /// See [`Store::on_change`].
     on_change: RwLock<Option<ChangeCallback>>,
@@ -79,7 +83,7 @@ impl MemoryStore {
 
     /// Removes the tasks that `choose` returns, and returns those that were there. Releases what each of them holds, whether
     /// the cache still has the task or not.
-    fn remove(&self, choose: impl FnOnce(&Index) -> Vec<TaskId>) -> Vec<TaskId> {
+    fn remove(&self, choose: impl FnOnce(&Index<Option<End>>) -> Vec<TaskId>) -> Vec<TaskId> {
         let mut bytes = 0;
         let removed = {
             let mut index = self.index.lock();
@@ -88,7 +92,7 @@ impl MemoryStore {
                 let Some(entry) = index.remove(*id) else { return false };
                 self.tasks.invalidate(id);
                 self.deadlines.remove(entry.expires, *id);
-                bytes += entry.bytes();
+                bytes += entry.bytes;
                 true
             });
             ids
@@ -137,9 +141,9 @@ fn ready<'a, T: Send + 'a>(answer: T) -> StoreFuture<'a, T> {
 }
 
 impl Store for MemoryStore {
-    fn insert(&self, task: Task) -> StoreFuture<'_, Result<(), KeptLimit>> {
+    fn insert(&self, task: Task, _call: Option<SavedCall>) -> StoreFuture<'_, Result<(), KeptLimit>> {
         let mut index = self.index.lock();
-        let admitted = index.admit(&task, &self.max);
+        let admitted = index.admit(&task, &self.max, None).map(drop);
         if admitted.is_ok() {
             self.deadlines.add(task.expires, task.id);
             self.tasks.insert(task.id, Arc::new(task));
@@ -154,19 +158,23 @@ impl Store for MemoryStore {
 
     fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>> {
         let index = self.index.lock();
-        let end = self.owned(owner, id).and_then(|_| index.end(owner, id).cloned());
+        let end = self.owned(owner, id).and_then(|_| index.owned(owner, id)?.kept.clone());
         ready(end)
     }
 
-    fn replace(&self, next: Task, end: Option<End>) -> StoreFuture<'_, bool> {
+    fn replace(&self, next: Task, end: Option<End>, _call: CallChange) -> StoreFuture<'_, bool> {
         let (id, expires) = (next.id, next.expires);
-        let bytes = end.as_ref().map(End::bytes).filter(|bytes| *bytes > 0);
+        let bytes = end.as_ref().map_or(0, End::bytes);
         let mut index = self.index.lock();
         let is_next = |current: &Arc<Task>| current.version == next.version.wrapping_sub(1);
         let before = match self.tasks.get(&id).filter(is_next) {
-            Some(_) => index.change(id, end, expires),
+            Some(_) => index.change(id, bytes, expires),
             None => None,
         };
+        let before = before.map(|(before, kept)| {
+            *kept = end;
+            before
+        });
         if let Some(before) = before {
             if before != expires {
                 self.deadlines.remove(before, id);
@@ -174,7 +182,7 @@ impl Store for MemoryStore {
             }
             self.tasks.insert(id, Arc::new(next));
             drop(index);
-            if let Some(bytes) = bytes {
+            if bytes > 0 {
                 self.observer.emit(events::ResultKept { bytes });
             }
             self.tell_change(id);
@@ -213,6 +221,20 @@ impl Store for MemoryStore {
         })
     }
 
+    fn note(&self, _task: TaskId, _note: Bytes) {}
+
+    fn unfinished(&self) -> StoreFuture<'_, Vec<Unfinished>> {
+        ready(Vec::new())
+    }
+
+    fn saves_calls(&self) -> bool {
+        false
+    }
+
+    fn seals(&self) -> bool {
+        false
+    }
+
     fn full(&self, owner: &Owner) -> Option<KeptLimit> {
         self.index.lock().full(owner, &self.max)
     }
@@ -233,13 +255,13 @@ mod tests {
     };
 
     fn store() -> MemoryStore {
-        MemoryStore::new(MaxKept::of_tasks(usize::MAX, usize::MAX), Clock::from(1000), Arc::default())
+        MemoryStore::new(MaxKept::of_tasks(usize::MAX, usize::MAX), Clock::starting_at(1000), Arc::default())
     }
 
     async fn change(store: &MemoryStore, task: &Task, change: Change) {
         let next = task.after(&change, at(1)).expect("not ended");
         // Of several changes to one version only the first is made, and the task may have been removed.
-        store.replace(next, change.end().cloned()).await.expect("memory");
+        store.replace(next, change.end().cloned(), CallChange::Keep).await.expect("memory");
     }
 
     fn owner(name: &str) -> Owner {
@@ -251,7 +273,7 @@ mod tests {
         let store = store();
         let tasks: Vec<Task> = (0..10_000).map(|_| task(&owner("ann"))).collect();
         for task in &tasks {
-            store.insert(task.clone()).await.expect("memory").expect("room");
+            store.insert(task.clone(), None).await.expect("memory").expect("room");
             for _ in 0..3 {
                 store.get(&task.owner, tasks[0].id).await.expect("memory").expect("kept");
             }
@@ -279,7 +301,7 @@ mod tests {
                         (0..=2, _) | (_, None) => {
                             let (expires, keep) = (n as u64, n as u64 / 2);
                             let task = Task { expires, keep, shortens: n.is_multiple_of(2), ..task(&owners[who]) };
-                            store.insert(task.clone()).await.expect("memory").expect("room");
+                            store.insert(task.clone(), None).await.expect("memory").expect("room");
                             all.push(task);
                         }
                         (3 | 4, Some(task)) => change(&store, task, result(vec![b' '; n])).await,

@@ -5,6 +5,7 @@ mod contract;
 mod deadlines;
 #[cfg(test)]
 pub(super) mod faulty;
+pub mod file;
 mod index;
 pub mod memory;
 #[cfg(test)]
@@ -12,6 +13,9 @@ mod races;
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
+use bytes::Bytes;
+
+pub use file::FileStore;
 pub use memory::MemoryStore;
 
 use super::{End, Task, TaskId};
@@ -32,6 +36,30 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
+/// How a call can go on in a later process, in the words of the engine. A store does not read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedCall(pub Bytes);
+
+/// What a change of a task means for its saved call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallChange {
+    /// It stays as it is.
+    Keep,
+    /// It is replaced.
+    Set(SavedCall),
+}
+
+/// A task that has not ended, as a start finds it.
+#[derive(Clone, Debug)]
+pub struct Unfinished {
+    /// The task.
+    pub task: Task,
+    /// What is saved of its call.
+    pub call: Option<SavedCall>,
+    /// The last [`Store::note`] that was written.
+    pub note: Option<Bytes>,
+}
+
 /// A callback that a store calls with the id of each task that it has changed or removed, at once and in any order. The id
 /// is `None` where the store may have missed some, so that any task may have changed. The callback does not wait.
 pub type ChangeCallback = Box<dyn Fn(Option<TaskId>) + Send + Sync>;
@@ -46,8 +74,8 @@ pub type ChangeCallback = Box<dyn Fn(Option<TaskId>) + Send + Sync>;
 ///   was removed never comes back, whatever change was under way.
 /// - The answers for a foreign task and for an unknown one are the same.
 pub trait Store: fmt::Debug + Send + Sync {
-    /// Adds a task, or refuses it where a limit is reached.
-    fn insert(&self, task: Task) -> StoreFuture<'_, Result<(), KeptLimit>>;
+    /// Adds a task with what is saved of its call, or refuses it where a limit is reached.
+    fn insert(&self, task: Task, call: Option<SavedCall>) -> StoreFuture<'_, Result<(), KeptLimit>>;
 
     /// Returns the task, if it exists and belongs to `owner`.
     fn get<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<Arc<Task>>>;
@@ -56,8 +84,8 @@ pub trait Store: fmt::Debug + Send + Sync {
     fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>>;
 
     /// Replaces the version before `next` by `next`, with its end if it has ended. Returns whether it did: where another
-    /// change came first or the task was removed, it changes nothing.
-    fn replace(&self, next: Task, end: Option<End>) -> StoreFuture<'_, bool>;
+    /// change came first or the task was removed, it changes nothing. An end drops what is saved of the call.
+    fn replace(&self, next: Task, end: Option<End>, call: CallChange) -> StoreFuture<'_, bool>;
 
     /// Returns at most `count` tasks of `owner` in the order of their creation, from the first after the place `after` on,
     /// each with its place. It returns fewer only if at one moment there were no more; a full page may have a next one.
@@ -75,6 +103,18 @@ pub trait Store: fmt::Debug + Send + Sync {
 
     /// Waits until the first task expires; while there are no tasks, for ever.
     fn next_expiry(&self) -> StoreFuture<'_, ()>;
+
+    /// Keeps the newest note of a task that has not ended: how its call can be resumed. It may be lost with the process.
+    fn note(&self, task: TaskId, note: Bytes);
+
+    /// Returns the tasks that have not ended, in the order of their creation, with what an earlier process saved of them.
+    fn unfinished(&self) -> StoreFuture<'_, Vec<Unfinished>>;
+
+    /// Returns whether tasks and saved calls outlive the process.
+    fn saves_calls(&self) -> bool;
+
+    /// Returns whether what is saved is sealed by a key, so that credentials may be among it.
+    fn seals(&self) -> bool;
 
     /// Returns the limit on bytes of results that `owner` has reached, if any; no call that brings a result should start
     /// then. It answers from what this process knows, as it is called under locks and never waits; [`Store::insert`] decides.
@@ -117,10 +157,12 @@ pub enum KeptLimit {
     ResultBytes(usize),
     /// `max_result_bytes_per_owner`
     ResultBytesPerOwner(usize),
+    /// `max_store_bytes`, of which a part is left for the ends of tasks that run
+    StoreBytes(usize),
 }
 
 impl KeptLimit {
-    /// Returns its key in `[tasks]`.
+    /// Returns its key in `[tasks]` or `[store]`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -128,6 +170,7 @@ impl KeptLimit {
             Self::TasksPerOwner(_) => "max_tasks_per_owner",
             Self::ResultBytes(_) => "max_result_bytes",
             Self::ResultBytesPerOwner(_) => "max_result_bytes_per_owner",
+            Self::StoreBytes(_) => "max_store_bytes",
         }
     }
 }
@@ -141,7 +184,9 @@ impl fmt::Display for KeptLimit {
             Self::ResultBytesPerOwner(max) => {
                 (max, "bytes of results of yours are kept; try again when some have expired")
             }
+            Self::StoreBytes(max) => (max, "bytes are nearly used up; try again when some tasks have expired"),
         };
-        write!(f, "tasks.{} = {max} {reached}", self.name())
+        let section = if matches!(self, Self::StoreBytes(_)) { "store" } else { "tasks" };
+        write!(f, "{section}.{} = {max} {reached}", self.name())
     }
 }

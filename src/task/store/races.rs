@@ -11,7 +11,7 @@ use std::{
 
 use futures_util::FutureExt as _;
 
-use super::{MaxKept, MemoryStore, Store as _};
+use super::{CallChange, MaxKept, MemoryStore, Store as _};
 use crate::{
     identity::Owner,
     task::{
@@ -33,12 +33,13 @@ fn now<T>(answer: super::StoreFuture<'_, T>) -> T {
 }
 
 fn store(max: usize) -> MemoryStore {
-    MemoryStore::new(MaxKept::of_tasks(max, max), Clock::from(1000), Arc::default())
+    MemoryStore::new(MaxKept::of_tasks(max, max), Clock::starting_at(1000), Arc::default())
 }
 
 /// Changes a task. Returns whether the change was the first to that version.
 fn change(store: &MemoryStore, task: &Task, change: &Change) -> bool {
-    now(store.replace(task.after(change, moment(2000)).expect("not ended"), change.end().cloned()))
+    let next = task.after(change, moment(2000)).expect("not ended");
+    now(store.replace(next, change.end().cloned(), CallChange::Keep))
 }
 
 #[test]
@@ -47,7 +48,7 @@ fn a_task_that_expires_while_its_owner_goes_is_removed_once() {
         let store = store(usize::MAX);
         let tasks: Vec<Task> = (0..20).map(|_| task(&owner())).collect();
         for task in &tasks {
-            now(store.insert(task.clone())).expect("room");
+            now(store.insert(task.clone(), None)).expect("room");
         }
         let meet = Barrier::new(3);
         let removed: Vec<TaskId> = thread::scope(|threads| {
@@ -70,7 +71,7 @@ fn of_all_who_end_a_task_at_once_one_wins_and_every_change_is_told() {
     for round in 0..ROUNDS {
         let store = store(1);
         let first = task(&owner());
-        now(store.insert(first.clone())).expect("room");
+        now(store.insert(first.clone(), None)).expect("room");
         let told = Arc::new(AtomicUsize::default());
         let counting = Arc::clone(&told);
         store.on_change(Box::new(move |_| {
@@ -121,7 +122,7 @@ fn a_task_that_is_removed_while_it_changes_does_not_come_back() {
     let store = store(usize::MAX);
     for round in 0..3000 {
         let first = task(&owner());
-        now(store.insert(first.clone())).expect("room");
+        now(store.insert(first.clone(), None)).expect("room");
         let meet = Barrier::new(2);
         let remove = || {
             meet.wait();
@@ -156,7 +157,7 @@ fn a_task_that_ends_as_its_ttl_is_over_is_removed_or_kept_for_as_long_as_it_says
     for round in 0..ROUNDS {
         let store = store(usize::MAX);
         let first = Task { keep: 7_200_000, ..task(&owner()) };
-        now(store.insert(first.clone())).expect("room");
+        now(store.insert(first.clone(), None)).expect("room");
         let meet = Barrier::new(2);
         let (removed, ended) = thread::scope(|threads| {
             let expire = || (meet.wait(), now(store.expire(first.expires))).1;
@@ -182,7 +183,7 @@ fn pages_neither_lose_nor_repeat_a_task_that_lives_all_the_while() {
         let expires = |at: u32| if at.is_multiple_of(3) { u64::MAX } else { at.into() };
         let tasks: Vec<Task> = (0..TASKS).map(|at| Task { expires: expires(at), ..task(&owner()) }).collect();
         for task in &tasks {
-            now(store.insert(task.clone())).expect("room");
+            now(store.insert(task.clone(), None)).expect("room");
         }
         let meet = Barrier::new(2);
         let change = || {
@@ -190,7 +191,7 @@ fn pages_neither_lose_nor_repeat_a_task_that_lives_all_the_while() {
             for at in 0..TASKS {
                 now(store.expire(at.into()));
                 if at.is_multiple_of(10) {
-                    now(store.insert(task(&owner()))).expect("room");
+                    now(store.insert(task(&owner()), None)).expect("room");
                 }
             }
         };

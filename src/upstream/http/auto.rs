@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Server, body::rpc_error_in, link::HttpLink, sse::SseLink};
 use crate::{
     net::without_secrets,
-    upstream::{Carrier, Failure, Inbound, Link, Outgoing, Sending},
+    upstream::{Carrier, Failure, Inbound, Link, Outgoing, SavedLink, Sending},
     wire::{Version, message::echoed_number},
 };
 
@@ -73,6 +73,14 @@ impl Link for AutoLink {
     fn close(&self, headers: HeaderMap) {
         // This closes the link over HTTP+SSE too.
         self.0.streamable.close(headers);
+    }
+
+    fn saved(&self) -> Option<SavedLink> {
+        self.0.link().saved()
+    }
+
+    fn leave(&self) {
+        self.0.streamable.leave();
     }
 }
 

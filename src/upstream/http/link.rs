@@ -19,14 +19,13 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    AnswerBody, LAST_EVENT_ID, PROTOCOL_VERSION, SEND_TIMEOUT, SESSION_ID, Server,
+    AnswerBody, PROTOCOL_VERSION, SEND_TIMEOUT, SESSION_ID, Server,
     body::{is_stream, media_type, messages_in, next_chunk, read, rpc_error_in},
-    reopen::{pause, resumption},
     session_id,
     sse::SseLink,
 };
 use crate::{
-    upstream::{Carrier, Failure, Inbound, Link, Outgoing, Sending, UpstreamResponse},
+    upstream::{Carrier, Failure, Inbound, Link, Outgoing, Resumption, SavedLink, Sending, UpstreamResponse},
     wire::{
         Version,
         received::{Received, last_mistake, receive},
@@ -34,8 +33,6 @@ use crate::{
     },
 };
 
-/// How often in a row a broken answer is resumed without a new event.
-const RESUME_ATTEMPTS: u32 = 10;
 /// From this size on, in bytes, an answer is passed on while it arrives.
 const RELAY_FROM: u64 = 64 * 1024;
 /// How many answers to requests of the upstream taskgate sends at once in one session.
@@ -44,7 +41,7 @@ const MAX_REPLIES: usize = 16;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why an exchange fails whose answer ends without a response.
-const NO_RESPONSE: &str = "the answer has no response to the request";
+pub(super) const NO_RESPONSE: &str = "the answer has no response to the request";
 
 /// A session over Streamable HTTP.
 #[derive(Debug)]
@@ -60,7 +57,7 @@ pub(super) struct HttpSession {
     /// The revision that was agreed with the upstream.
     version: OnceLock<Version>,
     /// Whether the server is of the modern generation, which has no sessions, resumes nothing, and takes only requests.
-    modern: AtomicBool,
+    pub(super) modern: AtomicBool,
     /// Cancelled when the upstream has ended the session.
     lost: CancellationToken,
     /// Whether a task keeps the GET stream open.
@@ -69,6 +66,14 @@ pub(super) struct HttpSession {
     closed: CancellationToken,
     /// One permit for each answer to a request of the upstream that may be on its way at once.
     replies: Arc<Semaphore>,
+}
+
+/// An answer that is being read.
+pub(super) struct StreamedAnswer<'a> {
+    pub(super) number: u64,
+    /// The largest event to take, in bytes.
+    pub(super) limit: usize,
+    pub(super) headers: &'a HeaderMap,
 }
 
 impl HttpLink {
@@ -84,6 +89,16 @@ impl HttpLink {
             closed: CancellationToken::new(),
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),
         }))
+    }
+
+    /// Returns a link that goes on with a session; `None` if its id cannot be sent.
+    pub(super) fn restored(server: Server, inbound: Inbound, saved: &SavedLink) -> Option<Self> {
+        let link = Self::new(server, inbound);
+        if let Some(id) = &saved.session {
+            link.0.id.set(HeaderValue::from_str(id).ok()?).ok()?;
+        }
+        link.0.version.set(saved.version).ok()?;
+        Some(link)
     }
 
     /// Creates a link over HTTP+SSE to the same server. It is closed with this one.
@@ -108,6 +123,14 @@ impl Link for HttpLink {
         let number = outgoing.number;
         Some(Box::pin(async move {
             let ended = session.exchange(outgoing).await;
+            session.finish(number, ended);
+        }))
+    }
+
+    fn resume(&self, resumption: Resumption) -> Result<Carrier, Failure> {
+        let (session, number) = (Arc::clone(&self.0), resumption.number);
+        Ok(Box::pin(async move {
+            let ended = session.resume(resumption).await;
             session.finish(number, ended);
         }))
     }
@@ -141,12 +164,25 @@ impl Link for HttpLink {
         &self.0.lost
     }
 
+    fn saved(&self) -> Option<SavedLink> {
+        let is_over = self.0.lost.is_cancelled() || self.0.closed.is_cancelled();
+        if is_over || self.0.modern.load(Ordering::Relaxed) {
+            return None;
+        }
+        let session = self.0.id.get().map(|id| id.to_str().map(str::to_owned)).transpose().ok()?;
+        Some(SavedLink { address: self.0.server.address(), session, version: *self.0.version.get()? })
+    }
+
+    fn leave(&self) {
+        self.0.closed.cancel();
+        self.0.inbound.exchanges.abandon_all(&Failure::Abandoned);
+    }
+
     fn close(&self, headers: HeaderMap) {
         if self.0.closed.is_cancelled() {
             return;
         }
-        self.0.closed.cancel();
-        self.0.inbound.exchanges.abandon_all(&Failure::Abandoned);
+        self.leave();
         if self.0.id.get().is_none() || self.0.lost.is_cancelled() {
             return;
         }
@@ -233,7 +269,8 @@ impl HttpSession {
             }
             stream if is_stream(stream) => {
                 self.inbound.exchanges.streams(number);
-                Box::pin(self.answer(response.into_body(), max_answer, number, &headers)).await
+                let answer = StreamedAnswer { number, limit: max_answer, headers: &headers };
+                Box::pin(self.answer(answer, response.into_body())).await
             }
             other => {
                 let status = response.status();
@@ -270,68 +307,6 @@ impl HttpSession {
         request
     }
 
-    /// Reads an answer that streams. Resumes a stream that breaks, or that the upstream closes to be polled, if it gave
-    /// event ids (section "Resumability and Redelivery"). Never sends the request itself again.
-    async fn answer(
-        self: &Arc<Self>,
-        mut body: AnswerBody,
-        limit: usize,
-        number: u64,
-        headers: &HeaderMap,
-    ) -> Result<(), Failure> {
-        let mut decoder = Decoder::new(limit);
-        let (mut fruitless, mut seen) = (0, None);
-        loop {
-            let read = self.events(body, limit, Some(number), headers, &mut decoder).await;
-            if decoder.last_id() != seen.as_ref() {
-                seen = decoder.last_id().cloned();
-                fruitless = 0;
-            }
-            if !self.inbound.exchanges.is_open(number) {
-                return Ok(());
-            }
-            let whole = read.is_ok();
-            let why = match read {
-                Ok(()) => NO_RESPONSE.to_owned(),
-                Err(Failure::Incomplete(why)) => why,
-                Err(failure) => return Err(failure),
-            };
-            let modern = self.modern.load(Ordering::Relaxed);
-            let Some(resumption) = resumption(&decoder).filter(|_| !modern) else {
-                return Err(Failure::Incomplete(why));
-            };
-            if whole {
-                // A server that wants to be polled expects the same of the client.
-                self.inbound.exchanges.pause(number, pause(&decoder));
-            }
-            decoder.restart();
-            body = loop {
-                fruitless += 1;
-                if fruitless > RESUME_ATTEMPTS {
-                    let why = format!("{why}; it was resumed {RESUME_ATTEMPTS} times without a new event");
-                    return Err(Failure::Incomplete(why));
-                }
-                tokio::time::sleep(pause(&decoder)).await;
-                let mut headers = headers.clone();
-                headers.insert(LAST_EVENT_ID, resumption.clone());
-                let Ok(response) = self.get(headers).await else { continue };
-                let status = response.status();
-                if !status.is_success() {
-                    return Err(match self.refusal(response).await {
-                        Failure::SessionLost => Failure::SessionLost,
-                        _ => Failure::Incomplete(format!("{why}; resuming it was refused with HTTP {status}")),
-                    });
-                }
-                let content_type = media_type(response.headers());
-                if !is_stream(content_type) {
-                    let refused = format!("resuming it gave HTTP {status} with the content type {content_type:?}");
-                    return Err(Failure::Incomplete(format!("{why}; {refused}")));
-                }
-                break response.into_body();
-            };
-        }
-    }
-
     pub(super) async fn get(&self, mut headers: HeaderMap) -> Result<Response<AnswerBody>, Failure> {
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         headers.remove(CONTENT_TYPE);
@@ -353,13 +328,20 @@ impl HttpSession {
             drop(chunk);
             for event in events {
                 self.deliver(messages_in(&event), carrier, headers).await;
+                if let Some(number) = carrier {
+                    self.inbound.exchanges.heard(number, event.id.as_ref());
+                }
+            }
+            if let Some(number) = carrier {
+                // An event without data has an id too.
+                self.inbound.exchanges.heard(number, decoder.last_id());
             }
         }
         Ok(())
     }
 
     /// Returns the failure that an HTTP error status stands for.
-    async fn refusal(&self, response: Response<AnswerBody>) -> Failure {
+    pub(super) async fn refusal(&self, response: Response<AnswerBody>) -> Failure {
         if response.status() == StatusCode::NOT_FOUND && self.id.get().is_some() {
             self.lost.cancel();
             // The upstream never answers a request of a lost session.

@@ -1,6 +1,7 @@
 //! HTTP towards an upstream: Streamable HTTP (revision 2025-11-25, "Transports", and the two before it), and HTTP+SSE, the
 //! transport of revision 2024-11-05.
 
+mod answer;
 mod auto;
 mod body;
 mod connection;
@@ -21,6 +22,8 @@ use std::{
     time::Duration,
 };
 
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::Full;
@@ -38,7 +41,7 @@ use self::{
     pool::{Pool, RequestError},
     sse::SseLink,
 };
-use super::{Failure, Inbound, Link};
+use super::{Failure, Inbound, Link, SavedLink};
 use crate::{
     config::{Forward, Transport, UpstreamId},
     identity::RefusedTokens,
@@ -174,6 +177,19 @@ impl Server {
             Transport::StreamableHttp => Arc::new(HttpLink::new(self.clone(), inbound)),
             Transport::Sse => Arc::new(SseLink::new(self.clone(), inbound, CancellationToken::new())),
         }
+    }
+
+    /// Makes a link that goes on with a session; `None` if the session is one with another server.
+    pub(super) fn reconnect(&self, inbound: Inbound, saved: &SavedLink) -> Option<Arc<dyn Link>> {
+        if self.transport == Transport::Sse || saved.address != self.address() {
+            return None;
+        }
+        Some(Arc::new(HttpLink::restored(self.clone(), inbound, saved)?))
+    }
+
+    /// Returns a digest of the server's address, which may have secrets in it.
+    fn address(&self) -> String {
+        BASE64.encode(digest(&SHA256, self.uri.to_string().as_bytes()))
     }
 }
 

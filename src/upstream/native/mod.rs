@@ -49,6 +49,12 @@ impl NativeTasks {
         self.lists.load(Ordering::Relaxed)
     }
 
+    /// Returns whether the client sees the server's tasks.
+    #[must_use]
+    pub fn is_shown(&self) -> bool {
+        self.shown()
+    }
+
     fn shown(&self) -> bool {
         // Pairs with the store in `show`.
         self.shown.load(Ordering::Acquire)

@@ -31,6 +31,8 @@ pub struct CallOptions {
     pub relay: bool,
     /// Whether a call that passes may create a task of the server.
     pub native: bool,
+    /// Whether the server is asked for progress though the client may not want it: a plain call that may become a job.
+    pub tracked: bool,
 }
 
 impl UpstreamSession {
@@ -39,8 +41,9 @@ impl UpstreamSession {
     /// # Errors
     /// The limit on requests in flight, or what [`Params::parse`] refuses.
     pub fn call(&self, message: &Message, headers: HeaderMap, options: CallOptions) -> Result<Call, RpcError> {
-        let is_bare = options.purpose == Purpose::Background && message.params().is_some_and(is_bare);
-        let read = |params: &&str| !is_bare && (options.purpose == Purpose::Background || may_matter(params));
+        let tracked = options.tracked || options.purpose == Purpose::Background;
+        let is_bare = tracked && message.params().is_some_and(is_bare);
+        let read = |params: &&str| !is_bare && (tracked || may_matter(params));
         let parse = if self.rounds.is_some() { Params::parse_any } else { Params::parse };
         let params = message.params().filter(read).map(parse).transpose()?;
         let token = params.as_ref().and_then(|params| params.progress_token);
@@ -70,7 +73,7 @@ impl UpstreamSession {
         if let Some(Params { members, meta, .. }) = &params {
             if let Some(token) = token {
                 edits.replace_raw(token, number.to_string());
-            } else if options.purpose == Purpose::Background {
+            } else if tracked {
                 // A client that only polls sees progress too.
                 match meta {
                     Some(meta) => edits.set(meta, "progressToken", &number.to_string()),
@@ -91,6 +94,15 @@ impl UpstreamSession {
 /// Returns whether raw `params` certainly have neither `_meta` nor `task`. Such ones are not parsed.
 fn is_bare(params: &str) -> bool {
     !may_have(params, "\"_meta\"") && !may_have(params, "\"task\"")
+}
+
+impl Call {
+    /// Leaves a client's request to a task: its client gets another answer, and can neither cancel it by its id nor get
+    /// progress of it.
+    pub fn leave_to_task(&mut self) {
+        self.progress_token = None;
+        self.exchange.all.leave_to_task(self.exchange.number);
+    }
 }
 
 /// Returns whether a request asks for a task.

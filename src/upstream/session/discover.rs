@@ -96,11 +96,9 @@ impl LinkGuard<'_> {
     fn probe(&self, inbound: &Inbound) -> Result<Exchange, NotAgreed> {
         let mut exchange = inbound.exchanges.begin(None, Purpose::Foreground).map_err(NotAgreed::TooMany)?;
         let number = exchange.number;
-        let params = own_params();
+        let params = own_params(None);
         let message = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"server/discover","params":{params}}}"#);
-        let mut headers = self.headers.clone();
-        headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(VERSION));
-        headers.insert(METHOD, HeaderValue::from_static("server/discover"));
+        let headers = own_headers(self.headers, "server/discover");
         let message = message.into();
         exchange.carry(self.link.request(Outgoing { number, message, headers, max_answer: MAX_MESSAGE, relay: false }));
         Ok(exchange)
@@ -112,6 +110,14 @@ impl LinkGuard<'_> {
         self.agreed = true;
         UpstreamSession::modern(inbound, Arc::clone(&self.link))
     }
+}
+
+/// Returns the headers of a request of taskgate's own to a modern server.
+pub(super) fn own_headers(headers: &HeaderMap, method: &'static str) -> HeaderMap {
+    let mut headers = headers.clone();
+    headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(VERSION));
+    headers.insert(METHOD, HeaderValue::from_static(method));
+    headers
 }
 
 /// Returns the answer of a modern server; `None` for a legacy one.

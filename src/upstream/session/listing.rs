@@ -4,19 +4,22 @@ use std::{sync::Arc, time::Duration};
 
 use ::http::HeaderMap;
 
-use super::UpstreamSession;
+use super::{UpstreamSession, discover::own_headers};
 use crate::{
     flow::Item,
     upstream::{Exchanges, Failure, MAX_MESSAGE, MAX_WAITING, Outgoing, Purpose, ToolNames, excerpt},
     wire::{
         Message, legacy,
         message::Outcome,
+        modern::own_params,
         tools::{listed, next_cursor},
     },
 };
 
 /// How long a call may wait for the server's list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a call of a tool of taskgate's own may wait for the server's list.
+const LEARN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many pages of the list are read.
 const MAX_PAGES: usize = 100;
 
@@ -73,6 +76,30 @@ impl UpstreamSession {
         Ok(native)
     }
 
+    /// Learns the server's tools where no list of the client has told them.
+    ///
+    /// # Errors
+    /// [`Failure`] where the server does not tell.
+    pub async fn learn_tools(&self, headers: &HeaderMap) -> Result<(), Failure> {
+        let asking = async {
+            let mut cursor = None;
+            for page in 0..MAX_PAGES {
+                let answer = self.tools_page(cursor.as_deref(), headers.clone()).await?;
+                let Some((Outcome::Result, result)) = answer.outcome() else {
+                    return Err(Failure::BadAnswer("its tools/list is no result".to_owned()));
+                };
+                let listed = listed(result).map_err(Failure::BadAnswer)?;
+                cursor = next_cursor(result).map(str::to_owned);
+                self.inbound.tools.learn(&listed, page == 0 && cursor.is_none());
+                if cursor.is_none() {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        tokio::time::timeout(LEARN_TIMEOUT, asking).await.unwrap_or(Err(Failure::TimedOut(LEARN_TIMEOUT)))
+    }
+
     async fn tools_page(&self, cursor: Option<&str>, headers: HeaderMap) -> Result<Message, Failure> {
         let exchanges = &self.inbound.exchanges;
         let begun = exchanges.begin(None, Purpose::Foreground);
@@ -82,7 +109,11 @@ impl UpstreamSession {
         exchanges.cancelling(number);
         // A list whose caller has stopped waiting is given up.
         let _guard = ExchangeGuard { exchanges: Arc::clone(exchanges), number };
-        let params = cursor.map_or_else(String::new, |cursor| format!(r#","params":{{"cursor":{cursor}}}"#));
+        let (params, headers) = if self.is_modern() {
+            (format!(r#","params":{}"#, own_params(cursor)), own_headers(&headers, "tools/list"))
+        } else {
+            (cursor.map_or_else(String::new, |cursor| format!(r#","params":{{"cursor":{cursor}}}"#)), headers)
+        };
         let message = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"tools/list"{params}}}"#).into();
         let outgoing = Outgoing { number, message, headers: headers.clone(), max_answer: MAX_MESSAGE, relay: false };
         exchange.carry(self.link.request(outgoing));

@@ -10,6 +10,7 @@ mod listing;
 #[cfg(test)]
 mod nowhere;
 mod rounds;
+mod saved;
 mod translate;
 
 use std::{
@@ -31,10 +32,11 @@ pub use discover::Introduced;
 pub use event::{ServerEvent, ServerQuestion, question_refusal};
 pub use handshake::{Agreed, Handshake, NotAgreed};
 pub use rounds::{Next, Round};
+pub use saved::BrokenCall;
 pub use translate::{for_client, with_id};
 
 use self::rounds::Rounds;
-use super::{Failure, Inbound, Link, MAX_MESSAGE, NativeTasks, Outgoing, Purpose};
+use super::{Failure, Inbound, KnownTools, Link, MAX_MESSAGE, NativeTasks, Outgoing, Purpose};
 use crate::{
     flow::{Item, Outbox},
     wire::{Message, Method},
@@ -59,6 +61,8 @@ pub struct UpstreamSession {
     closing: AtomicBool,
     /// The questions of a server of the modern generation; `None` for a legacy one.
     rounds: Option<Arc<Rounds>>,
+    /// Whether the server keeps its side for a later process.
+    kept: AtomicBool,
 }
 
 /// Keeps an upstream session in use while it lives.
@@ -79,12 +83,19 @@ impl UpstreamSession {
             uses: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
             rounds: None,
+            kept: AtomicBool::new(false),
         }
     }
 
     /// Returns the link to a server of the modern generation, which has no sessions.
     fn modern(inbound: Inbound, link: Arc<dyn Link>) -> Self {
         Self { rounds: Some(Arc::default()), ..Self::new(inbound, link) }
+    }
+
+    /// Returns whether the server is of the modern generation, so that this is no more than the link to it.
+    #[must_use]
+    pub fn is_modern(&self) -> bool {
+        self.rounds.is_some()
     }
 
     /// Marks the session as in use until the returned guard is dropped.
@@ -149,6 +160,12 @@ impl UpstreamSession {
         &self.inbound.native
     }
 
+    /// Returns what the server's lists have told of its tools.
+    #[must_use]
+    pub fn tools(&self) -> &KnownTools {
+        &self.inbound.tools
+    }
+
     /// Opens the stream on which the server sends what belongs to no call, if it has one and it is not open.
     pub fn listen(&self, headers: HeaderMap) {
         self.link.listen(headers);
@@ -189,7 +206,9 @@ impl UpstreamSession {
             rounds.answer(&response);
             return Ok(());
         }
-        self.link.send(response, headers).await
+        self.link.send(response.clone(), headers).await?;
+        self.inbound.exchanges.answered(response);
+        Ok(())
     }
 
     /// Returns the number of the request in flight that its client knows by this raw id.
@@ -228,7 +247,7 @@ impl UpstreamSession {
 
     /// Closes the link.
     pub fn close(&self, headers: HeaderMap) {
-        self.link.close(headers);
+        if self.kept.load(Ordering::Relaxed) { self.link.leave() } else { self.link.close(headers) }
     }
 
     /// Closes the link as soon as no guard is alive.
@@ -241,7 +260,7 @@ impl UpstreamSession {
     }
 
     fn close_unused(&self, headers: HeaderMap) {
-        self.link.close(headers);
+        self.close(headers);
         self.inbound.listener.end(());
     }
 

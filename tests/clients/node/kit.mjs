@@ -37,6 +37,25 @@ export async function startTaskgateWith(config) {
   return startTaskgate('--config', file).finally(remove);
 }
 
+/** Starts taskgate with the text of a configuration file and its tasks in a file; it can be killed and started again. */
+export async function startLastingTaskgate(config) {
+  const { file, remove } = configFile(config);
+  const args = ['--config', file, '--store', join(dirname(file), 'store.db')];
+  const serve = (listen) => start(TASKGATE, ['serve', '--listen', listen, ...args], 'stderr');
+  let gate = await serve('127.0.0.1:0');
+  const { url } = gate;
+  return {
+    url,
+    /** Kills it, and starts it again at the same address. */
+    async restart() {
+      await gate.kill();
+      gate = await serve(new URL(url).host);
+    },
+    /** Ends it; gives the exit code. */
+    stop: () => gate.stop().finally(remove),
+  };
+}
+
 /** A configuration file with this text, and what removes it. */
 export function configFile(config) {
   const folder = mkdtempSync(join(tmpdir(), 'taskgate-test-'));
@@ -86,6 +105,11 @@ async function start(command, args, ready) {
     },
     /** Asks the process to end, and does not wait for it. */
     terminate: () => child.kill('SIGTERM'),
+    /** Kills the process. */
+    async kill() {
+      child.kill('SIGKILL');
+      await ended;
+    },
     /** Ends the process; gives how it ended, the exit code if it was not killed. */
     async stop() {
       child.kill('SIGTERM');

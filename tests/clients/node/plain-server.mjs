@@ -1,13 +1,15 @@
 // An ordinary server that knows nothing of tasks. Flags: --json answers as JSON instead of SSE,
-// --stateless keeps no sessions.
+// --stateless keeps no sessions, --resumable keeps the events of a stream, so that it can be resumed.
 import { EventEmitter, once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { InMemoryEventStore } from '@modelcontextprotocol/sdk/examples/shared/inMemoryEventStore.js';
 import { Server } from '@modelcontextprotocol/sdk/server/index.js';
 import { CallToolRequestSchema, ListToolsRequestSchema } from '@modelcontextprotocol/sdk/types.js';
 import { serve } from './serve.mjs';
 
 const json = process.argv.includes('--json');
 const stateless = process.argv.includes('--stateless');
+const eventStore = process.argv.includes('--resumable') ? new InMemoryEventStore() : undefined;
 
 // What happened since the start: `<tool>.started`, `.finished` and `.aborted`, `cancelled` for the
 // notifications that arrived, `streams.<session>` for the GET streams of a session.
@@ -118,7 +120,7 @@ function newServer() {
 
 serve(newServer, {
   stateless,
-  transport: { enableJsonResponse: json },
+  transport: { enableJsonResponse: json, eventStore },
   watch(req) {
     if (req.body?.method === 'notifications/cancelled') count('cancelled');
     if (req.method === 'GET') count(`streams.${req.headers['mcp-session-id']}`);

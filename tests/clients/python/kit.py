@@ -131,6 +131,31 @@ def taskgate(*arguments: str) -> Iterator[str]:
     assert code == 0, f"taskgate ended with {code}"
 
 
+class LastingTaskgate:
+    """taskgate with its tasks in a file, which can be killed and started again at the same address."""
+
+    def __init__(self, config: str, folder: Path) -> None:
+        path = folder / "config.toml"
+        path.write_text(config)
+        self._arguments = ["--config", str(path), "--store", str(folder / "store.db")]
+        self.url = self._start("127.0.0.1:0")
+
+    def _start(self, listen: str) -> str:
+        self._process = Process([TASKGATE, "serve", "--listen", listen, *self._arguments])
+        return self._process.wait_for(r"listening on (http://127\.0\.0\.1:\d+/mcp)")
+
+    def restart(self) -> None:
+        """Kills it, and starts it again."""
+        self._process.kill()
+        self._process.stop()
+        self._start(self.url.removeprefix("http://").removesuffix("/mcp"))
+
+    def stop(self) -> None:
+        """Ends it."""
+        code = self._process.stop()
+        assert code == 0, f"taskgate ended with {code}"
+
+
 @contextmanager
 def taskgate_with(
     target: Target, upstream: str = "", tools: str = "", sections: str = ""

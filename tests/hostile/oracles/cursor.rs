@@ -57,11 +57,11 @@ impl House {
         let clock = Clock::start();
         let store = Arc::new(MemoryStore::new(max, clock, Arc::default()));
         let engine = runtime.block_on(async { Engine::start(Arc::clone(&store) as _, clock, limits, Arc::default()) });
-        let mut house = Self { runtime, legacy: Legacy::new(engine), owners: Vec::new() };
+        let mut house = Self { runtime, legacy: Legacy::new(engine, &[7; 32]), owners: Vec::new() };
         for name in ["ann", "bob"] {
             let owner = Owner::Principal { upstream: "/mcp".into(), name: name.into() };
             for _ in 0..TASKS {
-                house.runtime.block_on(store.insert(task(&owner))).expect("memory").expect("room");
+                house.runtime.block_on(store.insert(task(&owner), None)).expect("memory").expect("room");
             }
             let (mut cursors, mut seen) = (Vec::new(), 0);
             loop {

@@ -51,7 +51,8 @@ fn read(stream: &[u8]) -> Read {
             read.last_id = Option::clone(&id).filter(|id: &Vec<u8>| !id.is_empty());
             let name = std::mem::take(&mut name);
             if data.pop().is_some() {
-                read.events.push(Event { name, data: Bytes::from(std::mem::take(&mut data)) });
+                let id = read.last_id.clone().map(Bytes::from);
+                read.events.push(Event { name, data: Bytes::from(std::mem::take(&mut data)), id });
             }
             continue;
         }
@@ -97,9 +98,15 @@ fn framing(document: &[u8]) {
     let parts =
         [beginning, encode(document, Some(first)), HEARTBEAT, encode(document, None), encode(b"7", Some(second))];
     let (read, _) = decode(NO_LIMIT, &[&parts.concat()]);
-    let event = |data: &[u8]| Event { name: "message".to_owned(), data: Bytes::copy_from_slice(data) };
-    let primer = Event { name: String::new(), data: Bytes::new() };
-    assert_eq!(read.events, [primer, event(&data), event(&data), event(b"7")], "a document broke its frame");
+    let id = |id: EventId| Some(Bytes::from(id.to_string()));
+    let event = |data: &[u8], last: EventId| Event {
+        name: "message".to_owned(),
+        data: Bytes::copy_from_slice(data),
+        id: id(last),
+    };
+    let primer = Event { name: String::new(), data: Bytes::new(), id: id(EventId { event: 0, ..first }) };
+    let events = [primer, event(&data, first), event(&data, first), event(b"7", second)];
+    assert_eq!(read.events, events, "a document broke its frame");
     assert_eq!(read.last_id.as_deref(), Some(second.to_string().as_bytes()));
     assert_eq!(read.retry, Some(Duration::from_secs(1)));
 }

@@ -176,7 +176,7 @@ impl Keeper {
     /// Returns whether a child that has refused `initialize` is a server of the modern generation, which needs none.
     async fn is_modern(&self, child: &Arc<Child>) -> Result<bool, Failure> {
         let (number, answered) = self.running.dispatcher.registry.lock().greet();
-        let params = own_params();
+        let params = own_params(None);
         let probe = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"server/discover","params":{params}}}"#);
         child.tell(TASKGATE, MessageClass::Notice, probe.into())?;
         let answer = answered.await.unwrap_or(Err(Failure::Abandoned))?;
@@ -255,6 +255,7 @@ mod tests {
             listener,
             client,
             native: Arc::default(),
+            tools: Arc::default(),
             listening: CancellationToken::new(),
             observer,
         }

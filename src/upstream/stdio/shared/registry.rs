@@ -287,6 +287,7 @@ mod tests {
             listener,
             client,
             native,
+            tools: Arc::default(),
             listening: tokio_util::sync::CancellationToken::new(),
             observer: Arc::default(),
         }

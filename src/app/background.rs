@@ -1,0 +1,76 @@
+//! What runs by the clock while taskgate serves.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    gate::{Lifecycle, Upstreams, http::Tls},
+    identity::Identity,
+};
+
+/// The interval of [`tick`]. A request without an answer for one to two of them gets a stream, for its heartbeats.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// Has sessions begin heartbeats, and drop streams to which no client came back and sessions whose token was refused.
+pub(super) async fn tick(lifecycle: Arc<Lifecycle>, identity: Arc<Identity>) {
+    loop {
+        tokio::time::sleep(SILENCE).await;
+        lifecycle.tick(&identity).await;
+    }
+}
+
+/// Ends sessions of callers without sessions that are idle.
+pub(super) async fn sweep_pools(upstreams: Arc<Upstreams>, idle: Duration) {
+    loop {
+        tokio::time::sleep((idle / 10).max(SWEEP_AT_MOST_EVERY)).await;
+        upstreams.now().all().iter().for_each(|upstream| upstream.pool.sweep(idle));
+    }
+}
+
+/// How often taskgate reads again files that may have changed.
+const REFRESH: Duration = Duration::from_secs(2);
+
+/// Reads certificates and secrets again when their files have changed.
+pub(super) async fn refresh(upstreams: Arc<Upstreams>, tls: Option<Arc<Tls>>) {
+    loop {
+        tokio::time::sleep(REFRESH).await;
+        let (upstreams, tls) = (Arc::clone(&upstreams), tls.clone());
+        // Files may be slow.
+        let reading = tokio::task::spawn_blocking(move || {
+            upstreams.now().all().iter().for_each(|upstream| upstream.server.refresh());
+            if let Some(tls) = tls {
+                tls.refresh();
+            }
+        });
+        let _ = reading.await;
+    }
+}
+
+/// The least time between two looks for idle sessions.
+const SWEEP_AT_MOST_EVERY: Duration = Duration::from_millis(20);
+
+/// Ends sessions soon after they have become idle.
+pub(super) async fn sweep(lifecycle: Arc<Lifecycle>, idle: Duration) {
+    loop {
+        tokio::time::sleep((idle / 10).max(SWEEP_AT_MOST_EVERY)).await;
+        lifecycle.end_idle(idle).await;
+    }
+}
+
+/// How often sessions are looked at.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Keeps the sessions that are not kept yet, and the last use of all, which may be noted late by a quarter of `idle`.
+pub(super) async fn keep(lifecycle: Arc<Lifecycle>, idle: Duration) {
+    let mut noted = Instant::now();
+    loop {
+        tokio::time::sleep(LOOK.min(idle / 4).max(Duration::from_millis(20))).await;
+        lifecycle.save_sessions().await;
+        if noted.elapsed() >= idle / 4 {
+            noted = Instant::now();
+            lifecycle.note_uses();
+        }
+    }
+}

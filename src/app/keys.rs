@@ -1,0 +1,43 @@
+//! The keys of what clients keep: they live as long as the tasks.
+
+use super::StartError;
+use crate::disk::{Disk, Unavailable};
+
+/// The keys of what clients keep.
+#[derive(Debug)]
+pub(super) struct Keys {
+    /// Of the cursors of lists.
+    pub(super) cursors: [u8; 32],
+    /// Of the names of tokens that only a server can judge.
+    pub(super) bearer_names: [u8; 32],
+    /// Of `requestState`.
+    pub(super) request_states: [u8; 32],
+}
+
+impl Keys {
+    /// Returns the keys of a file, or new ones for this process.
+    ///
+    /// # Errors
+    /// [`StartError`]
+    pub(super) async fn of(disk: Option<&Disk>) -> Result<Self, StartError> {
+        Ok(Self {
+            cursors: key(disk, "cursors").await?,
+            bearer_names: key(disk, "bearer names").await?,
+            request_states: key(disk, "requestState").await?,
+        })
+    }
+}
+
+async fn key(disk: Option<&Disk>, name: &'static str) -> Result<[u8; 32], StartError> {
+    let Some(disk) = disk else {
+        let mut key = [0; 32];
+        let filled = aws_lc_rs::rand::fill(&mut key);
+        return filled.map(|()| key).map_err(|_| StartError::Identity("the system gives no random bytes".to_owned()));
+    };
+    disk.key(name).await.map_err(|why| unusable(disk, &why))
+}
+
+/// Returns why taskgate does not start without what its store has.
+pub(super) fn unusable(disk: &Disk, why: &Unavailable) -> StartError {
+    StartError::Store(format!("the store \"{}\" cannot be used: {why}", disk.path().display()))
+}

@@ -1,0 +1,130 @@
+//! The `[store]` section.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use super::Secret;
+use super::reader::{Entry, Section};
+use super::secret::reference;
+use super::values::{one_of, size, text};
+
+/// The least length of a key, in bytes. A shorter one can be guessed from the file.
+const MIN_KEY: usize = 32;
+/// The least that `max_store_bytes` can be: an empty file and its log.
+const MIN_BYTES: usize = 16 << 20;
+/// The name of the file in the folder for state.
+const FILE: &str = "taskgate.db";
+
+/// The `[store]` section: where tasks are kept.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Store {
+    /// In memory, as long as the process lives.
+    #[default]
+    Memory,
+    /// In a file.
+    File(StoreFile),
+}
+
+/// A file for tasks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoreFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The most bytes that it may take, without its log.
+    pub max_store_bytes: usize,
+    /// Seals it.
+    pub key: Option<Secret>,
+    /// May have sealed it before.
+    pub old_keys: Vec<Secret>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Memory,
+    File,
+}
+
+const KINDS: [(&str, Kind); 2] = [("memory", Kind::Memory), ("file", Kind::File)];
+
+impl StoreFile {
+    /// Returns a file that is not sealed, with the default limit.
+    #[must_use]
+    pub fn at(path: PathBuf) -> Self {
+        Self { path, max_store_bytes: 4 << 30, key: None, old_keys: Vec::new() }
+    }
+}
+
+/// Reads the section. `given` is the path that wins over it, and makes the store a file.
+pub(super) fn read(mut section: Section<'_>, given: Option<PathBuf>) -> Store {
+    let kind = section.get("kind", one_of(&KINDS));
+    let kind = if given.is_some() { Kind::File } else { kind.unwrap_or(Kind::Memory) };
+    let bytes = section.get("max_store_bytes", |value| at_least(size(value)?));
+    let (path, key, old_keys) = (section.entry("path"), section.entry("key"), section.entry("old_keys"));
+    let store = match kind {
+        Kind::Memory => {
+            for entry in [path, key, old_keys].into_iter().flatten() {
+                entry.fail("only used with kind = \"file\"");
+            }
+            Some(Store::Memory)
+        }
+        Kind::File => {
+            if let Some(entry) = old_keys.as_ref().filter(|_| key.is_none()) {
+                entry.fail("only used with key, which takes their place");
+            }
+            let old_keys = old_keys.and_then(|entry| entry.items("an array")).unwrap_or_default();
+            let old_keys = old_keys.iter().filter_map(secret).collect();
+            let key = key.and_then(|entry| secret(&entry));
+            let named = path.map(|entry| entry.convert(|value| Ok(entry.path(&not_empty(&text(value)?)?))));
+            let path = match (given, named) {
+                (Some(path), _) => Some(path),
+                (None, Some(named)) => named,
+                (None, None) => default_path(&section),
+            };
+            path.map(StoreFile::at).map(|file| {
+                let max_store_bytes = bytes.unwrap_or(file.max_store_bytes);
+                Store::File(StoreFile { max_store_bytes, key, old_keys, ..file })
+            })
+        }
+    };
+    section.finish();
+    store.unwrap_or_default()
+}
+
+/// Reads a key that stands elsewhere.
+fn secret(entry: &Entry<'_>) -> Option<Secret> {
+    entry.convert(|value| {
+        let key = reference(entry, value)?;
+        if key.expose().len() < MIN_KEY {
+            return Err(format!("expected at least {MIN_KEY} bytes, such as `openssl rand -base64 32` prints"));
+        }
+        Ok(key)
+    })
+}
+
+fn at_least(bytes: usize) -> Result<usize, String> {
+    if bytes < MIN_BYTES {
+        Err(format!("expected a size of at least {MIN_BYTES} bytes, found {bytes}"))
+    } else {
+        Ok(bytes)
+    }
+}
+
+fn not_empty(path: &str) -> Result<String, String> {
+    if path.is_empty() { Err("expected a path, found \"\"".to_owned()) } else { Ok(path.to_owned()) }
+}
+
+/// Returns where the file is if nothing says so: in the folder for state of the service, or else of the user.
+fn default_path(section: &Section<'_>) -> Option<PathBuf> {
+    let folder = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    // systemd separates several folders by colons.
+    let service = env::var("STATE_DIRECTORY").ok().and_then(|all| all.split(':').next().map(PathBuf::from));
+    let service = service.filter(|path| path.is_absolute());
+    let user = || folder("XDG_STATE_HOME").or_else(|| folder("HOME").map(|home| home.join(Path::new(".local/state"))));
+    let path = service.or_else(|| user().map(|state| state.join("taskgate")));
+    if path.is_none() {
+        section.missing("path", "missing, and neither STATE_DIRECTORY nor XDG_STATE_HOME nor HOME is set");
+    }
+    path.map(|folder| folder.join(FILE))
+}

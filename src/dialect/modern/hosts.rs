@@ -1,0 +1,48 @@
+//! What clients get that do not declare the tasks extension: other lists and instructions, and heartbeats.
+
+use std::borrow::Cow;
+
+use super::ClientRequest;
+use crate::{
+    dialect::tools::{Heartbeat, with_instructions, with_job_tools},
+    upstream::{Call, Lease, Pooled},
+    wire::{Method, Parts, object::Members},
+};
+
+/// Returns the name of the tool that a request calls.
+pub(super) fn name(request: &ClientRequest) -> Option<Cow<'_, str>> {
+    Members::parse(request.message.params()?).ok()?.text("name")
+}
+
+/// Returns a page of tools as a client without tasks gets it, and anything else as it is.
+pub(super) fn with_tools(document: Parts, request: &ClientRequest, lease: &Lease) -> Parts {
+    let policy = &request.caller.upstream.policy;
+    if request.method != Method::ToolsList || !policy.helps_hosts() {
+        return document;
+    }
+    let params = request.message.params().and_then(|params| Members::parse(params).ok());
+    let first = params.is_none_or(|params| params.get("cursor").is_none());
+    with_job_tools(document, first, policy, lease.guard.get(), request.gets_jobs(lease.pooled.generation))
+}
+
+/// Returns the raw instructions of a server, with what a client without tasks has to know of jobs.
+pub(super) fn instructions(request: &ClientRequest, pooled: &Pooled) -> Option<String> {
+    let Pooled { facts, generation, .. } = pooled;
+    let has_tools = Members::parse(&facts.capabilities).is_ok_and(|capabilities| capabilities.get("tools").is_some());
+    let theirs = facts.instructions.as_deref();
+    if request.gets_jobs(*generation) && has_tools {
+        Some(with_instructions(theirs))
+    } else {
+        theirs.map(str::to_owned)
+    }
+}
+
+/// Returns the heartbeat of a call whose client gave a progress token.
+pub(super) fn heartbeat_of(request: &ClientRequest, call: &Call) -> Option<Heartbeat> {
+    let policy = &request.caller.upstream.policy;
+    if request.method != Method::ToolsCall || !policy.has_heartbeats() {
+        return None;
+    }
+    let every = policy.tool(&name(request)?).heartbeat?;
+    Some(Heartbeat::new(every, call.progress_token.as_deref()?))
+}

@@ -1,0 +1,105 @@
+//! A plain call becomes a job: a task whose client is answered in words.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use tokio::time::Instant;
+
+use super::{JobTools, words::JobFacts, writer::JobWriter};
+use crate::{
+    config::Tool,
+    limit::{Rated, ToolId},
+    session::{Caller, TaskAdmission},
+    task::{Adopted, Adoption, AskedTtl, CallSession, NewTask},
+    upstream::{UpstreamSession, excerpt},
+    wire::Message,
+};
+
+/// A call that has run for long.
+#[derive(Debug)]
+pub struct JobAdoption<'a> {
+    /// Who called.
+    pub caller: &'a Arc<Caller>,
+    /// Where the call runs.
+    pub session: &'a Arc<UpstreamSession>,
+    /// The same, as the task has it.
+    pub call_session: CallSession,
+    /// The tool's name.
+    pub name: Arc<str>,
+    /// Its settings.
+    pub tool: Arc<Tool>,
+    /// When the call began.
+    pub since: Instant,
+    /// The last progress that the server told.
+    pub progress: f64,
+    /// The same in words.
+    pub text: Option<String>,
+    /// The end-to-end headers that its request came with.
+    pub headers: HeaderMap,
+    /// Its request, while the server may still refuse it.
+    pub request: Option<Message>,
+    /// The right to add a task to the client's session, if it has one.
+    pub admission: Option<TaskAdmission>,
+}
+
+/// A job that is in the store, and whose call is still to be followed.
+#[derive(Debug)]
+pub struct AdoptedJob {
+    /// The task.
+    pub adopted: Adopted,
+    /// The words that answer the call.
+    pub text: String,
+}
+
+/// Why a call goes on as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotAdopted {
+    /// No turn is free. It may be later.
+    NoTurn,
+    /// A limit, or the process stops.
+    Refused,
+}
+
+impl JobTools {
+    /// Makes a job of a call that runs.
+    ///
+    /// # Errors
+    /// [`NotAdopted`]
+    pub async fn adopt(&self, call: JobAdoption<'_>) -> Result<AdoptedJob, NotAdopted> {
+        let JobAdoption { caller, session, name, tool, since, progress, text, admission, .. } = call;
+        let (call_session, headers, request) = (call.call_session, call.headers, call.request);
+        // A server that has tools of all our names has no jobs: no model could wait for one.
+        let names = session.tools().job_tools().ok_or(NotAdopted::Refused)?;
+        let permit = self.engine.permit_now(caller, &name, &tool).ok_or(NotAdopted::NoTurn)?;
+        caller.account.count(Rated::Creation).map_err(|_| NotAdopted::Refused)?;
+        let (told, settings) = (text.as_deref().map(Box::from), Arc::clone(&tool));
+        let new_task = NewTask {
+            name: Arc::clone(&name),
+            tool,
+            ttl: AskedTtl::Default,
+            announced: false,
+            writer: &JobWriter,
+            admission,
+        };
+        let adoption = Adoption { permit, since, progress, text, headers, request };
+        let adopted = self.engine.adopt(caller, call_session, new_task, adoption).await;
+        let adopted = adopted.map_err(|_| NotAdopted::Refused)?;
+        let facts = JobFacts {
+            id: adopted.task.id,
+            title: session.tools().title(&name),
+            tool: (&*adopted.task.tool).into(),
+            elapsed: since.elapsed(),
+            progress: told,
+            estimate: self.estimate(caller, &name),
+            names,
+        };
+        let text = facts.adopted(&settings);
+        Ok(AdoptedJob { adopted, text })
+    }
+
+    /// Says how long calls of a tool usually take; `None` where that is not known.
+    pub(super) fn estimate(&self, caller: &Caller, tool: &str) -> Option<String> {
+        let tool_id = ToolId { upstream: caller.upstream.id.clone(), name: excerpt(tool).into() };
+        self.engine.usual_time(&tool_id).map(|usual| usual.to_string())
+    }
+}

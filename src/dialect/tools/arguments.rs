@@ -1,0 +1,110 @@
+//! The arguments of the tools for jobs. Models write them, so whatever is clear enough is taken.
+
+use std::time::Duration;
+
+use crate::wire::{Message, object::Members};
+
+/// How many jobs one call may wait for.
+const MAX_IDS: usize = 16;
+/// How long a call waits that does not say how long, and at most: less than hosts wait for a call.
+const WAIT: u64 = 25;
+const MAX_WAIT: u64 = 50;
+
+/// What a call that waits asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct WaitArguments {
+    /// The ids of the jobs, as they were given.
+    pub(super) ids: Vec<String>,
+    /// How long to wait.
+    pub(super) at_most: Duration,
+}
+
+/// Reads what a call that waits asks for.
+///
+/// # Errors
+/// A sentence that says what is wrong, for the model.
+pub(super) fn wait(request: &Message) -> Result<WaitArguments, String> {
+    let raw = arguments(request)?;
+    let arguments = Members::parse(&raw)?;
+    let mut ids = ids(&arguments)?;
+    ids.dedup();
+    if ids.len() > MAX_IDS {
+        return Err(format!("limit reached: wait for at most {MAX_IDS} jobs at once"));
+    }
+    let seconds = match arguments.get("seconds").filter(|raw| *raw != "null") {
+        None => WAIT,
+        Some(raw) => seconds(raw).ok_or_else(|| format!("seconds must be a number from 0 to {MAX_WAIT}"))?,
+    };
+    Ok(WaitArguments { ids, at_most: Duration::from_secs(seconds) })
+}
+
+/// Reads the id of the job that a call is about.
+///
+/// # Errors
+/// A sentence that says what is wrong, for the model.
+pub(super) fn job_id(request: &Message) -> Result<String, String> {
+    let raw = arguments(request)?;
+    let mut ids = ids(&Members::parse(&raw)?)?;
+    match ids.pop() {
+        Some(id) if ids.is_empty() => Ok(id),
+        _ => Err("give the id of one job, as job_id".to_owned()),
+    }
+}
+
+fn arguments(request: &Message) -> Result<String, String> {
+    let params = request.params().map(Members::parse).transpose()?;
+    Ok(params.and_then(|params| params.get("arguments")).unwrap_or("{}").to_owned())
+}
+
+/// Reads `job_ids` or `job_id`, one id or several.
+fn ids(arguments: &Members<'_>) -> Result<Vec<String>, String> {
+    let raw = arguments.get("job_ids").or_else(|| arguments.get("job_id"));
+    let raw = raw.ok_or("it needs the id of the job, which the answer to the call has told")?;
+    let one = || serde_json::from_str::<String>(raw).map(|id| vec![id]);
+    match serde_json::from_str::<Vec<String>>(raw).or_else(|_| one()) {
+        Ok(ids) if !ids.is_empty() => Ok(ids),
+        _ => Err("the ids of jobs must be a list of strings, with one at least".to_owned()),
+    }
+}
+
+/// Reads a number of seconds, and lowers one that is too great.
+fn seconds(raw: &str) -> Option<u64> {
+    let seconds = raw.trim_matches('"').parse::<f64>().ok().filter(|seconds| *seconds >= 0.0)?;
+    Duration::try_from_secs_f64(seconds.min(60.0)).ok().map(|wait| wait.as_secs().min(MAX_WAIT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(arguments: &str) -> Message {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"arguments":{arguments}}}}}"#);
+        Message::parse(text.into()).expect("a call")
+    }
+
+    #[test]
+    fn what_a_model_writes_is_taken_where_it_is_clear() {
+        for (arguments, ids, seconds) in [
+            (r#"{"job_ids":["a"]}"#, vec!["a"], 25),
+            (r#"{"job_ids":["a","b"],"seconds":50}"#, vec!["a", "b"], 50),
+            (r#"{"job_id":"a","seconds":"10"}"#, vec!["a"], 10),
+            (r#"{"job_ids":"a","seconds":3600}"#, vec!["a"], 50),
+            (r#"{"job_ids":["a","a"],"seconds":1.5}"#, vec!["a"], 1),
+            (r#"{"job_ids":["a"],"seconds":null}"#, vec!["a"], 25),
+        ] {
+            let read = wait(&call(arguments)).expect(arguments);
+            assert_eq!((read.ids, read.at_most.as_secs()), (ids.iter().map(ToString::to_string).collect(), seconds));
+        }
+        assert_eq!(job_id(&call(r#"{"job_id":"a"}"#)).as_deref(), Ok("a"));
+    }
+
+    #[test]
+    fn anything_else_is_refused_in_words() {
+        for arguments in ["{}", "7", r#"{"job_ids":[]}"#, r#"{"job_ids":7}"#, r#"{"job_ids":["a"],"seconds":"soon"}"#] {
+            assert!(wait(&call(arguments)).is_err(), "{arguments}");
+        }
+        assert!(job_id(&call(r#"{"job_ids":["a","b"]}"#)).is_err());
+        let many: Vec<_> = (0..17).map(|id| id.to_string()).collect();
+        assert!(wait(&call(&serde_json::json!({ "job_ids": many }).to_string())).expect_err("many").contains("16"));
+    }
+}

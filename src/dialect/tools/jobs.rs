@@ -1,0 +1,182 @@
+//! `cancel_job` and `list_jobs`, and what is known of a job.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    JobTools, arguments,
+    words::{self, JobFacts},
+};
+use crate::{
+    identity::Owner,
+    limit::FailedLookup,
+    observe::events,
+    session::Caller,
+    task::{End, Ending, Missing, NotCancelled, State, Task, TaskId},
+    upstream::{JobToolNames, UpstreamSession, excerpt},
+    wire::{Message, ids, legacy, object::quote},
+};
+
+/// How many tasks are read at once, how many in all, and how many that have ended are told.
+const PAGE: usize = 100;
+const MAX_READ: usize = 1000;
+const MAX_ENDED: usize = 20;
+/// How many jobs that run are told.
+const MAX_RUNNING: usize = 50;
+
+/// What a model is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The words.
+    pub text: String,
+    /// Whether what it asked for was not done.
+    pub is_error: bool,
+}
+
+impl Told {
+    pub(super) fn done(text: impl Into<String>) -> Self {
+        Self { text: text.into(), is_error: false }
+    }
+
+    pub(super) fn failed(text: impl Into<String>) -> Self {
+        Self { text: text.into(), is_error: true }
+    }
+
+    /// Returns it as a raw `CallToolResult`: text alone, which every host shows its model.
+    #[must_use]
+    pub fn to_raw(&self) -> String {
+        let is_error = if self.is_error { r#","isError":true"# } else { "" };
+        format!(r#"{{"content":[{{"type":"text","text":{}}}]{is_error}}}"#, quote(&self.text))
+    }
+}
+
+/// Where a model asks about jobs.
+#[derive(Clone, Debug)]
+pub struct JobPlace {
+    /// Who asks.
+    pub caller: Arc<Caller>,
+    /// The session with the server, whose lists have told the titles of its tools.
+    pub session: Arc<UpstreamSession>,
+    /// The names of the tools for jobs there.
+    pub names: JobToolNames,
+}
+
+impl JobTools {
+    /// Cancels the job that a call names.
+    pub(super) async fn cancel(&self, place: &JobPlace, request: &Message) -> Told {
+        let given = match arguments::job_id(request) {
+            Ok(id) => id,
+            Err(why) => return Told::failed(format!("Nothing was cancelled: {why}.")),
+        };
+        let (caller, id) = (&place.caller, ids::parse(&given).unwrap_or_default());
+        match self.engine.look(&caller.owner, id).await {
+            Ok(task) => {
+                let facts = self.facts(place, &task);
+                match self.engine_cancel(caller, id).await {
+                    Ok(()) => Told::done(facts.cancels()),
+                    Err(NotCancelled::HasEnded(Ending::Cancelled)) => Told::done(facts.cancelled()),
+                    Err(NotCancelled::HasEnded(_)) => Told::done(facts.has_ended()),
+                    Err(NotCancelled::Missing(why)) => self.missing(place, &given, &why).await,
+                }
+            }
+            Err(why) => self.missing(place, &given, &why).await,
+        }
+    }
+
+    async fn engine_cancel(&self, caller: &Caller, id: TaskId) -> Result<(), NotCancelled> {
+        self.engine.cancel(&caller.owner, &caller.who, id).await.map(drop)
+    }
+
+    /// Lists the jobs of a caller: those that run, and the last that have ended.
+    pub(super) async fn list(&self, place: &JobPlace) -> Told {
+        let owner = &place.caller.owner;
+        if let Owner::Anyone { .. } = owner {
+            return Told::failed(format!(
+                "taskgate does not know who asks, so it lists no jobs. A job is found by its id, which the answer to its \
+                 call has told: call {}.",
+                words::wait_call(place.names, &[])
+            ));
+        }
+        let (mut running, mut ended, mut after, mut read) = (Vec::new(), Vec::new(), None, 0);
+        loop {
+            let Ok(page) = self.engine.page(owner, after, PAGE).await else { return Told::failed(UNAVAILABLE) };
+            for (at, task) in &page {
+                after = Some(*at);
+                let facts = self.facts(place, task);
+                match task.state {
+                    State::Working => running.push(facts.line()),
+                    State::InputRequired => running.push(facts.ended_line("waits for an answer of the user")),
+                    State::Ended(Ending::Result) => ended.push(facts.ended_line("is done; its result can be read")),
+                    State::Ended(Ending::ErrorResult | Ending::Error) => ended.push(facts.ended_line("has failed")),
+                    State::Ended(Ending::Cancelled) => ended.push(facts.ended_line("was cancelled")),
+                }
+            }
+            read += page.len();
+            if page.len() < PAGE || read >= MAX_READ {
+                break;
+            }
+        }
+        if running.is_empty() && ended.is_empty() {
+            return Told::done("No job of yours runs, and none has a result that can still be read.");
+        }
+        let untold = running.len().saturating_sub(MAX_RUNNING) + ended.len().saturating_sub(MAX_ENDED);
+        running.truncate(MAX_RUNNING);
+        let last = ended.split_off(ended.len().saturating_sub(MAX_ENDED));
+        let more = if untold > 0 { format!("\nand {untold} more.") } else { String::new() };
+        let next =
+            format!("\nTo get a result, call {}.", words::wait_call(place.names, &[]).replace("[]", "[\"<id>\"]"));
+        Told::done([running, last].concat().join("\n") + &more + &next)
+    }
+
+    /// Answers for an id that has no job of the caller, or where the store does not tell. A caller that guesses ids waits for
+    /// it.
+    pub(super) async fn missing(&self, place: &JobPlace, given: &str, why: &Missing) -> Told {
+        let Missing::NotFound(id) = why else { return Told::failed(UNAVAILABLE) };
+        let lookup = place.caller.account.failed_lookup();
+        let repeated = match &lookup {
+            FailedLookup::Answered => None,
+            FailedLookup::Slowed(..) => Some("slowed"),
+            FailedLookup::Refused(_) => Some("refused"),
+        };
+        self.observer.emit(events::LookupFailed { who: &place.caller.who, task: Some(*id), repeated });
+        match lookup {
+            FailedLookup::Answered => {}
+            FailedLookup::Slowed(by, _permit) => tokio::time::sleep(by).await,
+            FailedLookup::Refused(limit) => return Told::failed(limit.to_string()),
+        }
+        Told::failed(words::unknown(&excerpt(given), place.names))
+    }
+
+    /// Returns what is known of a job.
+    pub(super) fn facts(&self, place: &JobPlace, task: &Task) -> JobFacts {
+        let JobPlace { caller, session, names } = place;
+        // The call had run for so long when it became a job.
+        let before = caller.upstream.policy.tool(&task.tool).job_after.unwrap_or_default();
+        let ended = task.state.is_terminal();
+        let now = if ended { task.last_updated_at } else { self.engine.wall_now() };
+        let elapsed = Duration::from_millis(now.saturating_sub(task.created_at)) + before;
+        JobFacts {
+            id: task.id,
+            tool: (&*task.tool).into(),
+            title: session.tools().title(&task.tool),
+            elapsed,
+            progress: task.status_message.as_deref().filter(|text| !text.is_empty()).map(Into::into),
+            estimate: self.estimate(caller, &task.tool),
+            names: *names,
+        }
+    }
+
+    /// Returns what a model is told of a job that gave no result.
+    pub(super) fn without_result(facts: &JobFacts, end: &End) -> Told {
+        match end {
+            End::Error { raw } => {
+                let raw = String::from_utf8_lossy(raw);
+                let why = legacy::error_message(&raw).unwrap_or_else(|| raw.clone().into_owned());
+                Told::failed(facts.failed(excerpt(&why).trim_end_matches('.')))
+            }
+            End::Cancelled | End::Result { .. } => Told::failed(facts.cancelled()),
+        }
+    }
+}
+
+pub(super) const UNAVAILABLE: &str =
+    "taskgate cannot reach its store of jobs now. Make the same call again in a moment.";

@@ -1,0 +1,207 @@
+//! A plain call of a client without tasks, in a session: heartbeats while its server is silent, and the moment at which it
+//! becomes a job.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::{
+    Heartbeat, JobTools, RETRY,
+    adopt::{JobAdoption, NotAdopted},
+    jobs::Told,
+};
+use crate::{
+    config::Tool,
+    observe::events,
+    session::Session,
+    task::{CallSession, LastingWork},
+    upstream::{Call, ServerEvent, for_client},
+    wire::{Message, Method, Parts, message::echoed_number, params::progress_token, response::result_response},
+};
+
+/// How a call becomes a job: the response to it, or the call and why it goes on.
+pub type Adopting = Pin<Box<dyn Future<Output = Result<Parts, (Call, NotAdopted)>> + Send>>;
+
+/// What is due.
+#[derive(Debug)]
+pub enum Due {
+    /// This notification.
+    Heartbeat(Bytes),
+    /// The call becomes a job.
+    Job,
+}
+
+/// A plain call that its host may be too impatient for.
+#[derive(Debug)]
+pub struct PlainCall {
+    tools: Arc<JobTools>,
+    session: Arc<Session>,
+    headers: HeaderMap,
+    /// The raw id of the request.
+    id: Box<str>,
+    name: Arc<str>,
+    tool: Arc<Tool>,
+    since: Instant,
+    heartbeat: Option<Heartbeat>,
+    job_at: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+    /// The greatest progress of the server.
+    progress: f64,
+    text: Option<String>,
+}
+
+impl PlainCall {
+    /// Returns what a call gets of heartbeats and jobs; `None` where its tool has neither.
+    #[must_use]
+    pub fn new(
+        tools: &Arc<JobTools>,
+        session: &Arc<Session>,
+        request: &Message,
+        name: &str,
+        headers: &HeaderMap,
+    ) -> Option<Box<Self>> {
+        let tool = session.caller.upstream.policy.tool(name);
+        let job_after = tool.becomes_job_after().filter(|_| !session.declares_tasks);
+        if tool.heartbeat.is_none() && job_after.is_none() {
+            return None;
+        }
+        let since = Instant::now();
+        Some(Box::new(Self {
+            tools: Arc::clone(tools),
+            session: Arc::clone(session),
+            headers: headers.clone(),
+            id: request.id_to_answer().into(),
+            name: name.into(),
+            tool,
+            since,
+            heartbeat: None,
+            job_at: job_after.map(|after| since + after),
+            timer: None,
+            progress: f64::NEG_INFINITY,
+            text: None,
+        }))
+    }
+
+    /// Returns whether the call may become a job.
+    #[must_use]
+    pub fn may_become_job(&self) -> bool {
+        self.job_at.is_some()
+    }
+
+    /// Notes that the call has begun.
+    pub fn begin(&mut self, call: &Call) {
+        let every = self.tool.heartbeat.zip(call.progress_token.as_deref());
+        self.heartbeat = every.map(|(every, token)| Heartbeat::new(every, token));
+        if self.may_become_job() && self.tools.engine.outlives_process() {
+            // As a job it may have to be resumed.
+            let _ = call.exchange.track(None);
+        }
+        self.set_timer();
+    }
+
+    fn set_timer(&mut self) {
+        let due = [self.heartbeat.as_ref().map(Heartbeat::due), self.job_at].into_iter().flatten().min();
+        self.timer = due.map(|due| Box::pin(sleep_until(due)));
+    }
+
+    /// Waits until something is due. [`PlainCall::poll_next`] says what.
+    pub fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.timer {
+            Some(timer) => timer.as_mut().poll(cx),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Polls for what is due.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Due> {
+        ready!(self.poll_due(cx));
+        let now = Instant::now();
+        if self.job_at.is_some_and(|at| at <= now) {
+            self.job_at = None;
+            self.set_timer();
+            return Poll::Ready(Due::Job);
+        }
+        let (caller, upstream_session) = (&self.session.caller, &self.session.upstream_session);
+        let (elapsed, progress) = (self.since.elapsed(), self.text.as_deref());
+        let text = self.tools.in_words(caller, upstream_session, &self.name, elapsed, progress);
+        let beat = self.heartbeat.as_mut().map(|heartbeat| heartbeat.beat(&text));
+        self.set_timer();
+        match beat {
+            Some(beat) => Poll::Ready(Due::Heartbeat(beat)),
+            None => self.poll_next(cx),
+        }
+    }
+
+    /// Takes in what the server says, and returns what its client gets of it.
+    pub fn relay(&mut self, call: &Call, message: &Message) -> Option<Bytes> {
+        let number = progress_token(message).filter(|_| message.method() == Method::Progress).and_then(echoed_number);
+        if number != Some(call.exchange.number) {
+            return for_client(message, call);
+        }
+        match self.session.upstream_session.event(call, message) {
+            ServerEvent::Progress { progress, text, for_client } => {
+                if progress > self.progress {
+                    (self.progress, self.text) = (progress, Some(text).filter(|text| !text.is_empty()));
+                }
+                let for_client = for_client?;
+                let Some(heartbeat) = &mut self.heartbeat else { return Some(for_client.bytes().clone()) };
+                let relayed = heartbeat.relay(progress, &for_client);
+                self.set_timer();
+                Some(relayed)
+            }
+            _ => for_client(message, call),
+        }
+    }
+
+    /// Makes a job of the call. This goes on even if the client leaves.
+    #[must_use]
+    pub fn adopt(&mut self, mut call: Call) -> Adopting {
+        let (tools, session, headers) = (Arc::clone(&self.tools), Arc::clone(&self.session), self.headers.clone());
+        let (name, tool, since) = (Arc::clone(&self.name), Arc::clone(&self.tool), self.since);
+        let (progress, text, id) = (self.progress, self.text.clone(), self.id.clone());
+        Box::pin(LastingWork::new(async move {
+            let Some(admission) = session.admit_task().await else { return Err((call, NotAdopted::Refused)) };
+            // Without its session an anonymous client's job could not be reached after a restart.
+            if session.owns_tasks()
+                && let Err(why) = session.save_first(tools.engine.now()).await
+            {
+                tools.observer.emit(events::StoreUnavailable { why: &why.0 });
+                return Err((call, NotAdopted::Refused));
+            }
+            let job = JobAdoption {
+                caller: &session.caller,
+                session: &session.upstream_session,
+                name,
+                tool,
+                since,
+                progress,
+                text,
+                call_session: CallSession::Own(session.upstream_session.hold()),
+                headers,
+                request: None,
+                admission: Some(admission),
+            };
+            match tools.adopt(job).await {
+                Ok(job) => {
+                    call.leave_to_task();
+                    job.adopted.follow(call, session.upstream_session.hold());
+                    Ok(result_response(&id, &Told::done(job.text).to_raw()).into())
+                }
+                Err(why) => Err((call, why)),
+            }
+        }))
+    }
+
+    /// Notes that the call goes on as it is.
+    pub fn not_adopted(&mut self, why: NotAdopted) {
+        self.job_at = (why == NotAdopted::NoTurn).then(|| Instant::now() + RETRY);
+        self.set_timer();
+    }
+}

@@ -1,0 +1,212 @@
+//! The tools for jobs in a session: `wait_for_job` has a stream, on which the client is asked what a job's server asks.
+
+use std::{
+    collections::HashSet,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use super::{
+    JobTools,
+    jobs::{JobPlace, Told},
+    wait::Wait,
+};
+use crate::{
+    dialect::legacy::{asked, withdrawn},
+    session::{Session, Source, StreamItem},
+    task::Engine,
+    upstream::{JobTool, JobToolNames},
+    wire::{Message, Method, Parts, object::Members, params::unambiguous, response::result_response},
+};
+
+/// How many messages may wait for a client that reads slowly.
+const AHEAD: usize = 16;
+
+/// What answers a call of a tool for jobs.
+pub enum HostReply {
+    /// A response that is ready.
+    Ready(Parts),
+    /// A stream that ends with the response.
+    Wait(Box<dyn Source>),
+}
+
+/// Returns whether a request waits for jobs, by the names that are known in its session.
+#[must_use]
+pub fn waits_for_jobs(session: &Session, request: &Message) -> bool {
+    if request.method() != Method::ToolsCall || !session.gets_jobs() {
+        return false;
+    }
+    let params = request.params().and_then(|params| Members::parse(params).ok());
+    let name = params.as_ref().and_then(|params| params.text("name"));
+    let names = session.upstream_session.tools().job_tools();
+    names.zip(name).is_some_and(|(names, name)| names.find(&name) == Some(JobTool::Wait))
+}
+
+impl JobTools {
+    /// Returns the tool for jobs that a session's client calls, and the names of these tools; `None` where it calls another
+    /// tool, or the server has one of that name.
+    pub async fn called(&self, session: &Session, name: &str, headers: &HeaderMap) -> Option<(JobTool, JobToolNames)> {
+        let upstream_session = &session.upstream_session;
+        if !upstream_session.tools().are_listed() && !session.is_lost() {
+            // A server that does not tell now is taken to have no such tool.
+            let _ = upstream_session.learn_tools(headers).await;
+        }
+        let names = upstream_session.tools().job_tools()?;
+        Some((names.find(name)?, names))
+    }
+
+    /// Answers a call of a tool for jobs in a session.
+    pub async fn answer(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        request: &Message,
+        (tool, names): (JobTool, JobToolNames),
+    ) -> HostReply {
+        let (caller, upstream_session) = (Arc::clone(&session.caller), Arc::clone(&session.upstream_session));
+        let id: Box<str> = request.id_to_answer().into();
+        let ready = |told: &Told| HostReply::Ready(result_response(&id, &told.to_raw()).into());
+        let place = JobPlace { caller, session: upstream_session, names };
+        let mut wait = match self.ask(&place, request, tool).await {
+            Ok(wait) => wait,
+            Err(told) => return ready(&told),
+        };
+        // What is open is asked, however short the wait.
+        if wait.is_over().await && wait.questions().is_empty() {
+            return HostReply::Ready(respond(&id, &wait.answer().await));
+        }
+        let token = request.params().and_then(|params| unambiguous(params).ok()).and_then(|(_, meta)| meta);
+        let token = token.and_then(|meta| meta.get("progressToken").map(Box::from));
+        let (items, from) = mpsc::channel(AHEAD);
+        let asked = Arc::new(Asked { engine: Arc::clone(&self.engine), session: session.id, state: Mutex::default() });
+        let work = Work { wait, token, id, place, items, asked: Arc::clone(&asked), told: 0 };
+        HostReply::Wait(Box::new(WaitStream { items: from, work: Box::pin(work.run()), asked, over: false }))
+    }
+}
+
+fn respond(id: &str, raw: &Bytes) -> Parts {
+    crate::wire::Edits::of(raw).apply_between(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#), "}")
+}
+
+/// The questions that are asked on one stream.
+#[derive(Debug)]
+struct Asked {
+    engine: Arc<Engine>,
+    session: Uuid,
+    state: Mutex<AskedState>,
+}
+
+#[derive(Debug, Default)]
+struct AskedState {
+    open: HashSet<Uuid>,
+    /// Those that need no answer any more since the stream has told them last.
+    settled: HashSet<Uuid>,
+}
+
+/// What a call that waits does until it is answered.
+struct Work {
+    wait: Wait,
+    /// The raw token for progress.
+    token: Option<Box<str>>,
+    id: Box<str>,
+    place: JobPlace,
+    items: mpsc::Sender<StreamItem>,
+    asked: Arc<Asked>,
+    /// How often the client was told of progress.
+    told: u64,
+}
+
+impl Work {
+    async fn run(mut self) -> Parts {
+        while !self.wait.is_over().await {
+            self.ask().await;
+            if let Some(token) = self.token.clone()
+                && let Some(text) = self.wait.progress()
+            {
+                self.told += 1;
+                let text = crate::wire::object::quote(&text);
+                let params = format!(r#"{{"progressToken":{token},"progress":{},"message":{text}}}"#, self.told);
+                let progress = format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#);
+                let _ = self.items.send(StreamItem::Document(progress.into())).await;
+            }
+            self.wait.pause().await;
+        }
+        self.ask().await;
+        respond(&self.id, &self.wait.answer().await)
+    }
+
+    /// Asks what is open and was not asked in this session, and withdraws what need not be answered any more.
+    async fn ask(&mut self) {
+        let open = self.wait.questions();
+        let still: HashSet<Uuid> = open.iter().map(|question| question.id).collect();
+        let closed: Vec<Uuid> = {
+            let AskedState { open, settled } = &mut *self.asked.state.lock();
+            let closed = open.extract_if(|id| !still.contains(id)).collect::<Vec<_>>();
+            settled.extend(&closed);
+            closed
+        };
+        for id in closed {
+            let _ = self.items.send(StreamItem::Document(withdrawn(id))).await;
+        }
+        for question in open {
+            let owner = &self.place.caller.owner;
+            let Some(document) = asked(question.id, &question.request) else { continue };
+            if self.asked.engine.ask_in(self.asked.session, owner, question.job, question.id) {
+                self.asked.state.lock().open.insert(question.id);
+                let _ = self.items.send(StreamItem::Question(question.id, document)).await;
+            }
+        }
+    }
+}
+
+/// The stream of one call that waits.
+struct WaitStream {
+    items: mpsc::Receiver<StreamItem>,
+    work: Pin<Box<dyn Future<Output = Parts> + Send>>,
+    asked: Arc<Asked>,
+    over: bool,
+}
+
+impl Source for WaitStream {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamItem>> {
+        loop {
+            if let Poll::Ready(Some(item)) = self.items.poll_recv(cx) {
+                return Poll::Ready(Some(item));
+            }
+            if self.over {
+                return Poll::Ready(None);
+            }
+            match self.work.as_mut().poll(cx) {
+                Poll::Ready(document) => {
+                    self.over = true;
+                    return Poll::Ready(Some(StreamItem::Document(document.into_bytes())));
+                }
+                // What it has sent now comes first.
+                Poll::Pending if !self.items.is_empty() => {}
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    fn settled(&mut self) -> HashSet<Uuid> {
+        std::mem::take(&mut self.asked.state.lock().settled)
+    }
+}
+
+/// A question on a stream that breaks before its end may not have reached the client.
+impl Drop for WaitStream {
+    fn drop(&mut self) {
+        if !self.over {
+            for question in std::mem::take(&mut self.asked.state.lock().open) {
+                self.asked.engine.may_be_lost_in(self.asked.session, question);
+            }
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! A batch: one transaction for all that waits, a savepoint for each operation, one sync. Also what keeps the log and the
+//! file small.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use rusqlite::{Connection, ErrorCode};
+
+use super::{
+    Unavailable,
+    mark::Mark,
+    open::BUSY,
+    queue::{Later, LaterKey, Operation, Taken},
+    time::{FileTime, Seen},
+};
+
+/// The log is brought into the file when it has grown by so many bytes.
+const CHECKPOINT: u64 = 4 << 20;
+/// The most bytes of the log. It can be longer than a checkpoint only while something reads what it began with.
+const MAX_LOG: u64 = 256 << 20;
+/// How much of a log that was brought into the file is kept for the next one.
+const KEPT_LOG: u64 = 16 << 20;
+/// How often the time is noted where nothing else is written.
+const NOTE_TIME: Duration = Duration::from_mins(1);
+/// How long the disk must have been idle before space is given back, and how long it is left alone between two steps.
+const TIDY: Duration = Duration::from_secs(1);
+/// How long the work that can wait of one batch may take.
+const LATER_TIME: Duration = Duration::from_millis(20);
+/// Pages that one step gives back.
+const STEP: u32 = 512;
+/// Free pages that are not worth giving back.
+const FREE_PAGES: u64 = 1024;
+
+/// The connection that writes.
+#[derive(Debug)]
+pub(super) struct Batches {
+    connection: Connection,
+    mark: Mark,
+    time: FileTime,
+    /// The number of the last batch.
+    batch: u64,
+    /// The same when the file was opened.
+    found: u64,
+    /// When the last batch was written.
+    written: Instant,
+    /// Whether the last batch failed.
+    failing: bool,
+    /// Whether the log has to begin anew first, so that nothing of a batch that failed stands in it.
+    must_reset: bool,
+    /// Pages in the log.
+    log: Arc<AtomicU64>,
+    /// From how many pages on the log is brought into the file.
+    checkpoint_at: u64,
+    page: u64,
+    pages: u64,
+    free_pages: u64,
+}
+
+/// What has become of a batch.
+pub(super) struct Outcome {
+    /// Its operations, which are to be told.
+    pub operations: Vec<Operation>,
+    /// Work that was not done.
+    pub undone: Vec<(LaterKey, Later)>,
+    pub result: Result<(), Unavailable>,
+}
+
+impl Batches {
+    /// Takes over a connection to a file in which all is well.
+    pub(super) fn new(mut connection: Connection, mark: Mark, time: FileTime) -> rusqlite::Result<Self> {
+        let log = Arc::new(AtomicU64::default());
+        let counting = Arc::clone(&log);
+        connection.wal_hook(Some(move |_: &mut _, pages: i32| {
+            counting.store(u64::try_from(pages).unwrap_or_default(), Ordering::Relaxed);
+            Ok(())
+        }))?;
+        connection.pragma_update(None, "journal_size_limit", KEPT_LOG.cast_signed())?;
+        let batch = connection.query_row("SELECT batch FROM state", (), |row| row.get::<_, i64>(0))?;
+        let page = connection.pragma_query_value(None, "page_size", |row| row.get::<_, i64>(0))?.cast_unsigned();
+        let mut batches = Self {
+            connection,
+            mark,
+            time,
+            batch: batch.cast_unsigned(),
+            found: batch.cast_unsigned(),
+            written: Instant::now(),
+            failing: false,
+            must_reset: true,
+            log,
+            checkpoint_at: CHECKPOINT / page,
+            page,
+            pages: 0,
+            free_pages: 0,
+        };
+        batches.count_pages()?;
+        Ok(batches)
+    }
+
+    /// Writes a batch.
+    pub(super) fn write(&mut self, taken: Taken) -> Outcome {
+        let Taken { mut operations, later } = taken;
+        let mut failed = Vec::new();
+        let result = self.transaction(&mut operations, &later, &mut failed);
+        self.failing = result.is_err();
+        self.must_reset |= self.failing;
+        if result.is_err() && !self.connection.is_autocommit() {
+            // Where this fails too, the next BEGIN does.
+            let _ = self.connection.execute_batch("ROLLBACK");
+        }
+        let undone = if self.failing { later } else { failed };
+        let result = result.map_err(|error| error.0);
+        Outcome { operations, undone, result }
+    }
+
+    fn transaction(
+        &mut self,
+        operations: &mut [Operation],
+        later: &[(LaterKey, Later)],
+        failed: &mut Vec<(LaterKey, Later)>,
+    ) -> Result<(), Failed> {
+        self.make_room_in_log()?;
+        self.connection.execute_batch("BEGIN IMMEDIATE")?;
+        for operation in operations {
+            // It tells its failure itself.
+            let _ = self.savepoint(|connection| operation.run(connection))?;
+        }
+        let begun = Instant::now();
+        for (key, work) in later {
+            if begun.elapsed() > LATER_TIME {
+                failed.push((*key, Arc::clone(work)));
+            } else if let Err(error) = self.savepoint(|connection| work(connection))? {
+                tracing::debug!(kind = key.kind, %error, "the store has put off a write");
+                failed.push((*key, Arc::clone(work)));
+            }
+        }
+        let (batch, Seen { unix, boot, since_boot }) = (self.batch + 1, self.time.seen());
+        let update = "UPDATE state SET batch = ?1, seen = ?2, boot = ?3, since_boot = ?4";
+        let values = (batch.cast_signed(), unix.cast_signed(), boot, since_boot.cast_signed());
+        self.connection.prepare_cached(update)?.execute(values)?;
+        self.count_pages()?;
+        self.connection.execute_batch("COMMIT")?;
+        (self.batch, self.written) = (batch, Instant::now());
+        if let Err(error) = self.mark.write(batch) {
+            // An older mark says less, and nothing that is wrong.
+            tracing::debug!(%error, "the mark of the store could not be written");
+        }
+        Ok(())
+    }
+
+    /// Runs one operation so that its failure undoes nothing but itself. A failure of the disk fails the batch.
+    fn savepoint(
+        &self,
+        run: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+    ) -> Result<Result<(), rusqlite::Error>, Failed> {
+        self.connection.prepare_cached("SAVEPOINT operation")?.execute(())?;
+        let ran = run(&self.connection);
+        match &ran {
+            Ok(()) => {}
+            Err(error) if self.connection.is_autocommit() || is_of_disk(error) => return Err(error.into()),
+            Err(_) => drop(self.connection.prepare_cached("ROLLBACK TO operation")?.execute(())?),
+        }
+        self.connection.prepare_cached("RELEASE operation")?.execute(())?;
+        Ok(ran)
+    }
+
+    /// Begins the log anew where it has to be, or is too long.
+    fn make_room_in_log(&mut self) -> Result<(), Failed> {
+        let is_too_long = self.log_bytes() >= MAX_LOG;
+        if !self.must_reset && !is_too_long {
+            return Ok(());
+        }
+        // While a backup reads the log, that has to wait, and does not hold up what is written.
+        if self.checkpoint("TRUNCATE")? {
+            self.must_reset = false;
+        } else if is_too_long {
+            let why =
+                format!("its log has {MAX_LOG} bytes, as something such as a backup has been reading it for long");
+            return Err(Failed(Unavailable(why.into())));
+        }
+        Ok(())
+    }
+
+    /// Brings the log into the file. Returns whether nothing was in the way.
+    fn checkpoint(&mut self, mode: &str) -> rusqlite::Result<bool> {
+        let pragma = format!("PRAGMA wal_checkpoint({mode})");
+        self.connection.busy_timeout(Duration::ZERO)?;
+        let result = self.connection.query_row(&pragma, (), |row| Ok((row.get::<_, bool>(0)?, row.get::<_, i64>(1)?)));
+        self.connection.busy_timeout(BUSY)?;
+        let (busy, log) = result?;
+        if mode == "TRUNCATE" && !busy {
+            self.log.store(0, Ordering::Relaxed);
+        }
+        // Where something reads the log, it is tried again when the log has grown as much once more.
+        self.checkpoint_at = u64::try_from(log).unwrap_or_default() + CHECKPOINT / self.page;
+        Ok(!busy)
+    }
+
+    /// Brings the log into the file if it has grown enough.
+    pub(super) fn checkpoint_if_long(&mut self) {
+        let log = self.log.load(Ordering::Relaxed);
+        if log < self.checkpoint_at.min(CHECKPOINT / self.page) {
+            self.checkpoint_at = CHECKPOINT / self.page;
+        } else if log >= self.checkpoint_at
+            && let Err(error) = self.checkpoint("PASSIVE")
+        {
+            tracing::debug!(%error, "the log of the store could not be brought into the file");
+        }
+    }
+
+    fn count_pages(&mut self) -> rusqlite::Result<()> {
+        let count = |pragma| self.connection.prepare_cached(pragma)?.query_row((), |row| row.get::<_, i64>(0));
+        let (pages, free) = (count("PRAGMA page_count")?, count("PRAGMA freelist_count")?);
+        (self.pages, self.free_pages) = (pages.cast_unsigned(), free.cast_unsigned());
+        Ok(())
+    }
+
+    fn gives_back(&self) -> bool {
+        self.free_pages > FREE_PAGES.max(self.pages / 8)
+    }
+
+    /// Returns after how much idle time there is something to do: [`Batches::tidy`], or an empty batch.
+    pub(super) fn chore_after(&self) -> Duration {
+        let is_soon = self.failing || self.gives_back();
+        if is_soon { TIDY } else { NOTE_TIME.saturating_sub(self.written.elapsed()) }
+    }
+
+    /// Returns whether a batch has to be written though nothing waits: to find out whether the disk takes something again, or
+    /// to note the time.
+    pub(super) fn needs_a_batch(&self) -> bool {
+        self.failing || self.written.elapsed() >= NOTE_TIME
+    }
+
+    /// Gives a little space back. The file becomes shorter when the log is brought into it, after the last step.
+    pub(super) fn tidy(&mut self) -> Result<(), Unavailable> {
+        if !self.gives_back() {
+            return Ok(());
+        }
+        let vacuumed = self.vacuum_step();
+        self.must_reset |= vacuumed.is_err();
+        vacuumed.map_err(|error| Unavailable::from(&error))?;
+        if !self.gives_back() || self.log.load(Ordering::Relaxed) >= self.checkpoint_at {
+            self.checkpoint("PASSIVE").map_err(|error| Unavailable::from(&error))?;
+        }
+        Ok(())
+    }
+
+    fn vacuum_step(&mut self) -> rusqlite::Result<()> {
+        {
+            let mut step = self.connection.prepare(&format!("PRAGMA incremental_vacuum({STEP})"))?;
+            let mut rows = step.query(())?;
+            while rows.next()?.is_some() {}
+        }
+        self.count_pages()
+    }
+
+    /// Returns the bytes of the file and its log that are in use.
+    pub(super) fn used_bytes(&self) -> u64 {
+        (self.pages - self.free_pages) * self.page + self.log_bytes()
+    }
+
+    /// Returns the bytes of the file.
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.pages * self.page
+    }
+
+    /// Returns the bytes of the log.
+    pub(super) fn log_bytes(&self) -> u64 {
+        self.log.load(Ordering::Relaxed) * self.page
+    }
+
+    /// Closes the file, and brings the log into it if any batch was written.
+    pub(super) fn close(mut self) {
+        if self.batch > self.found
+            && let Err(error) = self.checkpoint("TRUNCATE")
+        {
+            tracing::debug!(%error, "the log of the store could not be brought into the file");
+        }
+        if let Err((_, error)) = self.connection.close() {
+            tracing::warn!(%error, "the store could not be closed; its log is read at the next start");
+        }
+    }
+}
+
+/// Why a batch failed.
+struct Failed(Unavailable);
+
+impl From<&rusqlite::Error> for Failed {
+    fn from(error: &rusqlite::Error) -> Self {
+        Self(error.into())
+    }
+}
+
+impl From<rusqlite::Error> for Failed {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+/// Returns whether an error is the disk's, and not that of one operation. Where the file may not grow, what needs no more room
+/// can still be done.
+fn is_of_disk(error: &rusqlite::Error) -> bool {
+    use ErrorCode::{
+        CannotOpen, DatabaseBusy, DatabaseCorrupt, FileLockingProtocolFailed, OutOfMemory, ReadOnly, SystemIoFailure,
+    };
+    let code = error.sqlite_error_code();
+    code.is_some_and(|code| {
+        let of_disk = [
+            CannotOpen,
+            DatabaseBusy,
+            DatabaseCorrupt,
+            FileLockingProtocolFailed,
+            OutOfMemory,
+            ReadOnly,
+            SystemIoFailure,
+        ];
+        of_disk.contains(&code)
+    })
+}

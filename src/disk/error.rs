@@ -1,0 +1,40 @@
+//! Why the file cannot be opened, or does not answer.
+
+use std::{fmt, path::Path, sync::Arc};
+
+/// The disk does not take or give what it should now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unavailable(pub Arc<str>);
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+impl From<&rusqlite::Error> for Unavailable {
+    fn from(error: &rusqlite::Error) -> Self {
+        Self(error.to_string().into())
+    }
+}
+
+/// Why the file cannot be opened, and how to go on. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenError(String);
+
+impl OpenError {
+    /// Returns the error about the file at `path`.
+    pub(super) fn new(path: &Path, why: impl fmt::Display) -> Self {
+        Self(format!("the store \"{}\" cannot be used: {why}", path.display()))
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OpenError {}

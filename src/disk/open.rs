@@ -1,0 +1,298 @@
+//! Opens the file: makes it where there is none, locks it, and checks whose it is, what format it has, and that nothing of it
+//! is lost. What fails is named, and nothing is changed.
+
+use std::{
+    fs::{self, DirBuilder, File},
+    io::{self, Read as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rusqlite::{Connection, OpenFlags, config::DbConfig};
+
+use super::{
+    OpenError, Seals,
+    beside::beside,
+    keys::{self, Locked},
+    mark::{self, Mark, NotLocked},
+    schema::{self, APPLICATION, FORMAT},
+    time::{FileTime, Seen},
+    wal,
+};
+
+/// What every file of SQLite begins with.
+const SQLITE: &[u8; 16] = b"SQLite format 3\0";
+/// Where the header has [`APPLICATION`].
+const APPLICATION_AT: usize = 68;
+/// The part of the header that is looked at.
+const HEADER: usize = 72;
+/// How long another process may lock the file, such as a backup at its beginning.
+pub(super) const BUSY: Duration = Duration::from_secs(5);
+
+/// How the file is to be opened.
+#[derive(Clone)]
+pub struct OpenOptions {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What seals it.
+    pub key: Option<String>,
+    /// What may have sealed it before.
+    pub old_keys: Vec<String>,
+    /// The most bytes that it may take.
+    pub max_bytes: u64,
+}
+
+impl std::fmt::Debug for OpenOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenOptions").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// What opening has found.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened {
+    /// The time of the file, in milliseconds since the Unix epoch.
+    pub now: u64,
+    /// Whether the file is new.
+    pub is_new: bool,
+}
+
+/// A checked file.
+pub(super) struct Ready {
+    pub path: PathBuf,
+    pub connection: Connection,
+    pub mark: Mark,
+    pub seals: Seals,
+    pub time: FileTime,
+}
+
+/// Opens the file, or creates it.
+pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> {
+    let path = place(&options.path).map_err(|error| OpenError::new(&options.path, error))?;
+    let wrong = |why: String| OpenError::new(&path, why);
+    // Before the lock makes a file beside one that is not ours.
+    look(&path).map_err(wrong)?;
+    let mark = Mark::lock(&path).map_err(|error| wrong(not_locked(&error)))?;
+    // Another process may have made it meanwhile.
+    let is_new = !look(&path).map_err(wrong)?;
+    if is_new {
+        let wal = beside(&path, "-wal");
+        if mark.batch.is_some() || wal.exists() {
+            let mark = mark::path_of(&path);
+            return Err(wrong(format!(
+                "the file is gone, and what stands beside it says that there was one; put it back, or remove \"{}\" and \"{}\" \
+                 to begin without its tasks",
+                mark.display(),
+                wal.display()
+            )));
+        }
+        create(&path, options).map_err(|error| wrong(format!("it cannot be created: {error}")))?;
+    }
+    wal::check(&beside(&path, "-wal")).map_err(|why| wrong(damaged(&why)))?;
+    is_long_enough(&path).map_err(wrong)?;
+    let connection = connect(&path).map_err(|error| wrong(unreadable(&error)))?;
+    let found = check(&connection, &path, &mark, options)?;
+    let limit = || {
+        let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+        let pages = (options.max_bytes / page.cast_unsigned()).min(u64::from(u32::MAX) - 2).cast_signed();
+        connection.pragma_update(None, "max_page_count", pages)
+    };
+    limit().map_err(|error| wrong(unreadable(&error)))?;
+    let (seals, time) = found;
+    let opened = Opened { now: time.seen().unix, is_new };
+    Ok((Ready { path, connection, mark, seals, time }, opened))
+}
+
+/// Returns the one path of the file, and makes its folder where there is none.
+fn place(path: &Path) -> io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    if let Ok(path) = fs::canonicalize(&path) {
+        return Ok(path);
+    }
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not the path of a file"));
+    };
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    Ok(fs::canonicalize(folder)?.join(name))
+}
+
+/// Returns whether there is a file; one that is not taskgate's is an error.
+pub(super) fn look(path: &Path) -> Result<bool, String> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error.to_string()),
+    };
+    if !file.metadata().is_ok_and(|found| found.is_file()) {
+        return Err("it is not a file".to_owned());
+    }
+    let mut header = Vec::with_capacity(HEADER);
+    file.by_ref().take(HEADER as u64).read_to_end(&mut header).map_err(|error| error.to_string())?;
+    let application = header.get(APPLICATION_AT..).and_then(|bytes| bytes.first_chunk());
+    match (header.starts_with(SQLITE), application.map(|bytes| i32::from_be_bytes(*bytes))) {
+        (true, Some(APPLICATION)) => Ok(true),
+        (true, Some(_)) => Err("it is a database of another program; set another store.path".to_owned()),
+        _ if header.iter().all(|byte| *byte == 0) => Err(damaged("its beginning is empty")),
+        _ => Err("it is neither a store of taskgate nor empty, or its beginning is damaged; set another store.path"
+            .to_owned()),
+    }
+}
+
+/// Says so if the file is shorter than its header tells. While there is a log, the file may be.
+fn is_long_enough(path: &Path) -> Result<(), String> {
+    if fs::metadata(beside(path, "-wal")).is_ok_and(|log| log.len() > 0) {
+        return Ok(());
+    }
+    let mut header = [0; 32];
+    let file = File::open(path).and_then(|mut file| file.read_exact(&mut header).and_then(|()| file.metadata()));
+    let length = file.map_err(|error| error.to_string())?.len();
+    let page = u16::from_be_bytes([header[16], header[17]]);
+    let pages = u32::from_be_bytes([header[28], header[29], header[30], header[31]]);
+    // A page of 65536 bytes is written as 1.
+    let page = if page == 1 { 1 << 16 } else { u64::from(page) };
+    if length < page * u64::from(pages) { Err(damaged("its end is missing")) } else { Ok(()) }
+}
+
+fn not_locked(error: &NotLocked) -> String {
+    match error {
+        NotLocked::InUse => {
+            "another process has it open; stop that process, or set another store.path for this one".to_owned()
+        }
+        NotLocked::Failed(error) => error.to_string(),
+    }
+}
+
+/// Returns what to do about a damaged file.
+pub(super) fn damaged(why: &str) -> String {
+    format!(
+        "it is damaged: {why}; nothing was changed. Save what can be read with `taskgate store export FILE`, then restore a \
+         backup, or move the file and what stands beside it away to begin without its tasks"
+    )
+}
+
+/// Returns what SQLite says, and what to do about it.
+fn unreadable(error: &rusqlite::Error) -> String {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    match error.sqlite_error_code() {
+        Some(DatabaseCorrupt | NotADatabase) => damaged(&error.to_string()),
+        _ => error.to_string(),
+    }
+}
+
+/// Makes the file under another name first, so that there is a whole one or none.
+fn create(path: &Path, options: &OpenOptions) -> Result<(), Box<dyn std::error::Error>> {
+    let unfinished = beside(path, "-new");
+    // What an earlier process has not finished.
+    fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+    let connection = Connection::open_with_flags(&unfinished, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    connection.pragma_update(None, "synchronous", "EXTRA")?;
+    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    connection.pragma_update(None, "application_id", APPLICATION)?;
+    schema::migrate(&connection, 0)?;
+    let mut salt = [0; 32];
+    aws_lc_rs::rand::fill(&mut salt).map_err(|_| "the system gives no random bytes")?;
+    let Seen { unix, boot, since_boot } = Seen::now();
+    let insert = "INSERT INTO state (one, batch, seen, boot, since_boot, salt) VALUES (1, 0, ?1, ?2, ?3, ?4)";
+    connection.execute(insert, (unix.cast_signed(), boot, since_boot.cast_signed(), salt))?;
+    let locked = |locked: Locked| unlocked(&locked);
+    keys::begin(&connection, options.key.as_deref(), &salt).map_err(locked)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.close().map_err(|(_, error)| error)?;
+    File::open(&unfinished)?.sync_all()?;
+    fs::rename(&unfinished, path)?;
+    if let Some(folder) = path.parent() {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Opens the connection that writes.
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY)?;
+    // Until a batch was written, closing must not bring the log into the file and delete it: what reads the tasks may still
+    // find that the file is damaged.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    for (pragma, value) in [
+        ("synchronous", "FULL"),
+        ("fullfsync", "ON"),
+        ("checkpoint_fullfsync", "ON"),
+        ("mmap_size", "0"),
+        ("wal_autocheckpoint", "0"),
+        ("cell_size_check", "ON"),
+        ("cache_size", "-8192"),
+        ("temp_store", "MEMORY"),
+    ] {
+        connection.pragma_update(None, pragma, value)?;
+    }
+    Ok(connection)
+}
+
+/// Checks what the file has, and returns what opens its blobs, and its time.
+fn check(
+    connection: &Connection,
+    path: &Path,
+    mark: &Mark,
+    options: &OpenOptions,
+) -> Result<(Seals, FileTime), OpenError> {
+    let wrong = |why: String| OpenError::new(path, why);
+    let sql = |error: rusqlite::Error| wrong(unreadable(&error));
+    let format: i32 = connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sql)?;
+    if !(1..=FORMAT).contains(&format) {
+        return Err(wrong(format!(
+            "it has format {format}, and this taskgate knows format {FORMAT}; use the taskgate that wrote it, or a newer one"
+        )));
+    }
+    let journal: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).map_err(sql)?;
+    if journal != "wal" {
+        return Err(wrong(damaged(&format!("its journal mode is {journal}"))));
+    }
+    schema::migrate(connection, format).map_err(sql)?;
+    for table in schema::CHECKED {
+        let found: String =
+            connection.query_row(&format!("PRAGMA quick_check('{table}')"), (), |row| row.get(0)).map_err(sql)?;
+        if found != "ok" {
+            return Err(wrong(damaged(&found)));
+        }
+    }
+    let select = "SELECT batch, seen, boot, since_boot, salt FROM state";
+    let (batch, seen, salt) = connection
+        .query_row(select, (), |row| {
+            let [batch, unix, since_boot] = [0, 1, 3].map(|at| row.get::<_, i64>(at).map(i64::cast_unsigned));
+            Ok((batch?, Seen { unix: unix?, boot: row.get(2)?, since_boot: since_boot? }, row.get::<_, Vec<u8>>(4)?))
+        })
+        .map_err(sql)?;
+    if mark.batch.is_some_and(|marked| marked > batch) {
+        let mark = mark::path_of(path);
+        let lost = format!(
+            "commits are missing at its end, perhaps behind a damaged place of its log; or an older copy was put \
+                            in its place: then remove \"{}\"",
+            mark.display()
+        );
+        return Err(wrong(damaged(&lost)));
+    }
+    let seals = keys::unlock(connection, options.key.as_deref(), &options.old_keys, &salt);
+    let seals = seals.map_err(|locked| wrong(unlocked(&locked)))?;
+    Ok((seals, FileTime::resume(&seen)))
+}
+
+/// Returns why a file cannot be read, and what to do about it.
+pub(super) fn unlocked(locked: &Locked) -> String {
+    match locked {
+        Locked::NoKey => "it is sealed; set store.key to its key".to_owned(),
+        Locked::WrongKey => {
+            "it is sealed by another key than store.key; set that one, or add it to store.old_keys to replace it"
+                .to_owned()
+        }
+        Locked::NotSealed => {
+            "it is not sealed; remove store.key, or set another store.path to begin a sealed one".to_owned()
+        }
+        Locked::Damaged => damaged("a data key is not what was written"),
+        Locked::NoRandom => "the system gives no random bytes".to_owned(),
+        Locked::Sql(error) => unreadable(error),
+    }
+}

@@ -1,0 +1,32 @@
+//! How an answer passes from a thread of this room to a task of the runtime.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot::Receiver;
+
+use super::Unavailable;
+
+/// How long a caller waits for a small write or a read.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Waits for the answer to something small.
+///
+/// # Errors
+/// [`Unavailable`] if the answer does not come in time; it may still come.
+pub async fn answer<T>(answered: &mut Receiver<T>) -> Result<T, Unavailable> {
+    let slow = |_| Unavailable(format!("the disk did not answer within {} s", PATIENCE.as_secs()).into());
+    tokio::time::timeout(PATIENCE, answer_at_last(answered)).await.map_err(slow)?
+}
+
+/// Waits for an answer for as long as it takes.
+///
+/// # Errors
+/// [`Unavailable`] if the thread has ended.
+pub async fn answer_at_last<T>(answered: &mut Receiver<T>) -> Result<T, Unavailable> {
+    // A paused clock jumps to the next timer while tasks only wait for a thread, unless a blocking task runs.
+    #[cfg(test)]
+    let (_awake, asleep) = std::sync::mpsc::channel::<()>();
+    #[cfg(test)]
+    tokio::task::spawn_blocking(move || asleep.recv());
+    answered.await.map_err(|_| Unavailable("its thread has ended".into()))
+}

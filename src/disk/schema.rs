@@ -1,0 +1,51 @@
+//! The format of the file: its tables, its number, and how an older format becomes the next one.
+
+use rusqlite::Connection;
+
+/// In the header of the file, so that tools and taskgate know whose it is: "tgat".
+pub(super) const APPLICATION: i32 = 0x7467_6174;
+/// The newest format, which this taskgate writes.
+pub(super) const FORMAT: i32 = 1;
+
+/// What makes each format out of the one before. The first makes it out of an empty file.
+const STEPS: [&str; FORMAT as usize] = [FORMAT_1];
+
+/// The tables whose damage a start has to find. What `chunks` has is checked when it is read.
+pub(super) const CHECKED: [&str; 7] = ["state", "data_keys", "keys", "sessions", "tasks", "calls", "notes"];
+
+const FORMAT_1: &str = "
+-- One row: the last batch, the latest time, and what the key of the operator is mixed with.
+CREATE TABLE state (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  batch INTEGER NOT NULL,
+  seen INTEGER NOT NULL,
+  boot TEXT NOT NULL,
+  since_boot INTEGER NOT NULL,
+  salt BLOB NOT NULL
+) STRICT;
+-- The keys that blobs are sealed under, each wrapped by a key of the operator. Empty where the file is not sealed.
+CREATE TABLE data_keys (generation INTEGER PRIMARY KEY, wrapped_by BLOB NOT NULL, wrapped BLOB NOT NULL) STRICT;
+-- What taskgate signs and seals with for clients.
+CREATE TABLE keys (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
+-- Sessions of clients.
+CREATE TABLE sessions (id BLOB PRIMARY KEY, used_at INTEGER NOT NULL, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
+-- A place is never used again, so that a cursor always means the same.
+CREATE TABLE tasks (place INTEGER PRIMARY KEY AUTOINCREMENT, version INTEGER NOT NULL, record BLOB NOT NULL) STRICT;
+-- How calls that have not ended go on, and the last point from which they can be resumed.
+CREATE TABLE calls (place INTEGER PRIMARY KEY, value BLOB NOT NULL) STRICT;
+CREATE TABLE notes (place INTEGER PRIMARY KEY, value BLOB NOT NULL) STRICT;
+-- Results, in pieces: the number of the result and of the piece.
+CREATE TABLE chunks (id INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;
+";
+
+/// Makes the newest format out of `from`, in one transaction.
+pub(super) fn migrate(connection: &Connection, from: i32) -> rusqlite::Result<()> {
+    let Ok(from) = usize::try_from(from) else { return Ok(()) };
+    let Some(steps) = STEPS.get(from..).filter(|steps| !steps.is_empty()) else { return Ok(()) };
+    let transaction = connection.unchecked_transaction()?;
+    for step in steps {
+        transaction.execute_batch(step)?;
+    }
+    transaction.pragma_update(None, "user_version", FORMAT)?;
+    transaction.commit()
+}

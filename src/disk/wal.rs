@@ -1,0 +1,116 @@
+//! Looks through the log before SQLite reads it. SQLite takes the first frame that does not fit for the end of the log, and
+//! commits behind it for rubbish.
+//!
+//! Every commit is on the disk before the next one is written, and a log begins anew when the file is opened and after a batch
+//! that failed. So only the last commit of a log can be torn: where frames of the same log go on behind the next commit after
+//! a frame that does not fit, the log was damaged. The last commit is what the mark is for.
+
+use std::{
+    fs::File,
+    io::{self, BufReader, Read},
+    path::Path,
+};
+
+const HEADER: usize = 32;
+const FRAME_HEADER: usize = 24;
+
+/// Checksums of SQLite's log: two sums over pairs of words.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Sums(u32, u32);
+
+impl Sums {
+    fn add(mut self, bytes: &[u8], big_endian: bool) -> Self {
+        let word = |bytes: &[u8]| {
+            let bytes = bytes.first_chunk().copied().unwrap_or_default();
+            if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+        };
+        for pair in bytes.chunks_exact(8) {
+            self.0 = self.0.wrapping_add(word(pair)).wrapping_add(self.1);
+            self.1 = self.1.wrapping_add(word(&pair[4..])).wrapping_add(self.0);
+        }
+        self
+    }
+}
+
+/// Returns the number at a place of a header.
+fn number(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u32::from_be_bytes(*bytes))
+}
+
+/// Says what is wrong with the log, if commits stand behind a damaged place of it. No log is no mistake.
+pub(super) fn check(path: &Path) -> Result<(), String> {
+    match File::open(path) {
+        Ok(file) => scan(&mut BufReader::with_capacity(1 << 16, file)).unwrap_or_else(|error| Err(error.to_string())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(format!("its log cannot be read: {error}")),
+    }
+}
+
+fn scan(log: &mut impl Read) -> io::Result<Result<(), String>> {
+    let mut header = [0; HEADER];
+    if !fill(log, &mut header)? {
+        return Ok(Ok(()));
+    }
+    let big_endian = number(&header, 0) & 1 == 1;
+    let page = number(&header, 8) as usize;
+    let salts = (number(&header, 16), number(&header, 20));
+    let mut sums = Sums(0, 0).add(&header[..24], big_endian);
+    let header_fits = number(&header, 0) & !1 == 0x377f_0682
+        && page.is_power_of_two()
+        && (512..=65536).contains(&page)
+        && sums == Sums(number(&header, 24), number(&header, 28));
+    if !header_fits {
+        return behind_a_broken_header(log);
+    }
+    let mut frame = vec![0; FRAME_HEADER + page];
+    let (mut broken, mut commit_behind) = (None, false);
+    let mut at: u64 = 0;
+    while fill(log, &mut frame)? {
+        at += 1;
+        let same_log = (number(&frame, 8), number(&frame, 12)) == salts;
+        let is_commit = number(&frame, 4) != 0;
+        match broken {
+            None => {
+                let next = sums.add(&frame[..8], big_endian).add(&frame[FRAME_HEADER..], big_endian);
+                if same_log && next == Sums(number(&frame, 16), number(&frame, 20)) {
+                    sums = next;
+                } else {
+                    broken = Some(at);
+                    commit_behind = same_log && is_commit;
+                }
+            }
+            Some(broken) if same_log => {
+                if commit_behind {
+                    return Ok(Err(format!("frame {broken} of its log does not fit, and commits stand behind it")));
+                }
+                commit_behind = is_commit;
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Says whether anything stands behind a header that does not fit. The header is on the disk before the first frame is
+/// written, and lies in one sector, so that no end of the machine tears it.
+fn behind_a_broken_header(log: &mut impl Read) -> io::Result<Result<(), String>> {
+    let mut rest = [0; 4096];
+    loop {
+        let length = log.read(&mut rest)?;
+        if rest[..length].iter().any(|byte| *byte != 0) {
+            return Ok(Err("the header of its log does not fit".to_owned()));
+        }
+        if length == 0 {
+            return Ok(Ok(()));
+        }
+    }
+}
+
+/// Fills `bytes`. Returns whether there was enough.
+fn fill(log: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
+    match log.read_exact(bytes) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,177 @@
+//! The one thread that writes: takes what waits as one batch, with one sync, and tells each operation how it went.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use parking_lot::{Condvar, Mutex};
+use rusqlite::Connection;
+
+use super::{
+    Unavailable,
+    batch::{Batches, Outcome},
+    mark::Mark,
+    queue::{Later, LaterKey, Next, Operation, Queue, Taken},
+    time::FileTime,
+};
+use crate::observe::{Observer, events};
+
+/// How long the end of the process waits for the disk.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a disk that has failed is left alone.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The thread that writes.
+#[derive(Debug)]
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    /// Disconnected when the thread has ended.
+    ended: Mutex<mpsc::Receiver<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    /// Whether the last batch could be written.
+    available: AtomicBool,
+    /// Bytes of the file and its log that are in use.
+    used: AtomicU64,
+}
+
+impl Writer {
+    /// Starts the thread.
+    pub(super) fn start(
+        connection: Connection,
+        mark: Mark,
+        time: FileTime,
+        observer: Arc<Observer>,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
+        let batches = Batches::new(connection, mark, time)?;
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            available: AtomicBool::new(true),
+            used: AtomicU64::new(batches.used_bytes()),
+        });
+        let (serving, (ends, ended)) = (Arc::clone(&shared), mpsc::channel());
+        let thread = thread::Builder::new().name("disk-write".to_owned());
+        thread.spawn(move || {
+            let end = End(Arc::clone(&serving));
+            serve(&serving, batches, &observer);
+            drop((end, ends));
+        })?;
+        Ok(Self { shared, ended: Mutex::new(ended) })
+    }
+
+    /// Puts an operation into the queue.
+    pub(super) fn submit(&self, operation: Operation) -> Result<(), Unavailable> {
+        self.shared.queue.lock().push(operation)?;
+        self.shared.wake.notify_one();
+        Ok(())
+    }
+
+    /// Puts work into the queue that can wait.
+    pub(super) fn later(&self, key: LaterKey, work: Later) {
+        if self.shared.queue.lock().push_later(key, work) {
+            self.shared.wake.notify_one();
+        }
+    }
+
+    /// Writes what waits and closes the file. Returns whether that was done in time.
+    pub(super) fn close(&self) -> bool {
+        self.shared.queue.lock().close();
+        self.shared.wake.notify_all();
+        self.ended.lock().recv_timeout(CLOSE_TIMEOUT) == Err(mpsc::RecvTimeoutError::Disconnected)
+    }
+
+    pub(super) fn is_available(&self) -> bool {
+        self.shared.available.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.shared.used.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Takes no more operations when it is dropped, and drops those that wait: their callers learn that the thread has ended.
+struct End(Arc<Shared>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.available.store(false, Ordering::Relaxed);
+        let left = self.0.queue.lock().close_at_once();
+        drop(left);
+    }
+}
+
+fn serve(shared: &Shared, mut batches: Batches, observer: &Observer) {
+    while let Some(taken) = next(shared, &mut batches) {
+        let (begun, count) = (Instant::now(), taken.operations.len());
+        let Outcome { operations, undone, result } = batches.write(taken);
+        let was_available = shared.available.swap(result.is_ok(), Ordering::Relaxed);
+        shared.used.store(batches.used_bytes(), Ordering::Relaxed);
+        let backlog = shared.queue.lock().again(undone);
+        observer.emit(events::BatchWritten {
+            operations: count,
+            took: begun.elapsed(),
+            failed: result.as_ref().err().map(|Unavailable(why)| &**why),
+            was_available,
+            file_bytes: batches.file_bytes(),
+            log_bytes: batches.log_bytes(),
+            backlog,
+        });
+        for operation in operations {
+            operation.tell(&result);
+        }
+        if result.is_ok() {
+            batches.checkpoint_if_long();
+        } else if shared.queue.lock().is_closed() {
+            // The process does not wait for a disk that takes nothing.
+            break;
+        } else {
+            thread::sleep(PAUSE);
+        }
+    }
+    batches.close();
+}
+
+/// Waits for the next batch, and tidies up while nothing waits. Returns `None` at the end.
+fn next(shared: &Shared, batches: &mut Batches) -> Option<Taken> {
+    let mut chore_at = Instant::now() + batches.chore_after();
+    loop {
+        {
+            let mut queue = shared.queue.lock();
+            loop {
+                let until = match queue.next() {
+                    Next::Batch(taken) => return Some(taken),
+                    Next::Closed => return None,
+                    Next::Wait(flush_at) => flush_at.map_or(chore_at, |flush_at| flush_at.min(chore_at)),
+                };
+                if Instant::now() >= chore_at {
+                    break;
+                }
+                let _ = shared.wake.wait_until(&mut queue, until);
+            }
+        }
+        if batches.needs_a_batch() {
+            return Some(Taken::default());
+        }
+        if let Err(why) = batches.tidy() {
+            tracing::debug!(%why, "the store could not be tidied");
+        }
+        chore_at = Instant::now() + batches.chore_after();
+    }
+}

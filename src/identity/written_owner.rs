@@ -1,0 +1,82 @@
+//! The form of an owner in files: stable, and strict where it is read.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use uuid::Uuid;
+
+use super::Owner;
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum Written<'a> {
+    Session(Uuid),
+    Anyone {
+        #[serde(borrow)]
+        upstream: std::borrow::Cow<'a, str>,
+    },
+    Principal {
+        #[serde(borrow)]
+        upstream: std::borrow::Cow<'a, str>,
+        #[serde(borrow)]
+        name: std::borrow::Cow<'a, str>,
+    },
+}
+
+impl Serialize for Owner {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let written = match self {
+            Self::Session(id) => Written::Session(*id),
+            Self::Anyone { upstream } => Written::Anyone { upstream: upstream.as_str().into() },
+            Self::Principal { upstream, name } => {
+                Written::Principal { upstream: upstream.as_str().into(), name: (&**name).into() }
+            }
+        };
+        written.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Owner {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match Written::deserialize(deserializer)? {
+            Written::Session(id) => Self::Session(id),
+            Written::Anyone { upstream } => Self::Anyone { upstream: (&*upstream).into() },
+            Written::Principal { upstream, name } => {
+                Self::Principal { upstream: (&*upstream).into(), name: (&*name).into() }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_form_of_an_owner_stays_as_it_is() {
+        let upstream = || "/mcp".into();
+        for (owner, written) in [
+            (Owner::Session(Uuid::nil()), r#"{"session":"00000000-0000-0000-0000-000000000000"}"#),
+            (Owner::Anyone { upstream: upstream() }, r#"{"anyone":{"upstream":"/mcp"}}"#),
+            (
+                Owner::Principal { upstream: upstream(), name: "ann \"a\"".into() },
+                r#"{"principal":{"upstream":"/mcp","name":"ann \"a\""}}"#,
+            ),
+        ] {
+            assert_eq!(serde_json::to_string(&owner).expect("written"), written);
+            assert_eq!(serde_json::from_str::<Owner>(written).expect("read"), owner);
+        }
+        for wrong in [r#"{"anyone":{}}"#, r#"{"anyone":{"upstream":"/mcp","name":"x"}}"#, r#"{"other":1}"#, "null"] {
+            assert!(serde_json::from_str::<Owner>(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_owner_is_read_as_it_was_written(upstream in ".{0,20}", name in ".{0,20}") {
+            let owner = Owner::Principal { upstream: upstream.as_str().into(), name: name.into() };
+            let written = serde_json::to_vec(&owner).expect("written");
+            prop_assert_eq!(serde_json::from_slice::<Owner>(&written).expect("read"), owner);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What happens to sessions and tasks when the process stops, and when it starts again.
+
+use std::time::{Duration, SystemTime};
+
+use uuid::Uuid;
+
+use crate::observe::{Event, Metrics, Who};
+
+/// The process stops, and waits for the running tasks.
+#[derive(Debug)]
+pub struct Draining {
+    /// How many run.
+    pub tasks: usize,
+    /// How long they may still run.
+    pub timeout: Duration,
+}
+
+impl Event for Draining {
+    fn tell(&self, _metrics: &Metrics) {
+        let until = SystemTime::now().checked_add(self.timeout).map(humantime::format_rfc3339_seconds);
+        let until = until.map(|until| until.to_string());
+        tracing::info!(tasks = self.tasks, until, "draining: running tasks go on; a second signal ends them");
+    }
+}
+
+/// The process no longer waits for tasks.
+#[derive(Debug)]
+pub struct Drained {
+    /// How many still ran, and have failed now.
+    pub failed: usize,
+    /// How many ended without their owners being told.
+    pub untold: usize,
+    /// How many go on in the next process.
+    pub left: usize,
+}
+
+impl Event for Drained {
+    fn tell(&self, _metrics: &Metrics) {
+        let Self { failed, untold, left } = self;
+        if *left > 0 {
+            tracing::info!(failed, left, "drained: the next process goes on with the tasks that are left");
+        } else if *failed == 0 && *untold == 0 {
+            tracing::info!("drained: every task has ended, and its owner has been told");
+        } else {
+            tracing::warn!(
+                failed,
+                untold,
+                "drained: drain_timeout ran out first, and tasks that still ran have failed"
+            );
+        }
+    }
+}
+
+/// A task goes on that an earlier process has left.
+#[derive(Debug)]
+pub struct TaskRestored<'a> {
+    /// The session that created it, and its owner.
+    pub who: &'a Who,
+    /// Its id.
+    pub task: Uuid,
+    /// The tool that it calls.
+    pub tool: &'a str,
+    /// Whether it waits for its turn.
+    pub queued: bool,
+}
+
+impl Event for TaskRestored<'_> {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.tasks_live.inc();
+        if self.queued {
+            metrics.tasks_queued.inc();
+        }
+        let (session, upstream) = (self.who.session(), self.who.upstream());
+        tracing::debug!(task = %self.task, session, upstream, tool = self.tool, queued = self.queued, "task restored");
+    }
+}
+
+/// A session goes on that an earlier process has kept.
+#[derive(Debug)]
+pub struct SessionRestored<'a> {
+    /// The session, and its owner.
+    pub who: &'a Who,
+}
+
+impl Event for SessionRestored<'_> {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.sessions.inc();
+        let (session, upstream) = (self.who.session(), self.who.upstream());
+        tracing::debug!(session, upstream, "session restored");
+    }
+}

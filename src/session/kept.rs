@@ -1,0 +1,92 @@
+//! Which sessions are kept beyond the process, and when each is written.
+
+use std::time::{Duration, Instant};
+
+use super::Session;
+use crate::disk::{self, Unavailable};
+
+/// How long a write is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the file has of a session.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WrittenForm {
+    /// From which number on requests are a later process's.
+    next: u64,
+    /// When its last use was noted.
+    touched: Instant,
+}
+
+impl Session {
+    /// Writes the session, unless it ends with the process anyway. `now` is the time of the file.
+    ///
+    /// # Errors
+    /// [`Unavailable`]
+    pub async fn save(&self, now: u64) -> Result<(), Unavailable> {
+        let Some(disk) = &self.disk else { return Ok(()) };
+        let (form, next) = self.form();
+        let row = disk::SavedSession { id: self.id, used_at: self.used_at(now), value: form.into() };
+        match tokio::time::timeout(PATIENCE, disk.put_session(row)).await {
+            Ok(put) => put?,
+            Err(_) => return Err(Unavailable("the disk takes too long".into())),
+        }
+        *self.written.lock() = Some(WrittenForm { next, touched: Instant::now() });
+        if self.has_ended() {
+            // Its removal may have come first.
+            self.forget();
+        }
+        Ok(())
+    }
+
+    /// Writes the session if that was not done yet.
+    ///
+    /// # Errors
+    /// [`Unavailable`]
+    pub async fn save_first(&self, now: u64) -> Result<(), Unavailable> {
+        if self.written.lock().is_some() { Ok(()) } else { self.save(now).await }
+    }
+
+    /// Returns whether the session has to be written: it was not yet, or has made so many requests since.
+    #[must_use]
+    pub fn needs_saving(&self) -> bool {
+        if self.disk.is_none() || self.has_ended() {
+            return false;
+        }
+        self.written.lock().is_none_or(|written| self.upstream_session.needs_saving(written.next))
+    }
+
+    /// Notes in the file when the session was used last, if that is new. To be called from time to time.
+    pub fn note_use(&self, now: u64) {
+        let (Some(disk), Some(written)) = (&self.disk, &mut *self.written.lock()) else { return };
+        if self.idle() < written.touched.elapsed() {
+            written.touched = Instant::now();
+            disk.touch_session(self.id, self.used_at(now));
+        }
+    }
+
+    /// Returns whether a later process finds the session.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.written.lock().is_some()
+    }
+
+    /// Removes the session from the file, in the background.
+    pub(super) fn forget(&self) {
+        let (Some(disk), Ok(runtime)) = (self.disk.clone(), tokio::runtime::Handle::try_current()) else { return };
+        let id = self.id;
+        runtime.spawn(async move {
+            if let Err(why) = disk.remove_session(id).await {
+                // A later process finds it idle, and ends it.
+                tracing::warn!(%why, "a session that has ended stays in the store");
+            }
+        });
+    }
+
+    fn used_at(&self, now: u64) -> u64 {
+        now.saturating_sub(millis(self.idle()))
+    }
+}
+
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,348 @@
+//! What a start makes of the tasks that an earlier process has left: calls that wait are sent in their turn, answers are
+//! resumed, and what can do neither fails.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use http::HeaderMap;
+use tokio::{
+    sync::{Semaphore, oneshot},
+    task::JoinHandle,
+    time::Instant,
+};
+
+use super::{
+    CallSession, Change, Engine, State, Task, TaskWriter,
+    calls::Stage,
+    create::{CALL_OVERHEAD, MAX_REPLIES},
+    pace::Pace,
+    runner::{Beginning, Runner, Running},
+    saved::{CallForm, CallHead, CallNote},
+    status_message,
+    store::{Unavailable, Unfinished},
+    ttl,
+};
+use crate::{
+    config::{self, UpstreamId},
+    flow::Capacity,
+    identity::Owner,
+    limit::{Accounts, Admission, ToolId, ToolLimits},
+    observe::{Who, events},
+    session::{Caller, Sessions},
+    upstream::{BrokenCall, Resumption, SavedLink, Upstream, UpstreamSession},
+    wire::{Message, headers_cost},
+};
+
+/// How long a start waits until the store has the ends of the tasks that cannot go on.
+const FAIL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What tasks of an earlier process need of this one.
+#[derive(Debug)]
+pub struct Restoring<'a> {
+    /// The upstreams that are configured.
+    pub upstreams: &'a [Arc<Upstream>],
+    /// The sessions of clients, restored before.
+    pub sessions: &'a Sessions,
+    /// The writers of all dialects.
+    pub writers: &'a [&'static dyn TaskWriter],
+    /// What each owner has left of its rates.
+    pub accounts: &'a Accounts,
+    /// What may wait for readers.
+    pub capacity: &'a Arc<Capacity>,
+}
+
+/// How many tasks of an earlier process a start has found that had not ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// They wait for their turns again.
+    pub waiting: usize,
+    /// Their answers are resumed.
+    pub resumed: usize,
+    /// They have failed.
+    pub failed: usize,
+}
+
+/// A task that goes on, with what goes on.
+struct LeftTask {
+    task: Task,
+    head: CallHead,
+    headers: HeaderMap,
+    caller: Arc<Caller>,
+    writer: &'static dyn TaskWriter,
+}
+
+/// Why a task cannot go on.
+struct CannotGoOn {
+    why: String,
+    /// Whether its request may have been sent.
+    was_sent: bool,
+}
+
+/// What is left of the call of a task.
+enum LeftCall {
+    /// It was not sent.
+    Waiting(Message),
+    /// It was sent in this session, and its answer can be resumed.
+    Sent(Arc<UpstreamSession>, BrokenCall, u64),
+}
+
+/// The sessions with servers in which calls run whose clients' sessions have them no more.
+type Links = HashMap<(UpstreamId, SavedLink), Arc<UpstreamSession>>;
+
+impl Engine {
+    /// Goes on with the tasks that an earlier process has left. Called once, before clients are served.
+    ///
+    /// # Errors
+    /// [`Unavailable`]
+    pub async fn restore(self: &Arc<Self>, with: &Restoring<'_>) -> Result<Restored, Unavailable> {
+        let (mut restored, mut links, mut orphans) = (Restored::default(), Links::new(), HashSet::new());
+        let (mut waiting, mut failing) = (Vec::new(), Vec::new());
+        let now = self.ledger.clock.steady();
+        for Unfinished { task, call, note } in self.ledger.store.unfinished().await? {
+            if task.expires <= now {
+                // It is removed as any that has expired.
+                continue;
+            }
+            if let Owner::Session(id) = task.owner
+                && with.sessions.get(id, |_| true).is_none()
+            {
+                orphans.insert(task.owner);
+                continue;
+            }
+            let (left, request) = match Self::left(&task, call.as_ref().map(|call| &*call.0), with) {
+                Ok(left) => left,
+                Err(CannotGoOn { why, was_sent }) => {
+                    tracing::error!(task = %task.id, why, "a task cannot go on");
+                    let told =
+                        if was_sent { status_message::INTERRUPTED.to_owned() } else { status_message::not_sent(&why) };
+                    failing.push(self.fail(task, None, told));
+                    continue;
+                }
+            };
+            let how = match request {
+                Some(_) if left.head.withheld => Err(status_message::WITHHELD),
+                Some(request) => Ok(LeftCall::Waiting(request)),
+                None => self.sent(&left, note.as_deref(), with, &mut links).ok_or(status_message::INTERRUPTED),
+            };
+            match how {
+                Ok(LeftCall::Waiting(request)) => waiting.push((left, request)),
+                Ok(LeftCall::Sent(session, broken, sent)) => {
+                    restored.resumed += 1;
+                    self.resume(left, &session, broken, sent);
+                }
+                Err(why) => {
+                    failing.push(self.fail(left.task, Some(left.caller), why.to_owned()));
+                }
+            }
+        }
+        restored.failed = failing.len();
+        // After those that run, in the order of their creation.
+        for (left, request) in waiting {
+            match self.wait_again(left, request, with) {
+                Ok(()) => restored.waiting += 1,
+                Err(failed) => {
+                    restored.failed += 1;
+                    failing.push(failed);
+                }
+            }
+        }
+        for session in links.into_values() {
+            session.close_when_unused(HeaderMap::new());
+        }
+        for owner in orphans {
+            // No client can name its session any more.
+            self.end_owner(&owner).await;
+        }
+        let _ = tokio::time::timeout(FAIL_TIMEOUT, join_all(failing)).await;
+        Ok(restored)
+    }
+
+    /// Reads what is left of a task, with the request if that was not sent.
+    fn left(task: &Task, call: Option<&[u8]>, with: &Restoring<'_>) -> Result<(LeftTask, Option<Message>), CannotGoOn> {
+        // It may have been sent, as far as can be read.
+        let unreadable = |why| CannotGoOn { why, was_sent: true };
+        let form = call.ok_or_else(|| "nothing of its call was saved".to_owned()).and_then(CallForm::read);
+        let CallForm { head, request } = form.map_err(unreadable)?;
+        let was_sent = head.sent.is_some();
+        let cannot = |why| CannotGoOn { why, was_sent };
+        let headers = head.headers().map_err(cannot)?;
+        let writer = with.writers.iter().find(|writer| writer.name() == head.dialect);
+        let writer = *writer.ok_or_else(|| cannot(format!("its dialect {:?} is unknown", head.dialect)))?;
+        let upstream = with.upstreams.iter().find(|upstream| upstream.id.as_str() == head.upstream);
+        let upstream =
+            upstream.ok_or_else(|| cannot(format!("the upstream {:?} is not configured any more", head.upstream)))?;
+        let session = head.session.and_then(|id| with.sessions.get(id, |session| session.caller.owner == task.owner));
+        let caller = match session {
+            Some(session) => Arc::clone(&session.get().caller),
+            None => Arc::new(Caller {
+                owner: task.owner.clone(),
+                who: Who::restored(&head.who.owner, &head.who.session, &upstream.id),
+                account: with.accounts.of(&task.owner),
+                upstream: Arc::clone(upstream),
+                client: head.client,
+                session: head.session,
+            }),
+        };
+        Ok((LeftTask { task: task.clone(), head, headers, caller, writer }, request))
+    }
+
+    /// Finds the session of a call that was sent, and where its answer goes on; `None` if it cannot be resumed.
+    fn sent(&self, left: &LeftTask, note: Option<&[u8]>, with: &Restoring<'_>, links: &mut Links) -> Option<LeftCall> {
+        let (sent, server) = (left.head.sent?, left.head.server.as_ref()?);
+        let link = server.link.clone().filter(|_| !left.head.withheld)?;
+        let note = match CallNote::read(note?) {
+            Ok(note) => note,
+            Err(why) => {
+                tracing::error!(task = %left.task.id, why, "a call cannot be resumed");
+                return None;
+            }
+        };
+        let event = note.event?.into();
+        let own =
+            left.head.session.and_then(|id| with.sessions.get(id, |session| session.caller.owner == left.task.owner));
+        let own = own.map(|session| Arc::clone(&session.get().upstream_session));
+        let session = match own.filter(|session| session.saved().link.as_ref() == Some(&link)) {
+            Some(session) => session,
+            None => Arc::clone(links.entry((left.caller.upstream.id.clone(), link)).or_insert_with(|| {
+                let session = UpstreamSession::restore(&left.caller.upstream, server, with.capacity, &self.observer);
+                session.listen(left.headers.clone());
+                Arc::new(session)
+            })),
+        };
+        if session.is_lost() {
+            return None;
+        }
+        let resumption = Resumption { number: note.number, event, headers: left.headers.clone(), max_answer: 0 };
+        Some(LeftCall::Sent(session, BrokenCall { resumption, progress_token: note.token.map(Into::into) }, sent))
+    }
+
+    /// Follows the rest of the answer to a call that was sent at `sent`.
+    fn resume(self: &Arc<Self>, left: LeftTask, session: &Arc<UpstreamSession>, mut broken: BrokenCall, sent: u64) {
+        let since = self.instant(sent);
+        let (task, runner) = self.runner(left, CallSession::Own(session.hold()));
+        let mut pace = runner.pace(task.keep);
+        pace.begin(since);
+        let Some(stopped) = self.register(&task, &runner.caller, runner.announced, pace) else { return };
+        self.calls.set_since(task.id, runner.created);
+        self.observer.emit(events::TaskRestored {
+            who: &runner.caller.who,
+            task: task.id,
+            tool: &task.tool,
+            queued: false,
+        });
+        let permit = self.turns.resume(&task.owner, runner.tool_id.clone(), limits(&runner));
+        broken.resumption.max_answer = runner.max_answer();
+        let (engine, session) = (Arc::clone(self), session.hold());
+        tokio::spawn(async move {
+            if task.state == State::InputRequired {
+                // What was asked is asked again.
+                engine.settle(&task.owner, task.id).await;
+            }
+            match session.get().resume(broken) {
+                Ok(call) => {
+                    let running = Running { call, session, request: None };
+                    let beginning = Beginning { since, progress: f64::NEG_INFINITY, resumed: true };
+                    runner.attend(running, stopped, beginning).await;
+                }
+                Err(too_many) => {
+                    let why = status_message::not_resumed(&too_many.to_string());
+                    engine.finish(&task.owner, task.id, status_message::failed(&why), Some(&why)).await;
+                }
+            }
+            drop(permit);
+        });
+    }
+
+    /// Has a call wait for its turn again. Where there is no room, fails it.
+    fn wait_again(
+        self: &Arc<Self>,
+        left: LeftTask,
+        request: Message,
+        with: &Restoring<'_>,
+    ) -> Result<(), JoinHandle<()>> {
+        let session =
+            left.head.session.and_then(|id| with.sessions.get(id, |session| session.caller.owner == left.task.owner));
+        let own = session.map(|session| session.get().upstream_session.hold());
+        let session = match (own, left.caller.upstream.sessions) {
+            (Some(own), config::Sessions::Owner) => CallSession::Own(own),
+            (Some(own), config::Sessions::Request) => CallSession::Apart(own),
+            (None, _) => CallSession::Later,
+        };
+        let bytes = CALL_OVERHEAD + request.bytes().len() + headers_cost(&left.headers);
+        let announced = left.head.announced;
+        let (task, runner) = self.runner(left, session);
+        let admission = match self.turns.admit(&task.owner, runner.tool_id.clone(), limits(&runner), bytes) {
+            Ok(admission) => admission,
+            Err(limited) => {
+                let why = status_message::not_sent(&format!("limit reached for the tool {:?}: {limited}", &*task.tool));
+                return Err(self.fail(task, Some(runner.caller), why));
+            }
+        };
+        let pace = runner.pace(task.keep);
+        let Some(stopped) = self.register(&task, &runner.caller, announced, pace) else { return Ok(()) };
+        self.calls.set_since(task.id, runner.created);
+        self.calls.set_stage(task.id, Stage::Waiting);
+        let queued = matches!(admission, Admission::Queued(_));
+        self.observer.emit(events::TaskRestored { who: &runner.caller.who, task: task.id, tool: &task.tool, queued });
+        // It has been acknowledged.
+        let (_, started) = oneshot::channel();
+        tokio::spawn(runner.run(request, started, admission, stopped));
+        Ok(())
+    }
+
+    /// Returns the runner of a task.
+    fn runner(self: &Arc<Self>, left: LeftTask, session: CallSession) -> (Task, Runner) {
+        let LeftTask { task, head, headers, caller, writer } = left;
+        let tool = caller.upstream.policy.tool(&task.tool);
+        let runner = Runner {
+            engine: Arc::clone(self),
+            session,
+            modern: head.modern,
+            id: task.id,
+            headers: Arc::new(headers),
+            writer,
+            replies: Arc::new(Semaphore::new(MAX_REPLIES)),
+            created: self.instant(task.expires.saturating_sub(task.ttl)),
+            patience: ttl::patience(&tool, Duration::from_millis(task.ttl)),
+            announced: head.announced,
+            restored: true,
+            tool_id: ToolId { upstream: caller.upstream.id.clone(), name: Arc::clone(&task.tool) },
+            tool,
+            caller,
+        };
+        (task, runner)
+    }
+
+    /// Fails a task that cannot go on.
+    fn fail(self: &Arc<Self>, task: Task, caller: Option<Arc<Caller>>, why: String) -> JoinHandle<()> {
+        let engine = Arc::clone(self);
+        // On its own, as the store may take longer than the start.
+        tokio::spawn(async move {
+            let change: Change = status_message::failed(&why);
+            // No stream is open yet on which it could be announced.
+            if let Some(caller) = caller
+                && engine.register(&task, &caller, false, Pace::Fixed(task.poll_interval)).is_some()
+            {
+                let (who, task, tool) = (&*caller.who, task.id, &*task.tool);
+                engine.observer.emit(events::TaskRestored { who, task, tool, queued: false });
+            }
+            engine.finish(&task.owner, task.id, change, Some(&why)).await;
+        })
+    }
+
+    /// Returns the moment at which the clock of tasks showed `unix`.
+    fn instant(&self, unix: u64) -> Instant {
+        let now = Instant::now();
+        let ago = Duration::from_millis(self.ledger.clock.steady().saturating_sub(unix));
+        // A process's clock need not reach back that far.
+        now.checked_sub(ago).unwrap_or(now)
+    }
+}
+
+fn limits(runner: &Runner) -> ToolLimits {
+    ToolLimits { running: runner.tool.max_running, queued: runner.tool.max_queued }
+}

@@ -1,0 +1,115 @@
+//! What the runner of a call has the store keep of it, so that a later process can go on with it.
+
+use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::HeaderMap;
+
+use super::{
+    CallSession, Change,
+    calls::Stage,
+    clock::millis,
+    ledger::NotChanged,
+    runner::{Runner, Running},
+    saved::{CallFacts, CallForm, CallHead, CallNote},
+    status_message,
+    store::SavedCall,
+};
+use crate::{
+    upstream::{UpstreamGuard, UpstreamSession},
+    wire::Message,
+};
+
+impl Runner {
+    /// Returns what the store is to keep of a call that waits with this `request`; `None` where the store keeps nothing.
+    pub(super) fn saved_waiting(&self, request: &Message) -> Option<SavedCall> {
+        Some(SavedCall(CallForm::write(&self.head()?, Some(request)).into()))
+    }
+
+    /// Returns what the store is to keep of a call that was sent so long ago in `session`, or is about to be.
+    pub(super) fn saved_sent(&self, ago: Duration, session: Option<&Arc<UpstreamSession>>) -> Option<SavedCall> {
+        let mut head = self.head()?;
+        head.sent = Some(self.engine.ledger.clock.steady().saturating_sub(millis(ago)));
+        head.server = session.map(|session| session.saved());
+        Some(SavedCall(CallForm::write(&head, None).into()))
+    }
+
+    fn head(&self) -> Option<CallHead> {
+        let store = &self.engine.ledger.store;
+        store.saves_calls().then(|| {
+            CallHead::of(&CallFacts {
+                upstream: self.caller.upstream.id.as_str(),
+                dialect: self.writer.name(),
+                announced: self.announced,
+                session: self.caller.session,
+                who: &self.caller.who,
+                client: self.caller.client,
+                headers: &self.headers,
+                modern: self.modern,
+                seals: store.seals(),
+            })
+        })
+    }
+
+    /// Returns whether the store already has it that a call that has not waited is sent in `session`.
+    pub(super) fn is_noted(&self, session: &UpstreamGuard) -> bool {
+        let noted = self.session.open();
+        !self.engine.outlives_process() || noted.is_some_and(|noted| Arc::ptr_eq(noted.get(), session.get()))
+    }
+
+    /// Notes that a call is sent in `session`. Returns whether the task still wants it.
+    pub(super) async fn note_sent(&self, session: &UpstreamGuard) -> bool {
+        let (engine, owner) = (&self.engine, self.owner());
+        let running = Change::Message(status_message::RUNNING.into());
+        let Some(call) = self.saved_sent(Duration::ZERO, Some(session.get())) else {
+            let changed = engine.change(owner, self.id, |_| Some(running.clone())).await;
+            return matches!(changed, Ok(Some(_)) | Err(NotChanged::Unavailable(_)));
+        };
+        engine.calls.set_stage(self.id, Stage::Sent);
+        // It waits for the store: sent without that, it could run again in a later process.
+        matches!(engine.change_call(owner, self.id, &running, call).await, Ok(Some(_)))
+    }
+
+    /// Finds out whether a call that an earlier process has not sent can be sent in the session of its client. If that is gone,
+    /// the call gets one of the pool.
+    pub(super) async fn find_session(&mut self) {
+        let CallSession::Own(own) = &self.session else { return };
+        if !own.get().is_lost() {
+            // The server may have been restarted too, and not know the session any more. The call must not find that out.
+            let _ = own.get().request("ping", "{}", HeaderMap::clone(&self.headers)).await;
+        }
+        if own.get().is_lost() {
+            self.session = CallSession::Later;
+        }
+    }
+
+    /// Keeps in the store where the answer to a call can be resumed, as often as that changes.
+    pub(super) fn note_points(&self, running: &Running) -> impl Future<Output = Infallible> + use<> {
+        let (store, call) = (Arc::clone(&self.engine.ledger.store), &running.call);
+        let saves = store.saves_calls() && running.session.get().outlives_process();
+        let points = saves.then(|| call.exchange.track(None));
+        let (engine, id, number) = (Arc::clone(&self.engine), self.id, call.exchange.number);
+        let token = call.progress_token.clone();
+        async move {
+            let Some(mut points) = points else { return std::future::pending().await };
+            let (mut resumable, mut is_noted) = (false, false);
+            loop {
+                let point: Option<Bytes> = points.borrow_and_update().clone();
+                let note = CallNote::new(number, point.as_ref(), token.as_deref());
+                if note.event.is_some() != resumable {
+                    resumable = note.event.is_some();
+                    engine.calls.set_stage(id, if resumable { Stage::Resumable } else { Stage::Sent });
+                    is_noted |= resumable;
+                }
+                // Most answers never can be resumed.
+                if is_noted {
+                    store.note(id, note.write().into());
+                }
+                if points.changed().await.is_err() {
+                    // The exchange has ended.
+                    return std::future::pending().await;
+                }
+            }
+        }
+    }
+}

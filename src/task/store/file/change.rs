@@ -1,0 +1,269 @@
+//! A change of a task on its way to the disk: the pieces of a large result first, then the small write that is waited for.
+
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use super::{
+    kept::{KeptTasks, Stage},
+    record::ResultPlace,
+    rows::{self, Beside, CHUNK},
+};
+use crate::{
+    disk::{
+        LaterKey, Operation, Seals, Unavailable, WeakDisk,
+        rusqlite::{self, Connection},
+    },
+    observe::events,
+    task::{End, State, Task, TaskId, store::CallChange},
+};
+
+/// How many bytes of a result one write takes.
+const STEP: usize = 4 * CHUNK;
+
+/// Where a change goes, and from where it is told.
+#[derive(Clone)]
+pub(super) struct Ways {
+    pub tasks: Arc<KeptTasks>,
+    pub seals: Arc<Seals>,
+    pub disk: WeakDisk,
+}
+
+/// Tells whether a change was made.
+pub(super) type Answer = oneshot::Sender<Result<bool, Unavailable>>;
+
+/// A change that waits for the disk. The task is marked as changing until it is decided.
+pub(super) struct PendingChange {
+    next: Task,
+    end: Option<End>,
+    call: CallChange,
+    /// Where the row of the task stands.
+    place: u64,
+    /// Where the result is to stand, with what was written of it so far.
+    result: Option<ResultPlace>,
+    ways: Ways,
+    answer: Answer,
+}
+
+/// The pieces of a large result that are yet to be written.
+struct Rest {
+    raw: Bytes,
+    digest: Context,
+}
+
+impl PendingChange {
+    /// Returns a change of the task in the row `place`, which the caller has marked as changing.
+    pub(super) fn new(next: Task, end: Option<End>, call: CallChange, place: u64, ways: Ways, answer: Answer) -> Self {
+        let has_result = raw(end.as_ref()).is_some();
+        let result = has_result.then(|| ResultPlace {
+            number: ways.tasks.number_result(),
+            bytes: 0,
+            chunks: 0,
+            digest: String::new(),
+        });
+        Self { next, end, call, place, result, ways, answer }
+    }
+
+    /// Sends the change on its way.
+    pub(super) fn send(mut self) {
+        let Some(raw) = raw(self.end.as_ref()) else { return self.decide(None) };
+        let rest = Rest { raw, digest: Context::new(&SHA256) };
+        if rest.raw.len() > CHUNK {
+            self.write_step(rest);
+        } else {
+            let last = self.take_chunk(rest);
+            self.decide(Some(last));
+        }
+    }
+
+    /// Counts a result that is one piece.
+    fn take_chunk(&mut self, rest: Rest) -> Bytes {
+        let Rest { raw, mut digest } = rest;
+        digest.update(&raw);
+        if let Some(result) = &mut self.result {
+            (result.bytes, result.chunks, result.digest) = (raw.len(), 1, rows::hex(digest));
+        }
+        raw
+    }
+
+    /// Writes some pieces of a large result in a batch of its own, and goes on after it. Others are written in between.
+    fn write_step(mut self, mut rest: Rest) {
+        let step = rest.raw.split_to(STEP.min(rest.raw.len()));
+        rest.digest.update(&step);
+        let Some(result) = &mut self.result else { return };
+        let (number, first, bytes) = (result.number, result.chunks, step.len());
+        result.bytes += bytes;
+        // A result is never larger than an answer may be, which is far below what so many pieces hold.
+        result.chunks = result.chunks.saturating_add(u16::try_from(bytes.div_ceil(CHUNK)).unwrap_or(u16::MAX));
+        let (tasks, seals, next) = (Arc::clone(&self.ways.tasks), Arc::clone(&self.ways.seals), Looked::of(&self.next));
+        let run = move |connection: &Connection| {
+            if !next.can_follow(&tasks) {
+                return Ok(false);
+            }
+            for (chunk, data) in (first..).zip(step.chunks(CHUNK)) {
+                rows::put_chunk(connection, &seals, number, chunk, data)?;
+            }
+            Ok(true)
+        };
+        let disk = self.ways.disk.clone();
+        let pending = Pending::new(self);
+        let done = {
+            let pending = pending.clone();
+            move |written: Result<bool, Unavailable>| {
+                let Some(mut change) = pending.take() else { return };
+                match written {
+                    Ok(true) if rest.raw.is_empty() => {
+                        if let Some(result) = &mut change.result {
+                            result.digest = rows::hex(rest.digest);
+                        }
+                        change.decide(None);
+                    }
+                    Ok(true) => change.write_step(rest),
+                    other => change.finish(other),
+                }
+            }
+        };
+        submit(&disk, Operation::new(run, done).of_bytes(bytes).bulk(), &pending);
+    }
+
+    /// Writes the change itself, with the result if that is one piece, and makes it once it is on the disk.
+    fn decide(self, only_chunk: Option<Bytes>) {
+        let bytes = only_chunk.as_ref().map_or(0, Bytes::len) + self.call_bytes();
+        let (next, looked, call, place) = (self.next.clone(), Looked::of(&self.next), self.call.clone(), self.place);
+        let (ways, result) = (self.ways.clone(), self.result.clone());
+        let run = move |connection: &Connection| {
+            if !looked.can_follow(&ways.tasks) {
+                return Ok(false);
+            }
+            if let (Some(chunk), Some(result)) = (&only_chunk, &result) {
+                rows::put_chunk(connection, &ways.seals, result.number, 0, chunk)?;
+            }
+            rows::update(connection, &ways.seals, place, &next, result.as_ref())?;
+            change_call(connection, &ways.seals, place, next.state, &call)?;
+            if let Some(entry) = ways.tasks.index.lock().get_mut(next.id) {
+                entry.kept.is_changed = true;
+            }
+            Ok(true)
+        };
+        let disk = self.ways.disk.clone();
+        let pending = Pending::new(self);
+        let done = {
+            let pending = pending.clone();
+            move |written| {
+                if let Some(change) = pending.take() {
+                    change.finish(written);
+                }
+            }
+        };
+        submit(&disk, Operation::new(run, done).of_bytes(bytes), &pending);
+    }
+
+    fn call_bytes(&self) -> usize {
+        match &self.call {
+            CallChange::Keep => 0,
+            CallChange::Set(call) => call.0.len(),
+        }
+    }
+
+    /// Makes the change in memory, if it is on the disk, and tells whether it was made.
+    fn finish(self, written: Result<bool, Unavailable>) {
+        let Self { next, end, result, ways, answer, .. } = self;
+        let (id, tasks) = (next.id, &ways.tasks);
+        let is_written = written == Ok(true);
+        let is_made = tasks.finish_change(next, result.clone(), is_written);
+        if is_made {
+            if let Some(result) = &result {
+                tasks.observer.emit(events::ResultKept { bytes: result.bytes });
+                if let Some(raw) = raw(end.as_ref()) {
+                    tasks.cache(result.number, raw);
+                }
+            }
+            tasks.tell_change(id);
+        } else if let Some(result) = result {
+            ways.remove_result(result.number);
+        }
+        // The caller may have left.
+        let _ = answer.send(written.map(|_| is_made));
+    }
+}
+
+impl Ways {
+    /// Removes a result from the file, soon.
+    pub(super) fn remove_result(&self, number: u64) {
+        let key = LaterKey { kind: "result", row: number.into() };
+        self.disk.later(key, Arc::new(move |connection| rows::remove_result(connection, number)));
+    }
+
+    /// Removes a task from the file, soon.
+    pub(super) fn remove_task(&self, place: u64) {
+        let key = LaterKey { kind: "task", row: place.into() };
+        self.disk.later(key, Arc::new(move |connection| rows::remove(connection, place)));
+    }
+}
+
+/// What a task must be in memory for a change to be the next one.
+struct Looked {
+    id: TaskId,
+    before: u32,
+}
+
+impl Looked {
+    fn of(next: &Task) -> Self {
+        Self { id: next.id, before: next.version.wrapping_sub(1) }
+    }
+
+    fn can_follow(&self, tasks: &KeptTasks) -> bool {
+        let mut index = tasks.index.lock();
+        index.get_mut(self.id).is_some_and(|entry| {
+            let kept = &entry.kept;
+            kept.stage == Stage::Kept && kept.task.version == self.before && !kept.is_changed
+        })
+    }
+}
+
+/// A change that either its operation or a refusal of that takes.
+#[derive(Clone)]
+struct Pending(Arc<parking_lot::Mutex<Option<PendingChange>>>);
+
+impl Pending {
+    fn new(change: PendingChange) -> Self {
+        Self(Arc::new(parking_lot::Mutex::new(Some(change))))
+    }
+
+    fn take(&self) -> Option<PendingChange> {
+        self.0.lock().take()
+    }
+}
+
+/// Submits an operation of a change. Where that is refused the change is not made.
+fn submit(disk: &WeakDisk, operation: Operation, pending: &Pending) {
+    if let Err(unavailable) = disk.submit(operation)
+        && let Some(change) = pending.take()
+    {
+        change.finish(Err(unavailable));
+    }
+}
+
+fn change_call(
+    connection: &Connection,
+    seals: &Seals,
+    place: u64,
+    state: State,
+    call: &CallChange,
+) -> rusqlite::Result<()> {
+    match call {
+        _ if state.is_terminal() => rows::forget_call(connection, place),
+        CallChange::Keep => Ok(()),
+        CallChange::Set(call) => Beside::Calls.put(connection, seals, place, &call.0),
+    }
+}
+
+/// Returns the bytes of an end that has some.
+fn raw(end: Option<&End>) -> Option<Bytes> {
+    match end? {
+        End::Result { raw, .. } | End::Error { raw } => Some(raw.clone()),
+        End::Cancelled => None,
+    }
+}

@@ -1,0 +1,365 @@
+//! The store on disk: every task in memory as the disk has it, results on the disk.
+//!
+//! A change is decided on the writing thread, in the order in which changes came, and made in memory when it is on the disk. So
+//! no client is told what a crash could take back. Only the text for a person is changed in memory first.
+
+mod change;
+#[cfg(test)]
+mod fixture;
+mod kept;
+mod load;
+mod record;
+mod rescue;
+mod rows;
+#[cfg(test)]
+pub(in crate::task) mod testing;
+#[cfg(test)]
+mod tests;
+
+use std::{fmt, sync::Arc};
+
+pub use rescue::{Read, check, export};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use self::{
+    change::{PendingChange, Ways},
+    kept::{Kept, KeptTasks, Stage},
+    rows::Beside,
+};
+use super::{CallChange, ChangeCallback, KeptLimit, MaxKept, SavedCall, Store, StoreFuture, Unavailable, Unfinished};
+use crate::{
+    disk::{self, Disk, LaterKey, Operation},
+    identity::Owner,
+    observe::Observer,
+    task::{Clock, End, Ending, State, Task, TaskId},
+};
+
+/// Tasks in a file; they outlive the process.
+pub struct FileStore {
+    ways: Ways,
+    disk: Disk,
+    clock: Clock,
+    /// The bytes of the file from which on no new tasks are taken, and the limit to name.
+    admits_below: u64,
+    max_bytes: u64,
+}
+
+impl From<disk::Unavailable> for Unavailable {
+    fn from(disk::Unavailable(why): disk::Unavailable) -> Self {
+        Self(why)
+    }
+}
+
+impl FileStore {
+    /// Reads the tasks of an open file. The store takes new ones up to `max`, and while the file has room below `max_bytes`.
+    ///
+    /// # Errors
+    /// [`Unavailable`], which says what of the file cannot be read.
+    pub async fn open(
+        disk: Disk,
+        max: MaxKept,
+        max_bytes: u64,
+        clock: Clock,
+        observer: Arc<Observer>,
+    ) -> Result<Self, Unavailable> {
+        let tasks = Arc::new(KeptTasks::new(max, observer));
+        let ways = Ways { tasks, seals: Arc::clone(disk.seals()), disk: disk.downgrade() };
+        load::load(&disk, &ways).await?;
+        // The rest is for the ends of tasks that run.
+        Ok(Self { ways, disk, clock, admits_below: max_bytes - max_bytes / 8, max_bytes })
+    }
+
+    fn tasks(&self) -> &Arc<KeptTasks> {
+        &self.ways.tasks
+    }
+
+    fn full_file(&self) -> Option<KeptLimit> {
+        let max = usize::try_from(self.max_bytes).unwrap_or(usize::MAX);
+        (self.disk.used_bytes() >= self.admits_below).then_some(KeptLimit::StoreBytes(max))
+    }
+
+    /// Admits a task and sends it to the disk. The answer comes from there.
+    fn begin_insert(&self, task: &Task, call: Option<SavedCall>) -> Result<oneshot::Receiver<Inserted>, Inserted> {
+        if let Some(limit) = self.full_file() {
+            return Err(Ok(Err(limit)));
+        }
+        let (answer, answered) = oneshot::channel();
+        let id = task.id;
+        // Locked until the operation is in the queue, so that rows come in the order of their places.
+        let mut index = self.tasks().index.lock();
+        let place = match index.admit(task, &self.tasks().max, Kept::admitted(task)) {
+            Ok(place) => place,
+            Err(limit) => return Err(Ok(Err(limit))),
+        };
+        let (ways, row, bytes) = (self.ways.clone(), task.clone(), call.as_ref().map_or(0, |call| call.0.len()));
+        let run = move |connection: &rusqlite::Connection| {
+            rows::insert(connection, &ways.seals, place, &row)?;
+            if let Some(SavedCall(call)) = &call {
+                Beside::Calls.put(connection, &ways.seals, place, call)?;
+            }
+            if let Some(entry) = ways.tasks.index.lock().get_mut(row.id) {
+                entry.kept.stage = Stage::Written;
+            }
+            Ok(())
+        };
+        let ways = self.ways.clone();
+        let done = move |written: Result<(), disk::Unavailable>| {
+            let is_written = written.is_ok();
+            if is_written {
+                ways.tasks.keep(id);
+            }
+            if answer.send(written.map(Ok).map_err(Unavailable::from)).is_ok() && is_written {
+                return;
+            }
+            // The disk did not take it, or its caller was told that it might not.
+            if is_written {
+                ways.tasks.remove(|| vec![id]);
+                ways.remove_task(place);
+            } else {
+                ways.tasks.index.lock().remove(id);
+            }
+        };
+        if let Err(unavailable) = self.disk.submit(Operation::new(run, done).of_bytes(bytes)) {
+            index.remove(id);
+            return Err(Err(unavailable.into()));
+        }
+        Ok(answered)
+    }
+}
+
+/// The answer to [`Store::insert`].
+type Inserted = Result<Result<(), KeptLimit>, Unavailable>;
+
+/// Returns an answer at once.
+fn ready<'a, T: Send + 'a>(answer: Result<T, Unavailable>) -> StoreFuture<'a, T> {
+    Box::pin(std::future::ready(answer))
+}
+
+impl Store for FileStore {
+    fn insert(&self, task: Task, call: Option<SavedCall>) -> StoreFuture<'_, Result<(), KeptLimit>> {
+        match self.begin_insert(&task, call) {
+            Ok(mut answered) => Box::pin(async move {
+                let slow = match disk::answer(&mut answered).await {
+                    Ok(inserted) => return inserted,
+                    Err(slow) => slow,
+                };
+                // From now on the task is taken back where it comes to be written.
+                answered.close();
+                answered.try_recv().unwrap_or_else(|_| Err(slow.into()))
+            }),
+            Err(refused) => ready(refused),
+        }
+    }
+
+    fn get<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<Arc<Task>>> {
+        ready(Ok(self.tasks().look(owner, id, |kept| Arc::clone(&kept.task))))
+    }
+
+    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>> {
+        let found = self.tasks().look(owner, id, |kept| (kept.task.state, kept.result.clone()));
+        let Some((State::Ended(ending), result)) = found else { return ready(Ok(None)) };
+        let Some(result) = result else { return ready(Ok(Some(End::Cancelled))) };
+        if let Some(raw) = self.tasks().cached(result.number) {
+            return ready(Ok(Some(end_of(ending, raw))));
+        }
+        Box::pin(async move {
+            let (seals, place) = (Arc::clone(&self.ways.seals), result.clone());
+            let read = self.disk.read(move |connection| rows::get_result(connection, &seals, &place)).await;
+            // It may have expired meanwhile, and its result with it.
+            if self.tasks().look(owner, id, |_| ()).is_none() {
+                return Ok(None);
+            }
+            let raw = read?;
+            self.tasks().cache(result.number, raw.clone());
+            Ok(Some(end_of(ending, raw)))
+        })
+    }
+
+    fn replace(&self, next: Task, end: Option<End>, call: CallChange) -> StoreFuture<'_, bool> {
+        let id = next.id;
+        let place = {
+            let mut index = self.tasks().index.lock();
+            let Some(entry) = index.get_mut(id).filter(|entry| entry.kept.stage == Stage::Kept) else {
+                return ready(Ok(false));
+            };
+            let kept = &mut entry.kept;
+            if kept.changing == 0 {
+                if kept.task.version != next.version.wrapping_sub(1) {
+                    return ready(Ok(false));
+                }
+                if end.is_none() && call == CallChange::Keep && next.state == kept.task.state {
+                    kept.task = Arc::new(next);
+                    let place = entry.place;
+                    drop(index);
+                    self.write_text_later(id, place);
+                    self.tasks().tell_change(id);
+                    return ready(Ok(true));
+                }
+            }
+            kept.changing += 1;
+            entry.place
+        };
+        // A large result takes its time, and is not to be sent twice.
+        let is_large = end.as_ref().is_some_and(|end| end.bytes() > rows::CHUNK);
+        let (answer, mut answered) = oneshot::channel();
+        PendingChange::new(next, end, call, place, self.ways.clone(), answer).send();
+        Box::pin(async move {
+            let answer =
+                if is_large { disk::answer_at_last(&mut answered).await } else { disk::answer(&mut answered).await };
+            Ok(answer??)
+        })
+    }
+
+    fn page<'a>(
+        &'a self,
+        owner: &'a Owner,
+        after: Option<u64>,
+        count: usize,
+    ) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
+        let index = self.tasks().index.lock();
+        let kept = index.of(owner, after).filter_map(|(place, id)| {
+            let kept = &index.owned(owner, id)?.kept;
+            (kept.stage == Stage::Kept).then(|| (place, Arc::clone(&kept.task)))
+        });
+        let page = kept.take(count).collect();
+        ready(Ok(page))
+    }
+
+    fn has_any<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, bool> {
+        let index = self.tasks().index.lock();
+        let is_kept = |id| index.owned(owner, id).is_some_and(|entry| entry.kept.stage == Stage::Kept);
+        let has_any = index.of(owner, None).any(|(_, id)| is_kept(id));
+        ready(Ok(has_any))
+    }
+
+    fn remove_all<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, Vec<TaskId>> {
+        if !self.tasks().index.lock().has_any(owner) {
+            return ready(Ok(Vec::new()));
+        }
+        let (ways, owner) = (self.ways.clone(), owner.clone());
+        let run = move |connection: &rusqlite::Connection| {
+            let written: Vec<(u64, TaskId)> = {
+                let index = ways.tasks.index.lock();
+                let is_written = |id| index.owned(&owner, id).is_some_and(|entry| entry.kept.stage >= Stage::Written);
+                index.of(&owner, None).filter(|(_, id)| is_written(*id)).collect()
+            };
+            for (place, _) in &written {
+                rows::remove(connection, *place)?;
+            }
+            Ok(written.into_iter().map(|(_, id)| id).collect::<Vec<_>>())
+        };
+        let (ways, (answer, mut answered)) = (self.ways.clone(), oneshot::channel());
+        let done = move |written: Result<Vec<TaskId>, disk::Unavailable>| {
+            // The caller may have left.
+            let _ = answer.send(written.map(|ids| {
+                let removed = ways.tasks.remove(|| ids);
+                removed.into_iter().map(|(id, entry)| ways.forget_result(id, entry.kept.result)).collect()
+            }));
+        };
+        if let Err(unavailable) = self.disk.submit(Operation::new(run, done)) {
+            return ready(Err(unavailable.into()));
+        }
+        Box::pin(async move { Ok(disk::answer(&mut answered).await??) })
+    }
+
+    fn expire(&self, unix: u64) -> StoreFuture<'_, Vec<TaskId>> {
+        // Memory forgets first: a start forgets again what the disk still has.
+        let removed = self.tasks().remove(|| self.tasks().deadlines.take_until(unix));
+        let forget = |(id, entry): (TaskId, super::index::Entry<Kept>)| {
+            self.ways.remove_task(entry.place);
+            self.ways.forget_result(id, entry.kept.result)
+        };
+        ready(Ok(removed.into_iter().map(forget).collect()))
+    }
+
+    fn next_expiry(&self) -> StoreFuture<'_, ()> {
+        Box::pin(async {
+            self.tasks().deadlines.first(self.clock).await;
+            Ok(())
+        })
+    }
+
+    fn note(&self, task: TaskId, note: Bytes) {
+        let place = {
+            let mut index = self.tasks().index.lock();
+            let Some(entry) = index.get_mut(task).filter(|entry| !entry.kept.task.state.is_terminal()) else { return };
+            entry.place
+        };
+        let ways = self.ways.clone();
+        let key = LaterKey { kind: "note", row: place.into() };
+        let write = move |connection: &rusqlite::Connection| rows::note(connection, &ways.seals, place, &note);
+        self.disk.later(key, Arc::new(write));
+    }
+
+    fn unfinished(&self) -> StoreFuture<'_, Vec<Unfinished>> {
+        let tasks = self.tasks().unfinished();
+        Box::pin(async move {
+            let seals = Arc::clone(&self.ways.seals);
+            let read = self.disk.read_all(move |connection| {
+                let read = |(place, task): (u64, Arc<Task>)| {
+                    let call = Beside::Calls.get(connection, &seals, place)?.map(SavedCall);
+                    Ok(Unfinished { task: (*task).clone(), call, note: Beside::Notes.get(connection, &seals, place)? })
+                };
+                tasks.into_iter().map(read).collect()
+            });
+            Ok(read.await?)
+        })
+    }
+
+    fn saves_calls(&self) -> bool {
+        true
+    }
+
+    fn seals(&self) -> bool {
+        self.ways.seals.seals()
+    }
+
+    fn full(&self, owner: &Owner) -> Option<KeptLimit> {
+        self.tasks().index.lock().full(owner, &self.tasks().max).or_else(|| self.full_file())
+    }
+
+    fn on_change(&self, callback: ChangeCallback) {
+        *self.tasks().on_change.write() = Some(callback);
+    }
+}
+
+impl FileStore {
+    /// Writes the newest text for a person with a later batch.
+    fn write_text_later(&self, id: TaskId, place: u64) {
+        let ways = self.ways.clone();
+        let write = move |connection: &rusqlite::Connection| {
+            let task = ways.tasks.index.lock().get_mut(id).map(|entry| Arc::clone(&entry.kept.task));
+            let Some(task) = task.filter(|task| !task.state.is_terminal()) else { return Ok(()) };
+            rows::update(connection, &ways.seals, place, &task, None)
+        };
+        self.disk.later(LaterKey { kind: "text", row: place.into() }, Arc::new(write));
+    }
+}
+
+impl Ways {
+    /// Removes the result of a task that was removed, and returns the task's id.
+    fn forget_result(&self, id: TaskId, result: Option<record::ResultPlace>) -> TaskId {
+        if let Some(result) = result {
+            self.remove_result(result.number);
+        }
+        id
+    }
+}
+
+/// Returns the end that a task has got, with what its call gave.
+fn end_of(ending: Ending, raw: Bytes) -> End {
+    match ending {
+        Ending::Result => End::Result { raw, is_error: false },
+        Ending::ErrorResult => End::Result { raw, is_error: true },
+        Ending::Error => End::Error { raw },
+        Ending::Cancelled => End::Cancelled,
+    }
+}
+
+impl fmt::Debug for FileStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileStore").field("path", &self.disk.path()).finish_non_exhaustive()
+    }
+}

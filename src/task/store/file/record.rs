@@ -1,0 +1,190 @@
+//! The written form of a task, which later versions read too.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    disk::Damaged,
+    identity::Owner,
+    task::{Ending, State, Task, TaskId},
+};
+
+/// A task as it stands in the file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    id: TaskId,
+    owner: Owner,
+    tool: String,
+    state: WrittenState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status_message: Option<String>,
+    created_at: u64,
+    last_updated_at: u64,
+    ttl: u64,
+    keep: u64,
+    shortens: bool,
+    poll_interval: u64,
+    expires: u64,
+    version: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<ResultPlace>,
+}
+
+/// Where the result of a task stands, and what it has to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResultPlace {
+    /// The number of the result in the file.
+    pub number: u64,
+    /// Its length.
+    pub bytes: usize,
+    /// How many pieces it has.
+    pub chunks: u16,
+    /// Its SHA-256 in hexadecimal digits.
+    pub digest: String,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum WrittenState {
+    Working,
+    InputRequired,
+    Result,
+    ErrorResult,
+    Error,
+    Cancelled,
+}
+
+impl From<State> for WrittenState {
+    fn from(state: State) -> Self {
+        match state {
+            State::Working => Self::Working,
+            State::InputRequired => Self::InputRequired,
+            State::Ended(Ending::Result) => Self::Result,
+            State::Ended(Ending::ErrorResult) => Self::ErrorResult,
+            State::Ended(Ending::Error) => Self::Error,
+            State::Ended(Ending::Cancelled) => Self::Cancelled,
+        }
+    }
+}
+
+impl From<WrittenState> for State {
+    fn from(state: WrittenState) -> Self {
+        match state {
+            WrittenState::Working => Self::Working,
+            WrittenState::InputRequired => Self::InputRequired,
+            WrittenState::Result => Self::Ended(Ending::Result),
+            WrittenState::ErrorResult => Self::Ended(Ending::ErrorResult),
+            WrittenState::Error => Self::Ended(Ending::Error),
+            WrittenState::Cancelled => Self::Ended(Ending::Cancelled),
+        }
+    }
+}
+
+/// Returns the written form of a task and of the place of its result.
+pub(super) fn write(task: &Task, result: Option<&ResultPlace>) -> Vec<u8> {
+    let record = Record {
+        id: task.id,
+        owner: task.owner.clone(),
+        tool: task.tool.to_string(),
+        state: task.state.into(),
+        status_message: task.status_message.as_deref().map(str::to_owned),
+        created_at: task.created_at,
+        last_updated_at: task.last_updated_at,
+        ttl: task.ttl,
+        keep: task.keep,
+        shortens: task.shortens,
+        poll_interval: task.poll_interval,
+        expires: task.expires,
+        version: task.version,
+        result: result.cloned(),
+    };
+    // Strings, numbers and what is made of them can always be written.
+    serde_json::to_vec(&record).unwrap_or_default()
+}
+
+/// Reads the written form of a task and of the place of its result.
+pub(super) fn read(bytes: &[u8]) -> Result<(Task, Option<ResultPlace>), Damaged> {
+    let record: Record = serde_json::from_slice(bytes).map_err(|_| Damaged)?;
+    let task = Task {
+        id: record.id,
+        owner: record.owner,
+        tool: record.tool.into(),
+        state: record.state.into(),
+        status_message: record.status_message.map(Arc::from),
+        created_at: record.created_at,
+        last_updated_at: record.last_updated_at,
+        ttl: record.ttl,
+        keep: record.keep,
+        shortens: record.shortens,
+        poll_interval: record.poll_interval,
+        expires: record.expires,
+        version: record.version,
+    };
+    let has_result = !matches!(task.state, State::Working | State::InputRequired | State::Ended(Ending::Cancelled));
+    if has_result == record.result.is_some() { Ok((task, record.result)) } else { Err(Damaged) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_form_of_a_task_stays_as_it_is() {
+        let task = Task {
+            id: TaskId::nil(),
+            state: State::Ended(Ending::Result),
+            ..crate::task::state::tests::task(&crate::task::state::tests::owner())
+        };
+        let result = ResultPlace { number: 3, bytes: 2, chunks: 1, digest: "ab".to_owned() };
+        let written = concat!(
+            r#"{"id":"00000000-0000-0000-0000-000000000000","owner":{"principal":{"upstream":"/mcp","name":"ann"}},"#,
+            r#""tool":"tool","state":"result","created_at":1000,"last_updated_at":1000,"ttl":60000,"keep":60000,"#,
+            r#""shortens":false,"poll_interval":1000,"expires":61000,"version":0,"#,
+            r#""result":{"number":3,"bytes":2,"chunks":1,"digest":"ab"}}"#,
+        );
+        assert_eq!(String::from_utf8(write(&task, Some(&result))).expect("text"), written);
+        let (read_task, read_result) = read(written.as_bytes()).expect("read");
+        assert!(read_task.is(&task) && read_result == Some(result) && read_task.owner == task.owner);
+        for (what, instead) in
+            [("\"result\",", "\"working\","), ("\"ttl\"", "\"tll\""), ("60000", "-1"), ("{\"id", "[\"id")]
+        {
+            assert!(read(written.replace(what, instead).as_bytes()).is_err(), "{instead}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_task_is_read_as_it_was_written(
+            tool in ".{0,40}", message in proptest::option::of(".{0,40}"), state in 0usize..6, times: [u64; 6], version: u32,
+            shortens: bool,
+        ) {
+            let states = [
+                State::Working, State::InputRequired, State::Ended(Ending::Result), State::Ended(Ending::ErrorResult),
+                State::Ended(Ending::Error), State::Ended(Ending::Cancelled),
+            ];
+            let [created_at, last_updated_at, ttl, keep, poll_interval, expires] = times;
+            let task = Task {
+                id: uuid::Uuid::new_v4(),
+                owner: Owner::Session(uuid::Uuid::new_v4()),
+                tool: tool.into(),
+                state: states[state],
+                status_message: message.map(Arc::from),
+                created_at, last_updated_at, ttl, keep, shortens, poll_interval, expires, version,
+            };
+            let result = (2..5).contains(&state).then(|| ResultPlace { number: ttl, bytes: 5, chunks: 1, digest: String::new() });
+            let (read_task, read_result) = read(&write(&task, result.as_ref())).expect("read");
+            prop_assert_eq!(format!("{task:?}"), format!("{read_task:?}"));
+            prop_assert_eq!(result, read_result);
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            prop_assert!(read(&bytes).is_err());
+        }
+    }
+}

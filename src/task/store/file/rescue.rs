@@ -1,0 +1,122 @@
+//! Reads what can be read of a file, and says what cannot.
+
+use std::{
+    io::{self, Write},
+    path::Path,
+};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{record, rows};
+use crate::disk::{OpenError, Rescue, rusqlite::OptionalExtension as _};
+
+/// What was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Read {
+    /// Tasks that could be read.
+    pub tasks: usize,
+    /// Results that could be read.
+    pub results: usize,
+    /// What could not be read, or is wrong.
+    pub damages: usize,
+}
+
+/// A line of an export.
+#[derive(Serialize)]
+struct Line<'a> {
+    /// The task as it stands in the file.
+    task: &'a RawValue,
+    /// What its call gave.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'a RawValue>,
+}
+
+/// Reads everything in a file, sealed by any of `keys`, and calls `damaged` for all that is wrong.
+///
+/// # Errors
+/// [`OpenError`] if not even the beginning can be read.
+pub fn check(path: &Path, keys: &[String], mut damaged: impl FnMut(&str)) -> Result<Read, OpenError> {
+    let rescue = Rescue::open(path, keys)?;
+    let mut wrong = 0;
+    rescue.check(path, |what| {
+        wrong += 1;
+        damaged(&what);
+    });
+    let read = each(&rescue, &mut damaged, |_| Ok(())).unwrap_or_default();
+    Ok(Read { damages: read.damages + wrong, ..read })
+}
+
+/// Writes a line of JSON for every task in a file that can be read, sealed by any of `keys`, and calls `damaged` for all
+/// that cannot.
+///
+/// # Errors
+/// [`OpenError`] if not even the beginning can be read; inside, why a line could not be written.
+pub fn export(
+    path: &Path,
+    keys: &[String],
+    out: &mut impl Write,
+    mut damaged: impl FnMut(&str),
+) -> Result<io::Result<Read>, OpenError> {
+    let rescue = Rescue::open(path, keys)?;
+    Ok(each(&rescue, &mut damaged, |line| {
+        serde_json::to_writer(&mut *out, line)?;
+        out.write_all(b"\n")
+    }))
+}
+
+/// Calls `found` for every task that can be read. Each is looked up by its place, so that a damaged page hides its own tasks
+/// only.
+fn each(
+    rescue: &Rescue,
+    damaged: &mut impl FnMut(&str),
+    mut found: impl FnMut(&Line<'_>) -> io::Result<()>,
+) -> io::Result<Read> {
+    let Rescue { connection, seals } = rescue;
+    let mut read = Read::default();
+    let mut complain = |read: &mut Read, what: &str| {
+        read.damages += 1;
+        damaged(what);
+    };
+    let end = match rows::next_place(connection) {
+        Ok(end) => end,
+        Err(error) => {
+            complain(&mut read, &format!("the number of tasks cannot be read: {error}"));
+            return Ok(read);
+        }
+    };
+    for place in 1..end {
+        let text = match rows::record_at(connection, seals, place).optional() {
+            Ok(None) => continue,
+            Ok(Some(text)) => text,
+            Err(error) => {
+                complain(&mut read, &format!("the task at place {place} cannot be read: {error}"));
+                continue;
+            }
+        };
+        let parsed = record::read(&text).ok().zip(serde_json::from_slice::<&RawValue>(&text).ok());
+        let Some(((_, place_of_result), task)) = parsed else {
+            complain(&mut read, &format!("the task at place {place} is not one"));
+            continue;
+        };
+        read.tasks += 1;
+        let raw = place_of_result.map(|result| rows::get_result(connection, seals, &result));
+        let result = match &raw {
+            None => None,
+            Some(Ok(raw)) => {
+                read.results += 1;
+                let json = serde_json::from_slice::<&RawValue>(raw).ok();
+                if json.is_none() {
+                    complain(&mut read, &format!("the result of the task at place {place} is not JSON"));
+                }
+                json
+            }
+            Some(Err(error)) => {
+                complain(&mut read, &format!("the result of the task at place {place} cannot be read: {error}"));
+                None
+            }
+        };
+        found(&Line { task, result })?;
+    }
+    Ok(read)
+}

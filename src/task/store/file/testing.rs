@@ -1,0 +1,36 @@
+//! Stores in files, for tests.
+
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use super::FileStore;
+use crate::{
+    disk::{Disk, OpenOptions, Opened},
+    task::{Clock, store::MaxKept},
+};
+
+/// The limit on the bytes of a file in tests.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// Returns how tests open the store in a folder.
+pub(in crate::task) fn options(folder: &TempDir, key: Option<&str>) -> OpenOptions {
+    OpenOptions {
+        path: folder.path().join("store"),
+        key: key.map(str::to_owned),
+        old_keys: Vec::new(),
+        max_bytes: MAX_BYTES,
+    }
+}
+
+/// Opens the store in a folder, by the time of the file if there is no clock.
+pub(in crate::task) async fn opened(
+    folder: &TempDir,
+    max: MaxKept,
+    key: Option<&str>,
+    clock: Option<Clock>,
+) -> FileStore {
+    let (disk, Opened { now, .. }) = Disk::open(&options(folder, key), &Arc::default()).expect("a new or whole file");
+    let clock = clock.unwrap_or_else(|| Clock::starting_at(now));
+    FileStore::open(disk, max, MAX_BYTES, clock, Arc::default()).await.expect("a whole file")
+}

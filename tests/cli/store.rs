@@ -1,0 +1,61 @@
+//! `taskgate store`, and a store that the command line names.
+
+use std::{fs, path::PathBuf};
+
+use super::{USAGE, kit::Binary};
+
+/// Returns a folder with a copy of a fixture, and the path of the copy.
+fn fixture(name: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("store.db");
+    fs::copy(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name), &copy).unwrap();
+    (folder, copy)
+}
+
+#[tokio::test]
+async fn a_whole_file_is_checked_exported_and_copied() {
+    let (folder, file) = fixture("store-format-1.db");
+    let (file, copy) = (file.to_str().unwrap(), folder.path().join("copy.db"));
+    let copy = copy.to_str().unwrap();
+    let copied = Binary::run(&["store", "backup", file, copy], &[]).await;
+    assert_eq!((copied.code, copied.stderr), (Some(0), String::new()));
+    for path in [file, copy] {
+        let checked = Binary::run(&["store", "check", path], &[]).await;
+        let said = format!("{path}: 5 tasks, 2 results, 0 damages\n");
+        assert_eq!((checked.code, checked.stdout, checked.stderr), (Some(0), said, String::new()));
+    }
+    let exported = Binary::run(&["store", "export", file], &[]).await;
+    assert_eq!((exported.code, exported.stdout.lines().count()), (Some(0), 5), "{}", exported.stderr);
+    assert!(exported.stdout.lines().next().unwrap().ends_with(r#""result":{"content":[]}}"#), "{}", exported.stdout);
+    let again = Binary::run(&["store", "backup", file, copy], &[]).await;
+    assert!(again.code == Some(1) && again.stderr.contains("no copy was made at"), "{}", again.stderr);
+}
+
+#[tokio::test]
+async fn a_sealed_file_needs_its_key_and_a_damaged_one_is_named() {
+    let (folder, file) = fixture("store-format-1-sealed.db");
+    let (path, key) = (file.to_str().unwrap(), folder.path().join("key"));
+    let refused = Binary::run(&["store", "check", path], &[]).await;
+    assert!(refused.code == Some(1) && refused.stderr.contains("it is sealed"), "{}", refused.stderr);
+    fs::write(&key, "a key of tests, which everyone may know\n").unwrap();
+    let arguments = ["store", "check", path, "--key-file", key.to_str().unwrap()];
+    assert_eq!(Binary::run(&arguments, &[]).await.code, Some(0));
+    let mut bytes = fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 4096].fill(0);
+    fs::write(&file, bytes).unwrap();
+    let damaged = Binary::run(&arguments, &[]).await;
+    assert!(damaged.code == Some(1) && !damaged.stderr.is_empty(), "{}", damaged.stdout);
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_store_is_named_before_anything_listens() {
+    let (_folder, file) = fixture("store-format-1.db");
+    fs::write(&file, "text").unwrap();
+    let arguments = ["serve", "--upstream", "http://127.0.0.1:9/mcp", "--listen", "127.0.0.1:0", "--store"];
+    let ended = Binary::run(&[&arguments[..], &[file.to_str().unwrap()]].concat(), &[]).await;
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("neither a store of taskgate nor empty"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("listening"), "{}", ended.stderr);
+    assert_eq!(Binary::run(&["store"], &[]).await.code, USAGE);
+}

@@ -1,0 +1,19 @@
+//! Nothing acknowledged is lost: taskgate with its store on disk is killed, loses power, and meets disks that misbehave.
+//! `scripts/durability` runs it for longer.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod book;
+mod damage;
+mod faults;
+mod house;
+mod kills;
+#[path = "../kit/mod.rs"]
+mod kit;
+mod loss;
+mod misbehaving;
+mod people;
+mod power;
+mod shim_itself;
+mod space;
+mod workshop;

@@ -1,0 +1,193 @@
+//! Clients of revision 2026-07-28 that do not declare the tasks extension.
+
+use serde_json::{Value, json};
+
+use crate::{
+    host::{Job, SOON, text},
+    kit::{Gate, Sse, Upstream, soon},
+    modern_client::{Modern, TASKS},
+};
+
+async fn house(toml: &str) -> (Upstream, Gate) {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, &format!("{SOON}\n{toml}")).await;
+    (upstream, gate)
+}
+
+async fn job(upstream: &Upstream, host: &Modern) -> (Sse, Job) {
+    let calling = tokio::spawn({
+        let host = host.clone();
+        async move { host.call("slow").await }
+    });
+    let slow = upstream.held("slow").await.sse();
+    let result = soon(calling).await.unwrap();
+    assert_eq!(result["resultType"], "complete");
+    (slow, Job::in_words(&result))
+}
+
+async fn wait(host: &Modern, job: &Job, seconds: f64) -> Value {
+    host.result("tools/call", job.waits(seconds)).await
+}
+
+async fn asks(slow: &Sse, id: &str) {
+    let params = json!({ "message": "Who?", "requestedSchema": { "type": "object", "properties": {} } });
+    let request = json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params });
+    slow.event(&request.to_string()).await;
+}
+
+#[tokio::test]
+async fn a_call_that_takes_long_becomes_a_job_whose_id_alone_finds_it() {
+    let (upstream, gate) = house("").await;
+    let host = Modern::plain(&gate.url);
+    let (slow, job) = job(&upstream, &host).await;
+    let still = wait(&host, &job, 0.0).await;
+    assert!(text(&still).contains("which is normal"), "{still}");
+    slow.result(r#"{"content":[{"type":"text","text":"done"}],"structuredContent":{"n":1}}"#).await;
+    let result = wait(&Modern::plain(&gate.url), &job, 50.0).await;
+    assert_eq!((text(&result).as_str(), &result["structuredContent"]), ("done", &json!({ "n": 1 })));
+    let listed = host.result("tools/call", json!({ "name": "list_jobs", "arguments": {} })).await;
+    assert!(text(&listed).contains("does not know who asks") && listed["isError"] == true, "{listed}");
+    let unknown = Job { id: "unknown".to_owned(), words: String::new() };
+    assert_eq!(wait(&host, &unknown, 50.0).await["isError"], true);
+}
+
+#[tokio::test]
+async fn lists_and_instructions_differ_by_what_a_request_declares() {
+    let (_upstream, gate) = house("").await;
+    let (host, able) = (Modern::plain(&gate.url), Modern::with_tasks(&gate.url));
+    let names = async |client: &Modern| {
+        let listed = client.result("tools/list", json!({})).await;
+        listed["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|tool| tool["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&host).await, ["echo", "wait_for_job", "cancel_job", "list_jobs"]);
+    assert_eq!(names(&able).await, ["echo"]);
+    let discovered = host.result("server/discover", json!({})).await;
+    assert!(discovered["instructions"].as_str().unwrap().contains("id of a job"), "{discovered}");
+    assert_eq!(able.result("server/discover", json!({})).await.get("instructions"), None);
+}
+
+#[tokio::test]
+async fn a_request_that_declares_the_extension_gets_a_task() {
+    let (upstream, gate) = house("tasks.task_after = \"50ms\"").await;
+    let client = Modern::with_tasks(&gate.url);
+    let calling = tokio::spawn({
+        let client = client.clone();
+        async move { client.call("slow").await }
+    });
+    let slow = upstream.held("slow").await;
+    let created = soon(calling).await.unwrap();
+    assert_eq!(created["resultType"], "task");
+    slow.result(r#"{"content":[]}"#);
+    client.until(created["taskId"].as_str().unwrap(), "completed").await;
+}
+
+#[tokio::test]
+async fn a_question_of_a_job_is_the_answer_of_a_call_that_waits_and_its_retry_waits_on() {
+    let (upstream, gate) = house("").await;
+    let host = Modern::able(&gate.url, json!({ "elicitation": {} }));
+    let (slow, job) = job(&upstream, &host).await;
+    asks(&slow, "q").await;
+    let asked = wait(&host, &job, 50.0).await;
+    assert_eq!((&asked["resultType"], asked.get("requestState")), (&json!("input_required"), None));
+    let (key, request) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    assert_eq!(request["params"]["message"], "Who?");
+    let mut retry = job.waits(50.0);
+    retry["inputResponses"] = json!({ key: { "action": "accept", "content": {} } });
+    let waiting = tokio::spawn({
+        let host = host.clone();
+        async move { host.result("tools/call", retry).await }
+    });
+    let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q").await;
+    assert_eq!(answer.json()["result"]["action"], "accept");
+    slow.result(r#"{"content":[{"type":"text","text":"you"}]}"#).await;
+    assert_eq!(text(&soon(waiting).await.unwrap()), "you");
+}
+
+#[tokio::test]
+async fn a_request_that_cannot_be_asked_is_told_in_words_what_its_job_waits_for() {
+    let (upstream, gate) = house("").await;
+    let able = Modern::able(&gate.url, json!({ "elicitation": {} }));
+    let (slow, job) = job(&upstream, &able).await;
+    asks(&slow, "q").await;
+    wait(&able, &job, 50.0).await;
+    let words = text(&wait(&Modern::plain(&gate.url), &job, 0.0).await);
+    assert!(
+        words.contains("waits for an answer: \"Who?\", which this client cannot be asked; tell the user"),
+        "{words}"
+    );
+    slow.result(r#"{"content":[]}"#).await;
+}
+
+#[tokio::test]
+async fn a_question_before_the_job_is_asked_as_ever_and_its_retry_may_become_a_job() {
+    let (upstream, gate) = house("").await;
+    let host = Modern::able(&gate.url, json!({ "elicitation": {} }));
+    let calling = tokio::spawn({
+        let host = host.clone();
+        async move { host.call("slow").await }
+    });
+    let slow = upstream.held("slow").await.sse();
+    asks(&slow, "q").await;
+    let asked = soon(calling).await.unwrap();
+    let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    let retry = json!({
+        "name": "slow", "arguments": {}, "requestState": asked["requestState"],
+        "inputResponses": { key: { "action": "accept", "content": {} } },
+    });
+    let job = Job::in_words(&host.result("tools/call", retry).await);
+    slow.result(r#"{"content":[{"type":"text","text":"done"}]}"#).await;
+    assert_eq!(text(&wait(&host, &job, 50.0).await), "done");
+}
+
+#[tokio::test]
+async fn a_silent_call_with_a_progress_token_has_heartbeats_and_a_wait_too() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, "tasks.heartbeat = \"40ms\"\ntasks.job_after = \"300ms\"").await;
+    let host = Modern::plain(&gate.url);
+    let mut calling = host.stream("tools/call", json!({ "name": "slow", "_meta": { "progressToken": "t" } }));
+    let slow = upstream.held("slow").await.sse();
+    let mut last = 0.0;
+    for _ in 0..3 {
+        let beat = calling.message().await;
+        assert_eq!(
+            (&beat["method"], &beat["params"]["progressToken"]),
+            (&json!("notifications/progress"), &json!("t"))
+        );
+        assert!(beat["params"]["progress"].as_f64().unwrap() > last, "{beat}");
+        last = beat["params"]["progress"].as_f64().unwrap();
+    }
+    let job = Job::in_words(&calling.last().await["result"]);
+    let mut params = job.waits(50.0);
+    params["_meta"] = json!({ "progressToken": 8 });
+    let mut waiting = host.stream("tools/call", params);
+    assert_eq!(waiting.message().await["params"]["progressToken"], 8);
+    slow.result(r#"{"content":[]}"#).await;
+    assert_eq!(waiting.last().await["result"]["content"], json!([]));
+}
+
+#[tokio::test]
+async fn a_host_that_leaves_a_wait_leaves_the_job_running() {
+    let (upstream, gate) = house("").await;
+    let host = Modern::plain(&gate.url);
+    let (slow, job) = job(&upstream, &host).await;
+    let mut waiting = host.stream("tools/call", job.waits(50.0));
+    drop(tokio::time::timeout(std::time::Duration::from_millis(100), waiting.head()).await);
+    drop(waiting);
+    let cancelled = host.result("tools/call", json!({ "name": "cancel_job", "arguments": { "job_id": job.id } })).await;
+    assert!(text(&cancelled).contains("is cancelled"), "{cancelled}");
+    slow.abandoned().await;
+}
+
+#[tokio::test]
+async fn a_client_of_either_generation_knows_the_extension_by_its_declaration_alone() {
+    let (_upstream, gate) = house("").await;
+    let odd = Modern::able(&gate.url, json!({ "extensions": { "other/tasks": {} } }));
+    assert_eq!(odd.result("tools/list", json!({})).await["tools"].as_array().unwrap().len(), 4);
+    let able = Modern::able(&gate.url, json!({ "extensions": { TASKS: {} } }));
+    assert_eq!(able.result("tools/list", json!({})).await["tools"].as_array().unwrap().len(), 1);
+}

@@ -1,0 +1,72 @@
+//! Calls that ran when the process was killed and whose answers cannot be resumed fail, and say what is not known.
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::{
+    House,
+    kit::{Client, Upstream},
+};
+
+#[tokio::test]
+async fn a_call_that_ran_fails_and_says_that_its_effect_is_unknown_and_that_it_was_not_sent_again() {
+    for upstream in [Upstream::json().await, Upstream::sse().await] {
+        let mut house = House::before(&upstream.url(), "").await;
+        let client = Client::connect(&house.url).await;
+        let id = client.create_id("slow").await;
+        // Its answer is a stream without event ids where it is one at all.
+        let held = upstream.held("slow").await;
+        house.restart().await;
+        let task = client.until(&id, "failed").await;
+        let error = client.collect(&id).await["error"].clone();
+        for told in [task["statusMessage"].as_str().unwrap(), error["message"].as_str().unwrap()] {
+            for part in ["process of taskgate ended while the call ran", "may or may not", "not sent again"] {
+                assert!(told.contains(part), "{part} in {told}");
+            }
+        }
+        assert_eq!((upstream.count("slow"), error["code"].clone()), (1, json!(-32603)));
+        drop(held);
+        // It has ended for good.
+        house.restart().await;
+        assert_eq!(client.get(&id).await, task);
+    }
+}
+
+#[tokio::test]
+async fn a_deadline_that_passed_while_the_process_was_away_applies() {
+    let upstream = Upstream::json().await;
+    let mut house = House::before(&upstream.url(), "[tasks]\npoll_interval = \"10ms\"\nttl = \"1s\"\n").await;
+    let client = Client::connect(&house.url).await;
+    let id = client.create("echo", json!({ "ttl": 1 })).await["taskId"].as_str().unwrap().to_owned();
+    client.until(&id, "completed").await;
+    house.end(Signal::KILL).await;
+    // What is waited for is the clock itself.
+    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    house.start_again().await;
+    assert_eq!(client.error("tasks/get", json!({ "taskId": id })).await.0, -32602);
+}
+
+#[tokio::test]
+async fn tasks_of_an_upstream_that_is_not_configured_any_more_fail_and_say_so_and_its_sessions_are_gone() {
+    let upstream = Upstream::json().await;
+    let auth = "[tasks]\nmax_running = 1\n[auth]\nmode = \"header\"\nheader = \"x-user\"\n\
+                trusted_peers = [\"127.0.0.1\"]\n";
+    let with = |path: &str| format!("{auth}[[upstream]]\npath = \"{path}\"\nurl = \"{}\"\n", upstream.url());
+    let mut house = House::configured(&with("/mcp"), &[]).await;
+    let ann = Client::new(&house.url).with("x-user", "ann");
+    let first = ann.clone().initialize("2025-11-25", json!({})).await;
+    let (running, waits) = (first.create_id("slow").await, first.create_id("slow").await);
+    let held = upstream.held("slow").await;
+    for path in ["/other", "/mcp"] {
+        house.configure(&with(path));
+        house.restart().await;
+    }
+    drop(held);
+    assert_eq!(first.answer("tools/list", json!({})).await.status, 404);
+    let second = ann.initialize("2025-11-25", json!({})).await;
+    let [running, waits] = [second.get(&running).await, second.get(&waits).await];
+    assert!(running["statusMessage"].as_str().unwrap().contains("may or may not"), "{running}");
+    let why = waits["statusMessage"].as_str().unwrap();
+    assert!(why.contains("was not sent") && why.contains("not configured any more"), "{why}");
+    assert_eq!(upstream.count("slow"), 1);
+}

@@ -1,0 +1,128 @@
+//! Clients of revision 2026-07-28 notice nothing: their tasks are found by principal or id, and their questions too.
+
+use serde_json::{Value, json};
+
+use crate::{
+    House,
+    kit::{Client, Upstream},
+    modern_client::{Modern, TASKS},
+    written,
+};
+
+const AT_ONCE: &str = "[tasks]\ntask_after = \"0s\"\n";
+const ELICITS: &str = r#"{"jsonrpc":"2.0","id":"q1","method":"elicitation/create","params":{"message":"How many?","requestedSchema":{"type":"object","properties":{}}}}"#;
+
+fn able() -> Value {
+    json!({ "elicitation": {}, "extensions": { TASKS: {} } })
+}
+
+#[tokio::test]
+async fn a_task_is_found_by_its_id_at_once_with_its_result() {
+    let upstream = Upstream::json().await;
+    let mut house = House::before(&upstream.url(), AT_ONCE).await;
+    let client = Modern::with_tasks(&house.url);
+    let id = client.call("echo").await["taskId"].as_str().unwrap().to_owned();
+    let before = client.until(&id, "completed").await;
+    house.restart().await;
+    assert_eq!(client.get(&id).await, before);
+    assert_eq!(upstream.count("echo"), 1);
+}
+
+#[tokio::test]
+async fn a_question_of_a_task_that_is_resumed_is_answered_by_an_update() {
+    let upstream = Upstream::sse().await;
+    let mut house = House::before(&upstream.url(), AT_ONCE).await;
+    let client = Modern::able(&house.url, able());
+    let id = client.call("slow").await["taskId"].as_str().unwrap().to_owned();
+    let stream = upstream.held("slow").await.sse();
+    let call = stream.seen.id();
+    stream.raw("id: e1\ndata: \n\n").await;
+    stream.raw(&format!("id: e2\ndata: {ELICITS}\n\n")).await;
+    client.until(&id, "input_required").await;
+    written(&Client::connect(&house.url).await).await;
+    house.restart().await;
+    let resumed = upstream.resumed().await;
+    assert_eq!(resumed.seen.header("last-event-id"), "e1");
+    resumed.raw(&format!("id: e2\ndata: {ELICITS}\n\n")).await;
+    let asked = client.until(&id, "input_required").await;
+    let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    let answers = json!({ key: { "action": "accept", "content": {} } });
+    client.result("tasks/update", json!({ "taskId": id, "inputResponses": answers })).await;
+    let answered = upstream.wait_for(|seen| seen.json()["id"] == "q1" && seen.rpc().is_empty()).await;
+    assert_eq!(answered.json()["result"]["action"], "accept");
+    resumed
+        .raw(&format!("id: e3\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{call},\"result\":{{\"content\":[]}}}}\n\n"))
+        .await;
+    client.until(&id, "completed").await;
+    assert_eq!(upstream.count("slow"), 1);
+}
+
+#[tokio::test]
+async fn a_call_that_waited_is_sent_in_a_new_session_with_the_server() {
+    let upstream = Upstream::json().await;
+    let mut house = House::before(&upstream.url(), "[tasks]\ntask_after = \"0s\"\nmax_running = 1\n").await;
+    let client = Modern::with_tasks(&house.url);
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        ids.push(client.call("slow").await["taskId"].as_str().unwrap().to_owned());
+    }
+    let held = upstream.held("slow").await;
+    house.restart().await;
+    drop(held);
+    upstream.held("slow").await.result(r#"{"content":[]}"#);
+    client.until(&ids[1], "completed").await;
+    assert_eq!(client.get(&ids[0]).await["status"], "failed");
+    assert_eq!(upstream.count("slow"), 2);
+}
+
+#[tokio::test]
+async fn the_state_of_a_call_that_was_parked_is_refused_with_what_has_happened_and_to_its_client_only() {
+    let upstream = Upstream::sse().await;
+    let mut house = House::before(&upstream.url(), "[tasks]\ntask_after = \"1h\"\n").await;
+    let client = Modern::able(&house.url, able());
+    let calling = tokio::spawn({
+        let client = client.clone();
+        async move { client.call("slow").await }
+    });
+    let stream = upstream.held("slow").await.sse();
+    stream.raw(&format!("id: e1\ndata: {ELICITS}\n\n")).await;
+    let parked = calling.await.unwrap();
+    assert_eq!(parked["resultType"], "input_required");
+    house.restart().await;
+    let key = parked["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    let retry = |name: &str| {
+        json!({ "name": name, "arguments": {}, "requestState": parked["requestState"],
+            "inputResponses": { key.clone(): { "action": "accept", "content": {} } } })
+    };
+    let (status, code, why) = client.refusal("tools/call", retry("slow")).await;
+    assert_eq!((status, code), (200, -32602));
+    assert!(why.contains("restart") && why.contains("may or may not"), "{why}");
+    // For another request it is good for nothing, and tells nothing.
+    let (_, code, why) = client.refusal("tools/call", retry("other")).await;
+    assert!(code == -32602 && !why.contains("restart"), "{why}");
+    assert_eq!(upstream.count("slow"), 1);
+}
+
+#[tokio::test]
+async fn a_call_that_became_a_task_while_it_ran_is_resumed() {
+    let upstream = Upstream::sse().await;
+    let mut house = House::before(&upstream.url(), "[tasks]\ntask_after = \"200ms\"\n").await;
+    let client = Modern::with_tasks(&house.url);
+    let calling = tokio::spawn({
+        let client = client.clone();
+        async move { client.call("slow").await }
+    });
+    let stream = upstream.held("slow").await.sse();
+    let call = stream.seen.id();
+    stream.raw("id: e1\ndata: \n\n").await;
+    let id = calling.await.unwrap()["taskId"].as_str().unwrap().to_owned();
+    assert_eq!(client.get(&id).await["status"], "working");
+    written(&Client::connect(&house.url).await).await;
+    house.restart().await;
+    let resumed = upstream.resumed().await;
+    assert_eq!(resumed.seen.header("last-event-id"), "e1");
+    resumed
+        .raw(&format!("id: e2\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{call},\"result\":{{\"content\":[]}}}}\n\n"))
+        .await;
+    client.until(&id, "completed").await;
+}

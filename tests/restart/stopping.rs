@@ -1,0 +1,109 @@
+//! A process that is stopped leaves to the next one what that can go on with.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use http::Method;
+use rustix::process::Signal;
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::{
+    House,
+    kit::{Client, Upstream, status_of},
+};
+
+const SHORT: &str = "[server]\ndrain_timeout = \"100ms\"\n[tasks]\nmax_running = 1\n";
+const DONE: &str = r#"{"content":[]}"#;
+
+#[tokio::test]
+async fn a_stop_leaves_sessions_calls_that_wait_and_calls_that_can_be_resumed() {
+    let upstream = Upstream::sse().await;
+    let mut house = House::before(&upstream.url(), SHORT).await;
+    let client = Client::connect(&house.url).await;
+    let (running, waits) = (client.create_id("slow").await, client.create_id("slow").await);
+    let stream = upstream.held("slow").await.sse();
+    let call = stream.seen.id();
+    stream.raw("id: e1\ndata: \n\n").await;
+    stream.progress(1).await;
+    client.until_task(&running, |task| task["statusMessage"].is_string()).await;
+    let ended = house.end(Signal::TERM).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(upstream.seen().iter().all(|seen| seen.method != Method::DELETE), "the server's session goes on");
+    assert_eq!(upstream.count("notifications/cancelled"), 0);
+    house.start_again().await;
+    let resumed = upstream.resumed().await;
+    assert_eq!(resumed.seen.header("last-event-id"), "e1");
+    resumed.event(&format!(r#"{{"jsonrpc":"2.0","id":{call},"result":{DONE}}}"#)).await;
+    client.until(&running, "completed").await;
+    upstream.held("slow").await.result(DONE);
+    client.until(&waits, "completed").await;
+    assert_eq!(upstream.count("slow"), 2);
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_calls_that_run_and_fails_those_that_end_with_the_process() {
+    let upstream = Upstream::json().await;
+    let mut house = House::before(&upstream.url(), SHORT).await;
+    let client = Client::connect(&house.url).await;
+    let (running, waits) = (client.create_id("slow").await, client.create_id("slow").await);
+    let held = upstream.held("slow").await;
+    house.end(Signal::TERM).await;
+    held.abandoned().await;
+    house.start_again().await;
+    let failed = client.get(&running).await;
+    assert_eq!(status_of(&failed), "failed");
+    assert!(failed["statusMessage"].as_str().unwrap().contains("drain_timeout"), "{failed}");
+    upstream.held("slow").await.result(DONE);
+    client.until(&waits, "completed").await;
+}
+
+#[tokio::test]
+async fn while_a_process_stops_or_is_away_no_client_gets_a_404() {
+    let upstream = Upstream::json().await;
+    let mut house = House::before(&upstream.url(), "[server]\ndrain_timeout = \"300ms\"\n").await;
+    let client = Client::connect(&house.url).await;
+    client.create_id("slow").await;
+    let _held = upstream.held("slow").await;
+    house.running.as_ref().unwrap().signal(Signal::TERM);
+    let over = Arc::new(AtomicBool::new(false));
+    let polling = tokio::spawn({
+        let (client, over) = (client.clone(), Arc::clone(&over));
+        async move {
+            let mut statuses = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                statuses.extend(status(&client).await);
+            }
+            statuses
+        }
+    });
+    house.running.take().unwrap().end().await;
+    house.start_again().await;
+    client.ask("tools/list", json!({})).await;
+    over.store(true, Ordering::Relaxed);
+    let statuses = polling.await.unwrap();
+    assert!(statuses.iter().all(|status| matches!(status.as_str(), "200" | "503")), "{statuses:?}");
+    assert!(statuses.iter().any(|status| status == "200"));
+}
+
+/// Returns the status of a request in the client's session; `None` where no connection is made, or it breaks.
+async fn status(client: &Client) -> Option<String> {
+    let authority = client.url().trim_start_matches("http://").split('/').next()?;
+    let mut connection = TcpStream::connect(authority).await.ok()?;
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"tasks/list"}"#;
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nhost: {authority}\r\naccept: application/json, text/event-stream\r\ncontent-type: \
+         application/json\r\nmcp-session-id: {}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        client.session(),
+        body.len()
+    );
+    connection.write_all(head.as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await.ok()?;
+    answer.split(' ').nth(1).map(str::to_owned)
+}
