@@ -11,6 +11,7 @@ use std::{
     future::Future,
     io::Write,
     os::unix::process::ExitStatusExt,
+    pin::pin,
     process::{ExitCode, ExitStatus},
     time::Duration,
 };
@@ -193,8 +194,10 @@ async fn serve(log: &Log, arguments: Serve) -> ExitCode {
     if let Some(admin) = app.admin() {
         tracing::info!("admin on {admin}");
     }
+    // Dropped behind the kill: with it end the threads, and what they know of children.
+    let mut running = pin!(app.run(stop.clone().cancelled_owned()));
     tokio::select! {
-        () = app.run(stop.clone().cancelled_owned()) => ExitCode::SUCCESS,
+        () = &mut running => ExitCode::SUCCESS,
         () = signals.stop_then_wait(stop) => exit_at_once(kill),
     }
 }
