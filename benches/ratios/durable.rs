@@ -131,7 +131,7 @@ impl Bench {
         let clients = try_join_all((0..CONNECTIONS).map(|_| Client::open(gate))).await?;
         let done = try_join_all(clients.into_iter().enumerate().map(async |(number, mut client)| {
             for _ in 0..(results + number) / CONNECTIONS {
-                client.request("tools/call", &params, "\"taskId\"").await?;
+                client.request("tools/call", "text", &params, "\"taskId\"").await?;
             }
             Result::Ok(client)
         }));
