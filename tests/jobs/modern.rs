@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     host::{Job, SOON, text},
-    kit::{Gate, Sse, Upstream, soon},
+    kit::{Gate, Held, Sse, Upstream, soon},
     modern_client::{Modern, TASKS},
 };
 
@@ -190,4 +190,55 @@ async fn a_client_of_either_generation_knows_the_extension_by_its_declaration_al
     assert_eq!(odd.result("tools/list", json!({})).await["tools"].as_array().unwrap().len(), 4);
     let able = Modern::able(&gate.url, json!({ "extensions": { TASKS: {} } }));
     assert_eq!(able.result("tools/list", json!({})).await["tools"].as_array().unwrap().len(), 1);
+}
+
+/// Has a call of a modern server become a job.
+async fn modern_job(upstream: &Upstream, host: &Modern) -> (Held, Job) {
+    let calling = tokio::spawn({
+        let host = host.clone();
+        async move { host.call("slow").await }
+    });
+    let slow = upstream.held("slow").await;
+    (slow, Job::in_words(&soon(calling).await.unwrap()))
+}
+
+#[tokio::test]
+async fn a_server_of_the_same_revision_has_jobs_in_front_of_it_too() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::with(&upstream, SOON).await;
+    let host = Modern::plain(&gate.url);
+    let discovered = host.result("server/discover", json!({})).await;
+    assert!(discovered["instructions"].as_str().unwrap().contains("id of a job"), "{discovered}");
+    let (slow, job) = modern_job(&upstream, &host).await;
+    slow.result(r#"{"resultType":"complete","content":[{"type":"text","text":"done"}]}"#);
+    assert_eq!(text(&wait(&host, &job, 50.0).await), "done");
+    let listed = host.result("tools/list", json!({})).await;
+    assert!(listed["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "wait_for_job"), "{listed}");
+    assert_eq!(upstream.count("slow"), 1);
+}
+
+#[tokio::test]
+async fn what_a_server_of_the_same_revision_asks_in_a_job_is_asked_by_a_call_that_waits_and_answered_by_its_retry() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::with(&upstream, SOON).await;
+    let host = Modern::able(&gate.url, json!({ "elicitation": {} }));
+    let (slow, job) = modern_job(&upstream, &host).await;
+    let params = json!({ "message": "Who?", "requestedSchema": { "type": "object", "properties": {} } });
+    let question = json!({ "method": "elicitation/create", "params": params });
+    let asks = json!({ "resultType": "input_required", "requestState": "s", "inputRequests": { "name": question } });
+    slow.result(&asks.to_string());
+    let asked = wait(&host, &job, 50.0).await;
+    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    let (key, _) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    let mut retry = job.waits(50.0);
+    retry["inputResponses"] = json!({ key: { "action": "accept", "content": {} } });
+    let waiting = tokio::spawn({
+        let host = host.clone();
+        async move { host.result("tools/call", retry).await }
+    });
+    let retried = upstream.held("slow").await;
+    let sent = retried.seen.json()["params"].clone();
+    assert_eq!((&sent["requestState"], &sent["inputResponses"]["name"]["action"]), (&json!("s"), &json!("accept")));
+    retried.result(r#"{"resultType":"complete","content":[{"type":"text","text":"you"}]}"#);
+    assert_eq!(text(&soon(waiting).await.unwrap()), "you");
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     House,
-    kit::{Client, Upstream},
+    kit::{Client, Options, Upstream},
     modern_client::{Modern, TASKS},
     written,
 };
@@ -125,4 +125,71 @@ async fn a_call_that_became_a_task_while_it_ran_is_resumed() {
         .raw(&format!("id: e2\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{call},\"result\":{{\"content\":[]}}}}\n\n"))
         .await;
     client.until(&id, "completed").await;
+}
+
+#[tokio::test]
+async fn in_front_of_a_modern_server_a_call_that_waited_is_sent_as_it_came_and_one_that_ran_has_failed() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let mut house = House::before(&upstream.url(), "[tasks]\ntask_after = \"0s\"\nmax_running = 1\n").await;
+    let client = Modern::with_tasks(&house.url);
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        ids.push(client.call("slow").await["taskId"].as_str().unwrap().to_owned());
+    }
+    let held = upstream.held("slow").await;
+    house.restart().await;
+    drop(held);
+    let sent = upstream.held("slow").await;
+    let meta = sent.seen.json()["params"]["_meta"].clone();
+    assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
+    sent.result(r#"{"resultType":"complete","content":[]}"#);
+    client.until(&ids[1], "completed").await;
+    assert_eq!(client.get(&ids[0]).await["status"], "failed");
+    assert_eq!(upstream.count("slow"), 2);
+}
+
+#[tokio::test]
+async fn a_call_that_waited_in_a_session_gets_a_session_of_the_server_that_has_become_modern_as_well() {
+    let before = Upstream::json().await;
+    let mut house = House::before(&before.url(), "[tasks]\nmax_running = 1\n").await;
+    let client = Client::connect(&house.url).await;
+    let (_running, waits) = (client.create_id("slow").await, client.create_id("slow").await);
+    let held = before.held("slow").await;
+    house.end(rustix::process::Signal::KILL).await;
+    drop(held);
+    before.stop().await;
+    let upstream = Upstream::start_in_place_of(&before, Options { modern: true, ..Options::default() }).await;
+    upstream.forget_sessions();
+    house.start_again().await;
+    let sent = upstream.held("slow").await;
+    assert!(!sent.seen.header("mcp-session-id").is_empty());
+    sent.result(r#"{"content":[]}"#);
+    client.until(&waits, "completed").await;
+    assert_eq!(upstream.count("slow"), 1);
+}
+
+#[tokio::test]
+async fn a_call_that_has_begun_again_is_resumed_in_its_second_session() {
+    let upstream = Upstream::sse().await;
+    let mut house = House::before(&upstream.url(), AT_ONCE).await;
+    let client = Modern::able(&house.url, able());
+    let first = client.call("echo").await["taskId"].as_str().unwrap().to_owned();
+    client.until(&first, "completed").await;
+    upstream.forget_sessions();
+    let id = client.call("slow").await["taskId"].as_str().unwrap().to_owned();
+    let stream = upstream.held("slow").await.sse();
+    let (call, session) = (stream.seen.id(), stream.seen.header("mcp-session-id").to_owned());
+    stream.raw("id: e1\ndata: \n\n").await;
+    stream.raw(&format!("id: e2\ndata: {ELICITS}\n\n")).await;
+    client.until(&id, "input_required").await;
+    written(&Client::connect(&house.url).await).await;
+    let sent = upstream.count("slow");
+    house.restart().await;
+    let resumed = upstream.resumed().await;
+    assert_eq!((resumed.seen.header("last-event-id"), resumed.seen.header("mcp-session-id")), ("e1", &*session));
+    resumed
+        .raw(&format!("id: e3\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{call},\"result\":{{\"content\":[]}}}}\n\n"))
+        .await;
+    client.until(&id, "completed").await;
+    assert_eq!(upstream.count("slow"), sent);
 }
