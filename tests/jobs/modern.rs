@@ -214,6 +214,7 @@ async fn a_server_of_the_same_revision_has_jobs_in_front_of_it_too() {
     assert_eq!(text(&wait(&host, &job, 50.0).await), "done");
     let listed = host.result("tools/list", json!({})).await;
     assert!(listed["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "wait_for_job"), "{listed}");
+    assert_eq!((&listed["cacheScope"], &discovered["cacheScope"]), (&json!("private"), &json!("private")));
     assert_eq!(upstream.count("slow"), 1);
 }
 

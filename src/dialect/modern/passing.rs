@@ -137,6 +137,8 @@ impl Run {
         let has_tools = capabilities.as_ref().is_some_and(|declared| declared.get("tools").is_some());
         if has_tools && self.request.gets_jobs(self.lease.pooled.generation) {
             edits.set(&result, "instructions", &with_instructions(result.get("instructions")));
+            // Clients that declare tasks get others.
+            edits.set(&result, "cacheScope", r#""private""#);
         }
         match (&capabilities, &extensions) {
             _ if self.request.whose(self.lease.pooled.generation) != Whose::Ours => {}

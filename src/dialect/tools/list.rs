@@ -38,7 +38,12 @@ pub fn with_job_tools(page: Parts, first: bool, policy: &Policy, session: &Upstr
             edits.remove(&tool.members, "outputSchema");
         }
     }
-    let array = Members::parse(result).ok().and_then(|result| result.get("tools"));
+    let members = Members::parse(result).ok();
+    if let Some(members) = members.as_ref().filter(|members| members.get("cacheScope").is_some()) {
+        // Clients that declare tasks get another list.
+        edits.set(members, "cacheScope", r#""private""#);
+    }
+    let array = members.as_ref().and_then(|members| members.get("tools"));
     if let (true, Some(names), Some(array)) = (last, session.tools().job_tools(), array) {
         let comma = if array[1..].trim_ascii_start().starts_with(']') { "" } else { "," };
         edits.replace_raw(&array[array.len() - 1..], format!("{comma}{}]", job_tools(names)));
