@@ -91,7 +91,11 @@ impl Pool {
         loop {
             let (mut connection, is_fresh) = match self.kept() {
                 Some(kept) => (kept, false),
-                None => (self.connect().await?, true),
+                None => match self.connect().await {
+                    Ok(fresh) => (fresh, true),
+                    // Where the system gives no more descriptors, there may be one that another runtime keeps.
+                    Err(why) => (self.kept_elsewhere().ok_or(why)?, false),
+                },
             };
             // Unconstrained, because it waits for what driving the connection brings, and nothing else would wake it.
             let answer = connection.requests.try_send_request(request);
@@ -115,11 +119,23 @@ impl Pool {
         }
     }
 
-    /// Returns the idle connection that was used last and that the server has not closed.
+    /// Returns the idle connection that this runtime used last and that the server has not closed.
     fn kept(&self) -> Option<ServerConnection> {
         let runtime = Handle::current().id();
+        self.first_open(|idle| idle.connections.get_mut(&runtime)?.pop())
+    }
+
+    /// Returns an idle connection of any runtime that the server has not closed.
+    fn kept_elsewhere(&self) -> Option<ServerConnection> {
+        self.first_open(|idle| idle.connections.values_mut().find_map(Vec::pop))
+    }
+
+    fn first_open(
+        &self,
+        pop: impl Fn(&mut IdleConnections) -> Option<(Instant, ServerConnection)>,
+    ) -> Option<ServerConnection> {
         loop {
-            let (since, mut connection) = self.idle.lock().connections.get_mut(&runtime)?.pop()?;
+            let (since, mut connection) = pop(&mut self.idle.lock())?;
             if since.elapsed() < KEPT && connection.is_open() {
                 return Some(connection);
             }
