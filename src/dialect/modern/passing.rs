@@ -25,6 +25,8 @@ impl Modern {
         if let Some(known) = request.caller.upstream.pool.generation() {
             return Ok(known);
         }
+        // It is in flight while the server is asked.
+        let _in_flight = self.begin(request)?;
         let asks = matches!(request.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead);
         let lease = self.lease(request, asks).await?;
         let generation = lease.pooled.generation;
@@ -63,7 +65,7 @@ impl Modern {
         let whose = request.whose(generation);
         match request.method {
             Method::ToolsCall if whose == Whose::Ours || whose == Whose::Both && is_required(&request) => {
-                self.start_tool(request).await
+                self.start_tool(request, generation).await
             }
             Method::Listen => self.listen_through(request, whose).await,
             _ => self.pass(request).await,
