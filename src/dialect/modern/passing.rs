@@ -65,7 +65,7 @@ impl Modern {
         let whose = request.whose(generation);
         match request.method {
             Method::ToolsCall if whose == Whose::Ours || whose == Whose::Both && is_required(&request) => {
-                self.start_tool(request).await
+                self.start_tool(request, generation).await
             }
             Method::Listen => self.listen_through(request, whose).await,
             _ => self.pass(request).await,

@@ -38,11 +38,15 @@ impl Modern {
         if let Some(state) = request_state(&request)? {
             return self.resume(request, &state).await;
         }
-        self.start_tool(request).await
+        self.start_tool(request, Generation::Legacy).await
     }
 
     /// Calls a tool with a request that goes to the server.
-    pub(super) async fn start_tool(self: &Arc<Self>, request: ClientRequest) -> Result<Answer, Refused> {
+    pub(super) async fn start_tool(
+        self: &Arc<Self>,
+        request: ClientRequest,
+        generation: Generation,
+    ) -> Result<Answer, Refused> {
         let params = request.message.params().map(Members::parse).transpose();
         let params = params.map_err(|why| RpcError::invalid_params(format!("Invalid params: {why}")))?;
         let name = params.as_ref().and_then(|params| params.text("name"));
@@ -61,7 +65,7 @@ impl Modern {
         match permit {
             Some(permit) => self.run(request, true, Some(Adoptable { name, tool, permit })).await,
             // Where no turn is free, the call waits for one as a task.
-            None => self.create(request, name, tool).await,
+            None => self.create(request, generation, name, tool).await,
         }
     }
 
@@ -69,6 +73,7 @@ impl Modern {
     pub(super) async fn create(
         self: &Arc<Self>,
         request: ClientRequest,
+        generation: Generation,
         name: Arc<str>,
         tool: Arc<crate::config::Tool>,
     ) -> Result<Answer, Refused> {
@@ -76,12 +81,13 @@ impl Modern {
         counted.map_err(|often| Refused::too_often(&often))?;
         // The queue counts it from its creation on.
         let _in_flight = self.begin(&request)?;
-        let session = if request.caller.upstream.shares(request.caller.client) {
-            CallSession::Pooled(self.lease(&request, true).await?.hold())
+        // What is known of the server may be forgotten meanwhile: the form is that of the session.
+        let (session, generation) = if request.caller.upstream.shares(request.caller.client) {
+            let lease = self.lease(&request, true).await?;
+            (CallSession::Pooled(lease.hold()), lease.pooled.generation)
         } else {
-            CallSession::Later
+            (CallSession::Later, generation)
         };
-        let generation = request.caller.upstream.pool.generation().unwrap_or(Generation::Legacy);
         let Sent { message, headers } = request.sent(generation, Whose::Ours)?;
         let announced = request.caller.upstream.status_notifications;
         let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
