@@ -34,12 +34,10 @@ impl Workers {
     /// If the system gives no thread, or no file descriptor for a runtime.
     pub fn start() -> io::Result<Self> {
         let stop = CancellationToken::new();
-        // Those that have started end where another one cannot.
-        let guard = stop.clone().drop_guard();
         let count = thread::available_parallelism().map_or(1, NonZero::get);
         let first = Worker::start(stop.clone())?;
         let others = (1..count).map(|_| Worker::start(stop.clone())).collect::<io::Result<_>>()?;
-        Ok(Self { first, others, _stop: guard })
+        Ok(Self { first, others, _stop: stop.drop_guard() })
     }
 
     /// Has the caller's runtime serve all connections, without further threads.
