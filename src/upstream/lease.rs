@@ -25,14 +25,18 @@ impl Upstream {
     /// # Errors
     /// [`NoSession`]
     pub async fn lease(&self, lessee: Lessee<'_>, asks: bool) -> Result<Lease, NoSession> {
-        let at_first = self.sharing(lessee.client, asks);
-        let leased = self.lease_as(lessee, at_first).await?;
+        let at_first = (self.key(lessee), self.sharing(lessee.client, asks));
+        let leased = self.pool.lease(&self.server, &at_first.0, at_first.1, lessee.headers).await?;
         if leased.pooled.generation.is_modern() {
             return Ok(leased);
         }
-        // The handshake has shown which transport it is.
-        let sharing = self.sharing(lessee.client, asks);
-        if sharing == at_first { Ok(leased) } else { self.lease_as(lessee, sharing).await }
+        // The handshake has shown what the server is, and which transport it has.
+        let (key, sharing) = (self.key(lessee), self.sharing(lessee.client, asks));
+        if (&key, sharing) == (&at_first.0, at_first.1) {
+            return Ok(leased);
+        }
+        drop(leased);
+        self.pool.lease(&self.server, &key, sharing, lessee.headers).await
     }
 
     /// Returns whether calls that may be asked share a session.
@@ -67,12 +71,11 @@ impl Upstream {
         self.pool.lease_apart(&self.server, &key, lessee.headers).await
     }
 
-    async fn lease_as(&self, lessee: Lessee<'_>, sharing: Sharing) -> Result<Lease, NoSession> {
-        let key = if self.is_modern() {
+    fn key(&self, lessee: Lessee<'_>) -> PoolKey {
+        if self.is_modern() {
             PoolKey::of_requests(lessee.owner.clone())
         } else {
             PoolKey::new(lessee.owner.clone(), lessee.client, lessee.headers)
-        };
-        self.pool.lease(&self.server, &key, sharing, lessee.headers).await
+        }
     }
 }

@@ -1,7 +1,13 @@
 //! A request under way at a server: what the server says goes to the client, what it asks comes back as an answer
 //! of its own, and a call that takes long becomes a task.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 use http::StatusCode;
 use tokio::{sync::Semaphore, time::Instant};
@@ -121,12 +127,16 @@ impl Modern {
         // Usually it is over with its first word, and needs no task of its own. It goes on in one where it is not, and where
         // the client leaves.
         let mut work = LastingWork::new(run.run());
-        let mut answer = std::pin::pin!(from.answer());
-        let answer = tokio::select! {
-            biased;
-            answer = &mut answer => answer,
-            () = &mut work => answer.await,
-        };
+        let mut answer = pin!(from.answer());
+        let answer = poll_fn(|cx| {
+            let is_over = Pin::new(&mut work).poll(cx).is_ready();
+            // What the work says it says while it is polled. Waiting for it here would wake this very task once more.
+            match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Pending if is_over => Poll::Ready(None),
+                polled => polled,
+            }
+        })
+        .await;
         answer.ok_or_else(|| RpcError::internal("the request was given up").into())
     }
 
@@ -265,14 +275,15 @@ impl Run {
         match ending {
             // A call that fails for want of an answer needed the capability.
             Ok(response) if self.lacks.is_some() && translate::has_failed(&response) => self.lack(),
-            Ok(response) if !self.sent_again && translate::is_of_modern_server(&response) => {
-                match self.replaced().await {
-                    Some(over) => over,
-                    None => self.fail(&Failure::BadAnswer("it has no sessions any more".to_owned())),
-                }
-            }
             Ok(response) if let Some(requests) = translate::pages_to_visit(&response) => self.send_to(&requests),
             Ok(response) => {
+                // Where the server is still a legacy one, the error is one of its own.
+                if !self.sent_again
+                    && translate::is_of_modern_server(&response)
+                    && let Some(over) = self.replaced().await
+                {
+                    return over;
+                }
                 let modern = translate::to_modern(&response, &self.request, &self.lease.pooled.facts);
                 match modern {
                     Ok(document) => {

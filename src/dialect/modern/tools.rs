@@ -83,7 +83,7 @@ impl Modern {
         match permit {
             Some(permit) => self.run(request, true, Some(Adoptable { name, tool, form: Form::Task(permit) })).await,
             // Where no turn is free, the call waits for one as a task.
-            None => self.create(request, name, tool).await,
+            None => self.create(request, generation, name, tool).await,
         }
     }
 
@@ -91,6 +91,7 @@ impl Modern {
     pub(super) async fn create(
         self: &Arc<Self>,
         request: ClientRequest,
+        generation: Generation,
         name: Arc<str>,
         tool: Arc<crate::config::Tool>,
     ) -> Result<Answer, Refused> {
@@ -98,12 +99,13 @@ impl Modern {
         counted.map_err(|often| Refused::too_often(&often))?;
         // The queue counts it from its creation on.
         let _in_flight = self.begin(&request)?;
-        let session = if request.caller.upstream.shares(request.caller.client) {
-            CallSession::Pooled(self.lease(&request, true).await?.hold())
+        // What is known of the server may be forgotten meanwhile: the form is that of the session.
+        let (session, generation) = if request.caller.upstream.shares(request.caller.client) {
+            let lease = self.lease(&request, true).await?;
+            (CallSession::Pooled(lease.hold()), lease.pooled.generation)
         } else {
-            CallSession::Later
+            (CallSession::Later, generation)
         };
-        let generation = request.caller.upstream.pool.generation().unwrap_or(Generation::Legacy);
         let Sent { message, headers } = request.sent(generation, Whose::Ours)?;
         let announced = request.caller.upstream.status_notifications;
         let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };

@@ -3,21 +3,25 @@
 //! A connection stays with its worker, and so do the calls that come over it, their tasks and the connections to servers
 //! that they open. No worker takes work from another, so a call on a kept connection wakes no second thread.
 
-use std::{future::Future, io, num::NonZero, sync::Arc, thread};
+use std::{
+    future::{Future, pending},
+    io,
+    num::NonZero,
+    sync::Arc,
+    thread,
+};
 
 use tokio::{
     net::TcpStream,
     runtime::{Builder, Handle},
     task::AbortHandle,
 };
-use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// The runtimes that serve connections. Their threads end when this is dropped.
+/// The runtimes that serve connections.
 #[derive(Debug)]
 pub struct Workers {
     first: Worker,
     others: Vec<Worker>,
-    _stop: DropGuard,
 }
 
 #[derive(Debug)]
@@ -28,16 +32,16 @@ struct Worker {
 }
 
 impl Workers {
-    /// Starts a thread for each processor that the process may use.
+    /// Starts a thread for each processor that the process may use. The threads end with the process: what they do may
+    /// still have to be ended in order when the listener is gone.
     ///
     /// # Errors
     /// If the system gives no thread, or no file descriptor for a runtime.
     pub fn start() -> io::Result<Self> {
-        let stop = CancellationToken::new();
         let count = thread::available_parallelism().map_or(1, NonZero::get);
-        let first = Worker::start(stop.clone())?;
-        let others = (1..count).map(|_| Worker::start(stop.clone())).collect::<io::Result<_>>()?;
-        Ok(Self { first, others, _stop: stop.drop_guard() })
+        let first = Worker::start()?;
+        let others = (1..count).map(|_| Worker::start()).collect::<io::Result<_>>()?;
+        Ok(Self { first, others })
     }
 
     /// Has the caller's runtime serve all connections, without further threads.
@@ -47,7 +51,7 @@ impl Workers {
     #[must_use]
     pub fn here() -> Self {
         let first = Worker { runtime: Handle::current(), connections: Arc::default() };
-        Self { first, others: Vec::new(), _stop: CancellationToken::new().drop_guard() }
+        Self { first, others: Vec::new() }
     }
 
     /// Has the worker with the fewest connections serve `stream`.
@@ -76,14 +80,10 @@ impl Workers {
 }
 
 impl Worker {
-    fn start(stop: CancellationToken) -> io::Result<Self> {
+    fn start() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
-        thread::Builder::new().name("worker".to_owned()).spawn(move || {
-            runtime.block_on(stop.cancelled());
-            // A lookup of a name that hangs must not keep the process.
-            runtime.shutdown_background();
-        })?;
+        thread::Builder::new().name("worker".to_owned()).spawn(move || runtime.block_on(pending::<()>()))?;
         Ok(Self { runtime: handle, connections: Arc::default() })
     }
 
@@ -109,7 +109,7 @@ mod tests {
         let (stream, _) = listener.accept().await.expect("a client");
         let serving = workers.spawn(stream, move |stream| async move {
             told.send(thread::current().id()).await.expect("the test listens");
-            std::future::pending::<()>().await;
+            pending::<()>().await;
             drop(stream);
         });
         (client, serving)
@@ -117,9 +117,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_new_connection_goes_to_the_worker_with_the_fewest() {
-        let stop = CancellationToken::new();
-        let [first, second] = std::array::from_fn(|_| Worker::start(stop.clone()).expect("a thread"));
-        let workers = Workers { first, others: vec![second], _stop: stop.drop_guard() };
+        let [first, second] = std::array::from_fn(|_| Worker::start().expect("a thread"));
+        let workers = Workers { first, others: vec![second] };
         let (told, mut threads) = mpsc::channel(2);
         let mut next = async || {
             let open = connected(&workers, told.clone()).await;
@@ -133,16 +132,5 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(next().await.0, one);
-    }
-
-    #[tokio::test]
-    async fn the_threads_end_with_what_they_serve_when_the_workers_are_dropped() {
-        use std::io::Read;
-        let workers = Workers::start().expect("threads");
-        let (told, mut threads) = mpsc::channel(2);
-        let (mut client, _serving) = connected(&workers, told).await;
-        assert_ne!(threads.recv().await, Some(thread::current().id()));
-        drop(workers);
-        assert_eq!(client.read(&mut [0; 1]).expect("closed"), 0);
     }
 }

@@ -22,6 +22,12 @@ impl NoSession {
         Self::Full("taskgate is stopping; try again when it is back".to_owned())
     }
 
+    /// Returns whether the server has refused the credential.
+    pub(super) fn is_authorization(&self) -> bool {
+        let Self::NotAgreed(why) = self else { return false };
+        matches!(&**why, NotAgreed::Failed(Failure::Http(error)) if error.is_authorization())
+    }
+
     /// Returns the failure of a call for want of a session.
     #[must_use]
     pub fn to_failure(&self) -> Failure {

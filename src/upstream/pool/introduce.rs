@@ -35,7 +35,7 @@ impl SessionPool {
         if let Some(known) = again {
             introduced = self.introduce(server, key, headers, known).await;
         }
-        if introduced.is_err() {
+        if introduced.as_ref().is_err_and(may_be_another) {
             self.generation.forget();
         }
         match introduced.map_err(not_agreed)? {
@@ -143,6 +143,16 @@ impl SessionPool {
         let pooled = Pooled::new(session, facts, generation, room, self.id.clone(), Arc::clone(&self.observer));
         tokio::spawn(hear(listened, listener, pooled.changes.clone()));
         Ok(pooled)
+    }
+}
+
+/// Returns whether a handshake may have failed because the server is another one than before, and not for its caller's
+/// credential or a limit.
+fn may_be_another(why: &NotAgreed) -> bool {
+    match why {
+        NotAgreed::Failed(Failure::Http(error)) => !error.is_authorization(),
+        NotAgreed::TooMany(_) | NotAgreed::Failed(Failure::Limit(_)) => false,
+        NotAgreed::Refused { .. } | NotAgreed::Failed(_) => true,
     }
 }
 

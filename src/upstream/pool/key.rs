@@ -3,6 +3,7 @@
 use ::http::{HeaderMap, header};
 use aws_lc_rs::digest::{SHA256, digest};
 
+use super::Generation;
 use crate::{identity::Owner, wire::ClientCapabilities};
 
 /// Whose calls may share a session: one that is asked may see what another one asked for.
@@ -32,5 +33,11 @@ impl PoolKey {
     #[must_use]
     pub fn of_requests(owner: Owner) -> Self {
         Self { owner, credential: None, client: ClientCapabilities::default() }
+    }
+
+    /// Returns whether calls of the key may share what was opened with those `headers`: a session with a server that was taken
+    /// for a modern one is for their credential.
+    pub(super) fn shares(&self, opened: Generation, headers: &HeaderMap) -> bool {
+        opened.is_modern() || *self == Self::new(self.owner.clone(), self.client, headers)
     }
 }

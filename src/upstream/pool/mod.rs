@@ -101,11 +101,13 @@ impl SessionPool {
                 match self.open(server, key, headers).await {
                     Ok(pooled) => {
                         let lease = Lease::of(&pooled);
-                        (shared.session, shared.failed) = (Some(pooled), None);
+                        shared.session = key.shares(pooled.generation, headers).then_some(pooled);
+                        shared.failed = None;
                         Ok(lease)
                     }
                     Err(why) => {
-                        shared.failed = Some((Instant::now(), why.clone()));
+                        // Those who wait may have a better credential.
+                        shared.failed = (!why.is_authorization()).then(|| (Instant::now(), why.clone()));
                         Err(why)
                     }
                 }

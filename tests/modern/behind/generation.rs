@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use crate::{
-    client::Modern,
-    kit::{Client, Gate, Options, Upstream},
+    client::{Modern, TASKS},
+    kit::{Client, Gate, Options, Upstream, soon},
 };
 
 #[tokio::test]
@@ -61,4 +61,56 @@ async fn a_server_that_takes_the_place_of_one_of_the_other_generation_is_found_o
         assert_eq!(second.count("echo"), 2, "refused once, and run once");
         assert_eq!(second.count("initialize"), usize::from(modern_first));
     }
+}
+
+/// A server's refusal that may come from one of another generation, so that its own is asked for again.
+const DOUBTFUL: &str = r#""error":{"code":-32600,"message":"no"}"#;
+
+#[tokio::test]
+async fn a_task_goes_up_in_the_form_of_its_server_while_that_one_is_in_doubt() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::with(&upstream, "[tasks]\ntask_after = \"0s\"\n").await;
+    let plain = Modern::able(&gate.url, json!({ "elicitation": {} }));
+    plain.call("echo").await;
+    plain.call("echo").await;
+    let calling = tokio::spawn(async move { plain.refusal("tools/call", json!({ "name": "slow" })).await });
+    let held = upstream.held("slow").await;
+    let body = held.response(DOUBTFUL);
+    held.status(400, &[("content-type", "application/json")], &body);
+    assert_eq!(soon(calling).await.unwrap().1, -32600);
+    let client = Modern::able(&gate.url, json!({ "elicitation": {}, "extensions": { TASKS: {} } }));
+    let task = client.call("echo").await;
+    client.until(task["taskId"].as_str().unwrap(), "completed").await;
+}
+
+#[tokio::test]
+async fn an_error_of_a_legacy_server_passes_although_it_has_the_code_of_a_modern_one() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    let calling = tokio::spawn(async move { client.refusal("tools/call", json!({ "name": "slow" })).await });
+    let held = upstream.held("slow").await;
+    let body = held.response(r#""error":{"code":-32022,"message":"its own"}"#);
+    held.status(200, &[("content-type", "application/json")], &body);
+    assert_eq!(soon(calling).await.unwrap(), (200, -32022, "its own".to_owned()));
+    assert_eq!(upstream.count("slow"), 1);
+}
+
+#[tokio::test]
+async fn what_is_known_of_a_server_stays_when_it_refuses_a_credential() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    Modern::plain(&gate.url).call("echo").await;
+    upstream.hold("initialize");
+    let other = Modern::able(&gate.url, json!({ "elicitation": {} }));
+    let calling = tokio::spawn({
+        let other = other.clone();
+        async move { other.refusal("tools/call", json!({ "name": "echo" })).await }
+    });
+    upstream.held("initialize").await.status(401, &[], "");
+    assert_eq!(soon(calling).await.unwrap().1, -32603);
+    let calling = tokio::spawn(async move { other.refusal("tools/call", json!({ "name": "echo" })).await });
+    upstream.held("initialize").await.status(401, &[], "");
+    soon(calling).await.unwrap();
+    assert_eq!(upstream.count("server/discover"), 1);
 }

@@ -1,5 +1,6 @@
 //! Servers that are modern themselves: what goes up and comes back is theirs, and tasks are taskgate's.
 
+mod credentials;
 mod generation;
 mod listening;
 mod native;

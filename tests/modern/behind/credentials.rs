@@ -1,0 +1,71 @@
+//! A link to a modern server is shared by all credentials of an owner; what is opened with one credential is not.
+
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::{
+    client::Modern,
+    kit::{Client, Gate, Options, Upstream, eventually, soon},
+};
+
+/// Returns a client that sends a credential.
+fn with_credential(url: &str, credential: &str) -> Modern {
+    Modern { http: Client::new(url).with("authorization", credential), capabilities: json!({}) }
+}
+
+fn calling(client: Modern) -> JoinHandle<Value> {
+    tokio::spawn(async move { client.answer("tools/call", json!({ "name": "echo", "arguments": {} })).await.json() })
+}
+
+#[tokio::test]
+async fn each_request_on_a_shared_link_has_its_own_credential() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::before(&upstream).await;
+    for credential in ["Bearer a", "Bearer b", "Bearer a"] {
+        with_credential(&gate.url, credential).call("echo").await;
+        let last = upstream.seen().into_iter().rfind(|seen| seen.rpc() == "tools/call").unwrap();
+        assert_eq!(last.header("authorization"), credential);
+    }
+    Modern::plain(&gate.url).call("echo").await;
+    let last = upstream.seen().into_iter().rfind(|seen| seen.rpc() == "tools/call").unwrap();
+    assert_eq!(last.header("authorization"), "");
+}
+
+#[tokio::test]
+async fn a_refused_credential_fails_nobody_who_waits_for_the_same_link() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::with(&upstream, "[server]\nadmin = \"127.0.0.1:0\"\n").await;
+    let (good, bad) = (with_credential(&gate.url, "Bearer good"), with_credential(&gate.url, "Bearer bad"));
+    good.call("echo").await;
+    upstream.hold("server/discover");
+    let refused = calling(bad);
+    let asked = upstream.held("server/discover").await;
+    let waits = calling(good);
+    let url = format!("{}/metrics", gate.admin.as_ref().unwrap());
+    eventually(async || {
+        let metrics = Client::new(&url).send(http::Method::GET, "").await;
+        metrics.text().contains("\ntaskgate_sessionless_requests 2\n").then_some(())
+    })
+    .await;
+    asked.status(401, &[], "");
+    assert_eq!(soon(refused).await.unwrap()["error"]["code"], -32603);
+    let asked = upstream.held("server/discover").await;
+    assert_eq!(asked.seen.header("authorization"), "Bearer good");
+    asked.result(r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}"#);
+    assert_eq!(soon(waits).await.unwrap()["result"]["resultType"], "complete");
+}
+
+#[tokio::test]
+async fn a_session_with_a_server_that_was_taken_for_a_modern_one_is_for_its_credential_alone() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::before(&upstream).await;
+    with_credential(&gate.url, "Bearer a").call("echo").await;
+    upstream.stop().await;
+    let second = Upstream::start_in_place_of(&upstream, Options::default()).await;
+    with_credential(&gate.url, "Bearer b").call("echo").await;
+    Modern::plain(&gate.url).call("echo").await;
+    let calls: Vec<_> = second.seen().into_iter().filter(|seen| seen.rpc() == "tools/call").collect();
+    let [of_b, of_none] = &calls[..] else { panic!("{calls:?}") };
+    assert_eq!((of_b.header("authorization"), of_none.header("authorization")), ("Bearer b", ""));
+    assert_ne!(of_b.header("mcp-session-id"), of_none.header("mcp-session-id"));
+}
