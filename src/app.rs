@@ -235,8 +235,7 @@ impl Core {
         let sessions = Arc::new(Sessions::new(most, per_owner, Arc::clone(&observer)));
         let terms = SessionTerms { accounts: Accounts::new(config.rate), outbox, max_streams: server.max_streams };
         let legacy = Legacy::new(Arc::clone(&engine));
-        let modern = Modern::new(Arc::clone(&engine), Arc::clone(&terms.outbox), Arc::clone(&observer))
-            .map_err(StartError::Identity)?;
+        let modern = Modern::new(Arc::clone(&engine), Arc::clone(&terms.outbox), Arc::clone(&observer));
         let lifecycle = Lifecycle::new(Arc::clone(&sessions), terms, engine, Arc::clone(&observer));
         let dispatcher = Dispatcher::new(legacy, Arc::clone(&lifecycle), Arc::clone(&observer));
         Ok(Self {

@@ -115,16 +115,14 @@ pub enum Came<'a> {
 
 impl Modern {
     /// Returns a dialect in front of `engine`.
-    ///
-    /// # Errors
-    /// A sentence, where the system gives no random bytes.
-    pub fn new(engine: Arc<Engine>, capacity: Arc<Capacity>, observer: Arc<Observer>) -> Result<Arc<Self>, String> {
-        let seals = Seals::new().map_err(|_| "the system gives no random bytes")?;
+    #[must_use]
+    pub fn new(engine: Arc<Engine>, capacity: Arc<Capacity>, observer: Arc<Observer>) -> Arc<Self> {
+        let seals = Seals::default();
         let (parking, subscriptions) = (Parking::new(&observer), Subscriptions::new(&observer));
         let in_flight = InFlight::new(&observer);
         let stopping = CancellationToken::new();
         let names = Cache::builder().max_capacity(MAX_NAMES).eviction_policy(EvictionPolicy::lru()).build();
-        Ok(Arc::new(Self { engine, observer, seals, in_flight, parking, subscriptions, capacity, names, stopping }))
+        Arc::new(Self { engine, observer, seals, in_flight, parking, subscriptions, capacity, names, stopping })
     }
 
     /// Ends every subscription, when the process stops.

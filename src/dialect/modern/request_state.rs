@@ -1,5 +1,7 @@
 //! `requestState` ("Multi Round-Trip Requests"): names a parked call, and cannot be made, changed or moved by a client.
 
+use std::sync::OnceLock;
+
 use aws_lc_rs::{
     aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey},
     digest::{Context, SHA256},
@@ -16,8 +18,10 @@ use crate::{
 /// The longest state that is looked at, in bytes of text; those of ours are shorter.
 const MAX_STATE: usize = 256;
 
-/// Seals and opens states, under a key of this process.
-pub(super) struct Seals(RandomizedNonceKey);
+/// Seals and opens states, under a key of this process. It is made with the first state, because the first random bytes of
+/// aws-lc take some 20 ms.
+#[derive(Default)]
+pub(super) struct Seals(OnceLock<RandomizedNonceKey>);
 
 /// What a state is good for: one owner, one upstream, one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,20 +43,23 @@ impl std::fmt::Debug for Seals {
 }
 
 impl Seals {
-    /// States under a new random key.
-    ///
-    /// # Errors
-    /// The system gives no random bytes.
-    pub(super) fn new() -> Result<Self, Unspecified> {
+    fn key(&self) -> Result<&RandomizedNonceKey, Unspecified> {
+        if let Some(key) = self.0.get() {
+            return Ok(key);
+        }
         let mut key = [0; 32];
         aws_lc_rs::rand::fill(&mut key)?;
-        Ok(Self(RandomizedNonceKey::new(&AES_256_GCM, &key)?))
+        let key = RandomizedNonceKey::new(&AES_256_GCM, &key)?;
+        Ok(self.0.get_or_init(|| key))
     }
 
     /// Returns the state for a parked call.
+    ///
+    /// # Errors
+    /// The system gives no random bytes.
     pub(super) fn seal(&self, state: Opened, bound: Bound) -> Result<String, Unspecified> {
         let mut sealed = [state.call.as_bytes().as_slice(), &state.expires.to_be_bytes()].concat();
-        let nonce = self.0.seal_in_place_append_tag(Aad::from(bound.0), &mut sealed)?;
+        let nonce = self.key()?.seal_in_place_append_tag(Aad::from(bound.0), &mut sealed)?;
         Ok(BASE64.encode([nonce.as_ref().as_slice(), &sealed].concat()))
     }
 
@@ -64,7 +71,7 @@ impl Seals {
         let bytes = BASE64.decode(state).ok()?;
         let (nonce, sealed) = bytes.split_first_chunk::<NONCE_LEN>()?;
         let (nonce, mut sealed) = (Nonce::assume_unique_for_key(*nonce), sealed.to_vec());
-        let opened = self.0.open_in_place(nonce, Aad::from(bound.0), &mut sealed).ok()?;
+        let opened = self.0.get()?.open_in_place(nonce, Aad::from(bound.0), &mut sealed).ok()?;
         let (call, expires) = opened.split_first_chunk::<16>()?;
         Some(Opened { call: Uuid::from_bytes(*call), expires: u64::from_be_bytes(expires.try_into().ok()?) })
     }
@@ -120,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_state_is_good_for_the_retry_of_its_request_alone() {
-        let (seals, ann) = (Seals::new().expect("a key"), owner("ann", "/mcp"));
+        let (seals, ann) = (Seals::default(), owner("ann", "/mcp"));
         let state = Opened { call: Uuid::from_u128(7), expires: 9 };
         let sealed = seals.seal(state, Bound::of(&ann, None, &request("tools/call", CALL))).expect("sealed");
         let opened = |owner: &Owner, method: &str, params: &str| {
@@ -137,13 +144,14 @@ mod tests {
         let anyone = Owner::Anyone { upstream: "/mcp".into() };
         let bound = |token: &[u8]| Bound::of(&anyone, Some(token), &request("tools/call", CALL));
         assert_ne!(bound(b"one"), bound(b"two"), "without a name the credential stands for one");
-        let after_a_restart = Seals::new().expect("a key");
-        assert_eq!(after_a_restart.open(&sealed, Bound::of(&ann, None, &request("tools/call", CALL))), None);
+        let (after_a_restart, bound) = (Seals::default(), Bound::of(&ann, None, &request("tools/call", CALL)));
+        after_a_restart.seal(state, bound).expect("a key of its own");
+        assert_eq!(after_a_restart.open(&sealed, bound), None);
     }
 
     #[test]
     fn a_state_that_was_changed_anywhere_is_none() {
-        let (seals, ann) = (Seals::new().expect("a key"), owner("ann", "/mcp"));
+        let (seals, ann) = (Seals::default(), owner("ann", "/mcp"));
         let bound = Bound::of(&ann, None, &request("tools/call", CALL));
         let sealed = seals.seal(Opened { call: Uuid::nil(), expires: 1 }, bound).expect("sealed");
         let bytes = BASE64.decode(&sealed).expect("base64");
