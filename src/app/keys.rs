@@ -31,8 +31,9 @@ impl Keys {
 async fn key(disk: Option<&Disk>, name: &'static str) -> Result<[u8; 32], StartError> {
     let Some(disk) = disk else {
         let mut key = [0; 32];
-        let filled = aws_lc_rs::rand::fill(&mut key);
-        return filled.map(|()| key).map_err(|_| StartError::Identity("the system gives no random bytes".to_owned()));
+        // From the system: the first random bytes of aws-lc take some 20 ms, and every start would wait for them.
+        let filled = getrandom::fill(&mut key);
+        return filled.map(|()| key).map_err(|why| StartError::Identity(format!("the system gives no random bytes: {why}")));
     };
     disk.key(name).await.map_err(|why| unusable(disk, &why))
 }

@@ -12,7 +12,7 @@ use crate::config::UpstreamId;
 pub enum Owner {
     /// No principal is known: tasks belong to the session and end with it.
     Session(Uuid),
-    /// Clients without a session and without a name: each task is for whoever knows its id, and no list shows it.
+    /// Clients without a session and without a name: each task is for those who know its id, and no list shows it.
     Anyone {
         /// The upstream.
         upstream: UpstreamId,

@@ -58,7 +58,7 @@ pub struct Adopted {
 }
 
 impl Engine {
-    /// Returns the time of the clock that nobody sets, in milliseconds.
+    /// Returns the time of the clock that is never set, in milliseconds.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.ledger.clock.steady()

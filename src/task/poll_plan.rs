@@ -28,7 +28,7 @@ const FEW: f64 = 0.05;
 const SECONDS_A_POLL: f64 = 5.0;
 /// ... but this many are no waste, ...
 const FREE_POLLS: f64 = 8.0;
-/// ... and more than this many help nobody.
+/// ... and more than this many gain nothing.
 const MOST_POLLS: f64 = 128.0;
 
 /// The bounds of the ranges, in seconds: one more than there are ranges.

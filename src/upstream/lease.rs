@@ -25,18 +25,19 @@ impl Upstream {
     /// # Errors
     /// [`NoSession`]
     pub async fn lease(&self, lessee: Lessee<'_>, asks: bool) -> Result<Lease, NoSession> {
-        let at_first = (self.key(lessee), self.sharing(lessee.client, asks));
-        let leased = self.pool.lease(&self.server, &at_first.0, at_first.1, lessee.headers).await?;
+        let (is_modern, sharing) = (self.is_modern(), self.sharing(lessee.client, asks));
+        let key = pool_key(lessee, is_modern);
+        let leased = self.pool.lease(&self.server, &key, sharing, lessee.headers).await?;
         if leased.pooled.generation.is_modern() {
             return Ok(leased);
         }
         // The handshake has shown what the server is, and which transport it has.
-        let (key, sharing) = (self.key(lessee), self.sharing(lessee.client, asks));
-        if (&key, sharing) == (&at_first.0, at_first.1) {
+        let seen = (self.is_modern(), self.sharing(lessee.client, asks));
+        if seen == (is_modern, sharing) {
             return Ok(leased);
         }
         drop(leased);
-        self.pool.lease(&self.server, &key, sharing, lessee.headers).await
+        self.pool.lease(&self.server, &pool_key(lessee, seen.0), seen.1, lessee.headers).await
     }
 
     /// Returns whether calls that may be asked share a session.
@@ -67,15 +68,14 @@ impl Upstream {
     /// # Errors
     /// [`NoSession`]
     pub async fn lease_apart(&self, lessee: Lessee<'_>) -> Result<Lease, NoSession> {
-        let key = PoolKey::new(lessee.owner.clone(), lessee.client, lessee.headers);
-        self.pool.lease_apart(&self.server, &key, lessee.headers).await
+        self.pool.lease_apart(&self.server, &pool_key(lessee, false), lessee.headers).await
     }
+}
 
-    fn key(&self, lessee: Lessee<'_>) -> PoolKey {
-        if self.is_modern() {
-            PoolKey::of_requests(lessee.owner.clone())
-        } else {
-            PoolKey::new(lessee.owner.clone(), lessee.client, lessee.headers)
-        }
+fn pool_key(lessee: Lessee<'_>, is_modern: bool) -> PoolKey {
+    if is_modern {
+        PoolKey::of_requests(lessee.owner.clone())
+    } else {
+        PoolKey::new(lessee.owner.clone(), lessee.client, lessee.headers)
     }
 }

@@ -9,7 +9,7 @@ impl Modern {
     /// Answers from the handshake with the server.
     ///
     /// # Errors
-    /// [`Refused`] where the server cannot be reached, or says what nobody could repeat.
+    /// [`Refused`] where the server cannot be reached, or its answer cannot be repeated.
     pub(super) async fn discover(self: &Arc<Self>, request: ClientRequest) -> Result<Answer, Refused> {
         let _in_flight = self.begin(&request)?;
         let lease = self.lease(&request, false).await?;

@@ -64,6 +64,9 @@ impl Seals {
     }
 
     /// Returns the state for a parked call.
+    ///
+    /// # Errors
+    /// The system gives no random bytes.
     pub(super) fn seal(&self, state: Opened, bound: Bound) -> Result<String, Unspecified> {
         let (process, call) = (self.process.as_bytes().as_slice(), state.call.as_bytes().as_slice());
         let mut sealed = [process, call, &state.expires.to_be_bytes()].concat();

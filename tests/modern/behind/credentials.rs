@@ -32,7 +32,7 @@ async fn each_request_on_a_shared_link_has_its_own_credential() {
 }
 
 #[tokio::test]
-async fn a_refused_credential_fails_nobody_who_waits_for_the_same_link() {
+async fn a_refused_credential_fails_no_other_that_waits_for_the_same_link() {
     let upstream = Upstream::modern(json!({ "tools": {} })).await;
     let gate = Gate::with(&upstream, "[server]\nadmin = \"127.0.0.1:0\"\n").await;
     let (good, bad) = (with_credential(&gate.url, "Bearer good"), with_credential(&gate.url, "Bearer bad"));
