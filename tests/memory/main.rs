@@ -34,7 +34,9 @@ impl House {
     /// Starts taskgate in front of the server at `upstream`, with keys of `[server]`, and sections.
     async fn before(upstream: &str, server: &str, sections: &str) -> Self {
         let config = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
-        let server = format!("[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n{server}");
+        // On a busy machine no client here is as quick as the defaults want it.
+        let patient = "head_timeout = \"10m\"\nbody_timeout = \"10m\"";
+        let server = format!("[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n{patient}\n{server}");
         std::fs::write(config.path(), format!("{server}\n{sections}\n[[upstream]]\nurl = \"{upstream}\"\n")).unwrap();
         let taskgate = Binary::start(&["serve", "--config", config.path().to_str().unwrap()], &[]);
         let url = taskgate.url().await;
