@@ -21,11 +21,13 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::TokioIo;
+use hyper::body::Incoming;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::kit::serve;
 
 pub(crate) const AUDIENCE: &str = "https://mcp.example.com/mcp";
 
@@ -172,17 +174,10 @@ impl Issuer {
         let issuer = Self { url, shared: Arc::new(shared) };
         issuer.publish(keys);
         let shared = Arc::clone(&issuer.shared);
-        tokio::spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let shared = Arc::clone(&shared);
-                let service = service_fn(move |request| {
-                    let shared = Arc::clone(&shared);
-                    async move { shared.answer(request).await }
-                });
-                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
-            }
-        });
+        tokio::spawn(serve(listener, CancellationToken::new(), move |request| {
+            let shared = Arc::clone(&shared);
+            async move { shared.answer(request).await }
+        }));
         issuer
     }
 

@@ -12,15 +12,13 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
-use hyper::{
-    body::{Frame, Incoming},
-    server::conn::http1,
-    service::service_fn,
-};
-use hyper_util::rt::TokioIo;
+use hyper::body::{Frame, Incoming};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::mpsc, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::kit::serve;
 
 type Body = BoxBody<Bytes, Infallible>;
 
@@ -86,21 +84,10 @@ impl Workshop {
         let address = listener.local_addr().unwrap();
         let shop = Arc::<Shop>::default();
         let serving = Arc::clone(&shop);
-        tokio::spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                stream.set_nodelay(true).unwrap();
-                let shop = Arc::clone(&serving);
-                let service = service_fn(move |request| {
-                    let shop = Arc::clone(&shop);
-                    async move { Ok::<_, Infallible>(answer(&shop, request).await) }
-                });
-                // An error is a taskgate that was killed.
-                tokio::spawn(
-                    async move { http1::Builder::new().serve_connection(TokioIo::new(stream), service).await },
-                );
-            }
-        });
+        tokio::spawn(serve(listener, CancellationToken::new(), move |request| {
+            let shop = Arc::clone(&serving);
+            async move { Ok::<_, Infallible>(answer(&shop, request).await) }
+        }));
         Self { shop, address }
     }
 

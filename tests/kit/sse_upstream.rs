@@ -4,8 +4,7 @@ use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::TokioIo;
+use hyper::body::Incoming;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{
@@ -15,6 +14,7 @@ use tokio::{
         oneshot::{self, error::RecvError},
     },
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
     held::{Body, Held, Sse, whole},
@@ -96,7 +96,11 @@ impl SseUpstream {
             streams: Mutex::default(),
             changed: Notify::new(),
         });
-        tokio::spawn(accept(Arc::clone(&shared), listener));
+        let serving = Arc::clone(&shared);
+        tokio::spawn(super::serve(listener, CancellationToken::new(), move |request| {
+            let shared = Arc::clone(&serving);
+            async move { shared.answer(request).await }
+        }));
         Self { shared, address }
     }
 
@@ -198,19 +202,6 @@ impl SseUpstream {
 fn number_of(seen: &Seen) -> usize {
     let uri = seen.uri.to_string();
     uri.rsplit(|char: char| !char.is_ascii_digit()).next().unwrap().parse().unwrap()
-}
-
-async fn accept(shared: Arc<Shared>, listener: TcpListener) {
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        let shared = Arc::clone(&shared);
-        let service = service_fn(move |request| {
-            let shared = Arc::clone(&shared);
-            async move { shared.answer(request).await }
-        });
-        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
-    }
 }
 
 impl Shared {

@@ -13,11 +13,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto,
-};
+use hyper::body::Incoming;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{
@@ -129,14 +125,11 @@ impl Upstream {
 
     fn serve(&self, listener: TcpListener) {
         let token = CancellationToken::new();
-        let serving = tokio::spawn(token.clone().run_until_cancelled_owned(accept(
-            Arc::clone(&self.shared),
-            listener,
-            token.clone(),
-        )));
-        let serving = tokio::spawn(async move {
-            let _ = serving.await;
-        });
+        let shared = Arc::clone(&self.shared);
+        let serving = tokio::spawn(super::serve(listener, token.clone(), move |request| {
+            let shared = Arc::clone(&shared);
+            async move { Ok::<_, Infallible>(shared.answer(request).await) }
+        }));
         *self.running.lock() = Some((token, serving));
     }
 
@@ -231,24 +224,6 @@ impl Upstream {
     pub(crate) fn get_stream(&self) -> impl Future<Output = Sse> {
         let held = self.held("GET");
         async { held.await.sse() }
-    }
-}
-
-async fn accept(shared: Arc<Shared>, listener: TcpListener, token: CancellationToken) {
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        let shared = Arc::clone(&shared);
-        let service = service_fn(move |request| {
-            let shared = Arc::clone(&shared);
-            async move { Ok::<_, Infallible>(shared.answer(request).await) }
-        });
-        let token = token.clone();
-        tokio::spawn(async move {
-            let builder = auto::Builder::new(TokioExecutor::new());
-            let connection = builder.serve_connection(TokioIo::new(stream), service);
-            token.run_until_cancelled(connection).await
-        });
     }
 }
 

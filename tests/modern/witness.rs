@@ -12,14 +12,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
-use hyper::{
-    body::{Frame, Incoming},
-    service::service_fn,
-};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto,
-};
+use hyper::body::{Frame, Incoming};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{
@@ -27,6 +20,8 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 use tokio_util::sync::CancellationToken;
+
+use crate::kit::serve;
 
 /// The form of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,22 +86,9 @@ impl Witness {
     fn serve(&self, listener: TcpListener) {
         let (shared, token) = (Arc::clone(&self.shared), CancellationToken::new());
         *self.running.lock() = token.clone();
-        let serving = token.clone();
-        tokio::spawn(token.run_until_cancelled_owned(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                stream.set_nodelay(true).unwrap();
-                let shared = Arc::clone(&shared);
-                let service = service_fn(move |request| {
-                    let shared = Arc::clone(&shared);
-                    async move { Ok::<_, Infallible>(shared.answer(request).await) }
-                });
-                let token = serving.clone();
-                tokio::spawn(async move {
-                    let builder = auto::Builder::new(TokioExecutor::new());
-                    token.run_until_cancelled(builder.serve_connection(TokioIo::new(stream), service)).await.is_some()
-                });
-            }
+        tokio::spawn(serve(listener, token, move |request| {
+            let shared = Arc::clone(&shared);
+            async move { Ok::<_, Infallible>(shared.answer(request).await) }
         }));
     }
 

@@ -1,7 +1,6 @@
 """Fixtures for all tests: taskgate in front of a server of the older generation, over HTTP or around it over stdio."""
 
 import json
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,21 +10,11 @@ import pytest
 
 import kit
 
+pytest_plugins = ["reporting"]
+
 LEGACY_SERVER = str(Path(kit.HERE.parent, "node/modern/legacy-server.mjs"))
 
-# How the tools become tasks is what the suite's scenarios want too.
-TOOLS = """
-[upstream.tools.protocol_error_job]
-task_after = "0s"
-[upstream.tools.confirm_delete]
-task_after = "0s"
-[upstream.tools.multi_input]
-task_after = "0s"
-[upstream.tools.test_tool_with_task]
-task_after = "300ms"
-[upstream.tools.failing_job]
-support = "required"
-"""
+TOOLS = Path(kit.HERE.parent, "task-tools.toml").read_text()
 
 
 @dataclass(frozen=True)
@@ -34,25 +23,6 @@ class House:
 
     target: kit.Target
     where: str
-
-
-def pytest_configure():
-    # Told to end, pytest should still stop what it started, as it does on Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call):
-    report = yield
-    if report.failed:
-        for process in kit.Process.running:
-            report.sections.append((" ".join(process.command), "\n".join(process.lines[-50:])))
-    return report
-
-
-@pytest.fixture(scope="session")
-def anyio_backend():
-    return "asyncio"
 
 
 @pytest.fixture(scope="session", params=["http", "stdio"])

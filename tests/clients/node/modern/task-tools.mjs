@@ -1,4 +1,5 @@
 // Tools that the suite's tasks scenarios call, of a server that knows nothing of tasks.
+import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { note, noted } from './notes.mjs';
 
@@ -99,20 +100,13 @@ export const taskTools = {
   },
 };
 
+const TOOLS = new URL('../../task-tools.toml', import.meta.url);
+
 /** What taskgate is told of these tools, of a server that `target` names: its `url` or `command`. */
 export const taskToolsConfig = (target) => `
   [tasks]
   poll_interval = "50ms"
   [[upstream]]
   ${target}
-  [upstream.tools.protocol_error_job]
-  task_after = "0s"
-  [upstream.tools.confirm_delete]
-  task_after = "0s"
-  [upstream.tools.multi_input]
-  task_after = "0s"
-  [upstream.tools.test_tool_with_task]
-  task_after = "300ms"
-  [upstream.tools.failing_job]
-  support = "required"
+  ${readFileSync(TOOLS, 'utf8')}
 `;

@@ -16,19 +16,8 @@ use tempfile::TempDir;
 /// The longest that anything here may take.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Which tools become tasks, and when, as with the other clients.
-const TOOLS: &str = r#"
-[upstream.tools.protocol_error_job]
-task_after = "0s"
-[upstream.tools.confirm_delete]
-task_after = "0s"
-[upstream.tools.multi_input]
-task_after = "0s"
-[upstream.tools.test_tool_with_task]
-task_after = "300ms"
-[upstream.tools.failing_job]
-support = "required"
-"#;
+/// Which tools become tasks, and when.
+const TOOLS: &str = include_str!("../../task-tools.toml");
 
 /// taskgate on an HTTP port, with its server.
 pub struct Gate {
