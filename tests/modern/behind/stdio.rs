@@ -41,6 +41,32 @@ async fn requests_of_one_owner_share_a_process_that_gets_no_initialize() {
 }
 
 #[tokio::test]
+async fn the_process_of_an_owners_first_request_serves_every_later_one() {
+    let children = Children::new(MODERN);
+    let gate = children.gate("").await;
+    for declared in [json!({ "elicitation": {} }), json!({}), json!({ "sampling": {}, "elicitation": {} })] {
+        Modern::able(&gate.url, declared).call("pid").await;
+    }
+    children.only().await;
+}
+
+#[tokio::test]
+async fn of_processes_that_start_at_once_for_an_owner_one_stays() {
+    let children = Children::new(MODERN);
+    let gate = children.gate("").await;
+    let able = |declared| Modern::able(&gate.url, declared);
+    let (asked, sampled) = (able(json!({ "elicitation": {} })), able(json!({ "sampling": {} })));
+    let (first, second) = tokio::join!(asked.call("pid"), sampled.call("pid"));
+    assert_eq!(first["content"], second["content"]);
+    let stays = Modern::plain(&gate.url).call("pid").await["content"][0]["text"].clone();
+    for process in children.started() {
+        if stays != json!(process.pid) {
+            process.gone().await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_cancels_its_call() {
     let children = Children::new(MODERN);
     let gate = children.gate("").await;
