@@ -128,6 +128,23 @@ async fn a_legacy_client_is_told_that_the_server_has_no_sessions() {
 }
 
 #[tokio::test]
+async fn a_client_of_both_generations_goes_on_on_its_channel_where_initialize_is_refused() {
+    let children = Children::new(MODERN);
+    let args: Vec<_> = ["--"].into_iter().chain(children.command()).collect();
+    let mut client = Wrapped::start(&args);
+    assert_eq!(client.initialize_alone().await["error"]["code"], -32022);
+    // The processes that were asked for a session have ended.
+    for process in children.started() {
+        process.gone().await;
+    }
+    let params = Modern::plain("").params(json!({ "name": "pid", "arguments": {} }));
+    let answer = client.request("tools/call", params).await;
+    assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
+    client.close();
+    assert_eq!(client.end().await.0, Some(0));
+}
+
+#[tokio::test]
 async fn a_server_that_ends_at_a_request_before_initialize_is_started_again_as_a_legacy_one() {
     let tools = r#"*'"method":"server/discover"'*) exit 1 ;;"#;
     let children = Children::new(Script { tools, ..Script::default() });
