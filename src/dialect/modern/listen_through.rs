@@ -11,7 +11,7 @@ use super::{
     onward::{Sent, Whose, call_options},
     passing::status_of,
     pieces::{PieceWriter, pieces},
-    subscriptions::Subscribed,
+    subscriptions::Open,
 };
 use crate::{
     flow::Item,
@@ -38,7 +38,7 @@ struct Subscription {
     /// Who else tells of tasks.
     whose: Whose,
     to: PieceWriter,
-    _subscribed: Subscribed,
+    _open: Open,
 }
 
 /// What the server told last.
@@ -58,11 +58,12 @@ impl Modern {
         if names_tasks && !request.meta.tasks {
             return Err(Refused::tasks_extension("notifications about tasks need the tasks extension"));
         }
-        let subscribed = self.subscriptions.begin(&request.caller.owner);
-        let subscribed = subscribed.map_err(|why| Refused::limit("subscriptions", &why))?;
+        let open = self.open_subscription(&request, &filter)?;
         let watched = match whose {
             Whose::Theirs => Vec::new(),
-            Whose::Ours | Whose::Both => self.watched(&request, std::mem::take(&mut filter.tasks)).await?,
+            Whose::Ours | Whose::Both => {
+                self.watched(&request, std::mem::take(&mut filter.tasks), whose == Whose::Ours).await?
+            }
         };
         let tasks: Vec<_> = watched.iter().map(|(_, id)| *id).collect();
         let lease = self.lease(&request, false).await?;
@@ -77,7 +78,7 @@ impl Modern {
         };
         let (to, from) = pieces(&self.capacity, &self.observer);
         let modern = Arc::clone(self);
-        let subscription = Subscription { modern, request, lease, call, tasks, whose, to, _subscribed: subscribed };
+        let subscription = Subscription { modern, request, lease, call, tasks, whose, to, _open: open };
         tokio::spawn(subscription.run(watched));
         from.answer().await.ok_or_else(|| RpcError::internal("the subscription was given up").into())
     }

@@ -85,21 +85,24 @@ impl Modern {
     }
 
     /// Returns the error for a task that does not exist for its client.
-    async fn no_task(&self, request: &ClientRequest, why: &Missing) -> Refused {
+    pub(super) async fn no_task(&self, request: &ClientRequest, why: &Missing) -> Refused {
         let Missing::NotFound(id) = why else {
             return RpcError::internal("taskgate cannot reach its store of tasks now; try again").into();
         };
         match self.count_lookup(request, *id).await {
-            Ok(()) => not_found().into(),
+            Ok(_) => not_found().into(),
             Err(refused) => refused,
         }
     }
 
     /// Counts a request once that names a task which taskgate does not have. A client that guesses ids waits, and is then
-    /// refused.
-    pub(super) async fn count_lookup(&self, request: &ClientRequest, id: TaskId) -> Result<(), Refused> {
+    /// refused. Returns whether it has waited.
+    ///
+    /// # Errors
+    /// [`Refused`]
+    pub(super) async fn count_lookup(&self, request: &ClientRequest, id: TaskId) -> Result<bool, Refused> {
         if request.looked_up {
-            return Ok(());
+            return Ok(false);
         }
         let lookup = request.caller.account.failed_lookup();
         let repeated = match &lookup {
@@ -109,11 +112,13 @@ impl Modern {
         };
         self.observer.emit(events::LookupFailed { who: &request.caller.who, task: Some(id), repeated });
         match lookup {
-            FailedLookup::Answered => {}
-            FailedLookup::Slowed(by, _permit) => tokio::time::sleep(by).await,
-            FailedLookup::Refused(limit) => return Err(Refused::too_often(&limit)),
+            FailedLookup::Answered => Ok(false),
+            FailedLookup::Slowed(by, _permit) => {
+                tokio::time::sleep(by).await;
+                Ok(true)
+            }
+            FailedLookup::Refused(limit) => Err(Refused::too_often(&limit)),
         }
-        Ok(())
     }
 
     /// `tasks/update`: takes the answers to questions that are open, and ignores all others.
