@@ -85,7 +85,7 @@ impl SessionOpening<'_> {
         let handshake = Handshake { id, server, client, vacancy, capacity, observer };
         let agreed = match handshake.agree(request, version, &headers).await {
             Err(NotAgreed::Refused { may_be_modern: true, .. })
-                if upstream.pool.is_modern_only(server, &headers).await =>
+                if upstream.pool.turns_out_modern(server, &headers).await =>
             {
                 upstream.hints.has_no_sessions(id, observer);
                 return Err(SessionNotOpened::Upstream(no_sessions(request, &requested)));

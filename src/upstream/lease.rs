@@ -28,12 +28,10 @@ impl Upstream {
         let (is_modern, sharing) = (self.is_modern(), self.sharing(lessee.client, asks));
         let key = pool_key(lessee, is_modern);
         let leased = self.pool.lease(&self.server, &key, sharing, lessee.headers).await?;
-        if leased.pooled.generation.is_modern() {
-            return Ok(leased);
-        }
         // The handshake has shown what the server is, and which transport it has.
         let seen = (self.is_modern(), self.sharing(lessee.client, asks));
-        if seen == (is_modern, sharing) {
+        let is_alone = leased.pooled.generation.is_modern() && seen.1 == Sharing::Once;
+        if is_alone || seen == (is_modern, sharing) {
             return Ok(leased);
         }
         drop(leased);

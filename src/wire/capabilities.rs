@@ -73,16 +73,21 @@ impl ClientCapabilities {
     /// Reads them from the object of a client's capabilities.
     ///
     /// # Errors
-    /// A sentence saying what is wrong, if one is there twice.
+    /// A sentence saying what is wrong, if one is there twice, or has a member twice.
     pub fn declared(declared: &Members<'_>) -> Result<Self, String> {
         let (elicitation, sampling) = (declared.nested("elicitation")?, declared.nested("sampling")?);
-        let mode = |name| elicitation.as_ref().is_some_and(|modes| modes.get(name).is_some());
+        // A capability is an object: `null` declares none.
+        let has = |of: &Option<Members<'_>>, name| match of {
+            Some(of) => of.nested(name).map(|declared| declared.is_some()),
+            None => Ok(false),
+        };
+        let (form, url) = (has(&elicitation, "form")?, has(&elicitation, "url")?);
         Ok(Self {
-            roots: declared.get("roots").is_some(),
-            sampling: declared.get("sampling").is_some(),
-            sampling_tools: sampling.is_some_and(|sampling| sampling.get("tools").is_some()),
-            elicitation_form: elicitation.is_some() && (mode("form") || !mode("url")),
-            elicitation_url: mode("url"),
+            roots: declared.nested("roots")?.is_some(),
+            sampling_tools: has(&sampling, "tools")?,
+            sampling: sampling.is_some(),
+            elicitation_form: elicitation.is_some() && (form || !url),
+            elicitation_url: url,
         })
     }
 

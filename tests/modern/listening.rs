@@ -1,6 +1,7 @@
 //! `subscriptions/listen`.
 
 use serde_json::json;
+use uuid::Uuid;
 
 use crate::{
     client::Modern,
@@ -41,4 +42,42 @@ async fn notifications_about_tasks_need_the_extension() {
     let (status, code, _) =
         Modern::plain(&gate.url).refusal("subscriptions/listen", json!({ "notifications": { "taskIds": [] } })).await;
     assert_eq!((status, code), (400, -32021));
+}
+
+#[tokio::test]
+async fn unknown_tasks_of_a_subscription_count_as_look_ups_that_fail() {
+    for upstream in [Upstream::json().await, Upstream::modern(json!({ "tools": {} })).await] {
+        let gate = Gate::with(&upstream, "[rate]\nfailed_lookups = \"2/h\"\n").await;
+        let client = Modern::with_tasks(&gate.url);
+        let guesses = [Uuid::new_v4(), Uuid::new_v4()];
+        let mut stream = client.stream("subscriptions/listen", json!({ "notifications": { "taskIds": guesses } }));
+        assert_eq!(stream.message().await["params"]["notifications"], json!({}));
+        let looked_up = (0..9).map(|_| client.refusal("tasks/get", json!({ "taskId": "unknown" })));
+        let answers = futures_util::future::join_all(looked_up).await;
+        let refused = answers.iter().filter(|(status, ..)| *status == 429).count();
+        assert_eq!(refused, 1, "8 are held back: {answers:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_subscriptions_keep_is_bounded_in_bytes() {
+    for is_modern in [false, true] {
+        let upstream = if is_modern { Upstream::modern(json!({})).await } else { Upstream::json().await };
+        let gate = Gate::before(&upstream).await;
+        let client = Modern::plain(&gate.url);
+        // Each is kept as it came, and what it names four times more.
+        let long = json!({ "notifications": { "resourceSubscriptions": ["x".repeat(3_500_000)] } });
+        let mut open = Vec::new();
+        for _ in 0..3 {
+            let mut stream = client.stream("subscriptions/listen", long.clone());
+            let theirs = if is_modern { Some(upstream.held("subscriptions/listen").await) } else { None };
+            if theirs.is_none() {
+                stream.message().await;
+            }
+            open.push((stream, theirs));
+        }
+        let (status, code, why) = client.refusal("subscriptions/listen", long).await;
+        assert_eq!((status, code), (200, -32603));
+        assert!(why.contains("64MiB"), "{why}");
+    }
 }

@@ -17,6 +17,12 @@ impl Run {
         }
     }
 
+    /// Returns whether the server, which was a legacy one, is a modern one now.
+    pub(super) fn has_become_modern(&self) -> impl Future<Output = bool> + use<> {
+        let (upstream, headers) = (Arc::clone(&self.request.caller.upstream), self.request.headers.clone());
+        async move { upstream.pool.turns_out_modern(&upstream.server, &headers).await }
+    }
+
     /// Finds out again what the server is, which has refused the request as one of the other generation does. Sends the request
     /// once more where it is one.
     pub(super) async fn replaced(&mut self) -> Option<Over> {

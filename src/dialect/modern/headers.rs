@@ -40,12 +40,17 @@ pub(super) fn check(headers: &HeaderMap, request: &Message, params: &Members<'_>
         Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => ("taskId", false),
         _ => return Ok(()),
     };
-    let Some(named) = params.text(member) else { return Ok(()) };
-    match value(headers, &NAME)? {
-        Some(said) if decoded(said)? == named => Ok(()),
-        Some(_) => Err(Refused::header(format!("Mcp-Name is another one than params.{member} of the body"))),
-        None if required => Err(Refused::header(format!("Mcp-Name is missing; it has to be params.{member}"))),
-        None => Ok(()),
+    match (value(headers, &NAME)?, params.text(member)) {
+        (Some(said), Some(named)) if decoded(said)? == named => Ok(()),
+        (Some(_), Some(_)) => Err(Refused::header(format!("Mcp-Name is another one than params.{member} of the body"))),
+        (Some(_), None) => {
+            Err(Refused::header(format!("Mcp-Name is there, and params.{member} of the body is no string")))
+        }
+        (None, Some(_)) if required => {
+            Err(Refused::header(format!("Mcp-Name is missing; it has to be params.{member}")))
+        }
+        // Without a name the server refuses the request itself.
+        (None, _) => Ok(()),
     }
 }
 
@@ -185,6 +190,10 @@ mod tests {
         ] {
             let error = checked(&pairs, "tools/call", call).expect_err("refused");
             assert!(error.contains("-32020") && error.contains(about), "{pairs:?}: {error}");
+        }
+        for nameless in ["{}", r#"{"name":7}"#] {
+            let error = checked(&[VERSION, method, ("mcp-name", "7")], "tools/call", nameless).expect_err("refused");
+            assert!(error.contains("-32020") && error.contains("Mcp-Name"), "{error}");
         }
         let task = [VERSION, ("mcp-method", "tasks/get"), ("mcp-name", "another")];
         assert!(checked(&task, "tasks/get", r#"{"taskId":"one"}"#).is_err());

@@ -10,12 +10,12 @@ use tokio::sync::broadcast::error::RecvError;
 use super::{
     Answer, ClientRequest, Modern, Refused, SUBSCRIPTION_ID,
     pieces::{PieceWriter, pieces},
-    subscriptions::Subscribed,
+    subscriptions::Open,
 };
 use crate::{
-    task::{TaskId, Watch},
+    task::{Missing, TaskId, Watch},
     upstream::Lease,
-    wire::{Edits, Message, Method, RpcError, ids, object::Members},
+    wire::{Edits, Message, Method, RpcError, headers_cost, ids, object::Members},
 };
 
 /// How many resources and tasks one subscription may name.
@@ -41,7 +41,7 @@ struct Subscription {
     lease: Lease,
     filter: Filter,
     to: PieceWriter,
-    _subscribed: Subscribed,
+    _open: Open,
 }
 
 impl Modern {
@@ -51,9 +51,8 @@ impl Modern {
         if names_tasks && !request.meta.tasks {
             return Err(Refused::tasks_extension("notifications about tasks need the tasks extension"));
         }
-        let subscribed = self.subscriptions.begin(&request.caller.owner);
-        let subscribed = subscribed.map_err(|why| Refused::limit("subscriptions", &why))?;
-        let watched = self.watched(&request, std::mem::take(&mut filter.tasks)).await?;
+        let open = self.open_subscription(&request, &filter)?;
+        let watched = self.watched(&request, std::mem::take(&mut filter.tasks), true).await?;
         filter.tasks = watched.iter().map(|(_, id)| *id).collect();
         let lease = self.lease(&request, false).await?;
         if request.caller.upstream.server.attributes_questions() {
@@ -62,21 +61,44 @@ impl Modern {
         }
         filter.limit(&lease.pooled.facts.capabilities);
         let (to, from) = pieces(&self.capacity, &self.observer);
-        let subscription =
-            Subscription { modern: Arc::clone(self), request, lease, filter, to, _subscribed: subscribed };
+        let subscription = Subscription { modern: Arc::clone(self), request, lease, filter, to, _open: open };
         tokio::spawn(subscription.run(watched));
         from.answer().await.ok_or_else(|| RpcError::internal("the subscription was given up").into())
     }
 
-    /// Returns those of the tasks that the client may hear of.
-    pub(super) async fn watched(&self, request: &ClientRequest, ids: Vec<TaskId>) -> Result<Vec<Watched>, Refused> {
+    /// Counts a subscription, and what is kept of it while it is open.
+    pub(super) fn open_subscription(&self, request: &ClientRequest, filter: &Filter) -> Result<Open, Refused> {
+        let owner = &request.caller.owner;
+        let subscribed = self.subscriptions.begin(owner).map_err(|why| Refused::limit("subscriptions", &why))?;
+        // The session with the server keeps the URIs as well.
+        let uris: usize = filter.uris.iter().map(|uri| 4 * uri.len()).sum();
+        let bytes = request.message.bytes().len() + headers_cost(&request.headers) + uris;
+        let kept = self.in_flight.keep(owner, bytes).map_err(|why| Refused::limit("sessionless_requests", &why))?;
+        Ok(Open { _subscribed: subscribed, _kept: kept })
+    }
+
+    /// Returns those of the tasks that the client may hear of. Where taskgate alone has tasks, all others are look-ups that
+    /// fail, which are held back once.
+    pub(super) async fn watched(
+        &self,
+        request: &ClientRequest,
+        ids: Vec<TaskId>,
+        alone: bool,
+    ) -> Result<Vec<Watched>, Refused> {
         let (owner, who) = (&request.caller.owner, &request.caller.who);
-        let mut watched = Vec::new();
+        let (mut watched, mut unknown) = (Vec::new(), Vec::new());
         for id in ids.into_iter().collect::<HashSet<_>>() {
             // Watched before it is looked at: a change from here on is told.
             let watch = self.engine.watch(owner, id).map_err(|full| Refused::limit("waiters", &full.to_string()))?;
-            if self.engine.poll(owner, id, who).await.is_ok() {
-                watched.push((watch, id));
+            match self.engine.poll(owner, id, who).await {
+                Ok(_) => watched.push((watch, id)),
+                Err(Missing::NotFound(id)) => unknown.push(id),
+                Err(why) => return Err(self.no_task(request, &why).await),
+            }
+        }
+        for id in unknown.into_iter().filter(|_| alone) {
+            if self.count_lookup(request, id).await? {
+                break;
             }
         }
         Ok(watched)

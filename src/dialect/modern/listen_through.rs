@@ -11,7 +11,7 @@ use super::{
     onward::{Sent, Whose, call_options},
     passing::status_of,
     pieces::{PieceWriter, pieces},
-    subscriptions::Subscribed,
+    subscriptions::Open,
 };
 use crate::{
     flow::Item,
@@ -35,8 +35,10 @@ struct Subscription {
     call: Option<Call>,
     /// The tasks of taskgate that the client hears of.
     tasks: Vec<TaskId>,
+    /// Who else tells of tasks.
+    whose: Whose,
     to: PieceWriter,
-    _subscribed: Subscribed,
+    _open: Open,
 }
 
 /// What the server told last.
@@ -56,25 +58,27 @@ impl Modern {
         if names_tasks && !request.meta.tasks {
             return Err(Refused::tasks_extension("notifications about tasks need the tasks extension"));
         }
-        let subscribed = self.subscriptions.begin(&request.caller.owner);
-        let subscribed = subscribed.map_err(|why| Refused::limit("subscriptions", &why))?;
+        let open = self.open_subscription(&request, &filter)?;
         let watched = match whose {
             Whose::Theirs => Vec::new(),
-            Whose::Ours | Whose::Both => self.watched(&request, std::mem::take(&mut filter.tasks)).await?,
+            Whose::Ours | Whose::Both => {
+                self.watched(&request, std::mem::take(&mut filter.tasks), whose == Whose::Ours).await?
+            }
         };
         let tasks: Vec<_> = watched.iter().map(|(_, id)| *id).collect();
         let lease = self.lease(&request, false).await?;
         let call = match without_tasks(&request.message, whose, &tasks)? {
             Some(message) => {
                 let generation = lease.pooled.generation;
-                let Sent { headers, .. } = request.sent(generation, whose)?;
+                let wanted = ClientRequest { message, ..request.clone() };
+                let Sent { message, headers } = wanted.sent(generation, whose)?;
                 Some(lease.guard.get().call(&message, headers, call_options(generation, false))?)
             }
             None => None,
         };
         let (to, from) = pieces(&self.capacity, &self.observer);
         let modern = Arc::clone(self);
-        let subscription = Subscription { modern, request, lease, call, tasks, to, _subscribed: subscribed };
+        let subscription = Subscription { modern, request, lease, call, tasks, whose, to, _open: open };
         tokio::spawn(subscription.run(watched));
         from.answer().await.ok_or_else(|| RpcError::internal("the subscription was given up").into())
     }
@@ -133,7 +137,8 @@ impl Subscription {
     async fn acknowledge(&mut self, filter: &str) {
         let tasks: Vec<_> = self.tasks.iter().map(|id| quote(&id.to_string())).collect();
         let Ok(members) = Members::parse(filter) else { return };
-        let theirs = members.get("taskIds").and_then(|list| list.strip_prefix('[')?.strip_suffix(']'));
+        let theirs = members.get("taskIds").filter(|_| self.whose != Whose::Ours);
+        let theirs = theirs.and_then(|list| list.strip_prefix('[')?.strip_suffix(']'));
         let theirs = theirs.filter(|list| !list.trim().is_empty()).map(str::to_owned);
         let named: Vec<_> = theirs.into_iter().chain(tasks).collect();
         let mut parts: Vec<_> = members.iter().filter(|(key, _)| *key != "taskIds").collect::<Vec<_>>();
@@ -163,9 +168,19 @@ impl Subscription {
             // On a channel that calls share it may belong to one of them.
             return;
         }
+        if message.method_name() == "notifications/tasks" && !self.is_of_server(&message) {
+            return;
+        }
         if let Some(tagged) = tagged(&message, &self.request.id) {
             self.to.tell(tagged).await;
         }
+    }
+
+    /// Returns whether the server may tell of the task in a notification.
+    fn is_of_server(&self, status: &Message) -> bool {
+        let params = status.params().and_then(|params| Members::parse(params).ok());
+        let id = params.and_then(|params| params.text("taskId").and_then(|id| ids::parse(&id)));
+        self.whose != Whose::Ours && id.is_none_or(|id| !self.tasks.contains(&id))
     }
 
     /// Ends with the server's answer.

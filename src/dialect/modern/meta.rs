@@ -67,7 +67,8 @@ impl RequestMeta {
         let capabilities = capabilities.ok_or_else(|| missing(CLIENT_CAPABILITIES, "an object"))?;
         let client = ClientCapabilities::declared(&capabilities).map_err(Refused::malformed)?;
         let extensions = capabilities.nested("extensions").map_err(Refused::malformed)?;
-        let tasks = extensions.as_ref().is_some_and(|extensions| extensions.get(TASKS).is_some());
+        let declared = extensions.as_ref().map(|extensions| extensions.nested(TASKS)).transpose();
+        let tasks = declared.map_err(Refused::malformed)?.flatten().is_some();
         let log_level = match meta.get(LOG_LEVEL) {
             None => None,
             Some(_) => Some(log_level(meta)?),
@@ -115,6 +116,16 @@ mod tests {
         assert_eq!(meta.log_level, None);
         let level = format!(",\"{LOG_LEVEL}\":\"warning\"");
         assert_eq!(read(&with("\"2026-07-28\"", "{}", &level)).expect("valid").log_level, Some(Level::Warning));
+    }
+
+    #[test]
+    fn a_capability_that_is_no_object_is_not_declared() {
+        let nothing = format!(
+            r#"{{"roots":null,"sampling":false,"elicitation":{{"form":null,"url":{{}}}},"extensions":{{"{TASKS}":null}}}}"#
+        );
+        let meta = read(&with("\"2026-07-28\"", &nothing, "")).expect("valid");
+        let url = ClientCapabilities { elicitation_url: true, ..ClientCapabilities::default() };
+        assert_eq!((meta.tasks, meta.client), (false, url));
     }
 
     #[test]

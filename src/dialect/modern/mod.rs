@@ -110,6 +110,8 @@ struct ClientRequest {
     mirrored: HeaderMap,
     /// What was opened to find out the generation of the server, for this request.
     opened: Option<Arc<Lease>>,
+    /// Whether it was counted as a look-up of an unknown id, before its server was asked.
+    looked_up: bool,
 }
 
 /// How a request came.
@@ -186,7 +188,7 @@ impl Modern {
         };
         let mut request = self.read(sender, message, meta, onward, mirrored);
         if let Method::TasksGet | Method::TasksUpdate | Method::TasksCancel = request.method {
-            return if self.is_of_server(&mut request).await {
+            return if self.is_of_server(&mut request).await? {
                 self.pass(request).await
             } else {
                 self.task(&request).await
@@ -239,7 +241,17 @@ impl Modern {
         let (who, account) = (self.names.get_with_by_ref(&owner, named), accounts.of(&owner));
         let caller = Caller { owner, who, account, upstream: Arc::clone(upstream), client: meta.client, session: None };
         let (id, method) = (message.id_to_answer().into(), message.method());
-        ClientRequest { message, id, method, meta, caller: Arc::new(caller), headers, mirrored, opened: None }
+        ClientRequest {
+            message,
+            id,
+            method,
+            meta,
+            caller: Arc::new(caller),
+            headers,
+            mirrored,
+            opened: None,
+            looked_up: false,
+        }
     }
 
     /// Counts a request as in flight.

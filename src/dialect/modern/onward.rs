@@ -47,7 +47,7 @@ impl ClientRequest {
         let message = match generation {
             Generation::Legacy => translate::to_legacy(&self.message)?,
             Generation::Modern { has_tasks } => {
-                if has_tasks && whose == Whose::Ours && self.meta.tasks {
+                if has_tasks && whose == Whose::Ours {
                     without_tasks(&self.message)?
                 } else {
                     self.message.clone()

@@ -36,7 +36,10 @@ impl Modern {
     }
 
     /// Returns whether a task method is for the server: it names a task that is not one of taskgate's.
-    pub(super) async fn is_of_server(&self, request: &mut ClientRequest) -> bool {
+    ///
+    /// # Errors
+    /// [`Refused`] where its client names unknown ids too often while it is not known what the server is.
+    pub(super) async fn is_of_server(&self, request: &mut ClientRequest) -> Result<bool, Refused> {
         let upstream = Arc::clone(&request.caller.upstream);
         let params = request.message.params().and_then(|params| Members::parse(params).ok());
         let id = params.and_then(|params| params.text("taskId").and_then(|id| ids::parse(&id)));
@@ -46,15 +49,20 @@ impl Modern {
         };
         let generation = match upstream.pool.generation() {
             Some(known) => known,
-            None if is_ours || upstream.native == Native::Replace => return false,
-            // taskgate's tasks are there while the server is not.
-            None => self.generation(request).await.unwrap_or(Generation::Legacy),
+            None if is_ours || upstream.native == Native::Replace || !request.meta.tasks => return Ok(false),
+            None => {
+                // Any id would cost a handshake.
+                self.count_lookup(request, id.unwrap_or_default()).await?;
+                request.looked_up = true;
+                // taskgate's tasks are there while the server is not.
+                self.generation(request).await.unwrap_or(Generation::Legacy)
+            }
         };
-        match request.whose(generation) {
+        Ok(match request.whose(generation) {
             Whose::Ours => false,
             Whose::Theirs => true,
             Whose::Both => !is_ours,
-        }
+        })
     }
 
     /// Passes a request to a modern server. A call may become a task of taskgate.

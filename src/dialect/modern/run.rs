@@ -277,9 +277,11 @@ impl Run {
             Ok(response) if self.lacks.is_some() && translate::has_failed(&response) => self.lack(),
             Ok(response) if let Some(requests) = translate::pages_to_visit(&response) => self.send_to(&requests),
             Ok(response) => {
-                // Where the server is still a legacy one, the error is one of its own.
+                // A legacy server may have the code for itself: its session stays.
                 if !self.sent_again
-                    && translate::is_of_modern_server(&response)
+                    && self.call.exchange.status() == Some(StatusCode::BAD_REQUEST)
+                    && translate::may_be_of_modern_server(&response)
+                    && self.has_become_modern().await
                     && let Some(over) = self.replaced().await
                 {
                     return over;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::in_flight::KeptBytes;
 use crate::{
     flow::Tally,
     identity::Owner,
@@ -33,6 +34,13 @@ struct Counts {
 pub(super) struct Subscribed {
     subscriptions: Arc<Subscriptions>,
     owner: Owner,
+}
+
+/// Keeps a subscription and its bytes counted while it is open.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) _subscribed: Subscribed,
+    pub(super) _kept: KeptBytes,
 }
 
 impl Subscriptions {

@@ -84,25 +84,41 @@ impl Modern {
         Ok(bytes::Bytes::from(members).into())
     }
 
-    /// Returns the error for a task that does not exist for its client. A client that guesses ids waits for it, and is then
-    /// refused.
-    async fn no_task(&self, request: &ClientRequest, why: &Missing) -> Refused {
+    /// Returns the error for a task that does not exist for its client.
+    pub(super) async fn no_task(&self, request: &ClientRequest, why: &Missing) -> Refused {
         let Missing::NotFound(id) = why else {
             return RpcError::internal("taskgate cannot reach its store of tasks now; try again").into();
         };
+        match self.count_lookup(request, *id).await {
+            Ok(_) => not_found().into(),
+            Err(refused) => refused,
+        }
+    }
+
+    /// Counts a request once that names a task which taskgate does not have. A client that guesses ids waits, and is then
+    /// refused. Returns whether it has waited.
+    ///
+    /// # Errors
+    /// [`Refused`]
+    pub(super) async fn count_lookup(&self, request: &ClientRequest, id: TaskId) -> Result<bool, Refused> {
+        if request.looked_up {
+            return Ok(false);
+        }
         let lookup = request.caller.account.failed_lookup();
         let repeated = match &lookup {
             FailedLookup::Answered => None,
             FailedLookup::Slowed(..) => Some("slowed"),
             FailedLookup::Refused(_) => Some("refused"),
         };
-        self.observer.emit(events::LookupFailed { who: &request.caller.who, task: Some(*id), repeated });
+        self.observer.emit(events::LookupFailed { who: &request.caller.who, task: Some(id), repeated });
         match lookup {
-            FailedLookup::Answered => {}
-            FailedLookup::Slowed(by, _permit) => tokio::time::sleep(by).await,
-            FailedLookup::Refused(limit) => return Refused::too_often(&limit),
+            FailedLookup::Answered => Ok(false),
+            FailedLookup::Slowed(by, _permit) => {
+                tokio::time::sleep(by).await;
+                Ok(true)
+            }
+            FailedLookup::Refused(limit) => Err(Refused::too_often(&limit)),
         }
-        not_found().into()
     }
 
     /// `tasks/update`: takes the answers to questions that are open, and ignores all others.

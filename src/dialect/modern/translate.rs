@@ -82,8 +82,8 @@ pub(super) fn has_failed(response: &Message) -> bool {
     }
 }
 
-/// Returns whether only a modern server refuses a request so: it asks for headers, or for a revision.
-pub(super) fn is_of_modern_server(response: &Message) -> bool {
+/// Returns whether a modern server refuses a request so, with status 400: it asks for headers, or for a revision.
+pub(super) fn may_be_of_modern_server(response: &Message) -> bool {
     matches!(response.outcome(), Some((Outcome::Error, raw)) if matches!(error_code(raw), Some(-32020 | -32022)))
 }
 

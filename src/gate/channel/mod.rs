@@ -29,7 +29,7 @@ use crate::{
     },
     observe::Observer,
     session::{Session, SessionGuard, Source, StreamItem},
-    upstream::{MAX_IN_FLIGHT, TooMany, Upstream, stdio::TIME_TO_END},
+    upstream::{Generation, MAX_IN_FLIGHT, TooMany, Upstream, stdio::TIME_TO_END},
     wire::{Kind, Message, Method, RpcError, response::pong},
 };
 
@@ -196,6 +196,8 @@ impl Channel {
         };
         let id: Box<str> = message.id_to_answer().into();
         if is_modern(&message) && self.serves_modern() {
+            // It needs no session.
+            self.refused = false;
             return self.take_modern(id, message);
         }
         if is_modern(&message) {
@@ -296,10 +298,13 @@ impl Channel {
         self.now = Some(Box::pin(async move { deliver(answer, &id, &output).await }));
     }
 
-    /// Returns whether the server's process has ended without having given the client a session.
+    /// Returns whether the server's process has ended without having given the client a session. One that has none may still
+    /// serve the client.
     fn has_no_server(&self) -> bool {
+        let is_modern = self.serves_modern() && self.upstream.pool.generation().is_some_and(Generation::is_modern);
         let exit_status = || self.upstream.server.exit_status();
-        self.ends_with == EndsWith::Server && self.refused && self.session.is_none() && exit_status().is_some()
+        let wants = self.ends_with == EndsWith::Server && self.refused && self.session.is_none();
+        wants && !is_modern && exit_status().is_some()
     }
 
     fn say(&mut self, document: impl Into<Bytes>) {

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use ::http::HeaderMap;
 
 use super::{
-    Generation, NoSession, PoolKey, Pooled, ServerFacts, SessionPool,
+    Generation, NoSession, PoolKey, Pooled, ServerFacts, SessionPool, Sharing,
     hear::hear,
     opening::{INITIALIZED, discovered_facts, facts, initialize},
     room::Room,
+    slot::Slots,
 };
 use crate::{
+    identity::Owner,
     upstream::{Agreed, Failure, Handshake, Introduced, NotAgreed, Server, UpstreamSession},
     wire::{ClientCapabilities, Message, Version},
 };
@@ -20,6 +22,7 @@ impl SessionPool {
         &self,
         server: &Server,
         key: &PoolKey,
+        sharing: Sharing,
         headers: &HeaderMap,
     ) -> Result<Arc<Pooled>, NoSession> {
         let room = self.total.room(&key.owner)?;
@@ -44,7 +47,16 @@ impl SessionPool {
                 self.generation.set(Generation::Legacy, &pooled.facts);
                 Ok(pooled)
             }
-            Introduced::Modern { session, answer } => Ok(self.discovered(session, &answer, room)?),
+            Introduced::Modern { session, answer } => {
+                let pooled = self.pooled(session, discovered_facts(&answer), Generation::of, room)?;
+                // Over HTTP there is nothing that a request could have for itself.
+                if sharing != Sharing::Once || !server.is_process() {
+                    self.keep_for_requests(&key.owner, &pooled);
+                }
+                // From here on requests look for it where it is kept.
+                self.generation.set(pooled.generation, &pooled.facts);
+                Ok(pooled)
+            }
         }
     }
 
@@ -92,8 +104,8 @@ impl SessionPool {
         }
     }
 
-    /// Returns whether a server that has refused `initialize` is a modern one.
-    pub async fn is_modern_only(&self, server: &Server, headers: &HeaderMap) -> bool {
+    /// Returns whether a server is a modern one that has answered as one does. It is asked, and no session with it ends.
+    pub async fn turns_out_modern(&self, server: &Server, headers: &HeaderMap) -> bool {
         if self.generation.get().is_some_and(Generation::is_modern) {
             return true;
         }
@@ -119,11 +131,14 @@ impl SessionPool {
         Ok(pooled)
     }
 
-    /// Takes in the link to a modern server.
-    fn discovered(&self, session: UpstreamSession, answer: &Message, room: Room) -> Result<Arc<Pooled>, NoSession> {
-        let pooled = self.pooled(session, discovered_facts(answer), Generation::of, room)?;
-        self.generation.set(pooled.generation, &pooled.facts);
-        Ok(pooled)
+    /// Keeps the link to a modern server for all requests of its owner, unless there is one, or one is being opened.
+    fn keep_for_requests(&self, owner: &Owner, pooled: &Arc<Pooled>) {
+        let key = PoolKey::of_requests(owner.clone());
+        let Ok(used) = Slots::of(&self.slots, &key) else { return };
+        let Ok(mut shared) = used.slot.shared.try_lock() else { return };
+        if shared.session.as_ref().is_none_or(|kept| kept.session.is_lost()) {
+            shared.session = Some(Arc::clone(pooled));
+        }
     }
 
     /// Takes in a session whose server has said this of itself. Ends it where that cannot be read.

@@ -35,9 +35,11 @@ impl PoolKey {
         Self { owner, credential: None, client: ClientCapabilities::default() }
     }
 
-    /// Returns whether calls of the key may share what was opened with those `headers`: a session with a server that was taken
-    /// for a modern one is for their credential.
-    pub(super) fn shares(&self, opened: Generation, headers: &HeaderMap) -> bool {
-        opened.is_modern() || *self == Self::new(self.owner.clone(), self.client, headers)
+    /// Returns whether the slot of the key keeps what was opened with those `headers`: the link to a modern server is for all
+    /// requests of its owner, and a session with a server that was taken for a modern one is for its credential.
+    pub(super) fn keeps(&self, opened: Generation, headers: &HeaderMap) -> bool {
+        let owner = self.owner.clone();
+        let right = if opened.is_modern() { Self::of_requests(owner) } else { Self::new(owner, self.client, headers) };
+        *self == right
     }
 }

@@ -76,13 +76,16 @@ impl SessionPool {
     ) -> Result<Lease, NoSession> {
         let used = Slots::of(&self.slots, key)?;
         match sharing {
-            Sharing::Once => Ok(Lease::of(&self.open(server, key, headers).await?)),
+            Sharing::Once => Ok(Lease::of(&self.open(server, key, sharing, headers).await?)),
             Sharing::Single => {
                 if let Some(free) = used.slot.free_single() {
                     return Ok(free);
                 }
-                let lease = Lease::of(&self.open(server, key, headers).await?);
-                used.slot.single.lock().push(Arc::clone(&lease.pooled));
+                let lease = Lease::of(&self.open(server, key, sharing, headers).await?);
+                // A link to a modern server has a place of its own.
+                if !lease.pooled.generation.is_modern() {
+                    used.slot.single.lock().push(Arc::clone(&lease.pooled));
+                }
                 Ok(lease)
             }
             Sharing::Shared => {
@@ -98,10 +101,10 @@ impl SessionPool {
                 if shared.session.take().is_some() {
                     self.generation.forget();
                 }
-                match self.open(server, key, headers).await {
+                match self.open(server, key, sharing, headers).await {
                     Ok(pooled) => {
                         let lease = Lease::of(&pooled);
-                        shared.session = key.shares(pooled.generation, headers).then_some(pooled);
+                        shared.session = key.keeps(pooled.generation, headers).then_some(pooled);
                         shared.failed = None;
                         Ok(lease)
                     }

@@ -13,6 +13,12 @@ fn with_credential(url: &str, credential: &str) -> Modern {
     Modern { http: Client::new(url).with("authorization", credential), capabilities: json!({}) }
 }
 
+/// Has taskgate find out that its server is a modern one, without a link to it.
+async fn known_as_modern(gate: &Gate) {
+    let answer = Client::new(&gate.url).ask_to_initialize("2025-11-25", json!({})).await;
+    assert_eq!(answer.json()["error"]["code"], -32022, "{answer:?}");
+}
+
 fn calling(client: Modern) -> JoinHandle<Value> {
     tokio::spawn(async move { client.answer("tools/call", json!({ "name": "echo", "arguments": {} })).await.json() })
 }
@@ -21,6 +27,8 @@ fn calling(client: Modern) -> JoinHandle<Value> {
 async fn each_request_on_a_shared_link_has_its_own_credential() {
     let upstream = Upstream::modern(json!({ "tools": {} })).await;
     let gate = Gate::before(&upstream).await;
+    let able = Modern { capabilities: json!({ "elicitation": {} }), ..with_credential(&gate.url, "Bearer a") };
+    able.call("echo").await;
     for credential in ["Bearer a", "Bearer b", "Bearer a"] {
         with_credential(&gate.url, credential).call("echo").await;
         let last = upstream.seen().into_iter().rfind(|seen| seen.rpc() == "tools/call").unwrap();
@@ -29,6 +37,7 @@ async fn each_request_on_a_shared_link_has_its_own_credential() {
     Modern::plain(&gate.url).call("echo").await;
     let last = upstream.seen().into_iter().rfind(|seen| seen.rpc() == "tools/call").unwrap();
     assert_eq!(last.header("authorization"), "");
+    assert_eq!(upstream.count("server/discover"), 1);
 }
 
 #[tokio::test]
@@ -36,7 +45,7 @@ async fn a_refused_credential_fails_no_other_that_waits_for_the_same_link() {
     let upstream = Upstream::modern(json!({ "tools": {} })).await;
     let gate = Gate::with(&upstream, "[server]\nadmin = \"127.0.0.1:0\"\n").await;
     let (good, bad) = (with_credential(&gate.url, "Bearer good"), with_credential(&gate.url, "Bearer bad"));
-    good.call("echo").await;
+    known_as_modern(&gate).await;
     upstream.hold("server/discover");
     let refused = calling(bad);
     let asked = upstream.held("server/discover").await;
@@ -59,7 +68,7 @@ async fn a_refused_credential_fails_no_other_that_waits_for_the_same_link() {
 async fn a_session_with_a_server_that_was_taken_for_a_modern_one_is_for_its_credential_alone() {
     let upstream = Upstream::modern(json!({ "tools": {} })).await;
     let gate = Gate::before(&upstream).await;
-    with_credential(&gate.url, "Bearer a").call("echo").await;
+    known_as_modern(&gate).await;
     upstream.stop().await;
     let second = Upstream::start_in_place_of(&upstream, Options::default()).await;
     with_credential(&gate.url, "Bearer b").call("echo").await;

@@ -1,11 +1,18 @@
 //! What a server speaks is found out once, and again when it has changed.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
 use serde_json::json;
 
 use crate::{
     client::{Modern, TASKS},
     kit::{Client, Gate, Options, Upstream, soon},
 };
+
+const NAMED: &str = "[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]\n";
 
 #[tokio::test]
 async fn the_generation_is_asked_for_once() {
@@ -63,37 +70,71 @@ async fn a_server_that_takes_the_place_of_one_of_the_other_generation_is_found_o
     }
 }
 
-/// A server's refusal that may come from one of another generation, so that its own is asked for again.
-const DOUBTFUL: &str = r#""error":{"code":-32600,"message":"no"}"#;
-
 #[tokio::test]
 async fn a_task_goes_up_in_the_form_of_its_server_while_that_one_is_in_doubt() {
     let upstream = Upstream::modern(json!({ "tools": {} })).await;
-    let gate = Gate::with(&upstream, "[tasks]\ntask_after = \"0s\"\n").await;
-    let plain = Modern::able(&gate.url, json!({ "elicitation": {} }));
-    plain.call("echo").await;
-    plain.call("echo").await;
-    let calling = tokio::spawn(async move { plain.refusal("tools/call", json!({ "name": "slow" })).await });
-    let held = upstream.held("slow").await;
-    let body = held.response(DOUBTFUL);
-    held.status(400, &[("content-type", "application/json")], &body);
-    assert_eq!(soon(calling).await.unwrap().1, -32600);
-    let client = Modern::able(&gate.url, json!({ "elicitation": {}, "extensions": { TASKS: {} } }));
-    let task = client.call("echo").await;
-    client.until(task["taskId"].as_str().unwrap(), "completed").await;
+    let gate = Gate::with(&upstream, &format!("{NAMED}[tasks]\ntask_after = \"0s\"\n")).await;
+    let of = |name| Modern { http: Client::new(&gate.url).with("x-user", name), capabilities: json!({}) };
+    let (ann, bob) = (of("ann"), of("bob"));
+    ann.call("echo").await;
+    // ann has a link, and bob gets none: the server is asked anew what it is.
+    upstream.hold("server/discover");
+    let calling = tokio::spawn(async move { bob.refusal("tools/call", json!({ "name": "echo" })).await });
+    upstream.held("server/discover").await.status(500, &[], "");
+    assert_eq!(soon(calling).await.unwrap().1, -32603);
+    let ann = Modern { capabilities: json!({ "extensions": { TASKS: {} } }), ..ann };
+    let task = ann.call("echo").await;
+    ann.until(task["taskId"].as_str().unwrap(), "completed").await;
+    assert_eq!(upstream.count("server/discover"), 2);
 }
 
 #[tokio::test]
-async fn an_error_of_a_legacy_server_passes_although_it_has_the_code_of_a_modern_one() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Modern::plain(&gate.url);
-    let calling = tokio::spawn(async move { client.refusal("tools/call", json!({ "name": "slow" })).await });
-    let held = upstream.held("slow").await;
-    let body = held.response(r#""error":{"code":-32022,"message":"its own"}"#);
-    held.status(200, &[("content-type", "application/json")], &body);
-    assert_eq!(soon(calling).await.unwrap(), (200, -32022, "its own".to_owned()));
-    assert_eq!(upstream.count("slow"), 1);
+async fn a_legacy_servers_error_with_the_code_of_a_modern_one_passes_and_its_session_stays() {
+    for (status, code) in [(200, -32022), (200, -32020), (400, -32020), (400, -32022)] {
+        let upstream = Upstream::json().await;
+        let gate = Gate::before(&upstream).await;
+        let client = Modern::plain(&gate.url);
+        let calling = tokio::spawn({
+            let client = client.clone();
+            async move { client.refusal("tools/call", json!({ "name": "slow" })).await }
+        });
+        let held = upstream.held("slow").await;
+        let body = held.response(&format!(r#""error":{{"code":{code},"message":"its own"}}"#));
+        held.status(status, &[("content-type", "application/json")], &body);
+        assert_eq!(soon(calling).await.unwrap(), (200, code, "its own".to_owned()));
+        client.call("echo").await;
+        assert_eq!((upstream.count("slow"), upstream.count("initialize")), (1, 1), "{status} {code}");
+    }
+}
+
+#[tokio::test]
+async fn guesses_of_ids_ask_an_unknown_server_no_oftener_than_look_ups_may_fail() {
+    let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", server.local_addr().unwrap());
+    let connected = Arc::new(AtomicUsize::new(0));
+    // Each connection ends at once.
+    let counting = tokio::spawn({
+        let connected = Arc::clone(&connected);
+        async move {
+            while server.accept().await.is_ok() {
+                connected.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    let gate = Gate::to(&url, "[rate]\nfailed_lookups = \"1/h\"\n").await;
+    let guess = |credential: usize| {
+        let http = Client::new(&gate.url).with("authorization", &format!("Bearer {credential}"));
+        let client = Modern { http, capabilities: json!({ "extensions": { TASKS: {} } }) };
+        async move { client.refusal("tasks/get", json!({ "taskId": "unknown" })).await }
+    };
+    assert_eq!(guess(0).await.1, -32602);
+    let each = connected.load(Ordering::Relaxed);
+    assert!(each > 0, "the server is asked");
+    let answers = futures_util::future::join_all((1..=30).map(guess)).await;
+    let refused = answers.iter().filter(|(status, ..)| *status == 429).count();
+    assert_eq!((answers.len(), refused), (30, 22), "{answers:?}");
+    assert!(connected.load(Ordering::Relaxed) <= 9 * each, "{connected:?}");
+    counting.abort();
 }
 
 #[tokio::test]

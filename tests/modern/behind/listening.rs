@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::{
-    client::Modern,
+    client::{Modern, TASKS},
     kit::{Gate, Sse, Upstream},
 };
 
@@ -81,4 +81,45 @@ async fn a_client_that_closes_its_subscription_closes_the_one_at_the_server_and_
     let stopping = tokio::spawn(gate.stop());
     assert_eq!(stream.message().await["result"]["resultType"], "complete");
     stopping.await.unwrap();
+}
+
+#[tokio::test]
+async fn with_replace_a_subscription_shows_nothing_of_the_servers_own_tasks() {
+    let upstream = Upstream::modern(json!({ "tools": { "listChanged": true }, "extensions": { TASKS: {} } })).await;
+    let gate = Gate::with(&upstream, "[tasks]\nnative = \"replace\"\ntask_after = \"0s\"\n").await;
+    let client = Modern::with_tasks(&gate.url);
+    let task = client.call("slow").await["taskId"].clone();
+    let slow = upstream.held("slow").await;
+    let filter = json!({ "toolsListChanged": true, "taskIds": [task, "theirs"] });
+    let mut stream = client.stream("subscriptions/listen", json!({ "notifications": filter }));
+    let theirs = upstream.held("subscriptions/listen").await.sse();
+    let sent = theirs.seen.json()["params"].clone();
+    assert_eq!(sent["notifications"], json!({ "toolsListChanged": true }));
+    assert_eq!(sent["_meta"]["io.modelcontextprotocol/clientCapabilities"], json!({ "extensions": {} }));
+    let honoured = json!({ "notifications": { "toolsListChanged": true, "taskIds": ["theirs"] } });
+    notify(&theirs, "notifications/subscriptions/acknowledged", honoured).await;
+    let acknowledged = stream.message().await["params"]["notifications"].clone();
+    assert_eq!(acknowledged, json!({ "toolsListChanged": true, "taskIds": [task] }));
+    notify(&theirs, "notifications/tasks", json!({ "taskId": "theirs", "status": "working" })).await;
+    notify(&theirs, "notifications/tools/list_changed", json!({})).await;
+    assert_eq!(stream.message().await["method"], "notifications/tools/list_changed");
+    slow.result(r#"{"resultType":"complete","content":[]}"#);
+    assert_eq!(stream.message().await["params"]["taskId"], task);
+}
+
+#[tokio::test]
+async fn with_auto_the_server_tells_of_its_own_tasks_and_of_none_of_taskgate() {
+    let upstream = Upstream::modern(json!({ "tools": {}, "extensions": { TASKS: {} } })).await;
+    let required = "[[upstream]]\n[upstream.tools.\"slow\"]\nsupport = \"required\"\n";
+    let gate = Gate::with(&upstream, &format!("[tasks]\nnative = \"auto\"\n{required}")).await;
+    let client = Modern::with_tasks(&gate.url);
+    let task = client.call("slow").await["taskId"].clone();
+    let mut stream = client.stream("subscriptions/listen", json!({ "notifications": { "taskIds": [task, "theirs"] } }));
+    let theirs = upstream.held("subscriptions/listen").await.sse();
+    let honoured = json!({ "notifications": { "taskIds": ["theirs"] } });
+    notify(&theirs, "notifications/subscriptions/acknowledged", honoured).await;
+    stream.message().await;
+    notify(&theirs, "notifications/tasks", json!({ "taskId": task, "status": "failed" })).await;
+    notify(&theirs, "notifications/tasks", json!({ "taskId": "theirs", "status": "working" })).await;
+    assert_eq!(stream.message().await["params"]["taskId"], "theirs");
 }

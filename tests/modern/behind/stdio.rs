@@ -41,6 +41,32 @@ async fn requests_of_one_owner_share_a_process_that_gets_no_initialize() {
 }
 
 #[tokio::test]
+async fn the_process_of_an_owners_first_request_serves_every_later_one() {
+    let children = Children::new(MODERN);
+    let gate = children.gate("").await;
+    for declared in [json!({ "elicitation": {} }), json!({}), json!({ "sampling": {}, "elicitation": {} })] {
+        Modern::able(&gate.url, declared).call("pid").await;
+    }
+    children.only().await;
+}
+
+#[tokio::test]
+async fn of_processes_that_start_at_once_for_an_owner_one_stays() {
+    let children = Children::new(MODERN);
+    let gate = children.gate("").await;
+    let able = |declared| Modern::able(&gate.url, declared);
+    let (asked, sampled) = (able(json!({ "elicitation": {} })), able(json!({ "sampling": {} })));
+    let (first, second) = tokio::join!(asked.call("pid"), sampled.call("pid"));
+    assert_eq!(first["content"], second["content"]);
+    let stays = Modern::plain(&gate.url).call("pid").await["content"][0]["text"].clone();
+    for process in children.started() {
+        if stays != json!(process.pid) {
+            process.gone().await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_cancels_its_call() {
     let children = Children::new(MODERN);
     let gate = children.gate("").await;
@@ -99,6 +125,23 @@ async fn a_legacy_client_is_told_that_the_server_has_no_sessions() {
         assert_eq!(answer.json()["error"]["code"], -32022, "{answer:?}");
         Modern::plain(&gate.url).call("pid").await;
     }
+}
+
+#[tokio::test]
+async fn a_client_of_both_generations_goes_on_on_its_channel_where_initialize_is_refused() {
+    let children = Children::new(MODERN);
+    let args: Vec<_> = ["--"].into_iter().chain(children.command()).collect();
+    let mut client = Wrapped::start(&args);
+    assert_eq!(client.initialize_alone().await["error"]["code"], -32022);
+    // The processes that were asked for a session have ended.
+    for process in children.started() {
+        process.gone().await;
+    }
+    let params = Modern::plain("").params(json!({ "name": "pid", "arguments": {} }));
+    let answer = client.request("tools/call", params).await;
+    assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
+    client.close();
+    assert_eq!(client.end().await.0, Some(0));
 }
 
 #[tokio::test]
