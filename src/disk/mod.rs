@@ -6,6 +6,7 @@ mod batch;
 mod beside;
 mod error;
 mod keys;
+mod locate;
 mod mark;
 mod open;
 mod passing;

@@ -219,6 +219,14 @@ async fn a_store_that_is_refused_can_be_checked_and_exported() {
     assert!(!checked.stderr.contains("panicked"), "{checked:?}");
     let exported = Binary::run(&["store", "export", store], &[]).await;
     assert!(exported.code.is_some() && !exported.stderr.contains("panicked"), "{exported:?}");
+    let cut = Damaged::new(&house, "-wal", "the log cut".into(), |bytes| bytes.truncate(bytes.len() / 2));
+    let (store, copy) = (cut.store(), cut.dir.path().join("copy.db"));
+    let (store, copy) = (store.to_str().unwrap(), copy.to_str().unwrap());
+    for command in [&["store", "check", store][..], &["store", "export", store], &["store", "backup", store, copy]] {
+        let ended = Binary::run(command, &[]).await;
+        assert!(ended.code == Some(1) && ended.stderr.contains("commits are missing"), "{command:?}: {ended:?}");
+    }
+    assert!(!Path::new(copy).exists(), "a copy would not show what is missing");
     let whole = Binary::run(&["store", "check", house.store().to_str().unwrap()], &[]).await;
     assert_eq!(whole.code, Some(0), "{whole:?}");
     let all = Binary::run(&["store", "export", house.store().to_str().unwrap()], &[]).await;
