@@ -33,12 +33,19 @@ async fn key(disk: Option<&Disk>, name: &'static str) -> Result<[u8; 32], StartE
         let mut key = [0; 32];
         // From the system: the first random bytes of aws-lc take some 20 ms, and every start would wait for them.
         let filled = getrandom::fill(&mut key);
-        return filled.map(|()| key).map_err(|why| StartError::Identity(format!("the system gives no random bytes: {why}")));
+        return filled
+            .map(|()| key)
+            .map_err(|why| StartError::Identity(format!("the system gives no random bytes: {why}")));
     };
     disk.key(name).await.map_err(|why| unusable(disk, &why))
 }
 
 /// Returns why taskgate does not start without what its store has.
 pub(super) fn unusable(disk: &Disk, why: &Unavailable) -> StartError {
-    StartError::Store(format!("the store \"{}\" cannot be used: {why}", disk.path().display()))
+    StartError::Store(format!(
+        "the store \"{}\" cannot be used: {why}; see that its disk has room and that no other program has the file open, and look \
+         into it with `taskgate store check FILE`: where it is damaged, save what can be read with `taskgate store export FILE`, \
+         and restore a backup",
+        disk.path().display()
+    ))
 }

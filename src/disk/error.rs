@@ -16,7 +16,11 @@ impl std::error::Error for Unavailable {}
 
 impl From<&rusqlite::Error> for Unavailable {
     fn from(error: &rusqlite::Error) -> Self {
-        Self(error.to_string().into())
+        Self(match error {
+            // SQLite's words say nothing of what was read.
+            rusqlite::Error::FromSqlConversionFailure(_, _, why) => why.to_string().into(),
+            _ => error.to_string().into(),
+        })
     }
 }
 
