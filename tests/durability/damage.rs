@@ -186,8 +186,11 @@ async fn commits_behind_a_damaged_frame_of_the_log_are_not_skipped_without_a_wor
     for turn in 0..share() {
         let (at, number) = (dice.below(log.len()), dice.below(frames));
         let start = LOG_HEAD + number * frame;
-        let damaged = match turn % 4 {
+        let damaged = match turn % 6 {
             0 => Damaged::new(&house, "-wal", format!("byte {at} of the log flipped"), flip(at)),
+            4 => Damaged::new(&house, "-wal", format!("log cut at {at}"), |bytes| bytes.truncate(at)),
+            // A mark proves nothing where it is not what was written. No task is lost with it.
+            5 => Damaged::new(&house, "-mark", format!("byte {} of the mark flipped", at % 32), flip(at % 32)),
             1 => Damaged::new(&house, "-wal", format!("frame {number} of the log zeroed"), zero(start, frame)),
             2 => {
                 let at = start + dice.below(FRAME_HEAD);
