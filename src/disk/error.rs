@@ -42,3 +42,11 @@ impl fmt::Display for OpenError {
 }
 
 impl std::error::Error for OpenError {}
+
+/// Returns what to do about a damaged file.
+pub(super) fn damaged(why: &str) -> String {
+    format!(
+        "it is damaged: {why}; nothing was changed. Save what can be read with `taskgate store export FILE`, then restore a \
+         backup, or move the file and what stands beside it away to begin without its tasks"
+    )
+}

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{open::damaged, schema::APPLICATION};
+use super::{error::damaged, schema::APPLICATION};
 
 /// What every file of SQLite begins with.
 const SQLITE: &[u8; 16] = b"SQLite format 3\0";

@@ -14,6 +14,7 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig};
 use super::{
     OpenError, Seals,
     beside::beside,
+    error::damaged,
     keys::{self, Locked},
     locate::{NEEDS, look, place, said},
     mark::{self, Mark, NotLocked},
@@ -130,14 +131,6 @@ fn not_locked(path: &Path, error: &NotLocked) -> String {
             format!("\"{}\" cannot be opened: {}", mark::path_of(path).display(), said(error))
         }
     }
-}
-
-/// Returns what to do about a damaged file.
-pub(super) fn damaged(why: &str) -> String {
-    format!(
-        "it is damaged: {why}; nothing was changed. Save what can be read with `taskgate store export FILE`, then restore a \
-         backup, or move the file and what stands beside it away to begin without its tasks"
-    )
 }
 
 /// Returns what SQLite says, and what to do about it.
