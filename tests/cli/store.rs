@@ -72,7 +72,7 @@ async fn a_file_that_is_no_store_is_named_before_anything_listens() {
 #[tokio::test]
 async fn a_session_that_is_damaged_ends_the_start_with_the_way_on() {
     let (_folder, file) = fixture("store-format-1.db");
-    let store = taskgate::disk::rusqlite::Connection::open(&file).unwrap();
+    let store = rusqlite::Connection::open(&file).unwrap();
     let flip = "UPDATE sessions SET value = CAST(value || x'00' AS BLOB)";
     assert!(store.execute(flip, ()).unwrap() > 0);
     store.close().unwrap();
