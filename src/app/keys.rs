@@ -42,5 +42,10 @@ async fn key(disk: Option<&Disk>, name: &'static str) -> Result<[u8; 32], StartE
 
 /// Returns why taskgate does not start without what its store has.
 pub(super) fn unusable(disk: &Disk, why: &Unavailable) -> StartError {
-    StartError::Store(format!("the store \"{}\" cannot be used: {why}", disk.path().display()))
+    StartError::Store(format!(
+        "the store \"{}\" cannot be used: {why}; see that its disk has room and that no other program has the file open, and look \
+         into it with `taskgate store check FILE`: where it is damaged, save what can be read with `taskgate store export FILE`, \
+         and restore a backup",
+        disk.path().display()
+    ))
 }

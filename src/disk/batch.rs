@@ -16,6 +16,7 @@ use super::{
     mark::Mark,
     open::BUSY,
     queue::{Later, LaterKey, Operation, Taken},
+    standing::Standing,
     time::{FileTime, Seen},
 };
 
@@ -40,6 +41,7 @@ const FREE_PAGES: u64 = 1024;
 #[derive(Debug)]
 pub(super) struct Batches {
     connection: Connection,
+    standing: Standing,
     mark: Mark,
     time: FileTime,
     /// The number of the last batch.
@@ -72,7 +74,12 @@ pub(super) struct Outcome {
 
 impl Batches {
     /// Takes over a connection to a file in which all is well.
-    pub(super) fn new(mut connection: Connection, mark: Mark, time: FileTime) -> rusqlite::Result<Self> {
+    pub(super) fn new(
+        mut connection: Connection,
+        standing: Standing,
+        mark: Mark,
+        time: FileTime,
+    ) -> rusqlite::Result<Self> {
         let log = Arc::new(AtomicU64::default());
         let counting = Arc::clone(&log);
         connection.wal_hook(Some(move |_: &mut _, pages: i32| {
@@ -84,6 +91,7 @@ impl Batches {
         let page = connection.pragma_query_value(None, "page_size", |row| row.get::<_, i64>(0))?.cast_unsigned();
         let mut batches = Self {
             connection,
+            standing,
             mark,
             time,
             batch: batch.cast_unsigned(),
@@ -123,6 +131,7 @@ impl Batches {
         later: &[(LaterKey, Later)],
         failed: &mut Vec<(LaterKey, Later)>,
     ) -> Result<(), Failed> {
+        self.standing.check().map_err(Failed)?;
         self.make_room_in_log()?;
         self.connection.execute_batch("BEGIN IMMEDIATE")?;
         for operation in operations {

@@ -16,7 +16,11 @@ impl std::error::Error for Unavailable {}
 
 impl From<&rusqlite::Error> for Unavailable {
     fn from(error: &rusqlite::Error) -> Self {
-        Self(error.to_string().into())
+        Self(match error {
+            // SQLite's words say nothing of what was read.
+            rusqlite::Error::FromSqlConversionFailure(_, _, why) => why.to_string().into(),
+            _ => error.to_string().into(),
+        })
     }
 }
 
@@ -38,3 +42,11 @@ impl fmt::Display for OpenError {
 }
 
 impl std::error::Error for OpenError {}
+
+/// Returns what to do about a damaged file.
+pub(super) fn damaged(why: &str) -> String {
+    format!(
+        "it is damaged: {why}; nothing was changed. Save what can be read with `taskgate store export FILE`, then restore a \
+         backup, or move the file and what stands beside it away to begin without its tasks"
+    )
+}

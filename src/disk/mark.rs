@@ -5,7 +5,7 @@
 //! batches than its mark has lost some.
 
 use std::{
-    fs::{File, OpenOptions, TryLockError},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read as _},
     os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
@@ -43,6 +43,26 @@ pub(super) fn path_of(file: &Path) -> PathBuf {
 pub(super) fn is_locked(file: &Path) -> bool {
     let mark = File::open(path_of(file));
     mark.is_ok_and(|mark| matches!(mark.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+/// Returns the number in the mark of a file, which may be in use.
+pub(super) fn noted(file: &Path) -> io::Result<Option<u64>> {
+    match fs::read(path_of(file)) {
+        Ok(bytes) => Ok(read(&bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Says so if a file whose last batch is `batch` has fewer than its mark tells.
+pub(super) fn lost(file: &Path, marked: Option<u64>, batch: u64) -> Option<String> {
+    marked.filter(|marked| *marked > batch).map(|_| {
+        format!(
+            "commits are missing at its end, perhaps behind a damaged place of its log; or an older copy was put in its \
+             place: then remove \"{}\"",
+            path_of(file).display()
+        )
+    })
 }
 
 impl Mark {

@@ -6,6 +6,7 @@ mod batch;
 mod beside;
 mod error;
 mod keys;
+mod locate;
 mod mark;
 mod open;
 mod passing;
@@ -15,6 +16,7 @@ mod rescue;
 mod schema;
 mod seal;
 mod sessions;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod time;
@@ -88,7 +90,7 @@ impl Disk {
         let seals = Arc::new(ready.seals);
         let readers = Readers::start(&ready.path).map_err(|error| OpenError::new(&ready.path, error.to_string()))?;
         let path = ready.path.clone();
-        let writer = Writer::start(ready.connection, ready.mark, ready.time, Arc::clone(observer))
+        let writer = Writer::start(&path, ready.connection, ready.mark, ready.time, Arc::clone(observer))
             .map_err(|error| OpenError::new(&path, error.to_string()))?;
         Ok((Self(Arc::new(Inner { path, seals, readers, writer })), opened))
     }
@@ -96,7 +98,7 @@ impl Disk {
     /// Returns why a start cannot go on with what it read, and what to do about it. The file is as it was.
     #[must_use]
     pub fn refusal(&self, why: &str) -> OpenError {
-        OpenError::new(self.path(), open::damaged(why))
+        OpenError::new(self.path(), error::damaged(why))
     }
 
     /// Returns a reference that does not keep the file open.

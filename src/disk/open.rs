@@ -2,9 +2,9 @@
 //! is lost. What fails is named, and nothing is changed.
 
 use std::{
-    fs::{self, DirBuilder, File},
-    io::{self, Read as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    fs::{self, File},
+    io::Read as _,
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -14,19 +14,15 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig};
 use super::{
     OpenError, Seals,
     beside::beside,
+    error::damaged,
     keys::{self, Locked},
+    locate::{NEEDS, look, place, said},
     mark::{self, Mark, NotLocked},
     schema::{self, APPLICATION, FORMAT},
     time::{FileTime, Seen},
     wal,
 };
 
-/// What every file of SQLite begins with.
-const SQLITE: &[u8; 16] = b"SQLite format 3\0";
-/// Where the header has [`APPLICATION`].
-const APPLICATION_AT: usize = 68;
-/// The part of the header that is looked at.
-const HEADER: usize = 72;
 /// How long another process may lock the file, such as a backup at its beginning.
 pub(super) const BUSY: Duration = Duration::from_secs(5);
 
@@ -73,7 +69,7 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
     let wrong = |why: String| OpenError::new(&path, why);
     // Before the lock makes a file beside one that is not ours.
     look(&path).map_err(wrong)?;
-    let mark = Mark::lock(&path).map_err(|error| wrong(not_locked(&error)))?;
+    let mark = Mark::lock(&path).map_err(|error| wrong(not_locked(&path, &error)))?;
     // Another process may have made it meanwhile.
     let is_new = !look(&path).map_err(wrong)?;
     if is_new {
@@ -87,11 +83,18 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
                 wal.display()
             )));
         }
-        create(&path, options).map_err(|error| wrong(format!("it cannot be created: {error}")))?;
+        create(&path, options)
+            .map_err(|error| wrong(format!("it cannot be created: {error}; see that its disk has room")))?;
     }
-    wal::check(&beside(&path, "-wal")).map_err(|why| wrong(damaged(&why)))?;
+    let log = wal::check(&beside(&path, "-wal"));
+    let log = log.map_err(|error| wrong(format!("its log \"-wal\" cannot be read: {}", said(&error))))?;
+    log.map_err(|why| wrong(damaged(&why)))?;
     is_long_enough(&path).map_err(wrong)?;
     let connection = connect(&path).map_err(|error| wrong(unreadable(&error)))?;
+    // SQLite is content with a file that it can only read.
+    if connection.is_readonly("main").map_err(|error| wrong(unreadable(&error)))? {
+        return Err(wrong(format!("it can only be read; {NEEDS}")));
+    }
     let found = check(&connection, &path, &mark, options)?;
     let limit = || {
         let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
@@ -102,41 +105,6 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
     let (seals, time) = found;
     let opened = Opened { now: time.seen().unix, is_new };
     Ok((Ready { path, connection, mark, seals, time }, opened))
-}
-
-/// Returns the one path of the file, and makes its folder where there is none.
-fn place(path: &Path) -> io::Result<PathBuf> {
-    let path = std::path::absolute(path)?;
-    if let Ok(path) = fs::canonicalize(&path) {
-        return Ok(path);
-    }
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not the path of a file"));
-    };
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    Ok(fs::canonicalize(folder)?.join(name))
-}
-
-/// Returns whether there is a file; one that is not taskgate's is an error.
-pub(super) fn look(path: &Path) -> Result<bool, String> {
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error.to_string()),
-    };
-    if !file.metadata().is_ok_and(|found| found.is_file()) {
-        return Err("it is not a file".to_owned());
-    }
-    let mut header = Vec::with_capacity(HEADER);
-    file.by_ref().take(HEADER as u64).read_to_end(&mut header).map_err(|error| error.to_string())?;
-    let application = header.get(APPLICATION_AT..).and_then(|bytes| bytes.first_chunk());
-    match (header.starts_with(SQLITE), application.map(|bytes| i32::from_be_bytes(*bytes))) {
-        (true, Some(APPLICATION)) => Ok(true),
-        (true, Some(_)) => Err("it is a database of another program; set another store.path".to_owned()),
-        _ if header.iter().all(|byte| *byte == 0) => Err(damaged("its beginning is empty")),
-        _ => Err("it is neither a store of taskgate nor empty, or its beginning is damaged; set another store.path"
-            .to_owned()),
-    }
 }
 
 /// Says so if the file is shorter than its header tells. While there is a log, the file may be.
@@ -154,28 +122,24 @@ fn is_long_enough(path: &Path) -> Result<(), String> {
     if length < page * u64::from(pages) { Err(damaged("its end is missing")) } else { Ok(()) }
 }
 
-fn not_locked(error: &NotLocked) -> String {
+fn not_locked(path: &Path, error: &NotLocked) -> String {
     match error {
         NotLocked::InUse => {
             "another process has it open; stop that process, or set another store.path for this one".to_owned()
         }
-        NotLocked::Failed(error) => error.to_string(),
+        NotLocked::Failed(error) => {
+            format!("\"{}\" cannot be opened: {}", mark::path_of(path).display(), said(error))
+        }
     }
-}
-
-/// Returns what to do about a damaged file.
-pub(super) fn damaged(why: &str) -> String {
-    format!(
-        "it is damaged: {why}; nothing was changed. Save what can be read with `taskgate store export FILE`, then restore a \
-         backup, or move the file and what stands beside it away to begin without its tasks"
-    )
 }
 
 /// Returns what SQLite says, and what to do about it.
 fn unreadable(error: &rusqlite::Error) -> String {
-    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    use rusqlite::ErrorCode::{CannotOpen, DatabaseBusy, DatabaseCorrupt, NotADatabase, PermissionDenied, ReadOnly};
     match error.sqlite_error_code() {
         Some(DatabaseCorrupt | NotADatabase) => damaged(&error.to_string()),
+        Some(CannotOpen | PermissionDenied | ReadOnly) => format!("{error}; {NEEDS}"),
+        Some(DatabaseBusy) => format!("{error}; stop the other program that has it open"),
         _ => error.to_string(),
     }
 }
@@ -266,13 +230,7 @@ fn check(
             Ok((batch?, Seen { unix: unix?, boot: row.get(2)?, since_boot: since_boot? }, row.get::<_, Vec<u8>>(4)?))
         })
         .map_err(sql)?;
-    if mark.batch.is_some_and(|marked| marked > batch) {
-        let mark = mark::path_of(path);
-        let lost = format!(
-            "commits are missing at its end, perhaps behind a damaged place of its log; or an older copy was put \
-                            in its place: then remove \"{}\"",
-            mark.display()
-        );
+    if let Some(lost) = mark::lost(path, mark.batch, batch) {
         return Err(wrong(damaged(&lost)));
     }
     let seals = keys::unlock(connection, options.key.as_deref(), &options.old_keys, &salt);

@@ -2,18 +2,20 @@
 
 use std::{
     fs::{self, File},
+    io,
     os::unix::fs::OpenOptionsExt as _,
     path::Path,
 };
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::{
-    OpenError, Seals,
+    OpenError, Place, Seals,
     beside::beside,
     keys::{self, Locked},
+    locate::{look, said},
     mark,
-    open::{look, unlocked},
+    open::unlocked,
     schema::FORMAT,
     wal,
 };
@@ -25,6 +27,8 @@ pub struct Rescue {
     pub connection: Connection,
     /// Opens its blobs.
     pub seals: Seals,
+    /// What is wrong with it before anything else is read: commits are missing, or their format is not known.
+    pub damages: Vec<String>,
 }
 
 impl Rescue {
@@ -34,31 +38,23 @@ impl Rescue {
     /// [`OpenError`] if not even the beginning can be read.
     pub fn open(path: &Path, keys: &[String]) -> Result<Self, OpenError> {
         let wrong = |why: String| OpenError::new(path, why);
-        if !look(path).map_err(wrong)? {
-            return Err(wrong("there is no such file".to_owned()));
-        }
-        let connection = read_only(path).map_err(|error| wrong(error.to_string()))?;
+        let (connection, mut damages) = read_only(path).map_err(wrong)?;
         let unlock = || -> Result<Seals, Locked> {
             let salt: Vec<u8> = connection.query_row("SELECT salt FROM state", (), |row| row.get(0))?;
             keys::unlock_to_read(&connection, keys, &salt)
         };
-        let seals = unlock().map_err(|locked| wrong(unlocked(&locked)))?;
-        Ok(Self { connection, seals })
+        let seals = unlock().map_err(|locked| wrong(unlocked_to_read(&locked)))?;
+        match connection.pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0)) {
+            Ok(format) if (1..=FORMAT).contains(&format) => {}
+            Ok(format) => damages.push(format!("it has format {format}, and this taskgate knows format {FORMAT}")),
+            Err(error) => damages.push(error.to_string()),
+        }
+        Ok(Self { connection, seals, damages })
     }
 
-    /// Calls `found` for everything that is wrong with the file and its log as such.
-    pub fn check(&self, path: &Path, mut found: impl FnMut(String)) {
-        // A log that is being written changes while it is read.
-        if !mark::is_locked(path)
-            && let Err(why) = wal::check(&beside(path, "-wal"))
-        {
-            found(why);
-        }
-        match self.connection.pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0)) {
-            Ok(format) if (1..=FORMAT).contains(&format) => {}
-            Ok(format) => found(format!("it has format {format}, and this taskgate knows format {FORMAT}")),
-            Err(error) => found(error.to_string()),
-        }
+    /// Calls `found` for everything that is wrong with the file as such, and with what it has besides tasks.
+    pub fn check(&self, mut found: impl FnMut(String)) {
+        self.damages.iter().cloned().for_each(&mut found);
         let mut check = || -> rusqlite::Result<()> {
             let mut check = self.connection.prepare("PRAGMA integrity_check(100)")?;
             let mut rows = check.query(())?;
@@ -73,38 +69,103 @@ impl Rescue {
         if let Err(error) = check() {
             found(error.to_string());
         }
+        for (table, id) in [("keys", "name"), ("sessions", "id")] {
+            if let Err(error) = self.check_blobs(table, id, &mut found) {
+                found(format!("the table {table} cannot be read: {error}"));
+            }
+        }
+    }
+
+    fn check_blobs(&self, table: &str, id: &str, found: &mut impl FnMut(String)) -> rusqlite::Result<()> {
+        let mut all = self.connection.prepare(&format!("SELECT CAST({id} AS BLOB), value FROM {table}"))?;
+        let mut rows = all.query(())?;
+        let mut number = 0;
+        while let Some(row) = rows.next()? {
+            number += 1;
+            let (id, value): (Vec<u8>, Vec<u8>) = (row.get(0)?, row.get(1)?);
+            if let Err(damaged) = self.seals.open(Place { table, row: &id, column: "value" }, &value) {
+                found(format!("row {number} of the table {table} cannot be read: {damaged}"));
+            }
+        }
+        Ok(())
     }
 }
 
-fn read_only(path: &Path) -> rusqlite::Result<Connection> {
+/// Opens a file to read it, and says what of its commits is missing.
+fn read_only(path: &Path) -> Result<(Connection, Vec<String>), String> {
+    if !look(path)? {
+        return Err("there is no such file".to_owned());
+    }
+    // Before the file is read: the mark of one in use goes on meanwhile.
+    let marked = mark::noted(path).map_err(|error| format!("its mark cannot be read: {}", said(&error)))?;
+    let mut damages = Vec::new();
+    // A log that is being written changes while it is read.
+    if !mark::is_locked(path) {
+        let log = wal::check(&beside(path, "-wal"));
+        damages.extend(log.map_err(|error| format!("its log cannot be read: {}", said(&error)))?.err());
+    }
+    let (connection, batch) = connect(path).map_err(|error| unreadable(&error))?;
+    damages.extend(mark::lost(path, marked, batch));
+    Ok((connection, damages))
+}
+
+fn connect(path: &Path) -> rusqlite::Result<(Connection, u64)> {
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     connection.pragma_update(None, "mmap_size", 0)?;
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
-    Ok(connection)
+    let batch: i64 = connection.query_row("SELECT batch FROM state", (), |row| row.get(0))?;
+    Ok((connection, batch.cast_unsigned()))
 }
 
-/// Writes a copy of a file, which may be in use, as it is at one moment.
+/// Returns what SQLite says, and what to do about it.
+fn unreadable(error: &rusqlite::Error) -> String {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => format!(
+            "{error}; even to read it, SQLite makes files beside it: copy it, with its -wal and -mark, to a folder in which you \
+             may write, and read the copy"
+        ),
+        _ => error.to_string(),
+    }
+}
+
+/// Returns why a file cannot be read, and what to do about it on a command line.
+fn unlocked_to_read(locked: &Locked) -> String {
+    match locked {
+        Locked::NoKey => "it is sealed; name the file of its key with --key-file".to_owned(),
+        Locked::WrongKey => {
+            "it is sealed by none of the keys that --key-file names; name that of its store.key".to_owned()
+        }
+        locked => unlocked(locked),
+    }
+}
+
+/// Writes a copy of a file, which may be in use, as it is at one moment. A file that lacks commits is not copied, because the
+/// copy would not show that.
 ///
 /// # Errors
 /// Says why there is no copy.
 pub fn backup(path: &Path, target: &Path) -> Result<(), OpenError> {
     let wrong = |why: String| OpenError::new(path, why);
-    if !look(path).map_err(wrong)? {
-        return Err(wrong("there is no such file".to_owned()));
+    let (source, damages) = read_only(path).map_err(wrong)?;
+    if !damages.is_empty() {
+        return Err(wrong(format!("no copy was made: {}", damages.join("; "))));
     }
-    let copy = || -> Result<(), Box<dyn std::error::Error>> {
-        let source = read_only(path)?;
-        // SQLite fills an empty file, and would make one that everyone can read.
-        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(target)?;
-        let target_text = target.to_str().ok_or("the path of the copy is not UTF-8 text")?;
-        let copied = source.execute("VACUUM INTO ?1", [target_text]).map_err(Into::into).and_then(|_| finish(target));
-        if copied.is_err() {
-            // A part of a copy is none.
-            fs::remove_file(target)?;
+    let target_text = target.to_str().ok_or_else(|| wrong("the path of the copy is not UTF-8 text".to_owned()))?;
+    let made = |error: String| wrong(format!("no copy was made at \"{target_text}\": {error}"));
+    // SQLite fills an empty file, and would make one that everyone can read.
+    let created = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(target);
+    created.map_err(|error| {
+        let exists = error.kind() == io::ErrorKind::AlreadyExists;
+        made(if exists { "it exists, and nothing is overwritten".to_owned() } else { said(&error) })
+    })?;
+    let copied = source.execute("VACUUM INTO ?1", [target_text]).map_err(Into::into).and_then(|_| finish(target));
+    copied.map_err(|error| {
+        // A part of a copy is none. What cannot be removed is seen to be no store.
+        for part in [target.to_owned(), beside(target, "-journal")] {
+            let _ = fs::remove_file(part);
         }
-        copied
-    };
-    copy().map_err(|error| wrong(format!("no copy was made at \"{}\": {error}", target.display())))
+        made(error.to_string())
+    })
 }
 
 /// Makes a copy one that a start takes, and sees that it is on the disk.

@@ -9,7 +9,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::{Disk, OpenOptions, SavedSession, backup, beside::beside, schema};
+use super::{Disk, OpenOptions, Rescue, SavedSession, backup, beside::beside, schema};
 
 const MAX_BYTES: u64 = 64 << 20;
 
@@ -152,6 +152,38 @@ fn a_newer_format_is_refused() {
     newer.pragma_update(None, "user_version", schema::FORMAT + 1).expect("room");
     drop(newer);
     assert!(folder.refused().contains("it has format 2, and this taskgate knows format 1"));
+    let rescue = Rescue::open(&folder.path(), &[]).expect("readable");
+    assert!(rescue.damages[0].contains("it has format 2"), "{:?}", rescue.damages);
+}
+
+#[tokio::test]
+async fn a_file_that_can_only_be_read_is_refused_before_anything_is_written() {
+    let folder = Folder::new();
+    closed(folder.open(None));
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o400)).expect("ours");
+    if fs::OpenOptions::new().write(true).open(folder.path()).is_ok() {
+        eprintln!("skipped: this user may write everything");
+        return;
+    }
+    let refused = folder.refused();
+    assert!(refused.contains("it can only be read") && refused.contains("the user of taskgate"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_session_or_key_that_is_damaged_is_found_by_a_check() {
+    let folder = Folder::new();
+    let disk = folder.open(Some("key"));
+    put(&disk, 0..2).await;
+    disk.key("cursors").await.expect("room");
+    for table in ["sessions", "keys"] {
+        let flip = format!("UPDATE {table} SET value = CAST(value || x'00' AS BLOB)");
+        disk.write(move |connection| connection.execute(&flip, ())).await.expect("room");
+    }
+    closed(disk);
+    let mut found = Vec::new();
+    Rescue::open(&folder.path(), &["key".to_owned()]).expect("readable").check(|what| found.push(what));
+    let damaged = |table: &str| found.iter().filter(|what| what.contains(&format!("of the table {table}"))).count();
+    assert_eq!((found.len(), damaged("keys"), damaged("sessions")), (3, 1, 2), "{found:?}");
 }
 
 #[tokio::test]
@@ -262,9 +294,17 @@ async fn a_log_that_is_gone_or_cut_is_missed() {
     }
     closed(disk);
     fs::remove_file(beside(&gone.path(), "-wal")).expect("there");
-    assert!(gone.refused().contains("commits are missing"));
     cut.change("-wal", |bytes| bytes.truncate(bytes.len() / 2));
-    assert!(cut.refused().contains("commits are missing"));
+    for copy in [&gone, &cut] {
+        assert!(copy.refused().contains("commits are missing"));
+        let rescue = Rescue::open(&copy.path(), &[]).expect("readable");
+        assert!(rescue.damages.iter().any(|what| what.contains("commits are missing")), "{:?}", rescue.damages);
+        let (saved, mut found) = (Folder::new(), Vec::new());
+        rescue.check(|what| found.push(what));
+        assert_eq!(found, rescue.damages, "nothing else is wrong");
+        let refused = backup(&copy.path(), &saved.path()).expect_err("a copy would not show it").to_string();
+        assert!(refused.contains("no copy was made: commits are missing") && !saved.path().exists(), "{refused}");
+    }
     // A commit that was never told may be torn.
     torn.change("-wal", |bytes| {
         let frame = bytes[32..32 + 4120].to_vec();
@@ -280,7 +320,8 @@ async fn a_copy_of_a_file_in_use_is_whole_and_sealed_as_it_is() {
     put(&disk, 0..5).await;
     backup(&folder.path(), &saved.path()).expect("room");
     put(&disk, 5..6).await;
-    assert!(backup(&folder.path(), &saved.path()).is_err(), "a copy is not overwritten");
+    let again = backup(&folder.path(), &saved.path()).expect_err("a copy is not overwritten").to_string();
+    assert!(again.contains("it exists, and nothing is overwritten"), "{again}");
     let copy = saved.open(Some("key"));
     assert_eq!(copy.load_sessions().await.expect("whole").len(), 5);
     put(&copy, 5..7).await;

@@ -38,11 +38,14 @@ fn number(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// Says what is wrong with the log, if commits stand behind a damaged place of it. No log is no mistake.
-pub(super) fn check(path: &Path) -> Result<(), String> {
+///
+/// # Errors
+/// The log cannot be read.
+pub(super) fn check(path: &Path) -> io::Result<Result<(), String>> {
     match File::open(path) {
-        Ok(file) => scan(&mut BufReader::with_capacity(1 << 16, file)).unwrap_or_else(|error| Err(error.to_string())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(format!("its log cannot be read: {error}")),
+        Ok(file) => scan(&mut BufReader::with_capacity(1 << 16, file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(())),
+        Err(error) => Err(error),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The one thread that writes: takes what waits as one batch, with one sync, and tells each operation how it went.
 
 use std::{
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -18,6 +19,7 @@ use super::{
     batch::{Batches, Outcome},
     mark::Mark,
     queue::{Later, LaterKey, Next, Operation, Queue, Taken},
+    standing::Standing,
     time::FileTime,
 };
 use crate::observe::{Observer, events};
@@ -48,12 +50,13 @@ struct Shared {
 impl Writer {
     /// Starts the thread.
     pub(super) fn start(
+        path: &Path,
         connection: Connection,
         mark: Mark,
         time: FileTime,
         observer: Arc<Observer>,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let batches = Batches::new(connection, mark, time)?;
+        let batches = Batches::new(connection, Standing::of(path)?, mark, time)?;
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             wake: Condvar::new(),

@@ -12,6 +12,13 @@ fn fixture(name: &str) -> (tempfile::TempDir, PathBuf) {
     (folder, copy)
 }
 
+/// Writes a key into the folder, and returns its path.
+fn path_of(folder: &tempfile::TempDir, key: &str) -> String {
+    let path = folder.path().join("a key");
+    fs::write(&path, key).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
 #[tokio::test]
 async fn a_whole_file_is_checked_exported_and_copied() {
     let (folder, file) = fixture("store-format-1.db");
@@ -36,7 +43,9 @@ async fn a_sealed_file_needs_its_key_and_a_damaged_one_is_named() {
     let (folder, file) = fixture("store-format-1-sealed.db");
     let (path, key) = (file.to_str().unwrap(), folder.path().join("key"));
     let refused = Binary::run(&["store", "check", path], &[]).await;
-    assert!(refused.code == Some(1) && refused.stderr.contains("it is sealed"), "{}", refused.stderr);
+    assert!(refused.code == Some(1) && refused.stderr.contains("it is sealed; name the file"), "{}", refused.stderr);
+    let wrong = Binary::run(&["store", "export", path, "--key-file", path_of(&folder, "other").as_str()], &[]).await;
+    assert!(wrong.code == Some(1) && wrong.stderr.contains("none of the keys that --key-file"), "{}", wrong.stderr);
     fs::write(&key, "a key of tests, which everyone may know\n").unwrap();
     let arguments = ["store", "check", path, "--key-file", key.to_str().unwrap()];
     assert_eq!(Binary::run(&arguments, &[]).await.code, Some(0));
@@ -58,4 +67,20 @@ async fn a_file_that_is_no_store_is_named_before_anything_listens() {
     assert!(ended.stderr.contains("neither a store of taskgate nor empty"), "{}", ended.stderr);
     assert!(!ended.stderr.contains("listening"), "{}", ended.stderr);
     assert_eq!(Binary::run(&["store"], &[]).await.code, USAGE);
+}
+
+#[tokio::test]
+async fn a_session_that_is_damaged_ends_the_start_with_the_way_on() {
+    let (_folder, file) = fixture("store-format-1.db");
+    let store = rusqlite::Connection::open(&file).unwrap();
+    let flip = "UPDATE sessions SET value = CAST(value || x'00' AS BLOB)";
+    assert!(store.execute(flip, ()).unwrap() > 0);
+    store.close().unwrap();
+    let arguments = ["serve", "--upstream", "http://127.0.0.1:9/mcp", "--listen", "127.0.0.1:0", "--store"];
+    let ended = Binary::run(&[&arguments[..], &[file.to_str().unwrap()]].concat(), &[]).await;
+    let said = &ended.stderr;
+    assert!(ended.code == Some(1) && said.contains("cannot be used: a value is not what was written"), "{said}");
+    assert!(said.contains("taskgate store check") && said.contains("taskgate store export"), "{said}");
+    let checked = Binary::run(&["store", "check", file.to_str().unwrap()], &[]).await;
+    assert!(checked.code == Some(1) && checked.stderr.contains("of the table sessions"), "{}", checked.stderr);
 }

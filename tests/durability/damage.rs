@@ -186,8 +186,11 @@ async fn commits_behind_a_damaged_frame_of_the_log_are_not_skipped_without_a_wor
     for turn in 0..share() {
         let (at, number) = (dice.below(log.len()), dice.below(frames));
         let start = LOG_HEAD + number * frame;
-        let damaged = match turn % 4 {
+        let damaged = match turn % 6 {
             0 => Damaged::new(&house, "-wal", format!("byte {at} of the log flipped"), flip(at)),
+            4 => Damaged::new(&house, "-wal", format!("log cut at {at}"), |bytes| bytes.truncate(at)),
+            // A mark proves nothing where it is not what was written. No task is lost with it.
+            5 => Damaged::new(&house, "-mark", format!("byte {} of the mark flipped", at % 32), flip(at % 32)),
             1 => Damaged::new(&house, "-wal", format!("frame {number} of the log zeroed"), zero(start, frame)),
             2 => {
                 let at = start + dice.below(FRAME_HEAD);
@@ -219,6 +222,14 @@ async fn a_store_that_is_refused_can_be_checked_and_exported() {
     assert!(!checked.stderr.contains("panicked"), "{checked:?}");
     let exported = Binary::run(&["store", "export", store], &[]).await;
     assert!(exported.code.is_some() && !exported.stderr.contains("panicked"), "{exported:?}");
+    let cut = Damaged::new(&house, "-wal", "the log cut".into(), |bytes| bytes.truncate(bytes.len() / 2));
+    let (store, copy) = (cut.store(), cut.dir.path().join("copy.db"));
+    let (store, copy) = (store.to_str().unwrap(), copy.to_str().unwrap());
+    for command in [&["store", "check", store][..], &["store", "export", store], &["store", "backup", store, copy]] {
+        let ended = Binary::run(command, &[]).await;
+        assert!(ended.code == Some(1) && ended.stderr.contains("commits are missing"), "{command:?}: {ended:?}");
+    }
+    assert!(!Path::new(copy).exists(), "a copy would not show what is missing");
     let whole = Binary::run(&["store", "check", house.store().to_str().unwrap()], &[]).await;
     assert_eq!(whole.code, Some(0), "{whole:?}");
     let all = Binary::run(&["store", "export", house.store().to_str().unwrap()], &[]).await;

@@ -7,9 +7,11 @@ mod kit;
 #[allow(dead_code, reason = "these tests use a part of it")]
 mod modern_client;
 
+mod clock;
 mod interrupted;
 mod jobs;
 mod modern;
+mod one_file;
 mod resumed;
 mod sessions;
 mod stopping;

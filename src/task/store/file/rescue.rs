@@ -8,7 +8,10 @@ use std::{
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{record, rows};
+use super::{
+    record,
+    rows::{self, Beside},
+};
 use crate::disk::{OpenError, Rescue, rusqlite::OptionalExtension as _};
 
 /// What was read.
@@ -39,7 +42,7 @@ struct Line<'a> {
 pub fn check(path: &Path, keys: &[String], mut damaged: impl FnMut(&str)) -> Result<Read, OpenError> {
     let rescue = Rescue::open(path, keys)?;
     let mut wrong = 0;
-    rescue.check(path, |what| {
+    rescue.check(|what| {
         wrong += 1;
         damaged(&what);
     });
@@ -59,10 +62,12 @@ pub fn export(
     mut damaged: impl FnMut(&str),
 ) -> Result<io::Result<Read>, OpenError> {
     let rescue = Rescue::open(path, keys)?;
-    Ok(each(&rescue, &mut damaged, |line| {
+    rescue.damages.iter().for_each(|what| damaged(what));
+    let exported = each(&rescue, &mut damaged, |line| {
         serde_json::to_writer(&mut *out, line)?;
         out.write_all(b"\n")
-    }))
+    });
+    Ok(exported.map(|read| Read { damages: read.damages + rescue.damages.len(), ..read }))
 }
 
 /// Calls `found` for every task that can be read. Each is looked up by its place, so that a damaged page hides its own tasks
@@ -72,17 +77,18 @@ fn each(
     damaged: &mut impl FnMut(&str),
     mut found: impl FnMut(&Line<'_>) -> io::Result<()>,
 ) -> io::Result<Read> {
-    let Rescue { connection, seals } = rescue;
+    let Rescue { connection, seals, .. } = rescue;
     let mut read = Read::default();
     let mut complain = |read: &mut Read, what: &str| {
         read.damages += 1;
         damaged(what);
     };
-    let end = match rows::next_place(connection) {
-        Ok(end) => end,
-        Err(error) => {
-            complain(&mut read, &format!("the number of tasks cannot be read: {error}"));
-            return Ok(read);
+    // Either may be damaged. A place beyond those that were given has no task.
+    let end = match (rows::place_behind_the_last(connection), rows::next_place(connection)) {
+        (Ok(end), _) => end,
+        (Err(error), next) => {
+            complain(&mut read, &format!("the last of the tasks cannot be read: {error}"));
+            next.unwrap_or_default()
         }
     };
     for place in 1..end {
@@ -100,6 +106,11 @@ fn each(
             continue;
         };
         read.tasks += 1;
+        for what in [Beside::Calls, Beside::Notes] {
+            if let Err(error) = what.get(connection, seals, place) {
+                complain(&mut read, &format!("how the task at place {place} goes on cannot be read: {error}"));
+            }
+        }
         let raw = place_of_result.map(|result| rows::get_result(connection, seals, &result));
         let result = match &raw {
             None => None,

@@ -175,6 +175,12 @@ pub(super) fn next_place(connection: &Connection) -> Sql<u64> {
     Ok(last.map_or(1, |last| last.cast_unsigned() + 1))
 }
 
+/// Returns the place behind the last task that is there.
+pub(super) fn place_behind_the_last(connection: &Connection) -> Sql<u64> {
+    let last: Option<i64> = connection.query_row("SELECT max(place) FROM tasks", (), |row| row.get(0))?;
+    Ok(last.map_or(1, |last| last.cast_unsigned() + 1))
+}
+
 /// Returns the numbers of the results that there are pieces of.
 pub(super) fn result_numbers(connection: &Connection) -> Sql<Vec<u64>> {
     let mut next = connection.prepare("SELECT min(id) FROM chunks WHERE id >= ?1")?;

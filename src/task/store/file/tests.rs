@@ -331,6 +331,16 @@ async fn a_damaged_task_or_result_is_named_and_the_rest_can_be_saved() {
     let results: Vec<_> = lines.lines().map(|line| line.contains("\"result\":[")).collect();
     assert_eq!(results, [true, false, true], "{lines}");
     assert!(damages[0].contains("the result of the task at place 2 cannot be read"), "{damages:?}");
+    // Nor is one that the counter of tasks does not know of, or a call that cannot go on.
+    let flip = |connection: &rusqlite::Connection| {
+        connection.execute("INSERT INTO calls VALUES (3, x'00')", ())?;
+        connection.execute("UPDATE sqlite_sequence SET seq = 1", ())
+    };
+    assert_eq!(setup.store.disk.write(flip).await, Ok(1));
+    let mut damages = Vec::new();
+    let read = super::check(&path, &keys, |what| damages.push(what.to_owned())).expect("readable");
+    assert_eq!((read, damages.len()), (Read { tasks: 3, results: 2, damages: 2 }, 2), "{damages:?}");
+    assert!(damages[1].contains("how the task at place 3 goes on cannot be read"), "{damages:?}");
     // A damaged task is not left out without a word.
     let flip = |connection: &rusqlite::Connection| connection.execute("UPDATE tasks SET record = x'00'", ());
     assert_eq!(setup.store.disk.write(flip).await, Ok(3));

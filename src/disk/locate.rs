@@ -1,0 +1,109 @@
+//! Where the file is: its one path, what stands there, and what to do where the system does not let taskgate have it.
+
+use std::{
+    fs::{self, DirBuilder, File},
+    io::{self, ErrorKind, Read as _},
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+};
+
+use super::{error::damaged, schema::APPLICATION};
+
+/// What every file of SQLite begins with.
+const SQLITE: &[u8; 16] = b"SQLite format 3\0";
+/// Where the header has [`APPLICATION`].
+const APPLICATION_AT: usize = 68;
+/// The part of the header that is looked at.
+const HEADER: usize = 72;
+/// What to do where the system lets taskgate read or write too little.
+pub(super) const NEEDS: &str =
+    "the user of taskgate has to be able to read and write the file, what stands beside it, and their folder";
+
+/// Returns the one path of the file, and makes its folder where there is none.
+pub(super) fn place(path: &Path) -> Result<PathBuf, String> {
+    let path = std::path::absolute(path).map_err(|error| error.to_string())?;
+    match fs::canonicalize(&path) {
+        Ok(path) => return Ok(path),
+        // What it leads to may be on a disk that is not mounted. A new file in its place would be on another one.
+        Err(error) if fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) => {
+            return Err(format!(
+                "it is a link that leads to no file: {error}; put back what it leads to, or name a path without the link"
+            ));
+        }
+        Err(_) => {}
+    }
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err("it is not the path of a file".to_owned());
+    };
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder).and_then(|()| fs::canonicalize(folder));
+    let folder =
+        made.map_err(|error| format!("its folder \"{}\" cannot be used: {}", folder.display(), said(&error)))?;
+    Ok(folder.join(name))
+}
+
+/// Returns whether there is a file; one that is not taskgate's is an error.
+pub(super) fn look(path: &Path) -> Result<bool, String> {
+    // Opening a pipe would wait for its other end.
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() => {}
+        Ok(_) => return Err("it is not a file".to_owned()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(said(&error)),
+    }
+    let mut header = Vec::with_capacity(HEADER);
+    let read = File::open(path).and_then(|file| file.take(HEADER as u64).read_to_end(&mut header));
+    read.map_err(|error| said(&error))?;
+    let application = header.get(APPLICATION_AT..).and_then(|bytes| bytes.first_chunk());
+    match (header.starts_with(SQLITE), application.map(|bytes| i32::from_be_bytes(*bytes))) {
+        (true, Some(APPLICATION)) => Ok(true),
+        (true, Some(_)) => Err("it is a database of another program; set another store.path".to_owned()),
+        _ if header.iter().all(|byte| *byte == 0) => Err(damaged("its beginning is empty")),
+        _ => Err("it is neither a store of taskgate nor empty, or its beginning is damaged; set another store.path"
+            .to_owned()),
+    }
+}
+
+/// Returns what the system says, and what to do about it.
+pub(super) fn said(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => format!("{error}; {NEEDS}"),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_leads_to_no_file_is_refused_and_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let link = folder.path().join("store");
+        std::os::unix::fs::symlink(folder.path().join("not mounted/store"), &link).expect("room");
+        let refused = place(&link).expect_err("it leads nowhere");
+        assert!(refused.contains("it is a link that leads to no file"), "{refused}");
+        assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
+        let (disk, file) = (folder.path().join("not mounted"), folder.path().join("not mounted/store"));
+        fs::create_dir(disk).and_then(|()| fs::write(&file, "text")).expect("room");
+        assert_eq!(place(&link), Ok(fs::canonicalize(file).expect("there")), "a link to a file is that file");
+    }
+
+    #[test]
+    fn a_pipe_is_refused_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+        assert_eq!(look(&pipe), Err("it is not a file".to_owned()));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_and_what_may_not_be_read_are_named_with_the_way_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join("file"), "text").expect("room");
+        let refused = place(&folder.path().join("file/store")).expect_err("it is in a file");
+        assert!(refused.contains("its folder") && refused.contains("cannot be used"), "{refused}");
+        for kind in [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem] {
+            assert!(said(&kind.into()).contains(NEEDS));
+        }
+    }
+}
