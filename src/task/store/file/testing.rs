@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use super::FileStore;
+use super::{FileStore, rows};
 use crate::{
     disk::{Disk, OpenOptions, Opened},
     task::{Clock, store::MaxKept},
@@ -33,4 +33,14 @@ pub(in crate::task) async fn opened(
     let (disk, Opened { now, .. }) = Disk::open(&options(folder, key), &Arc::default()).expect("a new or whole file");
     let clock = clock.unwrap_or_else(|| Clock::starting_at(now));
     FileStore::open(disk, max, MAX_BYTES, clock, Arc::default()).await.expect("a whole file")
+}
+
+/// Returns the disk of a store.
+pub(in crate::task) fn disk_of(store: &FileStore) -> Disk {
+    store.disk.clone()
+}
+
+/// Returns the place that the next task gets.
+pub(in crate::task) async fn next_place(store: &FileStore) -> u64 {
+    store.disk.read(rows::next_place).await.expect("available")
 }
