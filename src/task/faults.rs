@@ -11,7 +11,7 @@ use super::{
     store::{
         MaxKept, MemoryStore, Store,
         faulty::{Fault, FaultyStore},
-        file::testing::opened,
+        file::testing::{folder, opened},
     },
     tiny::{create, unlimited},
 };
@@ -40,7 +40,7 @@ impl Setup {
     /// Returns the same over a store in a file.
     async fn in_file(fault: Fault) -> Self {
         let (clock, max) = (Clock::start(), MaxKept::of_tasks(usize::MAX, usize::MAX));
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder();
         let store = FaultyStore::in_folder(opened(&folder, max, None, Some(clock)).await, Some(folder), fault);
         let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, clock, unlimited(), Arc::default());
         Self { store, engine, session: session::alone() }

@@ -26,7 +26,7 @@ use crate::{
             CallChange, ChangeCallback, KeptLimit, MaxKept, MemoryStore, SavedCall, Store, StoreFuture, Unavailable,
             Unfinished,
             faulty::turn,
-            file::testing::{disk_of, next_place, opened},
+            file::testing::{disk_of, folder, next_place, opened},
         },
     },
 };
@@ -88,7 +88,7 @@ impl CheckedStore {
                 Self::over(Arc::<MemoryStore>::clone(&memory), Real::Memory(memory), Model::new(0, max), max, clock)
             }
             Kind::File => {
-                let folder = tempfile::tempdir().expect("a folder");
+                let folder = folder();
                 let store = wait(opened(&folder, max, None, Some(clock)));
                 let real = Real::File(SteppedDisk::new(disk_of(&store), folder));
                 Self::over(Arc::new(store), real, Model::new(1, max), max, clock)
@@ -138,13 +138,20 @@ impl CheckedStore {
         }
     }
 
+    /// Has the next batch fail, or not.
+    pub(super) fn fail_next_batch(&self, fails: bool) {
+        if let Real::File(disk) = &self.real {
+            disk.fail_next_batch(fails);
+        }
+    }
+
     /// Makes the calls in the model that the disk has answered, in an order in which each answer is the right one.
     fn take_answers(&self) {
         let (mut waiting, mut model) = (self.waiting.lock(), self.model.lock());
         let mut answered = Vec::new();
         for mut one in std::mem::take(&mut *waiting) {
             match (&mut one.answer).now_or_never() {
-                Some(answer) => answered.push((one.call, answer.expect("available"), one.told)),
+                Some(answer) => answered.push((one.call, answer.unwrap_or(Answer::Unavailable), one.told)),
                 None => waiting.push(one),
             }
         }
@@ -230,6 +237,10 @@ async fn found(store: &impl Store, owners: &[Owner]) -> Vec<Found> {
     found
 }
 
+fn unavailable<T>() -> Result<T, Unavailable> {
+    Err(Unavailable("the disk has failed".into()))
+}
+
 impl Store for CheckedStore {
     fn insert(&self, task: Task, call: Option<SavedCall>) -> StoreFuture<'_, Result<(), KeptLimit>> {
         let store = Arc::clone(&self.store);
@@ -238,6 +249,7 @@ impl Store for CheckedStore {
             let answer = async move { store.insert(task, call).await.map(Answer::Inserted) };
             match self.call(asked, answer).await {
                 Answer::Inserted(inserted) => Ok(inserted),
+                Answer::Unavailable => unavailable(),
                 other => unreachable!("{other:?}"),
             }
         })
@@ -271,6 +283,7 @@ impl Store for CheckedStore {
             let answer = async move { store.replace(next, end, call).await.map(Answer::Replaced) };
             match self.call(asked, answer).await {
                 Answer::Replaced(replaced) => Ok(replaced),
+                Answer::Unavailable => unavailable(),
                 other => unreachable!("{other:?}"),
             }
         })
@@ -314,6 +327,7 @@ impl Store for CheckedStore {
             };
             match self.call(Call::RemoveAll(owner.clone()), answer).await {
                 Answer::Removed(removed) => Ok(removed.into_iter().collect()),
+                Answer::Unavailable => unavailable(),
                 other => unreachable!("{other:?}"),
             }
         })

@@ -2,14 +2,20 @@
 
 use std::{
     fs,
-    sync::mpsc::{Receiver, Sender, channel},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, Sender, channel},
+    },
     time::Duration,
 };
 
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
-use crate::disk::{Disk, Operation};
+use crate::{
+    disk::{Disk, Operation, rusqlite},
+    task::store::file::testing::folder,
+};
 
 /// How long the thread may take for one step.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) struct SteppedDisk {
     /// Dropped first, so that the thread goes on by itself.
     gate: Mutex<Option<Gate>>,
+    /// Whether the next batch fails.
+    fails: AtomicBool,
     disk: Disk,
     folder: TempDir,
 }
@@ -27,7 +35,8 @@ pub(super) struct SteppedDisk {
 #[derive(Debug)]
 struct Gate {
     reached: Receiver<()>,
-    /// What opens it when it is dropped: in the middle of the batch, and once the operations before it were told.
+    /// What opens it when it is dropped: in the middle of the batch, which fails if something is sent instead, and once the
+    /// operations before it were told.
     middle: Option<Sender<()>>,
     _end: Sender<()>,
 }
@@ -38,16 +47,17 @@ impl Gate {
         let (reach, reached) = channel();
         let ((middle, middle_opens), (end, end_opens)) = (channel::<()>(), channel::<()>());
         let tell = reach.clone();
-        let hold = move |reach: Sender<()>, opens: Receiver<()>| {
-            // The test may have left.
-            let _ = reach.send(());
-            let _ = opens.recv();
-        };
+        // The test may have left.
         let run = move |_: &_| {
-            hold(reach, middle_opens);
-            Ok(())
+            let _ = reach.send(());
+            let fails = || rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR), None);
+            middle_opens.recv().map_or(Ok(()), |()| Err(fails()))
         };
-        disk.submit(Operation::new(run, move |_| hold(tell, end_opens))).expect("room");
+        let done = move |_| {
+            let _ = tell.send(());
+            let _ = end_opens.recv();
+        };
+        disk.submit(Operation::new(run, done)).expect("room");
         Self { reached, middle: Some(middle), _end: end }
     }
 
@@ -63,20 +73,26 @@ impl SteppedDisk {
         gate.wait();
         gate.middle = None;
         gate.wait();
-        Self { gate: Mutex::new(Some(gate)), disk, folder }
+        Self { gate: Mutex::new(Some(gate)), fails: AtomicBool::default(), disk, folder }
     }
 
     /// Lets the writing thread run the operations that wait, or commit them and tell those before the gate.
     pub(super) fn step(&self) {
         let mut gate = self.gate.lock();
         let Some(held) = &mut *gate else { return };
-        if held.middle.take().is_none() {
-            let next = Gate::put(&self.disk);
-            *gate = Some(next);
+        match held.middle.take() {
+            Some(middle) if self.fails.swap(false, Ordering::Relaxed) => middle.send(()).expect("the thread waits"),
+            Some(middle) => drop(middle),
+            None => *gate = Some(Gate::put(&self.disk)),
         }
         if let Some(held) = &*gate {
             held.wait();
         }
+    }
+
+    /// Has the next batch fail, or not.
+    pub(super) fn fail_next_batch(&self, fails: bool) {
+        self.fails.store(fails, Ordering::Relaxed);
     }
 
     /// Writes what waits, and closes the file.
@@ -87,7 +103,7 @@ impl SteppedDisk {
 
     /// Returns a folder with the file as it is now, as the end of the process would leave it.
     pub(super) fn copy(&self) -> TempDir {
-        let copy = tempfile::tempdir().expect("a folder");
+        let copy = folder();
         for suffix in ["", "-wal", "-mark"] {
             let name = format!("store{suffix}");
             let (from, to) = (self.folder.path().join(&name), copy.path().join(&name));

@@ -23,12 +23,10 @@ use super::{
     Change, Clock, Engine, Limits, MaxWaiters, Missing, NotCancelled, Task, TaskId, WaitLimit,
     ledger::NotChanged,
     state::tests::{error, result, task},
-    store::{MaxKept, SavedCall, Store},
+    store::{MaxKept, SavedCall, Store, file::testing::file_cases},
 };
 use crate::{flow::Capacity, identity::Owner, limit::Totals};
 
-/// How many cases run over a file, each of which is made anew.
-const FILE_CASES: u32 = 100;
 const MAX_PER_OWNER: usize = 4;
 const MAX: usize = 6;
 /// A result that the file takes in pieces.
@@ -65,6 +63,8 @@ enum Act {
     },
     /// The cache evicts a task.
     Evict,
+    /// The disk fails once.
+    Break,
     EndOwner,
 }
 
@@ -93,6 +93,7 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => Just(Act::Intrude),
         1 => (0..6_u64).prop_map(|after| Act::Expire { after }),
         1 => Just(Act::Evict),
+        1 => Just(Act::Break),
         1 => Just(Act::EndOwner),
     ];
     prop_oneof![
@@ -161,6 +162,7 @@ impl Setup {
                 let created = super::state::tests::task(&owner(number));
                 self.create(Task { keep, shortens, expires, ..created }).await;
             }
+            (Act::Break, _) => self.store.fail_next_batch(true),
             (Act::Evict, Some(task)) => self.store.evict(task.id),
             (Act::Expire { after }, _) => drop(self.store.expire(Self::at(after)).await),
             (Act::EndOwner, _) => self.engine.end_owner(&owner(number)).await,
@@ -198,7 +200,8 @@ impl Setup {
             Err(NotChanged::HasEnded(_)) => {
                 assert_eq!(self.store.ends(id), 1, "refused because of an end that never was");
             }
-            Err(NotChanged::Unavailable(_)) => unreachable!("it is available"),
+            // The model knows whether the disk has failed.
+            Err(NotChanged::Unavailable(_)) => {}
         }
     }
 
@@ -272,7 +275,7 @@ macro_rules! over_each_store {
             use super::*;
 
             proptest! {
-                #![proptest_config(ProptestConfig::with_cases(FILE_CASES))]
+                #![proptest_config(ProptestConfig::with_cases(file_cases()))]
                 $(#[test]
                 fn $test($($argument in $strategy),*) {
                     super::$test(Kind::File, $($argument),*)?;
@@ -313,6 +316,7 @@ fn in_every_interleaving_a_task_ends_once_is_kept_and_is_its_owners_alone(
     for (id, ends) in &*setup.ended.lock() {
         prop_assert_eq!(ends.len(), 1, "{} ended as {:?}", id, ends);
     }
+    setup.store.fail_next_batch(false);
     // Every ttl is over.
     let last = Arc::clone(&setup);
     scheduler.add(async move { drop(last.store.expire(Setup::at(3600)).await) });

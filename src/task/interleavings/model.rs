@@ -24,6 +24,8 @@ pub(super) enum Answer {
     Inserted(Result<(), KeptLimit>),
     Replaced(bool),
     Removed(BTreeSet<TaskId>),
+    /// The disk has failed, and nothing was done.
+    Unavailable,
 }
 
 /// A task, as a start has found it.
@@ -43,6 +45,8 @@ pub(super) struct Model {
     tasks: BTreeMap<u64, Kept>,
     /// The place of the next task.
     next: u64,
+    /// The last place that was acknowledged.
+    last: u64,
     /// What was removed at its deadline by this process, whose end may forget that.
     expired: BTreeMap<u64, Kept>,
     /// The latest time at which tasks were removed.
@@ -77,6 +81,7 @@ impl Model {
             max,
             tasks: BTreeMap::new(),
             next,
+            last: 0,
             expired: BTreeMap::new(),
             expired_until: 0,
             ends: HashMap::new(),
@@ -172,8 +177,9 @@ impl Model {
     pub(super) fn make(&mut self, call: &Call, answer: &Answer, was_waited_for: bool) -> bool {
         match (call, answer) {
             (Call::Insert(task, _), Answer::Inserted(Ok(()))) => {
-                let admitted = self.tasks.values_mut().find(|kept| kept.task.id == task.id && !kept.is_found);
-                admitted.is_some_and(|kept| {
+                let admitted = self.tasks.iter_mut().find(|(_, kept)| kept.task.id == task.id && !kept.is_found);
+                admitted.is_some_and(|(place, kept)| {
+                    self.last = self.last.max(*place);
                     kept.is_found = true;
                     true
                 })
@@ -199,6 +205,11 @@ impl Model {
                 }
                 is_right
             }
+            (Call::Insert(task, _), Answer::Unavailable) => {
+                self.tasks.retain(|_, kept| kept.task.id != task.id);
+                true
+            }
+            (_, Answer::Unavailable) => true,
             _ => false,
         }
     }
@@ -249,16 +260,16 @@ impl Model {
     pub(super) fn restart(&mut self, found: Vec<Found>, under_way: &[Call], was_killed: bool, next: u64) -> u64 {
         let mut before = std::mem::take(&mut self.tasks);
         assert!(next <= self.next && next > found.last().map_or(0, |found| found.place), "{next} is not a new place");
-        assert!(was_killed || next == self.next, "a place is used again");
+        assert!(next > self.last, "a place is used again");
         let acknowledged = before.iter().filter(|(_, kept)| kept.is_found).map(|(place, _)| *place);
         let acknowledged: BTreeSet<u64> = acknowledged.collect();
-        assert!(acknowledged.last().is_none_or(|place| *place < next), "a place is used again");
         if was_killed {
             before.append(&mut self.expired);
         }
         for Found { place, task, end, call } in found {
             let kept = before.remove(&place).unwrap_or_else(|| panic!("{task:?} was never created, or was removed"));
             let kept = kept.found_again(task, end, call, under_way, was_killed);
+            self.last = self.last.max(place);
             self.ends.insert(kept.task.id, usize::from(kept.task.state.is_terminal()));
             self.tasks.insert(place, kept);
         }

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use http::HeaderMap;
 use proptest::{collection::vec, prelude::*};
 
-use super::{FILE_CASES, Kind, Setup, over_each_store, scheduler::Scheduler};
+use super::{Kind, Setup, file_cases, over_each_store, scheduler::Scheduler};
 use crate::{
     config::Tool,
     session::{self, Session},
