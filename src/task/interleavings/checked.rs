@@ -1,16 +1,9 @@
 //! A store that compares its answers with the model's.
 
-use std::{
-    collections::BTreeSet,
-    future::Future,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, future::Future, sync::Arc};
 
 use bytes::Bytes;
-use futures_util::{
-    FutureExt as _,
-    future::BoxFuture,
-};
+use futures_util::{FutureExt as _, future::BoxFuture};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 

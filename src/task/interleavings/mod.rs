@@ -132,7 +132,8 @@ impl Setup {
             queued_bytes_per_owner: usize::MAX,
             queued_bytes: usize::MAX,
         };
-        let (limits, store) = (Limits { waiters: WAITERS, turns, capacity: Capacity::new(1024, 1024) }, Arc::new(store));
+        let (limits, store) =
+            (Limits { waiters: WAITERS, turns, capacity: Capacity::new(1024, 1024) }, Arc::new(store));
         let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, clock, limits, Arc::default());
         Self { engine, store, acknowledged: Mutex::default(), ended: Mutex::default() }
     }

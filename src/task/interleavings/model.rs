@@ -67,6 +67,8 @@ struct Kept {
     is_found: bool,
     /// Whether the cache has evicted it: it cannot be found any more, and takes its room until its deadline.
     is_evicted: bool,
+    /// Whether it was removed at its deadline.
+    is_expired: bool,
 }
 
 /// Returns what is compared of a task.
@@ -156,7 +158,7 @@ impl Model {
             return Err(KeptLimit::TasksPerOwner(self.max.tasks_per_owner));
         }
         let (task, durable) = (task.clone(), task.version);
-        let kept = Kept { task, durable, end: None, call, is_found: false, is_evicted: false };
+        let kept = Kept { task, durable, end: None, call, is_found: false, is_evicted: false, is_expired: false };
         self.tasks.insert(self.next, kept);
         self.next += 1;
         Ok(())
@@ -220,7 +222,7 @@ impl Model {
         let over = self.tasks.extract_if(.., |_, kept| kept.is_found && kept.task.expires <= unix);
         let over: Vec<(u64, Kept)> = over.collect();
         let ids = over.iter().map(|(_, kept)| kept.task.id).collect();
-        self.expired.extend(over);
+        self.expired.extend(over.into_iter().map(|(place, kept)| (place, Kept { is_expired: true, ..kept })));
         ids
     }
 
@@ -268,7 +270,13 @@ impl Model {
         }
         for Found { place, task, end, call } in found {
             let kept = before.remove(&place).unwrap_or_else(|| panic!("{task:?} was never created, or was removed"));
-            let kept = kept.found_again(task, end, call, under_way, was_killed);
+            let kept = if kept.is_expired {
+                // A change of it that came too late may have been written.
+                assert_eq!((kept.task.id, &kept.task.owner), (task.id, &task.owner));
+                Kept { durable: task.version, task, end, call, is_expired: false, ..kept }
+            } else {
+                kept.found_again(task, end, call, under_way, was_killed)
+            };
             self.last = self.last.max(place);
             self.ends.insert(kept.task.id, usize::from(kept.task.state.is_terminal()));
             self.tasks.insert(place, kept);
