@@ -331,3 +331,21 @@ async fn an_operation_that_fails_undoes_itself_and_no_other_of_its_batch() {
     assert_eq!(disk.load_sessions().await.expect("whole").len(), 2);
     assert!(disk.is_available());
 }
+
+#[tokio::test]
+async fn numbers_in_the_state_that_no_process_has_written_are_damage() {
+    for column in ["batch", "seen", "since_boot"] {
+        let folder = Folder::new();
+        closed(folder.open(None));
+        let copy = Folder::new();
+        backup(&folder.path(), &copy.path()).expect("room");
+        let connection = rusqlite::Connection::open(copy.path()).expect("there");
+        connection.execute(&format!("UPDATE state SET {column} = -1"), ()).expect("room");
+        drop(connection);
+        assert!(copy.refused().contains("damaged"), "{column}");
+    }
+    let folder = Folder::new();
+    closed(folder.open(None));
+    folder.change("", |bytes| bytes[36..40].fill(0x7f));
+    assert!(folder.refused().contains("it says that all of it is free"));
+}
