@@ -5,6 +5,8 @@
 
 mod change;
 #[cfg(test)]
+mod damage;
+#[cfg(test)]
 mod fixture;
 mod kept;
 mod load;
