@@ -65,3 +65,21 @@ async fn numbers_that_no_store_has_written_are_damage() {
         assert!(why.contains("damaged"), "{sql}: {why}");
     }
 }
+
+#[tokio::test]
+async fn a_task_goes_from_the_file_with_its_result_or_not_at_all() {
+    let folder = folder();
+    let first = store(&folder).await;
+    let ended = add_ended(&first).await;
+    write(&first, "CREATE TRIGGER keeps BEFORE DELETE ON tasks BEGIN SELECT RAISE(ABORT, 'it stays'); END").await;
+    assert_eq!(first.expire(ended.expires).await, Ok(vec![ended.id]));
+    assert!(first.disk.close());
+    drop(first);
+    let again = store(&folder).await;
+    assert!(again.end(&owner(), ended.id).await.expect("whole").is_some());
+    write(&again, "DROP TRIGGER keeps").await;
+    assert_eq!(again.expire(ended.expires).await, Ok(vec![ended.id]));
+    assert!(again.disk.close());
+    drop(again);
+    assert_eq!(store(&folder).await.page(&owner(), None, 10).await.expect("available").len(), 0);
+}
