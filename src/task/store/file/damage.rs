@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 use super::{
-    FileStore,
+    FileStore, Read,
     testing::{folder, opened, options},
 };
 use crate::{
@@ -82,4 +82,20 @@ async fn a_task_goes_from_the_file_with_its_result_or_not_at_all() {
     assert!(again.disk.close());
     drop(again);
     assert_eq!(store(&folder).await.page(&owner(), None, 10).await.expect("available").len(), 0);
+}
+
+#[tokio::test]
+async fn a_check_and_an_export_skip_places_without_tasks() {
+    let folder = folder();
+    let store = store(&folder).await;
+    let ended = add_ended(&store).await;
+    write(&store, "UPDATE sqlite_sequence SET seq = 1 << 40 WHERE name = 'tasks'").await;
+    assert!(store.disk.close());
+    drop(store);
+    let store = self::store(&folder).await;
+    add_ended(&store).await;
+    let path = folder.path().join("store");
+    let complain = |what: &str| panic!("{what}");
+    assert_eq!(super::check(&path, &[], complain).expect("readable"), Read { tasks: 2, results: 2, damages: 0 });
+    assert!(store.get(&owner(), ended.id).await.expect("available").is_some());
 }

@@ -179,6 +179,13 @@ pub(super) fn next_place(connection: &Connection) -> Sql<u64> {
     next.filter(|next| *next <= i64::MAX.cast_unsigned()).ok_or_else(|| Damaged.into())
 }
 
+/// Returns the first place after `place` that has a task.
+pub(super) fn place_after(connection: &Connection, place: u64) -> Sql<Option<u64>> {
+    let mut next = connection.prepare_cached("SELECT min(place) FROM tasks WHERE place > ?1")?;
+    let next: Option<i64> = next.query_row([place.cast_signed()], |row| row.get(0))?;
+    Ok(next.map(i64::cast_unsigned))
+}
+
 /// Returns the numbers of the results that there are pieces of.
 pub(super) fn result_numbers(connection: &Connection) -> Sql<Vec<u64>> {
     let mut next = connection.prepare("SELECT min(id) FROM chunks WHERE id >= ?1")?;
