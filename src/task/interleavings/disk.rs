@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// How long the thread may take for one step.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// An open file with its folder.
 #[derive(Debug)]

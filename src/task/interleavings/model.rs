@@ -275,7 +275,7 @@ impl Model {
                 assert_eq!((kept.task.id, &kept.task.owner), (task.id, &task.owner));
                 Kept { durable: task.version, task, end, call, is_expired: false, ..kept }
             } else {
-                kept.found_again(task, end, call, under_way, was_killed)
+                kept.found_again(task, end.as_ref(), call.as_ref(), under_way, was_killed)
             };
             self.last = self.last.max(place);
             self.ends.insert(kept.task.id, usize::from(kept.task.state.is_terminal()));
@@ -314,12 +314,12 @@ impl Kept {
     fn found_again(
         mut self,
         task: Task,
-        end: Option<End>,
-        call: Option<SavedCall>,
+        end: Option<&End>,
+        call: Option<&SavedCall>,
         under_way: &[Call],
         was_killed: bool,
     ) -> Self {
-        let is_next = |next: &Task, its_end: &Option<End>| look(next) == look(&task) && *its_end == end;
+        let is_next = |next: &Task, its_end: &Option<End>| look(next) == look(&task) && its_end.as_ref() == end;
         let is_made = |call: &&Call| matches!(call, Call::Replace(next, its_end, _) if is_next(next, its_end));
         if let Some(Call::Replace(next, end, call)) = under_way.iter().find(is_made)
             && next.version == self.task.version + 1
@@ -330,8 +330,8 @@ impl Kept {
         assert!((oldest..=self.task.version).contains(&task.version), "{task:?} instead of {:?}", self.task);
         let version = task.version;
         assert_eq!(look(&Task { version, ..self.task.clone() }), look(&task));
-        assert!(end == self.end, "not the end of {task:?}");
-        assert_eq!(call, self.call, "not the call of {task:?}");
+        assert!(end == self.end.as_ref(), "not the end of {task:?}");
+        assert_eq!(call, self.call.as_ref(), "not the call of {task:?}");
         Self { durable: version, task, is_found: true, ..self }
     }
 }
