@@ -12,7 +12,7 @@ use std::{
 use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
 use super::{
-    OpenError, Seals,
+    Damaged, OpenError, Seals,
     beside::beside,
     error::damaged,
     keys::{self, Locked},
@@ -140,6 +140,7 @@ fn unreadable(error: &rusqlite::Error) -> String {
         Some(DatabaseCorrupt | NotADatabase) => damaged(&error.to_string()),
         Some(CannotOpen | PermissionDenied | ReadOnly) => format!("{error}; {NEEDS}"),
         Some(DatabaseBusy) => format!("{error}; stop the other program that has it open"),
+        None if matches!(error, rusqlite::Error::FromSqlConversionFailure(..)) => damaged(&error.to_string()),
         _ => error.to_string(),
     }
 }
@@ -223,10 +224,16 @@ fn check(
             return Err(wrong(damaged(&found)));
         }
     }
+    let count = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).map_err(sql);
+    if count("freelist_count")? >= count("page_count")? {
+        return Err(wrong(damaged("it says that all of it is free")));
+    }
     let select = "SELECT batch, seen, boot, since_boot, salt FROM state";
     let (batch, seen, salt) = connection
         .query_row(select, (), |row| {
-            let [batch, unix, since_boot] = [0, 1, 3].map(|at| row.get::<_, i64>(at).map(i64::cast_unsigned));
+            // A negative number is not one of ours.
+            let number = |at| u64::try_from(row.get::<_, i64>(at)?).map_err(|_| rusqlite::Error::from(Damaged));
+            let [batch, unix, since_boot] = [0, 1, 3].map(number);
             Ok((batch?, Seen { unix: unix?, boot: row.get(2)?, since_boot: since_boot? }, row.get::<_, Vec<u8>>(4)?))
         })
         .map_err(sql)?;

@@ -372,3 +372,41 @@ async fn an_operation_that_fails_undoes_itself_and_no_other_of_its_batch() {
     assert_eq!(disk.load_sessions().await.expect("whole").len(), 2);
     assert!(disk.is_available());
 }
+
+#[tokio::test]
+async fn numbers_in_the_state_that_no_process_has_written_are_damage() {
+    for column in ["batch", "seen", "since_boot"] {
+        let folder = Folder::new();
+        closed(folder.open(None));
+        let copy = Folder::new();
+        backup(&folder.path(), &copy.path()).expect("room");
+        let connection = rusqlite::Connection::open(copy.path()).expect("there");
+        connection.execute(&format!("UPDATE state SET {column} = -1"), ()).expect("room");
+        drop(connection);
+        assert!(copy.refused().contains("damaged"), "{column}");
+    }
+    let folder = Folder::new();
+    closed(folder.open(None));
+    folder.change("", |bytes| bytes[36..40].fill(0x7f));
+    assert!(folder.refused().contains("it says that all of it is free"));
+}
+
+#[tokio::test]
+async fn what_can_wait_and_fails_each_time_does_not_hold_up_the_end() {
+    let folder = Folder::new();
+    let disk = folder.open(None);
+    let tried = Arc::new(std::sync::atomic::AtomicUsize::default());
+    for row in 0..600 {
+        let tried = Arc::clone(&tried);
+        let work = move |connection: &rusqlite::Connection| {
+            tried.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            connection.execute("INSERT INTO no_such_table VALUES (1)", ()).map(drop)
+        };
+        disk.later(super::LaterKey { kind: "fails", row }, Arc::new(work));
+    }
+    disk.touch_session(session(1).id, 9);
+    let begun = std::time::Instant::now();
+    closed(disk);
+    assert!(begun.elapsed() < std::time::Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(tried.load(std::sync::atomic::Ordering::Relaxed) >= 600);
+}

@@ -121,12 +121,18 @@ impl Drop for End {
 }
 
 fn serve(shared: &Shared, mut batches: Batches, observer: &Observer) {
+    // How much work that can wait has failed since any was done.
+    let mut in_vain = 0;
     while let Some(taken) = next(shared, &mut batches) {
-        let (begun, count) = (Instant::now(), taken.operations.len());
+        let (begun, count, later) = (Instant::now(), taken.operations.len(), taken.later.len());
         let Outcome { operations, undone, result } = batches.write(taken);
         let was_available = shared.available.swap(result.is_ok(), Ordering::Relaxed);
         shared.used.store(batches.used_bytes(), Ordering::Relaxed);
-        let backlog = shared.queue.lock().again(undone);
+        in_vain = if undone.len() < later || count > 0 { 0 } else { in_vain + undone.len() };
+        let (backlog, is_closed) = {
+            let mut queue = shared.queue.lock();
+            (queue.again(undone), queue.is_closed())
+        };
         observer.emit(events::BatchWritten {
             operations: count,
             took: begun.elapsed(),
@@ -139,11 +145,12 @@ fn serve(shared: &Shared, mut batches: Batches, observer: &Observer) {
         for operation in operations {
             operation.tell(&result);
         }
-        if result.is_ok() {
-            batches.checkpoint_if_long();
-        } else if shared.queue.lock().is_closed() {
-            // The process does not wait for a disk that takes nothing.
+        if is_closed && (result.is_err() || (backlog > 0 && in_vain >= backlog)) {
+            // The process does not wait for a disk that takes nothing, or not what is left.
+            tracing::debug!(left = backlog, "the store is closed, and not all was written");
             break;
+        } else if result.is_ok() {
+            batches.checkpoint_if_long();
         } else {
             thread::sleep(PAUSE);
         }

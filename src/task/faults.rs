@@ -11,7 +11,7 @@ use super::{
     store::{
         MaxKept, MemoryStore, Store,
         faulty::{Fault, FaultyStore},
-        file::testing::opened,
+        file::testing::{folder, opened},
     },
     tiny::{create, unlimited},
 };
@@ -29,19 +29,25 @@ struct Setup {
     session: Arc<Session>,
 }
 
-impl Setup {
-    fn new(fault: Fault) -> Self {
-        let (clock, max) = (Clock::start(), MaxKept::of_tasks(usize::MAX, usize::MAX));
-        let store = FaultyStore::new(MemoryStore::new(max, clock, Arc::default()), fault);
-        let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, clock, unlimited(), Arc::default());
-        Self { store, engine, session: session::alone() }
-    }
+/// What keeps the tasks.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Memory,
+    File,
+}
 
-    /// Returns the same over a store in a file.
-    async fn in_file(fault: Fault) -> Self {
+const KINDS: [Kind; 2] = [Kind::Memory, Kind::File];
+
+impl Setup {
+    async fn new(kind: Kind, fault: Fault) -> Self {
         let (clock, max) = (Clock::start(), MaxKept::of_tasks(usize::MAX, usize::MAX));
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = FaultyStore::in_folder(opened(&folder, max, None, Some(clock)).await, Some(folder), fault);
+        let store = match kind {
+            Kind::Memory => FaultyStore::new(MemoryStore::new(max, clock, Arc::default()), fault),
+            Kind::File => {
+                let folder = folder();
+                FaultyStore::in_folder(opened(&folder, max, None, Some(clock)).await, Some(folder), fault)
+            }
+        };
         let engine = Engine::start(Arc::clone(&store) as Arc<dyn Store>, clock, unlimited(), Arc::default());
         Self { store, engine, session: session::alone() }
     }
@@ -81,24 +87,21 @@ impl Setup {
     }
 }
 
-/// Runs `life` with every fault at every call that it makes.
+/// Runs `life` with every fault at every call that it makes, over each store.
 async fn at_every_call(life: impl AsyncFn(Setup)) {
     let faults: [fn(usize) -> Fault; 4] =
         [|at| Fault::Fails { at, count: 1 }, |at| Fault::Fails { at, count: 7 }, Fault::IsLost, Fault::LosesTheRace];
-    life(Setup::new(Fault::Waits)).await;
-    life(Setup::in_file(Fault::Waits).await).await;
-    for fault in faults {
-        // Which call it is matters to the engine, and not to the store: a few of them show that the file keeps the contract.
-        for at in [0, 1, 2, 4] {
-            life(Setup::in_file(fault(at)).await).await;
-        }
-        for at in 0.. {
-            let setup = Setup::new(fault(at));
-            let store = Arc::clone(&setup.store);
-            life(setup).await;
-            if store.calls() <= at {
-                assert!(at > 0, "no call was made");
-                break;
+    for kind in KINDS {
+        life(Setup::new(kind, Fault::Waits).await).await;
+        for fault in faults {
+            for at in 0.. {
+                let setup = Setup::new(kind, fault(at)).await;
+                let store = Arc::clone(&setup.store);
+                life(setup).await;
+                if store.calls() <= at {
+                    assert!(at > 0, "no call was made");
+                    break;
+                }
             }
         }
     }
@@ -198,15 +201,20 @@ async fn of_an_owner_that_goes_nothing_is_left() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_whose_tasks_are_not_known_is_kept() {
-    let setup = Setup::new(Fault::Fails { at: 0, count: 1 });
-    assert!(!setup.engine.release(&setup.session, || true).await);
-    assert!(setup.engine.release(&setup.session, || true).await);
+    for kind in KINDS {
+        let setup = Setup::new(kind, Fault::Fails { at: 0, count: 1 }).await;
+        assert!(!setup.engine.release(&setup.session, || true).await);
+        assert!(setup.engine.release(&setup.session, || true).await);
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_expires_while_the_store_is_out_of_order_is_removed_and_its_call_is_forgotten() {
-    for fault in [Fault::Fails { at: 1, count: 1 }, Fault::IsLost(1)] {
-        let setup = Setup::new(fault);
+    for (kind, fault) in KINDS
+        .into_iter()
+        .flat_map(|kind| [Fault::Fails { at: 1, count: 1 }, Fault::IsLost(1)].map(|fault| (kind, fault)))
+    {
+        let setup = Setup::new(kind, fault).await;
         let expiring = Task { expires: setup.engine.ledger.clock.steady() + 1000, ..task(setup.owner()) };
         let (caller, pace) = (&setup.session.caller, Pace::Fixed(1000));
         let stopped = setup.engine.register(&expiring, caller, false, pace).expect("it does not stop");
@@ -222,8 +230,13 @@ async fn what_expires_while_the_store_is_out_of_order_is_removed_and_its_call_is
 
 #[tokio::test(start_paused = true)]
 async fn the_engine_does_not_take_a_change_by_others_for_its_own() {
-    let setup = Setup::new(Fault::IsLost(2));
-    let task = task(setup.owner());
+    for kind in KINDS {
+        the_engine_knows_its_own_change(Setup::new(kind, Fault::IsLost(2)).await).await;
+    }
+}
+
+async fn the_engine_knows_its_own_change(setup: Setup) {
+    let task = Task { expires: u64::MAX, ..task(setup.owner()) };
     setup.store.insert(task.clone(), None).await.expect("in order").expect("room");
     let change =
         |text: &'static str| setup.engine.change(setup.owner(), task.id, move |_| Some(Change::Message(text.into())));

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use http::HeaderMap;
 use proptest::{collection::vec, prelude::*};
 
-use super::{Setup, scheduler::Scheduler};
+use super::{Kind, Setup, file_cases, over_each_store, scheduler::Scheduler};
 use crate::{
     config::Tool,
     session::{self, Session},
@@ -36,46 +36,52 @@ async fn create(setup: &Setup, session: &Arc<Session>) -> bool {
     setup.engine.create(&session.caller, upstream_session, call, wanted).await.is_ok()
 }
 
-proptest! {
-    #[test]
-    fn in_every_interleaving_a_task_ends_with_its_session_and_one_that_was_acknowledged_keeps_it(
-        by_client: bool, order in vec(any::<u8>(), 0..60),
-    ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-        let _entered = runtime.enter();
-        let (setup, session) = (Setup::new(), session::alone());
-        let (acknowledged, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let mut scheduler = Scheduler::new(order);
-        for _ in 0..2 {
-            let (setup, session, acknowledged) = (Arc::clone(&setup), Arc::clone(&session), Arc::clone(&acknowledged));
-            scheduler.add(async move {
-                if create(&setup, &session).await {
-                    acknowledged.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-        }
-        let (ending, leaving, has_ended) = (Arc::clone(&setup), Arc::clone(&session), Arc::clone(&ended));
+over_each_store! {
+    in_every_interleaving_a_task_ends_with_its_session_and_one_that_was_acknowledged_keeps_it(
+        by_client in any::<bool>(), order in vec(any::<u8>(), 0..60)
+    );
+}
+
+fn in_every_interleaving_a_task_ends_with_its_session_and_one_that_was_acknowledged_keeps_it(
+    kind: Kind,
+    by_client: bool,
+    order: Vec<u8>,
+) -> Result<(), TestCaseError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let _entered = runtime.enter();
+    let (setup, session) = (Setup::new(kind), session::alone());
+    let (acknowledged, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let mut scheduler = Scheduler::new(order);
+    for _ in 0..2 {
+        let (setup, session, acknowledged) = (Arc::clone(&setup), Arc::clone(&session), Arc::clone(&acknowledged));
         scheduler.add(async move {
-            if by_client || ending.engine.release(&leaving, || true).await {
-                ending.engine.end_session(&leaving).await;
-                has_ended.fetch_add(1, Ordering::Relaxed);
+            if create(&setup, &session).await {
+                acknowledged.fetch_add(1, Ordering::Relaxed);
             }
         });
-        prop_assert_eq!(scheduler.run(), 0, "waits for ever");
-        let (acknowledged, kept) = (acknowledged.load(Ordering::Relaxed), setup.store.of(&session.caller.owner).len());
-        if ended.load(Ordering::Relaxed) == 0 {
-            prop_assert!(acknowledged > 0, "it could have ended");
-            prop_assert_eq!(kept, acknowledged);
-        } else {
-            prop_assert_eq!(kept, 0, "a task outlives its session");
-            prop_assert!(by_client || acknowledged == 0, "a task was lost with a session that was not needed");
-        }
     }
+    let (ending, leaving, has_ended) = (Arc::clone(&setup), Arc::clone(&session), Arc::clone(&ended));
+    scheduler.add(async move {
+        if by_client || ending.engine.release(&leaving, || true).await {
+            ending.engine.end_session(&leaving).await;
+            has_ended.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    prop_assert_eq!(scheduler.run(&setup.store), 0, "waits for ever");
+    let (acknowledged, kept) = (acknowledged.load(Ordering::Relaxed), setup.store.of(&session.caller.owner).len());
+    if ended.load(Ordering::Relaxed) == 0 {
+        prop_assert!(acknowledged > 0, "it could have ended");
+        prop_assert_eq!(kept, acknowledged);
+    } else {
+        prop_assert_eq!(kept, 0, "a task outlives its session");
+        prop_assert!(by_client || acknowledged == 0, "a task was lost with a session that was not needed");
+    }
+    Ok(())
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_while_its_session_is_about_to_end_leaves_no_call_behind() {
-    let (setup, session) = (Setup::new(), session::alone());
+    let (setup, session) = (Setup::new(Kind::Memory), session::alone());
     let mut ending = Box::pin(session.refuse_tasks(std::future::pending()));
     assert!((&mut ending).now_or_never().is_none(), "the session decides whether it ends");
     let mut creating = Box::pin(create(&setup, &session));

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::{
     CallChange, KeptLimit, MaxKept, MemoryStore, Store,
     faulty::{Fault, FaultyStore},
-    file::testing::opened,
+    file::testing::{folder, opened},
 };
 use crate::{
     identity::Owner,
@@ -28,7 +28,7 @@ fn memory(max: MaxKept, fault: Fault) -> Ready<Arc<dyn Store>> {
 }
 
 async fn file(max: MaxKept, key: Option<&'static str>, fault: Fault) -> Arc<dyn Store> {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let store = opened(&folder, max, key, Some(Clock::starting_at(1000))).await;
     FaultyStore::in_folder(store, Some(folder), fault)
 }

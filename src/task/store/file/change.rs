@@ -169,7 +169,7 @@ impl PendingChange {
 
     /// Makes the change in memory, if it is on the disk, and tells whether it was made.
     fn finish(self, written: Result<bool, Unavailable>) {
-        let Self { next, end, result, ways, answer, .. } = self;
+        let Self { next, end, result, place, ways, answer, .. } = self;
         let (id, tasks) = (next.id, &ways.tasks);
         let is_written = written == Ok(true);
         let is_made = tasks.finish_change(next, result.clone(), is_written);
@@ -181,6 +181,9 @@ impl PendingChange {
                 }
             }
             tasks.tell_change(id);
+        } else if is_written {
+            // It was removed meanwhile, and its row has the result.
+            ways.remove_task(place, result.as_ref());
         } else if let Some(result) = result {
             ways.remove_result(result.number);
         }
@@ -196,10 +199,17 @@ impl Ways {
         self.disk.later(key, Arc::new(move |connection| rows::remove_result(connection, number)));
     }
 
-    /// Removes a task from the file, soon.
-    pub(super) fn remove_task(&self, place: u64) {
-        let key = LaterKey { kind: "task", row: place.into() };
-        self.disk.later(key, Arc::new(move |connection| rows::remove(connection, place)));
+    /// Removes a task from the file, soon. Its result goes with it: a task without one would be damage.
+    pub(super) fn remove_task(&self, place: u64, result: Option<&ResultPlace>) {
+        let number = result.map(|result| result.number);
+        // What knows of no result does not take the place of what does.
+        let kind = if number.is_some() { "task with result" } else { "task" };
+        let key = LaterKey { kind, row: place.into() };
+        let remove = move |connection: &Connection| {
+            rows::remove(connection, place)?;
+            number.map_or(Ok(()), |number| rows::remove_result(connection, number))
+        };
+        self.disk.later(key, Arc::new(remove));
     }
 }
 

@@ -5,6 +5,8 @@
 
 mod change;
 #[cfg(test)]
+mod damage;
+#[cfg(test)]
 mod fixture;
 mod kept;
 mod load;
@@ -116,7 +118,7 @@ impl FileStore {
             // The disk did not take it, or its caller was told that it might not.
             if is_written {
                 ways.tasks.remove(|| vec![id]);
-                ways.remove_task(place);
+                ways.remove_task(place, None);
             } else {
                 ways.tasks.index.lock().remove(id);
             }
@@ -268,8 +270,8 @@ impl Store for FileStore {
         // Memory forgets first: a start forgets again what the disk still has.
         let removed = self.tasks().remove(|| self.tasks().deadlines.take_until(unix));
         let forget = |(id, entry): (TaskId, super::index::Entry<Kept>)| {
-            self.ways.remove_task(entry.place);
-            self.ways.forget_result(id, entry.kept.result)
+            self.ways.remove_task(entry.place, entry.kept.result.as_ref());
+            id
         };
         ready(Ok(removed.into_iter().map(forget).collect()))
     }

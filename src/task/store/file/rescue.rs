@@ -70,8 +70,11 @@ pub fn export(
     Ok(exported.map(|read| Read { damages: read.damages + rescue.damages.len(), ..read }))
 }
 
+/// How many places one after the other may be damaged before the rest is given up.
+const MAX_DAMAGED: usize = 100_000;
+
 /// Calls `found` for every task that can be read. Each is looked up by its place, so that a damaged page hides its own tasks
-/// only.
+/// only, and places without tasks are skipped.
 fn each(
     rescue: &Rescue,
     damaged: &mut impl FnMut(&str),
@@ -91,15 +94,24 @@ fn each(
             next.unwrap_or_default()
         }
     };
-    for place in 1..end {
+    let (mut place, mut in_a_row) = (0, 0);
+    while place + 1 < end && in_a_row < MAX_DAMAGED {
+        place = match rows::place_after(connection, place) {
+            Ok(None) => break,
+            Ok(Some(next)) if next < end && rows::record_at(connection, seals, next).is_ok() => next,
+            // What should say which is the next one is damaged.
+            Ok(Some(_)) | Err(_) => place + 1,
+        };
         let text = match rows::record_at(connection, seals, place).optional() {
             Ok(None) => continue,
             Ok(Some(text)) => text,
             Err(error) => {
+                in_a_row += 1;
                 complain(&mut read, &format!("the task at place {place} cannot be read: {error}"));
                 continue;
             }
         };
+        in_a_row = 0;
         let parsed = record::read(&text).ok().zip(serde_json::from_slice::<&RawValue>(&text).ok());
         let Some(((_, place_of_result), task)) = parsed else {
             complain(&mut read, &format!("the task at place {place} is not one"));

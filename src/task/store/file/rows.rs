@@ -14,6 +14,8 @@ use crate::{
 pub(super) const CHUNK: usize = 256 << 10;
 /// How many bits of the key of a piece say which it is of its result.
 const CHUNK_BITS: u32 = 16;
+/// No file comes to have so many results.
+const MAX_RESULTS: u64 = 1 << 40;
 
 type Sql<T> = rusqlite::Result<T>;
 
@@ -172,7 +174,16 @@ pub(super) fn record_at(connection: &Connection, seals: &Seals, place: u64) -> S
 pub(super) fn next_place(connection: &Connection) -> Sql<u64> {
     let select = "SELECT seq FROM sqlite_sequence WHERE name = 'tasks'";
     let last: Option<i64> = connection.query_row(select, (), |row| row.get(0)).optional()?;
-    Ok(last.map_or(1, |last| last.cast_unsigned() + 1))
+    let next = last.map_or(Some(1), |last| u64::try_from(last).ok()?.checked_add(1));
+    // As far as numbers of rows go.
+    next.filter(|next| *next <= i64::MAX.cast_unsigned()).ok_or_else(|| Damaged.into())
+}
+
+/// Returns the first place after `place` that has a task.
+pub(super) fn place_after(connection: &Connection, place: u64) -> Sql<Option<u64>> {
+    let mut next = connection.prepare_cached("SELECT min(place) FROM tasks WHERE place > ?1")?;
+    let next: Option<i64> = next.query_row([place.cast_signed()], |row| row.get(0))?;
+    Ok(next.map(i64::cast_unsigned))
 }
 
 /// Returns the place behind the last task that is there.
@@ -184,10 +195,14 @@ pub(super) fn place_behind_the_last(connection: &Connection) -> Sql<u64> {
 /// Returns the numbers of the results that there are pieces of.
 pub(super) fn result_numbers(connection: &Connection) -> Sql<Vec<u64>> {
     let mut next = connection.prepare("SELECT min(id) FROM chunks WHERE id >= ?1")?;
-    let (mut numbers, mut from) = (Vec::new(), 0);
+    let (mut numbers, mut from) = (Vec::new(), i64::MIN);
     while let Some(id) = next.query_row([from], |row| row.get::<_, Option<i64>>(0))? {
-        numbers.push(id.cast_unsigned() >> CHUNK_BITS);
-        from = (id | i64::from(u16::MAX)) + 1;
+        let number = id.cast_unsigned() >> CHUNK_BITS;
+        if number >= MAX_RESULTS {
+            return Err(Damaged.into());
+        }
+        numbers.push(number);
+        from = chunk_key(number + 1, 0).cast_signed();
     }
     Ok(numbers)
 }

@@ -1,0 +1,101 @@
+//! Tests of numbers and rows that no store has written: each gets a named error, and never a panic or a start without end.
+
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use super::{
+    FileStore, Read,
+    testing::{folder, opened, options},
+};
+use crate::{
+    disk::Disk,
+    task::{
+        Change, Clock, Task,
+        state::tests::{at, owner, result, task},
+        store::{CallChange, MaxKept, Store as _},
+    },
+};
+
+const ROOM: MaxKept = MaxKept::of_tasks(usize::MAX, usize::MAX);
+
+async fn store(folder: &TempDir) -> FileStore {
+    opened(folder, ROOM, None, Some(Clock::starting_at(1000))).await
+}
+
+async fn add_ended(store: &FileStore) -> Task {
+    let task = task(&owner());
+    store.insert(task.clone(), None).await.expect("available").expect("room");
+    let change: Change = result("{}");
+    let next = task.after(&change, at(2000)).expect("not ended");
+    assert_eq!(store.replace(next.clone(), change.end().cloned(), CallChange::Keep).await, Ok(true));
+    next
+}
+
+async fn write(store: &FileStore, sql: &'static str) {
+    store.disk.write(move |connection| connection.execute_batch(sql)).await.expect("available");
+}
+
+/// Closes a store and returns why a start refuses its file.
+async fn refused(folder: &TempDir, store: FileStore) -> String {
+    assert!(store.disk.close());
+    drop(store);
+    match Disk::open(&options(folder, None), &Arc::default()) {
+        Err(error) => error.to_string(),
+        Ok((disk, _)) => {
+            let store = FileStore::open(disk, ROOM, 1 << 30, Clock::starting_at(1000), Arc::default()).await;
+            store.expect_err("it is damaged").0.to_string()
+        }
+    }
+}
+
+#[tokio::test]
+async fn numbers_that_no_store_has_written_are_damage() {
+    for sql in [
+        "INSERT INTO chunks VALUES (9223372036854775807, x'00')",
+        "INSERT INTO chunks VALUES (-1, x'00')",
+        "UPDATE sqlite_sequence SET seq = -1 WHERE name = 'tasks'",
+        "UPDATE sqlite_sequence SET seq = 9223372036854775807 WHERE name = 'tasks'",
+    ] {
+        let folder = folder();
+        let store = store(&folder).await;
+        add_ended(&store).await;
+        write(&store, sql).await;
+        let why = refused(&folder, store).await;
+        assert!(why.contains("damaged"), "{sql}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_goes_from_the_file_with_its_result_or_not_at_all() {
+    let folder = folder();
+    let first = store(&folder).await;
+    let ended = add_ended(&first).await;
+    write(&first, "CREATE TRIGGER keeps BEFORE DELETE ON tasks BEGIN SELECT RAISE(ABORT, 'it stays'); END").await;
+    assert_eq!(first.expire(ended.expires).await, Ok(vec![ended.id]));
+    assert!(first.disk.close());
+    drop(first);
+    let again = store(&folder).await;
+    assert!(again.end(&owner(), ended.id).await.expect("whole").is_some());
+    write(&again, "DROP TRIGGER keeps").await;
+    assert_eq!(again.expire(ended.expires).await, Ok(vec![ended.id]));
+    assert!(again.disk.close());
+    drop(again);
+    assert_eq!(store(&folder).await.page(&owner(), None, 10).await.expect("available").len(), 0);
+}
+
+#[tokio::test]
+async fn a_check_and_an_export_skip_places_without_tasks() {
+    let folder = folder();
+    let store = store(&folder).await;
+    let ended = add_ended(&store).await;
+    write(&store, "UPDATE sqlite_sequence SET seq = 1 << 40 WHERE name = 'tasks'").await;
+    assert!(store.disk.close());
+    drop(store);
+    let store = self::store(&folder).await;
+    add_ended(&store).await;
+    let path = folder.path().join("store");
+    let complain = |what: &str| panic!("{what}");
+    assert_eq!(super::check(&path, &[], complain).expect("readable"), Read { tasks: 2, results: 2, damages: 0 });
+    assert!(store.get(&owner(), ended.id).await.expect("available").is_some());
+}
