@@ -12,6 +12,7 @@ mod jobs;
 mod modern;
 mod resumed;
 mod sessions;
+mod stateless;
 mod stopping;
 mod waiting;
 
