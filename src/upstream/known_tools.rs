@@ -64,6 +64,12 @@ impl JobToolNames {
         format!("{}{}", self.prefix, tool.base())
     }
 
+    /// Returns the names of which `name` is one, whatever names the server has.
+    #[must_use]
+    pub fn with(name: &str) -> Option<Self> {
+        PREFIXES.into_iter().map(|prefix| Self { prefix }).find(|names| names.find(name).is_some())
+    }
+
     /// Returns the tool that has a name.
     #[must_use]
     pub fn find(self, name: &str) -> Option<JobTool> {
@@ -117,6 +123,14 @@ impl KnownTools {
     pub fn job_tools(&self) -> Option<JobToolNames> {
         let taken = self.0.lock().taken;
         PREFIXES.into_iter().zip(taken).find(|(_, taken)| !taken).map(|(prefix, _)| JobToolNames { prefix })
+    }
+
+    /// Returns the tool for jobs that has a name, and the names of all of them; `None` where the server has a tool of that name.
+    /// A server that has told no list is taken to have no such tool, whichever names an earlier list has led to.
+    #[must_use]
+    pub fn called(&self, name: &str) -> Option<(JobTool, JobToolNames)> {
+        let names = if self.are_listed() { self.job_tools() } else { JobToolNames::with(name) }?;
+        Some((names.find(name)?, names))
     }
 
     /// Returns the title of a tool, or else its name.
