@@ -65,7 +65,7 @@ impl Run {
                 self.to.respond(StatusCode::OK, document);
                 Some(Over::Adopted(Box::new(job.adopted)))
             }
-            Err(NotAdopted::NoTurn) => {
+            Err(NotAdopted::NotNow) => {
                 self.adoptable = Some(Adoptable { name, tool, form: Form::Job });
                 self.adopt_at = Instant::now() + RETRY;
                 None

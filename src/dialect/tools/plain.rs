@@ -173,7 +173,7 @@ impl PlainCall {
                 && let Err(why) = session.save_first(tools.engine.now()).await
             {
                 tools.observer.emit(events::StoreUnavailable { why: &why.0 });
-                return Err((call, NotAdopted::Refused));
+                return Err((call, NotAdopted::NotNow));
             }
             let job = JobAdoption {
                 caller: &session.caller,
@@ -201,7 +201,7 @@ impl PlainCall {
 
     /// Notes that the call goes on as it is.
     pub fn not_adopted(&mut self, why: NotAdopted) {
-        self.job_at = (why == NotAdopted::NoTurn).then(|| Instant::now() + RETRY);
+        self.job_at = (why == NotAdopted::NotNow).then(|| Instant::now() + RETRY);
         self.set_timer();
     }
 }
