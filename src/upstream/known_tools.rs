@@ -38,6 +38,8 @@ pub struct KnownTools(Mutex<Known>);
 struct Known {
     /// Whether a list was seen since the server has said that its tools have changed.
     listed: bool,
+    /// Whether taskgate asks for a list of its own accord now.
+    asking: bool,
     /// Which of [`PREFIXES`] give a name that the server has.
     taken: [bool; PREFIXES.len()],
     /// The titles by the names.
@@ -110,6 +112,18 @@ impl KnownTools {
         let mut known = self.0.lock();
         known.listed = false;
         known.taken = <[bool; PREFIXES.len()]>::default();
+    }
+
+    /// Returns whether taskgate has to ask for a list: none was seen since the last change, and it does not ask now. From then on
+    /// it does, until [`KnownTools::asked`].
+    pub(super) fn ask(&self) -> bool {
+        let mut known = self.0.lock();
+        !known.listed && !std::mem::replace(&mut known.asking, true)
+    }
+
+    /// Notes that taskgate has asked.
+    pub(super) fn asked(&self) {
+        self.0.lock().asking = false;
     }
 
     /// Returns whether a list was seen since the last change.

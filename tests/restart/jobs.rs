@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     House,
-    kit::{Children, Client, Script, Upstream, soon, text_in},
+    kit::{Answers, Children, Client, Options, Script, Upstream, soon, text_in},
     modern_client::Modern,
     resumed::{answer, event, text},
     written,
@@ -137,4 +137,38 @@ async fn a_session_whose_server_was_a_process_tells_of_its_jobs_by_the_names_tha
     house.restart().await;
     assert_eq!(host.answer("tools/list", json!({})).await.status, 404, "the process has ended");
     assert_eq!(host.response("tools/call", waits).await["result"], done["result"]);
+}
+
+#[tokio::test]
+async fn a_job_in_front_of_a_modern_server_that_ended_with_the_process_says_in_words_what_is_known() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let mut house = House::before(&upstream.url(), SOON).await;
+    let host = Modern::plain(&house.url);
+    let calling = tokio::spawn({
+        let host = host.clone();
+        async move { host.call("slow").await }
+    });
+    let held = upstream.held("slow").await;
+    let job = job_in(&soon(calling).await.unwrap());
+    house.restart().await;
+    drop(held);
+    let waits = json!({ "name": "wait_for_job", "arguments": { "job_ids": [job] } });
+    let ended = host.result("tools/call", waits).await;
+    assert!(ended["isError"] == true && text_in(&ended).contains("may or may not have had its effect"), "{ended}");
+    assert_eq!(upstream.count("slow"), 1);
+}
+
+#[tokio::test]
+async fn the_words_about_a_job_name_our_tool_although_the_host_lists_the_tools_no_more() {
+    let tools = json!([{ "name": "wait_for_job", "inputSchema": { "type": "object" } }]);
+    let options = Options { answers: Answers::Sse, listens: true, tools, ..Options::default() };
+    let upstream = Upstream::start(options).await;
+    let mut house = House::before(&upstream.url(), SOON).await;
+    let host = Client::connect_as(&house.url, "2025-11-25", json!({})).await;
+    host.ask("tools/list", json!({})).await;
+    house.restart().await;
+    let calling = host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
+    let _slow = upstream.held("slow").await.sse();
+    let told = text_in(&calling.last().await["result"]);
+    assert!(told.contains("call taskgate_wait_for_job with"), "{told}");
 }

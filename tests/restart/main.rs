@@ -10,6 +10,7 @@ mod modern_client;
 mod interrupted;
 mod jobs;
 mod modern;
+mod native;
 mod resumed;
 mod sessions;
 mod stateless;

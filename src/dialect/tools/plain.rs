@@ -72,6 +72,10 @@ impl PlainCall {
         if tool.heartbeat.is_none() && job_after.is_none() {
             return None;
         }
+        if job_after.is_some() {
+            // The words about a job name a tool of ours, and the server may have one of that name.
+            session.upstream_session.begin_to_learn_tools(headers);
+        }
         let since = Instant::now();
         Some(Box::new(Self {
             tools: Arc::clone(tools),
