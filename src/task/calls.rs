@@ -163,10 +163,14 @@ impl RunningCalls {
         }
     }
 
-    /// Returns the calls that are so far.
-    pub(super) fn at(&self, stage: Stage) -> Vec<TaskId> {
-        let inner = self.inner.lock();
-        inner.running.iter().filter(|(_, call)| call.stage == stage).map(|(id, _)| *id).collect()
+    /// Takes out the calls that are so far, and tells no owner of them.
+    pub(super) fn take_at(&self, stage: Stage) -> Vec<(TaskId, RunningCall)> {
+        let mut inner = self.inner.lock();
+        let taken: Vec<_> = inner.running.extract_if(|_, call| call.stage == stage).collect();
+        if inner.closed && !taken.is_empty() {
+            self.changed.notify_one();
+        }
+        taken
     }
 
     /// Takes out a call. `tell` says whether its owner has to be told how it ended.
@@ -299,6 +303,16 @@ mod tests {
         assert_eq!(calls.owners_to_tell(), Some(vec![ToTell { owner: OWNER, polls: false }]));
         calls.mark_told(after);
         assert_eq!(calls.owners_to_tell(), Some(vec![]));
+    }
+
+    #[test]
+    fn a_call_that_was_sent_is_not_taken_out_as_one_that_waits() {
+        let calls = RunningCalls::default();
+        let ((waits, _), (sent, _)) = (added(&calls), added(&calls));
+        calls.set_stage(waits, Stage::Waiting);
+        let taken = calls.take_at(Stage::Waiting);
+        assert_eq!(taken.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [waits]);
+        assert!(calls.contains(sent) && !calls.contains(waits));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
 use super::{
-    Engine,
-    calls::{Stage, Stop},
+    Engine, TaskId,
+    calls::{RunningCall, Stage, Stop},
 };
 
 /// How long calls may take to stop.
@@ -34,16 +34,15 @@ impl Engine {
         if !self.outlives_process() {
             return 0;
         }
-        let calls = self.calls.at(stage);
-        let stop = |id| {
-            let running = self.calls.take(id, false)?;
+        // In one step: a call that is sent meanwhile is none that waits.
+        let stop = |(id, running): (TaskId, RunningCall)| {
             self.desk.end(id);
             let (left, stopped) = oneshot::channel();
             // A call that has ended by itself has dropped the receiver.
             let _ = running.stop.send(Stop::Leave(left));
-            Some(stopped)
+            stopped
         };
-        let stopped: Vec<_> = calls.into_iter().filter_map(stop).collect();
+        let stopped: Vec<_> = self.calls.take_at(stage).into_iter().map(stop).collect();
         let count = stopped.len();
         let _ = tokio::time::timeout(STOP_TIMEOUT, join_all(stopped)).await;
         count

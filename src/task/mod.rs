@@ -20,6 +20,7 @@ mod interleavings;
 mod lasting;
 mod leave;
 mod ledger;
+mod links;
 mod pace;
 mod poll_demand;
 mod poll_plan;

@@ -1,11 +1,7 @@
 //! What a start makes of the tasks that an earlier process has left: calls that wait are sent in their turn, answers are
 //! resumed, and what can do neither fails.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use http::HeaderMap;
@@ -19,6 +15,7 @@ use super::{
     CallSession, Change, Engine, State, Task, TaskWriter,
     calls::Stage,
     create::{CALL_OVERHEAD, MAX_REPLIES},
+    links::{LinkKey, Links},
     pace::Pace,
     runner::{Beginning, Runner, Running},
     saved::{CallForm, CallHead, CallNote},
@@ -27,13 +24,13 @@ use super::{
     ttl,
 };
 use crate::{
-    config::{self, UpstreamId},
+    config,
     flow::Capacity,
     identity::Owner,
     limit::{Accounts, Admission, ToolId, ToolLimits},
     observe::{Who, events},
     session::{Caller, Sessions},
-    upstream::{BrokenCall, Resumption, SavedLink, Upstream, UpstreamSession},
+    upstream::{BrokenCall, Resumption, Upstream, UpstreamSession},
     wire::{Message, headers_cost},
 };
 
@@ -90,8 +87,13 @@ enum LeftCall {
     Sent(Arc<UpstreamSession>, BrokenCall, u64),
 }
 
-/// The sessions with servers in which calls run whose clients' sessions have them no more.
-type Links = HashMap<(UpstreamId, SavedLink), Arc<UpstreamSession>>;
+impl LeftTask {
+    /// Returns the session with the server that its client's session has.
+    fn own(&self, with: &Restoring<'_>) -> Option<Arc<UpstreamSession>> {
+        let session = with.sessions.get(self.head.session?, |session| session.caller.owner == self.task.owner)?;
+        Some(Arc::clone(&session.get().upstream_session))
+    }
+}
 
 impl Engine {
     /// Goes on with the tasks that an earlier process has left. Called once, before clients are served.
@@ -99,7 +101,7 @@ impl Engine {
     /// # Errors
     /// [`Unavailable`]
     pub async fn restore(self: &Arc<Self>, with: &Restoring<'_>) -> Result<Restored, Unavailable> {
-        let (mut restored, mut links, mut orphans) = (Restored::default(), Links::new(), HashSet::new());
+        let (mut restored, mut links, mut orphans) = (Restored::default(), Links::default(), HashSet::new());
         let (mut waiting, mut failing) = (Vec::new(), Vec::new());
         let now = self.ledger.clock.steady();
         for Unfinished { task, call, note } in self.ledger.store.unfinished().await? {
@@ -132,7 +134,8 @@ impl Engine {
                 Ok(LeftCall::Waiting(request)) => waiting.push((left, request)),
                 Ok(LeftCall::Sent(session, broken, sent)) => {
                     restored.resumed += 1;
-                    self.resume(left, &session, broken, sent);
+                    let own = left.own(with);
+                    self.resume(left, own.as_ref(), &session, broken, sent);
                 }
                 Err(why) => {
                     failing.push(self.fail(left.task, Some(left.caller), why.to_owned()));
@@ -150,7 +153,7 @@ impl Engine {
                 }
             }
         }
-        for session in links.into_values() {
+        for session in links.of_calls() {
             session.close_when_unused(HeaderMap::new());
         }
         for owner in orphans {
@@ -202,17 +205,13 @@ impl Engine {
             }
         };
         let event = note.event?.into();
-        let own =
-            left.head.session.and_then(|id| with.sessions.get(id, |session| session.caller.owner == left.task.owner));
-        let own = own.map(|session| Arc::clone(&session.get().upstream_session));
-        let session = match own.filter(|session| session.saved().link.as_ref() == Some(&link)) {
-            Some(session) => session,
-            None => Arc::clone(links.entry((left.caller.upstream.id.clone(), link)).or_insert_with(|| {
-                let session = UpstreamSession::restore(&left.caller.upstream, server, with.capacity, &self.observer);
-                session.listen(left.headers.clone());
-                Arc::new(session)
-            })),
-        };
+        let own = left.own(with);
+        let key = LinkKey::new(left.task.owner.clone(), link, left.head.session);
+        let session = links.find(key, note.number, own.as_ref(), || {
+            let session = UpstreamSession::restore(&left.caller.upstream, server, with.capacity, &self.observer);
+            session.listen(left.headers.clone());
+            session
+        });
         if session.is_lost() {
             return None;
         }
@@ -221,9 +220,21 @@ impl Engine {
     }
 
     /// Follows the rest of the answer to a call that was sent at `sent`.
-    fn resume(self: &Arc<Self>, left: LeftTask, session: &Arc<UpstreamSession>, mut broken: BrokenCall, sent: u64) {
+    fn resume(
+        self: &Arc<Self>,
+        left: LeftTask,
+        own: Option<&Arc<UpstreamSession>>,
+        session: &Arc<UpstreamSession>,
+        mut broken: BrokenCall,
+        sent: u64,
+    ) {
         let since = self.instant(sent);
-        let (task, runner) = self.runner(left, CallSession::Own(session.hold()));
+        let call_session = match own {
+            // What the server says reaches the client in its own session, which is in use as long.
+            Some(own) if !Arc::ptr_eq(own, session) => CallSession::Apart(own.hold()),
+            _ => CallSession::Own(session.hold()),
+        };
+        let (task, runner) = self.runner(left, call_session);
         let mut pace = runner.pace(task.keep);
         pace.begin(since);
         let Some(stopped) = self.register(&task, &runner.caller, runner.announced, pace) else { return };
@@ -264,9 +275,7 @@ impl Engine {
         request: Message,
         with: &Restoring<'_>,
     ) -> Result<(), JoinHandle<()>> {
-        let session =
-            left.head.session.and_then(|id| with.sessions.get(id, |session| session.caller.owner == left.task.owner));
-        let own = session.map(|session| session.get().upstream_session.hold());
+        let own = left.own(with).map(|own| own.hold());
         let session = match (own, left.caller.upstream.sessions) {
             (Some(own), config::Sessions::Owner) => CallSession::Own(own),
             (Some(own), config::Sessions::Request) => CallSession::Apart(own),

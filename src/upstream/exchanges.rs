@@ -66,7 +66,8 @@ struct InFlight {
     carried_by: Option<AbortHandle>,
     /// The raw ids of the requests that the upstream has sent during this exchange.
     asked: Vec<Box<str>>,
-    /// Whether it was cancelled: it still gets messages with its number, but none that could belong to another exchange.
+    /// Whether it was cancelled, or set apart: it still gets messages with its number, but none that could belong to another
+    /// exchange.
     cancelled: bool,
     /// Whether it was open at the last call of [`Exchanges::tell_silence`].
     waited: bool,
@@ -255,6 +256,13 @@ impl Exchanges {
     pub fn cancelling(&self, number: u64) -> bool {
         self.cancelled.store(true, Ordering::Relaxed);
         self.open.lock().get_mut(&number).is_some_and(|open| !std::mem::replace(&mut open.cancelled, true))
+    }
+
+    /// Notes that nothing without its number belongs to an exchange: no client waits for it.
+    pub(super) fn set_apart(&self, number: u64) {
+        if let Some(open) = self.open.lock().get_mut(&number) {
+            open.cancelled = true;
+        }
     }
 
     /// Returns whether an exchange was cancelled: the server may still ask in the course of it.

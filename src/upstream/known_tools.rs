@@ -38,6 +38,8 @@ pub struct KnownTools(Mutex<Known>);
 struct Known {
     /// Whether a list was seen since the server has said that its tools have changed.
     listed: bool,
+    /// Whether taskgate asks for a list of its own accord now.
+    asking: bool,
     /// Which of [`PREFIXES`] give a name that the server has.
     taken: [bool; PREFIXES.len()],
     /// The titles by the names.
@@ -62,6 +64,12 @@ impl JobToolNames {
     #[must_use]
     pub fn of(self, tool: JobTool) -> String {
         format!("{}{}", self.prefix, tool.base())
+    }
+
+    /// Returns the names of which `name` is one, whatever names the server has.
+    #[must_use]
+    pub fn with(name: &str) -> Option<Self> {
+        PREFIXES.into_iter().map(|prefix| Self { prefix }).find(|names| names.find(name).is_some())
     }
 
     /// Returns the tool that has a name.
@@ -106,6 +114,18 @@ impl KnownTools {
         known.taken = <[bool; PREFIXES.len()]>::default();
     }
 
+    /// Returns whether taskgate has to ask for a list: none was seen since the last change, and it does not ask now. From then on
+    /// it does, until [`KnownTools::asked`].
+    pub(super) fn ask(&self) -> bool {
+        let mut known = self.0.lock();
+        !known.listed && !std::mem::replace(&mut known.asking, true)
+    }
+
+    /// Notes that taskgate has asked.
+    pub(super) fn asked(&self) {
+        self.0.lock().asking = false;
+    }
+
     /// Returns whether a list was seen since the last change.
     #[must_use]
     pub fn are_listed(&self) -> bool {
@@ -117,6 +137,14 @@ impl KnownTools {
     pub fn job_tools(&self) -> Option<JobToolNames> {
         let taken = self.0.lock().taken;
         PREFIXES.into_iter().zip(taken).find(|(_, taken)| !taken).map(|(prefix, _)| JobToolNames { prefix })
+    }
+
+    /// Returns the tool for jobs that has a name, and the names of all of them; `None` where the server has a tool of that name.
+    /// A server that has told no list is taken to have no such tool, whichever names an earlier list has led to.
+    #[must_use]
+    pub fn called(&self, name: &str) -> Option<(JobTool, JobToolNames)> {
+        let names = if self.are_listed() { self.job_tools() } else { JobToolNames::with(name) }?;
+        Some((names.find(name)?, names))
     }
 
     /// Returns the title of a tool, or else its name.

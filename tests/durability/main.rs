@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod adopting;
 mod book;
 mod damage;
 mod faults;
@@ -12,6 +13,9 @@ mod kills;
 mod kit;
 mod loss;
 mod misbehaving;
+#[path = "../modern/client.rs"]
+#[allow(dead_code, reason = "these tests use a part of it")]
+mod modern_client;
 mod people;
 mod power;
 mod shim_itself;

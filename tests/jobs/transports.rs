@@ -7,7 +7,8 @@ use tempfile::TempDir;
 
 use crate::{
     host::{Job, SOON, text},
-    kit::{Client, Gate, Stream, Upstream, Wrapped},
+    kit::{Children, Client, Gate, Script, Stream, Upstream, Wrapped},
+    modern_client::Modern,
 };
 
 /// Returns the folder and the path of a file with these settings.
@@ -143,4 +144,13 @@ async fn a_call_of_a_server_over_stdio_becomes_a_job_while_the_server_answers_no
     let calling = host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
     let job = Job::in_words(&calling.last().await["result"]);
     assert_eq!(text(&crate::host::wait(&host, &job, 50.0).await), "done");
+}
+
+#[tokio::test]
+async fn a_process_that_was_asked_for_its_tools_serves_the_next_call_too() {
+    let children = Children::new(Script::default());
+    let gate = children.gate("tasks.job_after = \"1h\"").await;
+    let host = Modern::able(&gate.url, json!({ "elicitation": {} }));
+    let pids = [host.call("pid").await, host.call("pid").await];
+    assert_eq!(text(&pids[0]), text(&pids[1]));
 }

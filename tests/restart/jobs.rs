@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use crate::{
     House,
-    kit::{Client, Upstream, soon, text_in},
+    kit::{Answers, Children, Client, Options, Script, Upstream, soon, text_in},
+    modern_client::Modern,
     resumed::{answer, event, text},
     written,
 };
@@ -89,4 +90,85 @@ async fn a_session_stays_one_of_a_client_with_tasks_or_without() {
         let tools = list["tools"].as_array().unwrap();
         assert_eq!(tools.iter().any(|tool| tool["name"] == "wait_for_job"), has_jobs, "{list}");
     }
+}
+
+#[tokio::test]
+async fn a_job_of_a_client_without_sessions_is_there_while_its_server_is_not() {
+    let upstream = Upstream::sse().await;
+    let mut house = House::before(&upstream.url(), SOON).await;
+    let host = Modern::plain(&house.url);
+    let calling = tokio::spawn({
+        let host = host.clone();
+        async move { host.call("slow").await }
+    });
+    let slow = upstream.held("slow").await.sse();
+    let job = job_in(&soon(calling).await.unwrap());
+    slow.result(&text("done").to_string()).await;
+    let waits = |job: &str| json!({ "name": "wait_for_job", "arguments": { "job_ids": [job] } });
+    assert_eq!(text_in(&host.result("tools/call", waits(&job)).await), "done");
+    house.end(rustix::process::Signal::KILL).await;
+    upstream.stop().await;
+    house.start_again().await;
+    assert_eq!(text_in(&host.result("tools/call", waits(&job)).await), "done");
+    let cancels = json!({ "name": "cancel_job", "arguments": { "job_id": job } });
+    assert!(text_in(&host.result("tools/call", cancels).await).contains("had ended already"));
+    // It may be a tool of the server.
+    let (_, code, _) = host.refusal("tools/call", waits("another-id")).await;
+    assert_eq!(code, -32603);
+}
+
+/// A server that has a tool of one of our names.
+const LISTS: &str = r#"
+    *'"method":"tools/list"'*) reply "$id" '{"tools":[{"name":"list_jobs","inputSchema":{"type":"object"}}]}' ;;
+    *'"name":"slow"'*) sleep 0.3; text "$id" done ;;"#;
+
+#[tokio::test]
+async fn a_session_whose_server_was_a_process_tells_of_its_jobs_by_the_names_that_they_had() {
+    let children = Children::new(Script { tools: LISTS, ..Script::default() });
+    let config = format!("{SOON}[[upstream]]\ncommand = {}\n", json!(children.command()));
+    let mut house = House::configured(&config, &[]).await;
+    let host = Client::connect_as(&house.url, "2025-11-25", json!({})).await;
+    host.ask("tools/list", json!({})).await;
+    let calling = host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
+    let job = job_in(&calling.last().await["result"]);
+    let waits = json!({ "name": "taskgate_wait_for_job", "arguments": { "job_ids": [job] } });
+    let done = host.response("tools/call", waits.clone()).await;
+    assert_eq!(text_in(&done["result"]), "done");
+    house.restart().await;
+    assert_eq!(host.answer("tools/list", json!({})).await.status, 404, "the process has ended");
+    assert_eq!(host.response("tools/call", waits).await["result"], done["result"]);
+}
+
+#[tokio::test]
+async fn a_job_in_front_of_a_modern_server_that_ended_with_the_process_says_in_words_what_is_known() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let mut house = House::before(&upstream.url(), SOON).await;
+    let host = Modern::plain(&house.url);
+    let calling = tokio::spawn({
+        let host = host.clone();
+        async move { host.call("slow").await }
+    });
+    let held = upstream.held("slow").await;
+    let job = job_in(&soon(calling).await.unwrap());
+    house.restart().await;
+    drop(held);
+    let waits = json!({ "name": "wait_for_job", "arguments": { "job_ids": [job] } });
+    let ended = host.result("tools/call", waits).await;
+    assert!(ended["isError"] == true && text_in(&ended).contains("may or may not have had its effect"), "{ended}");
+    assert_eq!(upstream.count("slow"), 1);
+}
+
+#[tokio::test]
+async fn the_words_about_a_job_name_our_tool_although_the_host_lists_the_tools_no_more() {
+    let tools = json!([{ "name": "wait_for_job", "inputSchema": { "type": "object" } }]);
+    let options = Options { answers: Answers::Sse, listens: true, tools, ..Options::default() };
+    let upstream = Upstream::start(options).await;
+    let mut house = House::before(&upstream.url(), SOON).await;
+    let host = Client::connect_as(&house.url, "2025-11-25", json!({})).await;
+    host.ask("tools/list", json!({})).await;
+    house.restart().await;
+    let calling = host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
+    let _slow = upstream.held("slow").await.sse();
+    let told = text_in(&calling.last().await["result"]);
+    assert!(told.contains("call taskgate_wait_for_job with"), "{told}");
 }

@@ -11,9 +11,11 @@ mod clock;
 mod interrupted;
 mod jobs;
 mod modern;
+mod native;
 mod one_file;
 mod resumed;
 mod sessions;
+mod stateless;
 mod stopping;
 mod waiting;
 

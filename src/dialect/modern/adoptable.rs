@@ -23,6 +23,11 @@ pub(super) enum Form {
 }
 
 impl Adoptable {
+    /// Returns whether the call becomes a job.
+    pub(super) fn is_job(&self) -> bool {
+        matches!(self.form, Form::Job)
+    }
+
     /// Returns after how long the call becomes something else.
     pub(super) fn after(&self) -> Duration {
         match self.form {

@@ -1,6 +1,9 @@
 //! A call that takes long becomes a task.
 
+use std::sync::Arc;
+
 use http::StatusCode;
+use tokio::time::Instant;
 
 use super::{
     Polled,
@@ -9,8 +12,9 @@ use super::{
     tasks,
 };
 use crate::{
+    dialect::tools::RETRY,
     limit::Rated,
-    task::{Adoption, AskedTtl, CallSession, NewTask},
+    task::{Adoption, AskedTtl, CallSession, NewTask, NotCreated},
     wire::{Message, response::result_response},
 };
 
@@ -25,9 +29,10 @@ impl Run {
         // Where it would be one too many, the call goes on as it is.
         self.request.caller.account.count(Rated::Creation).ok()?;
         let announced = self.request.caller.upstream.status_notifications;
+        let (wanted_name, settings) = (Arc::clone(&name), Arc::clone(&tool));
         let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
         let session = CallSession::Pooled(self.lease.hold());
-        let (since, progress, text) = (self.since, self.progress, self.text.take());
+        let (since, progress, text) = (self.since, self.progress, self.text.clone());
         let headers = self.request.headers_for(self.lease.pooled.generation);
         let adoption = Adoption { permit, since, progress, text, headers, request: self.request_to_repeat() };
         match self.modern.engine.adopt(&self.request.caller, session, wanted, adoption).await {
@@ -37,7 +42,14 @@ impl Run {
                 self.to.respond(StatusCode::OK, document.into());
                 Some(Over::Adopted(Box::new(adopted)))
             }
-            Err(_) => None,
+            Err(NotCreated::Unavailable) => {
+                // It may become one when the store answers again.
+                let permit = self.modern.engine.permit_now(&self.request.caller, &wanted_name, &settings)?;
+                self.adoptable = Some(Adoptable { name: wanted_name, tool: settings, form: Form::Task(permit) });
+                self.adopt_at = Instant::now() + RETRY;
+                None
+            }
+            Err(NotCreated::Turns(..) | NotCreated::Kept(_) | NotCreated::Stopping) => None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Clients that do not declare the tasks extension: heartbeats, calls that become jobs, and the tools for jobs.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use http::StatusCode;
 use tokio::time::Instant;
@@ -9,6 +9,7 @@ use super::{
     Answer, ClientRequest, Modern, Refused, SERVER_INFO,
     adoptable::{Adoptable, Form},
     hosts::name,
+    in_flight::FlightGuard,
     input::{input_request, input_responses},
     pieces::{PieceWriter, pieces},
     reply,
@@ -19,8 +20,8 @@ use crate::{
     config::Tool,
     dialect::tools::{JobAdoption, JobPlace, NotAdopted, RETRY, Told, Wait},
     task::CallSession,
-    upstream::{Failure, Lease, may_be_job_tool},
-    wire::{Parts, RpcError, ids, object::quote, params::unambiguous, response::result_response},
+    upstream::{Failure, Generation, JobTool, JobToolNames, Lease, ServerFacts, may_be_job_tool},
+    wire::{Method, Parts, RpcError, ids, object::quote, params::unambiguous, response::result_response},
 };
 
 /// Returns whether a call may be one of a tool for jobs.
@@ -57,14 +58,14 @@ impl Run {
         match self.modern.tools.adopt(job).await {
             Ok(job) => {
                 self.call.leave_to_task();
-                let document = match told(&Told { text: job.text, is_error: false }, &self.request, &self.lease) {
+                let document = match told(&Told { text: job.text, is_error: false }, &self.request, Some(&self.lease)) {
                     Ok(document) => document,
                     Err(failure) => RpcError::from(&failure).to_response(Some(&self.request.id)).into(),
                 };
                 self.to.respond(StatusCode::OK, document);
                 Some(Over::Adopted(Box::new(job.adopted)))
             }
-            Err(NotAdopted::NoTurn) => {
+            Err(NotAdopted::NotNow) => {
                 self.adoptable = Some(Adoptable { name, tool, form: Form::Job });
                 self.adopt_at = Instant::now() + RETRY;
                 None
@@ -81,20 +82,57 @@ impl Modern {
         request: ClientRequest,
     ) -> Result<Result<Answer, ClientRequest>, Refused> {
         let in_flight = self.begin(&request)?;
-        let lease = self.lease(&request, false).await?;
+        let lease = match self.lease(&request, false).await {
+            Ok(lease) => lease,
+            Err(refused) => {
+                drop(in_flight);
+                return self.job_without_server(request, refused).await.map(Ok);
+            }
+        };
         let session = lease.guard.get();
         if !session.tools().are_listed() {
             // A server that does not tell now is taken to have no such tool.
             let _ = session.learn_tools(&request.headers).await;
         }
-        let called = session.tools().job_tools();
-        let called = called.and_then(|names| Some((names.find(&name(&request)?)?, names)));
+        let called = name(&request).and_then(|name| session.tools().called(&name));
         let Some((tool, names)) = called else { return Ok(Err(request)) };
-        let place = JobPlace { caller: Arc::clone(&request.caller), session: Arc::clone(session), names };
+        self.answer_job_tool(request, Some(lease), tool, names, in_flight).await.map(Ok)
+    }
+
+    /// Answers a call about a job while there is no session with the server: the job is there all the same. Refuses any other
+    /// request as it was `refused`.
+    pub(super) async fn job_without_server(
+        self: &Arc<Self>,
+        request: ClientRequest,
+        refused: Refused,
+    ) -> Result<Answer, Refused> {
+        let called = name(&request).filter(|_| request.method == Method::ToolsCall);
+        let called =
+            called.and_then(|name| JobToolNames::with(&name).and_then(|names| Some((names.find(&name)?, names))));
+        let called = called.filter(|_| request.gets_jobs(Generation::Legacy));
+        let Some((tool, names)) = called else { return Err(refused) };
+        // Where it names none, it may be a call of the server's own tool.
+        if !self.tools.names_job(&request.caller.owner, &request.message).await {
+            return Err(refused);
+        }
+        let in_flight = self.begin(&request)?;
+        self.answer_job_tool(request, None, tool, names, in_flight).await
+    }
+
+    async fn answer_job_tool(
+        self: &Arc<Self>,
+        request: ClientRequest,
+        lease: Option<Lease>,
+        tool: JobTool,
+        names: JobToolNames,
+        in_flight: FlightGuard,
+    ) -> Result<Answer, Refused> {
+        let session = lease.as_ref().map(|lease| Arc::clone(lease.guard.get()));
+        let place = JobPlace { caller: Arc::clone(&request.caller), session, names };
         let answers = input_responses(&request.message)?;
         let wait = match self.tools.ask(&place, &request.message, tool).await {
             Ok(wait) => wait,
-            Err(words) => return Ok(Ok(whole(told(&words, &request, &lease), &request))),
+            Err(words) => return Ok(whole(told(&words, &request, lease.as_ref()), &request)),
         };
         for (key, result) in answers {
             let Some(question) = ids::parse(&key) else { continue };
@@ -110,16 +148,16 @@ impl Modern {
             tokio::select! {
                 // Its client has left. The jobs go on.
                 () = to.left() => {}
-                document = waited(wait, &request, &lease, &to) => to.respond(StatusCode::OK, document),
+                document = waited(wait, &request, lease.as_ref(), &to) => to.respond(StatusCode::OK, document),
             }
         });
         let answer = from.answer().await;
-        Ok(Ok(answer.ok_or_else(|| RpcError::internal("the request was given up"))?))
+        Ok(answer.ok_or_else(|| RpcError::internal("the request was given up"))?)
     }
 }
 
 /// Waits for jobs, and tells progress meanwhile. Returns the response.
-async fn waited(mut wait: Wait, request: &ClientRequest, lease: &Lease, to: &PieceWriter) -> Parts {
+async fn waited(mut wait: Wait, request: &ClientRequest, lease: Option<&Lease>, to: &PieceWriter) -> Parts {
     let token = request.message.params().and_then(|params| unambiguous(params).ok()).and_then(|(_, meta)| meta);
     let token = token.and_then(|meta| meta.get("progressToken"));
     let mut progress = 0;
@@ -131,7 +169,7 @@ async fn waited(mut wait: Wait, request: &ClientRequest, lease: &Lease, to: &Pie
             let result = format!(
                 r#"{{"resultType":"input_required","inputRequests":{{{}}},"_meta":{{"{SERVER_INFO}":{}}}}}"#,
                 requests.join(","),
-                lease.pooled.facts.server_info
+                facts(lease).server_info
             );
             return result_response(&request.id, &result).into();
         }
@@ -145,15 +183,21 @@ async fn waited(mut wait: Wait, request: &ClientRequest, lease: &Lease, to: &Pie
         }
         wait.pause().await;
     }
-    match translate::kept_result(&wait.answer().await, request, &lease.pooled.facts) {
+    match translate::kept_result(&wait.answer().await, request, facts(lease)) {
         Ok(document) => document,
         Err(why) => RpcError::from(&Failure::BadAnswer(why)).to_response(Some(&request.id)).into(),
     }
 }
 
+/// Returns what the server said of itself. While there is no session with it, taskgate speaks for itself.
+fn facts(lease: Option<&Lease>) -> &ServerFacts {
+    static OWN: LazyLock<ServerFacts> = LazyLock::new(ServerFacts::own);
+    lease.map_or_else(|| &*OWN, |lease| &lease.pooled.facts)
+}
+
 /// Returns the response that tells a model something.
-fn told(told: &Told, request: &ClientRequest, lease: &Lease) -> Result<Parts, Failure> {
-    translate::kept_result(&told.to_raw().into(), request, &lease.pooled.facts).map_err(Failure::BadAnswer)
+fn told(told: &Told, request: &ClientRequest, lease: Option<&Lease>) -> Result<Parts, Failure> {
+    translate::kept_result(&told.to_raw().into(), request, facts(lease)).map_err(Failure::BadAnswer)
 }
 
 fn whole(document: Result<Parts, Failure>, request: &ClientRequest) -> Answer {

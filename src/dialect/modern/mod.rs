@@ -197,7 +197,10 @@ impl Modern {
         if REMOVED.contains(&request.method) {
             return Err(no_method(&request));
         }
-        let generation = self.generation(&mut request).await?;
+        let generation = match self.generation(&mut request).await {
+            Ok(generation) => generation,
+            Err(refused) => return self.job_without_server(request, refused).await,
+        };
         match request.method {
             _ if generation.is_modern() => self.pass_up(request, generation).await,
             Method::Discover => self.discover(request).await,

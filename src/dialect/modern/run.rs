@@ -98,6 +98,9 @@ impl Modern {
         let now = Instant::now();
         let in_flight = self.begin(&request)?;
         let lease = self.lease(&request, asks).await?;
+        if adoptable.as_ref().is_some_and(Adoptable::is_job) {
+            lease.guard.get().begin_to_learn_tools(&request.headers);
+        }
         let call = self.start(&request, &lease, adoptable.is_some())?;
         let tool = request.caller.upstream.policy.tool("*");
         let (after, input_timeout) =

@@ -10,7 +10,7 @@ use crate::{
     config::Tool,
     limit::{Rated, ToolId},
     session::{Caller, TaskAdmission},
-    task::{Adopted, Adoption, AskedTtl, CallSession, NewTask},
+    task::{Adopted, Adoption, AskedTtl, CallSession, NewTask, NotCreated},
     upstream::{UpstreamSession, excerpt},
     wire::Message,
 };
@@ -54,8 +54,8 @@ pub struct AdoptedJob {
 /// Why a call goes on as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotAdopted {
-    /// No turn is free. It may be later.
-    NoTurn,
+    /// No turn is free, or the store does not answer. It may be one later.
+    NotNow,
     /// A limit, or the process stops.
     Refused,
 }
@@ -70,7 +70,7 @@ impl JobTools {
         let (call_session, headers, request) = (call.call_session, call.headers, call.request);
         // A server that has tools of all our names has no jobs: no model could wait for one.
         let names = session.tools().job_tools().ok_or(NotAdopted::Refused)?;
-        let permit = self.engine.permit_now(caller, &name, &tool).ok_or(NotAdopted::NoTurn)?;
+        let permit = self.engine.permit_now(caller, &name, &tool).ok_or(NotAdopted::NotNow)?;
         caller.account.count(Rated::Creation).map_err(|_| NotAdopted::Refused)?;
         let (told, settings) = (text.as_deref().map(Box::from), Arc::clone(&tool));
         let new_task = NewTask {
@@ -83,7 +83,10 @@ impl JobTools {
         };
         let adoption = Adoption { permit, since, progress, text, headers, request };
         let adopted = self.engine.adopt(caller, call_session, new_task, adoption).await;
-        let adopted = adopted.map_err(|_| NotAdopted::Refused)?;
+        let adopted = adopted.map_err(|why| match why {
+            NotCreated::Unavailable => NotAdopted::NotNow,
+            NotCreated::Turns(..) | NotCreated::Kept(_) | NotCreated::Stopping => NotAdopted::Refused,
+        })?;
         let facts = JobFacts {
             id: adopted.task.id,
             title: session.tools().title(&name),

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::wire::{Message, object::Members};
+use crate::{
+    task::TaskId,
+    wire::{Message, ids, object::Members},
+};
 
 /// How many jobs one call may wait for.
 const MAX_IDS: usize = 16;
@@ -49,6 +52,13 @@ pub(super) fn job_id(request: &Message) -> Result<String, String> {
         Some(id) if ids.is_empty() => Ok(id),
         _ => Err("give the id of one job, as job_id".to_owned()),
     }
+}
+
+/// Returns the ids that a call names and that may be those of jobs.
+pub(super) fn ids_of(request: &Message) -> Vec<TaskId> {
+    let raw = arguments(request);
+    let named = raw.as_ref().ok().and_then(|raw| ids(&Members::parse(raw).ok()?).ok()).unwrap_or_default();
+    named.iter().take(MAX_IDS).filter_map(|id| ids::parse(id)).collect()
 }
 
 fn arguments(request: &Message) -> Result<String, String> {

@@ -54,13 +54,23 @@ impl Told {
 pub struct JobPlace {
     /// Who asks.
     pub caller: Arc<Caller>,
-    /// The session with the server, whose lists have told the titles of its tools.
-    pub session: Arc<UpstreamSession>,
+    /// The session with the server, whose lists have told the titles of its tools; `None` while there is none.
+    pub session: Option<Arc<UpstreamSession>>,
     /// The names of the tools for jobs there.
     pub names: JobToolNames,
 }
 
 impl JobTools {
+    /// Returns whether a call names a job that `owner` has, as far as the store tells.
+    pub async fn names_job(&self, owner: &Owner, request: &Message) -> bool {
+        for id in arguments::ids_of(request) {
+            if self.engine.may_have(owner, id).await {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Cancels the job that a call names.
     pub(super) async fn cancel(&self, place: &JobPlace, request: &Message) -> Told {
         let given = match arguments::job_id(request) {
@@ -157,7 +167,7 @@ impl JobTools {
         JobFacts {
             id: task.id,
             tool: (&*task.tool).into(),
-            title: session.tools().title(&task.tool),
+            title: session.as_ref().map_or_else(|| (&*task.tool).into(), |session| session.tools().title(&task.tool)),
             elapsed,
             progress: task.status_message.as_deref().filter(|text| !text.is_empty()).map(Into::into),
             estimate: self.estimate(caller, &task.tool),

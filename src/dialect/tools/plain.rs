@@ -72,6 +72,10 @@ impl PlainCall {
         if tool.heartbeat.is_none() && job_after.is_none() {
             return None;
         }
+        if job_after.is_some() {
+            // The words about a job name a tool of ours, and the server may have one of that name.
+            session.upstream_session.begin_to_learn_tools(headers);
+        }
         let since = Instant::now();
         Some(Box::new(Self {
             tools: Arc::clone(tools),
@@ -173,7 +177,7 @@ impl PlainCall {
                 && let Err(why) = session.save_first(tools.engine.now()).await
             {
                 tools.observer.emit(events::StoreUnavailable { why: &why.0 });
-                return Err((call, NotAdopted::Refused));
+                return Err((call, NotAdopted::NotNow));
             }
             let job = JobAdoption {
                 caller: &session.caller,
@@ -201,7 +205,7 @@ impl PlainCall {
 
     /// Notes that the call goes on as it is.
     pub fn not_adopted(&mut self, why: NotAdopted) {
-        self.job_at = (why == NotAdopted::NoTurn).then(|| Instant::now() + RETRY);
+        self.job_at = (why == NotAdopted::NotNow).then(|| Instant::now() + RETRY);
         self.set_timer();
     }
 }

@@ -46,8 +46,8 @@ pub fn waits_for_jobs(session: &Session, request: &Message) -> bool {
     }
     let params = request.params().and_then(|params| Members::parse(params).ok());
     let name = params.as_ref().and_then(|params| params.text("name"));
-    let names = session.upstream_session.tools().job_tools();
-    names.zip(name).is_some_and(|(names, name)| names.find(&name) == Some(JobTool::Wait))
+    let called = name.and_then(|name| session.upstream_session.tools().called(&name));
+    called.is_some_and(|(tool, _)| tool == JobTool::Wait)
 }
 
 impl JobTools {
@@ -59,8 +59,7 @@ impl JobTools {
             // A server that does not tell now is taken to have no such tool.
             let _ = upstream_session.learn_tools(headers).await;
         }
-        let names = upstream_session.tools().job_tools()?;
-        Some((names.find(name)?, names))
+        upstream_session.tools().called(name)
     }
 
     /// Answers a call of a tool for jobs in a session.
@@ -73,7 +72,7 @@ impl JobTools {
         let (caller, upstream_session) = (Arc::clone(&session.caller), Arc::clone(&session.upstream_session));
         let id: Box<str> = request.id_to_answer().into();
         let ready = |told: &Told| HostReply::Ready(result_response(&id, &told.to_raw()).into());
-        let place = JobPlace { caller, session: upstream_session, names };
+        let place = JobPlace { caller, session: Some(upstream_session), names };
         let mut wait = match self.ask(&place, request, tool).await {
             Ok(wait) => wait,
             Err(told) => return ready(&told),

@@ -20,12 +20,24 @@ pub struct ServerFacts {
     pub versions: Vec<String>,
 }
 
+impl ServerFacts {
+    /// Returns what taskgate says of itself.
+    #[must_use]
+    pub fn own() -> Self {
+        Self { server_info: own_info(), capabilities: "{}".to_owned(), instructions: None, versions: Vec::new() }
+    }
+}
+
+fn own_info() -> String {
+    format!(r#"{{"name":"taskgate","version":{}}}"#, quote(env!("CARGO_PKG_VERSION")))
+}
+
 pub(super) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
 /// The handshake of taskgate itself, for clients that can be asked what `client` says.
 pub(super) fn initialize(client: ClientCapabilities) -> Message {
     let version = quote(Version::LATEST.as_str());
-    let info = format!(r#"{{"name":"taskgate","version":{}}}"#, quote(env!("CARGO_PKG_VERSION")));
+    let info = own_info();
     let params = format!(r#"{{"protocolVersion":{version},"capabilities":{},"clientInfo":{info}}}"#, client.to_raw());
     let text = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{params}}}"#);
     Message::parse(text.into()).unwrap_or_else(|why| unreachable!("it is a request: {why}"))

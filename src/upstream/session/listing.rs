@@ -1,6 +1,11 @@
 //! Finds out which tools the server runs as tasks itself, by asking it where no `tools/list` of the client has told.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::Arc,
+    task::{Context, Waker},
+    time::Duration,
+};
 
 use ::http::HeaderMap;
 
@@ -100,13 +105,31 @@ impl UpstreamSession {
         tokio::time::timeout(LEARN_TIMEOUT, asking).await.unwrap_or(Err(Failure::TimedOut(LEARN_TIMEOUT)))
     }
 
+    /// Begins to learn which tools the server has, unless that is known: before a call, as some servers answer nothing while
+    /// one runs. The answer is not waited for.
+    pub fn begin_to_learn_tools(self: &Arc<Self>, headers: &HeaderMap) {
+        if !self.inbound.tools.ask() {
+            return;
+        }
+        let (session, headers) = (Arc::clone(self), headers.clone());
+        let mut learning = Box::pin(async move {
+            // What is not known is taken not to be there.
+            let _ = session.learn_tools(&headers).await;
+            session.inbound.tools.asked();
+        });
+        // The request leaves now.
+        if learning.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            tokio::spawn(learning);
+        }
+    }
+
     async fn tools_page(&self, cursor: Option<&str>, headers: HeaderMap) -> Result<Message, Failure> {
         let exchanges = &self.inbound.exchanges;
         let begun = exchanges.begin(None, Purpose::Foreground);
         let mut exchange = begun.map_err(|too_many| Failure::Limit(too_many.to_string()))?;
         let number = exchange.number;
         // No client waits for this request, so nothing that the server asks or tells is taken to belong to it.
-        exchanges.cancelling(number);
+        exchanges.set_apart(number);
         // A list whose caller has stopped waiting is given up.
         let _guard = ExchangeGuard { exchanges: Arc::clone(exchanges), number };
         let (params, headers) = if self.is_modern() {
