@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use crate::{
     host::{House, Job, SOON, call, next, text, wait},
-    kit::{Client, Gate, Upstream, soon},
+    kit::{Binary, Client, Gate, Upstream, soon},
+    modern_client::Modern,
 };
 
 #[tokio::test]
@@ -72,6 +73,28 @@ async fn a_wait_of_a_silent_job_has_heartbeats() {
         let beat = next(&mut waiting, "notifications/progress").await;
         assert!(beat["params"]["message"].as_str().unwrap().contains("\"slow\" has run for"), "{beat}");
     }
+    slow.result(r#"{"content":[]}"#).await;
+}
+
+#[tokio::test]
+async fn a_wait_without_a_progress_token_takes_no_processor_time_while_nothing_happens() {
+    let upstream = Upstream::sse().await;
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("config.toml");
+    std::fs::write(&path, format!("{SOON}\ntasks.heartbeat = \"10ms\"")).unwrap();
+    let args = ["serve", "--listen", "127.0.0.1:0", "--upstream", &upstream.url(), "--config", path.to_str().unwrap()];
+    let taskgate = Binary::start(&args, &[]);
+    let host = Client::connect_as(&taskgate.url().await, "2025-06-18", json!({})).await;
+    let calling = host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
+    let slow = upstream.held("slow").await.sse();
+    let job = Job::in_words(&calling.last().await["result"]);
+    let modern = Modern::plain(host.url());
+    let same = Job::in_words(&modern.call("slow").await);
+    let before = taskgate.processor_time();
+    let (one, two) = tokio::join!(wait(&host, &job, 2.0), modern.result("tools/call", same.waits(2.0)));
+    let taken = taskgate.processor_time() - before;
+    assert!(text(&one).contains("still running") && text(&two).contains("still running"), "{one} {two}");
+    assert!(taken < std::time::Duration::from_millis(150), "{taken:?} in waits of 2 s");
     slow.result(r#"{"content":[]}"#).await;
 }
 

@@ -20,7 +20,7 @@ use crate::{
     dialect::tools::{JobAdoption, JobPlace, NotAdopted, RETRY, Told, Wait},
     task::CallSession,
     upstream::{Failure, Lease, may_be_job_tool},
-    wire::{Parts, RpcError, ids, object::quote, params::unambiguous, response::result_response},
+    wire::{Parts, RpcError, ids, response::result_response},
 };
 
 /// Returns whether a call may be one of a tool for jobs.
@@ -120,9 +120,6 @@ impl Modern {
 
 /// Waits for jobs, and tells progress meanwhile. Returns the response.
 async fn waited(mut wait: Wait, request: &ClientRequest, lease: &Lease, to: &PieceWriter) -> Parts {
-    let token = request.message.params().and_then(|params| unambiguous(params).ok()).and_then(|(_, meta)| meta);
-    let token = token.and_then(|meta| meta.get("progressToken"));
-    let mut progress = 0;
     while !wait.is_over().await {
         let open = wait.questions();
         if !open.is_empty() {
@@ -135,13 +132,8 @@ async fn waited(mut wait: Wait, request: &ClientRequest, lease: &Lease, to: &Pie
             );
             return result_response(&request.id, &result).into();
         }
-        if let Some(token) = token
-            && let Some(text) = wait.progress()
-        {
-            progress += 1;
-            let params = format!(r#"{{"progressToken":{token},"progress":{progress},"message":{}}}"#, quote(&text));
-            let told = format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#);
-            to.tell(told.into()).await;
+        if let Some(progress) = wait.progress() {
+            to.tell(progress).await;
         }
         wait.pause().await;
     }

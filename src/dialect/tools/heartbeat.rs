@@ -56,10 +56,15 @@ impl Heartbeat {
     pub fn beat(&mut self, text: &str) -> Bytes {
         self.due = Instant::now() + self.every;
         self.told += step(self.told);
-        let (token, progress, text) = (&self.token, number(self.told), quote(text));
-        let params = format!(r#"{{"progressToken":{token},"progress":{progress},"message":{text}}}"#);
-        format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#).into()
+        notification(&self.token, &number(self.told), text)
     }
+}
+
+/// Returns a notification of progress with a raw token and a raw number.
+pub(super) fn notification(token: &str, progress: &str, text: &str) -> Bytes {
+    let text = quote(text);
+    let params = format!(r#"{{"progressToken":{token},"progress":{progress},"message":{text}}}"#);
+    format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#).into()
 }
 
 /// Returns a small step that still changes a number.
