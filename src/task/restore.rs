@@ -224,10 +224,10 @@ impl Engine {
     fn resume(self: &Arc<Self>, left: LeftTask, session: &Arc<UpstreamSession>, mut broken: BrokenCall, sent: u64) {
         let since = self.instant(sent);
         let (task, runner) = self.runner(left, CallSession::Own(session.hold()));
-        let mut pace = runner.pace(task.keep);
-        pace.begin(since);
+        let pace = runner.pace(task.keep);
         let Some(stopped) = self.register(&task, &runner.caller, runner.announced, pace) else { return };
         self.calls.set_since(task.id, runner.created);
+        self.calls.begin(task.id, since);
         self.observer.emit(events::TaskRestored {
             who: &runner.caller.who,
             task: task.id,

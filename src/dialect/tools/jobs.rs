@@ -149,11 +149,9 @@ impl JobTools {
     /// Returns what is known of a job.
     pub(super) fn facts(&self, place: &JobPlace, task: &Task) -> JobFacts {
         let JobPlace { caller, session, names } = place;
-        // The call had run for so long when it became a job.
-        let before = caller.upstream.policy.tool(&task.tool).job_after.unwrap_or_default();
-        let ended = task.state.is_terminal();
-        let now = if ended { task.last_updated_at } else { self.engine.wall_now() };
-        let elapsed = Duration::from_millis(now.saturating_sub(task.created_at)) + before;
+        // Where the call does not run here, only the age of its task is known.
+        let age = || Duration::from_millis(self.engine.wall_now().saturating_sub(task.created_at));
+        let elapsed = self.engine.run_time(task.id).unwrap_or_else(age);
         JobFacts {
             id: task.id,
             tool: (&*task.tool).into(),
