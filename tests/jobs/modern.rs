@@ -47,8 +47,10 @@ async fn a_call_that_takes_long_becomes_a_job_whose_id_alone_finds_it() {
     assert_eq!((text(&result).as_str(), &result["structuredContent"]), ("done", &json!({ "n": 1 })));
     let listed = host.result("tools/call", json!({ "name": "list_jobs", "arguments": {} })).await;
     assert!(text(&listed).contains("does not know who asks") && listed["isError"] == true, "{listed}");
+    assert!(text(&listed).ends_with("call wait_for_job with {\"job_ids\":[\"<id>\"]}."), "{listed}");
     let unknown = Job { id: "unknown".to_owned(), words: String::new() };
-    assert_eq!(wait(&host, &unknown, 50.0).await["isError"], true);
+    let told = wait(&host, &unknown, 50.0).await;
+    assert!(told["isError"] == true && !text(&told).contains("list_jobs"), "no list would tell the id: {told}");
 }
 
 #[tokio::test]

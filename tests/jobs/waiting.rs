@@ -152,7 +152,7 @@ async fn jobs_are_listed_with_what_has_become_of_them() {
     two.result(r#"{"content":[]}"#).await;
     wait(&house.host, &second, 50.0).await;
     let words = text(&call(&house.host, "list_jobs", json!({})).await);
-    assert!(words.contains(&format!("- {}: \"slow\" is running, for", first.id)), "{words}");
+    assert!(words.contains(&format!("- {}: \"slow\" has run for", first.id)), "{words}");
     assert!(words.contains(&format!("- {}: \"slow\" is done; its result can be read", second.id)), "{words}");
     assert!(words.ends_with("To get a result, call wait_for_job with {\"job_ids\":[\"<id>\"]}."), "{words}");
 }
@@ -202,6 +202,9 @@ async fn arguments_that_are_not_clear_are_refused_in_words() {
     for (tool, arguments) in [
         ("wait_for_job", json!({})),
         ("wait_for_job", json!({ "job_ids": [] })),
+        ("wait_for_job", json!([])),
+        ("wait_for_job", json!({ "job_ids": ["x"], "seconds": -1 })),
+        ("cancel_job", json!({ "job_id": 7 })),
         ("wait_for_job", json!({ "job_ids": ["x"], "seconds": "soon" })),
         ("cancel_job", json!({})),
     ] {

@@ -91,9 +91,9 @@ impl JobTools {
         let owner = &place.caller.owner;
         if let Owner::Anyone { .. } = owner {
             return Told::failed(format!(
-                "taskgate does not know who asks, so it lists no jobs. A job is found by its id, which the answer to its \
-                 call has told: call {}.",
-                words::wait_call(place.names, &[])
+                "taskgate does not know who asks, so it lists no jobs. The answer to a call that became a job has told its \
+                 id: call {}.",
+                words::wait_call_of_any(place.names)
             ));
         }
         let (mut running, mut ended, mut after, mut read) = (Vec::new(), Vec::new(), None, 0);
@@ -122,8 +122,7 @@ impl JobTools {
         running.truncate(MAX_RUNNING);
         let last = ended.split_off(ended.len().saturating_sub(MAX_ENDED));
         let more = if untold > 0 { format!("\nand {untold} more.") } else { String::new() };
-        let next =
-            format!("\nTo get a result, call {}.", words::wait_call(place.names, &[]).replace("[]", "[\"<id>\"]"));
+        let next = format!("\nTo get a result, call {}.", words::wait_call_of_any(place.names));
         Told::done([running, last].concat().join("\n") + &more + &next)
     }
 
@@ -143,7 +142,8 @@ impl JobTools {
             FailedLookup::Slowed(by, _permit) => tokio::time::sleep(by).await,
             FailedLookup::Refused(limit) => return Told::failed(limit.to_string()),
         }
-        Told::failed(words::unknown(&excerpt(given), place.names))
+        let listed = !matches!(place.caller.owner, Owner::Anyone { .. });
+        Told::failed(words::unknown(&excerpt(given), listed.then_some(place.names)))
     }
 
     /// Returns what is known of a job.
