@@ -221,6 +221,25 @@ async fn a_server_of_the_same_revision_has_jobs_in_front_of_it_too() {
 }
 
 #[tokio::test]
+async fn a_server_of_the_same_revision_with_tasks_of_its_own_has_jobs_for_hosts_that_know_none_unless_it_is_left_alone()
+{
+    for (native, ours) in [("auto", 3), ("replace", 3), ("keep", 0)] {
+        let upstream = Upstream::modern(json!({ "tools": {}, "extensions": { TASKS: {} } })).await;
+        let gate = Gate::with(&upstream, &format!("{SOON}\ntasks.native = {native:?}")).await;
+        let host = Modern::plain(&gate.url);
+        let listed = host.result("tools/list", json!({})).await;
+        assert_eq!(listed["tools"].as_array().unwrap().len(), 1 + ours, "{native}: {listed}");
+        if ours > 0 {
+            let (slow, job) = modern_job(&upstream, &host).await;
+            slow.result(r#"{"resultType":"complete","content":[{"type":"text","text":"done"}]}"#);
+            assert_eq!(text(&wait(&host, &job, 50.0).await), "done", "{native}");
+            let able = Modern::with_tasks(&gate.url).result("tools/list", json!({})).await;
+            assert_eq!(able["tools"].as_array().unwrap().len(), 1, "{native}: {able}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_a_server_of_the_same_revision_asks_in_a_job_is_asked_by_a_call_that_waits_and_answered_by_its_retry() {
     let upstream = Upstream::modern(json!({ "tools": {} })).await;
     let gate = Gate::with(&upstream, SOON).await;
