@@ -108,6 +108,7 @@ async fn several_jobs_are_waited_for_at_once() {
     let house = House::open(SOON).await;
     let ((one, first), (two, second)) = (house.job().await, house.job().await);
     one.result(r#"{"content":[{"type":"text","text":"first"}],"isError":true}"#).await;
+    wait(&house.host, &first, 50.0).await;
     let ids = json!({ "job_ids": [first.id, second.id, "unknown"], "seconds": 0 });
     let result = call(&house.host, "wait_for_job", ids.clone()).await;
     let told = texts(&result);
