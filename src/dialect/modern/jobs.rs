@@ -83,11 +83,7 @@ impl Modern {
         let in_flight = self.begin(&request)?;
         let lease = self.lease(&request, false).await?;
         let session = lease.guard.get();
-        if !session.tools().are_listed() {
-            // A server that does not tell now is taken to have no such tool.
-            let _ = session.learn_tools(&request.headers).await;
-        }
-        let called = session.tools().job_tools();
+        let called = self.tools.names(session, &request.headers).await;
         let called = called.and_then(|names| Some((names.find(&name(&request)?)?, names)));
         let Some((tool, names)) = called else { return Ok(Err(request)) };
         let place = JobPlace { caller: Arc::clone(&request.caller), session: Arc::clone(session), names };

@@ -68,9 +68,9 @@ impl JobTools {
     pub async fn adopt(&self, call: JobAdoption<'_>) -> Result<AdoptedJob, NotAdopted> {
         let JobAdoption { caller, session, name, tool, since, progress, text, admission, .. } = call;
         let (call_session, headers, request) = (call.call_session, call.headers, call.request);
-        // A server that has tools of all our names has no jobs: no model could wait for one.
-        let names = session.tools().job_tools().ok_or(NotAdopted::Refused)?;
         let permit = self.engine.permit_now(caller, &name, &tool).ok_or(NotAdopted::NoTurn)?;
+        // A server that has tools of all our names has no jobs: no model could wait for one.
+        let names = self.names(session, &headers).await.ok_or(NotAdopted::Refused)?;
         caller.account.count(Rated::Creation).map_err(|_| NotAdopted::Refused)?;
         let (told, settings) = (text.as_deref().map(Box::from), Arc::clone(&tool));
         let new_task = NewTask {

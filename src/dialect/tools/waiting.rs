@@ -54,12 +54,7 @@ impl JobTools {
     /// Returns the tool for jobs that a session's client calls, and the names of these tools; `None` where it calls another
     /// tool, or the server has one of that name.
     pub async fn called(&self, session: &Session, name: &str, headers: &HeaderMap) -> Option<(JobTool, JobToolNames)> {
-        let upstream_session = &session.upstream_session;
-        if !upstream_session.tools().are_listed() && !session.is_lost() {
-            // A server that does not tell now is taken to have no such tool.
-            let _ = upstream_session.learn_tools(headers).await;
-        }
-        let names = upstream_session.tools().job_tools()?;
+        let names = self.names(&session.upstream_session, headers).await?;
         Some((names.find(name)?, names))
     }
 
