@@ -171,11 +171,9 @@ impl Wait {
         progress.told = news;
         progress.beat_at = Instant::now() + progress.every;
         progress.count += 1;
-        let mut text = self.tools.facts(&self.place, task).progress();
+        let text = self.tools.facts(&self.place, task).progress();
         let others = self.jobs.iter().filter(runs).count() - 1;
-        if others > 0 {
-            text += &format!("; and {others} more");
-        }
+        let text = if others == 0 { text } else { format!("{text}; and {others} more") };
         Some(notification(&progress.token, &progress.count.to_string(), &text))
     }
 
