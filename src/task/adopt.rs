@@ -123,12 +123,12 @@ impl Engine {
             announced,
             restored: false,
         };
-        let mut pace = runner.pace(task.keep);
-        pace.begin(since);
+        let pace = runner.pace(task.keep);
         let Some(stopped) = self.register(&task, caller, announced, pace) else {
             refused("stopping");
             return Err(NotCreated::Stopping);
         };
+        self.calls.begin(task.id, since);
         match self
             .ledger
             .store

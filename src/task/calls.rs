@@ -68,6 +68,8 @@ pub(super) struct RunningCall {
     /// Stops the call.
     pub stop: oneshot::Sender<Stop>,
     stage: Stage,
+    /// When its call began; `None` while it waits for its turn.
+    began: Option<Instant>,
     pace: Pace,
     polls: Polls,
     /// Whether its owner was told of the end before the call was taken out.
@@ -129,7 +131,7 @@ impl RunningCall {
         let (owner, who, tool) = (task.owner.clone(), Arc::clone(&caller.who), Arc::clone(&task.tool));
         let (since, client_polls) = (Instant::now(), caller.session.is_none());
         let (stage, polls) = (Stage::Sent, Polls { since, count: 0, told: 0 });
-        Self { owner, who, tool, since, announced, stop, stage, pace, polls, told: false, client_polls }
+        Self { owner, who, tool, since, announced, stop, stage, began: None, pace, polls, told: false, client_polls }
     }
 }
 
@@ -200,8 +202,14 @@ impl RunningCalls {
     /// Notes that the call of a task began at `began`.
     pub(super) fn begin(&self, id: TaskId, began: Instant) {
         if let Some(call) = self.inner.lock().running.get_mut(&id) {
+            call.began = Some(began);
             call.pace.begin(began);
         }
+    }
+
+    /// Returns when the call of a task began; `None` where it does not run here.
+    pub(super) fn began(&self, id: TaskId) -> Option<Instant> {
+        self.inner.lock().running.get(&id)?.began
     }
 
     /// Notes that the call of a task has asked its client something.

@@ -235,10 +235,10 @@ impl Engine {
             _ => CallSession::Own(session.hold()),
         };
         let (task, runner) = self.runner(left, call_session);
-        let mut pace = runner.pace(task.keep);
-        pace.begin(since);
+        let pace = runner.pace(task.keep);
         let Some(stopped) = self.register(&task, &runner.caller, runner.announced, pace) else { return };
         self.calls.set_since(task.id, runner.created);
+        self.calls.begin(task.id, since);
         self.observer.emit(events::TaskRestored {
             who: &runner.caller.who,
             task: task.id,

@@ -1,6 +1,6 @@
 //! What dialects ask the engine about the tasks of one owner, in terms of no wire form.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     Change, End, Ending, Engine, HasEnded, LastingWork, Missing, Outlook, State, Task, TaskId, ledger::NotChanged,
@@ -53,6 +53,12 @@ impl Engine {
     pub fn outlook(&self, task: &Task) -> Outlook {
         let running = (!task.state.is_terminal()).then(|| self.calls.outlook(task.id)).flatten();
         running.unwrap_or_else(|| Outlook::unknown(task))
+    }
+
+    /// Returns how long the call of a task has run; `None` where it does not run here.
+    #[must_use]
+    pub fn run_time(&self, id: TaskId) -> Option<Duration> {
+        self.calls.began(id).map(|began| began.elapsed())
     }
 
     /// Counts a poll of a task that has not ended, and reports excessive ones. Returns what its client is told.

@@ -110,6 +110,32 @@ async fn a_tool_that_can_be_no_task_becomes_no_job() {
 }
 
 #[tokio::test]
+async fn a_tool_that_has_to_be_a_task_becomes_a_job_only_where_plain_calls_of_it_are_taken() {
+    let house = House::open(&format!("{SOON}\ntasks.support = \"required\"")).await;
+    let (slow, job) = house.job().await;
+    slow.result(r#"{"content":[{"type":"text","text":"done"}]}"#).await;
+    assert_eq!(text(&wait(&house.host, &job, 50.0).await), "done");
+    let newer = Client::connect(&house.gate.url).await;
+    let (code, message) = newer.error("tools/call", json!({ "name": "slow", "arguments": {} })).await;
+    assert!(code == -32601 && message.contains("can only be called as a task"), "{message}");
+}
+
+#[tokio::test]
+async fn a_job_has_run_since_its_call_however_late_it_got_its_turn() {
+    let house = House::open("tasks.job_after = \"20ms\"\ntasks.max_running = 1\ntasks.poll_interval = \"2s\"").await;
+    let (first, _) = house.job().await;
+    let calling = house.host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
+    let second = house.upstream.held("slow").await.sse();
+    tokio::time::sleep(std::time::Duration::from_millis(1600)).await;
+    first.result(r#"{"content":[]}"#).await;
+    let job = Job::in_words(&calling.last().await["result"]);
+    assert!(job.words.contains("it has run for 2 seconds") || job.words.contains("it has run for 3"), "{}", job.words);
+    let still = text(&wait(&house.host, &job, 0.0).await);
+    assert!(still.contains("running after 2 seconds") || still.contains("running after 3 seconds"), "{still}");
+    second.result(r#"{"content":[]}"#).await;
+}
+
+#[tokio::test]
 async fn a_call_for_which_no_turn_is_free_goes_on_until_one_is() {
     let house = House::open(&format!("{SOON}\ntasks.max_running = 1")).await;
     let (first, _) = house.job().await;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     host::{House, Job, SOON, call, text, wait},
     kit::{Answers, Client, Gate, Options, Upstream, soon},
+    modern_client::Modern,
 };
 
 const OURS: [&str; 3] = ["wait_for_job", "cancel_job", "list_jobs"];
@@ -105,6 +106,29 @@ async fn a_host_that_never_lists_does_not_take_a_tool_of_the_server_for_one_of_t
     let theirs = house.host.stream("tools/call", json!({ "name": "cancel_job", "arguments": {} }));
     house.upstream.held("cancel_job").await.result(r#"{"content":[{"type":"text","text":"theirs"}]}"#);
     assert_eq!(text(&theirs.last().await["result"]), "theirs");
+}
+
+#[tokio::test]
+async fn the_words_name_the_tools_for_jobs_and_the_title_also_where_no_list_has_told_them() {
+    let tools = json!([tool("wait_for_job"), { "name": "slow", "title": "Export all", "inputSchema": {} }]);
+    let options = || Options { answers: Answers::Sse, tools: tools.clone(), ..Options::default() };
+    let says = "call taskgate_wait_for_job with {\"job_ids\":[\"";
+    let house = House::of(options(), SOON).await;
+    let words = text(&house.host.stream("tools/call", json!({ "name": "slow" })).last().await["result"]);
+    assert!(words.starts_with("\"Export all\" is still running") && words.contains(says), "{words}");
+    // Each request of a modern client has a session of its own here.
+    let upstream = Upstream::start(options()).await;
+    let gate = Gate::with(&upstream, &format!("{SOON}\n[[upstream]]\nsessions = \"request\"")).await;
+    let host = Modern::plain(&gate.url);
+    host.result("tools/list", json!({})).await;
+    let words = text(&host.call("slow").await);
+    assert!(words.starts_with("\"Export all\" is still running") && words.contains(says), "{words}");
+    // A request of taskgate's own has nothing of the client's in its headers.
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::with(&upstream, SOON).await;
+    Job::in_words(&Modern::plain(&gate.url).call("slow").await);
+    let listing = upstream.wait_for_message("tools/list").await;
+    assert_eq!((listing.header("mcp-method"), listing.header("mcp-name")), ("tools/list", ""));
 }
 
 #[tokio::test]

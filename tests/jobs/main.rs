@@ -12,6 +12,7 @@ mod becoming;
 mod ends;
 mod heartbeats;
 mod host;
+mod limits;
 mod lists;
 mod modern;
 mod off;

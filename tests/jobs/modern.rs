@@ -47,8 +47,10 @@ async fn a_call_that_takes_long_becomes_a_job_whose_id_alone_finds_it() {
     assert_eq!((text(&result).as_str(), &result["structuredContent"]), ("done", &json!({ "n": 1 })));
     let listed = host.result("tools/call", json!({ "name": "list_jobs", "arguments": {} })).await;
     assert!(text(&listed).contains("does not know who asks") && listed["isError"] == true, "{listed}");
+    assert!(text(&listed).ends_with("call wait_for_job with {\"job_ids\":[\"<id>\"]}."), "{listed}");
     let unknown = Job { id: "unknown".to_owned(), words: String::new() };
-    assert_eq!(wait(&host, &unknown, 50.0).await["isError"], true);
+    let told = wait(&host, &unknown, 50.0).await;
+    assert!(told["isError"] == true && !text(&told).contains("list_jobs"), "no list would tell the id: {told}");
 }
 
 #[tokio::test]
@@ -216,6 +218,25 @@ async fn a_server_of_the_same_revision_has_jobs_in_front_of_it_too() {
     assert!(listed["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "wait_for_job"), "{listed}");
     assert_eq!((&listed["cacheScope"], &discovered["cacheScope"]), (&json!("private"), &json!("private")));
     assert_eq!(upstream.count("slow"), 1);
+}
+
+#[tokio::test]
+async fn a_server_of_the_same_revision_with_tasks_of_its_own_has_jobs_for_hosts_that_know_none_unless_it_is_left_alone()
+{
+    for (native, ours) in [("auto", 3), ("replace", 3), ("keep", 0)] {
+        let upstream = Upstream::modern(json!({ "tools": {}, "extensions": { TASKS: {} } })).await;
+        let gate = Gate::with(&upstream, &format!("{SOON}\ntasks.native = {native:?}")).await;
+        let host = Modern::plain(&gate.url);
+        let listed = host.result("tools/list", json!({})).await;
+        assert_eq!(listed["tools"].as_array().unwrap().len(), 1 + ours, "{native}: {listed}");
+        if ours > 0 {
+            let (slow, job) = modern_job(&upstream, &host).await;
+            slow.result(r#"{"resultType":"complete","content":[{"type":"text","text":"done"}]}"#);
+            assert_eq!(text(&wait(&host, &job, 50.0).await), "done", "{native}");
+            let able = Modern::with_tasks(&gate.url).result("tools/list", json!({})).await;
+            assert_eq!(able["tools"].as_array().unwrap().len(), 1, "{native}: {able}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use crate::{
     host::{House, Job, SOON, call, next, text, wait},
-    kit::{Client, Gate, Upstream, soon},
+    kit::{Binary, Client, Gate, Upstream, soon},
+    modern_client::Modern,
 };
 
 #[tokio::test]
@@ -75,6 +76,28 @@ async fn a_wait_of_a_silent_job_has_heartbeats() {
     slow.result(r#"{"content":[]}"#).await;
 }
 
+#[tokio::test]
+async fn a_wait_without_a_progress_token_takes_no_processor_time_while_nothing_happens() {
+    let upstream = Upstream::sse().await;
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("config.toml");
+    std::fs::write(&path, format!("{SOON}\ntasks.heartbeat = \"10ms\"")).unwrap();
+    let args = ["serve", "--listen", "127.0.0.1:0", "--upstream", &upstream.url(), "--config", path.to_str().unwrap()];
+    let taskgate = Binary::start(&args, &[]);
+    let host = Client::connect_as(&taskgate.url().await, "2025-06-18", json!({})).await;
+    let calling = host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
+    let slow = upstream.held("slow").await.sse();
+    let job = Job::in_words(&calling.last().await["result"]);
+    let modern = Modern::plain(host.url());
+    let same = Job::in_words(&modern.call("slow").await);
+    let before = taskgate.processor_time();
+    let (one, two) = tokio::join!(wait(&host, &job, 2.0), modern.result("tools/call", same.waits(2.0)));
+    let taken = taskgate.processor_time().saturating_sub(before);
+    assert!(text(&one).contains("still running") && text(&two).contains("still running"), "{one} {two}");
+    assert!(taken < std::time::Duration::from_millis(150), "{taken:?} in waits of 2 s");
+    slow.result(r#"{"content":[]}"#).await;
+}
+
 /// Returns all texts of a result.
 fn texts(result: &Value) -> Vec<&str> {
     result["content"].as_array().unwrap().iter().map(|part| part["text"].as_str().unwrap()).collect()
@@ -130,7 +153,7 @@ async fn jobs_are_listed_with_what_has_become_of_them() {
     two.result(r#"{"content":[]}"#).await;
     wait(&house.host, &second, 50.0).await;
     let words = text(&call(&house.host, "list_jobs", json!({})).await);
-    assert!(words.contains(&format!("- {}: \"slow\" is running, for", first.id)), "{words}");
+    assert!(words.contains(&format!("- {}: \"slow\" has run for", first.id)), "{words}");
     assert!(words.contains(&format!("- {}: \"slow\" is done; its result can be read", second.id)), "{words}");
     assert!(words.ends_with("To get a result, call wait_for_job with {\"job_ids\":[\"<id>\"]}."), "{words}");
 }
@@ -180,6 +203,9 @@ async fn arguments_that_are_not_clear_are_refused_in_words() {
     for (tool, arguments) in [
         ("wait_for_job", json!({})),
         ("wait_for_job", json!({ "job_ids": [] })),
+        ("wait_for_job", json!([])),
+        ("wait_for_job", json!({ "job_ids": ["x"], "seconds": -1 })),
+        ("cancel_job", json!({ "job_id": 7 })),
         ("wait_for_job", json!({ "job_ids": ["x"], "seconds": "soon" })),
         ("cancel_job", json!({})),
     ] {

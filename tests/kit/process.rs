@@ -137,6 +137,14 @@ impl Binary {
         value.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
     }
 
+    /// Returns how much processor time it has taken so far.
+    pub(crate) fn processor_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id().unwrap())).unwrap();
+        // Behind the name in parentheses; in ticks of a hundredth of a second.
+        let numbers = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11).take(2);
+        Duration::from_millis(numbers.map(|ticks| 10 * ticks.parse::<u64>().unwrap()).sum())
+    }
+
     /// Returns how many files it has open.
     pub(crate) fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id().unwrap())).unwrap().count()

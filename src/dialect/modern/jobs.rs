@@ -21,7 +21,7 @@ use crate::{
     dialect::tools::{JobAdoption, JobPlace, NotAdopted, RETRY, Told, Wait},
     task::CallSession,
     upstream::{Failure, Generation, JobTool, JobToolNames, Lease, ServerFacts, may_be_job_tool},
-    wire::{Method, Parts, RpcError, ids, object::quote, params::unambiguous, response::result_response},
+    wire::{Method, Parts, RpcError, ids, response::result_response},
 };
 
 /// Returns whether a call may be one of a tool for jobs.
@@ -90,11 +90,10 @@ impl Modern {
             }
         };
         let session = lease.guard.get();
-        if !session.tools().are_listed() {
-            // A server that does not tell now is taken to have no such tool.
-            let _ = session.learn_tools(&request.headers).await;
-        }
-        let called = name(&request).and_then(|name| session.tools().called(&name));
+        let called = match name(&request) {
+            Some(name) => self.tools.named(session, &name, &request.headers).await,
+            None => None,
+        };
         let Some((tool, names)) = called else { return Ok(Err(request)) };
         self.answer_job_tool(request, Some(lease), tool, names, in_flight).await.map(Ok)
     }
@@ -158,9 +157,6 @@ impl Modern {
 
 /// Waits for jobs, and tells progress meanwhile. Returns the response.
 async fn waited(mut wait: Wait, request: &ClientRequest, lease: Option<&Lease>, to: &PieceWriter) -> Parts {
-    let token = request.message.params().and_then(|params| unambiguous(params).ok()).and_then(|(_, meta)| meta);
-    let token = token.and_then(|meta| meta.get("progressToken"));
-    let mut progress = 0;
     while !wait.is_over().await {
         let open = wait.questions();
         if !open.is_empty() {
@@ -173,13 +169,8 @@ async fn waited(mut wait: Wait, request: &ClientRequest, lease: Option<&Lease>, 
             );
             return result_response(&request.id, &result).into();
         }
-        if let Some(token) = token
-            && let Some(text) = wait.progress()
-        {
-            progress += 1;
-            let params = format!(r#"{{"progressToken":{token},"progress":{progress},"message":{}}}"#, quote(&text));
-            let told = format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#);
-            to.tell(told.into()).await;
+        if let Some(progress) = wait.progress() {
+            to.tell(progress).await;
         }
         wait.pause().await;
     }

@@ -1,6 +1,6 @@
 //! The arguments of the tools for jobs. Models write them, so whatever is clear enough is taken.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use crate::{
     task::TaskId,
@@ -27,10 +27,11 @@ pub(super) struct WaitArguments {
 /// # Errors
 /// A sentence that says what is wrong, for the model.
 pub(super) fn wait(request: &Message) -> Result<WaitArguments, String> {
+    let needs = r#"give the ids of one job or several, such as {"job_ids":["<id>"]}"#;
     let raw = arguments(request)?;
-    let arguments = Members::parse(&raw)?;
-    let mut ids = ids(&arguments)?;
-    ids.dedup();
+    let arguments = Members::parse(&raw).map_err(|_| needs)?;
+    let mut seen = HashSet::new();
+    let ids: Vec<_> = ids(&arguments).ok_or(needs)?.into_iter().filter(|id| seen.insert(id.clone())).collect();
     if ids.len() > MAX_IDS {
         return Err(format!("limit reached: wait for at most {MAX_IDS} jobs at once"));
     }
@@ -47,18 +48,18 @@ pub(super) fn wait(request: &Message) -> Result<WaitArguments, String> {
 /// A sentence that says what is wrong, for the model.
 pub(super) fn job_id(request: &Message) -> Result<String, String> {
     let raw = arguments(request)?;
-    let mut ids = ids(&Members::parse(&raw)?)?;
-    match ids.pop() {
-        Some(id) if ids.is_empty() => Ok(id),
-        _ => Err("give the id of one job, as job_id".to_owned()),
+    let ids = Members::parse(&raw).ok().and_then(|arguments| ids(&arguments));
+    match ids.as_deref() {
+        Some([id]) => Ok(id.clone()),
+        _ => Err(r#"give the id of one job, such as {"job_id":"<id>"}"#.to_owned()),
     }
 }
 
-/// Returns the ids that a call names and that may be those of jobs.
+/// Returns the ids that a call names and that may be those of jobs; none where its arguments are wrong.
 pub(super) fn ids_of(request: &Message) -> Vec<TaskId> {
-    let raw = arguments(request);
-    let named = raw.as_ref().ok().and_then(|raw| ids(&Members::parse(raw).ok()?).ok()).unwrap_or_default();
-    named.iter().take(MAX_IDS).filter_map(|id| ids::parse(id)).collect()
+    let Ok(raw) = arguments(request) else { return Vec::new() };
+    let Ok(arguments) = Members::parse(&raw) else { return Vec::new() };
+    ids(&arguments).into_iter().flatten().take(MAX_IDS).filter_map(|id| ids::parse(&id)).collect()
 }
 
 fn arguments(request: &Message) -> Result<String, String> {
@@ -66,15 +67,12 @@ fn arguments(request: &Message) -> Result<String, String> {
     Ok(params.and_then(|params| params.get("arguments")).unwrap_or("{}").to_owned())
 }
 
-/// Reads `job_ids` or `job_id`, one id or several.
-fn ids(arguments: &Members<'_>) -> Result<Vec<String>, String> {
-    let raw = arguments.get("job_ids").or_else(|| arguments.get("job_id"));
-    let raw = raw.ok_or("it needs the id of the job, which the answer to the call has told")?;
-    let one = || serde_json::from_str::<String>(raw).map(|id| vec![id]);
-    match serde_json::from_str::<Vec<String>>(raw).or_else(|_| one()) {
-        Ok(ids) if !ids.is_empty() => Ok(ids),
-        _ => Err("the ids of jobs must be a list of strings, with one at least".to_owned()),
-    }
+/// Reads `job_ids` or `job_id`, one id or several; also a list that was written as a text. `None` where there is none.
+fn ids(arguments: &Members<'_>) -> Option<Vec<String>> {
+    let raw = arguments.get("job_ids").or_else(|| arguments.get("job_id"))?;
+    let list = |raw: &str| serde_json::from_str::<Vec<String>>(raw).ok();
+    let one = || serde_json::from_str::<String>(raw).ok().map(|text| list(&text).unwrap_or_else(|| vec![text]));
+    list(raw).or_else(one).filter(|ids| !ids.is_empty() && ids.iter().all(|id| !id.is_empty()))
 }
 
 /// Reads a number of seconds, and lowers one that is too great.
@@ -99,7 +97,8 @@ mod tests {
             (r#"{"job_ids":["a","b"],"seconds":50}"#, vec!["a", "b"], 50),
             (r#"{"job_id":"a","seconds":"10"}"#, vec!["a"], 10),
             (r#"{"job_ids":"a","seconds":3600}"#, vec!["a"], 50),
-            (r#"{"job_ids":["a","a"],"seconds":1.5}"#, vec!["a"], 1),
+            (r#"{"job_ids":["a","b","a"],"seconds":1.5}"#, vec!["a", "b"], 1),
+            (r#"{"job_ids":"[\"a\", \"b\"]"}"#, vec!["a", "b"], 25),
             (r#"{"job_ids":["a"],"seconds":null}"#, vec!["a"], 25),
         ] {
             let read = wait(&call(arguments)).expect(arguments);
@@ -110,8 +109,16 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused_in_words() {
-        for arguments in ["{}", "7", r#"{"job_ids":[]}"#, r#"{"job_ids":7}"#, r#"{"job_ids":["a"],"seconds":"soon"}"#] {
-            assert!(wait(&call(arguments)).is_err(), "{arguments}");
+        let no_ids = ["{}", "7", "[]", "null", r#"{"job_ids":[]}"#, r#"{"job_ids":[1]}"#, r#"{"job_id":""}"#];
+        for arguments in no_ids {
+            let told = wait(&call(arguments)).expect_err(arguments);
+            assert_eq!(told, r#"give the ids of one job or several, such as {"job_ids":["<id>"]}"#);
+            let told = job_id(&call(arguments)).expect_err(arguments);
+            assert_eq!(told, r#"give the id of one job, such as {"job_id":"<id>"}"#);
+        }
+        for seconds in [r#""soon""#, "-1", "true", r#""NaN""#, "[]"] {
+            let arguments = format!(r#"{{"job_ids":["a"],"seconds":{seconds}}}"#);
+            assert!(wait(&call(&arguments)).expect_err(seconds).contains("from 0 to 50"));
         }
         assert!(job_id(&call(r#"{"job_ids":["a","b"]}"#)).is_err());
         let many: Vec<_> = (0..17).map(|id| id.to_string()).collect();

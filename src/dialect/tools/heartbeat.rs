@@ -41,7 +41,7 @@ impl Heartbeat {
             self.told = progress;
             return for_client.bytes().clone();
         }
-        self.told += step(self.told);
+        self.told = above(self.told);
         let lifted = number(self.told);
         let params = for_client.params().and_then(|params| Members::parse(params).ok());
         let Some(params) = params else { return for_client.bytes().clone() };
@@ -55,16 +55,21 @@ impl Heartbeat {
     #[must_use]
     pub fn beat(&mut self, text: &str) -> Bytes {
         self.due = Instant::now() + self.every;
-        self.told += step(self.told);
-        let (token, progress, text) = (&self.token, number(self.told), quote(text));
-        let params = format!(r#"{{"progressToken":{token},"progress":{progress},"message":{text}}}"#);
-        format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#).into()
+        self.told = above(self.told);
+        notification(&self.token, &number(self.told), text)
     }
 }
 
-/// Returns a small step that still changes a number.
-fn step(number: f64) -> f64 {
-    (number.abs() * 1e-12).max(1e-9)
+/// Returns a notification of progress with a raw token and a raw number.
+pub(super) fn notification(token: &str, progress: &str, text: &str) -> Bytes {
+    let text = quote(text);
+    let params = format!(r#"{{"progressToken":{token},"progress":{progress},"message":{text}}}"#);
+    format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#).into()
+}
+
+/// Returns a number that is barely greater. No greater one can be written than the greatest.
+fn above(number: f64) -> f64 {
+    (number + (number.abs() * 1e-12).max(1e-9)).min(f64::MAX)
 }
 
 fn number(number: f64) -> String {
@@ -97,6 +102,18 @@ mod tests {
             told.extend((0..100).map(|_| progress(&heartbeat.beat("runs"))));
         }
         assert!(told.is_sorted_by(|a, b| a < b), "{told:?}");
+    }
+
+    #[tokio::test]
+    async fn progress_that_falls_is_told_a_little_above_the_last_and_keeps_its_total() {
+        let mut heartbeat = Heartbeat::new(Duration::from_secs(1), "7");
+        let mut told = vec![heartbeat.relay(50.0, &server(50.0)), heartbeat.beat("runs")];
+        told.extend([20.0, 20.0, 50.0].map(|theirs| heartbeat.relay(theirs, &server(theirs))));
+        assert!(told.iter().map(progress).is_sorted_by(|a, b| a < b), "{told:?}");
+        assert!(progress(&told[4]) < 50.000_001, "{told:?}");
+        assert!(String::from_utf8_lossy(&told[2]).contains(r#""total":9,"message":"m""#), "{told:?}");
+        drop(heartbeat.relay(f64::MAX, &server(f64::MAX)));
+        assert!(progress(&heartbeat.beat("runs")) >= f64::MAX, "still a number");
     }
 
     #[tokio::test]

@@ -101,9 +101,9 @@ impl JobTools {
         let owner = &place.caller.owner;
         if let Owner::Anyone { .. } = owner {
             return Told::failed(format!(
-                "taskgate does not know who asks, so it lists no jobs. A job is found by its id, which the answer to its \
-                 call has told: call {}.",
-                words::wait_call(place.names, &[])
+                "taskgate does not know who asks, so it lists no jobs. The answer to a call that became a job has told its \
+                 id: call {}.",
+                words::wait_call_of_any(place.names)
             ));
         }
         let (mut running, mut ended, mut after, mut read) = (Vec::new(), Vec::new(), None, 0);
@@ -132,8 +132,7 @@ impl JobTools {
         running.truncate(MAX_RUNNING);
         let last = ended.split_off(ended.len().saturating_sub(MAX_ENDED));
         let more = if untold > 0 { format!("\nand {untold} more.") } else { String::new() };
-        let next =
-            format!("\nTo get a result, call {}.", words::wait_call(place.names, &[]).replace("[]", "[\"<id>\"]"));
+        let next = format!("\nTo get a result, call {}.", words::wait_call_of_any(place.names));
         Told::done([running, last].concat().join("\n") + &more + &next)
     }
 
@@ -153,17 +152,16 @@ impl JobTools {
             FailedLookup::Slowed(by, _permit) => tokio::time::sleep(by).await,
             FailedLookup::Refused(limit) => return Told::failed(limit.to_string()),
         }
-        Told::failed(words::unknown(&excerpt(given), place.names))
+        let listed = !matches!(place.caller.owner, Owner::Anyone { .. });
+        Told::failed(words::unknown(&excerpt(given), listed.then_some(place.names)))
     }
 
     /// Returns what is known of a job.
     pub(super) fn facts(&self, place: &JobPlace, task: &Task) -> JobFacts {
         let JobPlace { caller, session, names } = place;
-        // The call had run for so long when it became a job.
-        let before = caller.upstream.policy.tool(&task.tool).job_after.unwrap_or_default();
-        let ended = task.state.is_terminal();
-        let now = if ended { task.last_updated_at } else { self.engine.wall_now() };
-        let elapsed = Duration::from_millis(now.saturating_sub(task.created_at)) + before;
+        // Where the call does not run here, only the age of its task is known.
+        let age = || Duration::from_millis(self.engine.wall_now().saturating_sub(task.created_at));
+        let elapsed = self.engine.run_time(task.id).unwrap_or_else(age);
         JobFacts {
             id: task.id,
             tool: (&*task.tool).into(),

@@ -22,13 +22,14 @@ pub use plain::{Adopting, Due, PlainCall};
 pub use wait::{OpenQuestion, Wait};
 pub use waiting::{HostReply, waits_for_jobs};
 
+use http::HeaderMap;
 use writer::JobWriter;
 
 use crate::{
     observe::Observer,
     session::Caller,
     task::{Engine, TaskWriter},
-    upstream::UpstreamSession,
+    upstream::{JobTool, JobToolNames, UpstreamSession},
 };
 
 /// How long a call that could not become a job waits before it tries again.
@@ -52,6 +53,22 @@ impl JobTools {
     #[must_use]
     pub fn new(engine: Arc<Engine>, observer: Arc<Observer>) -> Arc<Self> {
         Arc::new(Self { engine, observer })
+    }
+
+    /// Returns the tool for jobs that has a name in front of a session, and the names of all of them; `None` where the server has
+    /// a tool of that name. The server is asked where no list has told yet: each request of a modern client may have a session of
+    /// its own.
+    pub async fn named(
+        &self,
+        session: &UpstreamSession,
+        name: &str,
+        headers: &HeaderMap,
+    ) -> Option<(JobTool, JobToolNames)> {
+        if !session.tools().are_listed() && !session.is_lost() {
+            // A server that does not tell now is taken to have no such tool.
+            let _ = session.learn_tools(headers).await;
+        }
+        session.tools().called(name)
     }
 
     /// Says that a call of `name` runs, in words for a person. `progress` is what the server said last.

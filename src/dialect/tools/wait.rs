@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::{
     JobTools, arguments,
+    heartbeat::notification,
     jobs::{JobPlace, Told, UNAVAILABLE},
 };
 use crate::{
@@ -20,6 +21,7 @@ use crate::{
         Asks, Message, ids,
         legacy::question_text,
         object::{Members, quote},
+        params::unambiguous,
     },
 };
 
@@ -47,10 +49,21 @@ pub struct Wait {
     jobs: Vec<Job>,
     watches: Vec<Watch>,
     until: Instant,
-    every: Duration,
-    beat_at: Instant,
+    /// The progress that the client is told, if it gave a token.
+    progress: Option<WaitProgress>,
+}
+
+/// The progress of one call that waits.
+#[derive(Debug)]
+struct WaitProgress {
+    /// The raw token.
+    token: Box<str>,
+    /// How often the client was told.
+    count: u64,
     /// What was told last.
     told: String,
+    every: Duration,
+    beat_at: Instant,
 }
 
 /// One job that is waited for.
@@ -104,9 +117,13 @@ impl Wait {
             jobs,
             watches,
             until: now + asked.at_most,
-            every,
-            beat_at: now + every,
-            told: String::new(),
+            progress: token_of(request).map(|token| WaitProgress {
+                token,
+                count: 0,
+                told: String::new(),
+                every,
+                beat_at: now + every,
+            }),
         })
     }
 
@@ -138,27 +155,32 @@ impl Wait {
         open.filter(|open| Asks::of(&open.request).is_ok_and(|asks| caller.client.can_be_asked(asks))).collect()
     }
 
-    /// Returns the words for a notification of progress; `None` where there is nothing new to tell, and it is not time yet.
+    /// Returns the notification of progress that is due; `None` where the client gave no token, or there is nothing new to
+    /// tell and it is not time yet.
     #[must_use]
-    pub fn progress(&mut self) -> Option<String> {
+    pub fn progress(&mut self) -> Option<Bytes> {
+        let progress = self.progress.as_mut()?;
         let runs = |job: &&Job| job.runs();
         let job = self.jobs.iter().find(runs)?;
         let task = job.seen.as_ref().ok()?;
         let news = format!("{:?}{:?}", task.state, task.status_message);
-        let is_due = Instant::now() >= self.beat_at;
-        if !is_due && (news == self.told || task.status_message.is_none()) {
+        let is_due = Instant::now() >= progress.beat_at;
+        if !is_due && (news == progress.told || task.status_message.is_none()) {
             return None;
         }
-        self.told = news;
-        self.beat_at = Instant::now() + self.every;
-        let progress = self.tools.facts(&self.place, task).progress();
+        progress.told = news;
+        progress.beat_at = Instant::now() + progress.every;
+        progress.count += 1;
+        let text = self.tools.facts(&self.place, task).progress();
         let others = self.jobs.iter().filter(runs).count() - 1;
-        Some(if others == 0 { progress } else { format!("{progress}; and {others} more") })
+        let text = if others == 0 { text } else { format!("{text}; and {others} more") };
+        Some(notification(&progress.token, &progress.count.to_string(), &text))
     }
 
     /// Waits until a job may have changed, there is progress to be told, or the time is over.
     pub async fn pause(&mut self) {
-        let next = self.until.min(self.beat_at);
+        // A client without a token is not told, so no beat is due.
+        let next = self.progress.as_ref().map_or(self.until, |progress| self.until.min(progress.beat_at));
         let changes = self.watches.iter_mut().map(|watch| Box::pin(watch.changed()));
         tokio::select! {
             _ = select_all(changes) => {}
@@ -241,6 +263,12 @@ impl Job {
     fn runs(&self) -> bool {
         self.seen.as_ref().is_ok_and(|task| !task.state.is_terminal())
     }
+}
+
+/// Returns the raw progress token of a request.
+fn token_of(request: &Message) -> Option<Box<str>> {
+    let (_, meta) = unambiguous(request.params()?).ok()?;
+    meta?.get("progressToken").map(Into::into)
 }
 
 fn text(text: &str) -> String {

@@ -24,7 +24,7 @@ use crate::{
     session::{Session, Source, StreamItem},
     task::Engine,
     upstream::{JobTool, JobToolNames},
-    wire::{Message, Method, Parts, object::Members, params::unambiguous, response::result_response},
+    wire::{Message, Method, Parts, object::Members, response::result_response},
 };
 
 /// How many messages may wait for a client that reads slowly.
@@ -54,12 +54,7 @@ impl JobTools {
     /// Returns the tool for jobs that a session's client calls, and the names of these tools; `None` where it calls another
     /// tool, or the server has one of that name.
     pub async fn called(&self, session: &Session, name: &str, headers: &HeaderMap) -> Option<(JobTool, JobToolNames)> {
-        let upstream_session = &session.upstream_session;
-        if !upstream_session.tools().are_listed() && !session.is_lost() {
-            // A server that does not tell now is taken to have no such tool.
-            let _ = upstream_session.learn_tools(headers).await;
-        }
-        upstream_session.tools().called(name)
+        self.named(&session.upstream_session, name, headers).await
     }
 
     /// Answers a call of a tool for jobs in a session.
@@ -81,11 +76,9 @@ impl JobTools {
         if wait.is_over().await && wait.questions().is_empty() {
             return HostReply::Ready(respond(&id, &wait.answer().await));
         }
-        let token = request.params().and_then(|params| unambiguous(params).ok()).and_then(|(_, meta)| meta);
-        let token = token.and_then(|meta| meta.get("progressToken").map(Box::from));
         let (items, from) = mpsc::channel(AHEAD);
         let asked = Arc::new(Asked { engine: Arc::clone(&self.engine), session: session.id, state: Mutex::default() });
-        let work = Work { wait, token, id, place, items, asked: Arc::clone(&asked), told: 0 };
+        let work = Work { wait, id, place, items, asked: Arc::clone(&asked) };
         HostReply::Wait(Box::new(WaitStream { items: from, work: Box::pin(work.run()), asked, over: false }))
     }
 }
@@ -112,28 +105,18 @@ struct AskedState {
 /// What a call that waits does until it is answered.
 struct Work {
     wait: Wait,
-    /// The raw token for progress.
-    token: Option<Box<str>>,
     id: Box<str>,
     place: JobPlace,
     items: mpsc::Sender<StreamItem>,
     asked: Arc<Asked>,
-    /// How often the client was told of progress.
-    told: u64,
 }
 
 impl Work {
     async fn run(mut self) -> Parts {
         while !self.wait.is_over().await {
             self.ask().await;
-            if let Some(token) = self.token.clone()
-                && let Some(text) = self.wait.progress()
-            {
-                self.told += 1;
-                let text = crate::wire::object::quote(&text);
-                let params = format!(r#"{{"progressToken":{token},"progress":{},"message":{text}}}"#, self.told);
-                let progress = format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#);
-                let _ = self.items.send(StreamItem::Document(progress.into())).await;
+            if let Some(progress) = self.wait.progress() {
+                let _ = self.items.send(StreamItem::Document(progress)).await;
             }
             self.wait.pause().await;
         }

@@ -111,7 +111,7 @@ impl JobFacts {
     /// Returns the line of a job that runs, in a list.
     pub(super) fn line(&self) -> String {
         let Self { id, title, .. } = self;
-        format!("- {id}: {title:?} is running, for {} so far{}", in_words(self.elapsed), self.so_far())
+        format!("- {id}: {title:?} has run for {}{}", in_words(self.elapsed), self.so_far())
     }
 
     /// Returns the line of a job that has ended, in a list.
@@ -152,6 +152,11 @@ pub(super) fn wait_call(names: JobToolNames, ids: &[TaskId]) -> String {
     format!("{} with {{\"job_ids\":{}}}", names.of(JobTool::Wait), serde_json::json!(ids))
 }
 
+/// Returns how a model calls the tool that waits, for a job that is not named here.
+pub(super) fn wait_call_of_any(names: JobToolNames) -> String {
+    format!("{} with {{\"job_ids\":[\"<id>\"]}}", names.of(JobTool::Wait))
+}
+
 /// Says that a call runs, for a person: what the server said last, or else for how long.
 pub(super) fn running(title: &str, elapsed: Duration, estimate: Option<&str>, progress: Option<&str>) -> String {
     let estimate = estimate.map_or(String::new(), |estimate| format!("; {estimate}"));
@@ -159,12 +164,12 @@ pub(super) fn running(title: &str, elapsed: Duration, estimate: Option<&str>, pr
     format!("{progress}{title:?} has run for {}{estimate}", in_words(elapsed))
 }
 
-/// Answers for an id that is unknown, foreign or expired.
-pub(super) fn unknown(id: &str, names: JobToolNames) -> String {
-    let list = names.of(JobTool::List);
+/// Answers for an id that is unknown, foreign or expired. `names` are those of the tools where jobs can be listed.
+pub(super) fn unknown(id: &str, names: Option<JobToolNames>) -> String {
+    let list = names.map_or(String::new(), |names| format!("{} tells the ids of your jobs. ", names.of(JobTool::List)));
     format!(
         "There is no job {id:?} of yours: the id is not right, or the job ended so long ago that its result is gone. \
-         {list} tells the ids of your jobs. Call the tool itself anew only if its result is still wanted."
+         {list}Call the tool itself anew only if its result is still wanted."
     )
 }
 

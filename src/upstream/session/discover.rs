@@ -23,6 +23,8 @@ const SILENCE: Duration = Duration::from_secs(5);
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// Names the method of a request.
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+/// Names what a request is about, such as a tool.
+const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
 /// A server that was asked for its generation.
 #[derive(Debug)]
@@ -112,9 +114,12 @@ impl LinkGuard<'_> {
     }
 }
 
-/// Returns the headers of a request of taskgate's own to a modern server.
+/// Returns the headers of a request of taskgate's own to a modern server, out of those of a request of a client, some of which
+/// may mirror its params.
 pub(super) fn own_headers(headers: &HeaderMap, method: &'static str) -> HeaderMap {
-    let mut headers = headers.clone();
+    let mirrors = |name: &HeaderName| *name == NAME || name.as_str().starts_with("mcp-param-");
+    let kept = headers.iter().filter(|(name, _)| !mirrors(name));
+    let mut headers: HeaderMap = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
     headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(VERSION));
     headers.insert(METHOD, HeaderValue::from_static(method));
     headers

@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { Client as Client2, StreamableHTTPClientTransport as Http2 } from '@modelcontextprotocol/client';
+import { StdioClientTransport as Stdio2 } from '@modelcontextprotocol/client/stdio';
 import { CallToolResultSchema } from '@modelcontextprotocol/sdk/types.js';
 import { configFile, connect, connectStdio, startServer, startTaskgateWith, TASKGATE } from './kit.mjs';
 
@@ -102,25 +103,39 @@ describe('a host that neither resets its timeout nor knows tasks', { concurrency
     assert.equal(text(await client.callTool({ name: 'count', arguments: {} })), '1');
   });
 
-  test('over taskgate stdio', PATIENCE, async (t) => {
+  // What starts taskgate stdio in front of a server of its own.
+  const overStdio = (t) => {
     const command = [process.execPath, `${import.meta.dirname}/slow-tools-server.mjs`, '--stdio'];
     const { file, remove } = configFile(config(`command = ${JSON.stringify(command)}`, JOBS));
     t.after(remove);
-    const client = await connectStdio(t, TASKGATE, ['stdio', '--config', file]);
-    await getsAJob(client);
+    return ['stdio', '--config', file];
+  };
+
+  test('over taskgate stdio', PATIENCE, async (t) => {
+    await getsAJob(await connectStdio(t, TASKGATE, overStdio(t)));
   });
 
+  const transports = {
+    HTTP: async () => new Http2(new URL(await inFront(JOBS))),
+    stdio: async (t) => new Stdio2({ command: TASKGATE, args: overStdio(t), stderr: 'ignore' }),
+  };
   for (const mode of [{ pin: '2026-07-28' }, 'legacy']) {
-    test(`with the SDK 2.x, ${JSON.stringify(mode)}`, PATIENCE, async (t) => {
-      const client = new Client2({ name: 'host', version: '1' }, { versionNegotiation: { mode } });
-      await client.connect(new Http2(new URL(await inFront(JOBS))));
-      t.after(() => client.close());
-      await client.listTools();
-      const callTool = (params) => client.callTool(params, patience);
-      const { result } = await waitFor(callTool, await callTool(report));
-      assert.equal(text(result), done);
-      assert.deepEqual(result.structuredContent, { ms: TIMES.tool });
-    });
+    for (const [over, transport] of Object.entries(transports)) {
+      test(`with the SDK 2.x over ${over}, ${JSON.stringify(mode)}`, PATIENCE, async (t) => {
+        const client = new Client2({ name: 'host', version: '1' }, { versionNegotiation: { mode } });
+        await client.connect(await transport(t));
+        t.after(() => client.close());
+        const { tools } = await client.listTools();
+        assert.equal(tools[0].outputSchema, undefined);
+        const callTool = (params) => client.callTool(params, patience);
+        const { result } = await waitFor(callTool, await callTool(report));
+        assert.equal(text(result), done);
+        assert.deepEqual(result.structuredContent, { ms: TIMES.tool });
+        // Plainly too.
+        const quick = await callTool({ name: 'report', arguments: { ms: 1 } });
+        assert.deepEqual(quick.structuredContent, { ms: 1 });
+      });
+    }
   }
 });
 

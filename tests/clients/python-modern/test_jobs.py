@@ -3,6 +3,7 @@
 from contextlib import asynccontextmanager
 
 import anyio
+import fastmcp_tasks  # noqa: F401 (from then on FastMCP's client declares the extension)
 import mcp
 import pytest
 from fastmcp import Client
@@ -59,3 +60,33 @@ async def test_host_without_tasks_gets_a_job_and_its_result(host, way):
         async with host(target) as call:
             result = await hosts.gets_a_job(call)
     assert result.structured_content == {"ms": hosts.SLOW_SECONDS * 1000}
+
+
+HEARTBEATS = '[upstream.tools.report]\nheartbeat = "15s"\n'
+TASKS = hosts.SETTINGS + 'task_after = "100ms"\n'
+
+
+@pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
+@pytest.mark.parametrize("settings, has_schema", [(HEARTBEATS, True), (hosts.SETTINGS, False)])
+async def test_sdk_takes_structured_results_plainly(mode, settings, has_schema):
+    with hosts.over_http(settings) as url:
+        async with mcp.Client(url, mode=mode, read_timeout_seconds=kit.PATIENCE) as client:
+            report = (await client.list_tools()).tools[0]
+            assert (report.output_schema is not None) == has_schema
+            result = await client.call_tool("report", {"ms": 1})
+            assert result.structured_content == {"ms": 1}
+
+
+@pytest.mark.parametrize(
+    "host, settings, has_schema",
+    [(PlainClient, HEARTBEATS, True), (PlainClient, hosts.SETTINGS, False), (Client, TASKS, True)],
+)
+async def test_fastmcp_takes_structured_results_plainly_and_as_a_task(host, settings, has_schema):
+    with hosts.over_http(settings) as url:
+        async with host(url) as client:
+            report = (await client.list_tools())[0]
+            assert (report.output_schema is not None) == has_schema
+            # The second of them is a task where the client has tasks, and plain elsewhere.
+            for ms in [1, 400]:
+                result = await client.call_tool("report", {"ms": ms})
+                assert result.structured_content == {"ms": ms}

@@ -22,9 +22,9 @@ Call = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
 
 @contextmanager
-def over_http() -> Iterator[str]:
-    """The URL of a taskgate whose tool `report` has jobs."""
-    with kit.taskgate_with(SERVER, tools=SETTINGS) as url:
+def over_http(settings: str = SETTINGS) -> Iterator[str]:
+    """The URL of a taskgate whose tool `report` has jobs, unless the settings are others."""
+    with kit.taskgate_with(SERVER, tools=settings) as url:
         yield url
 
 
