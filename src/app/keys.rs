@@ -33,7 +33,9 @@ async fn key(disk: Option<&Disk>, name: &'static str) -> Result<[u8; 32], StartE
         let mut key = [0; 32];
         // From the system: the first random bytes of aws-lc take some 20 ms, and every start would wait for them.
         let filled = getrandom::fill(&mut key);
-        return filled.map(|()| key).map_err(|why| StartError::Identity(format!("the system gives no random bytes: {why}")));
+        return filled
+            .map(|()| key)
+            .map_err(|why| StartError::Identity(format!("the system gives no random bytes: {why}")));
     };
     disk.key(name).await.map_err(|why| unusable(disk, &why))
 }
