@@ -8,7 +8,6 @@ use tokio::time::Instant;
 use super::{
     Answer, ClientRequest, Modern, Refused, SERVER_INFO,
     adoptable::{Adoptable, Form},
-    hosts::name,
     input::{input_request, input_responses},
     pieces::{PieceWriter, pieces},
     reply,
@@ -25,15 +24,15 @@ use crate::{
 
 /// Returns whether a call may be one of a tool for jobs.
 pub(super) fn may_be_called(request: &ClientRequest) -> bool {
-    name(request).is_some_and(|name| may_be_job_tool(&name))
+    request.subject.as_deref().is_some_and(may_be_job_tool)
 }
 
 impl Run {
     /// Sends the heartbeat that is due.
     pub(super) fn beat(&mut self) {
-        let (caller, name) = (&self.request.caller, name(&self.request).unwrap_or_default());
+        let (caller, name) = (&self.request.caller, self.request.subject.as_deref().unwrap_or_default());
         let progress = self.text.as_deref().filter(|text| !text.is_empty());
-        let text = self.modern.tools.in_words(caller, self.session(), &name, self.since.elapsed(), progress);
+        let text = self.modern.tools.in_words(caller, self.session(), name, self.since.elapsed(), progress);
         if let Some(heartbeat) = &mut self.heartbeat {
             self.to.say(heartbeat.beat(&text));
         }
@@ -88,7 +87,7 @@ impl Modern {
             let _ = session.learn_tools(&request.headers).await;
         }
         let called = session.tools().job_tools();
-        let called = called.and_then(|names| Some((names.find(&name(&request)?)?, names)));
+        let called = called.and_then(|names| Some((names.find(request.subject.as_deref()?)?, names)));
         let Some((tool, names)) = called else { return Ok(Err(request)) };
         let place = JobPlace { caller: Arc::clone(&request.caller), session: Arc::clone(session), names };
         let answers = input_responses(&request.message)?;

@@ -38,15 +38,17 @@ impl Modern {
     /// Returns whether a task method is for the server: it names a task that is not one of taskgate's.
     pub(super) async fn is_of_server(&self, request: &mut ClientRequest) -> bool {
         let upstream = Arc::clone(&request.caller.upstream);
-        let params = request.message.params().and_then(|params| Members::parse(params).ok());
-        let id = params.and_then(|params| params.text("taskId").and_then(|id| ids::parse(&id)));
-        let is_ours = match id {
+        let known = upstream.pool.generation();
+        if upstream.native == Native::Replace || known.is_some_and(|known| request.whose(known) == Whose::Ours) {
+            return false;
+        }
+        let is_ours = match request.subject.as_deref().and_then(ids::parse) {
             Some(id) => self.engine.may_have(&request.caller.owner, id).await,
             None => false,
         };
-        let generation = match upstream.pool.generation() {
+        let generation = match known {
             Some(known) => known,
-            None if is_ours || upstream.native == Native::Replace => return false,
+            None if is_ours => return false,
             // taskgate's tasks are there while the server is not.
             None => self.generation(request).await.unwrap_or(Generation::Legacy),
         };
@@ -79,9 +81,8 @@ impl Modern {
 
 /// Returns whether a call is always a task.
 fn is_required(call: &ClientRequest) -> bool {
-    let params = call.message.params().and_then(|params| Members::parse(params).ok());
-    let name = params.as_ref().and_then(|params| params.text("name"));
-    name.is_some_and(|name| call.caller.upstream.policy.tool(&name).support == Support::Required)
+    let name = call.subject.as_deref();
+    name.is_some_and(|name| call.caller.upstream.policy.tool(name).support == Support::Required)
 }
 
 impl Run {
@@ -93,7 +94,7 @@ impl Run {
         };
         let status = self.call.exchange.status();
         if !self.sent_again && looks_legacy(&ending, status) {
-            let replaced = self.replaced().await;
+            let replaced = Box::pin(self.replaced()).await;
             if let Some(over) = replaced {
                 return over;
             }

@@ -196,7 +196,7 @@ impl Run {
         match self.follow().await {
             Over::Done => {}
             Over::Adopted(adopted) => adopted.follow(self.call, self.lease.hold()),
-            Over::Left => self.cancel().await,
+            Over::Left => Box::pin(self.cancel()).await,
         }
     }
 
@@ -209,6 +209,7 @@ impl Run {
     }
 
     pub(super) async fn follow(&mut self) -> Over {
+        // Rare paths are boxed here and below, so that every run stays small.
         let (mut ask_at, mut begin_at) = (None, Some(Instant::now() + SILENCE));
         loop {
             let adopts = self.adoptable.is_some() && self.questions.is_empty();
@@ -238,13 +239,13 @@ impl Run {
                         // The server has withdrawn them.
                         continue;
                     }
-                    if let Some(over) = self.park().await {
+                    if let Some(over) = Box::pin(self.park()).await {
                         return over;
                     }
                     begin_at = Some(Instant::now() + SILENCE);
                 }
                 () = tokio::time::sleep_until(self.adopt_at), if adopts => {
-                    if let Some(over) = self.adopt().await {
+                    if let Some(over) = Box::pin(self.adopt()).await {
                         return over;
                     }
                 }
@@ -280,7 +281,7 @@ impl Run {
                 // Where the server is still a legacy one, the error is one of its own.
                 if !self.sent_again
                     && translate::is_of_modern_server(&response)
-                    && let Some(over) = self.replaced().await
+                    && let Some(over) = Box::pin(self.replaced()).await
                 {
                     return over;
                 }
@@ -297,7 +298,7 @@ impl Run {
             Err(Failure::SessionLost) if !self.sent_again => {
                 // A call that ran when another request found the session gone is not sent again.
                 if self.call.exchange.was_refused().await {
-                    self.send_again().await
+                    Box::pin(self.send_again()).await
                 } else {
                     self.fail(&Failure::SessionLost)
                 }

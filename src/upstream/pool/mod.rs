@@ -76,12 +76,12 @@ impl SessionPool {
     ) -> Result<Lease, NoSession> {
         let used = Slots::of(&self.slots, key)?;
         match sharing {
-            Sharing::Once => Ok(Lease::of(&self.open(server, key, headers).await?)),
+            Sharing::Once => Ok(Lease::of(&Box::pin(self.open(server, key, headers)).await?)),
             Sharing::Single => {
                 if let Some(free) = used.slot.free_single() {
                     return Ok(free);
                 }
-                let lease = Lease::of(&self.open(server, key, headers).await?);
+                let lease = Lease::of(&Box::pin(self.open(server, key, headers)).await?);
                 used.slot.single.lock().push(Arc::clone(&lease.pooled));
                 Ok(lease)
             }
@@ -98,7 +98,7 @@ impl SessionPool {
                 if shared.session.take().is_some() {
                     self.generation.forget();
                 }
-                match self.open(server, key, headers).await {
+                match Box::pin(self.open(server, key, headers)).await {
                     Ok(pooled) => {
                         let lease = Lease::of(&pooled);
                         shared.session = key.shares(pooled.generation, headers).then_some(pooled);
