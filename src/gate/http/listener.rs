@@ -61,9 +61,9 @@ pub struct Listener {
     pub workers: Workers,
 }
 
-/// Serves the endpoint on `listener` until `stop` resolves and the connections have ended. Returns the threads: what they know
-/// of children that run on ends with them.
-pub async fn serve(endpoint: Arc<Endpoint>, listener: Listener, stop: impl Future<Output = ()>) -> Workers {
+/// Serves the endpoint on `listener` until `stop` resolves and the connections have ended. The threads run on: what they know of
+/// children that have not ended in time is still needed.
+pub async fn serve(endpoint: Arc<Endpoint>, listener: Listener, stop: impl Future<Output = ()>) {
     let Listener { tcp, tls, limits, workers } = listener;
     let layers = Arc::new(CheckOriginLayer::new(Arc::clone(&endpoint.access)));
     let away = TurnedAway::new(limits.max_connections, Arc::clone(&endpoint.observer));
@@ -106,7 +106,6 @@ pub async fn serve(endpoint: Arc<Endpoint>, listener: Listener, stop: impl Futur
     };
     let served = endpoint.access.upstreams().now();
     tokio::join!(ended, upstreams_ended(served.all()));
-    workers
 }
 
 /// Accepts the next connection. Where the system has no room for one, `make_room` may close another.
