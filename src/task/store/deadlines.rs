@@ -119,7 +119,7 @@ mod tests {
     async fn many_tasks_that_expire_together_are_removed_in_parts() {
         let clock = Clock::starting_at(1000);
         let store = MemoryStore::new(MaxKept::of_tasks(usize::MAX, usize::MAX), clock, Arc::default());
-        for _ in 0..2 * AT_ONCE + 1 {
+        for _ in 0..=2 * AT_ONCE {
             added(&store, &task(&OWNER)).await;
         }
         for part in [AT_ONCE, AT_ONCE, 1] {
