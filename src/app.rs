@@ -181,7 +181,7 @@ impl App {
             core.services.modern.stop();
             core.services.lifecycle.drain(core.drain_timeout).await;
         };
-        let _workers = serve(endpoint, listener, stop).await;
+        serve(endpoint, listener, stop).await;
         // For the children that have not ended in time.
         core.killer()();
     }

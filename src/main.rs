@@ -194,7 +194,7 @@ async fn serve(log: &Log, arguments: Serve) -> ExitCode {
     if let Some(admin) = app.admin() {
         tracing::info!("admin on {admin}");
     }
-    // Dropped behind the kill: with it end the threads, and what they know of children.
+    // Dropped behind the kill: with it goes what it knows of children.
     let mut running = pin!(app.run(stop.clone().cancelled_owned()));
     tokio::select! {
         () = &mut running => ExitCode::SUCCESS,

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -19,6 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::{
     config::{Rate, Rates},
     identity::Owner,
+    observe::Who,
 };
 
 /// How long an answer to a failed look-up is held back once there are too many of them.
@@ -51,6 +52,8 @@ pub struct Account {
     creations: Bucket,
     failed_lookups: Bucket,
     slowed: Arc<Semaphore>,
+    /// How audit lines name the owner's requests that come in no session.
+    who: OnceLock<Arc<Who>>,
 }
 
 /// What was left of a rate at one moment.
@@ -141,7 +144,13 @@ impl Account {
             creations: bucket(rates.creations),
             failed_lookups: bucket(rates.failed_lookups),
             slowed: Arc::new(Semaphore::new(MAX_SLOWED)),
+            who: OnceLock::new(),
         }
+    }
+
+    /// Returns how audit lines name the owner's requests that come in no session: as `name` says the first time.
+    pub fn who(&self, name: impl FnOnce() -> Arc<Who>) -> Arc<Who> {
+        Arc::clone(self.who.get_or_init(name))
     }
 
     /// Counts something that the owner does.

@@ -82,11 +82,11 @@ impl PollPlan {
         let times =
             |range: usize| (BOUNDS[range + 1] - BOUNDS[range]) * f64::midpoint(running[range], running[range + 1]);
         let spent = sums((0..RANGES).map(times));
-        let rates: Vec<f64> = (0..RANGES).map(|range| rate(range, &before, &spent)).collect();
-        let mut order: Vec<usize> = (0..RANGES).filter(|range| ends[*range] > 0.0 && running[*range] >= FEW).collect();
-        order.sort_by(|a, b| rates[*b].total_cmp(&rates[*a]));
+        let known = (0..RANGES).filter(|range| ends[*range] > 0.0 && running[*range] >= FEW);
+        let mut order: Vec<(f64, usize)> = known.map(|range| (rate(range, &before, &spent), range)).collect();
+        order.sort_by(|(a, _), (b, _)| b.total_cmp(a));
         let (mut likely, mut held, mut polled) = (vec![false; RANGES], 0.0, 0.0);
-        for range in order {
+        for (_, range) in order {
             if held >= LIKELY {
                 break;
             }

@@ -35,7 +35,7 @@ impl Upstream {
             return Ok(leased);
         }
         drop(leased);
-        self.pool.lease(&self.server, &pool_key(lessee, seen.0), seen.1, lessee.headers).await
+        Box::pin(self.pool.lease(&self.server, &pool_key(lessee, seen.0), seen.1, lessee.headers)).await
     }
 
     /// Returns whether calls that may be asked share a session.

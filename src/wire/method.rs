@@ -129,6 +129,12 @@ impl Method {
         }
     }
 
+    /// Returns whether this is one of the requests about tasks that revision 2025-11-25 has.
+    #[must_use]
+    pub fn is_of_tasks(self) -> bool {
+        matches!(self, Self::TasksGet | Self::TasksResult | Self::TasksList | Self::TasksCancel)
+    }
+
     /// Returns whether this announces a change in what a server offers, which concerns the whole session.
     #[must_use]
     pub fn is_change(self) -> bool {

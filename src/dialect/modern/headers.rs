@@ -1,6 +1,6 @@
 //! The headers that mirror a request's body (revision 2026-07-28, "Streamable HTTP", section "Request Metadata").
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -25,23 +25,33 @@ pub(super) fn check_version(headers: &HeaderMap, meta: &Members<'_>) -> Result<(
     }
 }
 
-/// Checks the headers against the body, which names a revision that is spoken, and its `params`.
+/// Returns the member of `params` that says what a request is about, and whether a header has to mirror it.
+fn member_of(method: Method) -> Option<(&'static str, bool)> {
+    match method {
+        Method::ToolsCall | Method::PromptsGet => Some(("name", true)),
+        Method::ResourcesRead => Some(("uri", true)),
+        // A well-known client sends none.
+        Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => Some(("taskId", false)),
+        _ => None,
+    }
+}
+
+/// Returns what a request with these `params` is about: the name of a tool or a prompt, a resource, a task.
+pub(super) fn subject(method: Method, params: &Members<'_>) -> Option<Arc<str>> {
+    params.text(member_of(method)?.0).map(Arc::from)
+}
+
+/// Checks the headers against the body, which names a revision that is spoken, and against what it is about.
 ///
 /// # Errors
 /// -32020 for the first header that is missing, unreadable or unlike the body.
-pub(super) fn check(headers: &HeaderMap, request: &Message, params: &Members<'_>) -> Result<(), Refused> {
+pub(super) fn check(headers: &HeaderMap, request: &Message, subject: Option<&str>) -> Result<(), Refused> {
     mirrors(headers, &PROTOCOL_VERSION, super::VERSION)?;
     let method = request.method_name();
     mirrors(headers, &METHOD, &method)?;
-    let (member, required) = match request.method() {
-        Method::ToolsCall | Method::PromptsGet => ("name", true),
-        Method::ResourcesRead => ("uri", true),
-        // A well-known client sends none.
-        Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => ("taskId", false),
-        _ => return Ok(()),
-    };
-    match (value(headers, &NAME)?, params.text(member)) {
-        (Some(said), Some(named)) if decoded(said)? == named => Ok(()),
+    let Some((member, required)) = member_of(request.method()) else { return Ok(()) };
+    match (value(headers, &NAME)?, subject) {
+        (Some(said), Some(subject)) if decoded(said)? == subject => Ok(()),
         (Some(_), Some(_)) => Err(Refused::header(format!("Mcp-Name is another one than params.{member} of the body"))),
         (Some(_), None) => {
             Err(Refused::header(format!("Mcp-Name is there, and params.{member} of the body is no string")))
@@ -54,20 +64,14 @@ pub(super) fn check(headers: &HeaderMap, request: &Message, params: &Members<'_>
     }
 }
 
-/// Takes the headers out that mirror the body and go no further than to a server of the modern generation.
-pub(super) fn take_mirrored(headers: &mut HeaderMap) -> HeaderMap {
-    let mut mirrored = HeaderMap::new();
-    for name in [METHOD, NAME] {
-        if let Some(value) = headers.remove(&name) {
-            mirrored.insert(name, value);
-        }
-    }
-    mirrored.insert(PROTOCOL_VERSION, HeaderValue::from_static(super::VERSION));
-    mirrored
+/// Takes the headers out that mirror the body: a server of the modern generation gets them anew.
+pub(super) fn take_out_mirrored(headers: &mut HeaderMap) {
+    headers.remove(METHOD);
+    headers.remove(NAME);
 }
 
-/// Returns the headers that mirror the body of a request that came without any.
-pub(super) fn mirrored(request: &Message) -> HeaderMap {
+/// Returns the headers that mirror the body of a request, which is about `subject`.
+pub(super) fn mirrored(request: &Message, subject: Option<&str>) -> HeaderMap {
     let mut mirrored = HeaderMap::new();
     mirrored.insert(PROTOCOL_VERSION, HeaderValue::from_static(super::VERSION));
     let mut set = |name, text: &str| {
@@ -76,15 +80,8 @@ pub(super) fn mirrored(request: &Message) -> HeaderMap {
         }
     };
     set(METHOD, &request.method_name());
-    let params = request.params().and_then(|params| Members::parse(params).ok());
-    let member = match request.method() {
-        Method::ToolsCall | Method::PromptsGet => "name",
-        Method::ResourcesRead => "uri",
-        Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => "taskId",
-        _ => return mirrored,
-    };
-    if let Some(named) = params.and_then(|params| params.text(member).map(Cow::into_owned)) {
-        set(NAME, &named);
+    if let Some(subject) = subject {
+        set(NAME, subject);
     }
     mirrored
 }
@@ -138,7 +135,7 @@ mod tests {
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let request = Message::parse(text.into()).expect("a request");
         let params = Members::parse(request.params().expect("params")).expect("an object");
-        check(&headers, &request, &params)
+        check(&headers, &request, subject(request.method(), &params).as_deref())
             .map_err(|refused| String::from_utf8(refused.to_response("1").to_vec()).expect("text"))
     }
 
@@ -164,10 +161,10 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_came_without_headers_gets_those_that_mirror_it() {
+    fn a_server_gets_the_headers_that_mirror_the_body() {
         for (name, said) in [("tool", "tool"), ("gew\u{fc}rz", "=?base64?Z2V3w7xyeg==?="), (" a", "=?base64?IGE=?=")] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{name}"}}}}"#);
-            let headers = mirrored(&Message::parse(text.into()).expect("a request"));
+            let headers = mirrored(&Message::parse(text.into()).expect("a request"), Some(name));
             assert_eq!((&headers[METHOD], &headers[NAME]), (&"tools/call".parse().unwrap(), &said.parse().unwrap()));
             assert_eq!(headers[PROTOCOL_VERSION], "2026-07-28");
         }

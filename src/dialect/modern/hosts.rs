@@ -1,18 +1,11 @@
 //! What clients get that do not declare the tasks extension: other lists and instructions, and heartbeats.
 
-use std::borrow::Cow;
-
 use super::ClientRequest;
 use crate::{
     dialect::tools::{Heartbeat, with_instructions, with_job_tools},
     upstream::{Call, Lease, Pooled},
     wire::{Method, Parts, object::Members},
 };
-
-/// Returns the name of the tool that a request calls.
-pub(super) fn name(request: &ClientRequest) -> Option<Cow<'_, str>> {
-    Members::parse(request.message.params()?).ok()?.text("name")
-}
 
 /// Returns a page of tools as a client without tasks gets it, and anything else as it is.
 pub(super) fn with_tools(document: Parts, request: &ClientRequest, lease: &Lease) -> Parts {
@@ -43,6 +36,6 @@ pub(super) fn heartbeat_of(request: &ClientRequest, call: &Call) -> Option<Heart
     if request.method != Method::ToolsCall || !policy.has_heartbeats() {
         return None;
     }
-    let every = policy.tool(&name(request)?).heartbeat?;
+    let every = policy.tool(request.subject.as_deref()?).heartbeat?;
     Some(Heartbeat::new(every, call.progress_token.as_deref()?))
 }

@@ -8,7 +8,6 @@ use tokio::time::Instant;
 use super::{
     Answer, ClientRequest, Modern, Refused, SERVER_INFO,
     adoptable::{Adoptable, Form},
-    hosts::name,
     in_flight::FlightGuard,
     input::{input_request, input_responses},
     pieces::{PieceWriter, pieces},
@@ -26,15 +25,15 @@ use crate::{
 
 /// Returns whether a call may be one of a tool for jobs.
 pub(super) fn may_be_called(request: &ClientRequest) -> bool {
-    name(request).is_some_and(|name| may_be_job_tool(&name))
+    request.subject.as_deref().is_some_and(may_be_job_tool)
 }
 
 impl Run {
     /// Sends the heartbeat that is due.
     pub(super) fn beat(&mut self) {
-        let (caller, name) = (&self.request.caller, name(&self.request).unwrap_or_default());
+        let (caller, name) = (&self.request.caller, self.request.subject.as_deref().unwrap_or_default());
         let progress = self.text.as_deref().filter(|text| !text.is_empty());
-        let text = self.modern.tools.in_words(caller, self.session(), &name, self.since.elapsed(), progress);
+        let text = self.modern.tools.in_words(caller, self.session(), name, self.since.elapsed(), progress);
         if let Some(heartbeat) = &mut self.heartbeat {
             self.to.say(heartbeat.beat(&text));
         }
@@ -90,8 +89,8 @@ impl Modern {
             }
         };
         let session = lease.guard.get();
-        let called = match name(&request) {
-            Some(name) => self.tools.named(session, &name, &request.headers).await,
+        let called = match request.subject.as_deref() {
+            Some(name) => self.tools.named(session, name, &request.headers).await,
             None => None,
         };
         let Some((tool, names)) = called else { return Ok(Err(request)) };
@@ -105,9 +104,8 @@ impl Modern {
         request: ClientRequest,
         refused: Refused,
     ) -> Result<Answer, Refused> {
-        let called = name(&request).filter(|_| request.method == Method::ToolsCall);
-        let called =
-            called.and_then(|name| JobToolNames::with(&name).and_then(|names| Some((names.find(&name)?, names))));
+        let name = request.subject.as_deref().filter(|_| request.method == Method::ToolsCall);
+        let called = name.and_then(|name| JobToolNames::with(name).and_then(|names| Some((names.find(name)?, names))));
         let called = called.filter(|_| request.gets_jobs(Generation::Legacy));
         let Some((tool, names)) = called else { return Err(refused) };
         // Where it names none, it may be a call of the server's own tool.

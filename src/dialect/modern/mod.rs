@@ -31,7 +31,6 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
-use moka::{policy::EvictionPolicy, sync::Cache};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -51,7 +50,7 @@ use crate::{
     flow::Capacity,
     identity::Owner,
     limit::{Accounts, Rated},
-    observe::{Observer, Who},
+    observe::Observer,
     session::Caller,
     task::{Engine, TaskWriter},
     upstream::{Failure, Generation, Lease, Lessee, NoSession, Upstream},
@@ -78,8 +77,6 @@ pub struct Modern {
     subscriptions: Arc<Subscriptions>,
     /// How much may wait for readers.
     capacity: Arc<Capacity>,
-    /// How audit lines name the owners that were heard last.
-    names: Cache<Owner, Arc<Who>>,
     /// The process stops: subscriptions end.
     stopping: CancellationToken,
 }
@@ -106,8 +103,8 @@ struct ClientRequest {
     caller: Arc<Caller>,
     /// What goes on to the server.
     headers: HeaderMap,
-    /// What goes on besides to a server of the modern generation: the headers that mirror the body.
-    mirrored: HeaderMap,
+    /// What it is about: the name of a tool or a prompt, a resource, a task.
+    subject: Option<Arc<str>>,
     /// What was opened to find out the generation of the server, for this request.
     opened: Option<Arc<Lease>>,
     /// Whether it was counted as a look-up of an unknown id, before its server was asked.
@@ -138,20 +135,8 @@ impl Modern {
         let (parking, subscriptions) = (Parking::new(&observer), Subscriptions::new(&observer));
         let in_flight = InFlight::new(&observer);
         let stopping = CancellationToken::new();
-        let names = Cache::builder().max_capacity(MAX_NAMES).eviction_policy(EvictionPolicy::lru()).build();
         let tools = JobTools::new(Arc::clone(&engine), Arc::clone(&observer));
-        Ok(Arc::new(Self {
-            engine,
-            tools,
-            observer,
-            seals,
-            in_flight,
-            parking,
-            subscriptions,
-            capacity,
-            names,
-            stopping,
-        }))
+        Ok(Arc::new(Self { engine, tools, observer, seals, in_flight, parking, subscriptions, capacity, stopping }))
     }
 
     /// Ends every subscription, when the process stops.
@@ -178,18 +163,16 @@ impl Modern {
             headers::check_version(headers, &declared)?;
         }
         let meta = RequestMeta::read(&declared, sender.upstream.pool.versions().as_deref())?;
+        let subject = headers::subject(message.method(), &params);
         if let Came::Http(headers) = came {
-            headers::check(headers, &message, &params)?;
+            headers::check(headers, &message, subject.as_deref())?;
+            headers::take_out_mirrored(&mut onward);
         }
         drop((params, declared));
-        let mirrored = match came {
-            Came::Http(_) => headers::take_mirrored(&mut onward),
-            Came::Channel => headers::mirrored(&message),
-        };
-        let mut request = self.read(sender, message, meta, onward, mirrored);
+        let mut request = self.read(sender, message, meta, onward, subject);
         if let Method::TasksGet | Method::TasksUpdate | Method::TasksCancel = request.method {
             return if self.is_of_server(&mut request).await? {
-                self.pass(request).await
+                Box::pin(self.pass(request)).await
             } else {
                 self.task(&request).await
             };
@@ -202,12 +185,13 @@ impl Modern {
             Err(refused) => return self.job_without_server(request, refused).await,
         };
         match request.method {
-            _ if generation.is_modern() => self.pass_up(request, generation).await,
-            Method::Discover => self.discover(request).await,
+            // Boxed, so that the future of a plain call stays small.
+            _ if generation.is_modern() => Box::pin(self.pass_up(request, generation)).await,
+            Method::Discover => Box::pin(self.discover(request)).await,
             Method::ToolsCall => self.call_tool(request).await,
             Method::ToolsList | Method::OtherList | Method::Complete => self.pass(request).await,
             Method::PromptsGet | Method::ResourcesRead => self.pass_or_resume(request).await,
-            Method::Listen => self.listen(request).await,
+            Method::Listen => Box::pin(self.listen(request)).await,
             _ => Err(no_method(&request)),
         }
     }
@@ -232,16 +216,15 @@ impl Modern {
         message: Message,
         meta: RequestMeta,
         headers: HeaderMap,
-        mirrored: HeaderMap,
+        subject: Option<Arc<str>>,
     ) -> ClientRequest {
         let Sender { upstream, principal, accounts } = sender;
         let owner = match &principal {
             Some(name) => Owner::Principal { upstream: upstream.id.clone(), name: Arc::clone(name) },
             None => Owner::Anyone { upstream: upstream.id.clone() },
         };
-        // The requests of one owner have one name in the audit log, as those of a session have.
-        let named = || self.observer.who(principal.as_deref(), Uuid::new_v4(), &upstream.id);
-        let (who, account) = (self.names.get_with_by_ref(&owner, named), accounts.of(&owner));
+        let account = accounts.of(&owner);
+        let who = account.who(|| self.observer.who(principal.as_deref(), Uuid::new_v4(), &upstream.id));
         let caller = Caller { owner, who, account, upstream: Arc::clone(upstream), client: meta.client, session: None };
         let (id, method) = (message.id_to_answer().into(), message.method());
         ClientRequest {
@@ -251,7 +234,7 @@ impl Modern {
             meta,
             caller: Arc::new(caller),
             headers,
-            mirrored,
+            subject,
             opened: None,
             looked_up: false,
         }
@@ -259,7 +242,8 @@ impl Modern {
 
     /// Counts a request as in flight.
     fn begin(&self, request: &ClientRequest) -> Result<FlightGuard, Refused> {
-        let bytes = request.message.bytes().len() + headers_cost(&request.headers);
+        let subject = request.subject.as_deref().map_or(0, str::len);
+        let bytes = request.message.bytes().len() + headers_cost(&request.headers) + subject;
         let begun = self.in_flight.begin(&request.caller.owner, bytes);
         begun.map_err(|why| Refused::limit("sessionless_requests", &why))
     }
@@ -373,7 +357,5 @@ fn reply(theirs: &str, result: &str) -> Bytes {
     crate::wire::response::result_response(theirs, result)
 }
 
-/// How many owners have a name that is remembered for the audit log.
-const MAX_NAMES: u64 = 50_000;
 /// How long a call that has asked waits for further questions, so that the client gets them together.
 const GATHERS: Duration = Duration::from_millis(25);

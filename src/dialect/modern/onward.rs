@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 
-use super::{CLIENT_CAPABILITIES, ClientRequest, TASKS, translate};
+use super::{CLIENT_CAPABILITIES, ClientRequest, TASKS, headers, translate};
 use crate::{
     config::Native,
     upstream::{CallOptions, Generation, MAX_MESSAGE, Purpose},
@@ -61,7 +61,7 @@ impl ClientRequest {
     pub(super) fn headers_for(&self, generation: Generation) -> HeaderMap {
         let mut headers = self.headers.clone();
         if generation.is_modern() {
-            headers.extend(self.mirrored.clone());
+            headers.extend(headers::mirrored(&self.message, self.subject.as_deref()));
         }
         headers
     }

@@ -41,15 +41,18 @@ impl Modern {
     /// [`Refused`] where its client names unknown ids too often while it is not known what the server is.
     pub(super) async fn is_of_server(&self, request: &mut ClientRequest) -> Result<bool, Refused> {
         let upstream = Arc::clone(&request.caller.upstream);
-        let params = request.message.params().and_then(|params| Members::parse(params).ok());
-        let id = params.and_then(|params| params.text("taskId").and_then(|id| ids::parse(&id)));
+        let known = upstream.pool.generation();
+        if upstream.native == Native::Replace || known.is_some_and(|known| request.whose(known) == Whose::Ours) {
+            return Ok(false);
+        }
+        let id = request.subject.as_deref().and_then(ids::parse);
         let is_ours = match id {
             Some(id) => self.engine.may_have(&request.caller.owner, id).await,
             None => false,
         };
-        let generation = match upstream.pool.generation() {
+        let generation = match known {
             Some(known) => known,
-            None if is_ours || upstream.native == Native::Replace || !request.meta.tasks => return Ok(false),
+            None if is_ours || !request.meta.tasks => return Ok(false),
             None => {
                 // Any id would cost a handshake.
                 self.count_lookup(request, id.unwrap_or_default()).await?;
@@ -87,9 +90,8 @@ impl Modern {
 
 /// Returns whether a call is always a task.
 fn is_required(call: &ClientRequest) -> bool {
-    let params = call.message.params().and_then(|params| Members::parse(params).ok());
-    let name = params.as_ref().and_then(|params| params.text("name"));
-    name.is_some_and(|name| call.caller.upstream.policy.tool(&name).support == Support::Required)
+    let name = call.subject.as_deref();
+    name.is_some_and(|name| call.caller.upstream.policy.tool(name).support == Support::Required)
 }
 
 impl Run {
@@ -101,7 +103,7 @@ impl Run {
         };
         let status = self.call.exchange.status();
         if !self.sent_again && looks_legacy(&ending, status) {
-            let replaced = self.replaced().await;
+            let replaced = Box::pin(self.replaced()).await;
             if let Some(over) = replaced {
                 return over;
             }

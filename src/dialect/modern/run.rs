@@ -199,7 +199,7 @@ impl Run {
         match self.follow().await {
             Over::Done => {}
             Over::Adopted(adopted) => adopted.follow(self.call, self.lease.hold()),
-            Over::Left => self.cancel().await,
+            Over::Left => Box::pin(self.cancel()).await,
         }
     }
 
@@ -212,6 +212,7 @@ impl Run {
     }
 
     pub(super) async fn follow(&mut self) -> Over {
+        // Rare paths are boxed here and below, so that every run stays small.
         let (mut ask_at, mut begin_at) = (None, Some(Instant::now() + SILENCE));
         loop {
             let adopts = self.adoptable.is_some() && self.questions.is_empty();
@@ -241,13 +242,13 @@ impl Run {
                         // The server has withdrawn them.
                         continue;
                     }
-                    if let Some(over) = self.park().await {
+                    if let Some(over) = Box::pin(self.park()).await {
                         return over;
                     }
                     begin_at = Some(Instant::now() + SILENCE);
                 }
                 () = tokio::time::sleep_until(self.adopt_at), if adopts => {
-                    if let Some(over) = self.adopt().await {
+                    if let Some(over) = Box::pin(self.adopt()).await {
                         return over;
                     }
                 }
@@ -285,7 +286,7 @@ impl Run {
                     && self.call.exchange.status() == Some(StatusCode::BAD_REQUEST)
                     && translate::may_be_of_modern_server(&response)
                     && self.has_become_modern().await
-                    && let Some(over) = self.replaced().await
+                    && let Some(over) = Box::pin(self.replaced()).await
                 {
                     return over;
                 }
@@ -302,7 +303,7 @@ impl Run {
             Err(Failure::SessionLost) if !self.sent_again => {
                 // A call that ran when another request found the session gone is not sent again.
                 if self.call.exchange.was_refused().await {
-                    self.send_again().await
+                    Box::pin(self.send_again()).await
                 } else {
                     self.fail(&Failure::SessionLost)
                 }

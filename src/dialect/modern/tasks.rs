@@ -180,11 +180,10 @@ fn write_task(out: &mut String, task: &Task, outlook: &Outlook, status: &str) {
 }
 
 fn task_id(request: &ClientRequest) -> Result<TaskId, RpcError> {
-    let params = request.message.params().and_then(|params| Members::parse(params).ok());
-    let id = params.and_then(|params| params.text("taskId"));
+    let id = request.subject.as_deref();
     let id = id.ok_or_else(|| RpcError::invalid_params("Invalid params: params.taskId must be a string"))?;
     // An id of another form is as unknown as any: no task has the nil id.
-    Ok(ids::parse(&id).unwrap_or_default())
+    Ok(ids::parse(id).unwrap_or_default())
 }
 
 /// The one answer for ids that are unknown, foreign or expired.

@@ -29,7 +29,7 @@ impl Modern {
     /// Passes a request in the course of which the server may ask.
     pub(super) async fn pass_or_resume(self: &Arc<Self>, request: ClientRequest) -> Result<Answer, Refused> {
         match request_state(&request)? {
-            Some(state) => self.resume(request, &state).await,
+            Some(state) => Box::pin(self.resume(request, &state)).await,
             None => self.run(request, true, None).await,
         }
     }
@@ -37,7 +37,7 @@ impl Modern {
     /// Calls a tool: plainly, or as a task, at once or when it has run for a while.
     pub(super) async fn call_tool(self: &Arc<Self>, request: ClientRequest) -> Result<Answer, Refused> {
         if let Some(state) = request_state(&request)? {
-            return self.resume(request, &state).await;
+            return Box::pin(self.resume(request, &state)).await;
         }
         self.start_tool(request, Generation::Legacy).await
     }
@@ -49,7 +49,7 @@ impl Modern {
         generation: Generation,
     ) -> Result<Answer, Refused> {
         if request.gets_jobs(generation) && jobs::may_be_called(&request) {
-            match self.job_tool(request).await? {
+            match Box::pin(self.job_tool(request)).await? {
                 Ok(answer) => return Ok(answer),
                 Err(other) => return self.call_server_tool(other, generation).await,
             }
@@ -62,11 +62,8 @@ impl Modern {
         request: ClientRequest,
         generation: Generation,
     ) -> Result<Answer, Refused> {
-        let params = request.message.params().map(Members::parse).transpose();
-        let params = params.map_err(|why| RpcError::invalid_params(format!("Invalid params: {why}")))?;
-        let name = params.as_ref().and_then(|params| params.text("name"));
+        let name = request.subject.clone();
         let name = name.ok_or_else(|| RpcError::invalid_params("Invalid params: params.name must be a string"))?;
-        let name: Arc<str> = name.as_ref().into();
         let tool = request.caller.upstream.policy.tool(&name);
         match (tool.support, request.meta.tasks) {
             (Support::Required, false) => {
@@ -83,7 +80,7 @@ impl Modern {
         match permit {
             Some(permit) => self.run(request, true, Some(Adoptable { name, tool, form: Form::Task(permit) })).await,
             // Where no turn is free, the call waits for one as a task.
-            None => self.create(request, generation, name, tool).await,
+            None => Box::pin(self.create(request, generation, name, tool)).await,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Connections: accepting them, HTTP/1.1 and HTTP/2 on them, and ending them.
 
-use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+use std::{cell::RefCell, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use futures_util::future::Either;
 use hyper::{
@@ -61,9 +61,9 @@ pub struct Listener {
     pub workers: Workers,
 }
 
-/// Serves the endpoint on `listener` until `stop` resolves and the connections have ended. Returns the threads: what they know
-/// of children that run on ends with them.
-pub async fn serve(endpoint: Arc<Endpoint>, listener: Listener, stop: impl Future<Output = ()>) -> Workers {
+/// Serves the endpoint on `listener` until `stop` resolves and the connections have ended. The threads run on: what they know of
+/// children that have not ended in time is still needed.
+pub async fn serve(endpoint: Arc<Endpoint>, listener: Listener, stop: impl Future<Output = ()>) {
     let Listener { tcp, tls, limits, workers } = listener;
     let layers = Arc::new(CheckOriginLayer::new(Arc::clone(&endpoint.access)));
     let away = TurnedAway::new(limits.max_connections, Arc::clone(&endpoint.observer));
@@ -106,7 +106,6 @@ pub async fn serve(endpoint: Arc<Endpoint>, listener: Listener, stop: impl Futur
     };
     let served = endpoint.access.upstreams().now();
     tokio::join!(ended, upstreams_ended(served.all()));
-    workers
 }
 
 /// Accepts the next connection. Where the system has no room for one, `make_room` may close another.
@@ -193,10 +192,11 @@ fn http<T: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     io: Watched<T>,
     http1: bool,
 ) -> impl Future<Output = hyper::Result<()>> + use<T> {
-    let service = Counted::new(layers.layer(service), Arc::clone(&guard.activity));
+    // In a cell, as a clone for each request would copy the rules of CORS too.
+    let service = RefCell::new(Counted::new(layers.layer(service), Arc::clone(&guard.activity)));
     // Called at once, where hyper-util's adapter would keep the request until its answer is first waited for: what is
     // refused must not pile up.
-    let service = service_fn(move |request| service.clone().call(request));
+    let service = service_fn(move |request| service.borrow_mut().call(request));
     let max_head = guard.limits().max_head;
     if http1 {
         let mut builder = http1::Builder::new();

@@ -20,7 +20,7 @@ use crate::{
         refuse::Refusal,
     },
     identity::{Pass, Principal},
-    session::Session,
+    session::{Session, Tasks},
     upstream::{Failure, Upstream},
     wire::{Kind, Message, Method},
 };
@@ -37,11 +37,12 @@ impl Endpoint {
         is_json(&headers)?;
         accepts_answers(&headers)?;
         let message = intake.message(&self.bodies).await?;
-        if upstream.modern && (names_modern_revision(&headers) || is_modern(&message)) {
+        let modern = names_modern_revision(&headers) || is_modern(&message);
+        if modern && upstream.modern {
             return Box::pin(self.post_modern(upstream, principal, headers, message)).await;
         }
         speaks_version(&headers).map_err(|refusal| refusal.answering(message.id()))?;
-        if is_modern(&message) {
+        if modern {
             return Err(Refusal::modern().answering(message.id()));
         }
         let initialize = message.kind() == Kind::Request && message.method() == Method::Initialize;
@@ -60,7 +61,13 @@ impl Endpoint {
         let found = named.and_then(|id| self.lifecycle.find(id, &upstream.id, principal.as_ref()));
         let in_use = found.map_err(|refusal| refusal.answering(message.id()))?;
         let session = in_use.get();
-        let headers = onward(&session.caller.upstream, headers).map_err(|refusal| refusal.answering(message.id()))?;
+        let asks_of_tasks = message.kind() == Kind::Request && message.method().is_of_tasks();
+        let headers = if asks_of_tasks && session.tasks == Tasks::Served {
+            // It goes no further.
+            HeaderMap::new()
+        } else {
+            onward(&session.caller.upstream, headers).map_err(|refusal| refusal.answering(message.id()))?
+        };
         match message.kind() {
             Kind::Request => {
                 let id: Box<str> = message.id_to_answer().into();

@@ -7,6 +7,9 @@ use tokio::sync::Notify;
 
 use crate::task::{Clock, TaskId};
 
+/// How many tasks are removed at once: every other use of the store waits meanwhile.
+const AT_ONCE: usize = 1024;
+
 /// When each task expires, as [`crate::task::Task::expires`] counts.
 #[derive(Debug, Default)]
 pub(super) struct Deadlines {
@@ -30,11 +33,13 @@ impl Deadlines {
         self.set.lock().remove(&(at, id));
     }
 
-    /// Takes out the deadlines until `now`, and returns their tasks.
+    /// Takes out the first deadlines until `now`, at most [`AT_ONCE`], and returns their tasks.
     pub(super) fn take_until(&self, now: u64) -> Vec<TaskId> {
         let mut set = self.set.lock();
         let mut over = Vec::new();
-        while let Some(first) = set.first().copied().filter(|(at, _)| *at <= now) {
+        while over.len() < AT_ONCE
+            && let Some(first) = set.first().copied().filter(|(at, _)| *at <= now)
+        {
             set.remove(&first);
             over.push(first.1);
         }
@@ -108,6 +113,20 @@ mod tests {
         assert_eq!(store.expire(clock.steady()).await, Ok(vec![lost.id]));
         assert!(told.load(Ordering::Relaxed) && store.holds_nothing());
         added(&store, &task(&OWNER)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_tasks_that_expire_together_are_removed_in_parts() {
+        let clock = Clock::starting_at(1000);
+        let store = MemoryStore::new(MaxKept::of_tasks(usize::MAX, usize::MAX), clock, Arc::default());
+        for _ in 0..=2 * AT_ONCE {
+            added(&store, &task(&OWNER)).await;
+        }
+        for part in [AT_ONCE, AT_ONCE, 1] {
+            store.next_expiry().await.expect("memory");
+            assert_eq!(store.expire(clock.steady()).await.expect("memory").len(), part);
+        }
+        assert!(store.holds_nothing());
     }
 
     #[tokio::test(start_paused = true)]

@@ -142,12 +142,18 @@ fn ready<'a, T: Send + 'a>(answer: T) -> StoreFuture<'a, T> {
 
 impl Store for MemoryStore {
     fn insert(&self, task: Task, _call: Option<SavedCall>) -> StoreFuture<'_, Result<(), KeptLimit>> {
+        let task = Arc::new(task);
+        // The cache may do its housekeeping, for which others must not wait. Nothing knows the id yet.
+        self.tasks.insert(task.id, Arc::clone(&task));
         let mut index = self.index.lock();
         let admitted = index.admit(&task, &self.max, None).map(drop);
         if admitted.is_ok() {
             self.deadlines.add(task.expires, task.id);
-            self.tasks.insert(task.id, Arc::new(task));
+            drop(index);
             self.observer.emit(events::TaskKept);
+        } else {
+            drop(index);
+            self.tasks.invalidate(&task.id);
         }
         ready(admitted)
     }
@@ -158,8 +164,8 @@ impl Store for MemoryStore {
 
     fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>> {
         let index = self.index.lock();
-        let end = self.owned(owner, id).and_then(|_| index.owned(owner, id)?.kept.clone());
-        ready(end)
+        let entry = index.owned(owner, id).filter(|_| self.tasks.contains_key(&id));
+        ready(entry.and_then(|entry| entry.kept.clone()))
     }
 
     fn replace(&self, next: Task, end: Option<End>, _call: CallChange) -> StoreFuture<'_, bool> {

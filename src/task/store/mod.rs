@@ -98,7 +98,8 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Removes every task of `owner` and returns their ids. Each removal is reported once, here or by [`Store::expire`].
     fn remove_all<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, Vec<TaskId>>;
 
-    /// Removes the tasks that expire by `unix`, as [`Task::expires`] counts, and returns their ids.
+    /// Removes the tasks that expire by `unix`, as [`Task::expires`] counts, and returns their ids. Of many it may remove only the
+    /// first: [`Store::next_expiry`] resolves for the others at once.
     fn expire(&self, unix: u64) -> StoreFuture<'_, Vec<TaskId>>;
 
     /// Waits until the first task expires; while there are no tasks, for ever.

@@ -76,12 +76,12 @@ impl SessionPool {
     ) -> Result<Lease, NoSession> {
         let used = Slots::of(&self.slots, key)?;
         match sharing {
-            Sharing::Once => Ok(Lease::of(&self.open(server, key, sharing, headers).await?)),
+            Sharing::Once => Ok(Lease::of(&Box::pin(self.open(server, key, sharing, headers)).await?)),
             Sharing::Single => {
                 if let Some(free) = used.slot.free_single() {
                     return Ok(free);
                 }
-                let lease = Lease::of(&self.open(server, key, sharing, headers).await?);
+                let lease = Lease::of(&Box::pin(self.open(server, key, sharing, headers)).await?);
                 // A link to a modern server has a place of its own.
                 if !lease.pooled.generation.is_modern() {
                     used.slot.single.lock().push(Arc::clone(&lease.pooled));
@@ -101,7 +101,7 @@ impl SessionPool {
                 if shared.session.take().is_some() {
                     self.generation.forget();
                 }
-                match self.open(server, key, sharing, headers).await {
+                match Box::pin(self.open(server, key, sharing, headers)).await {
                     Ok(pooled) => {
                         let lease = Lease::of(&pooled);
                         shared.session = key.keeps(pooled.generation, headers).then_some(pooled);
