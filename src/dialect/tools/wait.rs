@@ -135,12 +135,14 @@ impl Wait {
 
     /// Looks at the jobs. Returns whether there is nothing more to wait for.
     pub async fn is_over(&mut self) -> bool {
+        // Asked before the jobs are looked at: those that end with the process have ended by then.
+        let stops = self.watches.iter().any(Watch::is_stopped);
         for job in &mut self.jobs {
             if job.runs() {
                 job.seen = self.tools.engine.look(&self.place.caller.owner, job.id).await;
             }
         }
-        !self.jobs.iter().any(Job::runs) || Instant::now() >= self.until
+        stops || !self.jobs.iter().any(Job::runs) || Instant::now() >= self.until
     }
 
     /// Returns the open questions that the caller can be asked.
