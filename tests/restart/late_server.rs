@@ -1,6 +1,7 @@
 //! Servers that come up later than taskgate, as after a reboot: calls that waited for their turns are sent when they are there.
 
 use rustix::process::Signal;
+use serde_json::json;
 
 use crate::{
     House,
@@ -55,22 +56,23 @@ async fn calls_that_waited_are_sent_once_when_their_server_is_up() {
 }
 
 #[tokio::test]
-async fn a_call_of_a_client_without_a_session_is_sent_when_its_server_is_up() {
-    let upstream = Upstream::json().await;
-    let mut house = House::before(&upstream.url(), ONE_AT_A_TIME).await;
-    let client = Modern::with_tasks(&house.url);
-    client.call("slow").await;
-    let held = upstream.held("slow").await;
-    let id = client.call("slow").await["taskId"].as_str().unwrap().to_owned();
-    house.end(Signal::KILL).await;
-    drop(held);
-    upstream.stop().await;
-    house.start_again().await;
-    house.running.as_ref().unwrap().logged_after(WAITS).await;
-    upstream.start_again().await;
-    upstream.held("slow").await.result(DONE);
-    client.until(&id, "completed").await;
-    assert_eq!(upstream.count("slow"), 2);
+async fn a_call_of_a_client_without_a_session_is_sent_when_its_server_of_either_generation_is_up() {
+    for upstream in [Upstream::json().await, Upstream::modern(json!({ "tools": {} })).await] {
+        let mut house = House::before(&upstream.url(), ONE_AT_A_TIME).await;
+        let client = Modern::with_tasks(&house.url);
+        client.call("slow").await;
+        let held = upstream.held("slow").await;
+        let id = client.call("slow").await["taskId"].as_str().unwrap().to_owned();
+        house.end(Signal::KILL).await;
+        drop(held);
+        upstream.stop().await;
+        house.start_again().await;
+        house.running.as_ref().unwrap().logged_after(WAITS).await;
+        upstream.start_again().await;
+        upstream.held("slow").await.result(DONE);
+        client.until(&id, "completed").await;
+        assert_eq!(upstream.count("slow"), 2);
+    }
 }
 
 #[tokio::test]
