@@ -121,7 +121,7 @@ impl Engine {
             created: since,
             patience: lifetime.patience,
             announced,
-            restored: false,
+            restored: None,
         };
         let pace = runner.pace(task.keep);
         let Some(stopped) = self.register(&task, caller, announced, pace) else {

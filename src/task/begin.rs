@@ -1,7 +1,10 @@
 //! How the call of a task begins: it gets its turn and a session, the store notes that it is sent, and only then it is. Where the
 //! server refuses it, as it has forgotten the session, it begins once more.
 
+use std::time::Duration;
+
 use http::HeaderMap;
+use tokio::time::Instant;
 
 use super::{
     runner::{ENVELOPE, MAX_KEPT, Runner, Running},
@@ -13,13 +16,19 @@ use crate::{
     wire::Message,
 };
 
+/// How long after the start of this process a server may come up for the calls that an earlier one has left.
+const COMES_UP_WITHIN: Duration = Duration::from_secs(30);
+/// How long the first pause between two tries is, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
+
 impl Runner {
     /// Waits for the turn.
     ///
     /// # Errors
     /// Why there is none.
     pub(super) async fn turn(&self, admission: Admission) -> Result<Permit, String> {
-        let late = self.restored && self.created.elapsed() > self.patience;
+        let late = self.restored.is_some() && self.created.elapsed() > self.patience;
         let permit = match admission {
             _ if late => None,
             Admission::Now(permit) => Some(permit),
@@ -39,14 +48,37 @@ impl Runner {
     /// # Errors
     /// [`Failure`] where the call was not sent.
     pub(super) async fn begin(&mut self, request: Message, waited: bool) -> Result<Running, Failure> {
-        if self.restored {
-            self.find_session().await;
-        }
-        let session = self.session.begin(&self.caller, &self.headers, self.modern).await?;
+        let session = self.reach().await?;
         if waited || !self.is_noted(&session) {
             self.note(&session).await?;
         }
         self.send(request, session)
+    }
+
+    /// Gets the session to begin in. After a restart the server may come up later than this process, so that it is tried again
+    /// for a while: nothing was sent, and nothing says that it was.
+    async fn reach(&mut self) -> Result<UpstreamGuard, Failure> {
+        let Some(restored) = self.restored else { return self.session_now().await };
+        // The ttl has to leave the call its timeout.
+        let until = (restored + COMES_UP_WITHIN.min(self.tool.timeout)).min(self.created + self.patience);
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.session_now().await {
+                Err(Failure::Unreachable(why)) if Instant::now() + pause < until => {
+                    tracing::info!(task = %self.id, why, "a call of an earlier process waits for its server");
+                }
+                reached => return reached,
+            }
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(MAX_PAUSE);
+        }
+    }
+
+    async fn session_now(&mut self) -> Result<UpstreamGuard, Failure> {
+        if self.restored.is_some() {
+            self.find_session().await?;
+        }
+        self.session.begin(&self.caller, &self.headers, self.modern).await
     }
 
     /// Sends a call once more, in another session: the server has refused it, as it has forgotten the session, and not run it.

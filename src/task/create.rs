@@ -150,7 +150,7 @@ impl Engine {
             created: Instant::now(),
             patience: lifetime.patience,
             announced,
-            restored: false,
+            restored: None,
         };
         let insertion = Insertion { task: task.clone(), runner, request, admission, task_admission };
         // Inserted wholly or not at all, even if the client leaves meanwhile.

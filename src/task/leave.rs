@@ -30,6 +30,11 @@ impl Engine {
         self.leave(Stage::Resumable).await
     }
 
+    /// Has the requests that watch tasks answered with what is known, as the process stops.
+    pub fn stop_watches(&self) {
+        self.wakes.stop();
+    }
+
     async fn leave(&self, stage: Stage) -> usize {
         if !self.outlives_process() {
             return 0;

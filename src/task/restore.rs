@@ -318,7 +318,7 @@ impl Engine {
             created: self.instant(task.expires.saturating_sub(task.ttl)),
             patience: ttl::patience(&tool, Duration::from_millis(task.ttl)),
             announced: head.announced,
-            restored: true,
+            restored: Some(Instant::now()),
             tool_id: ToolId { upstream: caller.upstream.id.clone(), name: Arc::clone(&task.tool) },
             tool,
             caller,

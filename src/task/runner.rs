@@ -59,8 +59,8 @@ pub(super) struct Runner {
     pub patience: Duration,
     /// Whether the client is told of changes of the task's state.
     pub announced: bool,
-    /// Whether an earlier process has created the task.
-    pub restored: bool,
+    /// When this process has taken the task over, where an earlier one has created it.
+    pub restored: Option<Instant>,
 }
 
 /// The call of a task, as it runs.
@@ -102,7 +102,7 @@ impl Runner {
             // A client that does not take the answer must not keep the turn from others.
             () = tokio::time::sleep(ACKNOWLEDGE_TIMEOUT) => {}
         }
-        let waited = in_queue.is_some() || self.restored;
+        let waited = in_queue.is_some() || self.restored.is_some();
         let turn = tokio::select! {
             biased;
             _ = &mut stopped => return,
@@ -122,7 +122,7 @@ impl Runner {
         let running = match running {
             Ok(running) => running,
             Err(failure) => {
-                let (end, why) = if self.restored {
+                let (end, why) = if self.restored.is_some() {
                     let why = status_message::not_sent(&failure.to_string());
                     (status_message::failed(&why), Some(why))
                 } else {

@@ -16,7 +16,7 @@ use super::{
     store::SavedCall,
 };
 use crate::{
-    upstream::{UpstreamGuard, UpstreamSession},
+    upstream::{Failure, UpstreamGuard, UpstreamSession},
     wire::Message,
 };
 
@@ -72,15 +72,22 @@ impl Runner {
 
     /// Finds out whether a call that an earlier process has not sent can be sent in the session of its client. If that is gone,
     /// the call gets one of the pool.
-    pub(super) async fn find_session(&mut self) {
-        let CallSession::Own(own) = &self.session else { return };
+    ///
+    /// # Errors
+    /// [`Failure::Unreachable`] where that cannot be found out yet.
+    pub(super) async fn find_session(&mut self) -> Result<(), Failure> {
+        let CallSession::Own(own) = &self.session else { return Ok(()) };
         if !own.get().is_lost() {
             // The server may have been restarted too, and not know the session any more. The call must not find that out.
-            let _ = own.get().request("ping", "{}", HeaderMap::clone(&self.headers)).await;
+            let pinged = own.get().request("ping", "{}", HeaderMap::clone(&self.headers)).await;
+            if let Err(unreachable @ Failure::Unreachable(_)) = pinged {
+                return Err(unreachable);
+            }
         }
         if own.get().is_lost() {
             self.session = CallSession::Later;
         }
+        Ok(())
     }
 
     /// Keeps in the store where the answer to a call can be resumed, as often as that changes.

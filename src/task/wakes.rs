@@ -56,6 +56,8 @@ struct Watched {
     owners: Tally<Owner>,
     /// How many requests wait in all.
     all: usize,
+    /// The process stops: what has not ended goes on in the next one.
+    stopped: bool,
 }
 
 /// One request that waits for a task.
@@ -95,6 +97,12 @@ impl Wakes {
         Ok(Watch { owner: owner.clone(), id, changes, wakes: self.clone() })
     }
 
+    /// Wakes all requests, which find that they need not wait any more, as the process stops.
+    pub(super) fn stop(&self) {
+        self.watched.lock().stopped = true;
+        self.wake(None);
+    }
+
     /// Wakes the requests that wait for `id`; for `None`, where any task may have changed, all of them.
     pub(super) fn wake(&self, id: Option<TaskId>) {
         let watched = self.watched.lock();
@@ -113,6 +121,12 @@ impl Watch {
     pub async fn changed(&mut self) {
         // The sender lives as long as this receiver.
         let _ = self.changes.changed().await;
+    }
+
+    /// Returns whether nothing more is to be waited for, as the process stops.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.wakes.watched.lock().stopped
     }
 }
 

@@ -1,5 +1,7 @@
 //! `wait_for_job`, `cancel_job` and `list_jobs`.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -94,7 +96,7 @@ async fn a_wait_without_a_progress_token_takes_no_processor_time_while_nothing_h
     let (one, two) = tokio::join!(wait(&host, &job, 2.0), modern.result("tools/call", same.waits(2.0)));
     let taken = taskgate.processor_time().saturating_sub(before);
     assert!(text(&one).contains("still running") && text(&two).contains("still running"), "{one} {two}");
-    assert!(taken < std::time::Duration::from_millis(150), "{taken:?} in waits of 2 s");
+    assert!(taken < Duration::from_millis(150), "{taken:?} in waits of 2 s");
     slow.result(r#"{"content":[]}"#).await;
 }
 
@@ -226,4 +228,17 @@ async fn guesses_of_ids_are_slowed_and_then_refused_as_those_of_tasks_are() {
     }
     let refused = wait(&house.host, &unknown, 0.0).await;
     assert!(text(&refused).contains("task_methods") && refused["isError"] == true, "{refused}");
+}
+
+#[tokio::test]
+async fn many_ids_that_are_unknown_hold_an_answer_back_once() {
+    let house = House::open(&format!("{SOON}\nrate.failed_lookups = \"1/h\"")).await;
+    let ids: Vec<String> = (0..16).map(|n| format!("9b2e8a34-6f6f-4f9e-9d53-0a7f3b1c2d{n:02}")).collect();
+    let begun = Instant::now();
+    let told = call(&house.host, "wait_for_job", json!({ "job_ids": ids, "seconds": 0 })).await;
+    let took = begun.elapsed();
+    assert!(Duration::from_secs(1) <= took && took < Duration::from_secs(5), "{took:?}");
+    let parts = told["content"].as_array().unwrap();
+    assert_eq!((parts.len(), &told["isError"]), (16, &json!(true)));
+    assert!(parts.iter().all(|part| part["text"].as_str().unwrap().contains("There is no job")), "{told}");
 }

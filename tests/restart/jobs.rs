@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     House,
-    kit::{Answers, Children, Client, Options, Script, Upstream, soon, text_in},
+    kit::{Answers, Children, Client, Options, Script, Sse, Stream, Upstream, soon, text_in},
     modern_client::Modern,
     resumed::{answer, event, text},
     written,
@@ -171,4 +171,65 @@ async fn the_words_about_a_job_name_our_tool_although_the_host_lists_the_tools_n
     let _slow = upstream.held("slow").await.sse();
     let told = text_in(&calling.last().await["result"]);
     assert!(told.contains("call taskgate_wait_for_job with"), "{told}");
+}
+
+const STOPS_SOON: &str = "server.drain_timeout = \"100ms\"\ntasks.job_after = \"80ms\"\n";
+
+/// Has the call of a job be one that can be resumed, and tell progress. Returns its id at the server.
+async fn can_be_resumed(stream: &Sse) -> String {
+    let call = stream.seen.id();
+    event(stream, "e1", "").await;
+    let params = json!({ "progressToken": call.parse::<u64>().unwrap(), "progress": 1, "message": "step 1" });
+    let document = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params });
+    event(stream, "e2", &document.to_string()).await;
+    call
+}
+
+/// Returns the arguments of a call that waits, and is told progress.
+fn waits_for(job: &str) -> Value {
+    let arguments = json!({ "job_ids": [job], "seconds": 50 });
+    json!({ "name": "wait_for_job", "arguments": arguments, "_meta": { "progressToken": "t" } })
+}
+
+/// Stops taskgate while a host waits, and checks that the host is told to go on waiting.
+async fn is_told_to_wait_on(house: &mut House, mut waiting: Stream, job: &str) {
+    while !waiting.message().await["params"]["message"].as_str().unwrap().contains("step 1") {}
+    house.end(rustix::process::Signal::TERM).await;
+    let result = waiting.last().await["result"].take();
+    let words = text_in(&result);
+    assert!(words.contains("is still running") && words.contains("which is normal"), "{words}");
+    assert_eq!((job_in(&result).as_str(), result.get("isError")), (job, None));
+}
+
+#[tokio::test]
+async fn a_stop_answers_a_wait_for_a_job_that_goes_on_with_the_usual_words() {
+    let upstream = Upstream::sse().await;
+    let mut house = House::before(&upstream.url(), STOPS_SOON).await;
+    let host = Client::connect_as(&house.url, "2025-11-25", json!({})).await;
+    let calling = host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
+    let stream = upstream.held("slow").await.sse();
+    let job = job_in(&calling.last().await["result"]);
+    let call = can_be_resumed(&stream).await;
+    is_told_to_wait_on(&mut house, host.stream("tools/call", waits_for(&job)), &job).await;
+    house.start_again().await;
+    answer(upstream.resumed().await, &call, &text("done")).await;
+    assert_eq!(wait(&host, &job, 50).await, text("done"));
+}
+
+#[tokio::test]
+async fn a_stop_answers_a_wait_of_a_host_without_a_session_too() {
+    let upstream = Upstream::sse().await;
+    let mut house = House::before(&upstream.url(), STOPS_SOON).await;
+    let host = Modern::plain(&house.url);
+    let calling = tokio::spawn({
+        let host = host.clone();
+        async move { host.call("slow").await }
+    });
+    let stream = upstream.held("slow").await.sse();
+    let job = job_in(&soon(calling).await.unwrap());
+    let call = can_be_resumed(&stream).await;
+    is_told_to_wait_on(&mut house, host.stream("tools/call", waits_for(&job)), &job).await;
+    house.start_again().await;
+    answer(upstream.resumed().await, &call, &text("done")).await;
+    assert_eq!(text_in(&host.result("tools/call", waits_for(&job)).await), "done");
 }

@@ -10,6 +10,7 @@ mod modern_client;
 mod clock;
 mod interrupted;
 mod jobs;
+mod late_server;
 mod modern;
 mod native;
 mod one_file;

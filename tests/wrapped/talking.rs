@@ -174,3 +174,42 @@ async fn a_cancelled_tasks_result_gets_no_answer_and_leaves_the_task_alone() {
     got.sort_by_key(|message| message.get("id").is_some());
     assert_eq!((&got[0]["params"]["status"], &got[1]["id"]), (&json!("cancelled"), &json!(end)));
 }
+
+#[tokio::test]
+async fn a_request_with_the_id_of_one_that_is_open_is_refused_and_the_first_can_be_cancelled() {
+    let modern = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    for meta in [json!({}), modern] {
+        let upstream = Upstream::json().await;
+        let mut client = Wrapped::connect(&["--upstream", &upstream.url()]).await;
+        let call = |name| {
+            let params = json!({ "name": name, "arguments": {}, "_meta": meta });
+            json!({ "jsonrpc": "2.0", "id": "five", "method": "tools/call", "params": params }).to_string()
+        };
+        client.write(&call("slow")).await;
+        let slow = upstream.held("slow").await;
+        client.write(&call("echo")).await;
+        let refused = client.message().await;
+        assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!("five"), &json!(-32600)), "{refused}");
+        assert!(refused["error"]["message"].as_str().unwrap().contains("is still open"), "{refused}");
+        let params = json!({ "requestId": "five", "_meta": meta });
+        let cancelled = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
+        client.write(&cancelled.to_string()).await;
+        let told = upstream.wait_for_message("notifications/cancelled").await;
+        assert_eq!(told.json()["params"]["requestId"].to_string(), slow.seen.id());
+        assert_eq!(upstream.count("echo"), 0);
+    }
+}
+
+#[tokio::test]
+async fn an_id_can_be_used_again_once_its_request_is_answered() {
+    let upstream = Upstream::json().await;
+    let mut client = Wrapped::connect(&["--upstream", &upstream.url()]).await;
+    for _ in 0..20 {
+        client.write(r#"{"jsonrpc":"2.0","id":"same","method":"tools/call","params":{"name":"echo"}}"#).await;
+        assert!(client.message().await["result"].is_object());
+    }
+}

@@ -60,6 +60,19 @@ pub struct JobPlace {
     pub names: JobToolNames,
 }
 
+/// What holds back the answer to one call, whose caller may guess ids.
+#[derive(Debug, Default)]
+pub(super) struct HeldBack(Option<FailedLookup>);
+
+impl HeldBack {
+    /// Waits until the answer may go.
+    pub(super) async fn over(self) {
+        if let Some(FailedLookup::Slowed(by, _permit)) = self.0 {
+            tokio::time::sleep(by).await;
+        }
+    }
+}
+
 impl JobTools {
     /// Returns whether a call names a job that `owner` has, as far as the store tells.
     pub async fn names_job(&self, owner: &Owner, request: &Message) -> bool {
@@ -73,6 +86,13 @@ impl JobTools {
 
     /// Cancels the job that a call names.
     pub(super) async fn cancel(&self, place: &JobPlace, request: &Message) -> Told {
+        let mut held = HeldBack::default();
+        let told = self.cancelled(place, request, &mut held).await;
+        held.over().await;
+        told
+    }
+
+    async fn cancelled(&self, place: &JobPlace, request: &Message, held: &mut HeldBack) -> Told {
         let given = match arguments::job_id(request) {
             Ok(id) => id,
             Err(why) => return Told::failed(format!("Nothing was cancelled: {why}.")),
@@ -85,10 +105,10 @@ impl JobTools {
                     Ok(()) => Told::done(facts.cancels()),
                     Err(NotCancelled::HasEnded(Ending::Cancelled)) => Told::done(facts.cancelled()),
                     Err(NotCancelled::HasEnded(_)) => Told::done(facts.has_ended()),
-                    Err(NotCancelled::Missing(why)) => self.missing(place, &given, &why).await,
+                    Err(NotCancelled::Missing(why)) => self.missing(place, &given, &why, held),
                 }
             }
-            Err(why) => self.missing(place, &given, &why).await,
+            Err(why) => self.missing(place, &given, &why, held),
         }
     }
 
@@ -137,8 +157,8 @@ impl JobTools {
     }
 
     /// Answers for an id that has no job of the caller, or where the store does not tell. A caller that guesses ids waits for
-    /// it.
-    pub(super) async fn missing(&self, place: &JobPlace, given: &str, why: &Missing) -> Told {
+    /// it, once for each call.
+    pub(super) fn missing(&self, place: &JobPlace, given: &str, why: &Missing, held: &mut HeldBack) -> Told {
         let Missing::NotFound(id) = why else { return Told::failed(UNAVAILABLE) };
         let lookup = place.caller.account.failed_lookup();
         let repeated = match &lookup {
@@ -149,7 +169,9 @@ impl JobTools {
         self.observer.emit(events::LookupFailed { who: &place.caller.who, task: Some(*id), repeated });
         match lookup {
             FailedLookup::Answered => {}
-            FailedLookup::Slowed(by, _permit) => tokio::time::sleep(by).await,
+            slowed @ FailedLookup::Slowed(..) => {
+                held.0.get_or_insert(slowed);
+            }
             FailedLookup::Refused(limit) => return Told::failed(limit.to_string()),
         }
         let listed = !matches!(place.caller.owner, Owner::Anyone { .. });

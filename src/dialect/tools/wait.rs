@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::{
     JobTools, arguments,
     heartbeat::notification,
-    jobs::{JobPlace, Told, UNAVAILABLE},
+    jobs::{HeldBack, JobPlace, Told, UNAVAILABLE},
 };
 use crate::{
     limit::Rated,
@@ -135,12 +135,14 @@ impl Wait {
 
     /// Looks at the jobs. Returns whether there is nothing more to wait for.
     pub async fn is_over(&mut self) -> bool {
+        // Asked before the jobs are looked at: those that end with the process have ended by then.
+        let stops = self.watches.iter().any(Watch::is_stopped);
         for job in &mut self.jobs {
             if job.runs() {
                 job.seen = self.tools.engine.look(&self.place.caller.owner, job.id).await;
             }
         }
-        !self.jobs.iter().any(Job::runs) || Instant::now() >= self.until
+        stops || !self.jobs.iter().any(Job::runs) || Instant::now() >= self.until
     }
 
     /// Returns the open questions that the caller can be asked.
@@ -190,15 +192,22 @@ impl Wait {
 
     /// Returns the raw `CallToolResult`: the result of a job as its server gave it, or words.
     pub async fn answer(self) -> Bytes {
+        let mut held = HeldBack::default();
+        let answer = self.in_full(&mut held).await;
+        held.over().await;
+        answer
+    }
+
+    async fn in_full(&self, held: &mut HeldBack) -> Bytes {
         if let [job] = &self.jobs[..] {
-            return match self.outcome(job).await {
+            return match self.outcome(job, held).await {
                 Outcome::Result(raw, _) => raw,
                 Outcome::Told(told) => told.to_raw().into(),
             };
         }
         let (mut content, mut failures, mut bytes) = (Vec::new(), 0, 0);
         for job in &self.jobs {
-            match self.outcome(job).await {
+            match self.outcome(job, held).await {
                 Outcome::Told(told) => {
                     failures += usize::from(told.is_error);
                     content.push(text(&told.text));
@@ -222,11 +231,11 @@ impl Wait {
         format!(r#"{{"content":[{}]{is_error}}}"#, content.join(",")).into()
     }
 
-    async fn outcome(&self, job: &Job) -> Outcome {
+    async fn outcome(&self, job: &Job, held: &mut HeldBack) -> Outcome {
         let caller = &self.place.caller;
         let task = match &job.seen {
             Ok(task) => task,
-            Err(why) => return Outcome::Told(self.tools.missing(&self.place, &job.given, why).await),
+            Err(why) => return Outcome::Told(self.tools.missing(&self.place, &job.given, why, held)),
         };
         let facts = self.tools.facts(&self.place, task);
         if !task.state.is_terminal() {
@@ -247,7 +256,7 @@ impl Wait {
             Ok(Some(End::Result { raw, is_error })) => Outcome::Result(raw, is_error),
             Ok(Some(end)) => Outcome::Told(JobTools::without_result(&facts, &end)),
             Ok(None) => Outcome::Told(Told::failed(UNAVAILABLE)),
-            Err(why) => Outcome::Told(self.tools.missing(&self.place, &job.given, &why).await),
+            Err(why) => Outcome::Told(self.tools.missing(&self.place, &job.given, &why, held)),
         }
     }
 }

@@ -1,11 +1,14 @@
 //! The requests of one channel that are in flight, and what cancels them.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::wire::{Message, object::Members};
+use crate::wire::{Message, RpcError, excerpt, object::Members};
 
 /// What cancels each request under way, by its raw id.
 #[derive(Clone, Default)]
@@ -13,10 +16,17 @@ pub(super) struct InFlight(Arc<Mutex<HashMap<Box<str>, CancellationToken>>>);
 
 impl InFlight {
     /// Adds a request. The token is cancelled when the client cancels the request.
-    pub(super) fn begin(&self, id: &str) -> CancellationToken {
-        let token = CancellationToken::new();
-        self.0.lock().insert(id.into(), token.clone());
-        token
+    ///
+    /// # Errors
+    /// A request with this id is open: a cancellation would not say which of both it means.
+    pub(super) fn begin(&self, id: &str) -> Result<CancellationToken, RpcError> {
+        match self.0.lock().entry(id.into()) {
+            Entry::Vacant(free) => Ok(free.insert(CancellationToken::new()).clone()),
+            Entry::Occupied(_) => {
+                let id = excerpt(id);
+                Err(RpcError::invalid_request(format!("Invalid request: a request with the id {id} is still open")))
+            }
+        }
     }
 
     /// Removes a request, which has been answered or given up.
@@ -27,7 +37,7 @@ impl InFlight {
     /// Cancels the request that a `notifications/cancelled` names.
     pub(super) fn cancel(&self, cancelled: &Message) {
         let params = cancelled.params().and_then(|params| Members::parse(params).ok());
-        if let Some(token) = params.and_then(|params| self.0.lock().remove(params.get("requestId")?)) {
+        if let Some(token) = params.and_then(|params| self.0.lock().get(params.get("requestId")?).cloned()) {
             token.cancel();
         }
     }

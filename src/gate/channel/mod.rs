@@ -222,6 +222,10 @@ impl Channel {
             if self.answers.len() >= MAX_IN_FLIGHT {
                 return self.say(RpcError::internal(TooMany.to_string()).to_response(Some(&id)));
             }
+            let cancelled = match self.in_flight.begin(&id) {
+                Ok(cancelled) => cancelled,
+                Err(twice) => return self.say(twice.to_response(Some(&id))),
+            };
             if output.capacity() == 0 {
                 // Answers wait here, with nothing to bound their bytes: a client that reads none must not go on to ask.
                 let output = output.clone();
@@ -229,7 +233,6 @@ impl Channel {
             }
             let waits_for_task = message.method() == Method::TasksResult || waits_for_jobs(&session, &message);
             let (in_flight, closing) = (self.in_flight.clone(), self.closing.clone());
-            let cancelled = self.in_flight.begin(&id);
             self.answers.push(Box::pin(async move {
                 let answering = async {
                     match front.dispatcher.request(&session, message, headers, Carrier::Channel).await {

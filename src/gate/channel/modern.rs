@@ -28,8 +28,12 @@ impl Channel {
         if self.answers.len() >= MAX_IN_FLIGHT {
             return self.say(RpcError::internal(TooMany.to_string()).to_response(Some(&id)));
         }
+        let cancelled = match self.in_flight.begin(&id) {
+            Ok(cancelled) => cancelled,
+            Err(twice) => return self.say(twice.to_response(Some(&id))),
+        };
         let (front, output, upstream) = (self.front.clone(), self.output.clone(), Arc::clone(&self.upstream));
-        let (in_flight, cancelled) = (self.in_flight.clone(), self.in_flight.begin(&id));
+        let in_flight = self.in_flight.clone();
         self.answers.push(Box::pin(async move {
             let answering = async {
                 let sender = Sender { upstream: &upstream, principal: None, accounts: front.lifecycle.accounts() };

@@ -69,6 +69,7 @@ impl Lifecycle {
         self.engine.leave_waiting().await;
         self.engine.leave_resumable().await;
         self.engine.fail_all("taskgate is stopping and has ended the call").await;
+        self.engine.stop_watches();
         for session in sessions {
             self.sessions.take(session.id, "shutdown");
             session.shut_down();
