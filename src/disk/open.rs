@@ -83,8 +83,10 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
                 wal.display()
             )));
         }
-        create(&path, options)
-            .map_err(|error| wrong(format!("it cannot be created: {error}; see that its disk has room")))?;
+        if let Err(error) = create(&path, options) {
+            discard(&path, &mark);
+            return Err(wrong(format!("it cannot be created: {error}; see that its disk has room")));
+        }
     }
     let log = wal::check(&beside(&path, "-wal"));
     let log = log.map_err(|error| wrong(format!("its log \"-wal\" cannot be read: {}", said(&error))))?;
@@ -170,6 +172,16 @@ fn create(path: &Path, options: &OpenOptions) -> Result<(), Box<dyn std::error::
         File::open(folder)?.sync_all()?;
     }
     Ok(())
+}
+
+/// Removes what a start has made that could not create the file. What cannot be removed is harmless: the next start uses it.
+fn discard(path: &Path, mark: &Mark) {
+    let unfinished = beside(path, "-new");
+    for part in [beside(&unfinished, "-journal"), unfinished] {
+        let _ = fs::remove_file(part);
+    }
+    // Last, as it is the lock for the others.
+    mark.remove(path);
 }
 
 /// Opens the connection that writes.

@@ -1,0 +1,22 @@
+//! What a first start leaves where it cannot make the file.
+
+use std::fs;
+
+use super::{Folder, closed};
+use crate::disk::beside::beside;
+
+#[test]
+fn a_first_start_that_fails_leaves_nothing_that_it_has_made() {
+    for in_the_way in ["-new", "-new-journal"] {
+        let folder = Folder::new();
+        let path = beside(&folder.path(), in_the_way);
+        // A folder with something in it cannot be replaced by a file, nor be removed as one.
+        fs::create_dir(&path).and_then(|()| fs::write(path.join("file"), "text")).expect("room");
+        assert!(folder.refused().contains("it cannot be created"));
+        let left: Vec<_> =
+            fs::read_dir(folder.0.path()).expect("there").map(|file| file.expect("read").path()).collect();
+        assert_eq!(left, std::slice::from_ref(&path));
+        fs::remove_dir_all(path).expect("there");
+        closed(folder.open(None));
+    }
+}
