@@ -3,7 +3,7 @@
 use std::{
     fs::{self, DirBuilder, File},
     io::{self, ErrorKind, Read as _},
-    os::unix::fs::DirBuilderExt as _,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
 
@@ -48,6 +48,18 @@ fn make_folder(folder: &Path, sync: impl FnMut(&Path) -> io::Result<()>) -> io::
     let missing: Vec<_> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     missing.into_iter().rev().filter_map(Path::parent).try_for_each(sync)
+}
+
+/// Refuses a file that has further names: each would have a lock, a log and a mark of its own beside it.
+pub(super) fn has_one_name(path: &Path) -> Result<(), String> {
+    match fs::metadata(path).map_err(|error| said(&error))?.nlink() {
+        // None while another process replaces it.
+        0 | 1 => Ok(()),
+        names => Err(format!(
+            "it has {names} names (hard links), and under another one a further process could open it; remove the other \
+             names, or move the file away and put a copy in its place"
+        )),
+    }
 }
 
 /// Returns whether there is a file; one that is not taskgate's is an error.

@@ -16,7 +16,7 @@ use super::{
     beside::beside,
     error::damaged,
     keys::{self, Locked},
-    locate::{NEEDS, look, place, said},
+    locate::{NEEDS, has_one_name, look, place, said},
     mark::{self, Mark, NotLocked},
     schema::{self, APPLICATION, FORMAT},
     time::{FileTime, Seen},
@@ -68,7 +68,9 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
     let path = place(&options.path).map_err(|error| OpenError::new(&options.path, error))?;
     let wrong = |why: String| OpenError::new(&path, why);
     // Before the lock makes a file beside one that is not ours.
-    look(&path).map_err(wrong)?;
+    if look(&path).map_err(wrong)? {
+        has_one_name(&path).map_err(wrong)?;
+    }
     let mark = Mark::lock(&path).map_err(|error| wrong(not_locked(&path, &error)))?;
     // Another process may have made it meanwhile.
     let is_new = !look(&path).map_err(wrong)?;

@@ -1,4 +1,4 @@
-//! What a first start leaves where it cannot make the file.
+//! What a first start leaves where it cannot make the file, and the names that a file may have.
 
 use std::fs;
 
@@ -19,4 +19,21 @@ fn a_first_start_that_fails_leaves_nothing_that_it_has_made() {
         fs::remove_dir_all(path).expect("there");
         closed(folder.open(None));
     }
+}
+
+#[test]
+fn a_file_with_a_further_name_is_refused_under_each_of_them_until_there_is_one_name() {
+    let folder = Folder::new();
+    let disk = folder.open(None);
+    let other = Folder::new();
+    let named = fs::hard_link(folder.path(), other.path());
+    named.expect("both folders are on one disk");
+    assert!(other.refused().contains("it has 2 names (hard links)"), "its first name is in use");
+    closed(disk);
+    for name in [&folder, &other] {
+        assert!(name.refused().contains("it has 2 names (hard links)"));
+    }
+    assert_eq!(fs::read_dir(other.0.path()).expect("there").count(), 1, "nothing is made beside it");
+    fs::remove_file(other.path()).expect("there");
+    closed(folder.open(None));
 }
