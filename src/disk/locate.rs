@@ -3,7 +3,7 @@
 use std::{
     fs::{self, DirBuilder, File},
     io::{self, ErrorKind, Read as _},
-    os::unix::fs::DirBuilderExt as _,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
 
@@ -35,10 +35,31 @@ pub(super) fn place(path: &Path) -> Result<PathBuf, String> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err("it is not the path of a file".to_owned());
     };
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder).and_then(|()| fs::canonicalize(folder));
+    let sync = |folder: &Path| File::open(folder).and_then(|folder| folder.sync_all());
+    let made = make_folder(folder, sync).and_then(|()| fs::canonicalize(folder));
     let folder =
         made.map_err(|error| format!("its folder \"{}\" cannot be used: {}", folder.display(), said(&error)))?;
     Ok(folder.join(name))
+}
+
+/// Makes a folder, and those above it, where there are none. Each is synced into the one above it, so that no power loss takes
+/// a folder from which a task was acknowledged.
+fn make_folder(folder: &Path, sync: impl FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    let missing: Vec<_> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    missing.into_iter().rev().filter_map(Path::parent).try_for_each(sync)
+}
+
+/// Refuses a file that has further names: each would have a lock, a log and a mark of its own beside it.
+pub(super) fn has_one_name(path: &Path) -> Result<(), String> {
+    match fs::metadata(path).map_err(|error| said(&error))?.nlink() {
+        // None while another process replaces it.
+        0 | 1 => Ok(()),
+        names => Err(format!(
+            "it has {names} names (hard links), and under another one a further process could open it; remove the other \
+             names, or move the file away and put a copy in its place"
+        )),
+    }
 }
 
 /// Returns whether there is a file; one that is not taskgate's is an error.
@@ -86,6 +107,26 @@ mod tests {
         let (disk, file) = (folder.path().join("not mounted"), folder.path().join("not mounted/store"));
         fs::create_dir(disk).and_then(|()| fs::write(&file, "text")).expect("room");
         assert_eq!(place(&link), Ok(fs::canonicalize(file).expect("there")), "a link to a file is that file");
+    }
+
+    #[test]
+    fn each_new_folder_is_synced_into_the_one_above_it_from_the_top_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (top, middle, low) = (folder.path().join("a"), folder.path().join("a/b"), folder.path().join("a/b/c"));
+        let mut synced = Vec::new();
+        let mut make = |path: &Path| {
+            make_folder(path, |above| {
+                synced.push(above.to_owned());
+                Ok(())
+            })
+            .expect("room");
+            std::mem::take(&mut synced)
+        };
+        assert_eq!(make(&low), [folder.path(), &top, &middle]);
+        assert!(make(&low).is_empty(), "nothing is new");
+        let failed = make_folder(&low.join("d"), |_| Err(ErrorKind::Other.into()));
+        assert_eq!(failed.map_err(|error| error.kind()), Err(ErrorKind::Other), "what may be lost is not used");
+        place(&top.join("d/store")).expect("room");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read as _},
-    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -70,14 +70,29 @@ impl Mark {
     pub(super) fn lock(file: &Path) -> Result<Self, NotLocked> {
         let opened =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path_of(file));
-        let mut file = opened.map_err(NotLocked::Failed)?;
+        Self::lock_opened(opened.map_err(NotLocked::Failed)?)
+    }
+
+    fn lock_opened(mut file: File) -> Result<Self, NotLocked> {
         file.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => NotLocked::InUse,
             TryLockError::Error(error) => NotLocked::Failed(error),
         })?;
+        // The process that had it may have removed it, and another one have made and locked a new one.
+        if file.metadata().map_err(NotLocked::Failed)?.nlink() == 0 {
+            return Err(NotLocked::InUse);
+        }
         let mut bytes = Vec::with_capacity(LENGTH);
         file.by_ref().take(LENGTH as u64).read_to_end(&mut bytes).map_err(NotLocked::Failed)?;
         Ok(Self { batch: read(&bytes), file })
+    }
+
+    /// Removes a mark that was never written. It stays locked until it is dropped.
+    pub(super) fn remove(&self, file: &Path) {
+        if self.file.metadata().is_ok_and(|found| found.len() == 0) {
+            // One that stays says nothing.
+            let _ = fs::remove_file(path_of(file));
+        }
     }
 
     /// Writes the number of a batch that is on the disk.
@@ -127,5 +142,20 @@ mod tests {
         drop(first);
         assert!(!is_locked(&path));
         assert_eq!(Mark::lock(&path).expect("free").batch, Some(3));
+    }
+
+    #[test]
+    fn a_mark_that_was_removed_before_it_was_locked_locks_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("store");
+        let first = Mark::lock(&path).expect("free");
+        let opened = File::open(path_of(&path)).expect("there");
+        first.remove(&path);
+        drop(first);
+        let second = Mark::lock(&path).expect("a new one");
+        assert!(matches!(Mark::lock_opened(opened), Err(NotLocked::InUse)));
+        second.write(1).expect("room");
+        second.remove(&path);
+        assert!(path_of(&path).exists(), "one that says something stays");
     }
 }

@@ -16,7 +16,7 @@ use super::{
     beside::beside,
     error::damaged,
     keys::{self, Locked},
-    locate::{NEEDS, look, place, said},
+    locate::{NEEDS, has_one_name, look, place, said},
     mark::{self, Mark, NotLocked},
     schema::{self, APPLICATION, FORMAT},
     time::{FileTime, Seen},
@@ -68,7 +68,9 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
     let path = place(&options.path).map_err(|error| OpenError::new(&options.path, error))?;
     let wrong = |why: String| OpenError::new(&path, why);
     // Before the lock makes a file beside one that is not ours.
-    look(&path).map_err(wrong)?;
+    if look(&path).map_err(wrong)? {
+        has_one_name(&path).map_err(wrong)?;
+    }
     let mark = Mark::lock(&path).map_err(|error| wrong(not_locked(&path, &error)))?;
     // Another process may have made it meanwhile.
     let is_new = !look(&path).map_err(wrong)?;
@@ -83,8 +85,10 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
                 wal.display()
             )));
         }
-        create(&path, options)
-            .map_err(|error| wrong(format!("it cannot be created: {error}; see that its disk has room")))?;
+        if let Err(error) = create(&path, options) {
+            discard(&path, &mark);
+            return Err(wrong(format!("it cannot be created: {error}; see that its disk has room")));
+        }
     }
     let log = wal::check(&beside(&path, "-wal"));
     let log = log.map_err(|error| wrong(format!("its log \"-wal\" cannot be read: {}", said(&error))))?;
@@ -170,6 +174,16 @@ fn create(path: &Path, options: &OpenOptions) -> Result<(), Box<dyn std::error::
         File::open(folder)?.sync_all()?;
     }
     Ok(())
+}
+
+/// Removes what a start has made that could not create the file. What cannot be removed is harmless: the next start uses it.
+fn discard(path: &Path, mark: &Mark) {
+    let unfinished = beside(path, "-new");
+    for part in [beside(&unfinished, "-journal"), unfinished] {
+        let _ = fs::remove_file(part);
+    }
+    // Last, as it is the lock for the others.
+    mark.remove(path);
 }
 
 /// Opens the connection that writes.

@@ -21,12 +21,12 @@ pub async fn answer<T>(answered: &mut Receiver<T>) -> Result<T, Unavailable> {
 /// Waits for an answer for as long as it takes.
 ///
 /// # Errors
-/// [`Unavailable`] if the thread has ended.
+/// [`Unavailable`] if the thread has ended, or the operation has panicked.
 pub async fn answer_at_last<T>(answered: &mut Receiver<T>) -> Result<T, Unavailable> {
     // A paused clock jumps to the next timer while tasks only wait for a thread, unless a blocking task runs.
     #[cfg(test)]
     let (_awake, asleep) = std::sync::mpsc::channel::<()>();
     #[cfg(test)]
     tokio::task::spawn_blocking(move || asleep.recv());
-    answered.await.map_err(|_| Unavailable("its thread has ended".into()))
+    answered.await.map_err(|_| Unavailable("it gave no answer".into()))
 }

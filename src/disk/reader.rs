@@ -1,9 +1,15 @@
 //! The threads that read, each with a connection of its own.
 
-use std::{collections::VecDeque, path::Path, sync::Arc, thread};
+use std::{
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::Arc,
+    thread,
+};
 
 use parking_lot::{Condvar, Mutex};
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
 use super::Unavailable;
 
@@ -48,7 +54,11 @@ impl Readers {
         for number in 0..THREADS {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             let connection = Connection::open_with_flags(path, flags)?;
+            // As the connection that writes does, it trusts nothing that the file says of itself.
+            connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+            connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
             connection.pragma_update(None, "mmap_size", 0)?;
+            connection.pragma_update(None, "cell_size_check", true)?;
             connection.pragma_update(None, "query_only", true)?;
             let shared = Arc::clone(&readers.shared);
             let thread = thread::Builder::new().name(format!("disk-read-{number}"));
@@ -75,7 +85,7 @@ impl Drop for Readers {
         self.shared.wake.notify_all();
         // The last owner may be a read itself.
         for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != thread::current().id()) {
-            // A read that has panicked has said so.
+            // A thread has nothing to tell at its end.
             let _ = thread.join();
         }
     }
@@ -93,6 +103,55 @@ fn serve(shared: &Shared, connection: &Connection) {
                 }
             }
         };
-        read(connection);
+        // Its caller learns that it gave no answer. A panic of one read must not take the thread from all the others: nothing
+        // waits for a thread that has ended, and once none is left, no read is answered.
+        if catch_unwind(AssertUnwindSafe(|| read(connection))).is_err() {
+            tracing::error!("a read of the store has panicked");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{Disk, OpenOptions};
+
+    fn opened() -> (tempfile::TempDir, Disk) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("store");
+        let options = OpenOptions { path, key: None, old_keys: Vec::new(), max_bytes: 1 << 26 };
+        let (disk, _) = Disk::open(&options, &Arc::default()).expect("new");
+        (folder, disk)
+    }
+
+    #[tokio::test]
+    async fn reads_that_panic_are_answered_with_an_error_and_others_go_on() {
+        let (_folder, disk) = opened();
+        for _ in 0..2 * THREADS {
+            let panics = |connection: &Connection| -> rusqlite::Result<()> {
+                let mut all = connection.prepare("SELECT batch FROM state")?;
+                let mut rows = all.query(())?;
+                let row = rows.next()?;
+                assert!(row.is_none(), "this panic is a part of the test");
+                Ok(())
+            };
+            let refused = disk.read_all(panics).await.expect_err("it gave no answer");
+            assert_eq!(&*refused.0, "it gave no answer");
+        }
+        let batch =
+            disk.read(|connection| connection.query_row("SELECT batch FROM state", (), |row| row.get::<_, i64>(0)));
+        assert!(batch.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_is_read_is_checked_as_what_is_written_is() {
+        let (_folder, disk) = opened();
+        let checks = |connection: &Connection| {
+            let is_on = |config| connection.db_config(config);
+            let sizes: bool = connection.pragma_query_value(None, "cell_size_check", |row| row.get(0))?;
+            Ok([sizes, is_on(DbConfig::SQLITE_DBCONFIG_DEFENSIVE)?, !is_on(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA)?])
+        };
+        assert_eq!(disk.read(checks).await, Ok([true; 3]));
+        assert_eq!(disk.write(checks).await, Ok([true; 3]));
     }
 }

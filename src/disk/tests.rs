@@ -1,5 +1,8 @@
 //! What opening a file finds, and that it changes nothing where it refuses.
 
+mod batches;
+mod first_start;
+
 use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
@@ -352,28 +355,6 @@ async fn space_is_given_back_in_steps_while_the_disk_is_idle() {
 }
 
 #[tokio::test]
-async fn an_operation_that_fails_undoes_itself_and_no_other_of_its_batch() {
-    let folder = Folder::new();
-    let disk = folder.open(None);
-    let fails = |disk: &Disk| {
-        let disk = disk.clone();
-        tokio::spawn(async move {
-            disk.write(|connection| {
-                connection.execute("DELETE FROM sessions", ())?;
-                connection.execute("INSERT INTO no_such_table VALUES (1)", ())
-            })
-            .await
-        })
-    };
-    let (first, second, third) = (disk.put_session(session(1)), fails(&disk), disk.put_session(session(2)));
-    let (first, second, third) = tokio::join!(first, second, third);
-    assert_eq!((first, third), (Ok(()), Ok(())));
-    assert!(second.expect("no panic").expect_err("no such table").0.contains("no_such_table"));
-    assert_eq!(disk.load_sessions().await.expect("whole").len(), 2);
-    assert!(disk.is_available());
-}
-
-#[tokio::test]
 async fn numbers_in_the_state_that_no_process_has_written_are_damage() {
     for column in ["batch", "seen", "since_boot"] {
         let folder = Folder::new();
@@ -389,24 +370,4 @@ async fn numbers_in_the_state_that_no_process_has_written_are_damage() {
     closed(folder.open(None));
     folder.change("", |bytes| bytes[36..40].fill(0x7f));
     assert!(folder.refused().contains("it says that all of it is free"));
-}
-
-#[tokio::test]
-async fn what_can_wait_and_fails_each_time_does_not_hold_up_the_end() {
-    let folder = Folder::new();
-    let disk = folder.open(None);
-    let tried = Arc::new(std::sync::atomic::AtomicUsize::default());
-    for row in 0..600 {
-        let tried = Arc::clone(&tried);
-        let work = move |connection: &rusqlite::Connection| {
-            tried.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            connection.execute("INSERT INTO no_such_table VALUES (1)", ()).map(drop)
-        };
-        disk.later(super::LaterKey { kind: "fails", row }, Arc::new(work));
-    }
-    disk.touch_session(session(1).id, 9);
-    let begun = std::time::Instant::now();
-    closed(disk);
-    assert!(begun.elapsed() < std::time::Duration::from_secs(4), "{:?}", begun.elapsed());
-    assert!(tried.load(std::sync::atomic::Ordering::Relaxed) >= 600);
 }

@@ -45,7 +45,8 @@ struct OpenConnections {
 #[derive(Debug)]
 struct OpenConnection {
     activity: Arc<Activity>,
-    task: AbortHandle,
+    /// `None` while it is being spawned.
+    task: Option<AbortHandle>,
 }
 
 /// What one connection is doing.
@@ -110,18 +111,25 @@ impl Connections {
         stream: T,
         spawn: impl FnOnce(ConnectionGuard, T) -> AbortHandle,
     ) -> Result<(), T> {
-        let mut table = self.table.lock();
-        if table.open.len() >= self.limits.max_connections && !self.cut(table.make_room()) {
-            return Err(stream);
-        }
-        let id = table.next;
-        table.next += 1;
         let activity = Arc::<Activity>::default();
-        // Under the lock, so that a connection that ends at once finds itself.
-        let guard = ConnectionGuard { activity: Arc::clone(&activity), connections: Arc::clone(self), id };
-        let task = spawn(guard, stream);
-        table.open.insert(id, OpenConnection { activity, task });
+        let id = {
+            let mut table = self.table.lock();
+            if table.open.len() >= self.limits.max_connections && !self.cut(table.make_room()) {
+                return Err(stream);
+            }
+            let id = table.next;
+            table.next += 1;
+            // Before it is spawned, so that a connection that ends at once finds itself.
+            table.open.insert(id, OpenConnection { activity: Arc::clone(&activity), task: None });
+            id
+        };
         self.observer.emit(events::ConnectionOpened);
+        let task = spawn(ConnectionGuard { activity, connections: Arc::clone(self), id }, stream);
+        match self.table.lock().open.get_mut(&id) {
+            Some(open) => open.task = Some(task),
+            // It has ended, or was closed meanwhile.
+            None => task.abort(),
+        }
         Ok(())
     }
 
@@ -203,7 +211,10 @@ impl OpenConnection {
         let over = over(&state);
         if over {
             state.phase = Phase::Over;
-            self.task.abort();
+            // One that is being spawned is aborted then.
+            if let Some(task) = &self.task {
+                task.abort();
+            }
         }
         over
     }
@@ -304,5 +315,47 @@ impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.connections.table.lock().open.remove(&self.id);
         self.connections.observer.emit(events::ConnectionEnded);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connections(max_connections: usize) -> Arc<Connections> {
+        let limits = ConnectionLimits { max_connections, head_timeout: Duration::from_secs(1), max_head: 1 << 16 };
+        Connections::new(limits, Arc::default())
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_while_it_is_spawned_makes_room() {
+        let connections = connections(1);
+        for _ in 0..2 {
+            let ends = |guard, ()| {
+                drop(guard);
+                tokio::spawn(async {}).abort_handle()
+            };
+            assert_eq!(connections.open((), ends), Ok(()));
+            assert!(connections.table.lock().open.is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_closed_while_it_is_spawned_ends() {
+        let connections = connections(1);
+        let mut task = None;
+        let stays = |guard, ()| {
+            let spawned = tokio::spawn(async move {
+                std::future::pending::<()>().await;
+                drop(guard);
+            });
+            connections.close_unused();
+            let abort = spawned.abort_handle();
+            task = Some(spawned);
+            abort
+        };
+        assert_eq!(connections.open((), stays), Ok(()));
+        assert!(task.expect("it was spawned").await.is_err_and(|end| end.is_cancelled()));
+        assert!(connections.table.lock().open.is_empty());
     }
 }

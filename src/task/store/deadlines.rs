@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use crate::task::{Clock, TaskId};
 
 /// How many tasks are removed at once: every other use of the store waits meanwhile.
-const AT_ONCE: usize = 1024;
+pub(super) const AT_ONCE: usize = 1024;
 
 /// When each task expires, as [`crate::task::Task::expires`] counts.
 #[derive(Debug, Default)]
@@ -72,9 +72,12 @@ impl Deadlines {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+    use std::{
+        collections::BTreeSet,
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering},
+        },
     };
 
     use super::*;
@@ -126,6 +129,26 @@ mod tests {
             store.next_expiry().await.expect("memory");
             assert_eq!(store.expire(clock.steady()).await.expect("memory").len(), part);
         }
+        assert!(store.holds_nothing());
+    }
+
+    #[tokio::test]
+    async fn many_tasks_of_an_owner_that_goes_are_removed_in_parts() {
+        let clock = Clock::starting_at(1000);
+        let store = MemoryStore::new(MaxKept::of_tasks(usize::MAX, usize::MAX), clock, Arc::default());
+        for _ in 0..=2 * AT_ONCE {
+            added(&store, &task(&OWNER)).await;
+        }
+        let mut left = Vec::new();
+        let looks = async {
+            while store.has_any(&OWNER).await.expect("memory") {
+                left.push(store.page(&OWNER, None, usize::MAX).await.expect("memory").len());
+                tokio::task::yield_now().await;
+            }
+        };
+        let (removed, ()) = tokio::join!(biased; store.remove_all(&OWNER), looks);
+        let removed: BTreeSet<_> = removed.expect("memory").into_iter().collect();
+        assert_eq!((removed.len(), left), (2 * AT_ONCE + 1, vec![AT_ONCE + 1, 1]));
         assert!(store.holds_nothing());
     }
 

@@ -18,7 +18,8 @@ use moka::{Expiry, sync::Cache};
 use parking_lot::{Mutex, RwLock};
 
 use super::{
-    CallChange, ChangeCallback, KeptLimit, MaxKept, SavedCall, Store, StoreFuture, Unfinished, deadlines::Deadlines,
+    CallChange, ChangeCallback, KeptLimit, MaxKept, SavedCall, Store, StoreFuture, Unfinished,
+    deadlines::{AT_ONCE, Deadlines},
     index::Index,
 };
 use crate::{
@@ -213,7 +214,18 @@ impl Store for MemoryStore {
     }
 
     fn remove_all<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, Vec<TaskId>> {
-        ready(self.remove(|index| index.of(owner, None).map(|(_, id)| id).collect()))
+        Box::pin(async move {
+            let mut removed = Vec::new();
+            loop {
+                let part = self.remove(|index| index.of(owner, None).take(AT_ONCE).map(|(_, id)| id).collect());
+                let is_last = part.len() < AT_ONCE;
+                removed.extend(part);
+                if is_last {
+                    return Ok(removed);
+                }
+                tokio::task::yield_now().await;
+            }
+        })
     }
 
     fn expire(&self, unix: u64) -> StoreFuture<'_, Vec<TaskId>> {

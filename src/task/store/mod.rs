@@ -95,7 +95,8 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Returns whether `owner` has any task whose removal was not reported yet.
     fn has_any<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, bool>;
 
-    /// Removes every task of `owner` and returns their ids. Each removal is reported once, here or by [`Store::expire`].
+    /// Removes every task of `owner` and returns their ids. Each removal is reported once, here or by [`Store::expire`]. Many are
+    /// removed in parts, between which the store answers others.
     fn remove_all<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, Vec<TaskId>>;
 
     /// Removes the tasks that expire by `unix`, as [`Task::expires`] counts, and returns their ids. Of many it may remove only the

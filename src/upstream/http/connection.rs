@@ -61,7 +61,9 @@ impl ServerConnection {
     pub(super) fn is_open(&mut self) -> bool {
         self.look.store(true, Ordering::Relaxed);
         self.drive(&mut by_hand());
-        self.requests.is_ready()
+        // A look that was not taken would be in the way of the next read, and has told nothing.
+        let has_looked = !self.look.swap(false, Ordering::Relaxed);
+        has_looked && self.requests.is_ready()
     }
 }
 
@@ -146,5 +148,48 @@ impl Write for Socket {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.get_mut().stream().poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use hyper::{Request, body::Body as _};
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_look_for_which_the_connection_had_no_read_is_not_in_the_way_of_the_next_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let stream = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("it listens");
+        let mut server = listener.accept().await.expect("a client").0;
+        let mut connection = ServerConnection::new(MaybeHttpsStream::Http(TokioIo::new(stream))).await.expect("open");
+        let answer = connection.requests.send_request(Request::new(Full::default()));
+        let mut answer = Box::pin(tokio::task::coop::unconstrained(answer));
+        assert!(!connection.is_open(), "it has a request to send");
+        assert_ne!(server.read(&mut [0; 1024]).await.expect("open"), 0);
+        server.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nhalf").await.expect("open");
+        let answered = poll_fn(|cx| {
+            connection.drive(cx);
+            answer.as_mut().poll(&mut by_hand())
+        });
+        let mut body = answered.await.expect("an answer").into_body();
+        // Until the first half is asked for, the connection does not read on.
+        assert!(!connection.is_open(), "it is in use");
+        server.write_all(b"half").await.expect("open");
+        let mut whole = Vec::new();
+        while whole.len() < 8 {
+            let part = poll_fn(|cx| {
+                connection.drive(cx);
+                Pin::new(&mut body).poll_frame(&mut by_hand())
+            });
+            whole.extend(part.await.expect("not the end").expect("open").into_data().expect("data"));
+        }
+        assert_eq!(whole, b"halfhalf");
     }
 }

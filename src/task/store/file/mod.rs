@@ -11,6 +11,7 @@ mod fixture;
 mod kept;
 mod load;
 mod record;
+mod removal;
 mod rescue;
 mod rows;
 #[cfg(test)]
@@ -240,30 +241,10 @@ impl Store for FileStore {
         if !self.tasks().index.lock().has_any(owner) {
             return ready(Ok(Vec::new()));
         }
-        let (ways, owner) = (self.ways.clone(), owner.clone());
-        let run = move |connection: &rusqlite::Connection| {
-            let written: Vec<(u64, TaskId)> = {
-                let index = ways.tasks.index.lock();
-                let is_written = |id| index.owned(&owner, id).is_some_and(|entry| entry.kept.stage >= Stage::Written);
-                index.of(&owner, None).filter(|(_, id)| is_written(*id)).collect()
-            };
-            for (place, _) in &written {
-                rows::remove(connection, *place)?;
-            }
-            Ok(written.into_iter().map(|(_, id)| id).collect::<Vec<_>>())
-        };
-        let (ways, (answer, mut answered)) = (self.ways.clone(), oneshot::channel());
-        let done = move |written: Result<Vec<TaskId>, disk::Unavailable>| {
-            // The caller may have left.
-            let _ = answer.send(written.map(|ids| {
-                let removed = ways.tasks.remove(|| ids);
-                removed.into_iter().map(|(id, entry)| ways.forget_result(id, entry.kept.result)).collect()
-            }));
-        };
-        if let Err(unavailable) = self.disk.submit(Operation::new(run, done)) {
-            return ready(Err(unavailable.into()));
+        match removal::begin(self.ways.clone(), owner.clone()) {
+            Ok(answered) => Box::pin(removal::removed(answered)),
+            Err(unavailable) => ready(Err(unavailable.into())),
         }
-        Box::pin(async move { Ok(disk::answer(&mut answered).await??) })
     }
 
     fn expire(&self, unix: u64) -> StoreFuture<'_, Vec<TaskId>> {
@@ -337,16 +318,6 @@ impl FileStore {
             rows::update(connection, &ways.seals, place, &task, None)
         };
         self.disk.later(LaterKey { kind: "text", row: place.into() }, Arc::new(write));
-    }
-}
-
-impl Ways {
-    /// Removes the result of a task that was removed, and returns the task's id.
-    fn forget_result(&self, id: TaskId, result: Option<record::ResultPlace>) -> TaskId {
-        if let Some(result) = result {
-            self.remove_result(result.number);
-        }
-        id
     }
 }
 
