@@ -28,9 +28,9 @@ use crate::{
 };
 
 /// The most bytes of results that are kept in memory to be read again.
-const MAX_CACHED: u64 = 32 << 20;
+const MAX_CACHED: u64 = 16 << 20;
 /// The largest result that is kept in memory, in bytes.
-const MAX_CACHED_RESULT: usize = 4 << 20;
+const MAX_CACHED_RESULT: usize = 512 << 10;
 
 /// The tasks, and what belongs to them.
 pub(super) struct KeptTasks {
