@@ -152,7 +152,7 @@ fn serve(shared: &Shared, mut batches: Batches, observer: &Observer) -> bool {
         in_vain = if undone.len() < later || count > 0 { 0 } else { in_vain + undone.len() };
         let (backlog, is_closed) = {
             let mut queue = shared.queue.lock();
-            (queue.again(undone), queue.is_closed())
+            (queue.again(undone, in_vain > 0), queue.is_closed())
         };
         observer.emit(events::BatchWritten {
             operations: count,

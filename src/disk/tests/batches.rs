@@ -48,6 +48,27 @@ async fn what_can_wait_and_fails_each_time_does_not_hold_up_the_end() {
 }
 
 #[tokio::test]
+async fn what_can_wait_and_fails_each_time_does_not_keep_the_disk_busy() {
+    let folder = Folder::new();
+    let disk = folder.open(None);
+    let batch = async || {
+        disk.read(|connection| connection.query_row("SELECT batch FROM state", (), |row| row.get::<_, i64>(0))).await
+    };
+    // More than one batch takes.
+    for row in 0..600 {
+        let work = |connection: &rusqlite::Connection| connection.execute("INSERT INTO no_such_table VALUES (1)", ());
+        disk.later(LaterKey { kind: "fails", row }, Arc::new(move |connection| work(connection).map(drop)));
+    }
+    let begun = std::time::Instant::now();
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    let batches = batch().await.expect("whole");
+    // One a second, and what the first second has collected.
+    let most = 2 * i64::try_from(begun.elapsed().as_secs()).expect("short");
+    assert!(batches <= most, "{batches} batches in vain");
+    put(&disk, 0..1).await;
+}
+
+#[tokio::test]
 async fn a_panic_of_the_thread_that_writes_is_told_to_all_who_wait_and_to_the_operator() {
     let folder = Folder::new();
     let observer = Arc::<crate::observe::Observer>::default();
