@@ -183,7 +183,7 @@ impl Disk {
         Ok(answered)
     }
 
-    /// Writes what waits and closes the file. Returns whether that was done in time.
+    /// Writes what waits and closes the file. Returns whether all of it was written, and in time.
     #[must_use]
     pub fn close(&self) -> bool {
         self.0.writer.close()

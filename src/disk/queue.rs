@@ -167,12 +167,16 @@ impl Queue {
         self.later.len() == 1
     }
 
-    /// Takes back work that could not be done, unless newer work has taken its place. Returns how much waits.
-    pub(super) fn again(&mut self, undone: Vec<(LaterKey, Later)>) -> usize {
+    /// Takes back work that could not be done, unless newer work has taken its place. Returns how much waits. Where a batch was
+    /// in vain, all of it waits a while: what fails each time must not keep the disk busy.
+    pub(super) fn again(&mut self, undone: Vec<(LaterKey, Later)>, in_vain: bool) -> usize {
         for (key, work) in undone {
             if !self.later.contains_key(&key) {
                 self.push_later(key, work);
             }
+        }
+        if in_vain && self.flush_at.is_some() {
+            self.flush_at = Some(Instant::now() + FLUSH);
         }
         self.small.len() + self.bulk.len() + self.later.len()
     }

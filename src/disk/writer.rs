@@ -45,6 +45,8 @@ struct Shared {
     available: AtomicBool,
     /// Bytes of the file and its log that are in use.
     used: AtomicU64,
+    /// Whether the thread has ended with all written.
+    is_whole: AtomicBool,
 }
 
 impl Writer {
@@ -62,12 +64,13 @@ impl Writer {
             wake: Condvar::new(),
             available: AtomicBool::new(true),
             used: AtomicU64::new(batches.used_bytes()),
+            is_whole: AtomicBool::new(false),
         });
         let (serving, (ends, ended)) = (Arc::clone(&shared), mpsc::channel());
         let thread = thread::Builder::new().name("disk-write".to_owned());
         thread.spawn(move || {
-            let end = End(Arc::clone(&serving));
-            serve(&serving, batches, &observer);
+            let end = End { shared: Arc::clone(&serving), observer: Arc::clone(&observer) };
+            serving.is_whole.store(serve(&serving, batches, &observer), Ordering::Relaxed);
             drop((end, ends));
         })?;
         Ok(Self { shared, ended: Mutex::new(ended) })
@@ -87,11 +90,12 @@ impl Writer {
         }
     }
 
-    /// Writes what waits and closes the file. Returns whether that was done in time.
+    /// Writes what waits and closes the file. Returns whether all of it was written, and in time.
     pub(super) fn close(&self) -> bool {
         self.shared.queue.lock().close();
         self.shared.wake.notify_all();
-        self.ended.lock().recv_timeout(CLOSE_TIMEOUT) == Err(mpsc::RecvTimeoutError::Disconnected)
+        let has_ended = self.ended.lock().recv_timeout(CLOSE_TIMEOUT) == Err(mpsc::RecvTimeoutError::Disconnected);
+        has_ended && self.shared.is_whole.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_available(&self) -> bool {
@@ -109,18 +113,35 @@ impl Drop for Writer {
     }
 }
 
-/// Takes no more operations when it is dropped, and drops those that wait: their callers learn that the thread has ended.
-struct End(Arc<Shared>);
+/// Takes no more operations when it is dropped, and drops those that wait: their callers learn that the thread has ended. The
+/// operator learns of a panic as of a disk that takes nothing.
+struct End {
+    shared: Arc<Shared>,
+    observer: Arc<Observer>,
+}
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.0.available.store(false, Ordering::Relaxed);
-        let left = self.0.queue.lock().close_at_once();
+        let was_available = self.shared.available.swap(false, Ordering::Relaxed);
+        let left = self.shared.queue.lock().close_at_once();
+        if thread::panicking() {
+            self.observer.emit(events::BatchWritten {
+                operations: 0,
+                took: Duration::ZERO,
+                failed: Some("the thread that writes has panicked, and only a restart of taskgate begins another one"),
+                was_available,
+                file_bytes: 0,
+                log_bytes: 0,
+                backlog: left.len(),
+            });
+        }
         drop(left);
     }
 }
 
-fn serve(shared: &Shared, mut batches: Batches, observer: &Observer) {
+/// Writes until the queue is closed. Returns whether all was written that waited then.
+fn serve(shared: &Shared, mut batches: Batches, observer: &Observer) -> bool {
+    let mut is_whole = true;
     // How much work that can wait has failed since any was done.
     let mut in_vain = 0;
     while let Some(taken) = next(shared, &mut batches) {
@@ -131,7 +152,7 @@ fn serve(shared: &Shared, mut batches: Batches, observer: &Observer) {
         in_vain = if undone.len() < later || count > 0 { 0 } else { in_vain + undone.len() };
         let (backlog, is_closed) = {
             let mut queue = shared.queue.lock();
-            (queue.again(undone), queue.is_closed())
+            (queue.again(undone, in_vain > 0), queue.is_closed())
         };
         observer.emit(events::BatchWritten {
             operations: count,
@@ -148,6 +169,7 @@ fn serve(shared: &Shared, mut batches: Batches, observer: &Observer) {
         if is_closed && (result.is_err() || (backlog > 0 && in_vain >= backlog)) {
             // The process does not wait for a disk that takes nothing, or not what is left.
             tracing::debug!(left = backlog, "the store is closed, and not all was written");
+            is_whole = count + backlog == 0;
             break;
         } else if result.is_ok() {
             batches.checkpoint_if_long();
@@ -156,6 +178,7 @@ fn serve(shared: &Shared, mut batches: Batches, observer: &Observer) {
         }
     }
     batches.close();
+    is_whole
 }
 
 /// Waits for the next batch, and tidies up while nothing waits. Returns `None` at the end.

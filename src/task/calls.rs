@@ -151,11 +151,11 @@ impl RunningCalls {
         self.inner.lock().running.contains_key(&id)
     }
 
-    /// Notes how far a call is.
-    pub(super) fn set_stage(&self, id: TaskId, stage: Stage) {
-        if let Some(call) = self.inner.lock().running.get_mut(&id) {
-            call.stage = stage;
-        }
+    /// Notes how far a call is. Returns whether it is there: one that was taken out is about to be stopped.
+    pub(super) fn set_stage(&self, id: TaskId, stage: Stage) -> bool {
+        let mut inner = self.inner.lock();
+        let call = inner.running.get_mut(&id);
+        call.map(|call| call.stage = stage).is_some()
     }
 
     /// Notes that a call has begun in an earlier process.
@@ -321,6 +321,8 @@ mod tests {
         let taken = calls.take_at(Stage::Waiting);
         assert_eq!(taken.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [waits]);
         assert!(calls.contains(sent) && !calls.contains(waits));
+        // Where its runner has come to send it meanwhile, it finds out.
+        assert!(calls.set_stage(sent, Stage::Sent) && !calls.set_stage(waits, Stage::Sent));
     }
 
     #[test]

@@ -65,7 +65,10 @@ impl Runner {
             let changed = engine.change(owner, self.id, |_| Some(running.clone())).await;
             return matches!(changed, Ok(Some(_)) | Err(NotChanged::Unavailable(_)));
         };
-        engine.calls.set_stage(self.id, Stage::Sent);
+        if !engine.calls.set_stage(self.id, Stage::Sent) {
+            // Left to the next process, which must not find that it was sent, or ended: its runner stops at the next turn.
+            return std::future::pending().await;
+        }
         // It waits for the store: sent without that, it could run again in a later process.
         matches!(engine.change_call(owner, self.id, &running, call).await, Ok(Some(_)))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Disk, Folder, closed, session};
+use super::{Disk, Folder, put, session};
 use crate::disk::{LaterKey, rusqlite};
 
 #[tokio::test]
@@ -42,7 +42,59 @@ async fn what_can_wait_and_fails_each_time_does_not_hold_up_the_end() {
     }
     disk.touch_session(session(1).id, 9);
     let begun = std::time::Instant::now();
-    closed(disk);
+    assert!(!disk.close(), "not all was written");
     assert!(begun.elapsed() < std::time::Duration::from_secs(4), "{:?}", begun.elapsed());
     assert!(tried.load(std::sync::atomic::Ordering::Relaxed) >= 600);
+}
+
+#[tokio::test]
+async fn what_can_wait_and_fails_each_time_does_not_keep_the_disk_busy() {
+    let folder = Folder::new();
+    let disk = folder.open(None);
+    let batch = async || {
+        disk.read(|connection| connection.query_row("SELECT batch FROM state", (), |row| row.get::<_, i64>(0))).await
+    };
+    // More than one batch takes.
+    for row in 0..600 {
+        let work = |connection: &rusqlite::Connection| connection.execute("INSERT INTO no_such_table VALUES (1)", ());
+        disk.later(LaterKey { kind: "fails", row }, Arc::new(move |connection| work(connection).map(drop)));
+    }
+    let begun = std::time::Instant::now();
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    let batches = batch().await.expect("whole");
+    // One a second, and what the first second has collected.
+    let most = 2 * i64::try_from(begun.elapsed().as_secs()).expect("short");
+    assert!(batches <= most, "{batches} batches in vain");
+    put(&disk, 0..1).await;
+}
+
+#[tokio::test]
+async fn a_panic_of_the_thread_that_writes_is_told_to_all_who_wait_and_to_the_operator() {
+    let folder = Folder::new();
+    let observer = Arc::<crate::observe::Observer>::default();
+    let (disk, _) = Disk::open(&folder.options(None, &[]), &observer).expect("new");
+    put(&disk, 0..1).await;
+    let panics = disk.write(|connection| {
+        assert!(connection.is_autocommit(), "this panic is a part of the test");
+        Ok(())
+    });
+    let (panicked, with_it) = tokio::join!(panics, disk.put_session(session(1)));
+    assert_eq!(&*panicked.expect_err("it has panicked").0, "it gave no answer");
+    with_it.expect_err("it is not on the disk");
+    assert!(!disk.close(), "what waited was not written");
+    assert!(!disk.is_available() && observer.open_metrics().contains("taskgate_disk_unavailable 1"));
+    assert_eq!(&*disk.put_session(session(2)).await.expect_err("it has ended").0, "it is closed");
+    drop(disk);
+    assert_eq!(folder.open(None).load_sessions().await.expect("whole"), [session(0)]);
+}
+
+#[tokio::test]
+async fn a_close_says_so_where_the_disk_does_not_take_what_waits() {
+    let folder = Folder::new();
+    let disk = folder.open(None);
+    put(&disk, 0..1).await;
+    // A file that was moved away takes nothing.
+    std::fs::rename(folder.path(), folder.path().with_extension("away")).expect("there");
+    disk.touch_session(session(0).id, 9);
+    assert!(!disk.close(), "the use was not noted");
 }

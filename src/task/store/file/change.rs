@@ -134,17 +134,16 @@ impl PendingChange {
         let (next, looked, call, place) = (self.next.clone(), Looked::of(&self.next), self.call.clone(), self.place);
         let (ways, result) = (self.ways.clone(), self.result.clone());
         let run = move |connection: &Connection| {
-            if !looked.can_follow(&ways.tasks) {
+            // The row knows of a change in the same batch, which memory has only after it.
+            let is_next =
+                looked.can_follow(&ways.tasks) && rows::update(connection, &ways.seals, place, &next, result.as_ref())?;
+            if !is_next {
                 return Ok(false);
             }
             if let (Some(chunk), Some(result)) = (&only_chunk, &result) {
                 rows::put_chunk(connection, &ways.seals, result.number, 0, chunk)?;
             }
-            rows::update(connection, &ways.seals, place, &next, result.as_ref())?;
             change_call(connection, &ways.seals, place, next.state, &call)?;
-            if let Some(entry) = ways.tasks.index.lock().get_mut(next.id) {
-                entry.kept.is_changed = true;
-            }
             Ok(true)
         };
         let disk = self.ways.disk.clone();
@@ -228,7 +227,7 @@ impl Looked {
         let mut index = tasks.index.lock();
         index.get_mut(self.id).is_some_and(|entry| {
             let kept = &entry.kept;
-            kept.stage == Stage::Kept && kept.task.version == self.before && !kept.is_changed
+            kept.stage == Stage::Kept && kept.task.version == self.before
         })
     }
 }

@@ -55,8 +55,6 @@ pub(super) struct Kept {
     pub result: Option<ResultPlace>,
     /// How many changes of it are on their way to the disk. While there are any, all go that way, in their order.
     pub changing: u32,
-    /// Whether the batch that is being written has a change of it.
-    pub is_changed: bool,
 }
 
 /// How far a task has got into the file.
@@ -73,7 +71,7 @@ pub(super) enum Stage {
 impl Kept {
     /// Returns a task that is on its way into the file.
     pub(super) fn admitted(task: &Task) -> Self {
-        Self { task: Arc::new(task.clone()), stage: Stage::Admitted, result: None, changing: 0, is_changed: false }
+        Self { task: Arc::new(task.clone()), stage: Stage::Admitted, result: None, changing: 0 }
     }
 }
 
@@ -144,7 +142,6 @@ impl KeptTasks {
         let mut index = self.index.lock();
         let Some(entry) = index.get_mut(id) else { return false };
         entry.kept.changing -= 1;
-        entry.kept.is_changed = false;
         if !is_written {
             return false;
         }

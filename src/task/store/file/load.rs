@@ -25,7 +25,7 @@ pub(super) async fn load(disk: &Disk, ways: &Ways) -> Result<(), Unavailable> {
             let (bytes, expires, id, owner) =
                 (result.as_ref().map_or(0, |result| result.bytes), task.expires, task.id, task.owner.clone());
             used.extend(result.as_ref().map(|result| result.number));
-            let kept = Kept { task: Arc::new(task), stage: Stage::Kept, result, changing: 0, is_changed: false };
+            let kept = Kept { task: Arc::new(task), stage: Stage::Kept, result, changing: 0 };
             is_whole &= index.restore(id, Entry { owner, place, bytes, expires, kept });
             tasks.deadlines.add(expires, id);
             tasks.observer.emit(events::TaskKept);

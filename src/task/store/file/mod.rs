@@ -15,6 +15,8 @@ mod removal;
 mod rescue;
 mod rows;
 #[cfg(test)]
+mod same_batch;
+#[cfg(test)]
 pub(in crate::task) mod testing;
 #[cfg(test)]
 mod tests;
@@ -315,7 +317,7 @@ impl FileStore {
         let write = move |connection: &rusqlite::Connection| {
             let task = ways.tasks.index.lock().get_mut(id).map(|entry| Arc::clone(&entry.kept.task));
             let Some(task) = task.filter(|task| !task.state.is_terminal()) else { return Ok(()) };
-            rows::update(connection, &ways.seals, place, &task, None)
+            rows::update(connection, &ways.seals, place, &task, None).map(drop)
         };
         self.disk.later(LaterKey { kind: "text", row: place.into() }, Arc::new(write));
     }

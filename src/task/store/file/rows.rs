@@ -75,17 +75,18 @@ pub(super) fn insert(connection: &Connection, seals: &Seals, place: u64, task: &
     connection.prepare_cached(insert)?.execute((place.cast_signed(), task.version, blob)).map(drop)
 }
 
-/// Writes a newer version of a task. An older one changes nothing.
+/// Writes a newer version of a task. Returns whether it did: another change of the same batch may have come first.
 pub(super) fn update(
     connection: &Connection,
     seals: &Seals,
     place: u64,
     task: &Task,
     result: Option<&ResultPlace>,
-) -> Sql<()> {
+) -> Sql<bool> {
     let blob = with_place("tasks", place, "record", |at| seals.seal(at, &record::write(task, result)))?;
     let update = "UPDATE tasks SET version = ?2, record = ?3 WHERE place = ?1 AND version < ?2";
-    connection.prepare_cached(update)?.execute((place.cast_signed(), task.version, blob)).map(drop)
+    let rows = connection.prepare_cached(update)?.execute((place.cast_signed(), task.version, blob))?;
+    Ok(rows > 0)
 }
 
 /// Writes the note of a task whose call is saved. An end in the same batch has dropped that.

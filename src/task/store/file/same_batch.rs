@@ -1,0 +1,45 @@
+//! Tests of changes of one task that meet in one batch: the disk has the first when memory does not yet.
+
+use std::sync::{Arc, mpsc};
+
+use super::testing::{folder, opened};
+use crate::{
+    disk::{Operation, rusqlite::Connection},
+    task::{
+        Change, Clock,
+        state::tests::{at, error, owner, result, task},
+        store::{CallChange, MaxKept, Store as _},
+    },
+};
+
+#[tokio::test]
+async fn of_two_ends_in_one_batch_the_first_is_made_though_another_change_is_refused_between_them() {
+    let folder = folder();
+    let open = || opened(&folder, MaxKept::of_tasks(usize::MAX, usize::MAX), None, Some(Clock::starting_at(1000)));
+    let store = Arc::new(open().await);
+    let task = task(&owner());
+    store.insert(task.clone(), None).await.expect("available").expect("room");
+    let next = |change: &Change| task.after(change, at(2000)).expect("not ended");
+    let replace = |change: &Change| store.replace(next(change), change.end().cloned(), CallChange::Keep);
+    // Nothing is written until all of this waits.
+    let (go, wait) = mpsc::channel();
+    store.disk.submit(Operation::new(move |_| Ok(wait.recv()), drop)).expect("room");
+    let (made, cancelled) = (result("{}"), next(&Change::cancel()));
+    let first = replace(&made);
+    let refusing = Arc::clone(&store);
+    let refuse = move |_: &Connection| {
+        while refusing.disk.submit(Operation::new(|_| Ok(()), drop)).is_ok() {}
+        // The queue has no room for it.
+        drop(refusing.replace(cancelled, Change::cancel().end().cloned(), CallChange::Keep));
+        Ok(())
+    };
+    store.disk.submit(Operation::new(refuse, drop)).expect("room");
+    let second = replace(&error("{}"));
+    go.send(()).expect("it waits");
+    assert_eq!((first.await, second.await), (Ok(true), Ok(false)));
+    assert_eq!(store.end(&owner(), task.id).await.expect("available").as_ref(), made.end());
+    assert!(store.disk.close());
+    drop(store);
+    let again = open().await;
+    assert_eq!(again.end(&owner(), task.id).await.expect("available").as_ref(), made.end());
+}
