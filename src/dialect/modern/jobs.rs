@@ -11,7 +11,6 @@ use super::{
     in_flight::FlightGuard,
     input::{input_request, input_responses},
     pieces::{PieceWriter, pieces},
-    reply,
     run::{Over, Run},
     translate,
 };
@@ -20,7 +19,7 @@ use crate::{
     dialect::tools::{JobAdoption, JobPlace, NotAdopted, RETRY, Told, Wait},
     task::CallSession,
     upstream::{Failure, Generation, JobTool, JobToolNames, Lease, ServerFacts, may_be_job_tool},
-    wire::{Method, Parts, RpcError, ids, response::result_response},
+    wire::{Method, Parts, RpcError, response::result_response},
 };
 
 /// Returns whether a call may be one of a tool for jobs.
@@ -126,18 +125,13 @@ impl Modern {
     ) -> Result<Answer, Refused> {
         let session = lease.as_ref().map(|lease| Arc::clone(lease.guard.get()));
         let place = JobPlace { caller: Arc::clone(&request.caller), session, names };
-        let answers = input_responses(&request.message)?;
+        let mut answers = input_responses(&request.message)?;
         let wait = match self.tools.ask(&place, &request.message, tool).await {
             Ok(wait) => wait,
             Err(words) => return Ok(whole(told(&words, &request, lease.as_ref()), &request)),
         };
-        for (key, result) in answers {
-            let Some(question) = ids::parse(&key) else { continue };
-            let owner = &request.caller.owner;
-            for job in wait.jobs() {
-                let (result, headers) = (result.clone(), request.headers.clone());
-                self.engine.answer_in_task(owner, job, question, move |theirs| reply(theirs, &result), headers).await;
-            }
+        for job in wait.jobs() {
+            self.answer_open(&request, job, &mut answers).await;
         }
         let (to, from) = pieces(&self.capacity, &self.observer);
         tokio::spawn(async move {
