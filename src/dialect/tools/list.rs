@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     config::Policy,
-    upstream::{JobTool, JobToolNames, UpstreamSession},
+    upstream::{JobTool, JobToolNames, ListPage, UpstreamSession},
     wire::{
         Edits, Message, Parts,
         message::Outcome,
@@ -28,7 +28,7 @@ pub fn with_job_tools(page: Parts, first: bool, policy: &Policy, session: &Upstr
     let Some((Outcome::Result, result)) = message.outcome() else { return bytes.into() };
     let Ok(tools) = listed(result) else { return bytes.into() };
     let last = next_cursor(result).is_none();
-    session.tools().learn(&tools, first && last);
+    session.tools().learn(&tools, ListPage { first, last });
     if !jobs {
         return bytes.into();
     }
