@@ -3,7 +3,6 @@
 use std::sync::{Arc, LazyLock};
 
 use http::StatusCode;
-use tokio::time::Instant;
 
 use super::{
     Answer, ClientRequest, Modern, Refused, SERVER_INFO,
@@ -16,7 +15,7 @@ use super::{
 };
 use crate::{
     config::Tool,
-    dialect::tools::{JobAdoption, JobPlace, NotAdopted, RETRY, Told, Wait},
+    dialect::tools::{JobAdoption, JobPlace, NotAdopted, Told, Wait},
     task::CallSession,
     upstream::{Failure, Generation, JobTool, JobToolNames, Lease, ServerFacts, may_be_job_tool},
     wire::{Method, Parts, RpcError, response::result_response},
@@ -39,7 +38,7 @@ impl Run {
     }
 
     /// Makes a job of the call. `None` where it cannot be one now: the call goes on as it is.
-    pub(super) async fn become_job(&mut self, name: Arc<str>, tool: Arc<Tool>) -> Option<Over> {
+    pub(super) async fn become_job(&mut self, name: Arc<str>, tool: Arc<Tool>, counted: bool) -> Option<Over> {
         let job = JobAdoption {
             caller: &self.request.caller,
             session: self.lease.guard.get(),
@@ -52,6 +51,7 @@ impl Run {
             headers: self.request.headers_for(self.lease.pooled.generation),
             request: self.request_to_repeat(),
             admission: None,
+            counted,
         };
         match self.modern.tools.adopt(job).await {
             Ok(job) => {
@@ -63,9 +63,8 @@ impl Run {
                 self.to.respond(StatusCode::OK, document);
                 Some(Over::Adopted(Box::new(job.adopted)))
             }
-            Err(NotAdopted::NotNow) => {
-                self.adoptable = Some(Adoptable { name, tool, form: Form::Job });
-                self.adopt_at = Instant::now() + RETRY;
+            Err(NotAdopted::NotNow { counted }) => {
+                self.adopt_later(Adoptable { name, tool, form: Form::Job, counted });
                 None
             }
             Err(NotAdopted::Refused) => None,
