@@ -105,12 +105,11 @@ impl Modern {
             return Ok(false);
         }
         let lookup = request.caller.account.failed_lookup();
-        let repeated = match &lookup {
-            FailedLookup::Answered => None,
-            FailedLookup::Slowed(..) => Some("slowed"),
-            FailedLookup::Refused(_) => Some("refused"),
-        };
-        self.observer.emit(events::LookupFailed { who: &request.caller.who, task: Some(id), repeated });
+        self.observer.emit(events::LookupFailed {
+            who: &request.caller.who,
+            task: Some(id),
+            repeated: lookup.repeated(),
+        });
         match lookup {
             FailedLookup::Answered => Ok(false),
             FailedLookup::Slowed(by, _permit) => {
@@ -151,7 +150,6 @@ impl Modern {
             let response = move |theirs: &str| reply(theirs, &result);
             self.engine.answer_in_task(owner, task, question, response, request.headers.clone()).await;
         }
-        Ok(request.result(r#"{"resultType":"complete"}"#))
     }
 
     /// `tasks/cancel`: acknowledged whether the task has ended before or not.

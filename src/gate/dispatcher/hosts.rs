@@ -45,7 +45,7 @@ impl Dispatcher {
         let asks_for_task = params.get("task").is_some();
         if session.gets_jobs()
             && may_be_job_tool(&name)
-            && let Some(called) = self.tools.called(session, &name, headers).await
+            && let Some(called) = self.tools.named(&session.upstream_session, &name, headers).await
         {
             if asks_for_task && session.tasks.are_ours() {
                 let why = format!("The tool {name:?} cannot be called as a task; call it without params.task");
