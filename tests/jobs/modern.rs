@@ -245,9 +245,9 @@ async fn invented_answers_cost_no_more_where_a_call_waits_for_many_jobs() {
         assert_eq!(host.result("tools/call", params).await["isError"], true);
         since.elapsed()
     };
-    took(1).await;
     let (one, many) = (took(1).await, took(16).await);
-    assert!(many < 3 * one, "{one:?} for one job, {many:?} for many");
+    let (one, many) = (took(1).await.min(one), took(16).await.min(many));
+    assert!(many < 2 * one, "{one:?} for one job, {many:?} for many");
 }
 
 #[tokio::test]
