@@ -93,6 +93,18 @@ pub enum FailedLookup {
     Refused(TooOften),
 }
 
+impl FailedLookup {
+    /// Returns what happens to a look-up that is one of too many; `None` where it is not.
+    #[must_use]
+    pub fn repeated(&self) -> Option<&'static str> {
+        match self {
+            Self::Answered => None,
+            Self::Slowed(..) => Some("slowed"),
+            Self::Refused(_) => Some("refused"),
+        }
+    }
+}
+
 impl fmt::Display for TooOften {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, rate, .. } = self;

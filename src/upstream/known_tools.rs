@@ -34,9 +34,20 @@ pub struct JobToolNames {
 #[derive(Debug, Default)]
 pub struct KnownTools(Mutex<Known>);
 
+/// Which part of a list a page is.
+#[derive(Clone, Copy, Debug)]
+pub struct ListPage {
+    /// It was asked for without a cursor.
+    pub first: bool,
+    /// None follows.
+    pub last: bool,
+}
+
 #[derive(Debug, Default)]
 struct Known {
-    /// Whether a list was seen since the server has said that its tools have changed.
+    /// Whether the first page of a list was seen since the server has said that its tools have changed.
+    begun: bool,
+    /// Whether the last one was seen after it: an earlier one does not tell which names are free.
     listed: bool,
     /// Whether taskgate asks for a list of its own accord now.
     asking: bool,
@@ -83,15 +94,17 @@ impl JobToolNames {
 /// Returns whether a name may be that of a tool for jobs.
 #[must_use]
 pub fn may_be_job_tool(name: &str) -> bool {
-    JobTool::ALL.into_iter().any(|tool| name.ends_with(tool.base()))
+    JobToolNames::with(name).is_some()
 }
 
 impl KnownTools {
-    /// Takes in a page of the list; `whole`: it is all of it.
-    pub fn learn(&self, tools: &[Listed<'_>], whole: bool) {
+    /// Takes in a page of the list.
+    pub fn learn(&self, tools: &[Listed<'_>], page: ListPage) {
+        let titles: Vec<_> = tools.iter().filter_map(|tool| Some((excerpt(&tool.name), title(tool)?))).collect();
         let mut known = self.0.lock();
-        known.listed = true;
-        if whole {
+        known.begun |= page.first;
+        known.listed |= known.begun && page.last;
+        if page.first && page.last {
             known.taken = <[bool; PREFIXES.len()]>::default();
             known.titles.clear();
         }
@@ -99,10 +112,10 @@ impl KnownTools {
             for (prefix, taken) in PREFIXES.into_iter().zip(&mut known.taken) {
                 *taken |= JobToolNames { prefix }.find(&tool.name).is_some();
             }
-            if let Some(title) = title(tool)
-                && known.titles.len() < MAX_TITLES
-            {
-                known.titles.insert(excerpt(&tool.name).into(), title);
+        }
+        for (name, title) in titles {
+            if known.titles.len() < MAX_TITLES {
+                known.titles.insert(name.into(), title);
             }
         }
     }
@@ -110,12 +123,12 @@ impl KnownTools {
     /// Forgets which names are taken, because the tools have changed.
     pub(super) fn forget(&self) {
         let mut known = self.0.lock();
-        known.listed = false;
+        (known.begun, known.listed) = (false, false);
         known.taken = <[bool; PREFIXES.len()]>::default();
     }
 
-    /// Returns whether taskgate has to ask for a list: none was seen since the last change, and it does not ask now. From then on
-    /// it does, until [`KnownTools::asked`].
+    /// Returns whether taskgate has to ask for a list: none was seen to its end since the last change, and it does not ask now.
+    /// From then on it does, until [`KnownTools::asked`].
     pub(super) fn ask(&self) -> bool {
         let mut known = self.0.lock();
         !known.listed && !std::mem::replace(&mut known.asking, true)
@@ -126,7 +139,7 @@ impl KnownTools {
         self.0.lock().asking = false;
     }
 
-    /// Returns whether a list was seen since the last change.
+    /// Returns whether a list was seen to its end since the last change.
     #[must_use]
     pub fn are_listed(&self) -> bool {
         self.0.lock().listed
@@ -140,10 +153,14 @@ impl KnownTools {
     }
 
     /// Returns the tool for jobs that has a name, and the names of all of them; `None` where the server has a tool of that name.
-    /// A server that has told no list is taken to have no such tool, whichever names an earlier list has led to.
+    /// A server that has not told its list to the end is taken to have no more such tools, whichever names an earlier list has
+    /// led to.
     #[must_use]
     pub fn called(&self, name: &str) -> Option<(JobTool, JobToolNames)> {
-        let names = if self.are_listed() { self.job_tools() } else { JobToolNames::with(name) }?;
+        let Known { listed, taken, .. } = *self.0.lock();
+        let free = PREFIXES.into_iter().zip(taken).filter(|(_, taken)| !taken);
+        let mut all = free.map(|(prefix, _)| JobToolNames { prefix });
+        let names = if listed { all.next() } else { all.find(|names| names.find(name).is_some()) }?;
         Some((names.find(name)?, names))
     }
 
@@ -167,26 +184,46 @@ mod tests {
     use super::*;
     use crate::wire::tools::listed;
 
-    fn learn(known: &KnownTools, tools: &str, whole: bool) {
-        known.learn(&listed(&format!(r#"{{"tools":[{tools}]}}"#)).expect("tools"), whole);
+    const WHOLE: ListPage = ListPage { first: true, last: true };
+    const FIRST: ListPage = ListPage { first: true, last: false };
+    const NEXT: ListPage = ListPage { first: false, last: false };
+    const LAST: ListPage = ListPage { first: false, last: true };
+
+    fn learn(known: &KnownTools, tools: &str, page: ListPage) {
+        known.learn(&listed(&format!(r#"{{"tools":[{tools}]}}"#)).expect("tools"), page);
     }
 
     #[test]
     fn a_name_that_the_server_has_gets_a_prefix_until_its_tools_change() {
         let known = KnownTools::default();
         let wait = |known: &KnownTools| known.job_tools().map(|names| names.of(JobTool::Wait));
-        learn(&known, r#"{"name":"a"}"#, false);
+        learn(&known, r#"{"name":"a"}"#, FIRST);
         assert_eq!(wait(&known).as_deref(), Some("wait_for_job"));
-        learn(&known, r#"{"name":"list_jobs"}"#, false);
-        learn(&known, r#"{"name":"b"}"#, false);
+        learn(&known, r#"{"name":"list_jobs"}"#, NEXT);
+        learn(&known, r#"{"name":"b"}"#, LAST);
         assert_eq!(wait(&known).as_deref(), Some("taskgate_wait_for_job"));
-        learn(&known, r#"{"name":"taskgate_cancel_job"},{"name":"taskgate2_cancel_job"}"#, false);
+        learn(&known, r#"{"name":"taskgate_cancel_job"},{"name":"taskgate2_cancel_job"}"#, NEXT);
         assert_eq!(wait(&known), None);
         known.forget();
         assert!(!known.are_listed());
-        learn(&known, r#"{"name":"list_jobs"}"#, true);
-        learn(&known, r#"{"name":"a"}"#, true);
+        learn(&known, r#"{"name":"list_jobs"}"#, WHOLE);
+        learn(&known, r#"{"name":"a"}"#, WHOLE);
         assert_eq!(wait(&known).as_deref(), Some("wait_for_job"));
+    }
+
+    #[test]
+    fn a_name_is_taken_for_ours_by_a_list_only_when_that_was_seen_to_its_end() {
+        let known = KnownTools::default();
+        for (tools, page, listed) in [("", LAST, false), (r#"{"name":"a"}"#, FIRST, false), ("", NEXT, false)] {
+            learn(&known, tools, page);
+            assert_eq!(known.are_listed(), listed, "{page:?}");
+        }
+        learn(&known, r#"{"name":"wait_for_job"}"#, NEXT);
+        assert_eq!(known.called("wait_for_job"), None, "what was told holds at once");
+        assert!(known.called("taskgate_wait_for_job").is_some());
+        learn(&known, "", LAST);
+        assert!(known.are_listed());
+        assert!(!may_be_job_tool("my_list_jobs"), "it has no name that taskgate gives");
     }
 
     #[test]
@@ -195,7 +232,7 @@ mod tests {
         for page in 0..20 {
             let tools: Vec<_> =
                 (0..100).map(|n| format!(r#"{{"name":"{page}-{n}","title":"{}"}}"#, "x".repeat(600))).collect();
-            learn(&known, &tools.join(","), false);
+            learn(&known, &tools.join(","), NEXT);
         }
         assert_eq!(known.0.lock().titles.len(), MAX_TITLES);
         assert_eq!(known.title("0-0").len(), 500);
@@ -205,7 +242,7 @@ mod tests {
     fn a_tool_is_named_by_its_title_where_it_has_one() {
         let known = KnownTools::default();
         let list = r#"{"name":"a","title":"An A"},{"name":"b","annotations":{"title":"A B"}},{"name":"c"}"#;
-        learn(&known, list, true);
+        learn(&known, list, WHOLE);
         assert_eq!(
             ["a", "b", "c", "d"].map(|name| known.title(name)).each_ref().map(|title| &**title),
             ["An A", "A B", "c", "d"]

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use crate::wire::{Kind, Message, Method, message::MAX_ID, object::Members};
 
 /// How many open questions of one call are followed.
-const MAX_OPEN: usize = 64;
+pub(super) const MAX_OPEN: usize = 64;
 
 /// The points of one exchange, once it is tracked. Boxed: few exchanges are.
 pub(super) type TrackedPoints = OnceLock<Box<Mutex<Points>>>;

@@ -59,10 +59,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{flow::Capacity, upstream::Purpose};
-
-    /// How many open questions are followed.
-    const MAX_OPEN: usize = 64;
+    use crate::{
+        flow::Capacity,
+        upstream::{Purpose, points::MAX_OPEN},
+    };
 
     fn message(text: &str) -> Message {
         Message::parse(text.to_owned().into()).expect("valid")

@@ -38,10 +38,16 @@ pub enum Discovered<'a> {
     Legacy,
 }
 
+/// Returns the raw `Implementation` of taskgate.
+#[must_use]
+pub fn own_info() -> String {
+    format!(r#"{{"name":"taskgate","version":{}}}"#, quote(env!("CARGO_PKG_VERSION")))
+}
+
 /// Returns the `params` of a request of taskgate's own, with this raw `cursor` if it asks for a further page.
 #[must_use]
 pub fn own_params(cursor: Option<&str>) -> String {
-    let info = format!(r#"{{"name":"taskgate","version":{}}}"#, quote(env!("CARGO_PKG_VERSION")));
+    let info = own_info();
     let cursor = cursor.map_or_else(String::new, |cursor| format!(r#""cursor":{cursor},"#));
     let meta = format!(r#"{{"{PROTOCOL_VERSION}":"{VERSION}","{CLIENT_INFO}":{info},"{CLIENT_CAPABILITIES}":{{}}}}"#);
     format!(r#"{{{cursor}"_meta":{meta}}}"#)

@@ -58,6 +58,15 @@ pub fn unambiguous(raw: &str) -> Result<(Members<'_>, Option<Members<'_>>), Stri
     Ok((members, meta))
 }
 
+/// Returns the raw progress token that a request gives.
+///
+/// # Errors
+/// As [`Params::parse_any`].
+pub fn given_token(request: &Message) -> Result<Option<Box<str>>, RpcError> {
+    let params = request.params().map(Params::parse_any).transpose()?;
+    Ok(params.and_then(|params| params.progress_token).map(Into::into))
+}
+
 /// Returns the raw progress token of a progress notification.
 #[must_use]
 pub fn progress_token(notification: &Message) -> Option<&str> {

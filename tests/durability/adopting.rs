@@ -1,4 +1,5 @@
-//! Calls that are to become tasks or jobs while the disk takes nothing: they do when it works again.
+//! Calls that are to become tasks or jobs while the disk takes nothing: they do when it works again, and count as one creation
+//! each.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -26,7 +27,7 @@ impl House {
         let (upstream, shim, folder) = (Upstream::sse().await, Shim::new(), TempDir::new().unwrap());
         let (config, store) = (folder.path().join("config.toml"), shim.store());
         let text = format!(
-            "tasks.task_after = \"80ms\"\ntasks.job_after = \"80ms\"\n[[upstream]]\nurl = \"{}\"\n",
+            "tasks.task_after = \"80ms\"\ntasks.job_after = \"80ms\"\nrate.creations = \"1/h\"\n[[upstream]]\nurl = \"{}\"\n",
             upstream.url()
         );
         std::fs::write(&config, text).unwrap();

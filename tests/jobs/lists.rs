@@ -109,6 +109,20 @@ async fn a_host_that_never_lists_does_not_take_a_tool_of_the_server_for_one_of_t
 }
 
 #[tokio::test]
+async fn a_tool_of_the_server_on_a_page_that_the_host_has_not_read_is_the_servers() {
+    let house = House::open(SOON).await;
+    let first = json!({ "tools": [tool("a")], "nextCursor": "2" });
+    page(&house, json!({}), first.clone()).await;
+    let theirs = house.host.stream("tools/call", json!({ "name": "cancel_job", "arguments": {} }));
+    // taskgate reads on by itself.
+    for told in [first, json!({ "tools": [tool("cancel_job")] })] {
+        house.upstream.held("tools/list").await.result(&told.to_string());
+    }
+    house.upstream.held("cancel_job").await.result(r#"{"content":[{"type":"text","text":"theirs"}]}"#);
+    assert_eq!(text(&theirs.last().await["result"]), "theirs");
+}
+
+#[tokio::test]
 async fn the_words_name_the_tools_for_jobs_and_the_title_also_where_no_list_has_told_them() {
     let tools = json!([tool("wait_for_job"), { "name": "slow", "title": "Export all", "inputSchema": {} }]);
     let options = || Options { answers: Answers::Sse, tools: tools.clone(), ..Options::default() };

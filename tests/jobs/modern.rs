@@ -221,6 +221,36 @@ async fn a_server_of_the_same_revision_has_jobs_in_front_of_it_too() {
 }
 
 #[tokio::test]
+async fn no_shared_cache_gives_a_host_what_a_client_with_tasks_was_told() {
+    for (native, scope) in [("auto", "private"), ("keep", "public")] {
+        let upstream = Upstream::modern(json!({ "tools": {}, "extensions": { TASKS: {} } })).await;
+        let gate = Gate::with(&upstream, &format!("{SOON}\ntasks.native = {native:?}")).await;
+        let able = Modern::with_tasks(&gate.url);
+        for method in ["server/discover", "tools/list"] {
+            assert_eq!(able.result(method, json!({})).await["cacheScope"], scope, "{native}: {method}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn invented_answers_cost_no_more_where_a_call_waits_for_many_jobs() {
+    let (_upstream, gate) = house("").await;
+    let host = Modern::plain(&gate.url);
+    let answers: serde_json::Map<_, _> =
+        (0..60_000).map(|n| (uuid::Uuid::from_u128(n).to_string(), json!({}))).collect();
+    let took = async |jobs: u128| {
+        let ids: Vec<_> = (0..jobs).map(|n| uuid::Uuid::from_u128(n).to_string()).collect();
+        let params = json!({ "name": "wait_for_job", "arguments": { "job_ids": ids }, "inputResponses": answers });
+        let since = std::time::Instant::now();
+        assert_eq!(host.result("tools/call", params).await["isError"], true);
+        since.elapsed()
+    };
+    let (one, many) = (took(1).await, took(16).await);
+    let (one, many) = (took(1).await.min(one), took(16).await.min(many));
+    assert!(many < 2 * one, "{one:?} for one job, {many:?} for many");
+}
+
+#[tokio::test]
 async fn a_server_of_the_same_revision_with_tasks_of_its_own_has_jobs_for_hosts_that_know_none_unless_it_is_left_alone()
 {
     for (native, ours) in [("auto", 3), ("replace", 3), ("keep", 0)] {

@@ -242,3 +242,16 @@ async fn many_ids_that_are_unknown_hold_an_answer_back_once() {
     assert_eq!((parts.len(), &told["isError"]), (16, &json!(true)));
     assert!(parts.iter().all(|part| part["text"].as_str().unwrap().contains("There is no job")), "{told}");
 }
+
+#[tokio::test]
+async fn a_progress_token_that_no_notification_may_have_is_refused_in_words() {
+    let house = House::open(SOON).await;
+    let (slow, job) = house.job().await;
+    for token in [json!({ "a": 1 }), json!("t".repeat(5000))] {
+        let mut params = job.waits(50.0);
+        params["_meta"] = json!({ "progressToken": token });
+        let told = house.host.response("tools/call", params).await["result"].take();
+        assert!(told["isError"] == true && text(&told).contains("the progress token"), "{told}");
+    }
+    slow.result(r#"{"content":[]}"#).await;
+}

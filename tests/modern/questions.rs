@@ -237,3 +237,20 @@ async fn no_client_is_asked_in_the_course_of_a_request_that_has_no_retry() {
     list.result(r#"{"tools":[]}"#).await;
     assert_eq!(soon(listing).await.unwrap()["resultType"], "complete");
 }
+
+#[tokio::test]
+async fn a_retry_with_a_progress_token_that_no_notification_may_have_is_refused_and_can_be_made_again() {
+    let (upstream, _gate, client) = house("").await;
+    let (slow, result, key) = asked(&upstream, &client).await;
+    let retry = retry(&result, &json!({ key: { "action": "accept", "content": {} } }));
+    for token in [json!({ "a": 1 }), json!("t".repeat(5000))] {
+        let mut malformed = retry.clone();
+        malformed["_meta"] = json!({ "progressToken": token });
+        let (_, code, message) = client.refusal("tools/call", malformed).await;
+        assert!(code == -32602 && message.contains("the progress token"), "{message}");
+    }
+    let retrying = tokio::spawn(async move { client.result("tools/call", retry).await });
+    upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
+    slow.result(r#"{"content":[{"type":"text","text":"you"}]}"#).await;
+    assert_eq!(soon(retrying).await.unwrap()["content"][0]["text"], "you");
+}

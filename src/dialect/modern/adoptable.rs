@@ -11,13 +11,15 @@ pub(super) struct Adoptable {
     pub(super) tool: Arc<Tool>,
     /// What it becomes.
     pub(super) form: Form,
+    /// Whether a try was counted as a creation.
+    pub(super) counted: bool,
 }
 
 /// What a call becomes that takes long.
 #[derive(Debug)]
 pub(super) enum Form {
-    /// A task, with the right to run that was taken before the call began.
-    Task(Permit),
+    /// A task, with the right to run that was taken before the call began; `None` once a try has used it up.
+    Task(Option<Permit>),
     /// A job, whose client knows no tasks.
     Job,
 }

@@ -2,12 +2,12 @@
 
 use super::ClientRequest;
 use crate::{
-    dialect::tools::{Heartbeat, with_instructions, with_job_tools},
+    dialect::tools::{Heartbeat, ListedFor, with_instructions, with_job_tools},
     upstream::{Call, Lease, Pooled},
     wire::{Method, Parts, object::Members},
 };
 
-/// Returns a page of tools as a client without tasks gets it, and anything else as it is.
+/// Returns a page of tools as its client gets it where clients without tasks are helped, and anything else as it is.
 pub(super) fn with_tools(document: Parts, request: &ClientRequest, lease: &Lease) -> Parts {
     let policy = &request.caller.upstream.policy;
     if request.method != Method::ToolsList || !policy.helps_hosts() {
@@ -15,7 +15,13 @@ pub(super) fn with_tools(document: Parts, request: &ClientRequest, lease: &Lease
     }
     let params = request.message.params().and_then(|params| Members::parse(params).ok());
     let first = params.is_none_or(|params| params.get("cursor").is_none());
-    with_job_tools(document, first, policy, lease.guard.get(), request.gets_jobs(lease.pooled.generation))
+    let generation = lease.pooled.generation;
+    let listed_for = match (request.gets_jobs(generation), request.hosts_get_jobs(generation)) {
+        (true, _) => ListedFor::Host,
+        (false, true) => ListedFor::Able,
+        (false, false) => ListedFor::Any,
+    };
+    with_job_tools(document, first, policy, lease.guard.get(), listed_for)
 }
 
 /// Returns the raw instructions of a server, with what a client without tasks has to know of jobs.

@@ -3,7 +3,6 @@
 use std::sync::{Arc, LazyLock};
 
 use http::StatusCode;
-use tokio::time::Instant;
 
 use super::{
     Answer, ClientRequest, Modern, Refused, SERVER_INFO,
@@ -11,16 +10,15 @@ use super::{
     in_flight::FlightGuard,
     input::{input_request, input_responses},
     pieces::{PieceWriter, pieces},
-    reply,
     run::{Over, Run},
     translate,
 };
 use crate::{
     config::Tool,
-    dialect::tools::{JobAdoption, JobPlace, NotAdopted, RETRY, Told, Wait},
+    dialect::tools::{JobAdoption, JobPlace, NotAdopted, Told, Wait},
     task::CallSession,
     upstream::{Failure, Generation, JobTool, JobToolNames, Lease, ServerFacts, may_be_job_tool},
-    wire::{Method, Parts, RpcError, ids, response::result_response},
+    wire::{Method, Parts, RpcError, response::result_response},
 };
 
 /// Returns whether a call may be one of a tool for jobs.
@@ -40,7 +38,7 @@ impl Run {
     }
 
     /// Makes a job of the call. `None` where it cannot be one now: the call goes on as it is.
-    pub(super) async fn become_job(&mut self, name: Arc<str>, tool: Arc<Tool>) -> Option<Over> {
+    pub(super) async fn become_job(&mut self, name: Arc<str>, tool: Arc<Tool>, counted: bool) -> Option<Over> {
         let job = JobAdoption {
             caller: &self.request.caller,
             session: self.lease.guard.get(),
@@ -53,6 +51,7 @@ impl Run {
             headers: self.request.headers_for(self.lease.pooled.generation),
             request: self.request_to_repeat(),
             admission: None,
+            counted,
         };
         match self.modern.tools.adopt(job).await {
             Ok(job) => {
@@ -64,9 +63,8 @@ impl Run {
                 self.to.respond(StatusCode::OK, document);
                 Some(Over::Adopted(Box::new(job.adopted)))
             }
-            Err(NotAdopted::NotNow) => {
-                self.adoptable = Some(Adoptable { name, tool, form: Form::Job });
-                self.adopt_at = Instant::now() + RETRY;
+            Err(NotAdopted::NotNow { counted }) => {
+                self.adopt_later(Adoptable { name, tool, form: Form::Job, counted });
                 None
             }
             Err(NotAdopted::Refused) => None,
@@ -126,18 +124,13 @@ impl Modern {
     ) -> Result<Answer, Refused> {
         let session = lease.as_ref().map(|lease| Arc::clone(lease.guard.get()));
         let place = JobPlace { caller: Arc::clone(&request.caller), session, names };
-        let answers = input_responses(&request.message)?;
+        let mut answers = input_responses(&request.message)?;
         let wait = match self.tools.ask(&place, &request.message, tool).await {
             Ok(wait) => wait,
             Err(words) => return Ok(whole(told(&words, &request, lease.as_ref()), &request)),
         };
-        for (key, result) in answers {
-            let Some(question) = ids::parse(&key) else { continue };
-            let owner = &request.caller.owner;
-            for job in wait.jobs() {
-                let (result, headers) = (result.clone(), request.headers.clone());
-                self.engine.answer_in_task(owner, job, question, move |theirs| reply(theirs, &result), headers).await;
-            }
+        for job in wait.jobs() {
+            self.answer_open(&request, job, &mut answers).await;
         }
         let (to, from) = pieces(&self.capacity, &self.observer);
         tokio::spawn(async move {

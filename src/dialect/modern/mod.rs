@@ -287,10 +287,14 @@ fn no_method(request: &ClientRequest) -> Refused {
 }
 
 impl ClientRequest {
-    /// Returns whether a call may become a job: the request declares no tasks, and a server of that generation does not keep them
-    /// to itself.
+    /// Returns whether a call may become a job: the request declares no tasks, and such requests get jobs.
     fn gets_jobs(&self, generation: Generation) -> bool {
-        !self.meta.tasks && self.caller.upstream.policy.has_jobs() && self.whose(generation) != Whose::Theirs
+        !self.meta.tasks && self.hosts_get_jobs(generation)
+    }
+
+    /// Returns whether requests that declare no tasks get jobs: a server of that generation does not keep tasks to itself.
+    fn hosts_get_jobs(&self, generation: Generation) -> bool {
+        self.caller.upstream.policy.has_jobs() && self.whose(generation) != Whose::Theirs
     }
 
     /// Returns what a `requestState` for this request is good for.

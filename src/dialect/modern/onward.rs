@@ -72,7 +72,7 @@ impl ClientRequest {
 pub(super) fn call_options(generation: Generation, may_be_task: bool) -> CallOptions {
     let passes = generation.is_modern() && !may_be_task;
     let purpose = if passes { Purpose::Foreground } else { Purpose::Background };
-    CallOptions { purpose, max_answer: MAX_MESSAGE, relay: false, native: false, tracked: false }
+    CallOptions { purpose, max_answer: MAX_MESSAGE, relay: false, native: false, wants_progress: false }
 }
 
 /// Returns the request without the client's declaration of the tasks extension.

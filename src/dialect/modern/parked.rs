@@ -25,6 +25,8 @@ pub(super) struct Retry {
     pub(super) request: ClientRequest,
     /// The raw answers by the key of their question.
     pub(super) answers: HashMap<String, String>,
+    /// Its raw progress token.
+    pub(super) progress_token: Option<Box<str>>,
     /// Where its answer goes.
     pub(super) to: PieceWriter,
     /// Counts it, with the answers in it, instead of the request before.

@@ -145,13 +145,16 @@ impl Run {
             edits.set(&result, "supportedVersions", &serde_json::json!(shared).to_string());
         }
         let has_tools = capabilities.as_ref().is_some_and(|declared| declared.get("tools").is_some());
-        if has_tools && self.request.gets_jobs(self.lease.pooled.generation) {
+        let generation = self.lease.pooled.generation;
+        if has_tools && self.request.gets_jobs(generation) {
             edits.set(&result, "instructions", &with_instructions(result.get("instructions")));
-            // Clients that declare tasks get others.
+        }
+        if has_tools && self.request.hosts_get_jobs(generation) {
+            // A cache that clients share would give one the instructions of another.
             edits.set(&result, "cacheScope", r#""private""#);
         }
         match (&capabilities, &extensions) {
-            _ if self.request.whose(self.lease.pooled.generation) != Whose::Ours => {}
+            _ if self.request.whose(generation) != Whose::Ours => {}
             (_, Some(extensions)) => edits.set(extensions, TASKS, "{}"),
             (Some(capabilities), None) => edits.set(capabilities, "extensions", &format!(r#"{{"{TASKS}":{{}}}}"#)),
             (None, None) => edits.set(&result, "capabilities", &format!(r#"{{"extensions":{{"{TASKS}":{{}}}}}}"#)),

@@ -71,7 +71,7 @@ impl Run {
             drop(place);
             self.request = retry.request;
             (self.to, self.in_flight) = (retry.to, retry.in_flight);
-            self.call.progress_token = progress_token(&self.request.message);
+            self.call.progress_token = retry.progress_token;
             // Each request says anew what its client can be asked, and whether it may be answered with a task.
             let (client, declares_tasks) = (self.request.caller.client, self.request.meta.tasks);
             self.lacks = self.lacks.filter(|lacks| !client.can_be_asked(*lacks));
@@ -189,9 +189,4 @@ impl Run {
             self.refuse(&question.request, why).await;
         }
     }
-}
-
-fn progress_token(request: &Message) -> Option<Box<str>> {
-    let (_, meta) = crate::wire::params::unambiguous(request.params()?).ok()?;
-    meta?.get("progressToken").map(Into::into)
 }

@@ -30,7 +30,7 @@ use crate::{
     observe::events,
     task::{Adopted, LastingWork},
     upstream::{Call, ExchangeEnd, Failure, Lease, UpstreamSession},
-    wire::{Asks, Message, Parts, RpcError},
+    wire::{Asks, Message, Parts, RpcError, params::given_token},
 };
 
 /// A question of the server that its client has not answered.
@@ -170,11 +170,13 @@ impl Modern {
             }
             Some(Shown::Here(_) | Shown::Earlier { .. }) | None => None,
         };
-        let (answers, in_flight) = (input_responses(&request.message)?, self.begin(&request)?);
+        let (answers, progress_token) = (input_responses(&request.message)?, given_token(&request.message)?);
+        let in_flight = self.begin(&request)?;
         let retry = opened.and_then(|opened| self.parking.take(opened.call));
         let (to, from) = pieces(&self.capacity, &self.observer);
-        let taken =
-            retry.is_some_and(|retry| retry.send(Retry { request: request.clone(), answers, to, in_flight }).is_ok());
+        let taken = retry.is_some_and(|retry| {
+            retry.send(Retry { request: request.clone(), answers, progress_token, to, in_flight }).is_ok()
+        });
         if !taken {
             self.observer.emit(events::RequestStateRefused { who: &request.caller.who });
             return Err(RpcError::invalid_params(

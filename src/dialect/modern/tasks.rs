@@ -1,6 +1,6 @@
 //! `tasks/get`, `tasks/update`, `tasks/cancel`, and a task as the extension writes it.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{collections::HashMap, fmt::Write as _, sync::Arc};
 
 use http::StatusCode;
 
@@ -105,12 +105,11 @@ impl Modern {
             return Ok(false);
         }
         let lookup = request.caller.account.failed_lookup();
-        let repeated = match &lookup {
-            FailedLookup::Answered => None,
-            FailedLookup::Slowed(..) => Some("slowed"),
-            FailedLookup::Refused(_) => Some("refused"),
-        };
-        self.observer.emit(events::LookupFailed { who: &request.caller.who, task: Some(id), repeated });
+        self.observer.emit(events::LookupFailed {
+            who: &request.caller.who,
+            task: Some(id),
+            repeated: lookup.repeated(),
+        });
         match lookup {
             FailedLookup::Answered => Ok(false),
             FailedLookup::Slowed(by, _permit) => {
@@ -129,16 +128,28 @@ impl Modern {
         if params.is_none_or(|params| params.get("inputResponses").is_none()) {
             return Err(RpcError::invalid_params("Invalid params: params.inputResponses must be an object").into());
         }
-        let answers = input_responses(&request.message)?;
+        let mut answers = input_responses(&request.message)?;
         if let Err(why) = self.engine.poll(owner, id, who).await {
             return Err(self.no_task(request, &why).await);
         }
-        for (key, result) in answers {
-            let Some(question) = ids::parse(&key) else { continue };
-            let response = move |theirs: &str| reply(theirs, &result);
-            self.engine.answer_in_task(owner, id, question, response, request.headers.clone()).await;
-        }
+        self.answer_open(request, id, &mut answers).await;
         Ok(request.result(r#"{"resultType":"complete"}"#))
+    }
+
+    /// Passes on the answers to those questions of a task that are open: they are few, and a client may send any number of
+    /// answers.
+    pub(super) async fn answer_open(
+        &self,
+        request: &ClientRequest,
+        task: TaskId,
+        answers: &mut HashMap<String, String>,
+    ) {
+        let owner = &request.caller.owner;
+        for (question, _) in self.engine.questions(owner, task) {
+            let Some(result) = answers.remove(&question.to_string()) else { continue };
+            let response = move |theirs: &str| reply(theirs, &result);
+            self.engine.answer_in_task(owner, task, question, response, request.headers.clone()).await;
+        }
     }
 
     /// `tasks/cancel`: acknowledged whether the task has ended before or not.

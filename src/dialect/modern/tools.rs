@@ -70,7 +70,7 @@ impl Modern {
                 return Err(Refused::tasks_extension(&format!("the tool {name:?} can only be called as a task")));
             }
             (Support::Optional, false) if request.gets_jobs(generation) && tool.becomes_job_after().is_some() => {
-                return self.run(request, true, Some(Adoptable { name, tool, form: Form::Job })).await;
+                return self.run(request, true, Some(Adoptable { name, tool, form: Form::Job, counted: false })).await;
             }
             (Support::Forbidden, _) | (Support::Optional, false) => return self.run(request, true, None).await,
             (Support::Required | Support::Optional, true) => {}
@@ -78,7 +78,10 @@ impl Modern {
         let at_once = tool.support == Support::Required || tool.task_after == Duration::ZERO;
         let permit = if at_once { None } else { self.engine.permit_now(&request.caller, &name, &tool) };
         match permit {
-            Some(permit) => self.run(request, true, Some(Adoptable { name, tool, form: Form::Task(permit) })).await,
+            Some(permit) => {
+                let form = Form::Task(Some(permit));
+                self.run(request, true, Some(Adoptable { name, tool, form, counted: false })).await
+            }
             // Where no turn is free, the call waits for one as a task.
             None => Box::pin(self.create(request, generation, name, tool)).await,
         }

@@ -40,6 +40,8 @@ pub struct JobAdoption<'a> {
     pub request: Option<Message>,
     /// The right to add a task to the client's session, if it has one.
     pub admission: Option<TaskAdmission>,
+    /// Whether it was counted as a creation at an earlier try.
+    pub counted: bool,
 }
 
 /// A job that is in the store, and whose call is still to be followed.
@@ -55,7 +57,10 @@ pub struct AdoptedJob {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotAdopted {
     /// No turn is free, or the store does not answer. It may be one later.
-    NotNow,
+    NotNow {
+        /// [`JobAdoption::counted`] of the next try.
+        counted: bool,
+    },
     /// A limit, or the process stops.
     Refused,
 }
@@ -66,12 +71,14 @@ impl JobTools {
     /// # Errors
     /// [`NotAdopted`]
     pub async fn adopt(&self, call: JobAdoption<'_>) -> Result<AdoptedJob, NotAdopted> {
-        let JobAdoption { caller, session, name, tool, since, progress, text, admission, .. } = call;
+        let JobAdoption { caller, session, name, tool, since, progress, text, admission, counted, .. } = call;
         let (call_session, headers, request) = (call.call_session, call.headers, call.request);
         // A server that has tools of all our names has no jobs: no model could wait for one.
         let names = session.tools().job_tools().ok_or(NotAdopted::Refused)?;
-        let permit = self.engine.permit_now(caller, &name, &tool).ok_or(NotAdopted::NotNow)?;
-        caller.account.count(Rated::Creation).map_err(|_| NotAdopted::Refused)?;
+        let permit = self.engine.permit_now(caller, &name, &tool).ok_or(NotAdopted::NotNow { counted })?;
+        if !counted {
+            caller.account.count(Rated::Creation).map_err(|_| NotAdopted::Refused)?;
+        }
         let (told, settings) = (text.as_deref().map(Box::from), Arc::clone(&tool));
         let new_task = NewTask {
             name: Arc::clone(&name),
@@ -84,7 +91,7 @@ impl JobTools {
         let adoption = Adoption { permit, since, progress, text, headers, request };
         let adopted = self.engine.adopt(caller, call_session, new_task, adoption).await;
         let adopted = adopted.map_err(|why| match why {
-            NotCreated::Unavailable => NotAdopted::NotNow,
+            NotCreated::Unavailable => NotAdopted::NotNow { counted: true },
             NotCreated::Turns(..) | NotCreated::Kept(_) | NotCreated::Stopping => NotAdopted::Refused,
         })?;
         let facts = JobFacts {

@@ -161,12 +161,11 @@ impl JobTools {
     pub(super) fn missing(&self, place: &JobPlace, given: &str, why: &Missing, held: &mut HeldBack) -> Told {
         let Missing::NotFound(id) = why else { return Told::failed(UNAVAILABLE) };
         let lookup = place.caller.account.failed_lookup();
-        let repeated = match &lookup {
-            FailedLookup::Answered => None,
-            FailedLookup::Slowed(..) => Some("slowed"),
-            FailedLookup::Refused(_) => Some("refused"),
-        };
-        self.observer.emit(events::LookupFailed { who: &place.caller.who, task: Some(*id), repeated });
+        self.observer.emit(events::LookupFailed {
+            who: &place.caller.who,
+            task: Some(*id),
+            repeated: lookup.repeated(),
+        });
         match lookup {
             FailedLookup::Answered => {}
             slowed @ FailedLookup::Slowed(..) => {

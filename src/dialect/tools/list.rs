@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     config::Policy,
-    upstream::{JobTool, JobToolNames, UpstreamSession},
+    upstream::{JobTool, JobToolNames, ListPage, UpstreamSession},
     wire::{
         Edits, Message, Parts,
         message::Outcome,
@@ -19,29 +19,49 @@ use crate::{
 const INSTRUCTIONS: &str = "A tool that takes long may be answered with the id of a job in place of its result. The call then \
     goes on: do what that answer says to get the result, and do not make the call again.";
 
-/// Takes in a page of tools, and returns it as a host without tasks gets it, or as it is for a client that gets no `jobs`.
-/// `first`: it was asked for without a cursor. Anything else stays as it is.
+/// Whom a page of tools is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListedFor {
+    /// A host without tasks, which gets jobs.
+    Host,
+    /// A client that declares tasks, where hosts get another list.
+    Able,
+    /// A client like all others.
+    Any,
+}
+
+/// Takes in a page of tools, and returns it as its client gets it. `first`: it was asked for without a cursor. Anything else
+/// stays as it is.
 #[must_use]
-pub fn with_job_tools(page: Parts, first: bool, policy: &Policy, session: &UpstreamSession, jobs: bool) -> Parts {
+pub fn with_job_tools(
+    page: Parts,
+    first: bool,
+    policy: &Policy,
+    session: &UpstreamSession,
+    listed_for: ListedFor,
+) -> Parts {
     let bytes = page.into_bytes();
     let Ok(message) = Message::parse(bytes.clone()) else { return bytes.into() };
     let Some((Outcome::Result, result)) = message.outcome() else { return bytes.into() };
     let Ok(tools) = listed(result) else { return bytes.into() };
     let last = next_cursor(result).is_none();
-    session.tools().learn(&tools, first && last);
-    if !jobs {
+    session.tools().learn(&tools, ListPage { first, last });
+    if listed_for == ListedFor::Any {
         return bytes.into();
     }
     let mut edits = Edits::of(message.bytes());
+    let members = Members::parse(result).ok();
+    if let Some(members) = members.as_ref().filter(|members| members.get("cacheScope").is_some()) {
+        // A cache that clients share would give a host the list of a client that declares tasks, or the other way round.
+        edits.set(members, "cacheScope", r#""private""#);
+    }
+    if listed_for == ListedFor::Able {
+        return edits.apply();
+    }
     for tool in &tools {
         if policy.tool(&tool.name).becomes_job_after().is_some() {
             edits.remove(&tool.members, "outputSchema");
         }
-    }
-    let members = Members::parse(result).ok();
-    if let Some(members) = members.as_ref().filter(|members| members.get("cacheScope").is_some()) {
-        // Clients that declare tasks get another list.
-        edits.set(members, "cacheScope", r#""private""#);
     }
     let array = members.as_ref().and_then(|members| members.get("tools"));
     if let (true, Some(names), Some(array)) = (last, session.tools().job_tools(), array) {

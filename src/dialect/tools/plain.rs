@@ -51,6 +51,8 @@ pub struct PlainCall {
     since: Instant,
     heartbeat: Option<Heartbeat>,
     job_at: Option<Instant>,
+    /// Whether a try to make a job of it was counted as a creation.
+    counted: bool,
     timer: Option<Pin<Box<Sleep>>>,
     /// The greatest progress of the server.
     progress: f64,
@@ -87,6 +89,7 @@ impl PlainCall {
             since,
             heartbeat: None,
             job_at: job_after.map(|after| since + after),
+            counted: false,
             timer: None,
             progress: f64::NEG_INFINITY,
             text: None,
@@ -169,7 +172,7 @@ impl PlainCall {
     pub fn adopt(&mut self, mut call: Call) -> Adopting {
         let (tools, session, headers) = (Arc::clone(&self.tools), Arc::clone(&self.session), self.headers.clone());
         let (name, tool, since) = (Arc::clone(&self.name), Arc::clone(&self.tool), self.since);
-        let (progress, text, id) = (self.progress, self.text.clone(), self.id.clone());
+        let (progress, text, id, counted) = (self.progress, self.text.clone(), self.id.clone(), self.counted);
         Box::pin(LastingWork::new(async move {
             let Some(admission) = session.admit_task().await else { return Err((call, NotAdopted::Refused)) };
             // Without its session an anonymous client's job could not be reached after a restart.
@@ -177,7 +180,7 @@ impl PlainCall {
                 && let Err(why) = session.save_first(tools.engine.now()).await
             {
                 tools.observer.emit(events::StoreUnavailable { why: &why.0 });
-                return Err((call, NotAdopted::NotNow));
+                return Err((call, NotAdopted::NotNow { counted }));
             }
             let job = JobAdoption {
                 caller: &session.caller,
@@ -191,6 +194,7 @@ impl PlainCall {
                 headers,
                 request: None,
                 admission: Some(admission),
+                counted,
             };
             match tools.adopt(job).await {
                 Ok(job) => {
@@ -205,7 +209,9 @@ impl PlainCall {
 
     /// Notes that the call goes on as it is.
     pub fn not_adopted(&mut self, why: NotAdopted) {
-        self.job_at = (why == NotAdopted::NotNow).then(|| Instant::now() + RETRY);
+        if let NotAdopted::NotNow { counted } = why {
+            (self.job_at, self.counted) = (Some(Instant::now() + RETRY), counted);
+        }
         self.set_timer();
     }
 }

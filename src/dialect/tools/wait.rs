@@ -21,7 +21,7 @@ use crate::{
         Asks, Message, ids,
         legacy::question_text,
         object::{Members, quote},
-        params::unambiguous,
+        params::given_token,
     },
 };
 
@@ -97,7 +97,9 @@ impl Wait {
     /// # Errors
     /// What the model is told where it cannot wait.
     pub(super) async fn begin(tools: &Arc<JobTools>, place: &JobPlace, request: &Message) -> Result<Self, Told> {
-        let asked = arguments::wait(request).map_err(|why| Told::failed(format!("Nothing was waited for: {why}.")))?;
+        let refused = |why: &dyn std::fmt::Display| Told::failed(format!("Nothing was waited for: {why}."));
+        let asked = arguments::wait(request).map_err(|why| refused(&why))?;
+        let token = given_token(request).map_err(|error| refused(&error.message))?;
         let (owner, who) = (&place.caller.owner, &place.caller.who);
         let (mut jobs, mut watches) = (Vec::new(), Vec::new());
         for given in asked.ids {
@@ -117,7 +119,7 @@ impl Wait {
             jobs,
             watches,
             until: now + asked.at_most,
-            progress: token_of(request).map(|token| WaitProgress {
+            progress: token.map(|token| WaitProgress {
                 token,
                 count: 0,
                 told: String::new(),
@@ -272,12 +274,6 @@ impl Job {
     fn runs(&self) -> bool {
         self.seen.as_ref().is_ok_and(|task| !task.state.is_terminal())
     }
-}
-
-/// Returns the raw progress token of a request.
-fn token_of(request: &Message) -> Option<Box<str>> {
-    let (_, meta) = unambiguous(request.params()?).ok()?;
-    meta?.get("progressToken").map(Into::into)
 }
 
 fn text(text: &str) -> String {

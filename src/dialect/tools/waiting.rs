@@ -9,7 +9,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::HeaderMap;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -51,12 +50,6 @@ pub fn waits_for_jobs(session: &Session, request: &Message) -> bool {
 }
 
 impl JobTools {
-    /// Returns the tool for jobs that a session's client calls, and the names of these tools; `None` where it calls another
-    /// tool, or the server has one of that name.
-    pub async fn called(&self, session: &Session, name: &str, headers: &HeaderMap) -> Option<(JobTool, JobToolNames)> {
-        self.named(&session.upstream_session, name, headers).await
-    }
-
     /// Answers a call of a tool for jobs in a session.
     pub async fn answer(
         self: &Arc<Self>,

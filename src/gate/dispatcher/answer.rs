@@ -152,7 +152,7 @@ impl Dispatcher {
             max_answer: MAX_MESSAGE,
             relay,
             native: session.tasks.are_native(),
-            tracked: help.as_ref().is_some_and(|help| help.may_become_job()),
+            wants_progress: help.as_ref().is_some_and(|help| help.may_become_job()),
         };
         let call = match session.upstream_session.call(&message, headers, options) {
             Ok(call) => call,

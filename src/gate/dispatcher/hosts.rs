@@ -6,7 +6,7 @@ use http::HeaderMap;
 
 use super::Dispatcher;
 use crate::{
-    dialect::tools::{HostReply, PlainCall, with_job_tools},
+    dialect::tools::{HostReply, ListedFor, PlainCall, with_job_tools},
     gate::delivery::{Carrier, Delivery, Whole},
     session::{Session, StreamRoom},
     upstream::{UpstreamSession, may_be_job_tool},
@@ -26,8 +26,7 @@ pub(super) struct HostPage {
     session: Arc<UpstreamSession>,
     /// Whether it was asked for without a cursor.
     first: bool,
-    /// Whether the client gets the tools for jobs.
-    jobs: bool,
+    listed_for: ListedFor,
 }
 
 impl Dispatcher {
@@ -46,7 +45,7 @@ impl Dispatcher {
         let asks_for_task = params.get("task").is_some();
         if session.gets_jobs()
             && may_be_job_tool(&name)
-            && let Some(called) = self.tools.called(session, &name, headers).await
+            && let Some(called) = self.tools.named(&session.upstream_session, &name, headers).await
         {
             if asks_for_task && session.tasks.are_ours() {
                 let why = format!("The tool {name:?} cannot be called as a task; call it without params.task");
@@ -72,12 +71,14 @@ impl HostPage {
     pub(super) fn of(session: &Session, first: bool) -> Option<Self> {
         let (policy, jobs) = (&session.caller.upstream.policy, session.gets_jobs());
         let helps = jobs || policy.has_heartbeats();
-        helps.then(|| Self { session: Arc::clone(&session.upstream_session), first, jobs })
+        // What a session lists is in no cache that clients share.
+        let listed_for = if jobs { ListedFor::Host } else { ListedFor::Any };
+        helps.then(|| Self { session: Arc::clone(&session.upstream_session), first, listed_for })
     }
 
     /// Takes in the page, and returns it as the client gets it.
     pub(super) fn finish(&self, page: Document, policy: &crate::config::Policy) -> Document {
-        with_job_tools(page, self.first, policy, &self.session, self.jobs)
+        with_job_tools(page, self.first, policy, &self.session, self.listed_for)
     }
 }
 

@@ -40,12 +40,7 @@ pub(super) async fn task_not_found(
     task: Option<TaskId>,
 ) -> Result<Whole, Refusal> {
     let lookup = session.caller.account.failed_lookup();
-    let repeated = match &lookup {
-        FailedLookup::Answered => None,
-        FailedLookup::Slowed(..) => Some("slowed"),
-        FailedLookup::Refused(_) => Some("refused"),
-    };
-    observer.emit(events::LookupFailed { who: &session.caller.who, task, repeated });
+    observer.emit(events::LookupFailed { who: &session.caller.who, task, repeated: lookup.repeated() });
     match lookup {
         FailedLookup::Answered => {}
         FailedLookup::Slowed(by, _permit) => tokio::time::sleep(by).await,

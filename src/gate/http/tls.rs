@@ -59,6 +59,13 @@ impl Tls {
         let certificate = certificate.and_then(|certificate| Certificate::read(certificate)).map(Arc::new);
         Ok(TlsConnection { stream, http1, certificate })
     }
+
+    /// Shakes hands on a connection on which HTTP/1.1 is spoken, whatever the client prefers.
+    pub(super) async fn accept_http1(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut config = ServerConfig::clone(&self.current.read());
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        TlsAcceptor::from(Arc::new(config)).accept(stream).await
+    }
 }
 
 /// A connection after its handshake.

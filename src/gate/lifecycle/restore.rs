@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use http::HeaderMap;
 
 use super::Lifecycle;
@@ -13,7 +13,7 @@ use crate::{
     upstream::Upstream,
 };
 
-/// How many sessions are written at once.
+/// How many sessions are written or dropped at once.
 const AT_ONCE: usize = 256;
 
 impl Lifecycle {
@@ -55,7 +55,7 @@ impl Lifecycle {
             max_idle: idle / 4 * 3,
             observer: &self.observer,
         };
-        let mut restored = Vec::new();
+        let (mut restored, mut dropped) = (Vec::new(), Vec::new());
         for row in disk.load_sessions().await? {
             let saved = match SavedSession::read(&row.value) {
                 Ok(saved) => saved,
@@ -70,7 +70,7 @@ impl Lifecycle {
                     upstream = id.as_str(),
                     "a session is dropped, as its upstream is not configured any more"
                 );
-                disk.remove_session(row.id).await?;
+                dropped.push(row.id);
                 continue;
             };
             let session = saved.restore(&row, upstream, &with);
@@ -78,6 +78,8 @@ impl Lifecycle {
             self.sessions.restore(Arc::clone(&session));
             restored.push(session);
         }
+        let dropping = stream::iter(dropped).map(|id| disk.remove_session(id));
+        dropping.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
         // Their next requests have new numbers, which the next process must know of.
         save(restored.clone(), with.now).await;
         for session in &restored {

@@ -12,13 +12,14 @@ const LAST_CHANCE: Duration = Duration::from_secs(3);
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Lifecycle {
-    /// Lets no more sessions and tasks in, leaves what waits to the next process where that finds it, and waits until the tasks
+    /// Lets no more sessions and tasks in, and leaves what waits to the next process where that finds it. Waits until the tasks
     /// that run have ended and their owners know how, for `limit` at most. What still runs then is left where its answer can be
-    /// resumed, or fails. Everything else is served meanwhile.
+    /// resumed, and fails elsewhere. Everything else is served meanwhile.
     pub async fn drain(&self, limit: Duration) {
         self.sessions.refuse();
         self.engine.close();
         let mut left = self.engine.leave_waiting().await;
+        // Those that are left run no more.
         let running = self.engine.close();
         if running.is_empty() && left == 0 {
             return;

@@ -3,7 +3,7 @@
 use crate::wire::{
     ClientCapabilities, Message, Version,
     message::Outcome,
-    modern::{SERVER_INFO, shared_versions},
+    modern::{SERVER_INFO, own_info, shared_versions},
     object::{Members, quote},
 };
 
@@ -26,10 +26,6 @@ impl ServerFacts {
     pub fn own() -> Self {
         Self { server_info: own_info(), capabilities: "{}".to_owned(), instructions: None, versions: Vec::new() }
     }
-}
-
-fn own_info() -> String {
-    format!(r#"{{"name":"taskgate","version":{}}}"#, quote(env!("CARGO_PKG_VERSION")))
 }
 
 pub(super) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;

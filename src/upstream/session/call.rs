@@ -32,7 +32,7 @@ pub struct CallOptions {
     /// Whether a call that passes may create a task of the server.
     pub native: bool,
     /// Whether the server is asked for progress though the client may not want it: a plain call that may become a job.
-    pub tracked: bool,
+    pub wants_progress: bool,
 }
 
 impl UpstreamSession {
@@ -41,9 +41,9 @@ impl UpstreamSession {
     /// # Errors
     /// The limit on requests in flight, or what [`Params::parse`] refuses.
     pub fn call(&self, message: &Message, headers: HeaderMap, options: CallOptions) -> Result<Call, RpcError> {
-        let tracked = options.tracked || options.purpose == Purpose::Background;
-        let is_bare = tracked && message.params().is_some_and(is_bare);
-        let read = |params: &&str| !is_bare && (tracked || may_matter(params));
+        let wants_progress = options.wants_progress || options.purpose == Purpose::Background;
+        let is_bare = wants_progress && message.params().is_some_and(is_bare);
+        let read = |params: &&str| !is_bare && (wants_progress || may_matter(params));
         let parse = if self.rounds.is_some() { Params::parse_any } else { Params::parse };
         let params = message.params().filter(read).map(parse).transpose()?;
         let token = params.as_ref().and_then(|params| params.progress_token);
@@ -73,7 +73,7 @@ impl UpstreamSession {
         if let Some(Params { members, meta, .. }) = &params {
             if let Some(token) = token {
                 edits.replace_raw(token, number.to_string());
-            } else if tracked {
+            } else if wants_progress {
                 // A client that only polls sees progress too.
                 match meta {
                     Some(meta) => edits.set(meta, "progressToken", &number.to_string()),

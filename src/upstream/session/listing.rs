@@ -12,7 +12,7 @@ use ::http::HeaderMap;
 use super::{UpstreamSession, discover::own_headers};
 use crate::{
     flow::Item,
-    upstream::{Exchanges, Failure, MAX_MESSAGE, MAX_WAITING, Outgoing, Purpose, ToolNames, excerpt},
+    upstream::{Exchanges, Failure, ListPage, MAX_MESSAGE, MAX_WAITING, Outgoing, Purpose, ToolNames, excerpt},
     wire::{
         Message, legacy,
         message::Outcome,
@@ -95,8 +95,10 @@ impl UpstreamSession {
                 };
                 let listed = listed(result).map_err(Failure::BadAnswer)?;
                 cursor = next_cursor(result).map(str::to_owned);
-                self.inbound.tools.learn(&listed, page == 0 && cursor.is_none());
-                if cursor.is_none() {
+                // Of a list without an end this much counts as all of it.
+                let last = cursor.is_none() || page + 1 == MAX_PAGES;
+                self.inbound.tools.learn(&listed, ListPage { first: page == 0, last });
+                if last {
                     break;
                 }
             }
