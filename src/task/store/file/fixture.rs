@@ -1,6 +1,9 @@
 //! Files that earlier versions wrote, as they lie in `tests/fixtures`: this version reads them.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use uuid::Uuid;
 
@@ -35,55 +38,66 @@ fn session() -> SavedSession {
     SavedSession { id: id(9), used_at: 5, value: "a session".into() }
 }
 
-/// How the fixtures were made. A fixture is never made again: a new format gets new ones.
-#[tokio::test]
-#[ignore = "writes new fixtures"]
-async fn write_fixtures() {
-    for (name, key) in FIXTURES {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = opened(&folder, ROOM, key, Some(Clock::starting_at(1000))).await;
-        let made = |number| Task { id: id(number), ..task(&owner()) };
-        let change = async |task: &Task, change: Change| {
-            let next = task.after(&change, at(2000)).expect("legal");
-            store.replace(next, change.end().cloned(), CallChange::Keep).await.expect("available");
-        };
-        let call = |text: &'static str| Some(SavedCall(text.into()));
-        for (number, call) in [(1, None), (2, None), (3, None), (4, call("a call")), (5, call("another call"))] {
-            store.insert(made(number), call).await.expect("available").expect("room");
-        }
-        change(&made(1), result("{\"content\":[]}")).await;
-        change(&made(2), result(format!("[{}]", " ".repeat(270_000)))).await;
-        change(&made(3), Change::cancel()).await;
-        change(&made(4), Change::Ask("what".into())).await;
-        store.note(id(5), "a note".into());
-        store.disk.put_session(session()).await.expect("available");
-        store.disk.key("cursors").await.expect("available");
-        assert!(store.disk.close());
-        crate::disk::backup(&folder.path().join("store"), &path(name)).expect("room");
+/// Writes a file as the fixtures were written. They are never written again: a new format gets new ones.
+async fn write(file: &Path, key: Option<&str>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = opened(&folder, ROOM, key, Some(Clock::starting_at(1000))).await;
+    let made = |number| Task { id: id(number), ..task(&owner()) };
+    let change = async |task: &Task, change: Change| {
+        let next = task.after(&change, at(2000)).expect("legal");
+        store.replace(next, change.end().cloned(), CallChange::Keep).await.expect("available");
+    };
+    let call = |text: &'static str| Some(SavedCall(text.into()));
+    for (number, call) in [(1, None), (2, None), (3, None), (4, call("a call")), (5, call("another call"))] {
+        store.insert(made(number), call).await.expect("available").expect("room");
     }
+    change(&made(1), result("{\"content\":[]}")).await;
+    change(&made(2), result(format!("[{}]", " ".repeat(270_000)))).await;
+    change(&made(3), Change::cancel()).await;
+    change(&made(4), Change::Ask("what".into())).await;
+    store.note(id(5), "a note".into());
+    store.disk.put_session(session()).await.expect("available");
+    store.disk.key("cursors").await.expect("available");
+    assert!(store.disk.close());
+    crate::disk::backup(&folder.path().join("store"), file).expect("room");
+}
+
+/// Fails where a file has anything else than [`write`] has written.
+async fn read(file: &Path, key: Option<&str>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::copy(file, folder.path().join("store")).expect("the file");
+    let store = opened(&folder, ROOM, key, Some(Clock::starting_at(1000))).await;
+    let ann = owner();
+    let page = store.page(&ann, None, 10).await.expect("available");
+    let states: Vec<_> = page.iter().map(|(_, task)| (task.id, task.state.is_terminal())).collect();
+    assert_eq!(states, [(id(1), true), (id(2), true), (id(3), true), (id(4), false), (id(5), false)], "{file:?}");
+    let end = async |number| store.end(&ann, id(number)).await.expect("available");
+    assert_eq!(end(1).await, Some(End::Result { raw: "{\"content\":[]}".into(), is_error: false }));
+    assert_eq!(end(2).await.map(|end| end.bytes()), Some(270_002));
+    assert_eq!(end(3).await, Some(End::Cancelled));
+    let unfinished = store.unfinished().await.expect("available");
+    let [asks, queued] = &unfinished[..] else { panic!("{unfinished:?}") };
+    assert_eq!((asks.task.state, asks.task.status_message.as_deref()), (State::InputRequired, Some("what")));
+    assert_eq!((&asks.call, &asks.note), (&Some(SavedCall("a call".into())), &None));
+    assert_eq!((&queued.call, &queued.note), (&Some(SavedCall("another call".into())), &Some("a note".into())));
+    assert_eq!(store.disk.load_sessions().await.expect("available"), [session()]);
+    assert_eq!(store.seals(), key.is_some());
 }
 
 #[tokio::test]
 async fn a_file_of_every_format_that_was_released_is_read() {
     for (name, key) in FIXTURES {
+        read(&path(name), key).await;
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_this_version_has_what_the_fixtures_have() {
+    for key in [None, Some(KEY)] {
         let folder = tempfile::tempdir().expect("a folder");
-        fs::copy(path(name), folder.path().join("store")).expect("the fixture");
-        let store = opened(&folder, ROOM, key, Some(Clock::starting_at(1000))).await;
-        let ann = owner();
-        let page = store.page(&ann, None, 10).await.expect("available");
-        let states: Vec<_> = page.iter().map(|(_, task)| (task.id, task.state.is_terminal())).collect();
-        assert_eq!(states, [(id(1), true), (id(2), true), (id(3), true), (id(4), false), (id(5), false)], "{name}");
-        let end = async |number| store.end(&ann, id(number)).await.expect("available");
-        assert_eq!(end(1).await, Some(End::Result { raw: "{\"content\":[]}".into(), is_error: false }));
-        assert_eq!(end(2).await.map(|end| end.bytes()), Some(270_002));
-        assert_eq!(end(3).await, Some(End::Cancelled));
-        let unfinished = store.unfinished().await.expect("available");
-        let [asks, queued] = &unfinished[..] else { panic!("{unfinished:?}") };
-        assert_eq!((asks.task.state, asks.task.status_message.as_deref()), (State::InputRequired, Some("what")));
-        assert_eq!((&asks.call, &asks.note), (&Some(SavedCall("a call".into())), &None));
-        assert_eq!((&queued.call, &queued.note), (&Some(SavedCall("another call".into())), &Some("a note".into())));
-        assert_eq!(store.disk.load_sessions().await.expect("available"), [session()]);
-        assert_eq!(store.seals(), key.is_some());
+        let file = folder.path().join("written");
+        write(&file, key).await;
+        read(&file, key).await;
     }
 }
 
