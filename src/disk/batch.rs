@@ -13,6 +13,7 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::{
     Unavailable,
+    cut::LogEnd,
     mark::Mark,
     open::BUSY,
     queue::{Later, LaterKey, Operation, Taken},
@@ -42,6 +43,7 @@ const FREE_PAGES: u64 = 1024;
 pub(super) struct Batches {
     connection: Connection,
     standing: Standing,
+    log_end: LogEnd,
     mark: Mark,
     time: FileTime,
     /// The number of the last batch.
@@ -54,6 +56,8 @@ pub(super) struct Batches {
     failing: bool,
     /// Whether the log has to begin anew first, so that nothing of a batch that failed stands in it.
     must_reset: bool,
+    /// Whether frames that are no commit may stand at the end of the log.
+    must_cut: bool,
     /// Pages in the log.
     log: Arc<AtomicU64>,
     /// From how many pages on the log is brought into the file.
@@ -77,6 +81,7 @@ impl Batches {
     pub(super) fn new(
         mut connection: Connection,
         standing: Standing,
+        log_end: LogEnd,
         mark: Mark,
         time: FileTime,
     ) -> rusqlite::Result<Self> {
@@ -92,6 +97,7 @@ impl Batches {
         let mut batches = Self {
             connection,
             standing,
+            log_end,
             mark,
             time,
             batch: batch.cast_unsigned(),
@@ -99,6 +105,7 @@ impl Batches {
             written: Instant::now(),
             failing: false,
             must_reset: true,
+            must_cut: false,
             log,
             checkpoint_at: CHECKPOINT / page,
             page,
@@ -120,6 +127,10 @@ impl Batches {
             // Where this fails too, the next BEGIN does.
             let _ = self.connection.execute_batch("ROLLBACK");
         }
+        // Before anything is told of the failure. Where the disk does not take even that, the next batch begins with it.
+        if let Err(why) = self.cut() {
+            tracing::debug!(%why, "what a batch that failed has left still stands in the log of the store");
+        }
         let undone = if self.failing { later } else { failed };
         let result = result.map_err(|error| error.0);
         Outcome { operations, undone, result }
@@ -132,8 +143,10 @@ impl Batches {
         failed: &mut Vec<(LaterKey, Later)>,
     ) -> Result<(), Failed> {
         self.standing.check().map_err(Failed)?;
+        self.cut().map_err(Failed)?;
         self.make_room_in_log()?;
         self.connection.execute_batch("BEGIN IMMEDIATE")?;
+        self.must_cut = true;
         for operation in operations {
             // It tells its failure itself.
             let _ = self.savepoint(|connection| operation.run(connection))?;
@@ -153,6 +166,7 @@ impl Batches {
         self.connection.prepare_cached(update)?.execute(values)?;
         self.count_pages()?;
         self.connection.execute_batch("COMMIT")?;
+        self.must_cut = false;
         (self.batch, self.written) = (batch, Instant::now());
         if let Err(error) = self.mark.write(batch) {
             // An older mark says less, and nothing that is wrong.
@@ -175,6 +189,15 @@ impl Batches {
         }
         self.connection.prepare_cached("RELEASE operation")?.execute(())?;
         Ok(ran)
+    }
+
+    /// Cuts off what a batch that failed has left in the log.
+    fn cut(&mut self) -> Result<(), Unavailable> {
+        if self.must_cut {
+            self.log.store(self.log_end.cut(&self.connection, self.page)?, Ordering::Relaxed);
+            self.must_cut = false;
+        }
+        Ok(())
     }
 
     /// Begins the log anew where it has to be, or is too long.
@@ -249,8 +272,10 @@ impl Batches {
         if !self.gives_back() {
             return Ok(());
         }
+        self.cut()?;
         let vacuumed = self.vacuum_step();
         self.must_reset |= vacuumed.is_err();
+        self.must_cut |= vacuumed.is_err();
         vacuumed.map_err(|error| Unavailable::from(&error))?;
         if !self.gives_back() || self.log.load(Ordering::Relaxed) >= self.checkpoint_at {
             self.checkpoint("PASSIVE").map_err(|error| Unavailable::from(&error))?;
@@ -284,6 +309,8 @@ impl Batches {
 
     /// Closes the file, and brings the log into it if any batch was written.
     pub(super) fn close(mut self) {
+        // Where it fails too, the next start finds what the log has.
+        let _ = self.cut();
         if self.batch > self.found
             && let Err(error) = self.checkpoint("TRUNCATE")
         {

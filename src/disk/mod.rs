@@ -4,6 +4,7 @@
 
 mod batch;
 mod beside;
+mod cut;
 mod error;
 mod keys;
 mod locate;

@@ -1,9 +1,9 @@
 //! Looks through the log before SQLite reads it. SQLite takes the first frame that does not fit for the end of the log, and
 //! commits behind it for rubbish.
 //!
-//! Every commit is on the disk before the next one is written, and a log begins anew when the file is opened and after a batch
-//! that failed. So only the last commit of a log can be torn: where frames of the same log go on behind the next commit after
-//! a frame that does not fit, the log was damaged. The last commit is what the mark is for.
+//! Every commit is on the disk before the next one is written, a log begins anew when the file is opened, and what a batch that
+//! failed has left is cut off before the next one. So only the last commit of a log can be torn: where frames of the same log go on
+//! behind the next commit after a frame that does not fit, the log was damaged. The last commit is what the mark is for.
 
 use std::{
     fs::File,
@@ -11,8 +11,9 @@ use std::{
     path::Path,
 };
 
-const HEADER: usize = 32;
-const FRAME_HEADER: usize = 24;
+/// The bytes of the header of a log, and of each frame before its page.
+pub(super) const HEADER: usize = 32;
+pub(super) const FRAME_HEADER: usize = 24;
 
 /// Checksums of SQLite's log: two sums over pairs of words.
 #[derive(Clone, Copy, PartialEq, Eq)]

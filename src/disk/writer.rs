@@ -17,6 +17,7 @@ use rusqlite::Connection;
 use super::{
     Unavailable,
     batch::{Batches, Outcome},
+    cut::LogEnd,
     mark::Mark,
     queue::{Later, LaterKey, Next, Operation, Queue, Taken},
     standing::Standing,
@@ -58,7 +59,7 @@ impl Writer {
         time: FileTime,
         observer: Arc<Observer>,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let batches = Batches::new(connection, Standing::of(path)?, mark, time)?;
+        let batches = Batches::new(connection, Standing::of(path)?, LogEnd::of(path)?, mark, time)?;
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             wake: Condvar::new(),

@@ -93,46 +93,50 @@ async fn every_call_in_the_life_of_a_task_fails_once_and_nothing_acknowledged_is
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_call_of_a_start_fails_once_and_the_next_start_finds_everything() {
+/// Fails each call of these kinds in a start once, and checks that the next start finds everything.
+async fn fail_each_call_of_a_start(kinds: u64) {
     let shim = Shim::new();
     let house = House::watched(&shim, false).await;
     let (mut client, mut all) = (Stubborn::new(Form::Modern), Vec::new());
     // The first start finds nothing, and the later ones what was killed.
-    for kinds in [CHANGES, READ] {
-        let mut number = 1;
-        loop {
-            shim.fail(kinds, number, 1, Fault::Broken);
-            let started = house.start().listens_or_ends().await;
-            let reached = shim.failed() > 0;
-            shim.heal();
-            match started {
-                Ok((binary, url)) => {
-                    let serving = Serving::at(binary, &url);
-                    all.push(client.live(&serving).await);
-                    serving.kill().await;
-                }
-                Err(ended) => {
-                    assert!(ended.code.is_some_and(|code| code != 0), "{ended:?}");
-                    assert!(
-                        ended.stderr.contains("tasks.db") && !ended.stderr.contains("panicked"),
-                        "{}",
-                        ended.stderr
-                    );
-                }
+    let mut number = 1;
+    loop {
+        shim.fail(kinds, number, 1, Fault::Broken);
+        let started = house.start().listens_or_ends().await;
+        let reached = shim.failed() > 0;
+        shim.heal();
+        match started {
+            Ok((binary, url)) => {
+                let serving = Serving::at(binary, &url);
+                all.push(client.live(&serving).await);
+                serving.kill().await;
             }
-            let serving = house.serve().await;
-            for told in &mut all {
-                told.look(&serving.base).await.unwrap();
+            Err(ended) => {
+                assert!(ended.code.is_some_and(|code| code != 0), "{ended:?}");
+                assert!(ended.stderr.contains("tasks.db") && !ended.stderr.contains("panicked"), "{}", ended.stderr);
             }
-            all.push(client.live(&serving).await);
-            serving.kill().await;
-            if !reached {
-                break;
-            }
-            let step = if std::env::var_os("TASKGATE_EVERY_CALL").is_some() { 1 } else { 1 + number / 4 };
-            number += step;
         }
-        eprintln!("the fault moved through {number} calls");
+        let serving = house.serve().await;
+        for told in &mut all {
+            told.look(&serving.base).await.unwrap();
+        }
+        all.push(client.live(&serving).await);
+        serving.kill().await;
+        if !reached {
+            break;
+        }
+        let step = if std::env::var_os("TASKGATE_EVERY_CALL").is_some() { 1 } else { 1 + number / 4 };
+        number += step;
     }
+    eprintln!("the fault moved through {number} calls");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_write_and_sync_of_a_start_fails_once_and_the_next_start_finds_everything() {
+    fail_each_call_of_a_start(CHANGES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_read_of_a_start_fails_once_and_the_next_start_finds_everything() {
+    fail_each_call_of_a_start(READ).await;
 }

@@ -18,6 +18,7 @@ mod misbehaving;
 mod modern_client;
 mod people;
 mod power;
+mod refused;
 mod shim_itself;
 mod space;
 mod workshop;

@@ -86,11 +86,13 @@ impl FileStore {
     }
 
     /// Admits a task and sends it to the disk. The answer comes from there.
-    fn begin_insert(&self, task: &Task, call: Option<SavedCall>) -> Result<oneshot::Receiver<Inserted>, Inserted> {
+    fn begin_insert(&self, task: &Task, call: Option<SavedCall>) -> Result<Insertion, Inserted> {
         if let Some(limit) = self.full_file() {
             return Err(Ok(Err(limit)));
         }
         let (answer, answered) = oneshot::channel();
+        let is_awaited = Arc::new(());
+        let awaited = Arc::downgrade(&is_awaited);
         let id = task.id;
         // Locked until the operation is in the queue, so that rows come in the order of their places.
         let mut index = self.tasks().index.lock();
@@ -100,6 +102,9 @@ impl FileStore {
         };
         let (ways, row, bytes) = (self.ways.clone(), task.clone(), call.as_ref().map_or(0, |call| call.0.len()));
         let run = move |connection: &rusqlite::Connection| {
+            if awaited.strong_count() == 0 {
+                return Ok(false);
+            }
             rows::insert(connection, &ways.seals, place, &row)?;
             if let Some(SavedCall(call)) = &call {
                 Beside::Calls.put(connection, &ways.seals, place, call)?;
@@ -107,15 +112,15 @@ impl FileStore {
             if let Some(entry) = ways.tasks.index.lock().get_mut(row.id) {
                 entry.kept.stage = Stage::Written;
             }
-            Ok(())
+            Ok(true)
         };
         let ways = self.ways.clone();
-        let done = move |written: Result<(), disk::Unavailable>| {
-            let is_written = written.is_ok();
+        let done = move |written: Result<bool, disk::Unavailable>| {
+            let is_written = written == Ok(true);
             if is_written {
                 ways.tasks.keep(id);
             }
-            if answer.send(written.map(Ok).map_err(Unavailable::from)).is_ok() && is_written {
+            if answer.send(written.map(|_| Ok(())).map_err(Unavailable::from)).is_ok() && is_written {
                 return;
             }
             // The disk did not take it, or its caller was told that it might not.
@@ -130,8 +135,15 @@ impl FileStore {
             index.remove(id);
             return Err(Err(unavailable.into()));
         }
-        Ok(answered)
+        Ok(Insertion { answered, is_awaited })
     }
+}
+
+/// An insertion on its way to the disk.
+struct Insertion {
+    answered: oneshot::Receiver<Inserted>,
+    /// Dropped when its caller gives up: then a batch that comes later leaves it out.
+    is_awaited: Arc<()>,
 }
 
 /// The answer to [`Store::insert`].
@@ -145,13 +157,14 @@ fn ready<'a, T: Send + 'a>(answer: Result<T, Unavailable>) -> StoreFuture<'a, T>
 impl Store for FileStore {
     fn insert(&self, task: Task, call: Option<SavedCall>) -> StoreFuture<'_, Result<(), KeptLimit>> {
         match self.begin_insert(&task, call) {
-            Ok(mut answered) => Box::pin(async move {
+            Ok(Insertion { mut answered, is_awaited }) => Box::pin(async move {
                 let slow = match disk::answer(&mut answered).await {
                     Ok(inserted) => return inserted,
                     Err(slow) => slow,
                 };
-                // From now on the task is taken back where it comes to be written.
+                // From now on the task is left out, or taken back where it comes to be written.
                 answered.close();
+                drop(is_awaited);
                 answered.try_recv().unwrap_or_else(|_| Err(slow.into()))
             }),
             Err(refused) => ready(refused),

@@ -1,4 +1,4 @@
-//! Tests of changes of one task that meet in one batch: the disk has the first when memory does not yet.
+//! Tests of what meets in one batch: the disk has the first change of a task when memory does not yet, and not what was given up.
 
 use std::sync::{Arc, mpsc};
 
@@ -42,4 +42,24 @@ async fn of_two_ends_in_one_batch_the_first_is_made_though_another_change_is_ref
     drop(store);
     let again = open().await;
     assert_eq!(again.end(&owner(), task.id).await.expect("available").as_ref(), made.end());
+}
+
+#[tokio::test]
+async fn a_task_whose_caller_has_given_up_while_the_disk_hung_is_left_out_of_the_next_batch() {
+    let folder = folder();
+    let room = MaxKept::of_tasks(usize::MAX, usize::MAX);
+    let store = opened(&folder, room, None, Some(Clock::starting_at(1000))).await;
+    // Nothing else is written until this has waited.
+    let (go, wait) = mpsc::channel();
+    store.disk.submit(Operation::new(move |_| Ok(wait.recv()), drop)).expect("room");
+    let kept = task(&owner());
+    drop(store.insert(task(&owner()), None));
+    let inserting = store.insert(kept.clone(), None);
+    go.send(()).expect("it waits");
+    inserting.await.expect("available").expect("room");
+    let count = |rows: &Connection| rows.query_row("SELECT count(*) FROM tasks", (), |row| row.get::<_, u32>(0));
+    assert_eq!(store.disk.read(count).await, Ok(1));
+    let found = store.page(&owner(), None, 10).await.expect("available");
+    assert_eq!(found.iter().map(|(_, task)| task.id).collect::<Vec<_>>(), [kept.id]);
+    assert_eq!(store.tasks().index.lock().all().count(), 1);
 }
