@@ -1,5 +1,5 @@
-//! A batch: one transaction for all that waits, a savepoint for each operation, one sync. Also what keeps the log and the
-//! file small.
+//! A batch: one transaction for all that waits, with one sync. Where an operation fails the batch is tried again with a
+//! savepoint for each. Also what keeps the log and the file small.
 
 use std::{
     sync::{
@@ -54,7 +54,7 @@ pub(super) struct Batches {
     written: Instant,
     /// Whether the last batch failed.
     failing: bool,
-    /// Whether the log has to begin anew first, so that nothing of a batch that failed stands in it.
+    /// Whether the log has to begin anew first: what a sync that failed had to write may not be on the disk.
     must_reset: bool,
     /// Whether frames that are no commit may stand at the end of the log.
     must_cut: bool,
@@ -119,11 +119,23 @@ impl Batches {
     /// Writes a batch.
     pub(super) fn write(&mut self, taken: Taken) -> Outcome {
         let Taken { mut operations, later } = taken;
-        let mut failed = Vec::new();
-        let result = self.transaction(&mut operations, &later, &mut failed);
-        self.failing = result.is_err();
-        self.must_reset |= self.failing;
-        if result.is_err() && !self.connection.is_autocommit() {
+        let mut tried = self.try_batch(&mut operations, &later, Undo::All);
+        if matches!(tried, Err(Failed::Operation)) {
+            tried = self.try_batch(&mut operations, &later, Undo::Each);
+        }
+        self.failing = tried.is_err();
+        match tried {
+            Ok(undone) => Outcome { operations, undone, result: Ok(()) },
+            Err(failed) => Outcome { operations, undone: later, result: Err(failed.why()) },
+        }
+    }
+
+    /// Writes a batch or nothing of it.
+    fn try_batch(&mut self, operations: &mut [Operation], later: &[(LaterKey, Later)], undo: Undo) -> Tried {
+        let tried = self.transaction(operations, later, undo);
+        // Where no sync has failed, there is nothing that may be in memory only.
+        self.must_reset |= matches!(tried, Err(Failed::Batch(_)));
+        if tried.is_err() && !self.connection.is_autocommit() {
             // Where this fails too, the next BEGIN does.
             let _ = self.connection.execute_batch("ROLLBACK");
         }
@@ -131,31 +143,24 @@ impl Batches {
         if let Err(why) = self.cut() {
             tracing::debug!(%why, "what a batch that failed has left still stands in the log of the store");
         }
-        let undone = if self.failing { later } else { failed };
-        let result = result.map_err(|error| error.0);
-        Outcome { operations, undone, result }
+        tried
     }
 
-    fn transaction(
-        &mut self,
-        operations: &mut [Operation],
-        later: &[(LaterKey, Later)],
-        failed: &mut Vec<(LaterKey, Later)>,
-    ) -> Result<(), Failed> {
-        self.standing.check().map_err(Failed)?;
-        self.cut().map_err(Failed)?;
+    fn transaction(&mut self, operations: &mut [Operation], later: &[(LaterKey, Later)], undo: Undo) -> Tried {
+        self.standing.check().map_err(Failed::Batch)?;
+        self.cut().map_err(Failed::Batch)?;
         self.make_room_in_log()?;
-        self.connection.execute_batch("BEGIN IMMEDIATE")?;
+        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute(())?;
         self.must_cut = true;
         for operation in operations {
             // It tells its failure itself.
-            let _ = self.savepoint(|connection| operation.run(connection))?;
+            let _ = self.run(undo, |connection| operation.run(connection))?;
         }
-        let begun = Instant::now();
+        let (begun, mut failed) = (Instant::now(), Vec::new());
         for (key, work) in later {
             if begun.elapsed() > LATER_TIME {
                 failed.push((*key, Arc::clone(work)));
-            } else if let Err(error) = self.savepoint(|connection| work(connection))? {
+            } else if let Err(error) = self.run(undo, |connection| work(connection))? {
                 tracing::debug!(kind = key.kind, %error, "the store has put off a write");
                 failed.push((*key, Arc::clone(work)));
             }
@@ -165,29 +170,35 @@ impl Batches {
         let values = (batch.cast_signed(), unix.cast_signed(), boot, since_boot.cast_signed());
         self.connection.prepare_cached(update)?.execute(values)?;
         self.count_pages()?;
-        self.connection.execute_batch("COMMIT")?;
+        self.connection.prepare_cached("COMMIT")?.execute(())?;
         self.must_cut = false;
         (self.batch, self.written) = (batch, Instant::now());
         if let Err(error) = self.mark.write(batch) {
             // An older mark says less, and nothing that is wrong.
             tracing::debug!(%error, "the mark of the store could not be written");
         }
-        Ok(())
+        Ok(failed)
     }
 
-    /// Runs one operation so that its failure undoes nothing but itself. A failure of the disk fails the batch.
-    fn savepoint(
+    /// Runs one operation. A failure of the disk fails the batch.
+    fn run(
         &self,
+        undo: Undo,
         run: impl FnOnce(&Connection) -> rusqlite::Result<()>,
     ) -> Result<Result<(), rusqlite::Error>, Failed> {
-        self.connection.prepare_cached("SAVEPOINT operation")?.execute(())?;
+        if undo == Undo::Each {
+            self.connection.prepare_cached("SAVEPOINT operation")?.execute(())?;
+        }
         let ran = run(&self.connection);
         match &ran {
             Ok(()) => {}
             Err(error) if self.connection.is_autocommit() || is_of_disk(error) => return Err(error.into()),
+            Err(_) if undo == Undo::All => return Err(Failed::Operation),
             Err(_) => drop(self.connection.prepare_cached("ROLLBACK TO operation")?.execute(())?),
         }
-        self.connection.prepare_cached("RELEASE operation")?.execute(())?;
+        if undo == Undo::Each {
+            self.connection.prepare_cached("RELEASE operation")?.execute(())?;
+        }
         Ok(ran)
     }
 
@@ -212,7 +223,7 @@ impl Batches {
         } else if is_too_long {
             let why =
                 format!("its log has {MAX_LOG} bytes, as something such as a backup has been reading it for long");
-            return Err(Failed(Unavailable(why.into())));
+            return Err(Failed::Batch(Unavailable(why.into())));
         }
         Ok(())
     }
@@ -322,12 +333,37 @@ impl Batches {
     }
 }
 
+/// What the failure of one operation undoes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Undo {
+    /// The batch. It costs nothing while nothing fails: a savepoint has SQLite copy each page that its operation changes.
+    All,
+    /// That operation.
+    Each,
+}
+
+/// The work of a batch that has to be done again, or why nothing was written.
+type Tried = Result<Vec<(LaterKey, Later)>, Failed>;
+
 /// Why a batch failed.
-struct Failed(Unavailable);
+enum Failed {
+    Batch(Unavailable),
+    /// One of its operations, with [`Undo::All`].
+    Operation,
+}
+
+impl Failed {
+    fn why(self) -> Unavailable {
+        match self {
+            Self::Batch(why) => why,
+            Self::Operation => Unavailable("an operation has failed".into()),
+        }
+    }
+}
 
 impl From<&rusqlite::Error> for Failed {
     fn from(error: &rusqlite::Error) -> Self {
-        Self(error.into())
+        Self::Batch(error.into())
     }
 }
 

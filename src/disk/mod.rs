@@ -126,7 +126,7 @@ impl Disk {
     /// [`Unavailable`]; the operation may still be done.
     pub async fn write<T: Send + 'static>(
         &self,
-        operation: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        operation: impl FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, Unavailable> {
         let (told, mut answered) = oneshot::channel();
         self.submit(Operation::new(operation, move |result| {

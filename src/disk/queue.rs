@@ -19,7 +19,7 @@ const BATCH_LATER: usize = 256;
 /// How long work that can wait does so at most.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// Something to write, and who is told when it is on the disk.
+/// Something to write, and who is told when it is on the disk. It may be run more than once; only the last time counts.
 pub struct Operation {
     work: Box<dyn Work>,
     bytes: usize,
@@ -44,20 +44,19 @@ trait Work: Send {
 }
 
 struct Typed<R, D, T> {
-    run: Option<R>,
+    run: R,
     given: Result<T, Unavailable>,
     done: D,
 }
 
 impl<R, D, T> Work for Typed<R, D, T>
 where
-    R: FnOnce(&Connection) -> rusqlite::Result<T> + Send,
+    R: FnMut(&Connection) -> rusqlite::Result<T> + Send,
     D: FnOnce(Result<T, Unavailable>) + Send,
     T: Send,
 {
     fn run(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        let Some(run) = self.run.take() else { return Ok(()) };
-        let (given, failed) = match run(connection) {
+        let (given, failed) = match (self.run)(connection) {
             Ok(value) => (Ok(value), Ok(())),
             Err(error) => (Err(Unavailable::from(&error)), Err(error)),
         };
@@ -73,13 +72,14 @@ where
 
 impl Operation {
     /// Returns an operation that runs on the writing thread as a part of a batch. `done` is called there after it, with what
-    /// `run` returned, or with why the batch or the operation failed. Neither may wait.
+    /// `run` returned, or with why the batch or the operation failed. Neither may wait. `run` is called again where the batch is
+    /// tried again.
     pub fn new<T: Send + 'static>(
-        run: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        run: impl FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
         done: impl FnOnce(Result<T, Unavailable>) + Send + 'static,
     ) -> Self {
         let given = Err(Unavailable("it was not tried".into()));
-        Self { work: Box::new(Typed { run: Some(run), given, done }), bytes: 0, is_bulk: false }
+        Self { work: Box::new(Typed { run, given, done }), bytes: 0, is_bulk: false }
     }
 
     /// Says about how much it writes.

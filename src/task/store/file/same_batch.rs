@@ -30,7 +30,7 @@ async fn of_two_ends_in_one_batch_the_first_is_made_though_another_change_is_ref
     let refuse = move |_: &Connection| {
         while refusing.disk.submit(Operation::new(|_| Ok(()), drop)).is_ok() {}
         // The queue has no room for it.
-        drop(refusing.replace(cancelled, Change::cancel().end().cloned(), CallChange::Keep));
+        drop(refusing.replace(cancelled.clone(), Change::cancel().end().cloned(), CallChange::Keep));
         Ok(())
     };
     store.disk.submit(Operation::new(refuse, drop)).expect("room");
