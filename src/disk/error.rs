@@ -24,7 +24,7 @@ impl From<&rusqlite::Error> for Unavailable {
     }
 }
 
-/// Why the file cannot be opened, and how to go on. Nothing was changed.
+/// Why the file cannot be opened, and how to go on. No task was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenError(String);
 
@@ -46,7 +46,7 @@ impl std::error::Error for OpenError {}
 /// Returns what to do about a damaged file.
 pub(super) fn damaged(why: &str) -> String {
     format!(
-        "it is damaged: {why}; nothing was changed. Save what can be read with `taskgate store export FILE`, then restore a \
+        "it is damaged: {why}; no task was changed. Save what can be read with `taskgate store export FILE`, then restore a \
          backup, or move the file and what stands beside it away to begin without its tasks"
     )
 }

@@ -96,7 +96,8 @@ impl Disk {
         Ok((Self(Arc::new(Inner { path, seals, readers, writer })), opened))
     }
 
-    /// Returns why a start cannot go on with what it read, and what to do about it. The file is as it was.
+    /// Returns why a start cannot go on with what it read, and what to do about it. The file is as it was, but for an older
+    /// format, which is the newest one now.
     #[must_use]
     pub fn refusal(&self, why: &str) -> OpenError {
         OpenError::new(self.path(), error::damaged(why))

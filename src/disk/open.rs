@@ -230,8 +230,7 @@ fn check(
     if journal != "wal" {
         return Err(wrong(damaged(&format!("its journal mode is {journal}"))));
     }
-    schema::migrate(connection, format).map_err(sql)?;
-    for table in schema::CHECKED {
+    for table in schema::checked(format) {
         let found: String =
             connection.query_row(&format!("PRAGMA quick_check('{table}')"), (), |row| row.get(0)).map_err(sql)?;
         if found != "ok" {
@@ -256,6 +255,8 @@ fn check(
     }
     let seals = keys::unlock(connection, options.key.as_deref(), &options.old_keys, &salt);
     let seals = seals.map_err(|locked| wrong(unlocked(&locked)))?;
+    // Last: a file that is refused here stays as it was.
+    schema::migrate(connection, format).map_err(sql)?;
     Ok((seals, FileTime::resume(&seen)))
 }
 

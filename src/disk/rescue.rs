@@ -16,7 +16,7 @@ use super::{
     locate::{look, said},
     mark,
     open::unlocked,
-    schema::FORMAT,
+    schema::{self, FORMAT},
     wal,
 };
 
@@ -45,7 +45,9 @@ impl Rescue {
         };
         let seals = unlock().map_err(|locked| wrong(unlocked_to_read(&locked)))?;
         match connection.pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0)) {
-            Ok(format) if (1..=FORMAT).contains(&format) => {}
+            Ok(format) if (1..=FORMAT).contains(&format) => {
+                schema::read_as_newest(&connection, format).map_err(|error| wrong(error.to_string()))?;
+            }
             Ok(format) => damages.push(format!("it has format {format}, and this taskgate knows format {FORMAT}")),
             Err(error) => damages.push(error.to_string()),
         }

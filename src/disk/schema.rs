@@ -5,13 +5,18 @@ use rusqlite::Connection;
 /// In the header of the file, so that tools and taskgate know whose it is: "tgat".
 pub(super) const APPLICATION: i32 = 0x7467_6174;
 /// The newest format, which this taskgate writes.
-pub(super) const FORMAT: i32 = 1;
+pub(super) const FORMAT: i32 = 2;
 
 /// What makes each format out of the one before. The first makes it out of an empty file.
-const STEPS: [&str; FORMAT as usize] = [FORMAT_1];
+const STEPS: [&str; FORMAT as usize] = [FORMAT_1, FORMAT_2];
 
-/// The tables whose damage a start has to find. What `chunks` has is checked when it is read.
-pub(super) const CHECKED: [&str; 7] = ["state", "data_keys", "keys", "sessions", "tasks", "calls", "notes"];
+/// Those of every format.
+const CHECKED: [&str; 6] = ["state", "data_keys", "keys", "sessions", "tasks", "notes"];
+
+/// Returns the tables whose damage a start has to find in a file of that format. What `chunks` has is checked when it is read.
+pub(super) fn checked(format: i32) -> impl Iterator<Item = &'static str> {
+    CHECKED.into_iter().chain((format == 1).then_some("calls"))
+}
 
 const FORMAT_1: &str = "
 -- One row: the last batch, the latest time, and what the key of the operator is mixed with.
@@ -37,6 +42,25 @@ CREATE TABLE notes (place INTEGER PRIMARY KEY, value BLOB NOT NULL) STRICT;
 -- Results, in pieces: the number of the result and of the piece.
 CREATE TABLE chunks (id INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;
 ";
+
+const FORMAT_2: &str = "
+-- What is saved of a call, and a small result, stand in the row of their task: most tasks write no other one.
+ALTER TABLE tasks ADD COLUMN call BLOB;
+ALTER TABLE tasks ADD COLUMN result BLOB;
+UPDATE tasks SET call = (SELECT value FROM calls WHERE calls.place = tasks.place) WHERE place IN (SELECT place FROM calls);
+DROP TABLE calls;
+";
+
+/// Shows a file of format 1 that is only read as one of format 2.
+const FORMAT_1_AS_2: &str = "
+CREATE TEMP VIEW tasks AS SELECT place, version, record,
+  (SELECT value FROM main.calls WHERE main.calls.place = main.tasks.place) AS call, NULL AS result FROM main.tasks;
+";
+
+/// Lets a connection that only reads a file of format `from` ask as it asks one of the newest format.
+pub(super) fn read_as_newest(connection: &Connection, from: i32) -> rusqlite::Result<()> {
+    if from == 1 { connection.execute_batch(FORMAT_1_AS_2) } else { Ok(()) }
+}
 
 /// Makes the newest format out of `from`, in one transaction.
 pub(super) fn migrate(connection: &Connection, from: i32) -> rusqlite::Result<()> {

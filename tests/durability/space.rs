@@ -51,7 +51,8 @@ async fn the_space_of_expired_tasks_is_used_again_and_they_stay_gone() {
         sizes.push(round(&house, &serving, number).await);
     }
     eprintln!("{sizes:?} bytes");
-    assert!(sizes[2] < sizes[0] + sizes[0] / 2, "the files grow: {sizes:?}");
+    // The first round stands in the log alone. Later the file has a round, and the log up to another half of one.
+    assert!(sizes[2] < 2 * sizes[0], "the files grow: {sizes:?}");
     let person = Person::new(Form::Modern, "user", "json");
     let job = Job { key: "last".to_owned(), millis: 1, bytes: 100 };
     let mut last = Told::create(&person, &serving.base, job).await.unwrap();

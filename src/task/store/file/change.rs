@@ -9,15 +9,15 @@ use tokio::sync::oneshot;
 use super::{
     kept::{KeptTasks, Stage},
     record::ResultPlace,
-    rows::{self, Beside, CHUNK},
+    rows::{self, CHUNK, SMALL},
 };
 use crate::{
-    disk::{
-        LaterKey, Operation, Seals, Unavailable, WeakDisk,
-        rusqlite::{self, Connection},
-    },
+    disk::{LaterKey, Operation, Seals, Unavailable, WeakDisk, rusqlite::Connection},
     observe::events,
-    task::{End, State, Task, TaskId, store::CallChange},
+    task::{
+        End, Task, TaskId,
+        store::{CallChange, SavedCall},
+    },
 };
 
 /// How many bytes of a result one write takes.
@@ -69,23 +69,18 @@ impl PendingChange {
     /// Sends the change on its way.
     pub(super) fn send(mut self) {
         let Some(raw) = raw(self.end.as_ref()) else { return self.decide(None) };
-        let rest = Rest { raw, digest: Context::new(&SHA256) };
+        let mut rest = Rest { raw, digest: Context::new(&SHA256) };
         if rest.raw.len() > CHUNK {
-            self.write_step(rest);
-        } else {
-            let last = self.take_chunk(rest);
-            self.decide(Some(last));
+            return self.write_step(rest);
         }
-    }
-
-    /// Counts a result that is one piece.
-    fn take_chunk(&mut self, rest: Rest) -> Bytes {
-        let Rest { raw, mut digest } = rest;
-        digest.update(&raw);
         if let Some(result) = &mut self.result {
-            (result.bytes, result.chunks, result.digest) = (raw.len(), 1, rows::hex(digest));
+            result.bytes = rest.raw.len();
+            if result.bytes > SMALL {
+                rest.digest.update(&rest.raw);
+                (result.chunks, result.digest) = (1, rows::hex(rest.digest));
+            }
         }
-        raw
+        self.decide(Some(rest.raw));
     }
 
     /// Writes some pieces of a large result in a batch of its own, and goes on after it. Others are written in between.
@@ -128,23 +123,28 @@ impl PendingChange {
         submit(&disk, Operation::new(run, done).of_bytes(bytes).bulk(), &pending);
     }
 
-    /// Writes the change itself, with the result if that is one piece, and makes it once it is on the disk.
-    fn decide(self, only_chunk: Option<Bytes>) {
-        let bytes = only_chunk.as_ref().map_or(0, Bytes::len) + self.call_bytes();
+    /// Writes the change itself, with the result if that was not written in pieces, and makes it once it is on the disk.
+    fn decide(self, whole: Option<Bytes>) {
+        let bytes = whole.as_ref().map_or(0, Bytes::len) + self.call_bytes();
         let (next, looked, call, place) = (self.next.clone(), Looked::of(&self.next), self.call.clone(), self.place);
         let (ways, result) = (self.ways.clone(), self.result.clone());
         let run = move |connection: &Connection| {
-            // The row knows of a change in the same batch, which memory has only after it.
-            let is_next =
-                looked.can_follow(&ways.tasks) && rows::update(connection, &ways.seals, place, &next, result.as_ref())?;
-            if !is_next {
+            if !looked.can_follow(&ways.tasks) {
                 return Ok(false);
             }
-            if let (Some(chunk), Some(result)) = (&only_chunk, &result) {
-                rows::put_chunk(connection, &ways.seals, result.number, 0, chunk)?;
+            // The row knows of a change in the same batch, which memory has only after it.
+            if !next.state.is_terminal() {
+                let call = if let CallChange::Set(SavedCall(call)) = &call { Some(&**call) } else { None };
+                return rows::update(connection, &ways.seals, place, &next, call);
             }
-            change_call(connection, &ways.seals, place, next.state, &call)?;
-            Ok(true)
+            let (result, whole) = (result.as_ref(), whole.as_deref());
+            let number = result.and_then(ResultPlace::pieces);
+            let small = whole.filter(|_| number.is_none());
+            let is_next = rows::end(connection, &ways.seals, place, &next, result, small)?;
+            if let (true, Some(chunk), Some(number)) = (is_next, whole, number) {
+                rows::put_chunk(connection, &ways.seals, number, 0, chunk)?;
+            }
+            Ok(is_next)
         };
         let disk = self.ways.disk.clone();
         let pending = Pending::new(self);
@@ -183,8 +183,8 @@ impl PendingChange {
         } else if is_written {
             // It was removed meanwhile, and its row has the result.
             ways.remove_task(place, result.as_ref());
-        } else if let Some(result) = result {
-            ways.remove_result(result.number);
+        } else {
+            ways.remove_result(result.as_ref());
         }
         // The caller may have left.
         let _ = answer.send(written.map(|_| is_made));
@@ -192,15 +192,22 @@ impl PendingChange {
 }
 
 impl Ways {
-    /// Removes a result from the file, soon.
-    pub(super) fn remove_result(&self, number: u64) {
+    /// Removes a result from the file, soon, where it does not go with the row of its task.
+    pub(super) fn remove_result(&self, result: Option<&ResultPlace>) {
+        if let Some(number) = result.and_then(ResultPlace::pieces) {
+            self.remove_pieces(number);
+        }
+    }
+
+    /// Removes the pieces of a result from the file, soon.
+    pub(super) fn remove_pieces(&self, number: u64) {
         let key = LaterKey { kind: "result", row: number.into() };
         self.disk.later(key, Arc::new(move |connection| rows::remove_result(connection, number)));
     }
 
     /// Removes a task from the file, soon. Its result goes with it: a task without one would be damage.
     pub(super) fn remove_task(&self, place: u64, result: Option<&ResultPlace>) {
-        let number = result.map(|result| result.number);
+        let number = result.and_then(ResultPlace::pieces);
         // What knows of no result does not take the place of what does.
         let kind = if number.is_some() { "task with result" } else { "task" };
         let key = LaterKey { kind, row: place.into() };
@@ -252,20 +259,6 @@ fn submit(disk: &WeakDisk, operation: Operation, pending: &Pending) {
         && let Some(change) = pending.take()
     {
         change.finish(Err(unavailable));
-    }
-}
-
-fn change_call(
-    connection: &Connection,
-    seals: &Seals,
-    place: u64,
-    state: State,
-    call: &CallChange,
-) -> rusqlite::Result<()> {
-    match call {
-        _ if state.is_terminal() => rows::forget_call(connection, place),
-        CallChange::Keep => Ok(()),
-        CallChange::Set(call) => Beside::Calls.put(connection, seals, place, &call.0),
     }
 }
 

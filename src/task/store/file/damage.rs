@@ -67,6 +67,20 @@ async fn numbers_that_no_store_has_written_are_damage() {
 }
 
 #[tokio::test]
+async fn a_small_result_that_is_gone_or_was_changed_is_damage() {
+    for sql in ["UPDATE tasks SET result = NULL", "UPDATE tasks SET result = CAST(result || x'00' AS BLOB)"] {
+        let folder = folder();
+        let first = store(&folder).await;
+        let ended = add_ended(&first).await;
+        write(&first, sql).await;
+        assert!(first.disk.close());
+        drop(first);
+        let why = store(&folder).await.end(&owner(), ended.id).await.expect_err("it is damaged");
+        assert!(why.0.contains("damaged"), "{sql}: {why}");
+    }
+}
+
+#[tokio::test]
 async fn a_task_goes_from_the_file_with_its_result_or_not_at_all() {
     let folder = folder();
     let first = store(&folder).await;

@@ -7,9 +7,15 @@ use std::{
 
 use uuid::Uuid;
 
-use super::testing::{opened, options};
+use super::{
+    FileStore,
+    testing::{opened, options},
+};
 use crate::{
-    disk::{Disk, SavedSession},
+    disk::{
+        Disk, SavedSession,
+        rusqlite::{Connection, OpenFlags},
+    },
     identity::Owner,
     task::{
         Change, Clock, End, State, Task, TaskId,
@@ -20,7 +26,12 @@ use crate::{
 
 const ROOM: MaxKept = MaxKept::of_tasks(usize::MAX, usize::MAX);
 const KEY: &str = "a key of tests, which everyone may know";
-const FIXTURES: [(&str, Option<&str>); 2] = [("store-format-1.db", None), ("store-format-1-sealed.db", Some(KEY))];
+const FIXTURES: [(&str, Option<&str>); 4] = [
+    ("store-format-1.db", None),
+    ("store-format-1-sealed.db", Some(KEY)),
+    ("store-format-2.db", None),
+    ("store-format-2-sealed.db", Some(KEY)),
+];
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
@@ -62,11 +73,18 @@ async fn write(file: &Path, key: Option<&str>) {
     crate::disk::backup(&folder.path().join("store"), file).expect("room");
 }
 
-/// Fails where a file has anything else than [`write`] has written.
+/// Fails where a file has anything else than [`write`] has written, at the first start and at the next one.
 async fn read(file: &Path, key: Option<&str>) {
     let folder = tempfile::tempdir().expect("a folder");
     fs::copy(file, folder.path().join("store")).expect("the file");
-    let store = opened(&folder, ROOM, key, Some(Clock::starting_at(1000))).await;
+    for _ in 0..2 {
+        let store = opened(&folder, ROOM, key, Some(Clock::starting_at(1000))).await;
+        has_all(&store, file, key).await;
+        assert!(store.disk.close());
+    }
+}
+
+async fn has_all(store: &FileStore, file: &Path, key: Option<&str>) {
     let ann = owner();
     let page = store.page(&ann, None, 10).await.expect("available");
     let states: Vec<_> = page.iter().map(|(_, task)| (task.id, task.state.is_terminal())).collect();
@@ -102,8 +120,32 @@ async fn a_file_of_this_version_has_what_the_fixtures_have() {
 }
 
 #[test]
-fn a_sealed_fixture_is_refused_without_its_key() {
+fn a_file_of_format_1_whose_saved_calls_are_damaged_is_refused_and_keeps_its_format() {
     let folder = tempfile::tempdir().expect("a folder");
-    fs::copy(path(FIXTURES[1].0), folder.path().join("store")).expect("the fixture");
+    let mut bytes = fs::read(path(FIXTURES[0].0)).expect("the fixture");
+    let root = "SELECT rootpage FROM sqlite_schema WHERE name = 'calls'";
+    let root: u32 = Connection::open_with_flags(
+        format!("file:{}?immutable=1", path(FIXTURES[0].0).display()),
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI,
+    )
+    .and_then(|file| file.query_row(root, (), |row| row.get(0)))
+    .expect("a table");
+    let page = (root as usize - 1) * 4096;
+    // It says that it has no rows.
+    bytes[page + 3..page + 5].fill(0);
+    fs::write(folder.path().join("store"), &bytes).expect("room");
+    let refused = Disk::open(&options(&folder, None), &std::sync::Arc::default()).expect_err("it is damaged");
+    assert!(refused.to_string().contains("damaged"), "{refused}");
+    assert!(fs::read(folder.path().join("store")).expect("there") == bytes, "nothing is written");
+}
+
+#[test]
+fn a_sealed_fixture_is_refused_without_its_key_and_keeps_its_format() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fixture = path(FIXTURES[1].0);
+    fs::copy(&fixture, folder.path().join("store")).expect("the fixture");
     assert!(Disk::open(&options(&folder, None), &std::sync::Arc::default()).is_err());
+    assert!(fs::read(folder.path().join("store")).expect("there") == fs::read(fixture).expect("there"));
+    let log = fs::metadata(folder.path().join("store-wal")).map_or(0, |log| log.len());
+    assert_eq!(log, 0, "nothing is written");
 }

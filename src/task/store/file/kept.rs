@@ -119,9 +119,9 @@ impl KeptTasks {
     }
 
     /// Returns what `look` sees of a task of `owner` that can be found.
-    pub(super) fn look<T>(&self, owner: &Owner, id: TaskId, look: impl FnOnce(&Kept) -> T) -> Option<T> {
+    pub(super) fn look<T>(&self, owner: &Owner, id: TaskId, look: impl FnOnce(&Entry<Kept>) -> T) -> Option<T> {
         let index = self.index.lock();
-        index.owned(owner, id).filter(|entry| entry.kept.stage == Stage::Kept).map(|entry| look(&entry.kept))
+        index.owned(owner, id).filter(|entry| entry.kept.stage == Stage::Kept).map(look)
     }
 
     /// Says that a task is on the disk.

@@ -24,7 +24,10 @@ pub(super) async fn load(disk: &Disk, ways: &Ways) -> Result<(), Unavailable> {
         rows::all(connection, seals, |place, task, result| {
             let (bytes, expires, id, owner) =
                 (result.as_ref().map_or(0, |result| result.bytes), task.expires, task.id, task.owner.clone());
-            used.extend(result.as_ref().map(|result| result.number));
+            if let Some(result) = &result {
+                tasks.skip_results(result.number);
+                used.extend(result.pieces());
+            }
             let kept = Kept { task: Arc::new(task), stage: Stage::Kept, result, changing: 0 };
             is_whole &= index.restore(id, Entry { owner, place, bytes, expires, kept });
             tasks.deadlines.add(expires, id);
@@ -33,7 +36,7 @@ pub(super) async fn load(disk: &Disk, ways: &Ways) -> Result<(), Unavailable> {
         })?;
         index.skip_to(rows::next_place(connection)?);
         let numbers = rows::result_numbers(connection)?;
-        for number in used.iter().chain(&numbers) {
+        for number in &numbers {
             tasks.skip_results(*number);
         }
         let there: HashSet<u64> = numbers.iter().copied().collect();
@@ -44,7 +47,7 @@ pub(super) async fn load(disk: &Disk, ways: &Ways) -> Result<(), Unavailable> {
         Ok(numbers.into_iter().filter(|number| !used.contains(number)).collect::<Vec<_>>())
     });
     for number in orphans.await? {
-        ways.remove_result(number);
+        ways.remove_pieces(number);
     }
     Ok(())
 }

@@ -31,7 +31,6 @@ use tokio::sync::oneshot;
 use self::{
     change::{PendingChange, Ways},
     kept::{Kept, KeptTasks, Stage},
-    rows::Beside,
 };
 use super::{CallChange, ChangeCallback, KeptLimit, MaxKept, SavedCall, Store, StoreFuture, Unavailable, Unfinished};
 use crate::{
@@ -105,10 +104,7 @@ impl FileStore {
             if awaited.strong_count() == 0 {
                 return Ok(false);
             }
-            rows::insert(connection, &ways.seals, place, &row)?;
-            if let Some(SavedCall(call)) = &call {
-                Beside::Calls.put(connection, &ways.seals, place, call)?;
-            }
+            rows::insert(connection, &ways.seals, place, &row, call.as_ref().map(|SavedCall(call)| &**call))?;
             if let Some(entry) = ways.tasks.index.lock().get_mut(row.id) {
                 entry.kept.stage = Stage::Written;
             }
@@ -172,19 +168,20 @@ impl Store for FileStore {
     }
 
     fn get<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<Arc<Task>>> {
-        ready(Ok(self.tasks().look(owner, id, |kept| Arc::clone(&kept.task))))
+        ready(Ok(self.tasks().look(owner, id, |entry| Arc::clone(&entry.kept.task))))
     }
 
     fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>> {
-        let found = self.tasks().look(owner, id, |kept| (kept.task.state, kept.result.clone()));
-        let Some((State::Ended(ending), result)) = found else { return ready(Ok(None)) };
+        let found =
+            self.tasks().look(owner, id, |entry| (entry.kept.task.state, entry.kept.result.clone(), entry.place));
+        let Some((State::Ended(ending), result, place)) = found else { return ready(Ok(None)) };
         let Some(result) = result else { return ready(Ok(Some(End::Cancelled))) };
         if let Some(raw) = self.tasks().cached(result.number) {
             return ready(Ok(Some(end_of(ending, raw))));
         }
         Box::pin(async move {
-            let (seals, place) = (Arc::clone(&self.ways.seals), result.clone());
-            let read = self.disk.read(move |connection| rows::get_result(connection, &seals, &place)).await;
+            let (seals, its_result) = (Arc::clone(&self.ways.seals), result.clone());
+            let read = self.disk.read(move |connection| rows::get_result(connection, &seals, place, &its_result)).await;
             // It may have expired meanwhile, and its result with it.
             if self.tasks().look(owner, id, |_| ()).is_none() {
                 return Ok(None);
@@ -287,7 +284,7 @@ impl Store for FileStore {
         };
         let ways = self.ways.clone();
         let key = LaterKey { kind: "note", row: place.into() };
-        let write = move |connection: &rusqlite::Connection| rows::note(connection, &ways.seals, place, &note);
+        let write = move |connection: &rusqlite::Connection| rows::put_note(connection, &ways.seals, place, &note);
         self.disk.later(key, Arc::new(write));
     }
 
@@ -297,8 +294,8 @@ impl Store for FileStore {
             let seals = Arc::clone(&self.ways.seals);
             let read = self.disk.read_all(move |connection| {
                 let read = |(place, task): (u64, Arc<Task>)| {
-                    let call = Beside::Calls.get(connection, &seals, place)?.map(SavedCall);
-                    Ok(Unfinished { task: (*task).clone(), call, note: Beside::Notes.get(connection, &seals, place)? })
+                    let call = rows::get_call(connection, &seals, place)?.map(SavedCall);
+                    Ok(Unfinished { task: (*task).clone(), call, note: rows::get_note(connection, &seals, place)? })
                 };
                 tasks.into_iter().map(read).collect()
             });

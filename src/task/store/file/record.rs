@@ -40,10 +40,18 @@ pub(super) struct ResultPlace {
     pub number: u64,
     /// Its length.
     pub bytes: usize,
-    /// How many pieces it has.
+    /// How many pieces it has; 0 where it stands in the row of the task.
     pub chunks: u16,
-    /// Its SHA-256 in hexadecimal digits.
+    /// The SHA-256 of all pieces, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
+}
+
+impl ResultPlace {
+    /// Returns the number under which its pieces stand, if it has any.
+    pub(super) fn pieces(&self) -> Option<u64> {
+        (self.chunks > 0).then_some(self.number)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

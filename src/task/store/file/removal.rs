@@ -59,9 +59,7 @@ pub(super) fn begin(ways: Ways, owner: Owner) -> Result<Receiver<Answered>, disk
             let is_last = ids.len() < AT_ONCE;
             let mut removed = Vec::new();
             for (id, entry) in ways.tasks.remove(|| ids) {
-                if let Some(result) = entry.kept.result {
-                    ways.remove_result(result.number);
-                }
+                ways.remove_result(entry.kept.result.as_ref());
                 removed.push(id);
             }
             let next = (!is_last).then(|| begin(ways, owner));

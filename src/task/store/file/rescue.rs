@@ -8,10 +8,7 @@ use std::{
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{
-    record,
-    rows::{self, Beside},
-};
+use super::{record, rows};
 use crate::disk::{OpenError, Rescue, rusqlite::OptionalExtension as _};
 
 /// What was read.
@@ -118,12 +115,12 @@ fn each(
             continue;
         };
         read.tasks += 1;
-        for what in [Beside::Calls, Beside::Notes] {
-            if let Err(error) = what.get(connection, seals, place) {
+        for goes_on in [rows::get_call, rows::get_note] {
+            if let Err(error) = goes_on(connection, seals, place) {
                 complain(&mut read, &format!("how the task at place {place} goes on cannot be read: {error}"));
             }
         }
-        let raw = place_of_result.map(|result| rows::get_result(connection, seals, &result));
+        let raw = place_of_result.map(|result| rows::get_result(connection, seals, place, &result));
         let result = match &raw {
             None => None,
             Some(Ok(raw)) => {

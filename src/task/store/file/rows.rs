@@ -12,6 +12,8 @@ use crate::{
 
 /// Bytes of one piece of a result.
 pub(super) const CHUNK: usize = 256 << 10;
+/// The largest result that stands in the row of its task, in bytes. A start reads that.
+pub(super) const SMALL: usize = 1 << 10;
 /// How many bits of the key of a piece say which it is of its result.
 const CHUNK_BITS: u32 = 16;
 /// No file comes to have so many results.
@@ -24,87 +26,99 @@ fn with_place<T>(table: &'static str, row: u64, column: &'static str, use_it: im
     use_it(Place { table, row: &row.to_be_bytes(), column })
 }
 
-/// A row of `calls` or `notes`.
-#[derive(Clone, Copy)]
-pub(super) enum Beside {
-    Calls,
-    Notes,
+fn seal_record(seals: &Seals, place: u64, task: &Task, result: Option<&ResultPlace>) -> Sql<Vec<u8>> {
+    with_place("tasks", place, "record", |at| seals.seal(at, &record::write(task, result)))
 }
 
-impl Beside {
-    const fn table(self) -> &'static str {
-        match self {
-            Self::Calls => "calls",
-            Self::Notes => "notes",
-        }
-    }
-
-    /// Writes the row of a task.
-    pub(super) fn put(self, connection: &Connection, seals: &Seals, place: u64, value: &[u8]) -> Sql<()> {
-        let blob = with_place(self.table(), place, "value", |at| seals.seal(at, value))?;
-        let put = match self {
-            Self::Calls => "INSERT OR REPLACE INTO calls (place, value) VALUES (?1, ?2)",
-            Self::Notes => "INSERT OR REPLACE INTO notes (place, value) VALUES (?1, ?2)",
-        };
-        connection.prepare_cached(put)?.execute((place.cast_signed(), blob)).map(drop)
-    }
-
-    /// Returns the row of a task, if there is one.
-    pub(super) fn get(self, connection: &Connection, seals: &Seals, place: u64) -> Sql<Option<Bytes>> {
-        let get = format!("SELECT value FROM {} WHERE place = ?1", self.table());
-        let row: Option<Vec<u8>> =
-            connection.prepare_cached(&get)?.query_row([place.cast_signed()], |row| row.get(0)).optional()?;
-        let open = |blob: Vec<u8>| with_place(self.table(), place, "value", |at| seals.open(at, &blob));
-        Ok(row.map(open).transpose()?.map(Bytes::from))
-    }
-
-    /// Removes the row of a task.
-    fn remove(self, connection: &Connection, place: u64) -> Sql<()> {
-        let remove = match self {
-            Self::Calls => "DELETE FROM calls WHERE place = ?1",
-            Self::Notes => "DELETE FROM notes WHERE place = ?1",
-        };
-        connection.prepare_cached(remove)?.execute([place.cast_signed()]).map(drop)
-    }
+/// Seals what is saved of a call. The place is that of format 1, so that its blobs stay good.
+fn seal_call(seals: &Seals, place: u64, call: &[u8]) -> Sql<Vec<u8>> {
+    with_place("calls", place, "value", |at| seals.seal(at, call))
 }
 
-/// Adds the row of a task.
-pub(super) fn insert(connection: &Connection, seals: &Seals, place: u64, task: &Task) -> Sql<()> {
-    let blob = with_place("tasks", place, "record", |at| seals.seal(at, &record::write(task, None)))?;
-    let insert = "INSERT INTO tasks (place, version, record) VALUES (?1, ?2, ?3)";
-    connection.prepare_cached(insert)?.execute((place.cast_signed(), task.version, blob)).map(drop)
+/// Adds the row of a task, with what is saved of its call.
+pub(super) fn insert(connection: &Connection, seals: &Seals, place: u64, task: &Task, call: Option<&[u8]>) -> Sql<()> {
+    let record = seal_record(seals, place, task, None)?;
+    let call = call.map(|call| seal_call(seals, place, call)).transpose()?;
+    let insert = "INSERT INTO tasks (place, version, record, call) VALUES (?1, ?2, ?3, ?4)";
+    connection.prepare_cached(insert)?.execute((place.cast_signed(), task.version, record, call)).map(drop)
 }
 
-/// Writes a newer version of a task. Returns whether it did: another change of the same batch may have come first.
+/// Writes a newer version of a task that has not ended, and of what is saved of its call, if that is new. Returns whether it
+/// did: another change of the same batch may have come first.
 pub(super) fn update(
     connection: &Connection,
     seals: &Seals,
     place: u64,
     task: &Task,
-    result: Option<&ResultPlace>,
+    call: Option<&[u8]>,
 ) -> Sql<bool> {
-    let blob = with_place("tasks", place, "record", |at| seals.seal(at, &record::write(task, result)))?;
-    let update = "UPDATE tasks SET version = ?2, record = ?3 WHERE place = ?1 AND version < ?2";
-    let rows = connection.prepare_cached(update)?.execute((place.cast_signed(), task.version, blob))?;
+    let record = seal_record(seals, place, task, None)?;
+    let row = (place.cast_signed(), task.version);
+    let rows = if let Some(call) = call {
+        let update = "UPDATE tasks SET version = ?2, record = ?3, call = ?4 WHERE place = ?1 AND version < ?2";
+        connection.prepare_cached(update)?.execute((row.0, row.1, record, seal_call(seals, place, call)?))?
+    } else {
+        let update = "UPDATE tasks SET version = ?2, record = ?3 WHERE place = ?1 AND version < ?2";
+        connection.prepare_cached(update)?.execute((row.0, row.1, record))?
+    };
     Ok(rows > 0)
 }
 
+/// Writes the last version of a task, with its result if that is `small`, and drops what is saved of its call. Returns whether
+/// it did.
+pub(super) fn end(
+    connection: &Connection,
+    seals: &Seals,
+    place: u64,
+    task: &Task,
+    result: Option<&ResultPlace>,
+    small: Option<&[u8]>,
+) -> Sql<bool> {
+    let record = seal_record(seals, place, task, result)?;
+    let small = small.map(|raw| with_place("tasks", place, "result", |at| seals.seal(at, raw))).transpose()?;
+    let end = "UPDATE tasks SET version = ?2, record = ?3, call = NULL, result = ?4 WHERE place = ?1 AND version < ?2";
+    let rows = connection.prepare_cached(end)?.execute((place.cast_signed(), task.version, record, small))?;
+    if rows > 0 {
+        forget_note(connection, place)?;
+    }
+    Ok(rows > 0)
+}
+
+/// Returns what is saved of the call of a task.
+pub(super) fn get_call(connection: &Connection, seals: &Seals, place: u64) -> Sql<Option<Bytes>> {
+    let mut get = connection.prepare_cached("SELECT call FROM tasks WHERE place = ?1")?;
+    let call: Option<Option<Vec<u8>>> = get.query_row([place.cast_signed()], |row| row.get(0)).optional()?;
+    let open = |blob: Vec<u8>| with_place("calls", place, "value", |at| seals.open(at, &blob));
+    Ok(call.flatten().map(open).transpose()?.map(Bytes::from))
+}
+
 /// Writes the note of a task whose call is saved. An end in the same batch has dropped that.
-pub(super) fn note(connection: &Connection, seals: &Seals, place: u64, note: &[u8]) -> Sql<()> {
-    let mut saved = connection.prepare_cached("SELECT 1 FROM calls WHERE place = ?1")?;
-    if saved.exists([place.cast_signed()])? { Beside::Notes.put(connection, seals, place, note) } else { Ok(()) }
+pub(super) fn put_note(connection: &Connection, seals: &Seals, place: u64, note: &[u8]) -> Sql<()> {
+    let mut saved = connection.prepare_cached("SELECT 1 FROM tasks WHERE place = ?1 AND call IS NOT NULL")?;
+    if !saved.exists([place.cast_signed()])? {
+        return Ok(());
+    }
+    let blob = with_place("notes", place, "value", |at| seals.seal(at, note))?;
+    let put = "INSERT OR REPLACE INTO notes (place, value) VALUES (?1, ?2)";
+    connection.prepare_cached(put)?.execute((place.cast_signed(), blob)).map(drop)
 }
 
-/// Removes what is saved of the call of a task.
-pub(super) fn forget_call(connection: &Connection, place: u64) -> Sql<()> {
-    Beside::Calls.remove(connection, place)?;
-    Beside::Notes.remove(connection, place)
+/// Returns the note of a task, if there is one.
+pub(super) fn get_note(connection: &Connection, seals: &Seals, place: u64) -> Sql<Option<Bytes>> {
+    let mut get = connection.prepare_cached("SELECT value FROM notes WHERE place = ?1")?;
+    let note: Option<Vec<u8>> = get.query_row([place.cast_signed()], |row| row.get(0)).optional()?;
+    let open = |blob: Vec<u8>| with_place("notes", place, "value", |at| seals.open(at, &blob));
+    Ok(note.map(open).transpose()?.map(Bytes::from))
 }
 
-/// Removes the row of a task and what is saved of its call.
+fn forget_note(connection: &Connection, place: u64) -> Sql<()> {
+    connection.prepare_cached("DELETE FROM notes WHERE place = ?1")?.execute([place.cast_signed()]).map(drop)
+}
+
+/// Removes the row of a task and its note.
 pub(super) fn remove(connection: &Connection, place: u64) -> Sql<()> {
     connection.prepare_cached("DELETE FROM tasks WHERE place = ?1")?.execute([place.cast_signed()])?;
-    forget_call(connection, place)
+    forget_note(connection, place)
 }
 
 /// Returns the key of a piece of a result.
@@ -126,8 +140,14 @@ pub(super) fn remove_result(connection: &Connection, number: u64) -> Sql<()> {
     connection.prepare_cached("DELETE FROM chunks WHERE id BETWEEN ?1 AND ?2")?.execute((first, last)).map(drop)
 }
 
-/// Returns a result.
-pub(super) fn get_result(connection: &Connection, seals: &Seals, result: &ResultPlace) -> Sql<Bytes> {
+/// Returns the result of the task at a place.
+pub(super) fn get_result(connection: &Connection, seals: &Seals, place: u64, result: &ResultPlace) -> Sql<Bytes> {
+    if result.pieces().is_none() {
+        let mut get = connection.prepare_cached("SELECT result FROM tasks WHERE place = ?1")?;
+        let blob: Option<Vec<u8>> = get.query_row([place.cast_signed()], |row| row.get(0)).optional()?.flatten();
+        let raw = with_place("tasks", place, "result", |at| seals.open(at, &blob.ok_or(Damaged)?))?;
+        return if raw.len() == result.bytes { Ok(raw.into()) } else { Err(Damaged.into()) };
+    }
     let mut raw = Vec::with_capacity(result.bytes.min(usize::from(result.chunks) * CHUNK));
     let mut get = connection.prepare_cached("SELECT data FROM chunks WHERE id = ?1")?;
     for chunk in 0..result.chunks {
