@@ -115,6 +115,20 @@ impl Engine {
         self.ledger.once(self.ledger.store.page(owner, after, count)).await
     }
 
+    /// Returns at most `count` tasks of `owner`, the newest first, from the last before the place `before` on, each with its place.
+    /// If it returns fewer, there are no more.
+    ///
+    /// # Errors
+    /// [`Missing::Unavailable`]
+    pub async fn newest(
+        &self,
+        owner: &Owner,
+        before: Option<u64>,
+        count: usize,
+    ) -> Result<Vec<(u64, Arc<Task>)>, Missing> {
+        self.ledger.once(self.ledger.store.newest(owner, before, count)).await
+    }
+
     /// Returns whether a task exists for `owner`; while the store is unavailable, `true`.
     pub async fn may_have(&self, owner: &Owner, id: TaskId) -> bool {
         !matches!(self.ledger.find(owner, id).await, Err(Missing::NotFound(_)))

@@ -174,6 +174,29 @@ async fn a_long_list_of_jobs_is_cut_and_says_so() {
 }
 
 #[tokio::test]
+async fn the_last_jobs_are_listed_of_however_many() {
+    let upstream = Upstream::sse().await;
+    let limits = "tasks.max_tasks_per_owner = 2000\nrate.creations = \"10000/s\"";
+    let auth = "[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]";
+    let gate = Gate::with(&upstream, &format!("{SOON}\n{limits}\n{auth}")).await;
+    let connect = async |version| Client::new(&gate.url).with("x-user", "ann").initialize(version, json!({})).await;
+    let (able, host) = (connect("2025-11-25").await, connect("2025-06-18").await);
+    for _ in 0..30 {
+        futures_util::future::join_all((0..40).map(|_| able.create("echo", json!({})))).await;
+    }
+    let mut jobs = Vec::new();
+    for _ in 0..2 {
+        let calling = host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
+        jobs.push((upstream.held("slow").await.sse(), Job::in_words(&calling.last().await["result"])));
+    }
+    let words = text(&call(&host, "list_jobs", json!({})).await);
+    let at = |job: &Job| words.find(&job.id).unwrap_or_else(|| panic!("{} is not in {words}", job.id));
+    assert!(at(&jobs[0].1) < at(&jobs[1].1), "the newest is the last");
+    assert_eq!(words.matches("is done").count(), 20, "{words}");
+    assert!(words.contains("\nand at least 978 more."), "{words}");
+}
+
+#[tokio::test]
 async fn jobs_of_a_principal_are_found_from_any_of_its_sessions_and_by_no_other() {
     let upstream = Upstream::sse().await;
     let toml = format!("{SOON}\n[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]");

@@ -116,7 +116,7 @@ impl JobTools {
         self.engine.cancel(&caller.owner, &caller.who, id).await.map(drop)
     }
 
-    /// Lists the jobs of a caller: those that run, and the last that have ended.
+    /// Lists the last jobs of a caller: those that run, and those that have ended.
     pub(super) async fn list(&self, place: &JobPlace) -> Told {
         let owner = &place.caller.owner;
         if let Owner::Anyone { .. } = owner {
@@ -126,34 +126,42 @@ impl JobTools {
                 words::wait_call_of_any(place.names)
             ));
         }
-        let (mut running, mut ended, mut after, mut read) = (Vec::new(), Vec::new(), None, 0);
-        loop {
-            let Ok(page) = self.engine.page(owner, after, PAGE).await else { return Told::failed(UNAVAILABLE) };
+        let (mut running, mut ended, mut before, mut read, mut untold) = (Vec::new(), Vec::new(), None, 0, 0);
+        let are_all_read = loop {
+            let Ok(page) = self.engine.newest(owner, before, PAGE).await else { return Told::failed(UNAVAILABLE) };
             for (at, task) in &page {
-                after = Some(*at);
-                let facts = self.facts(place, task);
-                match task.state {
-                    State::Working => running.push(facts.line()),
-                    State::InputRequired => running.push(facts.ended_line("waits for an answer of the user")),
-                    State::Ended(Ending::Result) => ended.push(facts.ended_line("is done; its result can be read")),
-                    State::Ended(Ending::ErrorResult | Ending::Error) => ended.push(facts.ended_line("has failed")),
-                    State::Ended(Ending::Cancelled) => ended.push(facts.ended_line("was cancelled")),
-                }
+                before = Some(*at);
+                let (list, max) = match task.state {
+                    State::Ended(_) => (&mut ended, MAX_ENDED),
+                    State::Working | State::InputRequired => (&mut running, MAX_RUNNING),
+                };
+                if list.len() < max { list.push(self.line(place, task)) } else { untold += 1 }
             }
             read += page.len();
             if page.len() < PAGE || read >= MAX_READ {
-                break;
+                break page.len() < PAGE;
             }
-        }
+        };
         if running.is_empty() && ended.is_empty() {
             return Told::done("No job of yours runs, and none has a result that can still be read.");
         }
-        let untold = running.len().saturating_sub(MAX_RUNNING) + ended.len().saturating_sub(MAX_ENDED);
-        running.truncate(MAX_RUNNING);
-        let last = ended.split_off(ended.len().saturating_sub(MAX_ENDED));
-        let more = if untold > 0 { format!("\nand {untold} more.") } else { String::new() };
+        let lines: Vec<_> = running.into_iter().rev().chain(ended.into_iter().rev()).collect();
+        let least = if are_all_read { "" } else { "at least " };
+        let more = if untold > 0 { format!("\nand {least}{untold} more.") } else { String::new() };
         let next = format!("\nTo get a result, call {}.", words::wait_call_of_any(place.names));
-        Told::done([running, last].concat().join("\n") + &more + &next)
+        Told::done(lines.join("\n") + &more + &next)
+    }
+
+    /// Returns the line of a list about a job.
+    fn line(&self, place: &JobPlace, task: &Task) -> String {
+        let facts = self.facts(place, task);
+        match task.state {
+            State::Working => facts.line(),
+            State::InputRequired => facts.ended_line("waits for an answer of the user"),
+            State::Ended(Ending::Result) => facts.ended_line("is done; its result can be read"),
+            State::Ended(Ending::ErrorResult | Ending::Error) => facts.ended_line("has failed"),
+            State::Ended(Ending::Cancelled) => facts.ended_line("was cancelled"),
+        }
     }
 
     /// Answers for an id that has no job of the caller, or where the store does not tell. A caller that guesses ids waits for

@@ -298,6 +298,15 @@ impl Store for CheckedStore {
         })
     }
 
+    fn newest<'a>(
+        &'a self,
+        owner: &'a Owner,
+        before: Option<u64>,
+        count: usize,
+    ) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
+        self.store.newest(owner, before, count)
+    }
+
     fn has_any<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, bool> {
         Box::pin(async move {
             turn().await;

@@ -190,6 +190,16 @@ async fn pages_follow_the_order_of_creation_and_are_short_only_at_the_end(make: 
         after = page.last().map(|(place, _)| *place);
     }
     assert_eq!(found, tasks.iter().map(|task| task.id).collect::<Vec<_>>());
+    let (mut before, mut found) = (None, Vec::new());
+    loop {
+        let newest = store.newest(&owner("ann"), before, 2).await.expect("available");
+        found.extend(newest.iter().map(|(_, task)| task.id));
+        if newest.len() < 2 {
+            break;
+        }
+        before = newest.last().map(|(place, _)| *place);
+    }
+    assert_eq!(found, tasks.iter().rev().map(|task| task.id).collect::<Vec<_>>());
 }
 
 async fn a_task_expires_when_it_says_and_is_told_as_removed_once(make: Make) {

@@ -143,6 +143,15 @@ impl Store for FaultyStore {
         self.call(Box::pin(async move { self.store.page(owner, after, count).await }))
     }
 
+    fn newest<'a>(
+        &'a self,
+        owner: &'a Owner,
+        before: Option<u64>,
+        count: usize,
+    ) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
+        self.call(Box::pin(async move { self.store.newest(owner, before, count).await }))
+    }
+
     fn has_any<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, bool> {
         self.call(Box::pin(async move { self.store.has_any(owner).await }))
     }

@@ -144,6 +144,13 @@ impl<K> Index<K> {
         tasks.map(|(place, id)| (*place, *id))
     }
 
+    /// Returns the tasks of `owner` before the place `before`, the newest first, each with its place.
+    pub(super) fn newest(&self, owner: &Owner, before: Option<u64>) -> impl Iterator<Item = (u64, TaskId)> {
+        let until = before.unwrap_or(u64::MAX);
+        let tasks = self.owners.get(owner).into_iter().flat_map(move |owned| owned.tasks.range(..until).rev());
+        tasks.map(|(place, id)| (*place, *id))
+    }
+
     /// Returns the bytes of all results.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {

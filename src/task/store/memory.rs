@@ -209,6 +209,18 @@ impl Store for MemoryStore {
         ready(page)
     }
 
+    fn newest<'a>(
+        &'a self,
+        owner: &'a Owner,
+        before: Option<u64>,
+        count: usize,
+    ) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
+        let index = self.index.lock();
+        let tasks = index.newest(owner, before).filter_map(|(place, id)| Some((place, self.owned(owner, id)?)));
+        let newest = tasks.take(count).collect();
+        ready(newest)
+    }
+
     fn has_any<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, bool> {
         ready(self.index.lock().has_any(owner))
     }

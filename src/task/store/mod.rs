@@ -92,6 +92,15 @@ pub trait Store: fmt::Debug + Send + Sync {
     fn page<'a>(&'a self, owner: &'a Owner, after: Option<u64>, count: usize)
     -> StoreFuture<'a, Vec<(u64, Arc<Task>)>>;
 
+    /// Returns at most `count` tasks of `owner`, the newest first, from the last before the place `before` on, each with its place.
+    /// It returns fewer only if at one moment there were no more.
+    fn newest<'a>(
+        &'a self,
+        owner: &'a Owner,
+        before: Option<u64>,
+        count: usize,
+    ) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>>;
+
     /// Returns whether `owner` has any task whose removal was not reported yet.
     fn has_any<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, bool>;
 

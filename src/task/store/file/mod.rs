@@ -32,7 +32,10 @@ use self::{
     change::{PendingChange, Ways},
     kept::{Kept, KeptTasks, Stage},
 };
-use super::{CallChange, ChangeCallback, KeptLimit, MaxKept, SavedCall, Store, StoreFuture, Unavailable, Unfinished};
+use super::{
+    CallChange, ChangeCallback, KeptLimit, MaxKept, SavedCall, Store, StoreFuture, Unavailable, Unfinished,
+    index::Index,
+};
 use crate::{
     disk::{self, Disk, LaterKey, Operation},
     identity::Owner,
@@ -234,12 +237,19 @@ impl Store for FileStore {
         count: usize,
     ) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
         let index = self.tasks().index.lock();
-        let kept = index.of(owner, after).filter_map(|(place, id)| {
-            let kept = &index.owned(owner, id)?.kept;
-            (kept.stage == Stage::Kept).then(|| (place, Arc::clone(&kept.task)))
-        });
-        let page = kept.take(count).collect();
+        let page = kept(&index, owner, index.of(owner, after)).take(count).collect();
         ready(Ok(page))
+    }
+
+    fn newest<'a>(
+        &'a self,
+        owner: &'a Owner,
+        before: Option<u64>,
+        count: usize,
+    ) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
+        let index = self.tasks().index.lock();
+        let newest = kept(&index, owner, index.newest(owner, before)).take(count).collect();
+        ready(Ok(newest))
     }
 
     fn has_any<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, bool> {
@@ -331,6 +341,18 @@ impl FileStore {
         };
         self.disk.later(LaterKey { kind: "text", row: place.into() }, Arc::new(write));
     }
+}
+
+/// Returns those of some tasks of `owner` that are on the disk.
+fn kept<'a>(
+    index: &'a Index<Kept>,
+    owner: &'a Owner,
+    tasks: impl Iterator<Item = (u64, TaskId)> + 'a,
+) -> impl Iterator<Item = (u64, Arc<Task>)> + 'a {
+    tasks.filter_map(move |(place, id)| {
+        let kept = &index.owned(owner, id)?.kept;
+        (kept.stage == Stage::Kept).then(|| (place, Arc::clone(&kept.task)))
+    })
 }
 
 /// Returns the end that a task has got, with what its call gave.
