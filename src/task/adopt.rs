@@ -10,11 +10,12 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    CallSession, Engine, NewTask, NotCreated, Outlook, State, Task,
+    CallSession, Change, Engine, NewTask, NotCreated, Outlook, State, Task,
     calls::Stop,
     clock::millis,
     create::MAX_REPLIES,
     runner::{Beginning, MAX_KEPT, Runner, Running},
+    state::GIVEN_UP,
     ttl::Lifetime,
 };
 use crate::{
@@ -75,8 +76,8 @@ impl Engine {
         }
     }
 
-    /// Puts a task for a call of `caller` that runs in `session` into the store. Its call has to be given to
-    /// [`Adopted::follow`]; where that is not done the task fails.
+    /// Puts a task for a call of `caller` that runs in `session` into the store. Either its call has to be given to
+    /// [`Adopted::follow`], or the task to `Adopted::give_up`: nothing else ends it.
     ///
     /// # Errors
     /// [`NotCreated`], and the call can go on as it is.
@@ -146,7 +147,10 @@ impl Engine {
                 refused("store");
                 self.ledger.report_unavailable(&unavailable);
                 let engine = Arc::clone(self);
-                tokio::spawn(async move { engine.undo(&task).await });
+                // Afterwards the store has no such task, or one that has ended.
+                tokio::spawn(async move {
+                    engine.change_when_available(&task.owner, task.id, |_| Some(Change::give_up())).await
+                });
                 return Err(NotCreated::Unavailable);
             }
         }
@@ -158,10 +162,21 @@ impl Engine {
 }
 
 impl Adopted {
-    /// Leaves the call, which runs in `session`, to a task of its own.
-    pub fn follow(self, call: Call, session: UpstreamGuard) {
-        let Self { runner, permit, stopped, beginning, request, .. } = self;
+    /// Ends the task without a word: its call is answered or cancelled without it, and its client does not know of it.
+    pub(super) async fn give_up(self) {
+        let Self { task, runner: Runner { engine, .. }, .. } = self;
+        engine.calls.mark_told(task.id);
+        engine.finish(&task.owner, task.id, Change::give_up(), Some(GIVEN_UP)).await;
+    }
+
+    /// Leaves the call, which runs in `session`, to a task of its own. Its progress may have grown while the task was made.
+    pub fn follow(self, call: Call, session: UpstreamGuard, progress: f64, text: Option<String>) {
+        let Self { runner, permit, stopped, mut beginning, request, .. } = self;
         tokio::spawn(async move {
+            if progress > beginning.progress {
+                beginning.progress = progress;
+                runner.set_status_message(text.unwrap_or_default()).await;
+            }
             runner.attend(Running { call, session, request }, stopped, beginning).await;
             // Held until the exchange is over.
             drop(permit);

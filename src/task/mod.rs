@@ -38,6 +38,7 @@ mod stream;
 #[cfg(test)]
 mod tiny;
 mod tool_times;
+mod trying;
 mod ttl;
 mod wakes;
 mod writer;
@@ -60,6 +61,7 @@ pub use store::KeptLimit;
 pub use stream::{PendingResponse, WaitingRequest};
 #[cfg(test)]
 pub(crate) use tiny::unlimited;
+pub use trying::Trying;
 pub use ttl::AskedTtl;
 pub use wakes::{MaxWaiters, WaitLimit, Watch};
 pub use writer::TaskWriter;

@@ -283,7 +283,7 @@ impl Runner {
     }
 
     /// Sets the task's text for a person. Returns whether it did: a task that has ended stays as it is.
-    async fn set_status_message(&self, text: String) -> bool {
+    pub(super) async fn set_status_message(&self, text: String) -> bool {
         let text: Arc<str> = text.into();
         let changed = self.engine.change(self.owner(), self.id, |_| Some(Change::Message(Arc::clone(&text)))).await;
         matches!(changed, Ok(Some(_)))

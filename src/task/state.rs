@@ -85,6 +85,10 @@ pub enum End {
     Cancelled,
 }
 
+/// What a task says that was given up while it was made.
+pub(super) const GIVEN_UP: &str =
+    "The task was not acknowledged: its client was answered without it, has left, or could not be told";
+
 /// What can happen to a task.
 #[derive(Clone, Debug)]
 pub enum Change {
@@ -102,6 +106,11 @@ impl Change {
     /// Returns the change that cancels a task for its client.
     pub(super) fn cancel() -> Self {
         Self::End(End::Cancelled, Some("The task was cancelled by request.".into()))
+    }
+
+    /// Returns the change that ends a task of which its call has no need, and its client does not know.
+    pub(super) fn give_up() -> Self {
+        Self::End(End::Cancelled, Some(GIVEN_UP.into()))
     }
 
     /// Returns the end, if the change is one.
@@ -167,6 +176,12 @@ impl State {
 }
 
 impl Task {
+    /// Returns whether it was given up while it was made, as its call was answered without it.
+    #[must_use]
+    pub fn was_given_up(&self) -> bool {
+        self.state == State::Ended(Ending::Cancelled) && self.status_message.as_deref() == Some(GIVEN_UP)
+    }
+
     /// Returns the task after `change`, which happens `now`. If that ends it, it is kept from then on for at least `keep`.
     ///
     /// # Errors

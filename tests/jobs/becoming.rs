@@ -1,5 +1,7 @@
 //! A plain call that takes long becomes a job, and its host is told in words what to do.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::{
@@ -30,6 +32,24 @@ async fn a_call_that_has_ended_by_then_is_answered_as_ever() {
     house.upstream.held("slow").await.result(r#"{"content":[{"type":"text","text":"quick"}]}"#);
     assert_eq!(text(&calling.last().await["result"]), "quick");
     assert_eq!(text(&call(&house.host, "echo", json!({ "a": 1 })).await), r#"{"a":1}"#);
+}
+
+#[tokio::test]
+async fn a_call_that_has_ended_before_its_stream_is_resumed_is_answered_as_ever() {
+    let house = House::open(r#"tasks.job_after = "1s""#).await;
+    let host = Client::connect_as(&house.gate.url, "2025-11-25", json!({})).await;
+    let mut calling = host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
+    let slow = house.upstream.held("slow").await.sse();
+    let primer = calling.next_of_any_kind().await.unwrap();
+    drop(calling);
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    slow.notify("notifications/message", json!({ "level": "info", "data": "late" })).await;
+    slow.result(r#"{"content":[{"type":"text","text":"done"}]}"#).await;
+    // By then taskgate has the answer.
+    call(&host, "echo", json!({})).await;
+    let mut resumed = host.with("last-event-id", primer.id.as_deref().unwrap()).get_stream().await;
+    assert_eq!(resumed.message().await["params"]["data"], "late");
+    assert_eq!(text(&resumed.last().await["result"]), "done");
 }
 
 #[tokio::test]
@@ -88,7 +108,7 @@ async fn a_client_that_declares_tasks_or_asks_for_one_gets_tasks_and_no_jobs() {
     assert_eq!((names, able.initialized.get("instructions")), (1, None));
     let calling = able.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
     let slow = upstream.held("slow").await;
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
     slow.result(r#"{"content":[{"type":"text","text":"plain"}]}"#);
     assert_eq!(text(&calling.last().await["result"]), "plain");
     // Another one has not declared them, and asks for a task all the same.
@@ -104,7 +124,7 @@ async fn a_tool_that_can_be_no_task_becomes_no_job() {
     let house = House::open(&toml).await;
     let calling = house.host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
     let slow = house.upstream.held("slow").await;
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
     slow.result(r#"{"content":[{"type":"text","text":"plain"}]}"#);
     assert_eq!(text(&calling.last().await["result"]), "plain");
 }
@@ -126,7 +146,7 @@ async fn a_job_has_run_since_its_call_however_late_it_got_its_turn() {
     let (first, _) = house.job().await;
     let calling = house.host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
     let second = house.upstream.held("slow").await.sse();
-    tokio::time::sleep(std::time::Duration::from_millis(1600)).await;
+    tokio::time::sleep(Duration::from_millis(1600)).await;
     first.result(r#"{"content":[]}"#).await;
     let job = Job::in_words(&calling.last().await["result"]);
     assert!(job.words.contains("it has run for 2 seconds") || job.words.contains("it has run for 3"), "{}", job.words);
@@ -141,7 +161,7 @@ async fn a_call_for_which_no_turn_is_free_goes_on_until_one_is() {
     let (first, _) = house.job().await;
     let calling = house.host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
     let second = house.upstream.held("slow").await.sse();
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
     first.result(r#"{"content":[]}"#).await;
     let job = Job::in_words(&calling.last().await["result"]);
     second.result(r#"{"content":[{"type":"text","text":"second"}]}"#).await;

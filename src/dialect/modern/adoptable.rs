@@ -2,7 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{config::Tool, limit::Permit};
+use crate::{
+    config::Tool,
+    dialect::tools::NotAdopted,
+    limit::Permit,
+    task::{Adopted, Trying},
+};
 
 /// How a call may become a task.
 #[derive(Debug)]
@@ -22,6 +27,38 @@ pub(super) enum Form {
     Task(Option<Permit>),
     /// A job, whose client knows no tasks.
     Job,
+}
+
+/// A call on its way to become something else. It goes on meanwhile.
+#[derive(Debug)]
+pub(super) struct Becoming {
+    pub(super) trying: Trying<Became, NotAdopted>,
+    /// How the next try is made, where this one comes to nothing.
+    pub(super) next: Adoptable,
+}
+
+/// What has become of a call.
+#[derive(Debug)]
+pub(super) struct Became {
+    pub(super) adopted: Adopted,
+    /// The words that answer a call that is a job; a task is told as one.
+    pub(super) words: Option<String>,
+}
+
+impl From<Became> for Adopted {
+    fn from(became: Became) -> Self {
+        became.adopted
+    }
+}
+
+impl Becoming {
+    /// Waits for the end of a try, if there is one.
+    pub(super) async fn tried(becoming: &mut Option<Self>) -> Result<Became, NotAdopted> {
+        match becoming {
+            Some(becoming) => (&mut becoming.trying).await.unwrap_or(Err(NotAdopted::NotNow { counted: true })),
+            None => std::future::pending().await,
+        }
+    }
 }
 
 impl Adoptable {

@@ -7,55 +7,78 @@ use tokio::time::Instant;
 
 use super::{
     Polled,
-    adoptable::{Adoptable, Form},
+    adoptable::{Adoptable, Became, Becoming, Form},
     run::{Over, Run},
     tasks,
 };
 use crate::{
-    dialect::tools::RETRY,
+    dialect::tools::{NotAdopted, RETRY},
     limit::Rated,
-    task::{Adoption, AskedTtl, CallSession, NewTask, NotCreated},
+    task::{Adoption, AskedTtl, CallSession, NewTask, NotCreated, Trying},
     wire::{Message, response::result_response},
 };
 
 impl Run {
-    /// Makes a task or a job of the call. `None` where there is no room for one now: the call goes on as it is.
-    pub(super) async fn adopt(&mut self) -> Option<Over> {
-        let Adoptable { name, tool, form, counted } = self.adoptable.take()?;
+    /// Begins to make a task or a job of the call. Where there is no room for one now, the call goes on as it is.
+    pub(super) fn adopt(&mut self) {
+        let Some(Adoptable { name, tool, form, counted }) = self.adoptable.take() else { return };
         let held = match form {
             Form::Task(held) => held,
-            Form::Job => return self.become_job(name, tool, counted).await,
+            Form::Job => return self.become_job(name, tool, counted),
         };
-        let later =
+        let next =
             |counted| Adoptable { name: Arc::clone(&name), tool: Arc::clone(&tool), form: Form::Task(None), counted };
         let caller = Arc::clone(&self.request.caller);
         let Some(permit) = held.or_else(|| self.modern.engine.permit_now(&caller, &name, &tool)) else {
-            self.adopt_later(later(counted));
-            return None;
+            return self.adopt_later(next(counted));
         };
-        if !counted {
-            // Where it would be one too many, the call goes on as it is.
-            caller.account.count(Rated::Creation).ok()?;
+        // Where it would be one too many, the call goes on as it is.
+        if !counted && caller.account.count(Rated::Creation).is_err() {
+            return;
         }
-        let later = later(true);
+        let next = next(true);
         let announced = caller.upstream.status_notifications;
         let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
         let session = CallSession::Pooled(self.lease.hold());
         let (since, progress, text) = (self.since, self.progress, self.text.clone());
         let headers = self.request.headers_for(self.lease.pooled.generation);
         let adoption = Adoption { permit, since, progress, text, headers, request: self.request_to_repeat() };
-        match self.modern.engine.adopt(&caller, session, wanted, adoption).await {
-            Ok(adopted) => {
+        let engine = Arc::clone(&self.modern.engine);
+        let trying = Trying::new(async move {
+            let adopted = engine.adopt(&caller, session, wanted, adoption).await;
+            adopted.map(|adopted| Became { adopted, words: None }).map_err(|why| match why {
+                NotCreated::Unavailable => NotAdopted::NotNow { counted: true },
+                NotCreated::Turns(..) | NotCreated::Kept(_) | NotCreated::Stopping => NotAdopted::Refused,
+            })
+        });
+        self.becoming = Some(Becoming { trying, next });
+    }
+
+    /// Takes in what has become of a try. `None` where the call goes on as it is.
+    pub(super) fn tried(&mut self, tried: Result<Became, NotAdopted>) -> Option<Over> {
+        let Becoming { next, .. } = self.becoming.take()?;
+        match tried {
+            Ok(Became { adopted, words: None }) => {
                 let result = tasks::created(&adopted.task, &adopted.outlook);
-                let document = result_response(&self.request.id, &result);
-                self.to.respond(StatusCode::OK, document.into());
+                self.to.respond(StatusCode::OK, result_response(&self.request.id, &result).into());
                 Some(Over::Adopted(Box::new(adopted)))
             }
-            Err(NotCreated::Unavailable) => {
-                self.adopt_later(later);
+            Ok(Became { adopted, words: Some(words) }) => {
+                self.tell_job(words);
+                Some(Over::Adopted(Box::new(adopted)))
+            }
+            Err(NotAdopted::NotNow { counted }) => {
+                self.adopt_later(Adoptable { counted, ..next });
                 None
             }
-            Err(NotCreated::Turns(..) | NotCreated::Kept(_) | NotCreated::Stopping) => None,
+            Err(NotAdopted::Refused) => None,
+        }
+    }
+
+    /// Ends a try, as the call asks, or is over. It may become something else later.
+    pub(super) fn stop_trying(&mut self) {
+        if let Some(Becoming { next, .. }) = self.becoming.take() {
+            self.adopt_later(next);
         }
     }
 

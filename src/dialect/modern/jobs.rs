@@ -6,17 +6,17 @@ use http::StatusCode;
 
 use super::{
     Answer, ClientRequest, Modern, Refused, SERVER_INFO,
-    adoptable::{Adoptable, Form},
+    adoptable::{Adoptable, Became, Becoming, Form},
     in_flight::FlightGuard,
     input::{input_request, input_responses},
     pieces::{PieceWriter, pieces},
-    run::{Over, Run},
+    run::Run,
     translate,
 };
 use crate::{
     config::Tool,
-    dialect::tools::{JobAdoption, JobPlace, NotAdopted, Told, Wait},
-    task::CallSession,
+    dialect::tools::{AdoptedJob, JobAdoption, JobPlace, Told, Wait},
+    task::{CallSession, Trying},
     upstream::{Failure, Generation, JobTool, JobToolNames, Lease, ServerFacts, may_be_job_tool},
     wire::{Method, Parts, RpcError, response::result_response},
 };
@@ -37,38 +37,45 @@ impl Run {
         }
     }
 
-    /// Makes a job of the call. `None` where it cannot be one now: the call goes on as it is.
-    pub(super) async fn become_job(&mut self, name: Arc<str>, tool: Arc<Tool>, counted: bool) -> Option<Over> {
-        let job = JobAdoption {
-            caller: &self.request.caller,
-            session: self.lease.guard.get(),
-            name: Arc::clone(&name),
-            tool: Arc::clone(&tool),
-            since: self.since,
-            progress: self.progress,
-            text: self.text.clone().filter(|text| !text.is_empty()),
-            call_session: CallSession::Pooled(self.lease.hold()),
-            headers: self.request.headers_for(self.lease.pooled.generation),
-            request: self.request_to_repeat(),
-            admission: None,
-            counted,
+    /// Begins to make a job of the call.
+    pub(super) fn become_job(&mut self, name: Arc<str>, tool: Arc<Tool>, counted: bool) {
+        // A try that its answer overtakes is counted.
+        let next = Adoptable { name: Arc::clone(&name), tool: Arc::clone(&tool), form: Form::Job, counted: true };
+        let (tools, caller) = (Arc::clone(&self.modern.tools), Arc::clone(&self.request.caller));
+        let (session, call_session) = (Arc::clone(self.session()), CallSession::Pooled(self.lease.hold()));
+        let (since, progress) = (self.since, self.progress);
+        let text = self.text.clone().filter(|text| !text.is_empty());
+        let headers = self.request.headers_for(self.lease.pooled.generation);
+        let request = self.request_to_repeat();
+        let trying = Trying::new(async move {
+            let job = JobAdoption {
+                caller: &caller,
+                session: &session,
+                name,
+                tool,
+                since,
+                progress,
+                text,
+                call_session,
+                headers,
+                request,
+                admission: None,
+                counted,
+            };
+            let AdoptedJob { adopted, text } = tools.adopt(job).await?;
+            Ok(Became { adopted, words: Some(text) })
+        });
+        self.becoming = Some(Becoming { trying, next });
+    }
+
+    /// Tells the client that the call is a job, to which it is left.
+    pub(super) fn tell_job(&mut self, text: String) {
+        self.call.leave_to_task();
+        let document = match told(&Told { text, is_error: false }, &self.request, Some(&self.lease)) {
+            Ok(document) => document,
+            Err(failure) => RpcError::from(&failure).to_response(Some(&self.request.id)).into(),
         };
-        match self.modern.tools.adopt(job).await {
-            Ok(job) => {
-                self.call.leave_to_task();
-                let document = match told(&Told { text: job.text, is_error: false }, &self.request, Some(&self.lease)) {
-                    Ok(document) => document,
-                    Err(failure) => RpcError::from(&failure).to_response(Some(&self.request.id)).into(),
-                };
-                self.to.respond(StatusCode::OK, document);
-                Some(Over::Adopted(Box::new(job.adopted)))
-            }
-            Err(NotAdopted::NotNow { counted }) => {
-                self.adopt_later(Adoptable { name, tool, form: Form::Job, counted });
-                None
-            }
-            Err(NotAdopted::Refused) => None,
-        }
+        self.to.respond(StatusCode::OK, document);
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
     Answer, ClientRequest, GATHERS, Modern, Refused,
-    adoptable::Adoptable,
+    adoptable::{Adoptable, Becoming},
     hosts::{self, heartbeat_of},
     in_flight::{FlightGuard, KeptBytes},
     input::input_responses,
@@ -52,6 +52,8 @@ pub(super) struct Run {
     pub(super) adoptable: Option<Adoptable>,
     /// When the call becomes a task if it has not ended.
     pub(super) adopt_at: Instant,
+    /// The try to make a task of it.
+    pub(super) becoming: Option<Becoming>,
     /// Progress in the server's place.
     pub(super) heartbeat: Option<Heartbeat>,
     /// How long its client may take to answer.
@@ -114,6 +116,7 @@ impl Modern {
             call,
             adoptable,
             adopt_at: now.checked_add(after).unwrap_or(now + FAR),
+            becoming: None,
             heartbeat,
             input_timeout,
             since: now,
@@ -200,7 +203,7 @@ impl Run {
     async fn run(mut self) {
         match self.follow().await {
             Over::Done => {}
-            Over::Adopted(adopted) => adopted.follow(self.call, self.lease.hold()),
+            Over::Adopted(adopted) => adopted.follow(self.call, self.lease.hold(), self.progress, self.text),
             Over::Left => Box::pin(self.cancel()).await,
         }
     }
@@ -223,15 +226,24 @@ impl Run {
             tokio::select! {
                 biased;
                 () = self.to.left() => return Over::Left,
+                tried = Becoming::tried(&mut self.becoming), if self.becoming.is_some() => {
+                    if let Some(over) = self.tried(tried) {
+                        return over;
+                    }
+                }
                 item = self.call.exchange.next() => match item {
                     Some(Item::Message(message)) => {
                         self.take(message).await;
-                        if !self.questions.is_empty() && ask_at.is_none() {
-                            ask_at = Some(Instant::now() + GATHERS);
+                        if !self.questions.is_empty() {
+                            self.stop_trying();
+                            ask_at.get_or_insert_with(|| Instant::now() + GATHERS);
                         }
                     }
                     Some(Item::Silence | Item::Pause(_)) => {}
-                    Some(Item::End(ending)) => return self.end(ending).await,
+                    Some(Item::End(ending)) => {
+                        self.stop_trying();
+                        return self.end(ending).await;
+                    }
                     None => return self.fail(&Failure::Abandoned),
                 },
                 () = tokio::time::sleep_until(begin_at.unwrap_or(self.since)), if begin_at.is_some() => {
@@ -250,9 +262,7 @@ impl Run {
                     begin_at = Some(Instant::now() + SILENCE);
                 }
                 () = tokio::time::sleep_until(self.adopt_at), if adopts => {
-                    if let Some(over) = Box::pin(self.adopt()).await {
-                        return over;
-                    }
+                    self.adopt();
                 }
                 () = tokio::time::sleep_until(beat_at.unwrap_or(self.since)), if beat_at.is_some() => {
                     self.beat();

@@ -53,6 +53,12 @@ pub struct AdoptedJob {
     pub text: String,
 }
 
+impl From<AdoptedJob> for Adopted {
+    fn from(job: AdoptedJob) -> Self {
+        job.adopted
+    }
+}
+
 /// Why a call goes on as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotAdopted {
@@ -102,6 +108,7 @@ impl JobTools {
             progress: told,
             estimate: self.estimate(caller, &name),
             names,
+            given_up: false,
         };
         let text = facts.adopted(&settings);
         Ok(AdoptedJob { adopted, text })

@@ -131,6 +131,9 @@ impl JobTools {
             let Ok(page) = self.engine.newest(owner, before, PAGE).await else { return Told::failed(UNAVAILABLE) };
             for (at, task) in &page {
                 before = Some(*at);
+                if task.was_given_up() {
+                    continue;
+                }
                 let (list, max) = match task.state {
                     State::Ended(_) => (&mut ended, MAX_ENDED),
                     State::Working | State::InputRequired => (&mut running, MAX_RUNNING),
@@ -199,6 +202,7 @@ impl JobTools {
             progress: task.status_message.as_deref().filter(|text| !text.is_empty()).map(Into::into),
             estimate: self.estimate(caller, &task.tool),
             names: *names,
+            given_up: task.was_given_up(),
         }
     }
 

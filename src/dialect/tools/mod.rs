@@ -18,7 +18,7 @@ pub use adopt::{AdoptedJob, JobAdoption, NotAdopted};
 pub use heartbeat::Heartbeat;
 pub use jobs::{JobPlace, Told};
 pub use list::{ListedFor, instructed, with_instructions, with_job_tools};
-pub use plain::{Adopting, Due, PlainCall};
+pub use plain::{Due, PlainCall};
 pub use wait::{OpenQuestion, Wait};
 pub use waiting::{HostReply, waits_for_jobs};
 

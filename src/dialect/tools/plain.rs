@@ -14,28 +14,25 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{
     Heartbeat, JobTools, RETRY,
-    adopt::{JobAdoption, NotAdopted},
+    adopt::{AdoptedJob, JobAdoption, NotAdopted},
     jobs::Told,
 };
 use crate::{
     config::Tool,
     observe::events,
     session::Session,
-    task::{CallSession, LastingWork},
+    task::{CallSession, Trying},
     upstream::{Call, ServerEvent, for_client},
     wire::{Message, Method, Parts, message::echoed_number, params::progress_token, response::result_response},
 };
-
-/// How a call becomes a job: the response to it, or the call and why it goes on.
-pub type Adopting = Pin<Box<dyn Future<Output = Result<Parts, (Call, NotAdopted)>> + Send>>;
 
 /// What is due.
 #[derive(Debug)]
 pub enum Due {
     /// This notification.
     Heartbeat(Bytes),
-    /// The call becomes a job.
-    Job,
+    /// The call has become this job, for [`PlainCall::becomes`].
+    Job(Box<AdoptedJob>),
 }
 
 /// A plain call that its host may be too impatient for.
@@ -53,6 +50,8 @@ pub struct PlainCall {
     job_at: Option<Instant>,
     /// Whether a try to make a job of it was counted as a creation.
     counted: bool,
+    /// The try to make a job of it.
+    trying: Option<Trying<AdoptedJob, NotAdopted>>,
     timer: Option<Pin<Box<Sleep>>>,
     /// The greatest progress of the server.
     progress: f64,
@@ -90,6 +89,7 @@ impl PlainCall {
             heartbeat: None,
             job_at: job_after.map(|after| since + after),
             counted: false,
+            trying: None,
             timer: None,
             progress: f64::NEG_INFINITY,
             text: None,
@@ -126,14 +126,31 @@ impl PlainCall {
         }
     }
 
-    /// Polls for what is due.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Due> {
+    /// Polls for what is due. Where the server has said nothing that waits for the client, `is_idle`, it may try to make a job of
+    /// the call: an answer that is there needs none.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>, is_idle: bool) -> Poll<Due> {
+        if let Some(trying) = &mut self.trying
+            && let Poll::Ready(tried) = Pin::new(trying).poll(cx)
+        {
+            self.trying = None;
+            match tried {
+                Some(Ok(job)) => return Poll::Ready(Due::Job(Box::new(job))),
+                Some(Err(why)) => self.not_adopted(why),
+                None => self.not_adopted(NotAdopted::NotNow { counted: true }),
+            }
+        }
         ready!(self.poll_due(cx));
         let now = Instant::now();
         if self.job_at.is_some_and(|at| at <= now) {
-            self.job_at = None;
-            self.set_timer();
-            return Poll::Ready(Due::Job);
+            if is_idle {
+                self.job_at = None;
+                self.set_timer();
+                self.trying = Some(self.adopt());
+                return self.poll_next(cx, is_idle);
+            }
+            if self.heartbeat.as_ref().is_none_or(|heartbeat| now < heartbeat.due()) {
+                return Poll::Pending;
+            }
         }
         let (caller, upstream_session) = (&self.session.caller, &self.session.upstream_session);
         let (elapsed, progress) = (self.since.elapsed(), self.text.as_deref());
@@ -142,7 +159,7 @@ impl PlainCall {
         self.set_timer();
         match beat {
             Some(beat) => Poll::Ready(Due::Heartbeat(beat)),
-            None => self.poll_next(cx),
+            None => self.poll_next(cx, is_idle),
         }
     }
 
@@ -167,20 +184,19 @@ impl PlainCall {
         }
     }
 
-    /// Makes a job of the call. This goes on even if the client leaves.
-    #[must_use]
-    pub fn adopt(&mut self, mut call: Call) -> Adopting {
+    /// Tries to make a job of the call.
+    fn adopt(&self) -> Trying<AdoptedJob, NotAdopted> {
         let (tools, session, headers) = (Arc::clone(&self.tools), Arc::clone(&self.session), self.headers.clone());
         let (name, tool, since) = (Arc::clone(&self.name), Arc::clone(&self.tool), self.since);
-        let (progress, text, id, counted) = (self.progress, self.text.clone(), self.id.clone(), self.counted);
-        Box::pin(LastingWork::new(async move {
-            let Some(admission) = session.admit_task().await else { return Err((call, NotAdopted::Refused)) };
+        let (progress, text, counted) = (self.progress, self.text.clone(), self.counted);
+        Trying::new(async move {
+            let Some(admission) = session.admit_task().await else { return Err(NotAdopted::Refused) };
             // Without its session an anonymous client's job could not be reached after a restart.
             if session.owns_tasks()
                 && let Err(why) = session.save_first(tools.engine.now()).await
             {
                 tools.observer.emit(events::StoreUnavailable { why: &why.0 });
-                return Err((call, NotAdopted::NotNow { counted }));
+                return Err(NotAdopted::NotNow { counted });
             }
             let job = JobAdoption {
                 caller: &session.caller,
@@ -196,19 +212,20 @@ impl PlainCall {
                 admission: Some(admission),
                 counted,
             };
-            match tools.adopt(job).await {
-                Ok(job) => {
-                    call.leave_to_task();
-                    job.adopted.follow(call, session.upstream_session.hold());
-                    Ok(result_response(&id, &Told::done(job.text).to_raw()).into())
-                }
-                Err(why) => Err((call, why)),
-            }
-        }))
+            tools.adopt(job).await
+        })
+    }
+
+    /// Leaves the call to the job that it has become. Returns the response to it.
+    #[must_use]
+    pub fn becomes(&self, mut call: Call, job: AdoptedJob) -> Parts {
+        call.leave_to_task();
+        job.adopted.follow(call, self.session.upstream_session.hold(), self.progress, self.text.clone());
+        result_response(&self.id, &Told::done(job.text).to_raw()).into()
     }
 
     /// Notes that the call goes on as it is.
-    pub fn not_adopted(&mut self, why: NotAdopted) {
+    fn not_adopted(&mut self, why: NotAdopted) {
         if let NotAdopted::NotNow { counted } = why {
             (self.job_at, self.counted) = (Some(Instant::now() + RETRY), counted);
         }

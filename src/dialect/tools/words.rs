@@ -25,6 +25,8 @@ pub(super) struct JobFacts {
     pub(super) estimate: Option<String>,
     /// The names of the tools for jobs.
     pub(super) names: JobToolNames,
+    /// Whether its call was answered without it.
+    pub(super) given_up: bool,
 }
 
 impl JobFacts {
@@ -93,6 +95,12 @@ impl JobFacts {
     /// Answers a client that waits for a job that was cancelled.
     pub(super) fn cancelled(&self) -> String {
         let Self { id, title, tool, .. } = self;
+        if self.given_up {
+            return format!(
+                "Job {id} ({title:?}) is no job any more: the call goes on or was answered in its own response. {}",
+                self.not_again()
+            );
+        }
         format!("Job {id} ({title:?}) was cancelled, and has no result. Call {tool} anew only if it is still wanted.")
     }
 
@@ -187,6 +195,7 @@ mod tests {
             progress: Some("3 of 7".into()),
             estimate: Some("usually done in about 4 minutes".to_owned()),
             names: KnownTools::default().job_tools().expect("names"),
+            given_up: false,
         }
     }
 

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     dialect::{
         legacy::{Acknowledgement, NoResult, Reply, RequestedTask},
-        tools::{Adopting, Due, PlainCall},
+        tools::{Due, PlainCall},
     },
     flow::Item,
     gate::{
@@ -186,7 +186,7 @@ struct Passing {
     dispatcher: Arc<Dispatcher>,
     upstream: Arc<Upstream>,
     who: Arc<Who>,
-    /// The call; `None` while it becomes a job, and once it is one.
+    /// The call; `None` once it is a job.
     call: Option<Call>,
     /// What a call of a host gets that may be too impatient for it.
     help: Option<Box<PlainCall>>,
@@ -204,8 +204,6 @@ struct Passing {
 /// The response of a stream.
 enum Last {
     NotYet,
-    /// The call becomes a job, and the client is told so, if it can be one.
-    BecomingJob(Adopting),
     Arriving(Pin<Box<dyn Future<Output = Result<Message, Failure>> + Send>>),
     Sent,
 }
@@ -217,12 +215,14 @@ impl Passing {
             help.begin(call);
         }
         poll_fn(|cx| {
-            if let Some(help) = &mut self.help
+            let polled = self.poll_call(cx);
+            if polled.is_pending()
+                && let Some(help) = &mut self.help
                 && help.poll_due(cx).is_ready()
             {
                 return Poll::Ready(Some(Item::Silence));
             }
-            self.poll_call(cx)
+            polled
         })
         .await
     }
@@ -235,14 +235,15 @@ impl Passing {
         self.call.as_ref().is_some_and(|call| call.exchange.streams())
     }
 
-    /// Polls for what the host is helped with. Returns its heartbeat.
-    fn poll_help(&mut self, cx: &mut Context<'_>) -> Option<Bytes> {
+    /// Polls for what the host is helped with. Returns its heartbeat, or the response of a call that has become a job.
+    fn poll_help(&mut self, cx: &mut Context<'_>, is_idle: bool) -> Option<Bytes> {
         let help = self.help.as_mut()?;
-        match help.poll_next(cx) {
+        match help.poll_next(cx, is_idle) {
             Poll::Ready(Due::Heartbeat(heartbeat)) => Some(heartbeat),
-            Poll::Ready(Due::Job) => {
-                self.last = Last::BecomingJob(help.adopt(self.call.take()?));
-                None
+            Poll::Ready(Due::Job(job)) => {
+                let response = help.becomes(self.call.take()?, *job);
+                self.last = Last::Sent;
+                Some(response.into_bytes())
             }
             Poll::Pending => None,
         }
@@ -327,16 +328,6 @@ impl Source for Passing {
         loop {
             match &mut self.last {
                 Last::NotYet => {}
-                Last::BecomingJob(adopting) => match ready!(adopting.as_mut().poll(cx)) {
-                    Ok(document) => {
-                        self.last = Last::Sent;
-                        return Poll::Ready(Some(StreamItem::Document(document.into_bytes())));
-                    }
-                    Err((call, why)) => {
-                        (self.call, self.last) = (Some(call), Last::NotYet);
-                        self.help.iter_mut().for_each(|help| help.not_adopted(why));
-                    }
-                },
                 Last::Arriving(response) => {
                     let response = ready!(response.as_mut().poll(cx));
                     self.last = Last::Sent;
@@ -344,15 +335,18 @@ impl Source for Passing {
                 }
                 Last::Sent => return Poll::Ready(None),
             }
-            if let Some(heartbeat) = self.poll_help(cx) {
-                return Poll::Ready(Some(StreamItem::Document(heartbeat)));
+            if self.first.is_none()
+                && let Some(document) = self.poll_help(cx, false)
+            {
+                return Poll::Ready(Some(StreamItem::Document(document)));
             }
-            if self.call.is_none() {
-                continue;
-            }
-            let item = match self.first.take() {
-                Some(item) => Some(item),
-                None => ready!(self.poll_call(cx)),
+            let polled = match self.first.take() {
+                Some(first) => Poll::Ready(Some(first)),
+                None => self.poll_call(cx),
+            };
+            let Poll::Ready(item) = polled else {
+                let document = self.poll_help(cx, true);
+                return document.map_or(Poll::Pending, |document| Poll::Ready(Some(StreamItem::Document(document))));
             };
             match item {
                 Some(Item::Message(message)) => {
@@ -362,7 +356,11 @@ impl Source for Passing {
                 }
                 Some(Item::Pause(pause)) if self.pauses => return Poll::Ready(Some(StreamItem::Pause(pause))),
                 Some(Item::Pause(_) | Item::Silence) => {}
-                Some(Item::End(ending)) => self.last = Last::Arriving(Box::pin(async move { ending?.whole().await })),
+                Some(Item::End(ending)) => {
+                    // A try to become a job is over.
+                    self.help = None;
+                    self.last = Last::Arriving(Box::pin(async move { ending?.whole().await }));
+                }
                 None => self.last = Last::Sent,
             }
         }
