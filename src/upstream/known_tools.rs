@@ -34,17 +34,28 @@ pub struct JobToolNames {
 #[derive(Debug, Default)]
 pub struct KnownTools(Mutex<Known>);
 
+/// A request for a page of a list.
+#[derive(Clone, Copy, Debug)]
+pub struct ListRequest {
+    /// It has no cursor.
+    pub first: bool,
+    /// [`KnownTools::changes`] before it was sent.
+    pub asked_at: u64,
+}
+
 /// Which part of a list a page is.
 #[derive(Clone, Copy, Debug)]
 pub struct ListPage {
-    /// It was asked for without a cursor.
-    pub first: bool,
+    /// What has asked for it.
+    pub request: ListRequest,
     /// None follows.
     pub last: bool,
 }
 
 #[derive(Debug, Default)]
 struct Known {
+    /// How often the server has said that its tools have changed.
+    changes: u64,
     /// Whether the first page of a list was seen since the server has said that its tools have changed.
     begun: bool,
     /// Whether the last one was seen after it: an earlier one does not tell which names are free.
@@ -98,13 +109,23 @@ pub fn may_be_job_tool(name: &str) -> bool {
 }
 
 impl KnownTools {
-    /// Takes in a page of the list.
+    /// Returns the count of changes.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.0.lock().changes
+    }
+
+    /// Takes in a page of the list. Ignores one that was asked for before the last change.
     pub fn learn(&self, tools: &[Listed<'_>], page: ListPage) {
         let titles: Vec<_> = tools.iter().filter_map(|tool| Some((excerpt(&tool.name), title(tool)?))).collect();
         let mut known = self.0.lock();
-        known.begun |= page.first;
+        let ListRequest { first, asked_at } = page.request;
+        if asked_at != known.changes {
+            return;
+        }
+        known.begun |= first;
         known.listed |= known.begun && page.last;
-        if page.first && page.last {
+        if first && page.last {
             known.taken = <[bool; PREFIXES.len()]>::default();
             known.titles.clear();
         }
@@ -123,6 +144,7 @@ impl KnownTools {
     /// Forgets which names are taken, because the tools have changed.
     pub(super) fn forget(&self) {
         let mut known = self.0.lock();
+        known.changes += 1;
         (known.begun, known.listed) = (false, false);
         known.taken = <[bool; PREFIXES.len()]>::default();
     }
@@ -148,8 +170,16 @@ impl KnownTools {
     /// Returns the names of the tools for jobs; `None` where the server has tools of all these names.
     #[must_use]
     pub fn job_tools(&self) -> Option<JobToolNames> {
+        self.job_tools_beside(&[])
+    }
+
+    /// Returns the names of the tools for jobs in a list that ends with these tools, also where that was not learnt.
+    #[must_use]
+    pub fn job_tools_beside(&self, page: &[Listed<'_>]) -> Option<JobToolNames> {
         let taken = self.0.lock().taken;
-        PREFIXES.into_iter().zip(taken).find(|(_, taken)| !taken).map(|(prefix, _)| JobToolNames { prefix })
+        let free = PREFIXES.into_iter().zip(taken).filter(|(_, taken)| !taken);
+        let mut all = free.map(|(prefix, _)| JobToolNames { prefix });
+        all.find(|names| !page.iter().any(|tool| names.find(&tool.name).is_some()))
     }
 
     /// Returns the tool for jobs that has a name, and the names of all of them; `None` where the server has a tool of that name.
@@ -184,13 +214,42 @@ mod tests {
     use super::*;
     use crate::wire::tools::listed;
 
-    const WHOLE: ListPage = ListPage { first: true, last: true };
-    const FIRST: ListPage = ListPage { first: true, last: false };
-    const NEXT: ListPage = ListPage { first: false, last: false };
-    const LAST: ListPage = ListPage { first: false, last: true };
+    const WHOLE: Part = Part { first: true, last: true };
+    const FIRST: Part = Part { first: true, last: false };
+    const NEXT: Part = Part { first: false, last: false };
+    const LAST: Part = Part { first: false, last: true };
 
-    fn learn(known: &KnownTools, tools: &str, page: ListPage) {
+    #[derive(Clone, Copy, Debug)]
+    struct Part {
+        first: bool,
+        last: bool,
+    }
+
+    fn learn(known: &KnownTools, tools: &str, part: Part) {
+        learn_late(known, known.changes(), tools, part);
+    }
+
+    fn learn_late(known: &KnownTools, asked_at: u64, tools: &str, Part { first, last }: Part) {
+        let page = ListPage { request: ListRequest { first, asked_at }, last };
         known.learn(&listed(&format!(r#"{{"tools":[{tools}]}}"#)).expect("tools"), page);
+    }
+
+    #[test]
+    fn a_list_that_was_asked_for_before_a_change_is_ignored() {
+        let known = KnownTools::default();
+        let before = known.changes();
+        known.forget();
+        learn_late(&known, before, r#"{"name":"wait_for_job","title":"Old"}"#, WHOLE);
+        assert!(!known.are_listed() && known.called("wait_for_job").is_some());
+        let page = listed(r#"{"tools":[{"name":"wait_for_job"}]}"#).expect("tools");
+        let beside = known.job_tools_beside(&page).map(|names| names.of(JobTool::Wait));
+        assert_eq!(beside.as_deref(), Some("taskgate_wait_for_job"), "its page has no name twice");
+        assert_eq!(&*known.title("wait_for_job"), "wait_for_job");
+        learn(&known, r#"{"name":"list_jobs"}"#, FIRST);
+        learn_late(&known, before, "", LAST);
+        assert!(!known.are_listed(), "it is the end of another list");
+        learn(&known, "", LAST);
+        assert!(known.are_listed() && known.called("list_jobs").is_none());
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! Which session with the server a call gets that has none of its own.
 
+use std::sync::Arc;
+
 use ::http::HeaderMap;
 
 use super::{
+    KnownTools,
     configured::Upstream,
     pool::{Generation, Lease, NoSession, PoolKey, Sharing},
 };
@@ -36,6 +39,13 @@ impl Upstream {
         }
         drop(leased);
         Box::pin(self.pool.lease(&self.server, &pool_key(lessee, seen.0), seen.1, lessee.headers)).await
+    }
+
+    /// Returns what is known of the server's tools where each call has a session of its own; `None` where sessions know it.
+    #[must_use]
+    pub fn tools_apart(&self, lessee: Lessee<'_>) -> Option<Arc<KnownTools>> {
+        let is_apart = self.sharing(lessee.client, true) == Sharing::Once;
+        is_apart.then(|| self.pool.tools(&pool_key(lessee, self.is_modern())))
     }
 
     /// Returns whether calls that may be asked share a session.

@@ -33,7 +33,7 @@ pub use exchanges::{Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
 pub use failure::{Failure, HttpError};
 pub use hints::Hints;
 pub use inbound::Inbound;
-pub use known_tools::{JobTool, JobToolNames, KnownTools, ListPage, may_be_job_tool};
+pub use known_tools::{JobTool, JobToolNames, KnownTools, ListPage, ListRequest, may_be_job_tool};
 pub use lease::Lessee;
 pub use native::{MAX_WAITING, NativeTasks, NativeTools, ToolNames};
 pub use pool::{Generation, Lease, NoSession, PoolLimits, Pooled, PoolsTotal, ServerFacts, SessionPool};

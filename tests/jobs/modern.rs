@@ -54,6 +54,24 @@ async fn a_call_that_takes_long_becomes_a_job_whose_id_alone_finds_it() {
 }
 
 #[tokio::test]
+async fn where_each_call_has_a_session_of_its_own_one_of_them_lists_the_tools_and_job_tools_need_none() {
+    let (upstream, gate) = house("[[upstream]]\nsessions = \"request\"").await;
+    let host = Modern::plain(&gate.url);
+    let (slow, first) = job(&upstream, &host).await;
+    let (_slow, second) = job(&upstream, &host).await;
+    assert_eq!(upstream.count("tools/list"), 1);
+    let sessions = upstream.count("initialize");
+    let still = wait(&host, &second, 0.0).await;
+    assert!(text(&still).contains("which is normal"), "{still}");
+    slow.result(r#"{"content":[{"type":"text","text":"done"}]}"#).await;
+    assert_eq!(text(&wait(&host, &first, 50.0).await), "done");
+    let cancelled =
+        host.result("tools/call", json!({ "name": "cancel_job", "arguments": { "job_id": second.id } })).await;
+    assert!(cancelled["isError"].is_null(), "{cancelled}");
+    assert_eq!(upstream.count("initialize"), sessions, "a job tool has opened a session");
+}
+
+#[tokio::test]
 async fn lists_and_instructions_differ_by_what_a_request_declares() {
     let (_upstream, gate) = house("").await;
     let (host, able) = (Modern::plain(&gate.url), Modern::with_tasks(&gate.url));

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::run::{Over, Run};
+use super::{
+    hosts,
+    run::{Over, Run},
+};
 use crate::upstream::Lease;
 
 impl Run {
@@ -39,6 +42,7 @@ impl Run {
 
     /// Sends the request with another lease.
     async fn send_in(&mut self, lease: Lease) -> Over {
+        self.asked_at = hosts::asked_at(&self.request, &lease);
         match self.modern.start(&self.request, &lease, self.adoptable.is_some()) {
             Ok(call) => {
                 (self.lease, self.call) = (lease, call);

@@ -3,12 +3,17 @@
 use super::ClientRequest;
 use crate::{
     dialect::tools::{Heartbeat, ListedFor, with_instructions, with_job_tools},
-    upstream::{Call, Lease, Pooled},
+    upstream::{Call, Lease, ListRequest, Pooled},
     wire::{Method, Parts, object::Members},
 };
 
-/// Returns a page of tools as its client gets it where clients without tasks are helped, and anything else as it is.
-pub(super) fn with_tools(document: Parts, request: &ClientRequest, lease: &Lease) -> Parts {
+/// Returns what is known of the server's tools when a list of them is asked for.
+pub(super) fn asked_at(request: &ClientRequest, lease: &Lease) -> u64 {
+    if request.method == Method::ToolsList { lease.guard.get().tools().changes() } else { 0 }
+}
+
+/// Returns a page of tools that was asked for at `asked_at` as its client gets it where clients without tasks are helped, and anything else as it is.
+pub(super) fn with_tools(document: Parts, request: &ClientRequest, lease: &Lease, asked_at: u64) -> Parts {
     let policy = &request.caller.upstream.policy;
     if request.method != Method::ToolsList || !policy.helps_hosts() {
         return document;
@@ -21,7 +26,7 @@ pub(super) fn with_tools(document: Parts, request: &ClientRequest, lease: &Lease
         (false, true) => ListedFor::Able,
         (false, false) => ListedFor::Any,
     };
-    with_job_tools(document, first, policy, lease.guard.get(), listed_for)
+    with_job_tools(document, ListRequest { first, asked_at }, policy, lease.guard.get(), listed_for)
 }
 
 /// Returns the raw instructions of a server, with what a client without tasks has to know of jobs.

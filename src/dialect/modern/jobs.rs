@@ -17,7 +17,7 @@ use crate::{
     config::Tool,
     dialect::tools::{AdoptedJob, JobAdoption, JobPlace, Told, Wait},
     task::{CallSession, Trying},
-    upstream::{Failure, Generation, JobTool, JobToolNames, Lease, ServerFacts, may_be_job_tool},
+    upstream::{Failure, Generation, JobTool, JobToolNames, KnownTools, Lease, Lessee, ServerFacts, may_be_job_tool},
     wire::{Method, Parts, RpcError, response::result_response},
 };
 
@@ -86,6 +86,14 @@ impl Modern {
         request: ClientRequest,
     ) -> Result<Result<Answer, ClientRequest>, Refused> {
         let in_flight = self.begin(&request)?;
+        let caller = &request.caller;
+        let lessee = Lessee { owner: &caller.owner, client: caller.client, headers: &request.headers };
+        if let Some(tools) = caller.upstream.tools_apart(lessee)
+            && let Some((tool, names)) = self.called_apart(&request, &tools).await
+        {
+            let answer = self.answer_job_tool(request, None, Some(tools), (tool, names), in_flight).await;
+            return answer.map(Ok);
+        }
         let lease = match self.lease(&request, false).await {
             Ok(lease) => lease,
             Err(refused) => {
@@ -99,7 +107,20 @@ impl Modern {
             None => None,
         };
         let Some((tool, names)) = called else { return Ok(Err(request)) };
-        self.answer_job_tool(request, Some(lease), tool, names, in_flight).await.map(Ok)
+        let tools = Arc::clone(session.tools());
+        self.answer_job_tool(request, Some(lease), Some(tools), (tool, names), in_flight).await.map(Ok)
+    }
+
+    /// Returns the tool for jobs that a request calls, as far as that is known without a session, which would serve this alone.
+    async fn called_apart(&self, request: &ClientRequest, tools: &KnownTools) -> Option<(JobTool, JobToolNames)> {
+        let name = request.subject.as_deref()?;
+        if tools.are_listed() {
+            return tools.called(name);
+        }
+        let names = JobToolNames::with(name)?;
+        // No server knows the id of a job.
+        let is_ours = self.tools.names_job(&request.caller.owner, &request.message).await;
+        is_ours.then(|| names.find(name).map(|tool| (tool, names))).flatten()
     }
 
     /// Answers a call about a job while there is no session with the server: the job is there all the same. Refuses any other
@@ -118,19 +139,18 @@ impl Modern {
             return Err(refused);
         }
         let in_flight = self.begin(&request)?;
-        self.answer_job_tool(request, None, tool, names, in_flight).await
+        self.answer_job_tool(request, None, None, (tool, names), in_flight).await
     }
 
     async fn answer_job_tool(
         self: &Arc<Self>,
         request: ClientRequest,
         lease: Option<Lease>,
-        tool: JobTool,
-        names: JobToolNames,
+        tools: Option<Arc<KnownTools>>,
+        (tool, names): (JobTool, JobToolNames),
         in_flight: FlightGuard,
     ) -> Result<Answer, Refused> {
-        let session = lease.as_ref().map(|lease| Arc::clone(lease.guard.get()));
-        let place = JobPlace { caller: Arc::clone(&request.caller), session, names };
+        let place = JobPlace { caller: Arc::clone(&request.caller), tools, names };
         let mut answers = input_responses(&request.message)?;
         let wait = match self.tools.ask(&place, &request.message, tool).await {
             Ok(wait) => wait,

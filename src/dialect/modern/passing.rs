@@ -113,7 +113,12 @@ impl Run {
                 let status = status.unwrap_or_else(|| status_of(&response));
                 let document = match self.request.method {
                     Method::Discover => self.discovered(&response),
-                    _ => Ok(hosts::with_tools(with_id(&response, &self.request.id), &self.request, &self.lease)),
+                    _ => Ok(hosts::with_tools(
+                        with_id(&response, &self.request.id),
+                        &self.request,
+                        &self.lease,
+                        self.asked_at,
+                    )),
                 };
                 match document {
                     Ok(document) => {

@@ -49,6 +49,8 @@ pub(super) struct Run {
     pub(super) request: ClientRequest,
     pub(super) lease: Lease,
     pub(super) call: Call,
+    /// [`hosts::asked_at`]
+    pub(super) asked_at: u64,
     pub(super) adoptable: Option<Adoptable>,
     /// When the call becomes a task if it has not ended.
     pub(super) adopt_at: Instant,
@@ -103,6 +105,7 @@ impl Modern {
         if adoptable.as_ref().is_some_and(Adoptable::is_job) {
             lease.guard.get().begin_to_learn_tools(&request.headers);
         }
+        let asked_at = hosts::asked_at(&request, &lease);
         let call = self.start(&request, &lease, adoptable.is_some())?;
         let tool = request.caller.upstream.policy.tool("*");
         let (after, input_timeout) =
@@ -114,6 +117,7 @@ impl Modern {
             request,
             lease,
             call,
+            asked_at,
             adoptable,
             adopt_at: now.checked_add(after).unwrap_or(now + FAR),
             becoming: None,
@@ -305,7 +309,7 @@ impl Run {
                 let modern = translate::to_modern(&response, &self.request, &self.lease.pooled.facts);
                 match modern {
                     Ok(document) => {
-                        let document = hosts::with_tools(document, &self.request, &self.lease);
+                        let document = hosts::with_tools(document, &self.request, &self.lease, self.asked_at);
                         self.respond(document)
                     }
                     Err(why) => self.fail(&Failure::BadAnswer(why)),

@@ -12,7 +12,7 @@ use crate::{
     observe::events,
     session::Caller,
     task::{End, Ending, Missing, NotCancelled, State, Task, TaskId},
-    upstream::{JobToolNames, UpstreamSession, excerpt},
+    upstream::{JobToolNames, KnownTools, excerpt},
     wire::{Message, ids, legacy, object::quote},
 };
 
@@ -54,8 +54,8 @@ impl Told {
 pub struct JobPlace {
     /// Who asks.
     pub caller: Arc<Caller>,
-    /// The session with the server, whose lists have told the titles of its tools; `None` while there is none.
-    pub session: Option<Arc<UpstreamSession>>,
+    /// What the server's lists have told of its tools; `None` where there is no session with it.
+    pub tools: Option<Arc<KnownTools>>,
     /// The names of the tools for jobs there.
     pub names: JobToolNames,
 }
@@ -190,14 +190,14 @@ impl JobTools {
 
     /// Returns what is known of a job.
     pub(super) fn facts(&self, place: &JobPlace, task: &Task) -> JobFacts {
-        let JobPlace { caller, session, names } = place;
+        let JobPlace { caller, tools, names } = place;
         // Where the call does not run here, only the age of its task is known.
         let age = || Duration::from_millis(self.engine.wall_now().saturating_sub(task.created_at));
         let elapsed = self.engine.run_time(task.id).unwrap_or_else(age);
         JobFacts {
             id: task.id,
             tool: (&*task.tool).into(),
-            title: session.as_ref().map_or_else(|| (&*task.tool).into(), |session| session.tools().title(&task.tool)),
+            title: tools.as_ref().map_or_else(|| (&*task.tool).into(), |tools| tools.title(&task.tool)),
             elapsed,
             progress: task.status_message.as_deref().filter(|text| !text.is_empty()).map(Into::into),
             estimate: self.estimate(caller, &task.tool),

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     config::Policy,
-    upstream::{JobTool, JobToolNames, ListPage, UpstreamSession},
+    upstream::{JobTool, JobToolNames, ListPage, ListRequest, UpstreamSession},
     wire::{
         Edits, Message, Parts,
         message::Outcome,
@@ -30,12 +30,11 @@ pub enum ListedFor {
     Any,
 }
 
-/// Takes in a page of tools, and returns it as its client gets it. `first`: it was asked for without a cursor. Anything else
-/// stays as it is.
+/// Takes in the page of tools that `request` has asked for, and returns it as its client gets it. Anything else stays as it is.
 #[must_use]
 pub fn with_job_tools(
     page: Parts,
-    first: bool,
+    request: ListRequest,
     policy: &Policy,
     session: &UpstreamSession,
     listed_for: ListedFor,
@@ -45,7 +44,7 @@ pub fn with_job_tools(
     let Some((Outcome::Result, result)) = message.outcome() else { return bytes.into() };
     let Ok(tools) = listed(result) else { return bytes.into() };
     let last = next_cursor(result).is_none();
-    session.tools().learn(&tools, ListPage { first, last });
+    session.tools().learn(&tools, ListPage { request, last });
     if listed_for == ListedFor::Any {
         return bytes.into();
     }
@@ -64,7 +63,7 @@ pub fn with_job_tools(
         }
     }
     let array = members.as_ref().and_then(|members| members.get("tools"));
-    if let (true, Some(names), Some(array)) = (last, session.tools().job_tools(), array) {
+    if let (true, Some(names), Some(array)) = (last, session.tools().job_tools_beside(&tools), array) {
         let comma = if array[1..].trim_ascii_start().starts_with(']') { "" } else { "," };
         edits.replace_raw(&array[array.len() - 1..], format!("{comma}{}]", job_tools(names)));
     }

@@ -57,10 +57,10 @@ impl JobTools {
         request: &Message,
         (tool, names): (JobTool, JobToolNames),
     ) -> HostReply {
-        let (caller, upstream_session) = (Arc::clone(&session.caller), Arc::clone(&session.upstream_session));
+        let (caller, tools) = (Arc::clone(&session.caller), Arc::clone(session.upstream_session.tools()));
         let id: Box<str> = request.id_to_answer().into();
         let ready = |told: &Told| HostReply::Ready(result_response(&id, &told.to_raw()).into());
-        let place = JobPlace { caller, session: Some(upstream_session), names };
+        let place = JobPlace { caller, tools: Some(tools), names };
         let mut wait = match self.ask(&place, request, tool).await {
             Ok(wait) => wait,
             Err(told) => return ready(&told),

@@ -9,7 +9,7 @@ use crate::{
     dialect::tools::{HostReply, ListedFor, PlainCall, with_job_tools},
     gate::delivery::{Carrier, Delivery, Whole},
     session::{Session, StreamRoom},
-    upstream::{UpstreamSession, may_be_job_tool},
+    upstream::{ListRequest, UpstreamSession, may_be_job_tool},
     wire::{Message, Parts as Document, RpcError, object::Members},
 };
 
@@ -24,8 +24,8 @@ pub(super) enum HostCall {
 /// A page of the server's tools on its way to a client that is helped.
 pub(super) struct HostPage {
     session: Arc<UpstreamSession>,
-    /// Whether it was asked for without a cursor.
-    first: bool,
+    /// What asks for it.
+    request: ListRequest,
     listed_for: ListedFor,
 }
 
@@ -73,12 +73,16 @@ impl HostPage {
         let helps = jobs || policy.has_heartbeats();
         // What a session lists is in no cache that clients share.
         let listed_for = if jobs { ListedFor::Host } else { ListedFor::Any };
-        helps.then(|| Self { session: Arc::clone(&session.upstream_session), first, listed_for })
+        helps.then(|| {
+            let session = Arc::clone(&session.upstream_session);
+            let request = ListRequest { first, asked_at: session.tools().changes() };
+            Self { session, request, listed_for }
+        })
     }
 
     /// Takes in the page, and returns it as the client gets it.
     pub(super) fn finish(&self, page: Document, policy: &crate::config::Policy) -> Document {
-        with_job_tools(page, self.first, policy, &self.session, self.listed_for)
+        with_job_tools(page, self.request, policy, &self.session, self.listed_for)
     }
 }
 

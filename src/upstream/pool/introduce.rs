@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     identity::Owner,
-    upstream::{Agreed, Failure, Handshake, Introduced, NotAgreed, Server, UpstreamSession},
+    upstream::{Agreed, Failure, Handshake, Introduced, KnownTools, NotAgreed, Server, UpstreamSession},
     wire::{ClientCapabilities, Message, Version},
 };
 
@@ -27,7 +27,8 @@ impl SessionPool {
     ) -> Result<Arc<Pooled>, NoSession> {
         let room = self.total.room(&key.owner)?;
         let known = self.generation.get();
-        let mut introduced = self.introduce(server, key, headers, known).await;
+        let tools = if sharing == Sharing::Once { self.tools(key) } else { Arc::default() };
+        let mut introduced = self.introduce(server, key, headers, known, &tools).await;
         let ended = matches!(introduced, Err(NotAgreed::Failed(Failure::ProcessEnded(_))));
         // A server that ends at a request before `initialize` is a legacy one. One that refuses what it took before was replaced.
         let again = match known {
@@ -36,7 +37,7 @@ impl SessionPool {
             Some(Generation::Modern { .. }) => None,
         };
         if let Some(known) = again {
-            introduced = self.introduce(server, key, headers, known).await;
+            introduced = self.introduce(server, key, headers, known, &tools).await;
         }
         if introduced.as_ref().is_err_and(may_be_another) {
             self.generation.forget();
@@ -68,7 +69,8 @@ impl SessionPool {
         headers: &HeaderMap,
     ) -> Result<Arc<Pooled>, NoSession> {
         let room = self.total.room(&key.owner)?;
-        match self.introduce(server, key, headers, Some(Generation::Legacy)).await.map_err(not_agreed)? {
+        let introduced = self.introduce(server, key, headers, Some(Generation::Legacy), &Arc::default()).await;
+        match introduced.map_err(not_agreed)? {
             Introduced::Legacy(agreed) => self.greeted(agreed, room, headers).await,
             Introduced::Modern { .. } => Err(NoSession::failed(Failure::BadAnswer("it opens no session".to_owned()))),
         }
@@ -81,6 +83,7 @@ impl SessionPool {
         key: &PoolKey,
         headers: &HeaderMap,
         known: Option<Generation>,
+        tools: &Arc<KnownTools>,
     ) -> Result<Introduced, NotAgreed> {
         let vacancy = server.vacancy().await.map_err(NotAgreed::Failed)?;
         if vacancy.lacking().is_some() {
@@ -92,6 +95,7 @@ impl SessionPool {
             server,
             client: key.client,
             vacancy,
+            tools: Arc::clone(tools),
             capacity: &self.capacity,
             observer: &self.observer,
         };
@@ -111,7 +115,8 @@ impl SessionPool {
         }
         let Ok(vacancy) = server.vacancy().await else { return false };
         let (id, capacity, observer) = (&self.id, &self.capacity, &self.observer);
-        let handshake = Handshake { id, server, client: ClientCapabilities::default(), vacancy, capacity, observer };
+        let (client, tools) = (ClientCapabilities::default(), Arc::default());
+        let handshake = Handshake { id, server, client, vacancy, tools, capacity, observer };
         let answer = handshake.discover(headers).await;
         let facts = answer.and_then(|answer| discovered_facts(&answer).ok());
         if let Some(facts) = &facts {

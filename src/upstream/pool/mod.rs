@@ -11,6 +11,7 @@ mod pooled;
 mod resources;
 mod room;
 mod slot;
+mod tool_lists;
 mod total;
 
 use std::{sync::Arc, time::Duration};
@@ -27,8 +28,8 @@ pub use pooled::{Lease, Pooled};
 pub use room::PoolLimits;
 pub use total::PoolsTotal;
 
-use self::{generation::KnownGeneration, slot::Slots};
-use super::Server;
+use self::{generation::KnownGeneration, slot::Slots, tool_lists::ToolLists};
+use super::{KnownTools, Server};
 use crate::{config::UpstreamId, flow::Capacity, observe::Observer};
 
 /// Which calls a session serves.
@@ -49,6 +50,7 @@ pub struct SessionPool {
     id: UpstreamId,
     generation: KnownGeneration,
     slots: Arc<Mutex<Slots>>,
+    tool_lists: ToolLists,
     total: Arc<PoolsTotal>,
     capacity: Arc<Capacity>,
     observer: Arc<Observer>,
@@ -60,7 +62,8 @@ impl SessionPool {
     pub fn new(id: UpstreamId, total: &Arc<PoolsTotal>, capacity: Arc<Capacity>, observer: Arc<Observer>) -> Self {
         let slots = Arc::default();
         total.add(&slots);
-        Self { id, generation: KnownGeneration::default(), slots, total: Arc::clone(total), capacity, observer }
+        let (generation, tool_lists) = (KnownGeneration::default(), ToolLists::default());
+        Self { id, generation, slots, tool_lists, total: Arc::clone(total), capacity, observer }
     }
 
     /// Returns a session of `key`.
@@ -125,6 +128,12 @@ impl SessionPool {
     pub async fn lease_apart(&self, server: &Server, key: &PoolKey, headers: &HeaderMap) -> Result<Lease, NoSession> {
         let _used = Slots::of(&self.slots, key)?;
         Ok(Lease::of(&self.open_session(server, key, headers).await?))
+    }
+
+    /// Returns what is known of the server's tools for the calls of a key, each of which has a session of its own.
+    #[must_use]
+    pub fn tools(&self, key: &PoolKey) -> Arc<KnownTools> {
+        self.tool_lists.of(key)
     }
 
     /// Returns the generation of the server, if it is known.

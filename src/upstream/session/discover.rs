@@ -51,7 +51,7 @@ impl Handshake<'_> {
         version: Version,
         headers: &HeaderMap,
     ) -> Result<Introduced, NotAgreed> {
-        let inbound = Inbound::new(self.id, self.client, self.capacity, self.observer);
+        let inbound = self.inbound();
         let link = self.server.connect(inbound.clone(), self.vacancy).await.map_err(NotAgreed::Failed)?;
         let guard = LinkGuard { link, headers, agreed: false };
         let mut probe = guard.probe(&inbound)?;
@@ -84,7 +84,7 @@ impl Handshake<'_> {
 
     /// Connects, and returns the answer to `server/discover` of a modern server. Leaves no link behind.
     pub async fn discover(self, headers: &HeaderMap) -> Option<Message> {
-        let inbound = Inbound::new(self.id, self.client, self.capacity, self.observer);
+        let inbound = self.inbound();
         let link = self.server.connect(inbound.clone(), self.vacancy).await.ok()?;
         let guard = LinkGuard { link, headers, agreed: false };
         let mut probe = guard.probe(&inbound).ok()?;

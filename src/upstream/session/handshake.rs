@@ -10,7 +10,9 @@ use crate::{
     config::UpstreamId,
     flow::{Capacity, Item},
     observe::Observer,
-    upstream::{Exchange, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Purpose, Server, TooMany, Vacancy},
+    upstream::{
+        Exchange, Failure, Inbound, KnownTools, Link, MAX_MESSAGE, Outgoing, Purpose, Server, TooMany, Vacancy,
+    },
     wire::{
         ClientCapabilities, Edits, Message, Parts, Version, excerpt,
         legacy::error_code,
@@ -37,6 +39,8 @@ pub struct Handshake<'a> {
     pub client: ClientCapabilities,
     /// Where the link will be.
     pub vacancy: Vacancy,
+    /// What is known of the server's tools, which the session adds to.
+    pub tools: Arc<KnownTools>,
     /// How much may wait for readers.
     pub capacity: &'a Arc<Capacity>,
     /// Where to report.
@@ -73,13 +77,19 @@ pub enum NotAgreed {
 }
 
 impl Handshake<'_> {
+    /// Returns what the link needs.
+    pub(super) fn inbound(&self) -> Inbound {
+        let inbound = Inbound::new(self.id, self.client, self.capacity, self.observer);
+        Inbound { tools: Arc::clone(&self.tools), ..inbound }
+    }
+
     /// Connects, and sends the `initialize` in `request` with `version` until the server agrees on a revision that taskgate
     /// speaks.
     ///
     /// # Errors
     /// [`NotAgreed`]
     pub async fn agree(self, request: &Message, version: Version, headers: &HeaderMap) -> Result<Agreed, NotAgreed> {
-        let inbound = Inbound::new(self.id, self.client, self.capacity, self.observer);
+        let inbound = self.inbound();
         let link = self.server.connect(inbound.clone(), self.vacancy).await.map_err(NotAgreed::Failed)?;
         let guard = LinkGuard { link, headers, agreed: false };
         let accepted = guard.offer(request, version, &inbound).await?;

@@ -12,7 +12,9 @@ use ::http::HeaderMap;
 use super::{UpstreamSession, discover::own_headers};
 use crate::{
     flow::Item,
-    upstream::{Exchanges, Failure, ListPage, MAX_MESSAGE, MAX_WAITING, Outgoing, Purpose, ToolNames, excerpt},
+    upstream::{
+        Exchanges, Failure, ListPage, ListRequest, MAX_MESSAGE, MAX_WAITING, Outgoing, Purpose, ToolNames, excerpt,
+    },
     wire::{
         Message, legacy,
         message::Outcome,
@@ -87,7 +89,7 @@ impl UpstreamSession {
     /// [`Failure`] where the server does not tell.
     pub async fn learn_tools(&self, headers: &HeaderMap) -> Result<(), Failure> {
         let asking = async {
-            let mut cursor = None;
+            let (mut cursor, asked_at) = (None, self.inbound.tools.changes());
             for page in 0..MAX_PAGES {
                 let answer = self.tools_page(cursor.as_deref(), headers.clone()).await?;
                 let Some((Outcome::Result, result)) = answer.outcome() else {
@@ -97,7 +99,9 @@ impl UpstreamSession {
                 cursor = next_cursor(result).map(str::to_owned);
                 // Of a list without an end this much counts as all of it.
                 let last = cursor.is_none() || page + 1 == MAX_PAGES;
-                self.inbound.tools.learn(&listed, ListPage { first: page == 0, last });
+                self.inbound
+                    .tools
+                    .learn(&listed, ListPage { request: ListRequest { first: page == 0, asked_at }, last });
                 if last {
                     break;
                 }

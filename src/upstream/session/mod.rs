@@ -162,7 +162,7 @@ impl UpstreamSession {
 
     /// Returns what the server's lists have told of its tools.
     #[must_use]
-    pub fn tools(&self) -> &KnownTools {
+    pub fn tools(&self) -> &Arc<KnownTools> {
         &self.inbound.tools
     }
 
