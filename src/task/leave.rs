@@ -9,11 +9,20 @@ use super::{
     Engine, TaskId,
     calls::{RunningCall, Stage, Stop},
 };
+use crate::observe::events;
 
 /// How long calls may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Engine {
+    /// Says how many tasks have ended, or were changed otherwise, without the store having taken it, as the process ends now.
+    pub fn report_untaken(&self) {
+        let tasks = self.ledger.untaken();
+        if tasks > 0 {
+            self.observer.emit(events::ChangesLost { tasks });
+        }
+    }
+
     /// Returns whether tasks outlive the process.
     #[must_use]
     pub fn outlives_process(&self) -> bool {

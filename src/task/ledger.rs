@@ -1,6 +1,12 @@
 //! Reads and changes tasks in the store, and retries while it is unavailable.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use super::{
     Change, Clock, End, HasEnded, Task, TaskId,
@@ -22,6 +28,8 @@ pub(super) struct Ledger {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Clock,
     observer: Arc<Observer>,
+    /// How many changes are tried again, as the store was unavailable.
+    tried_again: Arc<AtomicUsize>,
 }
 
 /// A task that was changed.
@@ -57,7 +65,12 @@ pub(super) struct Pauses(Duration);
 
 impl Ledger {
     pub(super) fn new(store: Arc<dyn Store>, clock: Clock, observer: Arc<Observer>) -> Self {
-        Self { store, clock, observer }
+        Self { store, clock, observer, tried_again: Arc::default() }
+    }
+
+    /// Returns how many changes the store has not taken so far.
+    pub(super) fn untaken(&self) -> usize {
+        self.tried_again.load(Ordering::Relaxed)
     }
 
     /// Reports that the store did not answer.
@@ -151,13 +164,24 @@ impl Ledger {
         change: &impl Fn(&Task) -> Option<Change>,
         call: &CallChange,
     ) -> Result<Option<Changed>, HasEnded> {
-        let (mut unknown, mut pauses) = (None, Pauses::default());
+        let (mut unknown, mut pauses, mut is_again) = (None, Pauses::default(), false);
         loop {
-            match self.try_change(owner, id, change, call, &mut unknown).await {
-                Ok(changed) => return Ok(changed),
-                Err(NotChanged::HasEnded(ended)) => return Err(ended),
-                Err(NotChanged::Unavailable(unavailable)) => pauses.next(self, &unavailable).await,
+            let changed = match self.try_change(owner, id, change, call, &mut unknown).await {
+                Ok(changed) => Ok(changed),
+                Err(NotChanged::HasEnded(ended)) => Err(ended),
+                Err(NotChanged::Unavailable(unavailable)) => {
+                    if !std::mem::replace(&mut is_again, true) {
+                        self.tried_again.fetch_add(1, Ordering::Relaxed);
+                    }
+                    pauses.next(self, &unavailable).await;
+                    continue;
+                }
+            };
+            // Work that is dropped with the process stays counted.
+            if is_again {
+                self.tried_again.fetch_sub(1, Ordering::Relaxed);
             }
+            return changed;
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt as _, future::join_all, stream};
 use http::HeaderMap;
 use tokio::{
     sync::{Semaphore, oneshot},
@@ -36,6 +36,9 @@ use crate::{
 
 /// How long a start waits until the store has the ends of the tasks that cannot go on.
 const FAIL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How many owners' tasks are removed at once.
+const AT_ONCE: usize = 256;
 
 /// What tasks of an earlier process need of this one.
 #[derive(Debug)]
@@ -156,10 +159,8 @@ impl Engine {
         for session in links.of_calls() {
             session.close_when_unused(HeaderMap::new());
         }
-        for owner in orphans {
-            // No client can name its session any more.
-            self.end_owner(&owner).await;
-        }
+        // No client can name their sessions any more. Many are removed in one batch.
+        stream::iter(orphans).for_each_concurrent(AT_ONCE, |owner| async move { self.end_owner(&owner).await }).await;
         let _ = tokio::time::timeout(FAIL_TIMEOUT, join_all(failing)).await;
         Ok(restored)
     }

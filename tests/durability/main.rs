@@ -6,6 +6,7 @@
 mod adopting;
 mod book;
 mod damage;
+mod ends_and_starts;
 mod faults;
 mod house;
 mod kills;

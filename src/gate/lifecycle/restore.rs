@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, stream};
 use http::HeaderMap;
 
 use super::Lifecycle;
@@ -60,7 +60,8 @@ impl Lifecycle {
             let saved = match SavedSession::read(&row.value) {
                 Ok(saved) => saved,
                 Err(why) => {
-                    tracing::error!(why, "a session of an earlier process cannot go on");
+                    tracing::error!(why, "a session of an earlier process is dropped");
+                    dropped.push(row.id);
                     continue;
                 }
             };
@@ -78,10 +79,16 @@ impl Lifecycle {
             self.sessions.restore(Arc::clone(&session));
             restored.push(session);
         }
-        let dropping = stream::iter(dropped).map(|id| disk.remove_session(id));
-        dropping.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        let mut dropping = stream::iter(dropped).map(|id| disk.remove_session(id)).buffer_unordered(AT_ONCE);
+        while let Some(dropped) = dropping.next().await {
+            if let Err(error) = dropped {
+                tracing::warn!(%error, "a session that is dropped still stands in the store; the next start tries again");
+            }
+        }
         // Their next requests have new numbers, which the next process must know of.
-        save(restored.clone(), with.now).await;
+        for session in save(restored.clone(), with.now).await {
+            session.upstream_session.number_by_time(with.now);
+        }
         for session in &restored {
             // Where the server wants to know the client, the client's next GET opens the stream.
             session.upstream_session.listen(HeaderMap::new());
@@ -93,7 +100,8 @@ impl Lifecycle {
     pub async fn save_sessions(&self) {
         let now = self.engine.now();
         let due = self.sessions.all().into_iter().filter(|session| session.needs_saving());
-        save(due.collect(), now).await;
+        // They stay due.
+        drop(save(due.collect(), now).await);
     }
 
     /// Notes for a later process when each session was used last. To be called several times in the time that a session may
@@ -106,13 +114,16 @@ impl Lifecycle {
     }
 }
 
-/// Writes sessions, many in one batch.
-async fn save(sessions: Vec<Arc<Session>>, now: u64) {
-    let saving = stream::iter(sessions).map(|session| async move { session.save(now).await });
+/// Writes sessions, many in one batch. Returns those that could not be written.
+async fn save(sessions: Vec<Arc<Session>>, now: u64) -> Vec<Arc<Session>> {
+    let saving = stream::iter(sessions).map(|session| async move { (session.save(now).await, session) });
     let mut saving = saving.buffer_unordered(AT_ONCE);
-    while let Some(saved) = saving.next().await {
+    let mut unsaved = Vec::new();
+    while let Some((saved, session)) = saving.next().await {
         if let Err(why) = saved {
             tracing::warn!(%why, "a session is not kept yet");
+            unsaved.push(session);
         }
     }
+    unsaved
 }

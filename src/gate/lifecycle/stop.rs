@@ -71,6 +71,7 @@ impl Lifecycle {
         self.engine.leave_waiting().await;
         self.engine.leave_resumable().await;
         self.engine.fail_all("taskgate is stopping and has ended the call").await;
+        self.engine.report_untaken();
         self.engine.stop_watches();
         for session in sessions {
             self.sessions.take(session.id, "shutdown");

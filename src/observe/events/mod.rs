@@ -20,7 +20,7 @@ pub use modern::{
     CallBegun, CallNotAsked, CallOver, CallParked, CallUnparked, PooledSessionEnded, PooledSessionOpened,
     SubscriptionEnded, SubscriptionOpened,
 };
-pub use restart::{Drained, Draining, SessionRestored, TaskRestored};
+pub use restart::{ChangesLost, Drained, Draining, SessionRestored, TaskRestored};
 pub use tasks::{
     ExcessivePolling, LookupFailed, QuestionAsked, QuestionForgotten, QuestionKept, QuestionRefused, ResultKept,
     ResultRemoved, ResultRetrieved, StoreUnavailable, TaskCancelled, TaskCreated, TaskEnded, TaskKept, TaskLeftQueue,

@@ -51,6 +51,23 @@ impl Event for Drained {
     }
 }
 
+/// The process ends, and the store has not taken what has become of some tasks.
+#[derive(Debug)]
+pub struct ChangesLost {
+    /// How many tasks.
+    pub tasks: usize,
+}
+
+impl Event for ChangesLost {
+    fn tell(&self, _metrics: &Metrics) {
+        let tasks = self.tasks;
+        tracing::error!(
+            tasks,
+            "the store has not taken the last change of these tasks: the next start finds them as they were before"
+        );
+    }
+}
+
 /// A task goes on that an earlier process has left.
 #[derive(Debug)]
 pub struct TaskRestored<'a> {

@@ -19,6 +19,9 @@ use crate::{
 
 /// How many numbers are kept for requests that the written form knows nothing of.
 const RESERVED: u64 = 1 << 20;
+/// How many numbers there are to a millisecond of the time of the file. Far fewer requests are made in one, and all of these numbers
+/// are exact in JSON.
+const A_MILLISECOND: u64 = 1000;
 
 /// A call that an earlier process has sent.
 #[derive(Debug)]
@@ -69,6 +72,12 @@ impl UpstreamSession {
         let native = self.native().is_shown().then(|| self.native().lists());
         let next = self.inbound.exchanges.next_number() + RESERVED;
         SavedUpstream { link: self.link.saved(), client: self.inbound.client, next, native }
+    }
+
+    /// Goes on with numbers that no earlier process has used, though the form that tells a later process could not be written.
+    /// `now` is the time of the file.
+    pub fn number_by_time(&self, now: u64) {
+        self.inbound.exchanges.number_from(self.inbound.exchanges.next_number().max(now.saturating_mul(A_MILLISECOND)));
     }
 
     /// Returns whether so many requests were made since a form was written with `next` that another one has to be written.
