@@ -7,6 +7,7 @@
 
 use crate::wire::{
     Message, Method,
+    object::Needle,
     params::{names_modern_revision, unambiguous},
 };
 
@@ -24,8 +25,8 @@ pub fn is_modern(message: &Message) -> bool {
 /// refused later, and so is a revision behind an escape.
 #[must_use]
 pub fn are_modern(params: &str) -> bool {
-    memchr::memmem::find(params.as_bytes(), b"protocolVersion").is_some()
-        && unambiguous(params).is_ok_and(|(_, meta)| meta.as_ref().is_some_and(names_modern_revision))
+    static VERSION: Needle = Needle::new("protocolVersion");
+    VERSION.is_in(params) && unambiguous(params).is_ok_and(|(_, meta)| meta.as_ref().is_some_and(names_modern_revision))
 }
 
 /// Returns whether a `MCP-Protocol-Version` that taskgate does not speak looks like a revision of the modern generation.

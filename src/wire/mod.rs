@@ -35,5 +35,5 @@ pub use message::{Kind, Malformed, Message};
 pub use method::Method;
 pub use own::{HEADER, extend, headers_cost, own};
 pub use params::Params;
-pub use splice::{Edits, Parts};
+pub use splice::{Edits, Parts, PutAside};
 pub use version::Version;

@@ -1,7 +1,8 @@
 //! The members of one JSON object, as raw text and in their order.
 
-use std::{borrow::Cow, collections::HashSet, fmt, ops::Range};
+use std::{borrow::Cow, collections::HashSet, fmt, ops::Range, sync::OnceLock};
 
+use memchr::memmem::Finder;
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, Visitor},
@@ -114,11 +115,35 @@ fn duplicate<'a>(members: &'a [(Cow<'_, str>, &str)]) -> Option<&'a str> {
     keys().find(|key| !seen.insert(*key))
 }
 
-/// Returns whether a raw object may have the member `key`: an escape could hide it. Most have not, and need not be parsed.
+/// A text that is looked for in every message. Preparing that costs more than looking through a small message.
+#[derive(Debug)]
+pub struct Needle {
+    text: &'static str,
+    finder: OnceLock<Finder<'static>>,
+}
+
+impl Needle {
+    /// Returns what looks for `text`.
+    #[must_use]
+    pub const fn new(text: &'static str) -> Self {
+        Self { text, finder: OnceLock::new() }
+    }
+
+    /// Returns whether `raw` holds the text.
+    #[must_use]
+    pub fn is_in(&self, raw: &str) -> bool {
+        self.finder.get_or_init(|| Finder::new(self.text)).find(raw.as_bytes()).is_some()
+    }
+}
+
+/// What an escape that could hide a key begins with.
+static ESCAPE: Needle = Needle::new("\\u");
+
+/// Returns whether a raw object may have one of the members `keys`: an escape could hide it. Most have not, and need not be
+/// parsed.
 #[must_use]
-pub fn may_have(raw: &str, key: &str) -> bool {
-    let holds = |needle: &[u8]| memchr::memmem::find(raw.as_bytes(), needle).is_some();
-    holds(key.as_bytes()) || holds(b"\\u")
+pub fn may_have<const N: usize>(raw: &str, keys: [&Needle; N]) -> bool {
+    keys.iter().any(|key| key.is_in(raw)) || ESCAPE.is_in(raw)
 }
 
 /// Returns the text of a raw JSON string; `None` if `raw` is something else.
@@ -131,7 +156,17 @@ pub fn unquote(raw: &str) -> Option<Cow<'_, str>> {
 /// Writes `text` as a JSON string.
 #[must_use]
 pub fn quote(text: &str) -> String {
+    if !text.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
+        return ["\"", text, "\""].concat();
+    }
     serde_json::Value::from(text).to_string()
+}
+
+/// Writes an object of raw members.
+#[must_use]
+pub fn object<'a>(members: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let members: Vec<_> = members.map(|(key, value)| format!("{}:{value}", quote(key))).collect();
+    format!("{{{}}}", members.join(","))
 }
 
 /// A string that is borrowed where it has no escapes.

@@ -3,7 +3,7 @@
 use super::{
     Message, RpcError, Version,
     message::{MAX_ID, is_id},
-    object::Members,
+    object::{Members, Needle, may_have},
 };
 
 /// The `_meta` key by which each request of the modern generation names its revision.
@@ -77,8 +77,8 @@ pub fn progress_token(notification: &Message) -> Option<&str> {
 /// have nothing of it, and are not parsed.
 #[must_use]
 pub fn may_matter(params: &str) -> bool {
-    let holds = |needle: &str| memchr::memmem::find(params.as_bytes(), needle.as_bytes()).is_some();
-    holds("progressToken") || holds("protocolVersion") || holds("\\u")
+    static KEYS: [Needle; 2] = [Needle::new("progressToken"), Needle::new("protocolVersion")];
+    may_have(params, KEYS.each_ref())
 }
 
 /// Returns whether a `_meta` names a revision of the modern generation: any that taskgate does not speak.

@@ -44,6 +44,12 @@ impl<'a> Edits<'a> {
         }
     }
 
+    /// Puts aside the edits, to be applied later to the same source, if at all.
+    #[must_use]
+    pub fn put_aside(self) -> PutAside {
+        PutAside(self.edits.into_iter().map(|(span, new)| (span, new.into_owned())).collect())
+    }
+
     /// Gives the member `key` of an object of the source the raw value `value`. A missing member is added in front.
     pub fn set(&mut self, members: &Members<'_>, key: &str, value: &str) {
         if let Some(old) = members.get(key) {
@@ -86,6 +92,26 @@ impl<'a> Edits<'a> {
         parts.push_slice(source, at..source.len());
         parts.push(back.as_bytes());
         parts
+    }
+}
+
+/// Edits without their document.
+#[derive(Clone, Debug, Default)]
+pub struct PutAside(Vec<(Range<usize>, String)>);
+
+impl PutAside {
+    /// Returns the edits of `source`, which must be the document that they were made for.
+    #[must_use]
+    pub fn of<'a>(&'a self, source: &'a Bytes) -> Edits<'a> {
+        let mut edits = Edits::of(source);
+        edits.edits.extend(self.0.iter().map(|(span, new)| (span.clone(), Cow::Borrowed(&**new))));
+        edits
+    }
+
+    /// Returns how many bytes of new text are put aside.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.iter().map(|(_, new)| new.len()).sum()
     }
 }
 

@@ -14,15 +14,12 @@ const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 /// Mirrors what the request is about: a tool, a prompt, a resource, a task.
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
-/// Checks the revision that the headers name against the one in the body's `_meta`, if that names one.
+/// Checks the revision that the headers name against the one in the body's `_meta`.
 ///
 /// # Errors
 /// -32020
-pub(super) fn check_version(headers: &HeaderMap, meta: &Members<'_>) -> Result<(), Refused> {
-    match meta.text(super::PROTOCOL_VERSION) {
-        Some(version) => mirrors(headers, &PROTOCOL_VERSION, &version),
-        None => Ok(()),
-    }
+pub(super) fn check_version(headers: &HeaderMap, version: &str) -> Result<(), Refused> {
+    mirrors(headers, &PROTOCOL_VERSION, version)
 }
 
 /// Returns the member of `params` that says what a request is about, and whether a header has to mirror it.
@@ -41,12 +38,14 @@ pub(super) fn subject(method: Method, params: &Members<'_>) -> Option<Arc<str>> 
     params.text(member_of(method)?.0).map(Arc::from)
 }
 
-/// Checks the headers against the body, which names a revision that is spoken, and against what it is about.
+/// The headers besides the revision that mirror the body.
+pub const MIRRORED: [HeaderName; 2] = [METHOD, NAME];
+
+/// Checks the headers but that of the revision against the body, and against what it is about.
 ///
 /// # Errors
 /// -32020 for the first header that is missing, unreadable or unlike the body.
 pub(super) fn check(headers: &HeaderMap, request: &Message, subject: Option<&str>) -> Result<(), Refused> {
-    mirrors(headers, &PROTOCOL_VERSION, super::VERSION)?;
     let method = request.method_name();
     mirrors(headers, &METHOD, &method)?;
     let Some((member, required)) = member_of(request.method()) else { return Ok(()) };
@@ -62,12 +61,6 @@ pub(super) fn check(headers: &HeaderMap, request: &Message, subject: Option<&str
         // Without a name the server refuses the request itself.
         (None, _) => Ok(()),
     }
-}
-
-/// Takes the headers out that mirror the body: a server of the modern generation gets them anew.
-pub(super) fn take_out_mirrored(headers: &mut HeaderMap) {
-    headers.remove(METHOD);
-    headers.remove(NAME);
 }
 
 /// Returns the headers that mirror the body of a request, which is about `subject`.
@@ -135,7 +128,8 @@ mod tests {
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let request = Message::parse(text.into()).expect("a request");
         let params = Members::parse(request.params().expect("params")).expect("an object");
-        check(&headers, &request, subject(request.method(), &params).as_deref())
+        check_version(&headers, super::super::VERSION)
+            .and_then(|()| check(&headers, &request, subject(request.method(), &params).as_deref()))
             .map_err(|refused| String::from_utf8(refused.to_response("1").to_vec()).expect("text"))
     }
 

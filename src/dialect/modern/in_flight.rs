@@ -1,11 +1,10 @@
 //! How many requests servers work on for callers without sessions, and how many bytes of them taskgate keeps meanwhile.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
 
 use crate::{
-    flow::Tally,
     identity::Owner,
     observe::{Observer, events},
 };
@@ -28,9 +27,15 @@ pub(super) struct InFlight {
 
 #[derive(Debug, Default)]
 struct Counts {
-    owners: Tally<Owner>,
-    bytes_of: Tally<Owner>,
-    all: usize,
+    /// Owners of whom nothing counts are not in it.
+    owners: HashMap<Owner, Count>,
+    all: Count,
+}
+
+/// What counts against a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    requests: usize,
     bytes: usize,
 }
 
@@ -43,7 +48,7 @@ pub(super) struct FlightGuard(KeptBytes);
 pub(super) struct KeptBytes {
     in_flight: Arc<InFlight>,
     owner: Owner,
-    bytes: usize,
+    count: Count,
 }
 
 impl InFlight {
@@ -56,19 +61,9 @@ impl InFlight {
     /// # Errors
     /// A sentence that says which limit is reached.
     pub(super) fn begin(self: &Arc<Self>, owner: &Owner, bytes: usize) -> Result<FlightGuard, String> {
-        let mut counts = self.counts.lock();
-        if counts.owners.of(owner) >= MAX_PER_OWNER {
-            return Err(format!("{MAX_PER_OWNER} requests of yours are in flight; wait for some of them to end"));
-        }
-        if counts.all >= MAX {
-            return Err(format!("{MAX} requests are in flight; try again later"));
-        }
-        counts.keep(owner, bytes)?;
-        counts.owners.add(owner, 1);
-        counts.all += 1;
-        drop(counts);
+        let guard = self.count(owner, Count { requests: 1, bytes })?;
         self.observer.emit(events::CallBegun);
-        Ok(FlightGuard(KeptBytes { in_flight: Arc::clone(self), owner: owner.clone(), bytes }))
+        Ok(FlightGuard(guard))
     }
 
     /// Counts so many bytes more.
@@ -76,42 +71,61 @@ impl InFlight {
     /// # Errors
     /// A sentence that says which limit is reached.
     pub(super) fn keep(self: &Arc<Self>, owner: &Owner, bytes: usize) -> Result<KeptBytes, String> {
-        self.counts.lock().keep(owner, bytes)?;
-        Ok(KeptBytes { in_flight: Arc::clone(self), owner: owner.clone(), bytes })
+        self.count(owner, Count { requests: 0, bytes })
     }
-}
 
-impl Counts {
-    fn keep(&mut self, owner: &Owner, bytes: usize) -> Result<(), String> {
-        if self.bytes_of.of(owner) + bytes > MAX_BYTES_PER_OWNER {
+    fn count(self: &Arc<Self>, owner: &Owner, count: Count) -> Result<KeptBytes, String> {
+        let mut counts = self.counts.lock();
+        let Counts { owners, all } = &mut *counts;
+        let of_owner = owners.get_mut(owner);
+        let (in_all, theirs) = (all.and(count), of_owner.as_deref().copied().unwrap_or_default().and(count));
+        if theirs.requests > MAX_PER_OWNER {
+            return Err(format!("{MAX_PER_OWNER} requests of yours are in flight; wait for some of them to end"));
+        }
+        if in_all.requests > MAX {
+            return Err(format!("{MAX} requests are in flight; try again later"));
+        }
+        if theirs.bytes > MAX_BYTES_PER_OWNER {
             let limit = MAX_BYTES_PER_OWNER / 1024 / 1024;
             return Err(format!("requests of yours in flight take {limit}MiB; wait for some of them to end"));
         }
-        if self.bytes + bytes > MAX_BYTES {
+        if in_all.bytes > MAX_BYTES {
             return Err(format!("requests in flight take {}MiB; try again later", MAX_BYTES / 1024 / 1024));
         }
-        self.bytes_of.add(owner, bytes);
-        self.bytes += bytes;
-        Ok(())
+        match of_owner {
+            Some(before) => *before = theirs,
+            None => drop(owners.insert(owner.clone(), theirs)),
+        }
+        *all = in_all;
+        Ok(KeptBytes { in_flight: Arc::clone(self), owner: owner.clone(), count })
+    }
+}
+
+impl Count {
+    fn and(self, more: Self) -> Self {
+        Self { requests: self.requests + more.requests, bytes: self.bytes + more.bytes }
+    }
+
+    fn without(self, less: Self) -> Self {
+        Self { requests: self.requests - less.requests, bytes: self.bytes - less.bytes }
     }
 }
 
 impl Drop for FlightGuard {
     fn drop(&mut self) {
-        let KeptBytes { in_flight, owner, .. } = &self.0;
-        let mut counts = in_flight.counts.lock();
-        counts.owners.take(owner, 1);
-        counts.all -= 1;
-        drop(counts);
-        in_flight.observer.emit(events::CallOver);
+        self.0.in_flight.observer.emit(events::CallOver);
     }
 }
 
 impl Drop for KeptBytes {
     fn drop(&mut self) {
         let mut counts = self.in_flight.counts.lock();
-        counts.bytes_of.take(&self.owner, self.bytes);
-        counts.bytes -= self.bytes;
+        counts.all = counts.all.without(self.count);
+        let Some(of_owner) = counts.owners.get_mut(&self.owner) else { return };
+        *of_owner = of_owner.without(self.count);
+        if *of_owner == Count::default() {
+            counts.owners.remove(&self.owner);
+        }
     }
 }
 
@@ -134,7 +148,7 @@ mod tests {
         drop(begun);
         assert!(begin(0).is_ok());
         let counts = in_flight.counts.lock();
-        assert!(counts.owners.is_empty() && counts.bytes_of.is_empty() && (counts.all, counts.bytes) == (0, 0));
+        assert!(counts.owners.is_empty() && counts.all == Count::default());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::{
     task::TaskId,
     upstream::{Call, ExchangeEnd, Failure, Lease, UpstreamSession, with_id},
     wire::{
-        Edits, Message, Parts, RpcError, ids,
+        Edits, Message, Parts, PutAside, RpcError, ids,
         message::Outcome,
         modern::subscription,
         object::{Members, quote},
@@ -70,7 +70,7 @@ impl Modern {
         let call = match without_tasks(&request.message, whose, &tasks)? {
             Some(message) => {
                 let generation = lease.pooled.generation;
-                let wanted = ClientRequest { message, ..request.clone() };
+                let wanted = ClientRequest { message, for_legacy: PutAside::default(), ..request.clone() };
                 let Sent { message, headers } = wanted.sent(generation, whose)?;
                 Some(lease.guard.get().call(&message, headers, call_options(generation, false))?)
             }

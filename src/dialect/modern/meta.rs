@@ -1,7 +1,12 @@
 //! The `_meta` of a request ("`_meta`", section "Per-request protocol fields").
 
-use super::{CLIENT_CAPABILITIES, LOG_LEVEL, PROTOCOL_VERSION, Refused, TASKS};
-use crate::wire::{ClientCapabilities, Message, object::Members, params::unambiguous};
+use std::sync::Arc;
+
+use super::{CLIENT_CAPABILITIES, LOG_LEVEL, PREFIX, PROTOCOL_VERSION, Refused, TASKS};
+use crate::wire::{
+    ClientCapabilities, Message,
+    object::{Members, object},
+};
 
 /// What a request says of its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +17,8 @@ pub(super) struct RequestMeta {
     pub(super) tasks: bool,
     /// The least severe log messages that the client wants with the answer; `None` where it wants none.
     pub(super) log_level: Option<Level>,
+    /// What is left of it for a legacy server, raw; `None` where nothing is.
+    pub(super) for_legacy: Option<Arc<str>>,
 }
 
 /// The severity of a log message.
@@ -44,14 +51,22 @@ impl Level {
 }
 
 impl RequestMeta {
-    /// Returns the members of `params` and of its `_meta`. All that is checked is read from them.
+    /// Returns the members of `params`. All that is checked is read from them, and from those of their `_meta`.
     ///
     /// # Errors
-    /// -32602 where one of the two is missing, or has a member twice.
-    pub(super) fn members(request: &Message) -> Result<(Members<'_>, Members<'_>), Refused> {
+    /// -32602 where they are missing, or have a member twice.
+    pub(super) fn params(request: &Message) -> Result<Members<'_>, Refused> {
         let params = request.params().ok_or_else(|| missing(PROTOCOL_VERSION, "a string"))?;
-        let (params, meta) = unambiguous(params).map_err(Refused::malformed)?;
-        Ok((params, meta.ok_or_else(|| missing(PROTOCOL_VERSION, "a string"))?))
+        Members::parse(params).map_err(Refused::malformed)
+    }
+
+    /// Returns the members of `_meta`.
+    ///
+    /// # Errors
+    /// -32602 where it is missing, or has a member twice.
+    pub(super) fn members<'a>(params: &Members<'a>) -> Result<Members<'a>, Refused> {
+        let meta = params.nested("_meta").map_err(Refused::malformed)?;
+        meta.ok_or_else(|| missing(PROTOCOL_VERSION, "a string"))
     }
 
     /// Reads `_meta`. `supported` are the revisions of the server, where they are known.
@@ -73,7 +88,9 @@ impl RequestMeta {
             None => None,
             Some(_) => Some(log_level(meta)?),
         };
-        Ok(Self { client, tasks, log_level })
+        let mut kept = meta.iter().filter(|(key, _)| !key.starts_with(PREFIX)).peekable();
+        let for_legacy = kept.peek().is_some().then(|| object(kept).into());
+        Ok(Self { client, tasks, log_level, for_legacy })
     }
 }
 
@@ -99,8 +116,8 @@ mod tests {
     fn read(meta: &str) -> Result<RequestMeta, String> {
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{"_meta":{meta}}}}}"#);
         let request = Message::parse(text.into()).expect("a request");
-        RequestMeta::members(&request)
-            .and_then(|(_, meta)| RequestMeta::read(&meta, None))
+        RequestMeta::params(&request)
+            .and_then(|params| RequestMeta::read(&RequestMeta::members(&params)?, None))
             .map_err(|refused| String::from_utf8(refused.to_response("1").to_vec()).expect("text"))
     }
 

@@ -19,6 +19,7 @@ mod parked;
 mod passing;
 mod pieces;
 mod questions;
+mod remembered;
 mod request_state;
 mod run;
 mod said;
@@ -35,6 +36,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 pub use error::Refused;
+pub use headers::MIRRORED;
+pub use onward::answers_alone;
 pub use pieces::{Answer, Pieces};
 
 use self::{
@@ -55,8 +58,9 @@ use crate::{
     task::{Engine, TaskWriter},
     upstream::{Failure, Generation, Lease, Lessee, NoSession, Upstream},
     wire::{
-        Kind, Message, Method, Parts, RpcError, headers_cost,
+        Kind, Message, Method, Parts, PutAside, RpcError, headers_cost,
         modern::{CLIENT_CAPABILITIES, PROTOCOL_VERSION, SERVER_INFO, SUBSCRIPTION_ID, TASKS, VERSION},
+        object::Members,
     },
 };
 
@@ -105,6 +109,10 @@ struct ClientRequest {
     headers: HeaderMap,
     /// What it is about: the name of a tool or a prompt, a resource, a task.
     subject: Option<Arc<str>>,
+    /// Whether it has a `requestState`.
+    has_state: bool,
+    /// What makes of it a request for a legacy server.
+    for_legacy: PutAside,
     /// What was opened to find out the generation of the server, for this request.
     opened: Option<Arc<Lease>>,
     /// Whether it was counted as a look-up of an unknown id, before its server was asked.
@@ -144,7 +152,7 @@ impl Modern {
         self.stopping.cancel();
     }
 
-    /// Answers one request; `onward` are the headers that go on to the server.
+    /// Answers one request; `onward` are the headers that go on to the server, if it does ([`answers_alone`]).
     ///
     /// # Errors
     /// [`Refused`]
@@ -153,25 +161,15 @@ impl Modern {
         sender: Sender<'_>,
         message: Message,
         came: Came<'_>,
-        mut onward: HeaderMap,
+        onward: Option<HeaderMap>,
     ) -> Result<Answer, Refused> {
         if message.kind() != Kind::Request {
             return Err(Refused::invalid_request("a body is one request; responses go into inputResponses"));
         }
-        let (params, declared) = RequestMeta::members(&message)?;
-        if let Came::Http(headers) = came {
-            headers::check_version(headers, &declared)?;
-        }
-        let meta = RequestMeta::read(&declared, sender.upstream.pool.versions().as_deref())?;
-        let subject = headers::subject(message.method(), &params);
-        if let Came::Http(headers) = came {
-            headers::check(headers, &message, subject.as_deref())?;
-            headers::take_out_mirrored(&mut onward);
-        }
-        drop((params, declared));
-        let mut request = self.read(sender, message, meta, onward, subject);
+        let answers_alone = onward.is_none();
+        let mut request = self.read(sender, message, came, onward.unwrap_or_default())?;
         if let Method::TasksGet | Method::TasksUpdate | Method::TasksCancel = request.method {
-            return if self.is_of_server(&mut request).await? {
+            return if !answers_alone && self.is_of_server(&mut request).await? {
                 Box::pin(self.pass(request)).await
             } else {
                 self.task(&request).await
@@ -210,15 +208,24 @@ impl Modern {
         }
     }
 
+    /// Checks a request, and returns what it says.
     fn read(
         &self,
         sender: Sender<'_>,
         message: Message,
-        meta: RequestMeta,
+        came: Came<'_>,
         headers: HeaderMap,
-        subject: Option<Arc<str>>,
-    ) -> ClientRequest {
+    ) -> Result<ClientRequest, Refused> {
         let Sender { upstream, principal, accounts } = sender;
+        let params = RequestMeta::params(&message)?;
+        let meta = read_meta(&params, came, upstream)?;
+        let subject = headers::subject(message.method(), &params);
+        if let Came::Http(headers) = came {
+            headers::check(headers, &message, subject.as_deref())?;
+        }
+        let has_state = params.get("requestState").is_some();
+        let for_legacy = translate::to_legacy(&message, &params, meta.for_legacy.as_deref()).put_aside();
+        drop(params);
         let owner = match &principal {
             Some(name) => Owner::Principal { upstream: upstream.id.clone(), name: Arc::clone(name) },
             None => Owner::Anyone { upstream: upstream.id.clone() },
@@ -227,7 +234,7 @@ impl Modern {
         let who = account.who(|| self.observer.who(principal.as_deref(), Uuid::new_v4(), &upstream.id));
         let caller = Caller { owner, who, account, upstream: Arc::clone(upstream), client: meta.client, session: None };
         let (id, method) = (message.id_to_answer().into(), message.method());
-        ClientRequest {
+        Ok(ClientRequest {
             message,
             id,
             method,
@@ -235,15 +242,18 @@ impl Modern {
             caller: Arc::new(caller),
             headers,
             subject,
+            has_state,
+            for_legacy,
             opened: None,
             looked_up: false,
-        }
+        })
     }
 
     /// Counts a request as in flight.
     fn begin(&self, request: &ClientRequest) -> Result<FlightGuard, Refused> {
         let subject = request.subject.as_deref().map_or(0, str::len);
-        let bytes = request.message.bytes().len() + headers_cost(&request.headers) + subject;
+        let message = request.message.bytes().len() + request.for_legacy.bytes();
+        let bytes = message + headers_cost(&request.headers) + subject;
         let begun = self.in_flight.begin(&request.caller.owner, bytes);
         begun.map_err(|why| Refused::limit("sessionless_requests", &why))
     }
@@ -280,6 +290,24 @@ const REMOVED: [Method; 7] = [
     Method::TasksList,
     Method::TasksResult,
 ];
+
+/// Reads the `_meta` in `params`, and checks the revision that it names.
+fn read_meta(params: &Members<'_>, came: Came<'_>, upstream: &Upstream) -> Result<RequestMeta, Refused> {
+    let raw = params.get("_meta").unwrap_or_default();
+    if let Some(meta) = remembered::recall(raw) {
+        if let Came::Http(headers) = came {
+            headers::check_version(headers, VERSION)?;
+        }
+        return Ok(meta);
+    }
+    let declared = RequestMeta::members(params)?;
+    if let (Came::Http(headers), Some(version)) = (came, declared.text(PROTOCOL_VERSION)) {
+        headers::check_version(headers, &version)?;
+    }
+    let meta = RequestMeta::read(&declared, upstream.pool.versions().as_deref())?;
+    remembered::remember(raw, &meta);
+    Ok(meta)
+}
 
 fn no_method(request: &ClientRequest) -> Refused {
     let name = request.message.method_name();

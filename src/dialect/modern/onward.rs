@@ -2,11 +2,11 @@
 
 use http::HeaderMap;
 
-use super::{CLIENT_CAPABILITIES, ClientRequest, TASKS, headers, translate};
+use super::{CLIENT_CAPABILITIES, ClientRequest, TASKS, headers};
 use crate::{
     config::Native,
-    upstream::{CallOptions, Generation, MAX_MESSAGE, Purpose},
-    wire::{Edits, Message, RpcError, object::Members},
+    upstream::{CallOptions, Generation, MAX_MESSAGE, Purpose, Upstream},
+    wire::{Edits, Message, Method, RpcError, object::Members},
 };
 
 /// Who makes tasks of calls, and answers for them.
@@ -30,12 +30,7 @@ pub(super) struct Sent {
 impl ClientRequest {
     /// Returns who makes tasks with a server of that generation.
     pub(super) fn whose(&self, generation: Generation) -> Whose {
-        match (generation, self.caller.upstream.native) {
-            (Generation::Modern { has_tasks: true }, Native::Keep) => Whose::Theirs,
-            // The server decides for each call, so there is no telling which of its tools have tasks.
-            (Generation::Modern { has_tasks: true }, Native::Auto) => Whose::Both,
-            _ => Whose::Ours,
-        }
+        whose(&self.caller.upstream, generation)
     }
 
     /// Returns what a server of that generation gets.
@@ -45,7 +40,7 @@ impl ClientRequest {
     pub(super) fn sent(&self, generation: Generation, whose: Whose) -> Result<Sent, RpcError> {
         let headers = self.headers_for(generation);
         let message = match generation {
-            Generation::Legacy => translate::to_legacy(&self.message)?,
+            Generation::Legacy => self.message.with_edited_params(self.for_legacy.of(self.message.bytes())),
             Generation::Modern { has_tasks } => {
                 if has_tasks && whose == Whose::Ours {
                     without_tasks(&self.message)?
@@ -64,6 +59,25 @@ impl ClientRequest {
             headers.extend(headers::mirrored(&self.message, self.subject.as_deref()));
         }
         headers
+    }
+}
+
+/// Returns whether a method is answered without a server that could have the task: one that certainly has none.
+#[must_use]
+pub fn answers_alone(upstream: &Upstream, method: Method) -> bool {
+    // Answers to the questions of a task go on with the headers of `tasks/update`.
+    let is_asked = matches!(method, Method::TasksGet | Method::TasksCancel);
+    let known = upstream.pool.generation();
+    is_asked && (upstream.native == Native::Replace || known.is_some_and(|known| whose(upstream, known) == Whose::Ours))
+}
+
+/// Returns who makes tasks with a server of that generation.
+fn whose(upstream: &Upstream, generation: Generation) -> Whose {
+    match (generation, upstream.native) {
+        (Generation::Modern { has_tasks: true }, Native::Keep) => Whose::Theirs,
+        // The server decides for each call, so there is no telling which of its tools have tasks.
+        (Generation::Modern { has_tasks: true }, Native::Auto) => Whose::Both,
+        _ => Whose::Ours,
     }
 }
 

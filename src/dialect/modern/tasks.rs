@@ -16,7 +16,7 @@ use crate::{
     wire::{
         Edits, Parts, RpcError, ids,
         legacy::timestamp,
-        object::{Members, may_have, quote},
+        object::{Members, Needle, may_have, quote},
     },
 };
 
@@ -24,7 +24,7 @@ impl Modern {
     /// `tasks/get`: the task as it is now, with its outcome or its open questions.
     pub(super) async fn get(self: &Arc<Self>, request: &ClientRequest) -> Result<Answer, Refused> {
         let id = task_id(request)?;
-        let front = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"resultType":"complete","#, request.id);
+        let front = [r#"{"jsonrpc":"2.0","id":"#, &request.id, r#","result":{"resultType":"complete","#].concat();
         match self.detailed(request, id, &front, "}}").await {
             Ok(task) => Ok(Answer::Whole(StatusCode::OK, task)),
             Err(why) => Err(self.no_task(request, &why).await),
@@ -164,8 +164,9 @@ impl Modern {
 
 /// Returns whether a raw result says its type.
 fn has_type(result: &str) -> bool {
+    static RESULT_TYPE: Needle = Needle::new("resultType");
     // One that cannot be read is left as it is.
-    may_have(result, "resultType") && !Members::parse(result).is_ok_and(|result| result.get("resultType").is_none())
+    may_have(result, [&RESULT_TYPE]) && !Members::parse(result).is_ok_and(|result| result.get("resultType").is_none())
 }
 
 /// Returns the raw `CreateTaskResult`.

@@ -14,10 +14,7 @@ use crate::{
     limit::Rated,
     task::{AskedTtl, CallSession, NewTask, ToolCall},
     upstream::Generation,
-    wire::{
-        RpcError,
-        object::{Members, may_have},
-    },
+    wire::{RpcError, object::Members},
 };
 
 impl Modern {
@@ -120,8 +117,7 @@ impl Modern {
 /// Returns `params.requestState`, if there is one.
 fn request_state(request: &ClientRequest) -> Result<Option<String>, RpcError> {
     let invalid = |why: &str| RpcError::invalid_params(format!("Invalid params: {why}"));
-    let params = request.message.params().filter(|params| may_have(params, "requestState"));
-    let params = params.map(Members::parse).transpose();
+    let params = request.message.params().filter(|_| request.has_state).map(Members::parse).transpose();
     let Some(params) = params.map_err(|why| invalid(&why))? else { return Ok(None) };
     match params.get("requestState") {
         None => Ok(None),

@@ -1,19 +1,17 @@
 //! A modern request as a legacy server understands it, and what that server answers as a modern client does.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 
 use serde_json::value::RawValue;
 
-use super::{ClientRequest, PREFIX, SERVER_INFO};
+use super::{ClientRequest, SERVER_INFO};
 use crate::{
     upstream::ServerFacts,
     wire::{
-        Edits, Message, Method, Parts, RpcError,
+        Edits, Message, Method, Parts,
         legacy::{error_code, is_error},
         message::Outcome,
-        object::{Members, quote},
+        object::{Members, object, quote},
         params::unambiguous,
         tools::listed,
     },
@@ -25,41 +23,24 @@ const RESOURCE_NOT_FOUND: i64 = -32002;
 /// The members of `params` that a legacy server has no use for: the answers of a retry, and a wish for a task.
 const MODERN: [&str; 3] = ["inputResponses", "requestState", "task"];
 
-/// Returns a raw object of raw members.
-fn object<'a>(members: impl Iterator<Item = (&'a str, Cow<'a, str>)>) -> String {
-    let members: Vec<_> = members.map(|(key, value)| format!("{}:{value}", quote(key))).collect();
-    format!("{{{}}}", members.join(","))
-}
-
-/// Returns the request without what only the modern generation has.
-///
-/// # Errors
-/// -32602 where there is a member twice.
-pub(super) fn to_legacy(request: &Message) -> Result<Message, RpcError> {
-    let invalid = |why: String| RpcError::invalid_params(format!("Invalid params: {why}"));
-    let Some(params) = request.params() else { return Ok(request.clone()) };
-    let (members, meta) = unambiguous(params).map_err(invalid)?;
-    let is_kept = |key: &str| !key.starts_with(PREFIX);
-    // Usually nothing of it is left.
-    let empties = meta.as_ref().is_some_and(|meta| !meta.iter().any(|(key, _)| is_kept(key)));
-    let legacy_meta = meta.as_ref().filter(|_| !empties).map(|meta| {
-        let kept = meta.iter().filter(|(key, _)| is_kept(key));
-        object(kept.map(|(key, value)| (key, value.into())))
-    });
+/// Returns what makes of a request one for a legacy server: `params` are its members, and `meta` is the raw `_meta` that such a
+/// server gets, if it gets one.
+pub(super) fn to_legacy<'a>(request: &'a Message, params: &Members<'a>, meta: Option<&'a str>) -> Edits<'a> {
     let mut edits = Edits::of(request.bytes());
-    if members.iter().any(|(key, _)| MODERN.contains(&key)) {
-        let goes = |key: &str| MODERN.contains(&key) || empties && key == "_meta";
-        let kept = members.iter().filter(|(key, _)| !goes(key)).map(|(key, value)| match &legacy_meta {
-            Some(meta) if key == "_meta" => (key, Cow::Borrowed(&**meta)),
-            _ => (key, value.into()),
+    if params.iter().any(|(key, _)| MODERN.contains(&key)) {
+        let kept = params.iter().filter(|(key, _)| !MODERN.contains(key)).filter_map(|(key, value)| match key {
+            "_meta" => meta.map(|meta| (key, meta)),
+            _ => Some((key, value)),
         });
-        edits.replace_raw(members.raw(), object(kept));
-    } else if empties {
-        edits.remove(&members, "_meta");
-    } else if let (Some(meta), Some(legacy)) = (&meta, legacy_meta) {
-        edits.replace_raw(meta.raw(), legacy);
+        edits.replace_raw(params.raw(), object(kept));
+    } else if let Some(meta) = meta {
+        if let Some(theirs) = params.get("_meta") {
+            edits.replace_raw(theirs, meta);
+        }
+    } else {
+        edits.remove(params, "_meta");
     }
-    Ok(request.with_edited_params(edits))
+    edits
 }
 
 /// Returns the server's response under the client's id, as revision 2026-07-28 has it.

@@ -37,7 +37,7 @@ impl Channel {
         self.answers.push(Box::pin(async move {
             let answering = async {
                 let sender = Sender { upstream: &upstream, principal: None, accounts: front.lifecycle.accounts() };
-                match front.modern.answer(sender, message, Came::Channel, HeaderMap::new()).await {
+                match front.modern.answer(sender, message, Came::Channel, Some(HeaderMap::new())).await {
                     Ok(Answer::Whole(_, document)) => drop(output.send(document.into_bytes()).await),
                     Ok(Answer::Stream(pieces)) => pump(Box::new(pieces), output.clone()).await,
                     Err(refused) => drop(output.send(refused.to_response(&id)).await),

@@ -25,26 +25,27 @@ pub(super) fn session_id(headers: &HeaderMap) -> Result<Uuid, Refusal> {
 /// Returns the headers of a request that go on to the upstream, in memory of their own. A child process gets none.
 #[allow(clippy::needless_pass_by_value, reason = "as they came they must not outlive this")]
 pub(super) fn onward(upstream: &Upstream, headers: HeaderMap) -> Result<HeaderMap, Refusal> {
-    onward_of(upstream, &headers)
+    onward_but(upstream, &headers, &[])
 }
 
-/// Does the same where the headers are still needed.
-pub(super) fn onward_of(upstream: &Upstream, headers: &HeaderMap) -> Result<HeaderMap, Refusal> {
+/// Does the same where the headers are still needed, and leaves these out.
+pub(super) fn onward_but(upstream: &Upstream, headers: &HeaderMap, out: &[HeaderName]) -> Result<HeaderMap, Refusal> {
     match &upstream.server {
-        Server::Http(_) => end_to_end(headers, upstream.forward_authorization),
+        Server::Http(_) => end_to_end(headers, out, upstream.forward_authorization),
         Server::Stdio(_) => Ok(HeaderMap::new()),
     }
 }
 
-/// Returns the end-to-end headers, for the upstream; with the client's `Authorization` only if it is for the upstream.
-/// They may be kept: as they came they are parts of the buffer that their request was read into.
-fn end_to_end(headers: &HeaderMap, authorization: bool) -> Result<HeaderMap, Refusal> {
+/// Returns the end-to-end headers but those, for the upstream; with the client's `Authorization` only if it is for the
+/// upstream. They may be kept: as they came they are parts of the buffer that their request was read into.
+fn end_to_end(headers: &HeaderMap, out: &[HeaderName], authorization: bool) -> Result<HeaderMap, Refusal> {
     let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named: Vec<HeaderName> =
         named.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
     let ends = |name: &HeaderName| {
         OWN_HEADERS.contains(name)
             || *name == header::ORIGIN
+            || out.contains(name)
             || named.contains(name)
             || (*name == header::AUTHORIZATION && !authorization)
     };
@@ -230,7 +231,7 @@ mod tests {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_static("v"));
         }
         let left = |authorization| {
-            let headers = end_to_end(&headers, authorization).expect("few");
+            let headers = end_to_end(&headers, &[], authorization).expect("few");
             let mut left: Vec<_> = headers.keys().map(ToString::to_string).collect();
             left.sort();
             left
@@ -247,14 +248,14 @@ mod tests {
             let value = HeaderValue::from_maybe_shared(buffer.slice(..length)).expect("a header");
             headers.append(HeaderName::from_static("x-custom"), value);
         }
-        let kept = end_to_end(&headers, true).expect("few");
+        let kept = end_to_end(&headers, &[], true).expect("few");
         drop(headers);
         assert_eq!(kept.get_all("x-custom").iter().map(HeaderValue::len).collect::<Vec<_>>(), [10, 20]);
         assert!(buffer.is_unique(), "a header keeps it");
         let with = |values: &[usize]| {
             let value = |length: &usize| HeaderValue::from_str(&"x".repeat(*length)).expect("a header");
             let headers = values.iter().map(|length| (HeaderName::from_static("x-custom"), value(length)));
-            end_to_end(&headers.collect(), true).ok()
+            end_to_end(&headers.collect(), &[], true).ok()
         };
         let room = MAX_ONWARD - HEADER - "x-custom".len();
         assert!(with(&[room]).is_some() && with(&[room + 1]).is_none());

@@ -6,12 +6,12 @@ use http::{HeaderMap, StatusCode, header};
 
 use super::{
     Body, Endpoint,
-    headers::{SESSION_ID, onward_of},
+    headers::{SESSION_ID, onward_but},
     respond::{self, Response, json},
     sse::Events,
 };
 use crate::{
-    dialect::modern::{Answer, Came, Refused, Sender},
+    dialect::modern::{Answer, Came, MIRRORED, Refused, Sender, answers_alone},
     gate::refuse::Refusal,
     identity::{Pass, Principal},
     observe::events,
@@ -37,7 +37,13 @@ impl Endpoint {
             // The revision defines none: a client cancels a request by closing its stream.
             return Ok(respond::accepted(Body::default()));
         }
-        let passed_on = onward_of(upstream, &headers).map_err(|refusal| refusal.answering(message.id()))?;
+        let passed_on = if answers_alone(upstream, message.method()) {
+            None
+        } else {
+            // A server of the modern generation gets those that mirror the body anew.
+            let passed_on = onward_but(upstream, &headers, &MIRRORED);
+            Some(passed_on.map_err(|refusal| refusal.answering(message.id()))?)
+        };
         // A subscription tells results, to clients that may ask for them now.
         let retrieves = message.method() == Method::Listen;
         let (name, pass) = match principal {

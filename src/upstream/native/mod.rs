@@ -17,7 +17,10 @@ use tokio::time::Instant;
 use self::tokens::ProgressTokens;
 pub use self::tools::{MAX_WAITING, NativeTools, ToolNames};
 use crate::wire::{
-    Edits, Kind, Message, Method, legacy, message::echoed_number, object::Members, params::progress_token,
+    Edits, Kind, Message, Method, legacy,
+    message::echoed_number,
+    object::{Members, Needle, may_have},
+    params::progress_token,
 };
 
 /// The server's own tasks in one session.
@@ -124,6 +127,6 @@ impl NativeTasks {
 
 /// Returns whether a message may name a task that it belongs to; an escape could hide the key.
 pub(super) fn may_be_related(message: &Message) -> bool {
-    let holds = |params: &str, needle: &str| memchr::memmem::find(params.as_bytes(), needle.as_bytes()).is_some();
-    message.params().is_some_and(|params| holds(params, "related-task") || holds(params, "\\u"))
+    static RELATED: Needle = Needle::new("related-task");
+    message.params().is_some_and(|params| may_have(params, [&RELATED]))
 }

@@ -57,7 +57,10 @@ impl Slots {
         if table.closed {
             return Err(NoSession::stopping());
         }
-        let slot = Arc::clone(table.of_key.entry(key.clone()).or_default());
+        let slot = match table.of_key.get(key) {
+            Some(slot) => Arc::clone(slot),
+            None => Arc::clone(table.of_key.entry(key.clone()).or_default()),
+        };
         Ok(SlotUse { slots, key, slot })
     }
 
@@ -160,7 +163,8 @@ impl Drop for SlotUse<'_> {
         let mut slots = self.slots.lock();
         // The other one is the pool's.
         if Arc::strong_count(&self.slot) == 2
-            && slots.of_key.get(self.key).is_some_and(|slot| Arc::ptr_eq(slot, &self.slot) && slot.is_empty())
+            && self.slot.is_empty()
+            && slots.of_key.get(self.key).is_some_and(|slot| Arc::ptr_eq(slot, &self.slot))
         {
             slots.of_key.remove(self.key);
         }

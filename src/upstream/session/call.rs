@@ -6,7 +6,11 @@ use bytes::Bytes;
 use super::UpstreamSession;
 use crate::{
     upstream::{Exchange, Outgoing, Purpose},
-    wire::{Edits, Message, Method, Params, RpcError, object::may_have, params::may_matter},
+    wire::{
+        Edits, Message, Method, Params, RpcError,
+        object::{Needle, may_have},
+        params::may_matter,
+    },
 };
 
 /// A request in flight on behalf of a client.
@@ -42,10 +46,12 @@ impl UpstreamSession {
     /// The limit on requests in flight, or what [`Params::parse`] refuses.
     pub fn call(&self, message: &Message, headers: HeaderMap, options: CallOptions) -> Result<Call, RpcError> {
         let wants_progress = options.wants_progress || options.purpose == Purpose::Background;
-        let is_bare = wants_progress && message.params().is_some_and(is_bare);
+        let raw_params = message.params();
+        // A call that asks for a task has params to be parsed.
+        let is_bare = options.wants_progress && raw_params.is_some_and(is_bare);
         let read = |params: &&str| !is_bare && (wants_progress || may_matter(params));
         let parse = if self.rounds.is_some() { Params::parse_any } else { Params::parse };
-        let params = message.params().filter(read).map(parse).transpose()?;
+        let params = raw_params.filter(read).map(parse).transpose()?;
         let token = params.as_ref().and_then(|params| params.progress_token);
         let client_id = match options.purpose {
             Purpose::Foreground => message.id(),
@@ -67,7 +73,7 @@ impl UpstreamSession {
             // The task's id has to be read from its answer.
             relay = false;
         }
-        if let (true, Some(bare)) = (is_bare, message.params()) {
+        if let (true, Some(bare)) = (is_bare, raw_params) {
             edits.add(bare, &format!(r#""_meta":{{"progressToken":{number}}}"#));
         }
         if let Some(Params { members, meta, .. }) = &params {
@@ -93,7 +99,8 @@ impl UpstreamSession {
 
 /// Returns whether raw `params` certainly have neither `_meta` nor `task`. Such ones are not parsed.
 fn is_bare(params: &str) -> bool {
-    !may_have(params, "\"_meta\"") && !may_have(params, "\"task\"")
+    static KEYS: [Needle; 2] = [Needle::new("\"_meta\""), Needle::new("\"task\"")];
+    !may_have(params, KEYS.each_ref())
 }
 
 impl Call {
