@@ -1,6 +1,6 @@
 //! The calls that this process runs for tasks; once it stops, also which owners have to be told of an end.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{
@@ -8,7 +8,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Outlook, Task, TaskId, pace::Pace, poll_demand::PollDemand};
+use super::{Outlook, Task, TaskId, id_map::IdMap, pace::Pace, poll_demand::PollDemand};
 use crate::{identity::Owner, observe::Who, session::Caller};
 
 /// Polls are counted over this many poll intervals.
@@ -26,13 +26,13 @@ pub(super) struct RunningCalls {
 
 #[derive(Debug)]
 struct Inner {
-    running: HashMap<TaskId, RunningCall>,
+    running: IdMap<RunningCall>,
     /// How many polls the clients of all of them want to make.
     demand: PollDemand,
     /// Whether the process stops and no more calls are admitted.
     closed: bool,
     /// The tasks that have ended since then, and whose owners have to be told how.
-    untold: HashMap<TaskId, ToTell>,
+    untold: IdMap<ToTell>,
 }
 
 /// How a call has to stop.
@@ -107,7 +107,7 @@ struct Polls {
 
 impl Default for Inner {
     fn default() -> Self {
-        let (running, untold) = (HashMap::new(), HashMap::new());
+        let (running, untold) = (IdMap::default(), IdMap::default());
         Self { running, demand: PollDemand::new(Instant::now()), closed: false, untold }
     }
 }

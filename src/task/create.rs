@@ -218,7 +218,8 @@ impl Insertion {
         engine.observer.emit(events::TaskCreated { who: &caller.who, task: id, tool: &tool, queued });
         drop(task_admission);
         let (start, started) = oneshot::channel();
-        tokio::spawn(runner.run(request, started, admission, stopped));
+        // Boxed: the runtime would move a large future several times.
+        tokio::spawn(Box::pin(runner.run(request, started, admission, stopped)));
         Ok(start)
     }
 }

@@ -13,6 +13,7 @@ mod desk;
 mod engine;
 #[cfg(test)]
 mod faults;
+mod id_map;
 mod in_words;
 mod input;
 #[cfg(test)]

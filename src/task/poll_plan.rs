@@ -145,9 +145,11 @@ fn rate(range: usize, before: &[f64], spent: &[f64]) -> f64 {
 
 /// Returns the sums of all before each value, and of all.
 fn sums(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let running = values.scan(0.0, |sum, value| {
-        *sum += value;
-        Some(*sum)
-    });
-    std::iter::once(0.0).chain(running).collect()
+    let (mut sums, mut sum) = (Vec::with_capacity(RANGES + 1), 0.0);
+    sums.push(sum);
+    for value in values {
+        sum += value;
+        sums.push(sum);
+    }
+    sums
 }

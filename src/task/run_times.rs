@@ -1,6 +1,6 @@
 //! How long the calls of one tool took lately, and what follows from it: when to poll, and what a person can be told.
 
-use std::{fmt, time::Duration};
+use std::{cell::OnceCell, fmt, time::Duration};
 
 use super::{
     in_words::in_words,
@@ -30,7 +30,8 @@ pub struct RunTimes {
     count: u32,
     /// How many there had been when one asked its client something last.
     asked: Option<u32>,
-    plan: PollPlan,
+    /// Made when a client is told when to poll.
+    plan: OnceCell<PollPlan>,
     usual: Option<UsualTime>,
 }
 
@@ -64,9 +65,7 @@ impl fmt::Display for UsualTime {
 
 impl Default for RunTimes {
     fn default() -> Self {
-        let ended = vec![0.0; RANGES];
-        let plan = PollPlan::new(&ended);
-        Self { ended, all: 0.0, count: 0, asked: None, plan, usual: None }
+        Self { ended: vec![0.0; RANGES], all: 0.0, count: 0, asked: None, plan: OnceCell::new(), usual: None }
     }
 }
 
@@ -83,7 +82,7 @@ impl RunTimes {
         self.all += 1.0;
         self.count = self.count.saturating_add(1);
         if self.count <= NEWS || self.count.is_multiple_of(PLANNED_EVERY) {
-            self.plan = PollPlan::new(&self.ended);
+            self.plan = OnceCell::new();
             self.usual = self.usual_time();
         }
     }
@@ -102,7 +101,8 @@ impl RunTimes {
     /// Returns after which time to poll a call that has run for `age`.
     #[must_use]
     pub fn next_poll(&self, age: Duration, bounds: PollBounds) -> Duration {
-        let next = Duration::try_from_secs_f64(self.plan.next(age.as_secs_f64())).unwrap_or(Duration::MAX);
+        let plan = self.plan.get_or_init(|| PollPlan::new(&self.ended));
+        let next = Duration::try_from_secs_f64(plan.next(age.as_secs_f64())).unwrap_or(Duration::MAX);
         next.max(bounds.min).min(bounds.max)
     }
 

@@ -22,7 +22,7 @@ pub(super) use self::{
     questions::{AskingCall, Question},
     streams::StreamId,
 };
-use super::{Outlook, Task, TaskId};
+use super::{Outlook, Task, TaskId, id_map::IdMap};
 use crate::{
     flow::{Capacity, Outbox, Tally},
     identity::Owner,
@@ -45,13 +45,13 @@ struct Inner {
     next: u64,
     streams: HashMap<StreamId, ClientStream>,
     /// The streams of each session that has any.
-    sessions: HashMap<Uuid, SessionStreams>,
+    sessions: IdMap<SessionStreams>,
     /// The GET streams of each owner, the best last.
     get_streams: HashMap<Owner, BTreeSet<Rank>>,
     /// The streams that wait for each task's result, the best last.
-    result_streams: HashMap<TaskId, BTreeSet<Rank>>,
+    result_streams: IdMap<BTreeSet<Rank>>,
     /// The tasks that run.
-    running: HashMap<TaskId, RunningTask>,
+    running: IdMap<RunningTask>,
     questions: HashMap<Uuid, Question>,
     /// The questions of each owner that no stream with a connection has, oldest first.
     unheard: HashMap<Owner, BTreeMap<u64, Uuid>>,

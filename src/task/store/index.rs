@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::{KeptLimit, MaxKept};
 use crate::{
     identity::Owner,
-    task::{Task, TaskId},
+    task::{Task, TaskId, id_map::IdMap},
 };
 
 /// Which tasks each owner has, each with what the store keeps of it. A task that is not here does not exist, whatever a
@@ -13,7 +13,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Index<K> {
     owners: HashMap<Owner, Owned>,
-    tasks: HashMap<TaskId, Entry<K>>,
+    tasks: IdMap<Entry<K>>,
     /// The place of the next task.
     next: u64,
     /// Bytes of all results.
@@ -45,7 +45,7 @@ pub(super) struct Entry<K> {
 
 impl<K> Default for Index<K> {
     fn default() -> Self {
-        Self { owners: HashMap::new(), tasks: HashMap::new(), next: 0, bytes: 0 }
+        Self { owners: HashMap::new(), tasks: IdMap::default(), next: 0, bytes: 0 }
     }
 }
 

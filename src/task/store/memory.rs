@@ -25,15 +25,15 @@ use super::{
 use crate::{
     identity::Owner,
     observe::{Observer, events},
-    task::{Clock, End, Task, TaskId},
+    task::{Clock, End, Task, TaskId, id_map::BuildIdHasher},
 };
 
-/// How long after our own deadline moka would remove a task.
+/// How long after the last deadline that a task can have moka would remove it.
 const MOKA_GRACE: Duration = Duration::from_mins(1);
 
 /// Tasks in memory; they are gone when the process ends.
 pub struct MemoryStore {
-    tasks: Cache<TaskId, Arc<Task>>,
+    tasks: Cache<TaskId, Arc<Kept>, BuildIdHasher>,
     /// Locked before the deadlines, and while the cache changes.
     index: Mutex<Index<Option<End>>>,
     deadlines: Deadlines,
@@ -44,22 +44,43 @@ pub struct MemoryStore {
     observer: Arc<Observer>,
 }
 
+/// A task in the cache. A change is made here, without another entry in the cache.
 #[derive(Debug)]
-struct AtDeadline(Clock);
+struct Kept {
+    /// The newest version, which changes under the lock of the index.
+    task: Mutex<Arc<Task>>,
+    /// The last deadline that moka allows for.
+    until: u64,
+}
 
-impl Expiry<TaskId, Arc<Task>> for AtDeadline {
-    fn expire_after_create(&self, _: &TaskId, task: &Arc<Task>, _: Instant) -> Option<Duration> {
-        Some(Duration::from_millis(task.expires.saturating_sub(self.0.steady())) + MOKA_GRACE)
+impl Kept {
+    fn new(task: Task) -> Arc<Self> {
+        // An end comes no later than the deadline before it, and moves that by no more than this.
+        let until = task.expires.saturating_add(task.keep);
+        Arc::new(Self { task: Mutex::new(Arc::new(task)), until })
+    }
+
+    fn task(&self) -> Arc<Task> {
+        Arc::clone(&self.task.lock())
+    }
+}
+
+#[derive(Debug)]
+struct AfterDeadline(Clock);
+
+impl Expiry<TaskId, Arc<Kept>> for AfterDeadline {
+    fn expire_after_create(&self, _: &TaskId, kept: &Arc<Kept>, _: Instant) -> Option<Duration> {
+        Some(Duration::from_millis(kept.until.saturating_sub(self.0.steady())) + MOKA_GRACE)
     }
 
     fn expire_after_update(
         &self,
         id: &TaskId,
-        task: &Arc<Task>,
+        kept: &Arc<Kept>,
         now: Instant,
         _: Option<Duration>,
     ) -> Option<Duration> {
-        self.expire_after_create(id, task, now)
+        self.expire_after_create(id, kept, now)
     }
 }
 
@@ -68,7 +89,7 @@ impl MemoryStore {
     #[must_use]
     pub fn new(max: MaxKept, clock: Clock, observer: Arc<Observer>) -> Self {
         Self {
-            tasks: Cache::builder().expire_after(AtDeadline(clock)).build(),
+            tasks: Cache::builder().expire_after(AfterDeadline(clock)).build_with_hasher(BuildIdHasher::default()),
             index: Mutex::default(),
             deadlines: Deadlines::default(),
             on_change: RwLock::default(),
@@ -79,7 +100,7 @@ impl MemoryStore {
     }
 
     fn owned(&self, owner: &Owner, id: TaskId) -> Option<Arc<Task>> {
-        self.tasks.get(&id).filter(|task| task.owner == *owner)
+        self.tasks.get(&id).map(|kept| kept.task()).filter(|task| task.owner == *owner)
     }
 
     /// Removes the tasks that `choose` returns, and returns those that were there. Releases what each of them holds, whether
@@ -143,9 +164,10 @@ fn ready<'a, T: Send + 'a>(answer: T) -> StoreFuture<'a, T> {
 
 impl Store for MemoryStore {
     fn insert(&self, task: Task, _call: Option<SavedCall>) -> StoreFuture<'_, Result<(), KeptLimit>> {
-        let task = Arc::new(task);
+        let kept = Kept::new(task);
+        let task = kept.task();
         // The cache may do its housekeeping, for which others must not wait. Nothing knows the id yet.
-        self.tasks.insert(task.id, Arc::clone(&task));
+        self.tasks.insert(task.id, kept);
         let mut index = self.index.lock();
         let admitted = index.admit(&task, &self.max, None).map(drop);
         if admitted.is_ok() {
@@ -173,28 +195,31 @@ impl Store for MemoryStore {
         let (id, expires) = (next.id, next.expires);
         let bytes = end.as_ref().map_or(0, End::bytes);
         let mut index = self.index.lock();
-        let is_next = |current: &Arc<Task>| current.version == next.version.wrapping_sub(1);
-        let before = match self.tasks.get(&id).filter(is_next) {
-            Some(_) => index.change(id, bytes, expires),
-            None => None,
-        };
-        let before = before.map(|(before, kept)| {
-            *kept = end;
-            before
+        let is_next = |kept: &Arc<Kept>| kept.task.lock().version == next.version.wrapping_sub(1);
+        let before = self.tasks.get(&id).filter(is_next).and_then(|kept| {
+            let (before, kept_end) = index.change(id, bytes, expires)?;
+            *kept_end = end;
+            Some((before, kept))
         });
-        if let Some(before) = before {
+        let changed = before.is_some();
+        if let Some((before, kept)) = before {
             if before != expires {
                 self.deadlines.remove(before, id);
                 self.deadlines.add(expires, id);
             }
-            self.tasks.insert(id, Arc::new(next));
+            if expires <= kept.until {
+                *kept.task.lock() = Arc::new(next);
+            } else {
+                // It ended after its deadline, before it was removed.
+                self.tasks.insert(id, Kept::new(next));
+            }
             drop(index);
             if bytes > 0 {
                 self.observer.emit(events::ResultKept { bytes });
             }
             self.tell_change(id);
         }
-        ready(before.is_some())
+        ready(changed)
     }
 
     fn page<'a>(
@@ -313,6 +338,19 @@ mod tests {
             assert!(store.get(&task.owner, task.id).await.expect("memory").is_some());
         }
         assert_eq!(store.page(&owner("ann"), None, usize::MAX).await.expect("memory").len(), tasks.len());
+    }
+
+    #[tokio::test]
+    async fn moka_allows_for_every_deadline_that_an_end_gives_a_task() {
+        for late in [0, 60_000] {
+            let (store, task) = (store(), task(&owner("ann")));
+            store.insert(task.clone(), None).await.expect("memory").expect("room");
+            // Nothing has removed it at its deadline.
+            let ended = task.after(&result("{}"), at(task.expires + late)).expect("not ended");
+            assert_eq!(store.replace(ended, None, CallChange::Keep).await, Ok(true));
+            let kept = store.tasks.get(&task.id).expect("kept");
+            assert!(kept.task().version == 1 && kept.until >= kept.task().expires, "{late}");
+        }
     }
 
     proptest! {

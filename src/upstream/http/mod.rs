@@ -69,6 +69,8 @@ pub struct Server {
     /// Its name, for the log.
     id: UpstreamId,
     uri: Uri,
+    /// A digest of the address, which may have secrets in it, for what is saved of sessions.
+    digest: Arc<str>,
     transport: Transport,
     /// With [`Transport::Auto`]: whether the last session was opened over HTTP+SSE.
     last_over_sse: Arc<AtomicBool>,
@@ -111,7 +113,8 @@ impl Server {
         let pool = Arc::new(Pool::new(HttpsConnector::from((connector, tls)), uri.clone())?);
         let added = Arc::new(AddedHeaders::new(forward));
         let (last_over_sse, closings) = (Arc::default(), TaskTracker::new());
-        Ok(Self { id, uri, transport, last_over_sse, pool, refused, added, closings })
+        let digest = BASE64.encode(digest(&SHA256, uri.to_string().as_bytes())).into();
+        Ok(Self { id, uri, digest, transport, last_over_sse, pool, refused, added, closings })
     }
 
     pub(super) fn attributes_questions(&self) -> bool {
@@ -181,15 +184,10 @@ impl Server {
 
     /// Makes a link that goes on with a session; `None` if the session is one with another server.
     pub(super) fn reconnect(&self, inbound: Inbound, saved: &SavedLink) -> Option<Arc<dyn Link>> {
-        if self.transport == Transport::Sse || saved.address != self.address() {
+        if self.transport == Transport::Sse || *saved.address != *self.digest {
             return None;
         }
         Some(Arc::new(HttpLink::restored(self.clone(), inbound, saved)?))
-    }
-
-    /// Returns a digest of the server's address, which may have secrets in it.
-    fn address(&self) -> String {
-        BASE64.encode(digest(&SHA256, self.uri.to_string().as_bytes()))
     }
 }
 

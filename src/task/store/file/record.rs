@@ -1,6 +1,6 @@
 //! The written form of a task, which later versions read too.
 
-use std::sync::Arc;
+use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,13 +13,13 @@ use crate::{
 /// A task as it stands in the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Record {
+struct Record<'a> {
     id: TaskId,
-    owner: Owner,
-    tool: String,
+    owner: Cow<'a, Owner>,
+    tool: Cow<'a, str>,
     state: WrittenState,
     #[serde(skip_serializing_if = "Option::is_none")]
-    status_message: Option<String>,
+    status_message: Option<Cow<'a, str>>,
     created_at: u64,
     last_updated_at: u64,
     ttl: u64,
@@ -29,8 +29,11 @@ struct Record {
     expires: u64,
     version: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<ResultPlace>,
+    result: Option<Cow<'a, ResultPlace>>,
 }
+
+/// About the length of a record.
+const USUAL: usize = 512;
 
 /// Where the result of a task stands, and what it has to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,10 +98,10 @@ impl From<WrittenState> for State {
 pub(super) fn write(task: &Task, result: Option<&ResultPlace>) -> Vec<u8> {
     let record = Record {
         id: task.id,
-        owner: task.owner.clone(),
-        tool: task.tool.to_string(),
+        owner: Cow::Borrowed(&task.owner),
+        tool: Cow::Borrowed(&task.tool),
         state: task.state.into(),
-        status_message: task.status_message.as_deref().map(str::to_owned),
+        status_message: task.status_message.as_deref().map(Cow::Borrowed),
         created_at: task.created_at,
         last_updated_at: task.last_updated_at,
         ttl: task.ttl,
@@ -107,10 +110,14 @@ pub(super) fn write(task: &Task, result: Option<&ResultPlace>) -> Vec<u8> {
         poll_interval: task.poll_interval,
         expires: task.expires,
         version: task.version,
-        result: result.cloned(),
+        result: result.map(Cow::Borrowed),
     };
-    // Strings, numbers and what is made of them can always be written.
-    serde_json::to_vec(&record).unwrap_or_default()
+    let mut written = Vec::with_capacity(USUAL);
+    match serde_json::to_writer(&mut written, &record) {
+        Ok(()) => written,
+        // Strings, numbers and what is made of them can always be written.
+        Err(_) => Vec::new(),
+    }
 }
 
 /// Reads the written form of a task and of the place of its result.
@@ -118,10 +125,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Task, Option<ResultPlace>), Damaged>
     let record: Record = serde_json::from_slice(bytes).map_err(|_| Damaged)?;
     let task = Task {
         id: record.id,
-        owner: record.owner,
+        owner: record.owner.into_owned(),
         tool: record.tool.into(),
         state: record.state.into(),
-        status_message: record.status_message.map(Arc::from),
+        status_message: record.status_message.map(Into::into),
         created_at: record.created_at,
         last_updated_at: record.last_updated_at,
         ttl: record.ttl,
@@ -132,11 +139,13 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Task, Option<ResultPlace>), Damaged>
         version: record.version,
     };
     let has_result = !matches!(task.state, State::Working | State::InputRequired | State::Ended(Ending::Cancelled));
-    if has_result == record.result.is_some() { Ok((task, record.result)) } else { Err(Damaged) }
+    if has_result == record.result.is_some() { Ok((task, record.result.map(Cow::into_owned))) } else { Err(Damaged) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use proptest::prelude::*;
 
     use super::*;
