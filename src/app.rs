@@ -251,7 +251,6 @@ impl Core {
         let sessions = Arc::new(Sessions::new(most, per_owner, Arc::clone(&observer)));
         let (accounts, max_streams) = (Accounts::new(config.rate), server.max_streams);
         let modern = Modern::new(Arc::clone(&engine), &keys.request_states, Arc::clone(&outbox), Arc::clone(&observer));
-        let modern = modern.map_err(StartError::Identity)?;
         let terms = SessionTerms { accounts, outbox, disk: disk.clone(), max_streams };
         let legacy = Legacy::new(Arc::clone(&engine), &keys.cursors);
         let lifecycle = Lifecycle::new(Arc::clone(&sessions), terms, engine, Arc::clone(&observer));

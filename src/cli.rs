@@ -72,6 +72,9 @@ pub(crate) struct Cli {
     /// The form of the log
     #[arg(long, global = true, env = "TASKGATE_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
+    /// A warning for every `TASKGATE_` variable that means nothing to taskgate.
+    #[arg(skip)]
+    pub unknown_variables: Vec<String>,
 }
 
 /// The form of the log.
@@ -214,6 +217,7 @@ impl Cli {
             end(&command.error(ErrorKind::InvalidValue, empty));
         }
         let mut cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| end(&error));
+        cli.unknown_variables = environment::unknown(&command);
         let Some((_, matches)) = matches.subcommand() else { return cli };
         match &mut cli.command {
             Command::Serve(Serve { upstream, .. }) | Command::Stdio(Stdio { upstream }) => {
@@ -228,11 +232,6 @@ impl Cli {
             | Command::Man { .. } => {}
         }
         cli
-    }
-
-    /// Returns a warning for every `TASKGATE_` variable that means nothing to taskgate.
-    pub(crate) fn unknown_variables() -> Vec<String> {
-        environment::unknown(&Self::command())
     }
 }
 

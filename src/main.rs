@@ -64,7 +64,7 @@ fn run(cli: Cli, log: &Log) -> ExitCode {
         log.say(&format!("taskgate: --log {directives:?}: {error}"));
         return ExitCode::from(USAGE);
     }
-    for warning in Cli::unknown_variables() {
+    for warning in cli.unknown_variables {
         tracing::warn!("{warning}");
     }
     match cli.command {

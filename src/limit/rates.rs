@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, OnceLock},
+    sync::{Arc, LazyLock, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -40,7 +40,8 @@ type Bucket = RateLimiter<NotKeyed, InMemoryState, DefaultClock, StateInformatio
 #[derive(Debug)]
 pub struct Accounts {
     rates: Rates,
-    principals: Cache<Owner, Arc<Account>>,
+    /// Made for the first principal: an empty cache takes memory too.
+    principals: LazyLock<Cache<Owner, Arc<Account>>>,
 }
 
 /// What is left of one owner's rates.
@@ -132,8 +133,9 @@ impl Accounts {
     /// Makes accounts with these rates.
     #[must_use]
     pub fn new(rates: Rates) -> Self {
-        let principals = Cache::builder().max_capacity(MAX_PRINCIPALS).eviction_policy(EvictionPolicy::lru());
-        Self { rates, principals: principals.build() }
+        let principals =
+            || Cache::builder().max_capacity(MAX_PRINCIPALS).eviction_policy(EvictionPolicy::lru()).build();
+        Self { rates, principals: LazyLock::new(principals) }
     }
 
     /// Returns the account of an owner: a new one for each session, the same one for all sessions of a principal.

@@ -5,13 +5,12 @@ use std::{fmt, time::Duration};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper_rustls::HttpsConnector;
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
 
-use super::{causes, tls_config, without_secrets};
+use super::{causes, connector::Connector, without_secrets};
 
 /// How long a document may take from the request to its last byte.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,7 +23,7 @@ const POOL_IDLE: Duration = Duration::from_secs(4);
 /// whom taskgate trusts.
 pub struct Fetcher {
     uri: Uri,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client<Connector, Full<Bytes>>,
 }
 
 impl fmt::Debug for Fetcher {
@@ -40,13 +39,12 @@ impl Fetcher {
     /// A sentence, if TLS cannot be set up for an `https` URL.
     pub fn new(uri: Uri) -> Result<Self, String> {
         let mut connector = HttpConnector::new();
-        connector.enforce_http(false);
         connector.set_nodelay(true);
-        let tls = tls_config(uri.scheme_str() == Some("https"))?;
+        let connector = Connector::new(connector, &uri)?;
         let client = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(POOL_IDLE)
             .pool_timer(TokioTimer::new())
-            .build(HttpsConnector::from((connector, tls)));
+            .build(connector);
         Ok(Self { uri, client })
     }
 

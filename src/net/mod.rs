@@ -1,11 +1,12 @@
-//! What all outgoing HTTP shares: what TLS trusts, small documents, and how URLs and errors are shown.
+//! What all outgoing HTTP shares: how it connects, what TLS trusts, small documents, and how URLs and errors are shown.
 
+mod connector;
 mod fetch;
 mod tls;
 
+pub use connector::{Connector, Stream};
 pub use fetch::Fetcher;
 use http::Uri;
-pub use tls::tls_config;
 
 /// Returns a URL without what may be secret in it: credentials and the query.
 #[must_use]

@@ -3,22 +3,17 @@
 use std::sync::Arc;
 
 use hyper_rustls::ConfigBuilderExt;
-use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
+use rustls::{ClientConfig, crypto::aws_lc_rs};
 
-/// Returns a configuration that trusts the system's roots, which are read only where `needed` says so.
+/// Returns a configuration that trusts the system's roots.
 ///
 /// # Errors
 /// A sentence, if TLS cannot be set up or there are no roots.
-pub fn tls_config(needed: bool) -> Result<ClientConfig, String> {
+pub(super) fn tls_config() -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| format!("TLS cannot be set up: {error}"))?;
-    let builder = if needed {
-        builder
-            .with_native_roots()
-            .map_err(|error| format!("the system's root certificates cannot be read: {error}"))?
-    } else {
-        builder.with_root_certificates(RootCertStore::empty())
-    };
+        .map_err(|error| format!("TLS cannot be set up: {error}"))?
+        .with_native_roots()
+        .map_err(|error| format!("the system's root certificates cannot be read: {error}"))?;
     Ok(builder.with_no_client_auth())
 }

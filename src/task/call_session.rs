@@ -40,7 +40,8 @@ impl CallSession {
     ) -> Result<UpstreamGuard, Failure> {
         match self.open() {
             Some(guard) => Ok(guard.get().hold()),
-            None => self.another(caller, headers, modern).await,
+            // Boxed, so that a task does not keep the memory of opening a session.
+            None => Box::pin(self.another(caller, headers, modern)).await,
         }
     }
 

@@ -137,7 +137,7 @@ impl Runner {
 
     /// Follows a call to its end, its timeout, or until it is stopped.
     pub(super) async fn attend(
-        self,
+        &self,
         mut running: Running,
         mut stopped: oneshot::Receiver<Stop>,
         Beginning { since, progress, resumed }: Beginning,
@@ -164,7 +164,7 @@ impl Runner {
                 let why = status_message::timed_out(self.tool.timeout);
                 // The call is cancelled even if the store does not take the end.
                 tokio::join!(
-                    self.finish(status_message::failed(&why), Some(&why)),
+                    Box::pin(self.finish(status_message::failed(&why), Some(&why))),
                     self.cancel(&mut running, since, &why),
                 );
             }
@@ -188,7 +188,7 @@ impl Runner {
         }
     }
 
-    /// Handles what the server says, until the call's end.
+    /// Handles what the server says, until the call's end. Boxes what is rare: most of the time a call waits.
     async fn follow(&self, running: &mut Running, mut progress: f64) -> Result<Message, Failure> {
         let mut noting = pin!(self.note_points(running));
         loop {
@@ -202,7 +202,7 @@ impl Runner {
                     // It runs.
                     running.request = None;
                     let event = running.session.get().event(&running.call, &message);
-                    self.handle(&running.session, &message, event, &mut progress).await;
+                    Box::pin(self.handle(&running.session, &message, event, &mut progress)).await;
                 }
                 // The link resumes a call that the server interrupts.
                 Some(Item::Silence | Item::Pause(_)) => {
@@ -211,14 +211,14 @@ impl Runner {
                     }
                 }
                 Some(Item::End(Err(Failure::SessionLost))) => {
-                    self.begin_again(running).await?;
+                    Box::pin(self.begin_again(running)).await?;
                     noting.set(self.note_points(running));
                 }
                 Some(Item::End(ending)) => {
                     let response = ending?.whole().await?;
                     match running.session.get().next(&running.call, response, self.caller.client)? {
                         Next::Ended(response) => return Ok(response),
-                        Next::Asks(round) => self.go_on(running, round).await?,
+                        Next::Asks(round) => Box::pin(self.go_on(running, round)).await?,
                     }
                 }
                 None => return Err(Failure::Abandoned),

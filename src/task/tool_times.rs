@@ -1,6 +1,9 @@
 //! What is known of the run times of each tool.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use moka::{policy::EvictionPolicy, sync::Cache};
 use parking_lot::Mutex;
@@ -17,15 +20,16 @@ pub(super) type SharedRunTimes = Arc<Mutex<RunTimes>>;
 /// The run times of the calls of each tool.
 #[derive(Debug)]
 pub(super) struct ToolTimes {
-    tools: Cache<ToolId, SharedRunTimes>,
+    /// Made for the first task: an empty cache takes memory too.
+    tools: LazyLock<Cache<ToolId, SharedRunTimes>>,
     /// Those of a tool of which nothing is known.
     unknown: SharedRunTimes,
 }
 
 impl Default for ToolTimes {
     fn default() -> Self {
-        let tools = Cache::builder().max_capacity(MAX_TOOLS).eviction_policy(EvictionPolicy::lru());
-        Self { tools: tools.build(), unknown: SharedRunTimes::default() }
+        let tools = || Cache::builder().max_capacity(MAX_TOOLS).eviction_policy(EvictionPolicy::lru()).build();
+        Self { tools: LazyLock::new(tools), unknown: SharedRunTimes::default() }
     }
 }
 

@@ -9,13 +9,21 @@ use crate::identity::Owner;
 const SEAL: usize = 16;
 
 /// Makes cursors, and reads them again.
-#[derive(Debug)]
-pub(super) struct Cursors(hmac::Key);
+pub(super) struct Cursors {
+    /// Prepared at each use, which is rare: a start would wait for it.
+    key: [u8; 32],
+}
+
+impl std::fmt::Debug for Cursors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cursors").finish_non_exhaustive()
+    }
+}
 
 impl Cursors {
     /// Returns cursors under a key.
     pub(super) fn new(key: &[u8; 32]) -> Self {
-        Self(hmac::Key::new(hmac::HMAC_SHA256, key))
+        Self { key: *key }
     }
 
     /// Returns the cursor that stands for what comes after `place` in the list of `owner`.
@@ -36,7 +44,7 @@ impl Cursors {
 
     /// Returns the tag of a place in the list of `owner`. The owner goes in last, so that no two of them give the same bytes.
     fn tag(&self, owner: &Owner, place: [u8; 8]) -> hmac::Tag {
-        let mut context = hmac::Context::with_key(&self.0);
+        let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, &self.key));
         context.update(&place);
         match owner {
             Owner::Session(id) => {

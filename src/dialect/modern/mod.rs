@@ -130,21 +130,14 @@ pub enum Came<'a> {
 
 impl Modern {
     /// Returns a dialect in front of `engine`, whose states hold under `key`.
-    ///
-    /// # Errors
-    /// A sentence, where the key cannot be used.
-    pub fn new(
-        engine: Arc<Engine>,
-        key: &[u8; 32],
-        capacity: Arc<Capacity>,
-        observer: Arc<Observer>,
-    ) -> Result<Arc<Self>, String> {
-        let seals = Seals::new(key).map_err(|_| "the key of requestState cannot be used")?;
+    #[must_use]
+    pub fn new(engine: Arc<Engine>, key: &[u8; 32], capacity: Arc<Capacity>, observer: Arc<Observer>) -> Arc<Self> {
+        let seals = Seals::new(key);
         let (parking, subscriptions) = (Parking::new(&observer), Subscriptions::new(&observer));
         let in_flight = InFlight::new(&observer);
         let stopping = CancellationToken::new();
         let tools = JobTools::new(Arc::clone(&engine), Arc::clone(&observer));
-        Ok(Arc::new(Self { engine, tools, observer, seals, in_flight, parking, subscriptions, capacity, stopping }))
+        Arc::new(Self { engine, tools, observer, seals, in_flight, parking, subscriptions, capacity, stopping })
     }
 
     /// Ends every subscription, when the process stops.

@@ -18,7 +18,8 @@ const MAX_STATE: usize = 256;
 
 /// Seals and opens states, under a key that outlives the process.
 pub(super) struct Seals {
-    key: RandomizedNonceKey,
+    /// Prepared at each use, which is rare: a start would wait for it.
+    key: [u8; 32],
     /// Names this process: a parked call ends with its own.
     process: Uuid,
 }
@@ -56,11 +57,12 @@ impl std::fmt::Debug for Seals {
 
 impl Seals {
     /// Returns seals under a key.
-    ///
-    /// # Errors
-    /// The key cannot be used.
-    pub(super) fn new(key: &[u8; 32]) -> Result<Self, Unspecified> {
-        Ok(Self { key: RandomizedNonceKey::new(&AES_256_GCM, key)?, process: Uuid::new_v4() })
+    pub(super) fn new(key: &[u8; 32]) -> Self {
+        Self { key: *key, process: Uuid::new_v4() }
+    }
+
+    fn key(&self) -> Result<RandomizedNonceKey, Unspecified> {
+        RandomizedNonceKey::new(&AES_256_GCM, &self.key)
     }
 
     /// Returns the state for a parked call.
@@ -70,7 +72,7 @@ impl Seals {
     pub(super) fn seal(&self, state: Opened, bound: Bound) -> Result<String, Unspecified> {
         let (process, call) = (self.process.as_bytes().as_slice(), state.call.as_bytes().as_slice());
         let mut sealed = [process, call, &state.expires.to_be_bytes()].concat();
-        let nonce = self.key.seal_in_place_append_tag(Aad::from(bound.0), &mut sealed)?;
+        let nonce = self.key()?.seal_in_place_append_tag(Aad::from(bound.0), &mut sealed)?;
         Ok(BASE64.encode([nonce.as_ref().as_slice(), &sealed].concat()))
     }
 
@@ -82,7 +84,7 @@ impl Seals {
         let bytes = BASE64.decode(state).ok()?;
         let (nonce, sealed) = bytes.split_first_chunk::<NONCE_LEN>()?;
         let (nonce, mut sealed) = (Nonce::assume_unique_for_key(*nonce), sealed.to_vec());
-        let opened = self.key.open_in_place(nonce, Aad::from(bound.0), &mut sealed).ok()?;
+        let opened = self.key().ok()?.open_in_place(nonce, Aad::from(bound.0), &mut sealed).ok()?;
         let (process, opened) = opened.split_first_chunk::<16>()?;
         let (call, expires) = opened.split_first_chunk::<16>()?;
         let expires = u64::from_be_bytes(expires.try_into().ok()?);
@@ -143,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_state_is_good_for_the_retry_of_its_request_alone() {
-        let (seals, ann) = (Seals::new(&[1; 32]).expect("a key"), owner("ann", "/mcp"));
+        let (seals, ann) = (Seals::new(&[1; 32]), owner("ann", "/mcp"));
         let state = Opened { call: Uuid::from_u128(7), expires: 9 };
         let sealed = seals.seal(state, Bound::of(&ann, None, &request("tools/call", CALL))).expect("sealed");
         let opened = |owner: &Owner, method: &str, params: &str| {
@@ -160,15 +162,15 @@ mod tests {
         let anyone = Owner::Anyone { upstream: "/mcp".into() };
         let bound = |token: &[u8]| Bound::of(&anyone, Some(token), &request("tools/call", CALL));
         assert_ne!(bound(b"one"), bound(b"two"), "without a name the credential stands for one");
-        let after_a_restart = Seals::new(&[1; 32]).expect("a key");
+        let after_a_restart = Seals::new(&[1; 32]);
         let bound = Bound::of(&ann, None, &request("tools/call", CALL));
         assert_eq!(after_a_restart.open(&sealed, bound), Some(Shown::Earlier { expires: 9 }));
-        assert_eq!(Seals::new(&[2; 32]).expect("a key").open(&sealed, bound), None);
+        assert_eq!(Seals::new(&[2; 32]).open(&sealed, bound), None);
     }
 
     #[test]
     fn a_state_that_was_changed_anywhere_is_none() {
-        let (seals, ann) = (Seals::new(&[1; 32]).expect("a key"), owner("ann", "/mcp"));
+        let (seals, ann) = (Seals::new(&[1; 32]), owner("ann", "/mcp"));
         let bound = Bound::of(&ann, None, &request("tools/call", CALL));
         let sealed = seals.seal(Opened { call: Uuid::nil(), expires: 1 }, bound).expect("sealed");
         let bytes = BASE64.decode(&sealed).expect("base64");

@@ -32,16 +32,18 @@ struct Worker {
 }
 
 impl Workers {
-    /// Starts a thread for each processor that the process may use. The threads end with the process: what they do may
-    /// still have to be ended in order when the listener is gone.
+    /// Has the caller's runtime be the worker of one processor, and starts a thread for each other that the process may
+    /// use. The threads end with the process: what they do may still have to be ended in order when the listener is gone.
     ///
     /// # Errors
     /// If the system gives no thread, or no file descriptor for a runtime.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
     pub fn start() -> io::Result<Self> {
         let count = thread::available_parallelism().map_or(1, NonZero::get);
-        let first = Worker::start()?;
         let others = (1..count).map(|_| Worker::start()).collect::<io::Result<_>>()?;
-        Ok(Self { first, others })
+        Ok(Self { others, ..Self::here() })
     }
 
     /// Has the caller's runtime serve all connections, without further threads.

@@ -23,6 +23,8 @@ use rustix::net::{RecvFlags, recv};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use crate::net::Stream;
+
 type Tcp = TokioIo<TcpStream>;
 
 /// Returns a context that wakes nothing. A connection works only when it is driven, so the code that drives it needs no
@@ -40,7 +42,7 @@ pub(super) struct ServerConnection {
 }
 
 impl ServerConnection {
-    pub(super) async fn new(stream: MaybeHttpsStream<Tcp>) -> hyper::Result<Self> {
+    pub(super) async fn new(stream: Stream) -> hyper::Result<Self> {
         let look = Arc::new(AtomicBool::new(false));
         let (requests, driver) = http1::handshake(Socket::new(stream, Arc::clone(&look))).await?;
         Ok(Self { requests, driver: Some(Box::new(driver)), look })
@@ -85,7 +87,7 @@ trait ReadWrite: Read + Write + Unpin {}
 impl<T: Read + Write + Unpin> ReadWrite for T {}
 
 impl Socket {
-    fn new(stream: MaybeHttpsStream<Tcp>, look: Arc<AtomicBool>) -> Self {
+    fn new(stream: Stream, look: Arc<AtomicBool>) -> Self {
         let stream = match stream {
             MaybeHttpsStream::Http(tcp) => TcpOrTls::Plain(tcp),
             MaybeHttpsStream::Https(tls) => TcpOrTls::Tls(Box::new(tls)),

@@ -327,7 +327,8 @@ impl HttpSession {
             decoder.push(&chunk, &mut events).map_err(|_| Failure::TooLarge(limit))?;
             drop(chunk);
             for event in events {
-                self.deliver(messages_in(&event), carrier, headers).await;
+                // Boxed: a stream is mostly silent.
+                Box::pin(self.deliver(messages_in(&event), carrier, headers)).await;
                 if let Some(number) = carrier {
                     self.inbound.exchanges.heard(number, event.id.as_ref());
                 }

@@ -27,7 +27,6 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::Full;
-use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -45,7 +44,7 @@ use super::{Failure, Inbound, Link, SavedLink};
 use crate::{
     config::{Forward, Transport, UpstreamId},
     identity::RefusedTokens,
-    net::{causes, tls_config, without_secrets},
+    net::{Connector, causes, without_secrets},
 };
 
 /// The header of the session.
@@ -103,14 +102,12 @@ impl Server {
         refused: Option<Arc<RefusedTokens>>,
     ) -> Result<Self, String> {
         let mut connector = HttpConnector::new();
-        connector.enforce_http(false);
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         // Only this notices a host that vanishes without closing its connections.
         connector.set_keepalive(Some(KEEPALIVE));
         connector.set_keepalive_interval(Some(KEEPALIVE));
-        let tls = tls_config(uri.scheme_str() == Some("https"))?;
-        let pool = Arc::new(Pool::new(HttpsConnector::from((connector, tls)), uri.clone())?);
+        let pool = Arc::new(Pool::new(Connector::new(connector, &uri)?, uri.clone())?);
         let added = Arc::new(AddedHeaders::new(forward));
         let (last_over_sse, closings) = (Arc::default(), TaskTracker::new());
         let digest = BASE64.encode(digest(&SHA256, uri.to_string().as_bytes())).into();
@@ -130,9 +127,12 @@ impl Server {
         self.added.refresh(self.id.as_str());
     }
 
-    async fn request(&self, mut request: Request<Full<Bytes>>) -> Result<Response<AnswerBody>, RequestError> {
+    fn request(
+        &self,
+        mut request: Request<Full<Bytes>>,
+    ) -> impl Future<Output = Result<Response<AnswerBody>, RequestError>> {
         self.added.put(request.headers_mut());
-        self.pool.request(request).await
+        self.pool.request(request)
     }
 
     /// Sends a request. After a failure the server may have read the request, and even acted upon it, unless no

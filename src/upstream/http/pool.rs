@@ -16,8 +16,6 @@ use http::{HeaderValue, Request, Response, Uri, header};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::connect::HttpConnector;
 use parking_lot::Mutex;
 use tokio::{
     runtime::{self, Handle},
@@ -26,6 +24,7 @@ use tokio::{
 use tower::{BoxError, ServiceExt};
 
 use super::connection::{ServerConnection, by_hand};
+use crate::net::Connector;
 
 /// How long an idle connection is kept: shorter than the keep-alive of the usual servers (5 s), so that no request meets a
 /// connection that is being closed.
@@ -49,7 +48,7 @@ pub(super) enum RequestError {
 
 /// The connections to one server.
 pub(super) struct Pool {
-    connector: HttpsConnector<HttpConnector>,
+    connector: Connector,
     uri: Uri,
     host: HeaderValue,
     idle: Arc<Idle>,
@@ -71,7 +70,7 @@ impl Pool {
     ///
     /// # Errors
     /// A sentence, if the host of `uri` cannot stand in a header.
-    pub(super) fn new(connector: HttpsConnector<HttpConnector>, uri: Uri) -> Result<Self, String> {
+    pub(super) fn new(connector: Connector, uri: Uri) -> Result<Self, String> {
         let host = match (uri.host(), uri.port()) {
             (Some(host), Some(port)) if port.as_u16() != usual_port(&uri) => format!("{host}:{port}"),
             (host, _) => host.unwrap_or_default().to_owned(),
@@ -91,7 +90,8 @@ impl Pool {
         loop {
             let (mut connection, is_fresh) = match self.kept() {
                 Some(kept) => (kept, false),
-                None => match self.connect().await {
+                // Boxed, so that the answer is not waited for with the memory of connecting.
+                None => match Box::pin(self.connect()).await {
                     Ok(fresh) => (fresh, true),
                     // Where the system gives no more descriptors, there may be one that another runtime keeps.
                     Err(why) => (self.kept_elsewhere().ok_or(why)?, false),

@@ -5,6 +5,7 @@ use std::{
 };
 
 use http_body_util::BodyExt;
+use hyper_util::client::legacy::connect::HttpConnector;
 
 use super::*;
 
@@ -27,8 +28,8 @@ fn closes_each(listener: &TcpListener, farewell: &str, close: &Receiver<()>, clo
 }
 
 fn pool(to: &str) -> Pool {
-    let tls = crate::net::tls_config(false).expect("no TLS");
-    Pool::new(HttpsConnector::from((HttpConnector::new(), tls)), to.parse().expect("a URL")).expect("a host")
+    let to: Uri = to.parse().expect("a URL");
+    Pool::new(Connector::new(HttpConnector::new(), &to).expect("no TLS"), to).expect("a host")
 }
 
 fn request(to: &str) -> Request<Full<Bytes>> {
