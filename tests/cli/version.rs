@@ -23,8 +23,12 @@ impl Build {
     }
 
     fn git(&self, arguments: &str) -> String {
+        self.git_in("tree", arguments)
+    }
+
+    fn git_in(&self, folder: &str, arguments: &str) -> String {
         let who = ["-c", "user.name=T", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false"];
-        run(Command::new("git").current_dir(self.dir.path().join("tree")).args(who).args(arguments.split(' ')))
+        run(Command::new("git").current_dir(self.dir.path().join(folder)).args(who).args(arguments.split(' ')))
     }
 
     /// Returns what a build in a folder tells cargo.
@@ -75,6 +79,26 @@ fn a_release_build_has_the_commit_of_its_own_repository_and_cargo_watches_it_mov
     build.git("commit --quiet --allow-empty --message=second");
     assert_ne!(watched(), before);
     assert_ne!(build.version("tree", "release", None), format!("1.2.3 ({first})"));
+}
+
+#[test]
+fn a_release_build_in_a_worktree_has_the_commit_of_that_and_cargo_watches_it_move() {
+    let build = Build::new();
+    for step in ["init --quiet", "commit --quiet --allow-empty --message=first", "worktree add --quiet ../linked"] {
+        build.git(step);
+    }
+    build.git("commit --quiet --allow-empty --message=other");
+    let first = build.git_in("linked", "rev-parse --short HEAD");
+    assert!(build.dir.path().join("linked/.git").is_file());
+    assert_eq!(build.version("linked", "release", None), format!("1.2.3 ({first})"));
+    let told = build.told("linked", "release", None);
+    let watched = told.lines().find_map(|line| line.strip_prefix("cargo::rerun-if-changed=")).unwrap();
+    let watched = || fs::read(build.dir.path().join("linked").join(watched)).unwrap();
+    let before = watched();
+    build.git_in("linked", "commit --quiet --allow-empty --message=second");
+    assert_ne!(watched(), before);
+    let second = build.git_in("linked", "rev-parse --short HEAD");
+    assert_eq!(build.version("linked", "release", None), format!("1.2.3 ({second})"));
 }
 
 #[test]

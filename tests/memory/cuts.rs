@@ -7,7 +7,7 @@ use crate::kit::{
 };
 
 /// How many small messages are cut.
-const CUTS: usize = 120;
+const CUTS: usize = 40;
 /// A line of a large message.
 const LINE: usize = 600 * KIB;
 const SMALL: &str = r#"{"jsonrpc":"2.0","method":"notifications/x","params":{}}"#;
