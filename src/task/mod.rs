@@ -58,7 +58,7 @@ pub use restore::{Restored, Restoring};
 pub use retrieve::{NotCancelled, PolledTask};
 pub use run_times::{PollBounds, RunTimes, UsualTime};
 pub use state::{Change, End, Ending, HasEnded, State, Task, TaskId};
-pub use store::KeptLimit;
+pub use store::{KeptLimit, PageOrder};
 pub use stream::{PendingResponse, WaitingRequest};
 #[cfg(test)]
 pub(crate) use tiny::unlimited;

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Change, End, Ending, Engine, HasEnded, LastingWork, Missing, Outlook, State, Task, TaskId, ledger::NotChanged,
+    Change, End, Ending, Engine, HasEnded, LastingWork, Missing, Outlook, PageOrder, State, Task, TaskId,
+    ledger::NotChanged,
 };
 use crate::{
     identity::Owner,
@@ -101,32 +102,12 @@ impl Engine {
         Ok(end)
     }
 
-    /// Returns at most `count` tasks of `owner` in the order of their creation, from the first after the place `after` on,
-    /// each with its place. If it returns fewer, there are no more.
+    /// Returns at most `count` tasks of `owner`, each with its place. If it returns fewer, there are no more.
     ///
     /// # Errors
     /// [`Missing::Unavailable`]
-    pub async fn page(
-        &self,
-        owner: &Owner,
-        after: Option<u64>,
-        count: usize,
-    ) -> Result<Vec<(u64, Arc<Task>)>, Missing> {
-        self.ledger.once(self.ledger.store.page(owner, after, count)).await
-    }
-
-    /// Returns at most `count` tasks of `owner`, the newest first, from the last before the place `before` on, each with its place.
-    /// If it returns fewer, there are no more.
-    ///
-    /// # Errors
-    /// [`Missing::Unavailable`]
-    pub async fn newest(
-        &self,
-        owner: &Owner,
-        before: Option<u64>,
-        count: usize,
-    ) -> Result<Vec<(u64, Arc<Task>)>, Missing> {
-        self.ledger.once(self.ledger.store.newest(owner, before, count)).await
+    pub async fn page(&self, owner: &Owner, order: PageOrder, count: usize) -> Result<Vec<(u64, Arc<Task>)>, Missing> {
+        self.ledger.once(self.ledger.store.page(owner, order, count)).await
     }
 
     /// Returns whether a task exists for `owner`; while the store is unavailable, `true`.

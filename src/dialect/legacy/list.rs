@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     identity::Owner,
+    task::PageOrder,
     wire::{Message, RpcError, object::Members},
 };
 
@@ -30,7 +31,7 @@ impl Legacy {
             }
         };
         // One more than a page tells whether there is a next one.
-        let tasks = self.engine.page(owner, after, PAGE + 1).await?;
+        let tasks = self.engine.page(owner, PageOrder::OldestFirst { after }, PAGE + 1).await?;
         let mut result = String::with_capacity(64 + 256 * tasks.len().min(PAGE));
         result.push_str("{\"tasks\":[");
         for (at, (_, task)) in tasks.iter().take(PAGE).enumerate() {

@@ -11,7 +11,7 @@ use crate::{
     limit::FailedLookup,
     observe::events,
     session::Caller,
-    task::{End, Ending, Missing, NotCancelled, State, Task, TaskId},
+    task::{End, Ending, Missing, NotCancelled, PageOrder, State, Task, TaskId},
     upstream::{JobToolNames, KnownTools, excerpt},
     wire::{Message, ids, legacy, object::quote},
 };
@@ -128,7 +128,8 @@ impl JobTools {
         }
         let (mut running, mut ended, mut before, mut read, mut untold) = (Vec::new(), Vec::new(), None, 0, 0);
         let are_all_read = loop {
-            let Ok(page) = self.engine.newest(owner, before, PAGE).await else { return Told::failed(UNAVAILABLE) };
+            let order = PageOrder::NewestFirst { before };
+            let Ok(page) = self.engine.page(owner, order, PAGE).await else { return Told::failed(UNAVAILABLE) };
             for (at, task) in &page {
                 before = Some(*at);
                 if task.was_given_up() {

@@ -16,8 +16,8 @@ use crate::{
     task::{
         Clock, End, Task, TaskId,
         store::{
-            CallChange, ChangeCallback, KeptLimit, MaxKept, MemoryStore, SavedCall, Store, StoreFuture, Unavailable,
-            Unfinished,
+            CallChange, ChangeCallback, KeptLimit, MaxKept, MemoryStore, PageOrder, SavedCall, Store, StoreFuture,
+            Unavailable, Unfinished,
             faulty::turn,
             file::testing::{disk_of, folder, next_place, opened},
         },
@@ -218,7 +218,9 @@ async fn found(store: &impl Store, owners: &[Owner]) -> Vec<Found> {
     let mut unfinished = store.unfinished().await.expect("available");
     let mut found = Vec::new();
     for owner in owners {
-        for (place, task) in store.page(owner, None, usize::MAX).await.expect("available") {
+        for (place, task) in
+            store.page(owner, PageOrder::OldestFirst { after: None }, usize::MAX).await.expect("available")
+        {
             let end = store.end(owner, task.id).await.expect("available");
             let left = unfinished.iter().position(|left| left.task.id == task.id).map(|at| unfinished.remove(at));
             assert_eq!(left.is_some(), !task.state.is_terminal(), "{task:?}");
@@ -282,29 +284,15 @@ impl Store for CheckedStore {
         })
     }
 
-    fn page<'a>(
-        &'a self,
-        owner: &'a Owner,
-        after: Option<u64>,
-        count: usize,
-    ) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
+    fn page<'a>(&'a self, owner: &'a Owner, order: PageOrder, count: usize) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
         Box::pin(async move {
             turn().await;
-            let answer = wait(self.store.page(owner, after, count))?;
+            let answer = wait(self.store.page(owner, order, count))?;
             let found = answer.iter().map(|(place, task)| (*place, &**task));
-            self.model.lock().check_page(owner, after, count, found);
+            self.model.lock().check_page(owner, order, count, found);
             turn().await;
             Ok(answer)
         })
-    }
-
-    fn newest<'a>(
-        &'a self,
-        owner: &'a Owner,
-        before: Option<u64>,
-        count: usize,
-    ) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
-        self.store.newest(owner, before, count)
     }
 
     fn has_any<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, bool> {

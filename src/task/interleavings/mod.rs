@@ -23,7 +23,7 @@ use super::{
     Change, Clock, Engine, Limits, MaxWaiters, Missing, NotCancelled, Task, TaskId, WaitLimit,
     ledger::NotChanged,
     state::tests::{error, result, task},
-    store::{MaxKept, SavedCall, Store, file::testing::file_cases},
+    store::{MaxKept, PageOrder, SavedCall, Store, file::testing::file_cases},
 };
 use crate::{flow::Capacity, identity::Owner, limit::Totals};
 
@@ -232,13 +232,15 @@ impl Setup {
         let before = self.store.of(owner);
         let (mut after, mut found) = (None, Vec::new());
         loop {
-            let page = self.store.page(owner, after, 3).await.expect("memory");
+            let page = self.store.page(owner, PageOrder::OldestFirst { after }, 3).await.expect("memory");
             found.extend(page.iter().take(2).map(|(_, task)| task.id));
             if page.len() <= 2 {
                 break;
             }
             after = Some(page[1].0);
         }
+        // The model checks what it answers.
+        let _ = self.store.page(owner, PageOrder::NewestFirst { before: after }, 2).await;
         let after = self.store.of(owner);
         let found_once: BTreeSet<TaskId> = found.iter().copied().collect();
         assert_eq!(found_once.len(), found.len(), "listed twice");
@@ -252,7 +254,7 @@ impl Setup {
         let stopped = self.engine.stop(&other, task.id).await;
         assert_eq!(stopped.err(), Some(NotCancelled::Missing(Missing::NotFound(task.id))));
         assert!(matches!(self.engine.change(&other, task.id, |_| Some(Change::cancel())).await, Ok(None)));
-        let listed = self.store.page(&other, None, usize::MAX).await.expect("memory");
+        let listed = self.store.page(&other, PageOrder::OldestFirst { after: None }, usize::MAX).await.expect("memory");
         assert!(listed.iter().all(|(_, listed)| listed.id != task.id && listed.owner == other));
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     identity::Owner,
     task::{
         End, State, Task, TaskId,
-        store::{CallChange, KeptLimit, MaxKept, SavedCall},
+        store::{CallChange, KeptLimit, MaxKept, PageOrder, SavedCall},
     },
 };
 
@@ -242,12 +242,19 @@ impl Model {
     pub(super) fn check_page<'a>(
         &self,
         owner: &Owner,
-        after: Option<u64>,
+        order: PageOrder,
         count: usize,
         answer: impl Iterator<Item = (u64, &'a Task)>,
     ) {
-        let tasks = self.of(owner).filter(|(place, _)| after.is_none_or(|after| *place > after));
-        let expected: Vec<_> = tasks.take(count).map(|(place, task)| (place, look(task))).collect();
+        let mut expected: Vec<_> = self.of(owner).map(|(place, task)| (place, look(task))).collect();
+        match order {
+            PageOrder::OldestFirst { after } => expected.retain(|(place, _)| after.is_none_or(|after| *place > after)),
+            PageOrder::NewestFirst { before } => {
+                expected.retain(|(place, _)| before.is_none_or(|before| *place < before));
+                expected.reverse();
+            }
+        }
+        expected.truncate(count);
         assert_eq!(answer.map(|(place, task)| (place, look(task))).collect::<Vec<_>>(), expected);
     }
 

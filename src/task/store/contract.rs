@@ -6,7 +6,7 @@ use futures_util::future::{BoxFuture, Ready, ready};
 use parking_lot::Mutex;
 
 use super::{
-    CallChange, KeptLimit, MaxKept, MemoryStore, Store,
+    CallChange, KeptLimit, MaxKept, MemoryStore, PageOrder, Store,
     faulty::{Fault, FaultyStore},
     file::testing::{folder, opened},
 };
@@ -104,7 +104,7 @@ async fn a_foreign_task_is_as_unknown_as_one_that_never_was(make: Make) {
     let bob = owner("bob");
     assert_eq!(store.get(&bob, task.id).await.expect("available").map(|task| task.id), None);
     assert_eq!(store.end(&bob, task.id).await, Ok(None));
-    assert_eq!(store.page(&bob, None, 10).await.expect("available").len(), 0);
+    assert_eq!(store.page(&bob, PageOrder::OldestFirst { after: None }, 10).await.expect("available").len(), 0);
     assert_eq!(store.has_any(&bob).await, Ok(false));
     assert_eq!(store.remove_all(&bob).await, Ok(Vec::new()));
     assert!(is_kept(&*store, &task).await);
@@ -182,7 +182,7 @@ async fn pages_follow_the_order_of_creation_and_are_short_only_at_the_end(make: 
     }
     let (mut after, mut found) = (None, Vec::new());
     loop {
-        let page = store.page(&owner("ann"), after, 2).await.expect("available");
+        let page = store.page(&owner("ann"), PageOrder::OldestFirst { after }, 2).await.expect("available");
         found.extend(page.iter().map(|(_, task)| task.id));
         if page.len() < 2 {
             break;
@@ -192,7 +192,7 @@ async fn pages_follow_the_order_of_creation_and_are_short_only_at_the_end(make: 
     assert_eq!(found, tasks.iter().map(|task| task.id).collect::<Vec<_>>());
     let (mut before, mut found) = (None, Vec::new());
     loop {
-        let newest = store.newest(&owner("ann"), before, 2).await.expect("available");
+        let newest = store.page(&owner("ann"), PageOrder::NewestFirst { before }, 2).await.expect("available");
         found.extend(newest.iter().map(|(_, task)| task.id));
         if newest.len() < 2 {
             break;

@@ -86,7 +86,7 @@ mod tests {
         task::{
             Change, Task,
             state::tests::{at, result, task},
-            store::{CallChange, KeptLimit, MaxKept, MemoryStore, Store as _},
+            store::{CallChange, KeptLimit, MaxKept, MemoryStore, PageOrder, Store as _},
         },
     };
 
@@ -142,7 +142,9 @@ mod tests {
         let mut left = Vec::new();
         let looks = async {
             while store.has_any(&OWNER).await.expect("memory") {
-                left.push(store.page(&OWNER, None, usize::MAX).await.expect("memory").len());
+                left.push(
+                    store.page(&OWNER, PageOrder::OldestFirst { after: None }, usize::MAX).await.expect("memory").len(),
+                );
                 tokio::task::yield_now().await;
             }
         };

@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use tempfile::TempDir;
 
-use super::{CallChange, ChangeCallback, KeptLimit, SavedCall, Store, StoreFuture, Unavailable, Unfinished};
+use super::{CallChange, ChangeCallback, KeptLimit, PageOrder, SavedCall, Store, StoreFuture, Unavailable, Unfinished};
 use crate::{
     identity::Owner,
     task::{Change, End, Task, TaskId, state::tests::at},
@@ -134,22 +134,8 @@ impl Store for FaultyStore {
         })
     }
 
-    fn page<'a>(
-        &'a self,
-        owner: &'a Owner,
-        after: Option<u64>,
-        count: usize,
-    ) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
-        self.call(Box::pin(async move { self.store.page(owner, after, count).await }))
-    }
-
-    fn newest<'a>(
-        &'a self,
-        owner: &'a Owner,
-        before: Option<u64>,
-        count: usize,
-    ) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
-        self.call(Box::pin(async move { self.store.newest(owner, before, count).await }))
+    fn page<'a>(&'a self, owner: &'a Owner, order: PageOrder, count: usize) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
+        self.call(Box::pin(async move { self.store.page(owner, order, count).await }))
     }
 
     fn has_any<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, bool> {

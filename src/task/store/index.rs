@@ -1,8 +1,12 @@
 //! Which tasks there are: those of each owner in the order of their creation, and the counts that admit new ones.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    iter,
+    ops::Bound::{Excluded, Unbounded},
+};
 
-use super::{KeptLimit, MaxKept};
+use super::{KeptLimit, MaxKept, PageOrder};
 use crate::{
     identity::Owner,
     task::{Task, TaskId, id_map::IdMap},
@@ -137,18 +141,18 @@ impl<K> Index<K> {
         Some(entry)
     }
 
-    /// Returns the tasks of `owner` after the place `after`, each with its place.
-    pub(super) fn of(&self, owner: &Owner, after: Option<u64>) -> impl Iterator<Item = (u64, TaskId)> {
-        let from = after.map_or(0, |place| place.saturating_add(1));
-        let tasks = self.owners.get(owner).into_iter().flat_map(move |owned| owned.tasks.range(from..));
-        tasks.map(|(place, id)| (*place, *id))
-    }
-
-    /// Returns the tasks of `owner` before the place `before`, the newest first, each with its place.
-    pub(super) fn newest(&self, owner: &Owner, before: Option<u64>) -> impl Iterator<Item = (u64, TaskId)> {
-        let until = before.unwrap_or(u64::MAX);
-        let tasks = self.owners.get(owner).into_iter().flat_map(move |owned| owned.tasks.range(..until).rev());
-        tasks.map(|(place, id)| (*place, *id))
+    /// Returns tasks of `owner`, each with its place.
+    pub(super) fn of(&self, owner: &Owner, order: PageOrder) -> impl Iterator<Item = (u64, TaskId)> {
+        let places = match order {
+            PageOrder::OldestFirst { after } => (after.map_or(Unbounded, Excluded), Unbounded),
+            PageOrder::NewestFirst { before } => (Unbounded, before.map_or(Unbounded, Excluded)),
+        };
+        let mut tasks = self.owners.get(owner).map(|owned| owned.tasks.range(places));
+        let next = move || match order {
+            PageOrder::OldestFirst { .. } => tasks.as_mut()?.next(),
+            PageOrder::NewestFirst { .. } => tasks.as_mut()?.next_back(),
+        };
+        iter::from_fn(next).map(|(place, id)| (*place, *id))
     }
 
     /// Returns the bytes of all results.

@@ -18,7 +18,7 @@ use moka::{Expiry, sync::Cache};
 use parking_lot::{Mutex, RwLock};
 
 use super::{
-    CallChange, ChangeCallback, KeptLimit, MaxKept, SavedCall, Store, StoreFuture, Unfinished,
+    CallChange, ChangeCallback, KeptLimit, MaxKept, PageOrder, SavedCall, Store, StoreFuture, Unfinished,
     deadlines::{AT_ONCE, Deadlines},
     index::Index,
 };
@@ -222,28 +222,11 @@ impl Store for MemoryStore {
         ready(changed)
     }
 
-    fn page<'a>(
-        &'a self,
-        owner: &'a Owner,
-        after: Option<u64>,
-        count: usize,
-    ) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
+    fn page<'a>(&'a self, owner: &'a Owner, order: PageOrder, count: usize) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
         let index = self.index.lock();
-        let tasks = index.of(owner, after).filter_map(|(place, id)| Some((place, self.owned(owner, id)?)));
+        let tasks = index.of(owner, order).filter_map(|(place, id)| Some((place, self.owned(owner, id)?)));
         let page = tasks.take(count).collect();
         ready(page)
-    }
-
-    fn newest<'a>(
-        &'a self,
-        owner: &'a Owner,
-        before: Option<u64>,
-        count: usize,
-    ) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
-        let index = self.index.lock();
-        let tasks = index.newest(owner, before).filter_map(|(place, id)| Some((place, self.owned(owner, id)?)));
-        let newest = tasks.take(count).collect();
-        ready(newest)
     }
 
     fn has_any<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, bool> {
@@ -254,7 +237,9 @@ impl Store for MemoryStore {
         Box::pin(async move {
             let mut removed = Vec::new();
             loop {
-                let part = self.remove(|index| index.of(owner, None).take(AT_ONCE).map(|(_, id)| id).collect());
+                let part = self.remove(|index| {
+                    index.of(owner, PageOrder::OldestFirst { after: None }).take(AT_ONCE).map(|(_, id)| id).collect()
+                });
                 let is_last = part.len() < AT_ONCE;
                 removed.extend(part);
                 if is_last {
@@ -337,7 +322,10 @@ mod tests {
         for task in &tasks {
             assert!(store.get(&task.owner, task.id).await.expect("memory").is_some());
         }
-        assert_eq!(store.page(&owner("ann"), None, usize::MAX).await.expect("memory").len(), tasks.len());
+        assert_eq!(
+            store.page(&owner("ann"), PageOrder::OldestFirst { after: None }, usize::MAX).await.expect("memory").len(),
+            tasks.len()
+        );
     }
 
     #[tokio::test]
@@ -380,7 +368,7 @@ mod tests {
                     let mut sum = 0;
                     for owner in &owners {
                         let mut bytes = 0;
-                        for (_, task) in store.page(owner, None, usize::MAX).await.expect("memory") {
+                        for (_, task) in store.page(owner, PageOrder::OldestFirst { after: None }, usize::MAX).await.expect("memory") {
                             bytes += store.end(owner, task.id).await.expect("memory").map_or(0, |end| end.bytes());
                         }
                         assert_eq!(store.index.lock().bytes_of(owner), bytes);

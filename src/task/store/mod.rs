@@ -87,19 +87,9 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// change came first or the task was removed, it changes nothing. An end drops what is saved of the call.
     fn replace(&self, next: Task, end: Option<End>, call: CallChange) -> StoreFuture<'_, bool>;
 
-    /// Returns at most `count` tasks of `owner` in the order of their creation, from the first after the place `after` on,
-    /// each with its place. It returns fewer only if at one moment there were no more; a full page may have a next one.
-    fn page<'a>(&'a self, owner: &'a Owner, after: Option<u64>, count: usize)
-    -> StoreFuture<'a, Vec<(u64, Arc<Task>)>>;
-
-    /// Returns at most `count` tasks of `owner`, the newest first, from the last before the place `before` on, each with its place.
-    /// It returns fewer only if at one moment there were no more.
-    fn newest<'a>(
-        &'a self,
-        owner: &'a Owner,
-        before: Option<u64>,
-        count: usize,
-    ) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>>;
+    /// Returns at most `count` tasks of `owner`, each with its place. It returns fewer only if at one moment there were no
+    /// more; a full page may have a next one.
+    fn page<'a>(&'a self, owner: &'a Owner, order: PageOrder, count: usize) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>>;
 
     /// Returns whether `owner` has any task whose removal was not reported yet.
     fn has_any<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, bool>;
@@ -133,6 +123,21 @@ pub trait Store: fmt::Debug + Send + Sync {
 
     /// Calls `callback` for every change from now on, in place of an earlier callback.
     fn on_change(&self, callback: ChangeCallback);
+}
+
+/// Which tasks of an owner a page has, and in which order.
+#[derive(Clone, Copy, Debug)]
+pub enum PageOrder {
+    /// Those that were created after the one at a place, or all.
+    OldestFirst {
+        /// The place.
+        after: Option<u64>,
+    },
+    /// Those that were created before the one at a place, or all.
+    NewestFirst {
+        /// The place.
+        before: Option<u64>,
+    },
 }
 
 /// How much is kept before new tasks are refused. Whatever an admitted task brings is kept, so tasks that run already may

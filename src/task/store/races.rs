@@ -11,7 +11,7 @@ use std::{
 
 use futures_util::FutureExt as _;
 
-use super::{CallChange, MaxKept, MemoryStore, Store as _};
+use super::{CallChange, MaxKept, MemoryStore, PageOrder, Store as _};
 use crate::{
     identity::Owner,
     task::{
@@ -198,7 +198,7 @@ fn pages_neither_lose_nor_repeat_a_task_that_lives_all_the_while() {
         let list = || {
             let (mut after, mut found) = (None, BTreeMap::new());
             loop {
-                let page = now(store.page(&owner(), after, 5));
+                let page = now(store.page(&owner(), PageOrder::OldestFirst { after }, 5));
                 for (_, task) in page.iter().take(4) {
                     *found.entry(task.id).or_insert(0) += 1;
                 }

@@ -33,7 +33,7 @@ use self::{
     kept::{Kept, KeptTasks, Stage},
 };
 use super::{
-    CallChange, ChangeCallback, KeptLimit, MaxKept, SavedCall, Store, StoreFuture, Unavailable, Unfinished,
+    CallChange, ChangeCallback, KeptLimit, MaxKept, PageOrder, SavedCall, Store, StoreFuture, Unavailable, Unfinished,
     index::Index,
 };
 use crate::{
@@ -230,32 +230,15 @@ impl Store for FileStore {
         })
     }
 
-    fn page<'a>(
-        &'a self,
-        owner: &'a Owner,
-        after: Option<u64>,
-        count: usize,
-    ) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
+    fn page<'a>(&'a self, owner: &'a Owner, order: PageOrder, count: usize) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
         let index = self.tasks().index.lock();
-        let page = kept(&index, owner, index.of(owner, after)).take(count).collect();
+        let page = kept(&index, owner, order).take(count).collect();
         ready(Ok(page))
-    }
-
-    fn newest<'a>(
-        &'a self,
-        owner: &'a Owner,
-        before: Option<u64>,
-        count: usize,
-    ) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>> {
-        let index = self.tasks().index.lock();
-        let newest = kept(&index, owner, index.newest(owner, before)).take(count).collect();
-        ready(Ok(newest))
     }
 
     fn has_any<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, bool> {
         let index = self.tasks().index.lock();
-        let is_kept = |id| index.owned(owner, id).is_some_and(|entry| entry.kept.stage == Stage::Kept);
-        let has_any = index.of(owner, None).any(|(_, id)| is_kept(id));
+        let has_any = kept(&index, owner, PageOrder::OldestFirst { after: None }).next().is_some();
         ready(Ok(has_any))
     }
 
@@ -343,13 +326,9 @@ impl FileStore {
     }
 }
 
-/// Returns those of some tasks of `owner` that are on the disk.
-fn kept<'a>(
-    index: &'a Index<Kept>,
-    owner: &'a Owner,
-    tasks: impl Iterator<Item = (u64, TaskId)> + 'a,
-) -> impl Iterator<Item = (u64, Arc<Task>)> + 'a {
-    tasks.filter_map(move |(place, id)| {
+/// Returns those tasks of `owner` that are on the disk.
+fn kept<'a>(index: &'a Index<Kept>, owner: &'a Owner, order: PageOrder) -> impl Iterator<Item = (u64, Arc<Task>)> + 'a {
+    index.of(owner, order).filter_map(move |(place, id)| {
         let kept = &index.owned(owner, id)?.kept;
         (kept.stage == Stage::Kept).then(|| (place, Arc::clone(&kept.task)))
     })

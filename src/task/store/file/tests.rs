@@ -22,7 +22,7 @@ use crate::{
     task::{
         Change, Clock, End, State, Task, TaskId,
         state::tests::{at, error, owner, result, task},
-        store::{CallChange, KeptLimit, MaxKept, SavedCall, Store as _},
+        store::{CallChange, KeptLimit, MaxKept, PageOrder, SavedCall, Store as _},
     },
 };
 
@@ -104,9 +104,13 @@ async fn tasks_and_their_ends_are_the_same_after_a_restart_and_pages_go_on() {
         }
         let asks = setup.change(&tasks[7], Change::Ask("what".into()), CallChange::Keep).await;
         let told = setup.change(&asks, Change::Message("half".into()), CallChange::Keep).await;
-        let first = setup.store.page(&owner(), None, 2).await.expect("available");
+        let first = setup.store.page(&owner(), PageOrder::OldestFirst { after: None }, 2).await.expect("available");
         let setup = setup.again().await;
-        let rest = setup.store.page(&owner(), Some(first[1].0), 10).await.expect("available");
+        let rest = setup
+            .store
+            .page(&owner(), PageOrder::OldestFirst { after: Some(first[1].0) }, 10)
+            .await
+            .expect("available");
         let listed: Vec<_> = first.iter().chain(&rest).map(|(_, task)| task.id).collect();
         assert_eq!(listed, tasks.iter().map(|task| task.id).collect::<Vec<_>>());
         for (task, size) in tasks.iter().zip(sizes) {
@@ -121,7 +125,15 @@ async fn tasks_and_their_ends_are_the_same_after_a_restart_and_pages_go_on() {
         setup.store.remove_all(&owner()).await.expect("available");
         let setup = setup.again().await;
         setup.add(&tasks[0], None).await;
-        assert!(setup.store.page(&owner(), Some(last), 10).await.expect("available").len() == 1);
+        assert!(
+            setup
+                .store
+                .page(&owner(), PageOrder::OldestFirst { after: Some(last) }, 10)
+                .await
+                .expect("available")
+                .len()
+                == 1
+        );
     }
 }
 
