@@ -21,6 +21,7 @@ mod standing;
 #[cfg(test)]
 mod tests;
 mod time;
+mod wakes;
 mod wal;
 mod writer;
 

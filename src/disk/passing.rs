@@ -1,10 +1,15 @@
 //! How an answer passes from a thread of this room to a task of the runtime.
 
-use std::time::Duration;
+use std::{
+    future::{Future as _, poll_fn},
+    pin::Pin,
+    task::Context,
+    time::Duration,
+};
 
 use tokio::sync::oneshot::Receiver;
 
-use super::Unavailable;
+use super::{Unavailable, wakes::gatherable};
 
 /// How long a caller waits for a small write or a read.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -28,5 +33,6 @@ pub async fn answer_at_last<T>(answered: &mut Receiver<T>) -> Result<T, Unavaila
     let (_awake, asleep) = std::sync::mpsc::channel::<()>();
     #[cfg(test)]
     tokio::task::spawn_blocking(move || asleep.recv());
-    answered.await.map_err(|_| Unavailable("it gave no answer".into()))
+    let told = poll_fn(|cx| Pin::new(&mut *answered).poll(&mut Context::from_waker(&gatherable(cx.waker()))));
+    told.await.map_err(|_| Unavailable("it gave no answer".into()))
 }

@@ -22,6 +22,7 @@ use super::{
     queue::{Later, LaterKey, Next, Operation, Queue, Taken},
     standing::Standing,
     time::FileTime,
+    wakes::Gathering,
 };
 use crate::observe::{Observer, events};
 
@@ -164,9 +165,11 @@ fn serve(shared: &Shared, mut batches: Batches, observer: &Observer) -> bool {
             log_bytes: batches.log_bytes(),
             backlog,
         });
+        let gathering = Gathering::begin();
         for operation in operations {
             operation.tell(&result);
         }
+        drop(gathering);
         if is_closed && (result.is_err() || (backlog > 0 && in_vain >= backlog)) {
             // The process does not wait for a disk that takes nothing, or not what is left.
             tracing::debug!(left = backlog, "the store is closed, and not all was written");
