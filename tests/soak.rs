@@ -37,8 +37,8 @@ const PAUSE: Duration = Duration::from_secs(40);
 const MORE: f64 = 1.3;
 /// The most bytes of a store with nothing in it, in MiB: a log that is kept, and free pages that are not worth giving back.
 const EMPTY_STORE: f64 = 32.0;
-/// How long it may take until a store has given its space back: 2 MiB in each second in which nothing is written.
-const GIVES_BACK: Duration = Duration::from_mins(5);
+/// How long it may take until a store has given its space back.
+const GIVES_BACK: Duration = Duration::from_mins(1);
 
 /// Everything that a visit needs.
 struct World {

@@ -9,11 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::Connection;
 
 use super::{
     Unavailable,
     cut::LogEnd,
+    error::is_of_disk,
     mark::Mark,
     open::BUSY,
     queue::{Later, LaterKey, Operation, Taken},
@@ -29,12 +30,14 @@ const MAX_LOG: u64 = 256 << 20;
 const KEPT_LOG: u64 = 16 << 20;
 /// How often the time is noted where nothing else is written.
 const NOTE_TIME: Duration = Duration::from_mins(1);
-/// How long the disk must have been idle before space is given back, and how long it is left alone between two steps.
-const TIDY: Duration = Duration::from_secs(1);
+/// How long a disk that takes nothing is left alone before it is found out whether it takes something again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long the disk must have been idle before a step gives space back.
+const TIDY: Duration = Duration::from_millis(100);
 /// How long the work that can wait of one batch may take.
 const LATER_TIME: Duration = Duration::from_millis(20);
 /// Pages that one step gives back.
-const STEP: u32 = 512;
+const STEP: u32 = 256;
 /// Free pages that are not worth giving back.
 const FREE_PAGES: u64 = 1024;
 
@@ -268,8 +271,13 @@ impl Batches {
 
     /// Returns after how much idle time there is something to do: [`Batches::tidy`], or an empty batch.
     pub(super) fn chore_after(&self) -> Duration {
-        let is_soon = self.failing || self.gives_back();
-        if is_soon { TIDY } else { NOTE_TIME.saturating_sub(self.written.elapsed()) }
+        if self.failing {
+            RETRY
+        } else if self.gives_back() {
+            TIDY
+        } else {
+            NOTE_TIME.saturating_sub(self.written.elapsed())
+        }
     }
 
     /// Returns whether a batch has to be written though nothing waits: to find out whether the disk takes something again, or
@@ -278,11 +286,15 @@ impl Batches {
         self.failing || self.written.elapsed() >= NOTE_TIME
     }
 
-    /// Gives a little space back. The file becomes shorter when the log is brought into it, after the last step.
+    /// Gives a little space back, if there is any that is worth it.
     pub(super) fn tidy(&mut self) -> Result<(), Unavailable> {
-        if !self.gives_back() {
-            return Ok(());
-        }
+        let tidied = if self.gives_back() { self.give_back() } else { Ok(()) };
+        self.failing |= tidied.is_err();
+        tidied
+    }
+
+    /// Makes one step. The file becomes shorter when the log is brought into it, after the last one.
+    fn give_back(&mut self) -> Result<(), Unavailable> {
         self.cut()?;
         let vacuumed = self.vacuum_step();
         self.must_reset |= vacuumed.is_err();
@@ -371,25 +383,4 @@ impl From<rusqlite::Error> for Failed {
     fn from(error: rusqlite::Error) -> Self {
         Self::from(&error)
     }
-}
-
-/// Returns whether an error is the disk's, and not that of one operation. Where the file may not grow, what needs no more room
-/// can still be done.
-fn is_of_disk(error: &rusqlite::Error) -> bool {
-    use ErrorCode::{
-        CannotOpen, DatabaseBusy, DatabaseCorrupt, FileLockingProtocolFailed, OutOfMemory, ReadOnly, SystemIoFailure,
-    };
-    let code = error.sqlite_error_code();
-    code.is_some_and(|code| {
-        let of_disk = [
-            CannotOpen,
-            DatabaseBusy,
-            DatabaseCorrupt,
-            FileLockingProtocolFailed,
-            OutOfMemory,
-            ReadOnly,
-            SystemIoFailure,
-        ];
-        of_disk.contains(&code)
-    })
 }

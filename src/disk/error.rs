@@ -2,6 +2,8 @@
 
 use std::{fmt, path::Path, sync::Arc};
 
+use rusqlite::ErrorCode;
+
 /// The disk does not take or give what it should now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable(pub Arc<str>);
@@ -48,5 +50,25 @@ pub(super) fn damaged(why: &str) -> String {
     format!(
         "it is damaged: {why}; no task was changed. Save what can be read with `taskgate store export FILE`, then restore a \
          backup, or move the file and what stands beside it away to begin without its tasks"
+    )
+}
+
+/// Returns whether an error is the disk's, and not that of one operation. Where the file may not grow, what needs no more room
+/// can still be done.
+pub(super) fn is_of_disk(error: &rusqlite::Error) -> bool {
+    use ErrorCode::{
+        CannotOpen, DatabaseBusy, DatabaseCorrupt, FileLockingProtocolFailed, OutOfMemory, ReadOnly, SystemIoFailure,
+    };
+    matches!(
+        error.sqlite_error_code(),
+        Some(
+            CannotOpen
+                | DatabaseBusy
+                | DatabaseCorrupt
+                | FileLockingProtocolFailed
+                | OutOfMemory
+                | ReadOnly
+                | SystemIoFailure
+        )
     )
 }
