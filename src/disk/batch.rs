@@ -34,6 +34,8 @@ const NOTE_TIME: Duration = Duration::from_mins(1);
 const RETRY: Duration = Duration::from_secs(1);
 /// How long the disk must have been idle before a step gives space back.
 const TIDY: Duration = Duration::from_millis(100);
+/// How long no space is given back after a step that the disk, or a reader of the log, did not let pass.
+const REST: Duration = Duration::from_secs(10);
 /// How long the work that can wait of one batch may take.
 const LATER_TIME: Duration = Duration::from_millis(20);
 /// Pages that one step gives back.
@@ -68,6 +70,8 @@ pub(super) struct Batches {
     page: u64,
     pages: u64,
     free_pages: u64,
+    /// When space may be given back again.
+    tidy_from: Instant,
 }
 
 /// What has become of a batch.
@@ -114,6 +118,7 @@ impl Batches {
             page,
             pages: 0,
             free_pages: 0,
+            tidy_from: Instant::now(),
         };
         batches.count_pages()?;
         Ok(batches)
@@ -266,7 +271,7 @@ impl Batches {
     }
 
     fn gives_back(&self) -> bool {
-        self.free_pages > FREE_PAGES.max(self.pages / 8)
+        self.free_pages > FREE_PAGES.max(self.pages / 8) && Instant::now() >= self.tidy_from
     }
 
     /// Returns after how much idle time there is something to do: [`Batches::tidy`], or an empty batch.
@@ -289,13 +294,19 @@ impl Batches {
     /// Gives a little space back, if there is any that is worth it.
     pub(super) fn tidy(&mut self) -> Result<(), Unavailable> {
         let tidied = if self.gives_back() { self.give_back() } else { Ok(()) };
-        self.failing |= tidied.is_err();
+        if tidied.is_err() {
+            self.tidy_from = Instant::now() + REST;
+        }
         tidied
     }
 
-    /// Makes one step. The file becomes shorter when the log is brought into it, after the last one.
+    /// Makes one step. The file becomes shorter when the log is brought into it.
     fn give_back(&mut self) -> Result<(), Unavailable> {
         self.cut()?;
+        // What is left of its room is for batches: while something reads the log, each step makes it longer.
+        if self.log_bytes() >= KEPT_LOG && !self.checkpoint("TRUNCATE").map_err(|error| Unavailable::from(&error))? {
+            return Err(Unavailable("something such as a backup reads its log".into()));
+        }
         let vacuumed = self.vacuum_step();
         self.must_reset |= vacuumed.is_err();
         self.must_cut |= vacuumed.is_err();

@@ -72,7 +72,7 @@ where
 
 impl Operation {
     /// Returns an operation that runs on the writing thread as a part of a batch. `done` is called there after it, with what
-    /// `run` returned, or with why the batch or the operation failed. Neither may wait. `run` is called again where the batch is
+    /// `run` returned, or with why the batch or the operation failed. Neither may wait: callers go on once all of the batch was told. `run` is called again where the batch is
     /// tried again.
     pub fn new<T: Send + 'static>(
         run: impl FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,

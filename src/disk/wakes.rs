@@ -35,12 +35,22 @@ impl Wake for Waiter {
     }
 }
 
-/// Returns a waker that can be gathered with others, for one that belongs to a task of the runtime of this thread.
+/// Returns a waker that can be gathered with others, for one that belongs to a task of the runtime of this thread. Where that
+/// runtime has ended, it wakes all the same.
 pub(super) fn gatherable(waker: &Waker) -> Waker {
     let waker = waker.clone();
     match Handle::try_current() {
         Ok(runtime) => Arc::new(Waiter { runtime, waker }).into(),
         Err(_) => waker,
+    }
+}
+
+/// Wakes all of them when it is dropped: in the task that gets it, or where the runtime takes no task any more.
+struct Wakes(Vec<Arc<Waiter>>);
+
+impl Drop for Wakes {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|waiter| waiter.waker.wake_by_ref());
     }
 }
 
@@ -59,13 +69,13 @@ impl Drop for Gathering {
         let mut left = GATHERED.take().unwrap_or_default();
         while let Some(first) = left.pop() {
             let same = |waiter: &mut Arc<Waiter>| waiter.runtime.id() == first.runtime.id();
-            let others: Vec<_> = left.extract_if(.., same).collect();
-            if others.is_empty() {
-                first.waker.wake_by_ref();
+            let mut together = Wakes(left.extract_if(.., same).collect());
+            let (is_alone, runtime) = (together.0.is_empty(), first.runtime.clone());
+            together.0.push(first);
+            if is_alone {
+                drop(together);
             } else {
-                let runtime = first.runtime.clone();
-                runtime
-                    .spawn(async move { others.iter().chain([&first]).for_each(|waiter| waiter.waker.wake_by_ref()) });
+                runtime.spawn(async move { drop(together) });
             }
         }
     }
@@ -73,60 +83,95 @@ impl Drop for Gathering {
 
 #[cfg(test)]
 mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::{
+        panic::{AssertUnwindSafe, catch_unwind},
+        pin::pin,
+        sync::{Arc, mpsc},
+        task::{Context, Wake},
+        thread,
+    };
 
     use tokio::{
         runtime::{Builder, Runtime},
         sync::oneshot,
     };
 
-    use super::Gathering;
-    use crate::disk::{Unavailable, answer_at_last};
+    use super::{Gathering, gatherable};
+    use crate::disk::answer_at_last;
 
-    /// Starts to wait for three answers in one runtime and one in another, lets `tell` give them, and returns what came.
-    fn told(tell: impl FnOnce(Vec<oneshot::Sender<u32>>)) -> Vec<Result<u32, Unavailable>> {
-        let runtimes: [Runtime; 2] =
-            [(); 2].map(|()| Builder::new_multi_thread().worker_threads(1).build().expect("room"));
-        let (mut senders, mut waiting) = (Vec::new(), Vec::new());
-        for runtime in [&runtimes[0], &runtimes[0], &runtimes[1], &runtimes[0]] {
-            let ((sender, mut answered), (waits, begun)) = (oneshot::channel(), oneshot::channel());
-            waiting.push(runtime.spawn(async move {
-                let answer = answer_at_last(&mut answered);
-                tokio::pin!(answer);
-                assert!(futures_util::poll!(&mut answer).is_pending());
-                waits.send(()).expect("waited for");
-                answer.await
-            }));
-            begun.blocking_recv().expect("it waits");
+    /// Says on which thread it is woken.
+    struct Told(mpsc::Sender<Option<String>>);
+
+    impl Wake for Told {
+        fn wake(self: Arc<Self>) {
+            // Nobody listens where a test has failed.
+            let _ = self.0.send(thread::current().name().map(str::to_owned));
+        }
+    }
+
+    fn runtime(name: &str) -> Runtime {
+        Builder::new_multi_thread().worker_threads(1).thread_name(name).build().expect("room")
+    }
+
+    /// Has somebody wait for an answer in each runtime, lets `tell` give the answers, and returns the threads on which they were
+    /// woken.
+    fn woken_on(runtimes: &[&Runtime], tell: impl FnOnce(Vec<oneshot::Sender<()>>)) -> Vec<String> {
+        let (mut senders, mut receivers, (told, woken)) = (Vec::new(), Vec::new(), mpsc::channel());
+        for runtime in runtimes {
+            let (sender, mut answered) = oneshot::channel();
+            let waker = Arc::new(Told(told.clone())).into();
+            let _entered = runtime.enter();
+            assert!(pin!(answer_at_last(&mut answered)).poll(&mut Context::from_waker(&waker)).is_pending());
             senders.push(sender);
+            receivers.push(answered);
         }
         tell(senders);
-        waiting.into_iter().map(|waiting| runtimes[0].block_on(waiting).expect("no panic")).collect()
+        runtimes.iter().map(|_| woken.recv().expect("each is woken").unwrap_or_default()).collect()
+    }
+
+    fn tell_all(senders: Vec<oneshot::Sender<()>>) {
+        let _gathering = Gathering::begin();
+        for sender in senders {
+            sender.send(()).expect("it waits");
+        }
     }
 
     #[test]
-    fn each_who_waits_is_woken_in_whatever_runtime() {
-        let answers = told(|senders| {
-            let _gathering = Gathering::begin();
-            for (number, sender) in (0..).zip(senders) {
-                sender.send(number).expect("it waits");
-            }
+    fn those_who_wait_in_one_runtime_are_woken_from_within_it() {
+        let (first, second) = (runtime("first"), runtime("second"));
+        let mut woken = woken_on(&[&first, &second, &first, &second, &first], tell_all);
+        woken.sort();
+        assert_eq!(woken, ["first", "first", "first", "second", "second"]);
+    }
+
+    #[test]
+    fn each_who_waits_is_woken_where_a_runtime_has_ended() {
+        let first = runtime("first");
+        let waiters = [(); 2].map(|()| {
+            let (told, woken) = mpsc::channel();
+            let _entered = first.enter();
+            (gatherable(&Arc::new(Told(told)).into()), woken)
         });
-        assert_eq!(answers, [Ok(0), Ok(1), Ok(2), Ok(3)]);
+        first.shutdown_background();
+        let gathering = Gathering::begin();
+        for (waker, _) in &waiters {
+            waker.wake_by_ref();
+        }
+        drop(gathering);
+        assert!(waiters.iter().all(|(_, woken)| woken.recv().is_ok()));
     }
 
     #[test]
     fn each_who_waits_is_woken_where_the_thread_panics_in_between() {
-        let answers = told(|mut senders| {
-            let last = senders.pop();
+        let first = runtime("first");
+        let woken = woken_on(&[&first, &first], |senders| {
             let panics = AssertUnwindSafe(|| {
                 let _gathering = Gathering::begin();
                 drop(senders);
                 panic!("in between");
             });
             assert!(catch_unwind(panics).is_err());
-            drop(last);
         });
-        assert!(answers.iter().all(Result::is_err) && answers.len() == 4, "{answers:?}");
+        assert_eq!(woken, ["first", "first"]);
     }
 }

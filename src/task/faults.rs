@@ -62,8 +62,7 @@ impl Setup {
 
     /// Returns the tasks that the store has, once it answers.
     async fn tasks(&self) -> Vec<Arc<Task>> {
-        let page =
-            self.until(|| self.store.page(self.owner(), PageOrder::OldestFirst { after: None }, usize::MAX)).await;
+        let page = self.until(|| self.store.page(self.owner(), PageOrder::ALL, usize::MAX)).await;
         page.into_iter().map(|(_, task)| task).collect()
     }
 
@@ -178,7 +177,7 @@ async fn polls_and_lists_tell_what_is_there_or_that_the_store_does_not_answer() 
         for _ in 0..3 {
             let polled = setup.engine.poll(setup.owner(), task.id, &setup.session.caller.who).await;
             assert!(matches!(polled.map(|polled| polled.task.is(&task)), Ok(true) | Err(Missing::Unavailable)));
-            let listed = setup.engine.page(setup.owner(), PageOrder::OldestFirst { after: None }, 10).await;
+            let listed = setup.engine.page(setup.owner(), PageOrder::ALL, 10).await;
             assert!(matches!(listed.map(|listed| listed.len()), Ok(1) | Err(Missing::Unavailable)));
             assert!(setup.engine.may_have(setup.owner(), task.id).await);
         }

@@ -134,7 +134,7 @@ async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_its_streams_tell
     let (first, second) = (create().await, create().await);
     let polled = engine.poll(&session.caller.owner, first.id, &session.caller.who).await.expect("kept");
     assert_eq!((polled.task.id, polled.task.state), (first.id, State::Working));
-    let page = engine.page(&session.caller.owner, PageOrder::OldestFirst { after: None }, 10).await.expect("available");
+    let page = engine.page(&session.caller.owner, PageOrder::ALL, 10).await.expect("available");
     assert_eq!(page.iter().map(|(_, task)| task.id).collect::<Vec<_>>(), [first.id, second.id]);
     assert_eq!(engine.retrieve(&session.caller.owner, first.id, &session.caller.who).await, Ok(None));
     let stranger = session::alone();

@@ -2,8 +2,18 @@
 
 use std::sync::Arc;
 
-use super::{Disk, Folder, put, session};
-use crate::disk::{LaterKey, rusqlite};
+use super::{Disk, Folder, closed, put, session};
+use crate::disk::{
+    LaterKey,
+    batch::Batches,
+    beside::beside,
+    cut::LogEnd,
+    mark::Mark,
+    queue::Taken,
+    rusqlite,
+    standing::Standing,
+    time::{FileTime, Seen},
+};
 
 #[tokio::test]
 async fn an_operation_that_fails_undoes_itself_and_no_other_of_its_batch() {
@@ -97,4 +107,30 @@ async fn a_close_says_so_where_the_disk_does_not_take_what_waits() {
     std::fs::rename(folder.path(), folder.path().with_extension("away")).expect("there");
     disk.touch_session(session(0).id, 9);
     assert!(!disk.close(), "the use was not noted");
+}
+
+#[test]
+fn giving_space_back_leaves_the_log_room_for_batches_while_something_reads_it() {
+    let folder = Folder::new();
+    closed(folder.open(None));
+    let path = folder.path();
+    let connect = || rusqlite::Connection::open(&path).expect("there");
+    let filling = connect();
+    for id in 0..700 {
+        filling.execute("INSERT INTO chunks VALUES (?1, zeroblob(100000))", [id]).expect("room");
+    }
+    // What is left stands behind the free pages, and each step moves some of it into them.
+    filling.execute("DELETE FROM chunks WHERE id < 400", ()).expect("room");
+    filling.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(())).expect("room");
+    let reader = connect();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM chunks").expect("readable");
+    let (standing, log_end) = (Standing::of(&path).expect("there"), LogEnd::of(&path).expect("there"));
+    let mark = Mark::lock(&path).expect("nobody else");
+    let mut batches = Batches::new(connect(), standing, log_end, mark, FileTime::resume(&Seen::now())).expect("well");
+    let why = (0..1000).find_map(|_| batches.tidy().err()).expect("the log is long enough");
+    assert!(why.0.contains("reads its log"), "{why}");
+    let log = std::fs::metadata(beside(&path, "-wal")).expect("there").len();
+    assert!(log < 24 << 20, "{log} bytes");
+    assert!(batches.chore_after() > std::time::Duration::from_secs(1), "it tries again at once");
+    assert_eq!(batches.write(Taken::default()).result, Ok(()));
 }

@@ -218,9 +218,7 @@ async fn found(store: &impl Store, owners: &[Owner]) -> Vec<Found> {
     let mut unfinished = store.unfinished().await.expect("available");
     let mut found = Vec::new();
     for owner in owners {
-        for (place, task) in
-            store.page(owner, PageOrder::OldestFirst { after: None }, usize::MAX).await.expect("available")
-        {
+        for (place, task) in store.page(owner, PageOrder::ALL, usize::MAX).await.expect("available") {
             let end = store.end(owner, task.id).await.expect("available");
             let left = unfinished.iter().position(|left| left.task.id == task.id).map(|at| unfinished.remove(at));
             assert_eq!(left.is_some(), !task.state.is_terminal(), "{task:?}");

@@ -142,9 +142,7 @@ mod tests {
         let mut left = Vec::new();
         let looks = async {
             while store.has_any(&OWNER).await.expect("memory") {
-                left.push(
-                    store.page(&OWNER, PageOrder::OldestFirst { after: None }, usize::MAX).await.expect("memory").len(),
-                );
+                left.push(store.page(&OWNER, PageOrder::ALL, usize::MAX).await.expect("memory").len());
                 tokio::task::yield_now().await;
             }
         };

@@ -237,9 +237,8 @@ impl Store for MemoryStore {
         Box::pin(async move {
             let mut removed = Vec::new();
             loop {
-                let part = self.remove(|index| {
-                    index.of(owner, PageOrder::OldestFirst { after: None }).take(AT_ONCE).map(|(_, id)| id).collect()
-                });
+                let part =
+                    self.remove(|index| index.of(owner, PageOrder::ALL).take(AT_ONCE).map(|(_, id)| id).collect());
                 let is_last = part.len() < AT_ONCE;
                 removed.extend(part);
                 if is_last {
@@ -322,10 +321,7 @@ mod tests {
         for task in &tasks {
             assert!(store.get(&task.owner, task.id).await.expect("memory").is_some());
         }
-        assert_eq!(
-            store.page(&owner("ann"), PageOrder::OldestFirst { after: None }, usize::MAX).await.expect("memory").len(),
-            tasks.len()
-        );
+        assert_eq!(store.page(&owner("ann"), PageOrder::ALL, usize::MAX).await.expect("memory").len(), tasks.len());
     }
 
     #[tokio::test]
@@ -368,7 +364,7 @@ mod tests {
                     let mut sum = 0;
                     for owner in &owners {
                         let mut bytes = 0;
-                        for (_, task) in store.page(owner, PageOrder::OldestFirst { after: None }, usize::MAX).await.expect("memory") {
+                        for (_, task) in store.page(owner, PageOrder::ALL, usize::MAX).await.expect("memory") {
                             bytes += store.end(owner, task.id).await.expect("memory").map_or(0, |end| end.bytes());
                         }
                         assert_eq!(store.index.lock().bytes_of(owner), bytes);

@@ -125,19 +125,24 @@ pub trait Store: fmt::Debug + Send + Sync {
     fn on_change(&self, callback: ChangeCallback);
 }
 
-/// Which tasks of an owner a page has, and in which order.
+/// In which order a page has tasks, and where it begins. A task may be gone, and its place is a beginning all the same.
 #[derive(Clone, Copy, Debug)]
 pub enum PageOrder {
-    /// Those that were created after the one at a place, or all.
+    /// In the order of their creation.
     OldestFirst {
-        /// The place.
+        /// The place of the last task before the page; without it the page begins with the oldest.
         after: Option<u64>,
     },
-    /// Those that were created before the one at a place, or all.
+    /// Against the order of their creation.
     NewestFirst {
-        /// The place.
+        /// The place of the last task before the page; without it the page begins with the newest.
         before: Option<u64>,
     },
+}
+
+impl PageOrder {
+    /// All tasks, the oldest first.
+    pub const ALL: Self = Self::OldestFirst { after: None };
 }
 
 /// How much is kept before new tasks are refused. Whatever an admitted task brings is kept, so tasks that run already may

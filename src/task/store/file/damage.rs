@@ -95,10 +95,7 @@ async fn a_task_goes_from_the_file_with_its_result_or_not_at_all() {
     assert_eq!(again.expire(ended.expires).await, Ok(vec![ended.id]));
     assert!(again.disk.close());
     drop(again);
-    assert_eq!(
-        store(&folder).await.page(&owner(), PageOrder::OldestFirst { after: None }, 10).await.expect("available").len(),
-        0
-    );
+    assert_eq!(store(&folder).await.page(&owner(), PageOrder::ALL, 10).await.expect("available").len(), 0);
 }
 
 #[tokio::test]

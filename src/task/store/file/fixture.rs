@@ -86,7 +86,7 @@ async fn read(file: &Path, key: Option<&str>) {
 
 async fn has_all(store: &FileStore, file: &Path, key: Option<&str>) {
     let ann = owner();
-    let page = store.page(&ann, PageOrder::OldestFirst { after: None }, 10).await.expect("available");
+    let page = store.page(&ann, PageOrder::ALL, 10).await.expect("available");
     let states: Vec<_> = page.iter().map(|(_, task)| (task.id, task.state.is_terminal())).collect();
     assert_eq!(states, [(id(1), true), (id(2), true), (id(3), true), (id(4), false), (id(5), false)], "{file:?}");
     let end = async |number| store.end(&ann, id(number)).await.expect("available");

@@ -238,7 +238,7 @@ impl Store for FileStore {
 
     fn has_any<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, bool> {
         let index = self.tasks().index.lock();
-        let has_any = kept(&index, owner, PageOrder::OldestFirst { after: None }).next().is_some();
+        let has_any = kept(&index, owner, PageOrder::ALL).next().is_some();
         ready(Ok(has_any))
     }
 

@@ -46,11 +46,7 @@ pub(super) fn begin(ways: Ways, owner: Owner) -> Result<Receiver<Answered>, disk
         let written: Vec<(u64, TaskId)> = {
             let index = tasks.index.lock();
             let is_written = |id| index.owned(&its_owner, id).is_some_and(|entry| entry.kept.stage >= Stage::Written);
-            index
-                .of(&its_owner, PageOrder::OldestFirst { after: None })
-                .filter(|(_, id)| is_written(*id))
-                .take(AT_ONCE)
-                .collect()
+            index.of(&its_owner, PageOrder::ALL).filter(|(_, id)| is_written(*id)).take(AT_ONCE).collect()
         };
         for (place, _) in &written {
             rows::remove(connection, *place)?;

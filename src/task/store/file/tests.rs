@@ -104,7 +104,7 @@ async fn tasks_and_their_ends_are_the_same_after_a_restart_and_pages_go_on() {
         }
         let asks = setup.change(&tasks[7], Change::Ask("what".into()), CallChange::Keep).await;
         let told = setup.change(&asks, Change::Message("half".into()), CallChange::Keep).await;
-        let first = setup.store.page(&owner(), PageOrder::OldestFirst { after: None }, 2).await.expect("available");
+        let first = setup.store.page(&owner(), PageOrder::ALL, 2).await.expect("available");
         let setup = setup.again().await;
         let rest = setup
             .store
