@@ -18,6 +18,7 @@ use super::{
     mark::Mark,
     open::BUSY,
     queue::{Later, LaterKey, Operation, Taken},
+    space::Space,
     standing::Standing,
     time::{FileTime, Seen},
 };
@@ -32,17 +33,10 @@ const KEPT_LOG: u64 = 16 << 20;
 const NOTE_TIME: Duration = Duration::from_mins(1);
 /// How long a disk that takes nothing is left alone before it is found out whether it takes something again.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long the disk must have been idle before a step gives space back.
-const TIDY: Duration = Duration::from_millis(100);
-/// How long no space is given back after a step that the disk, or a reader of the log, did not let pass.
-const REST: Duration = Duration::from_secs(10);
+/// Why space is not given back now.
+const LOG_IS_READ: &str = "something such as a backup reads its log";
 /// How long the work that can wait of one batch may take.
 const LATER_TIME: Duration = Duration::from_millis(20);
-/// Pages that one step gives back.
-const STEP: u32 = 256;
-/// Free pages that are not worth giving back.
-const FREE_PAGES: u64 = 1024;
-
 /// The connection that writes.
 #[derive(Debug)]
 pub(super) struct Batches {
@@ -67,11 +61,9 @@ pub(super) struct Batches {
     log: Arc<AtomicU64>,
     /// From how many pages on the log is brought into the file.
     checkpoint_at: u64,
+    /// The bytes of a page.
     page: u64,
-    pages: u64,
-    free_pages: u64,
-    /// When space may be given back again.
-    tidy_from: Instant,
+    space: Space,
 }
 
 /// What has become of a batch.
@@ -101,7 +93,8 @@ impl Batches {
         connection.pragma_update(None, "journal_size_limit", KEPT_LOG.cast_signed())?;
         let batch = connection.query_row("SELECT batch FROM state", (), |row| row.get::<_, i64>(0))?;
         let page = connection.pragma_query_value(None, "page_size", |row| row.get::<_, i64>(0))?.cast_unsigned();
-        let mut batches = Self {
+        let space = Space::of(&connection)?;
+        Ok(Self {
             connection,
             standing,
             log_end,
@@ -116,12 +109,8 @@ impl Batches {
             log,
             checkpoint_at: CHECKPOINT / page,
             page,
-            pages: 0,
-            free_pages: 0,
-            tidy_from: Instant::now(),
-        };
-        batches.count_pages()?;
-        Ok(batches)
+            space,
+        })
     }
 
     /// Writes a batch.
@@ -177,7 +166,7 @@ impl Batches {
         let update = "UPDATE state SET batch = ?1, seen = ?2, boot = ?3, since_boot = ?4";
         let values = (batch.cast_signed(), unix.cast_signed(), boot, since_boot.cast_signed());
         self.connection.prepare_cached(update)?.execute(values)?;
-        self.count_pages()?;
+        self.space.count(&self.connection)?;
         self.connection.prepare_cached("COMMIT")?.execute(())?;
         self.must_cut = false;
         (self.batch, self.written) = (batch, Instant::now());
@@ -236,19 +225,21 @@ impl Batches {
         Ok(())
     }
 
-    /// Brings the log into the file. Returns whether nothing was in the way.
+    /// Brings the log into the file. Returns whether that is all of it, as nothing was in the way.
     fn checkpoint(&mut self, mode: &str) -> rusqlite::Result<bool> {
         let pragma = format!("PRAGMA wal_checkpoint({mode})");
         self.connection.busy_timeout(Duration::ZERO)?;
-        let result = self.connection.query_row(&pragma, (), |row| Ok((row.get::<_, bool>(0)?, row.get::<_, i64>(1)?)));
+        let result = self
+            .connection
+            .query_row(&pragma, (), |row| Ok((row.get::<_, bool>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)));
         self.connection.busy_timeout(BUSY)?;
-        let (busy, log) = result?;
+        let (busy, log, done) = result?;
         if mode == "TRUNCATE" && !busy {
             self.log.store(0, Ordering::Relaxed);
         }
         // Where something reads the log, it is tried again when the log has grown as much once more.
         self.checkpoint_at = u64::try_from(log).unwrap_or_default() + CHECKPOINT / self.page;
-        Ok(!busy)
+        Ok(!busy && done == log)
     }
 
     /// Brings the log into the file if it has grown enough.
@@ -263,26 +254,12 @@ impl Batches {
         }
     }
 
-    fn count_pages(&mut self) -> rusqlite::Result<()> {
-        let count = |pragma| self.connection.prepare_cached(pragma)?.query_row((), |row| row.get::<_, i64>(0));
-        let (pages, free) = (count("PRAGMA page_count")?, count("PRAGMA freelist_count")?);
-        (self.pages, self.free_pages) = (pages.cast_unsigned(), free.cast_unsigned());
-        Ok(())
-    }
-
-    fn gives_back(&self) -> bool {
-        self.free_pages > FREE_PAGES.max(self.pages / 8) && Instant::now() >= self.tidy_from
-    }
-
     /// Returns after how much idle time there is something to do: [`Batches::tidy`], or an empty batch.
     pub(super) fn chore_after(&self) -> Duration {
         if self.failing {
-            RETRY
-        } else if self.gives_back() {
-            TIDY
-        } else {
-            NOTE_TIME.saturating_sub(self.written.elapsed())
+            return RETRY;
         }
+        self.space.due().unwrap_or_else(|| NOTE_TIME.saturating_sub(self.written.elapsed()))
     }
 
     /// Returns whether a batch has to be written though nothing waits: to find out whether the disk takes something again, or
@@ -293,9 +270,12 @@ impl Batches {
 
     /// Gives a little space back, if there is any that is worth it.
     pub(super) fn tidy(&mut self) -> Result<(), Unavailable> {
-        let tidied = if self.gives_back() { self.give_back() } else { Ok(()) };
+        if !self.space.is_due() {
+            return Ok(());
+        }
+        let tidied = self.give_back();
         if tidied.is_err() {
-            self.tidy_from = Instant::now() + REST;
+            self.space.rest();
         }
         tidied
     }
@@ -305,35 +285,31 @@ impl Batches {
         self.cut()?;
         // What is left of its room is for batches: while something reads the log, each step makes it longer.
         if self.log_bytes() >= KEPT_LOG && !self.checkpoint("TRUNCATE").map_err(|error| Unavailable::from(&error))? {
-            return Err(Unavailable("something such as a backup reads its log".into()));
+            return Err(Unavailable(LOG_IS_READ.into()));
         }
-        let vacuumed = self.vacuum_step();
-        self.must_reset |= vacuumed.is_err();
-        self.must_cut |= vacuumed.is_err();
-        vacuumed.map_err(|error| Unavailable::from(&error))?;
-        if !self.gives_back() || self.log.load(Ordering::Relaxed) >= self.checkpoint_at {
-            self.checkpoint("PASSIVE").map_err(|error| Unavailable::from(&error))?;
+        let made = self.space.step(&self.connection);
+        self.must_reset |= made.is_err();
+        self.must_cut |= made.is_err();
+        made.map_err(|error| Unavailable::from(&error))?;
+        let is_last = !self.space.is_worth_a_step();
+        if is_last || self.log.load(Ordering::Relaxed) >= self.checkpoint_at {
+            if self.checkpoint("PASSIVE").map_err(|error| Unavailable::from(&error))? {
+                self.space.shortened();
+            } else if is_last {
+                return Err(Unavailable(LOG_IS_READ.into()));
+            }
         }
         Ok(())
     }
 
-    fn vacuum_step(&mut self) -> rusqlite::Result<()> {
-        {
-            let mut step = self.connection.prepare(&format!("PRAGMA incremental_vacuum({STEP})"))?;
-            let mut rows = step.query(())?;
-            while rows.next()?.is_some() {}
-        }
-        self.count_pages()
-    }
-
     /// Returns the bytes of the file and its log that are in use.
     pub(super) fn used_bytes(&self) -> u64 {
-        (self.pages - self.free_pages) * self.page + self.log_bytes()
+        self.space.used_pages() * self.page + self.log_bytes()
     }
 
     /// Returns the bytes of the file.
     pub(super) fn file_bytes(&self) -> u64 {
-        self.pages * self.page
+        self.space.pages() * self.page
     }
 
     /// Returns the bytes of the log.

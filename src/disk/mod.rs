@@ -17,6 +17,7 @@ mod rescue;
 mod schema;
 mod seal;
 mod sessions;
+mod space;
 mod standing;
 #[cfg(test)]
 mod tests;
