@@ -40,7 +40,7 @@ pub(crate) use witnessed::Witnessed;
 pub(crate) use wrapped::Wrapped;
 
 /// How long a wait may take before the test fails.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Starts a server, taskgate with its defaults in front of it, and a client in a session.
 pub(crate) async fn house(upstream: impl Future<Output = Upstream>) -> (Upstream, Gate, Client) {
