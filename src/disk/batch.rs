@@ -37,6 +37,7 @@ const RETRY: Duration = Duration::from_secs(1);
 const LOG_IS_READ: &str = "something such as a backup reads its log";
 /// How long the work that can wait of one batch may take.
 const LATER_TIME: Duration = Duration::from_millis(20);
+
 /// The connection that writes.
 #[derive(Debug)]
 pub(super) struct Batches {
