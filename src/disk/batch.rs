@@ -31,7 +31,7 @@ const MAX_LOG: u64 = 256 << 20;
 const KEPT_LOG: u64 = 16 << 20;
 /// How often the time is noted where nothing else is written.
 const NOTE_TIME: Duration = Duration::from_mins(1);
-/// How long a disk that takes nothing is left alone before it is found out whether it takes something again.
+/// How long after a batch that failed an empty one shows whether the disk takes something again.
 const RETRY: Duration = Duration::from_secs(1);
 /// Why space is not given back now.
 const LOG_IS_READ: &str = "something such as a backup reads its log";

@@ -104,7 +104,7 @@ mod tests {
 
     impl Wake for Told {
         fn wake(self: Arc<Self>) {
-            // Nobody listens where a test has failed.
+            // The receiver is gone where a test has failed.
             let _ = self.0.send(thread::current().name().map(str::to_owned));
         }
     }
@@ -113,8 +113,7 @@ mod tests {
         Builder::new_multi_thread().worker_threads(1).thread_name(name).build().expect("room")
     }
 
-    /// Has somebody wait for an answer in each runtime, lets `tell` give the answers, and returns the threads on which they were
-    /// woken.
+    /// Waits for an answer in each runtime, lets `tell` give the answers, and returns the names of the threads that woke.
     fn woken_on(runtimes: &[&Runtime], tell: impl FnOnce(Vec<oneshot::Sender<()>>)) -> Vec<String> {
         let (mut senders, mut receivers, (told, woken)) = (Vec::new(), Vec::new(), mpsc::channel());
         for runtime in runtimes {

@@ -125,7 +125,7 @@ fn giving_space_back_leaves_the_log_room_for_batches_while_something_reads_it() 
     let reader = connect();
     reader.execute_batch("BEGIN; SELECT count(*) FROM chunks").expect("readable");
     let (standing, log_end) = (Standing::of(&path).expect("there"), LogEnd::of(&path).expect("there"));
-    let mark = Mark::lock(&path).expect("nobody else");
+    let mark = Mark::lock(&path).expect("no other lock");
     let mut batches = Batches::new(connect(), standing, log_end, mark, FileTime::resume(&Seen::now())).expect("well");
     let why = (0..1000).find_map(|_| batches.tidy().err()).expect("the log is long enough");
     assert!(why.0.contains("reads its log"), "{why}");

@@ -180,26 +180,21 @@ async fn pages_follow_the_order_of_creation_and_are_short_only_at_the_end(make: 
         add(&*store, task).await;
         add(&*store, &crate::task::state::tests::task(&owner("bob"))).await;
     }
-    let (mut after, mut found) = (None, Vec::new());
-    loop {
-        let page = store.page(&owner("ann"), PageOrder::OldestFirst { after }, 2).await.expect("available");
-        found.extend(page.iter().map(|(_, task)| task.id));
-        if page.len() < 2 {
-            break;
+    let pages = async |from: fn(Option<u64>) -> PageOrder| {
+        let (mut last, mut found) = (None, Vec::new());
+        loop {
+            let page = store.page(&owner("ann"), from(last), 2).await.expect("available");
+            found.extend(page.iter().map(|(_, task)| task.id));
+            if page.len() < 2 {
+                return found;
+            }
+            last = page.last().map(|(place, _)| *place);
         }
-        after = page.last().map(|(place, _)| *place);
-    }
-    assert_eq!(found, tasks.iter().map(|task| task.id).collect::<Vec<_>>());
-    let (mut before, mut found) = (None, Vec::new());
-    loop {
-        let newest = store.page(&owner("ann"), PageOrder::NewestFirst { before }, 2).await.expect("available");
-        found.extend(newest.iter().map(|(_, task)| task.id));
-        if newest.len() < 2 {
-            break;
-        }
-        before = newest.last().map(|(place, _)| *place);
-    }
-    assert_eq!(found, tasks.iter().rev().map(|task| task.id).collect::<Vec<_>>());
+    };
+    let mut created: Vec<_> = tasks.iter().map(|task| task.id).collect();
+    assert_eq!(pages(|after| PageOrder::OldestFirst { after }).await, created);
+    created.reverse();
+    assert_eq!(pages(|before| PageOrder::NewestFirst { before }).await, created);
 }
 
 async fn a_task_expires_when_it_says_and_is_told_as_removed_once(make: Make) {
