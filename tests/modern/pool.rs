@@ -145,7 +145,7 @@ async fn requests_in_flight_of_one_owner_are_bounded_and_the_limit_is_named_and_
         };
         within(Duration::from_mins(1), counted).await;
     };
-    // A client that gives up a request and sends it again is counted for both for a moment, and its server sees one.
+    // Under load a request was seen to end before its server had it, and another to take its place: those that have come stay.
     eventually(async || (witness.runs("") == 1024).then_some(())).await;
     counts("1024").await;
     let (status, code, why) = client.refusal("tools/call", json!({ "name": "echo", "arguments": {} })).await;
