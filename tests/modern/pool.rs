@@ -145,7 +145,7 @@ async fn requests_in_flight_of_one_owner_are_bounded_and_the_limit_is_named_and_
         };
         within(Duration::from_mins(1), counted).await;
     };
-    // Under load a request was seen to end before its server had it, and another to take its place: those that have come stay.
+    // While it is not known what the server is, a request counts for the handshake first, and then anew for its call.
     eventually(async || (witness.runs("") == 1024).then_some(())).await;
     counts("1024").await;
     let (status, code, why) = client.refusal("tools/call", json!({ "name": "echo", "arguments": {} })).await;
