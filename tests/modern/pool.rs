@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     client::{Modern, VERSION},
     kit::{Client, Gate, Upstream, eventually, soon, within},
-    witness::{Form, Witness},
 };
 
 const AT_ONCE: &str = "[tasks]\ntask_after = \"0s\"\n";
@@ -125,17 +125,20 @@ async fn a_session_of_one_call_ends_when_taskgate_stops() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_in_flight_of_one_owner_are_bounded_and_the_limit_is_named_and_counted() {
-    let witness = Witness::start(Form::Sse).await;
-    let gate = Gate::to(&witness.url(), "[server]\nadmin = \"127.0.0.1:0\"\n").await;
+async fn requests_in_flight_of_one_owner_are_bounded_and_keep_their_places_when_the_handshake_is_over() {
+    let options = crate::kit::Options { sessions: false, ..crate::kit::Options::default() };
+    let upstream = Upstream::start(options).await;
+    upstream.hold("initialize");
+    let gate = Gate::with(&upstream, "[server]\nadmin = \"127.0.0.1:0\"\n").await;
     let client = Modern::plain(&gate.url);
-    let headers = [("mcp-protocol-version", VERSION), ("mcp-method", "tools/call"), ("mcp-name", "hold")];
+    let connection = |tool: &str| {
+        let headers = [("mcp-protocol-version", VERSION), ("mcp-method", "tools/call"), ("mcp-name", tool)];
+        headers.iter().fold(Client::http2(&gate.url), |http, (name, value)| http.with(name, value))
+    };
     let mut held = Vec::new();
     for _ in 0..16 {
-        let http = headers.iter().fold(Client::http2(&gate.url), |http, (name, value)| http.with(name, value));
-        for _ in 0..64 {
-            held.push(http.stream("tools/call", client.params(json!({ "name": "hold", "arguments": {} }))));
-        }
+        let http = connection("slow");
+        held.extend((0..64).map(|_| http.stream("tools/call", client.params(json!({ "name": "slow" })))));
     }
     let counts = async |wanted: &str| {
         let counted = async {
@@ -145,13 +148,33 @@ async fn requests_in_flight_of_one_owner_are_bounded_and_the_limit_is_named_and_
         };
         within(Duration::from_mins(1), counted).await;
     };
-    // While it is not known what the server is, a request counts for the handshake first, and then anew for its call.
-    eventually(async || (witness.runs("") == 1024).then_some(())).await;
     counts("1024").await;
-    let (status, code, why) = client.refusal("tools/call", json!({ "name": "echo", "arguments": {} })).await;
-    assert_eq!((status, code), (200, -32603));
-    assert_eq!(why, "limit reached: 1024 requests of yours are in flight; wait for some of them to end");
+    let refused = (200, -32603, "limit reached: 1024 requests of yours are in flight; wait for some of them to end");
+    let (status, code, why) = client.refusal("tools/call", json!({ "name": "echo" })).await;
+    assert_eq!((status, code, &*why), refused);
     assert_eq!(metric(&gate, "requests_refused_total{reason=\"sessionless_requests\"}").await, "1");
+
+    // While the requests go on to their calls, others look for a place.
+    let over = CancellationToken::new();
+    let others: Vec<_> = (0..128)
+        .map(|_| {
+            let (over, http, params) = (over.clone(), connection("echo"), client.params(json!({ "name": "echo" })));
+            tokio::spawn(async move {
+                while !over.is_cancelled() {
+                    let (status, code, why) = http.answer("tools/call", params.clone()).await.refusal();
+                    assert_eq!((status, code, &*why), refused);
+                }
+            })
+        })
+        .collect();
+    let capabilities = r#""capabilities":{"tools":{}},"serverInfo":{"name":"test-server","version":"1.0"}"#;
+    let initialize = upstream.held("initialize").await;
+    initialize.result(&format!(r#"{{"protocolVersion":"2025-11-25",{capabilities}}}"#));
+    eventually(async || (upstream.count("slow") == 1024).then_some(())).await;
+    over.cancel();
+    for other in others {
+        soon(other).await.unwrap();
+    }
     drop(held);
     counts("0").await;
     assert_eq!(client.call("echo").await["resultType"], "complete");

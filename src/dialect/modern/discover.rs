@@ -10,8 +10,8 @@ impl Modern {
     ///
     /// # Errors
     /// [`Refused`] where the server cannot be reached, or its answer cannot be repeated.
-    pub(super) async fn discover(self: &Arc<Self>, request: ClientRequest) -> Result<Answer, Refused> {
-        let _in_flight = self.begin(&request)?;
+    pub(super) async fn discover(self: &Arc<Self>, mut request: ClientRequest) -> Result<Answer, Refused> {
+        self.begin(&mut request)?;
         let lease = self.lease(&request, false).await?;
         let facts = &lease.pooled.facts;
         let capabilities = modern(&facts.capabilities).map_err(|why| RpcError::internal(why.clone()))?;

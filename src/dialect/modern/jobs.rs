@@ -7,7 +7,6 @@ use http::StatusCode;
 use super::{
     Answer, ClientRequest, Modern, Refused, SERVER_INFO,
     adoptable::{Adoptable, Became, Becoming, Form},
-    in_flight::FlightGuard,
     input::{input_request, input_responses},
     pieces::{PieceWriter, pieces},
     run::Run,
@@ -83,23 +82,20 @@ impl Modern {
     /// Answers a call of a tool for jobs. Gives the request back where it calls another tool.
     pub(super) async fn job_tool(
         self: &Arc<Self>,
-        request: ClientRequest,
+        mut request: ClientRequest,
     ) -> Result<Result<Answer, ClientRequest>, Refused> {
-        let in_flight = self.begin(&request)?;
+        self.begin(&mut request)?;
         let caller = &request.caller;
         let lessee = Lessee { owner: &caller.owner, client: caller.client, headers: &request.headers };
         if let Some(tools) = caller.upstream.tools_apart(lessee)
             && let Some((tool, names)) = self.called_apart(&request, &tools).await
         {
-            let answer = self.answer_job_tool(request, None, Some(tools), (tool, names), in_flight).await;
+            let answer = self.answer_job_tool(request, None, Some(tools), (tool, names)).await;
             return answer.map(Ok);
         }
         let lease = match self.lease(&request, false).await {
             Ok(lease) => lease,
-            Err(refused) => {
-                drop(in_flight);
-                return self.job_without_server(request, refused).await.map(Ok);
-            }
+            Err(refused) => return self.job_without_server(request, refused).await.map(Ok),
         };
         let session = lease.guard.get();
         let called = match request.subject.as_deref() {
@@ -108,7 +104,7 @@ impl Modern {
         };
         let Some((tool, names)) = called else { return Ok(Err(request)) };
         let tools = Arc::clone(session.tools());
-        self.answer_job_tool(request, Some(lease), Some(tools), (tool, names), in_flight).await.map(Ok)
+        self.answer_job_tool(request, Some(lease), Some(tools), (tool, names)).await.map(Ok)
     }
 
     /// Returns the tool for jobs that a request calls, as far as that is known without a session, which would serve this alone.
@@ -127,7 +123,7 @@ impl Modern {
     /// request as it was `refused`.
     pub(super) async fn job_without_server(
         self: &Arc<Self>,
-        request: ClientRequest,
+        mut request: ClientRequest,
         refused: Refused,
     ) -> Result<Answer, Refused> {
         let name = request.subject.as_deref().filter(|_| request.method == Method::ToolsCall);
@@ -138,8 +134,8 @@ impl Modern {
         if !self.tools.names_job(&request.caller.owner, &request.message).await {
             return Err(refused);
         }
-        let in_flight = self.begin(&request)?;
-        self.answer_job_tool(request, None, None, (tool, names), in_flight).await
+        self.begin(&mut request)?;
+        self.answer_job_tool(request, None, None, (tool, names)).await
     }
 
     async fn answer_job_tool(
@@ -148,7 +144,6 @@ impl Modern {
         lease: Option<Lease>,
         tools: Option<Arc<KnownTools>>,
         (tool, names): (JobTool, JobToolNames),
-        in_flight: FlightGuard,
     ) -> Result<Answer, Refused> {
         let place = JobPlace { caller: Arc::clone(&request.caller), tools, names };
         let mut answers = input_responses(&request.message)?;
@@ -161,7 +156,6 @@ impl Modern {
         }
         let (to, from) = pieces(&self.capacity, &self.observer);
         tokio::spawn(async move {
-            let _in_flight = in_flight;
             tokio::select! {
                 // Its client has left. The jobs go on.
                 () = to.left() => {}

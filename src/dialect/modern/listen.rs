@@ -46,12 +46,12 @@ struct Subscription {
 
 impl Modern {
     /// Opens a stream of notifications.
-    pub(super) async fn listen(self: &Arc<Self>, request: ClientRequest) -> Result<Answer, Refused> {
+    pub(super) async fn listen(self: &Arc<Self>, mut request: ClientRequest) -> Result<Answer, Refused> {
         let (mut filter, names_tasks) = Filter::read(&request.message)?;
         if names_tasks && !request.meta.tasks {
             return Err(Refused::tasks_extension("notifications about tasks need the tasks extension"));
         }
-        let open = self.open_subscription(&request, &filter)?;
+        let open = self.open_subscription(&mut request, &filter)?;
         let watched = self.watched(&request, std::mem::take(&mut filter.tasks), true).await?;
         filter.tasks = watched.iter().map(|(_, id)| *id).collect();
         let lease = self.lease(&request, false).await?;
@@ -66,14 +66,15 @@ impl Modern {
         from.answer().await.ok_or_else(|| RpcError::internal("the subscription was given up").into())
     }
 
-    /// Counts a subscription, and what is kept of it while it is open.
-    pub(super) fn open_subscription(&self, request: &ClientRequest, filter: &Filter) -> Result<Open, Refused> {
+    /// Counts a subscription, and what is kept of it while it is open. It is no request in flight any more.
+    pub(super) fn open_subscription(&self, request: &mut ClientRequest, filter: &Filter) -> Result<Open, Refused> {
         let owner = &request.caller.owner;
         let subscribed = self.subscriptions.begin(owner).map_err(|why| Refused::limit("subscriptions", &why))?;
         // The session with the server keeps the URIs as well.
         let uris: usize = filter.uris.iter().map(|uri| 4 * uri.len()).sum();
         let bytes = request.message.bytes().len() + headers_cost(&request.headers) + uris;
         let kept = self.in_flight.keep(owner, bytes).map_err(|why| Refused::limit("sessionless_requests", &why))?;
+        request.in_flight = None;
         Ok(Open { _subscribed: subscribed, _kept: kept })
     }
 

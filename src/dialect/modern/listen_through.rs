@@ -51,14 +51,14 @@ impl Modern {
     /// Opens a stream of notifications of a server, and of tasks.
     pub(super) async fn listen_through(
         self: &Arc<Self>,
-        request: ClientRequest,
+        mut request: ClientRequest,
         whose: Whose,
     ) -> Result<Answer, Refused> {
         let (mut filter, names_tasks) = Filter::read(&request.message)?;
         if names_tasks && !request.meta.tasks {
             return Err(Refused::tasks_extension("notifications about tasks need the tasks extension"));
         }
-        let open = self.open_subscription(&request, &filter)?;
+        let open = self.open_subscription(&mut request, &filter)?;
         let watched = match whose {
             Whose::Theirs => Vec::new(),
             Whose::Ours | Whose::Both => {
@@ -70,8 +70,8 @@ impl Modern {
         let call = match without_tasks(&request.message, whose, &tasks)? {
             Some(message) => {
                 let generation = lease.pooled.generation;
-                let wanted = ClientRequest { message, for_legacy: PutAside::default(), ..request.clone() };
-                let Sent { message, headers } = wanted.sent(generation, whose)?;
+                (request.message, request.for_legacy) = (message, PutAside::default());
+                let Sent { message, headers } = request.sent(generation, whose)?;
                 Some(lease.guard.get().call(&message, headers, call_options(generation, false))?)
             }
             None => None,

@@ -97,7 +97,7 @@ pub struct Sender<'a> {
 }
 
 /// A request that has been read.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct ClientRequest {
     message: Message,
     /// The raw id.
@@ -113,6 +113,8 @@ struct ClientRequest {
     has_state: bool,
     /// What makes of it a request for a legacy server.
     for_legacy: PutAside,
+    /// Counts it among the requests in flight from [`Modern::begin`] on.
+    in_flight: Option<FlightGuard>,
     /// What was opened to find out the generation of the server, for this request.
     opened: Option<Arc<Lease>>,
     /// Whether it was counted as a look-up of an unknown id, before its server was asked.
@@ -237,18 +239,23 @@ impl Modern {
             subject,
             has_state,
             for_legacy,
+            in_flight: None,
             opened: None,
             looked_up: false,
         })
     }
 
-    /// Counts a request as in flight.
-    fn begin(&self, request: &ClientRequest) -> Result<FlightGuard, Refused> {
+    /// Counts a request as in flight until it ends or is a task. One that counts already keeps its place.
+    fn begin(&self, request: &mut ClientRequest) -> Result<(), Refused> {
+        if request.in_flight.is_some() {
+            return Ok(());
+        }
         let subject = request.subject.as_deref().map_or(0, str::len);
         let message = request.message.bytes().len() + request.for_legacy.bytes();
         let bytes = message + headers_cost(&request.headers) + subject;
         let begun = self.in_flight.begin(&request.caller.owner, bytes);
-        begun.map_err(|why| Refused::limit("sessionless_requests", &why))
+        request.in_flight = Some(begun.map_err(|why| Refused::limit("sessionless_requests", &why))?);
+        Ok(())
     }
 
     /// Returns a session with the server for a request, which may be asked something in the course of it where `asks`.

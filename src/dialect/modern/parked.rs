@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::{ClientRequest, in_flight::FlightGuard, pieces::PieceWriter};
+use super::{ClientRequest, pieces::PieceWriter};
 use crate::{
     flow::Tally,
     identity::Owner,
@@ -21,7 +21,7 @@ const MAX: usize = 4096;
 /// What goes on with a parked call.
 #[derive(Debug)]
 pub(super) struct Retry {
-    /// The request that answers.
+    /// The request that answers, which counts as in flight with its answers, instead of the one before.
     pub(super) request: ClientRequest,
     /// The raw answers by the key of their question.
     pub(super) answers: HashMap<String, String>,
@@ -29,8 +29,6 @@ pub(super) struct Retry {
     pub(super) progress_token: Option<Box<str>>,
     /// Where its answer goes.
     pub(super) to: PieceWriter,
-    /// Counts it, with the answers in it, instead of the request before.
-    pub(super) in_flight: FlightGuard,
 }
 
 /// The parked calls.

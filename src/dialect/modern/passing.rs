@@ -26,8 +26,7 @@ impl Modern {
         if let Some(known) = request.caller.upstream.pool.generation() {
             return Ok(known);
         }
-        // It is in flight while the server is asked.
-        let _in_flight = self.begin(request)?;
+        self.begin(request)?;
         let asks = matches!(request.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead);
         let lease = self.lease(request, asks).await?;
         let generation = lease.pooled.generation;

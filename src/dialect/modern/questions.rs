@@ -69,8 +69,7 @@ impl Run {
                 Err(over) => return Some(over),
             };
             drop(place);
-            self.request = retry.request;
-            (self.to, self.in_flight) = (retry.to, retry.in_flight);
+            (self.request, self.to) = (retry.request, retry.to);
             self.call.progress_token = retry.progress_token;
             // Each request says anew what its client can be asked, and whether it may be answered with a task.
             let (client, declares_tasks) = (self.request.caller.client, self.request.meta.tasks);
@@ -120,8 +119,7 @@ impl Run {
                 retry = &mut retried => {
                     let Ok(retry) = retry else { return Err(Over::Left) };
                     if let Some((ending, _kept)) = ended {
-                        self.request = retry.request;
-                        (self.to, self.in_flight) = (retry.to, retry.in_flight);
+                        (self.request, self.to) = (retry.request, retry.to);
                         return Err(self.end(ending).await);
                     }
                     return Ok(retry);

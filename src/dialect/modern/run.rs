@@ -16,7 +16,7 @@ use super::{
     Answer, ClientRequest, GATHERS, Modern, Refused,
     adoptable::{Adoptable, Becoming},
     hosts::{self, heartbeat_of},
-    in_flight::{FlightGuard, KeptBytes},
+    in_flight::KeptBytes,
     input::input_responses,
     onward::{Sent, call_options},
     parked::Retry,
@@ -73,8 +73,6 @@ pub(super) struct Run {
     pub(super) to: PieceWriter,
     /// Bounds the answers to questions that are on their way to the server; made with the first one.
     pub(super) replies: Option<Arc<Semaphore>>,
-    /// Counts it among the requests in flight, until it is over or a task.
-    pub(super) in_flight: FlightGuard,
 }
 
 /// Why a run does not go on.
@@ -94,13 +92,13 @@ impl Modern {
     /// [`Refused`]
     pub(super) async fn run(
         self: &Arc<Self>,
-        request: ClientRequest,
+        mut request: ClientRequest,
         asks: bool,
         adoptable: Option<Adoptable>,
     ) -> Result<Answer, Refused> {
         // The client's patience counts from its request, and not from when a session is open.
         let now = Instant::now();
-        let in_flight = self.begin(&request)?;
+        self.begin(&mut request)?;
         let lease = self.lease(&request, asks).await?;
         if adoptable.as_ref().is_some_and(Adoptable::is_job) {
             lease.guard.get().begin_to_learn_tools(&request.headers);
@@ -132,7 +130,6 @@ impl Modern {
             sent_again: false,
             to,
             replies: None,
-            in_flight,
         };
         // Usually it is over with its first word, and needs no task of its own. It goes on in one where it is not, and where
         // the client leaves.
@@ -166,7 +163,7 @@ impl Modern {
     ///
     /// # Errors
     /// One -32602 for each state that is not good here and now.
-    pub(super) async fn resume(self: &Arc<Self>, request: ClientRequest, state: &str) -> Result<Answer, Refused> {
+    pub(super) async fn resume(self: &Arc<Self>, mut request: ClientRequest, state: &str) -> Result<Answer, Refused> {
         let bound = request.bound();
         let opened = match self.seals.open(state, bound) {
             Some(Shown::Here(opened)) if opened.expires >= self.engine.now() => Some(opened),
@@ -178,14 +175,13 @@ impl Modern {
             Some(Shown::Here(_) | Shown::Earlier { .. }) | None => None,
         };
         let (answers, progress_token) = (input_responses(&request.message)?, given_token(&request.message)?);
-        let in_flight = self.begin(&request)?;
+        self.begin(&mut request)?;
+        let caller = Arc::clone(&request.caller);
         let retry = opened.and_then(|opened| self.parking.take(opened.call));
         let (to, from) = pieces(&self.capacity, &self.observer);
-        let taken = retry.is_some_and(|retry| {
-            retry.send(Retry { request: request.clone(), answers, progress_token, to, in_flight }).is_ok()
-        });
+        let taken = retry.is_some_and(|retry| retry.send(Retry { request, answers, progress_token, to }).is_ok());
         if !taken {
-            self.observer.emit(events::RequestStateRefused { who: &request.caller.who });
+            self.observer.emit(events::RequestStateRefused { who: &caller.who });
             return Err(RpcError::invalid_params(
                 "Invalid params: params.requestState is not good, or not any more; send the request again without it",
             )

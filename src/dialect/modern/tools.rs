@@ -87,7 +87,7 @@ impl Modern {
     /// Creates a task at once.
     pub(super) async fn create(
         self: &Arc<Self>,
-        request: ClientRequest,
+        mut request: ClientRequest,
         generation: Generation,
         name: Arc<str>,
         tool: Arc<crate::config::Tool>,
@@ -95,7 +95,7 @@ impl Modern {
         let counted = request.caller.account.count(Rated::Creation);
         counted.map_err(|often| Refused::too_often(&often))?;
         // The queue counts it from its creation on.
-        let _in_flight = self.begin(&request)?;
+        self.begin(&mut request)?;
         // What is known of the server may be forgotten meanwhile: the form is that of the session.
         let (session, generation) = if request.caller.upstream.shares(request.caller.client) {
             let lease = self.lease(&request, true).await?;
