@@ -1,9 +1,9 @@
 //! What is bounded, ends, and drains.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
-    client::Modern,
+    client::{Modern, VERSION},
     kit::{Client, Gate, Upstream, eventually, soon},
 };
 
@@ -51,6 +51,51 @@ async fn with_sessions_request_each_call_has_a_session_for_itself() {
 }
 
 #[tokio::test]
+async fn a_retry_takes_the_place_in_flight_of_the_call_that_it_goes_on_with() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, "[server]\nadmin = \"127.0.0.1:0\"\n").await;
+    let client = Modern::able(&gate.url, json!({ "elicitation": {} }));
+    let calling = tokio::spawn({
+        let client = client.clone();
+        async move { client.call("slow").await }
+    });
+    let slow = upstream.held("slow").await.sse();
+    for id in ["one", "two"] {
+        let params = json!({ "message": id, "requestedSchema": { "type": "object", "properties": {} } });
+        let question = json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params });
+        slow.event(&question.to_string()).await;
+    }
+    let asked = soon(calling).await.unwrap();
+    let params = client.params(json!({ "name": "slow", "arguments": {} }));
+    let headers = [("mcp-protocol-version", VERSION), ("mcp-method", "tools/call"), ("mcp-name", "slow")];
+    let connection = || headers.iter().fold(Client::http2(&gate.url), |http, (name, value)| http.with(name, value));
+    let connections: Vec<_> = (0..16).map(|_| connection()).collect();
+    let _others: Vec<_> = (1..1024).map(|nth| connections[nth % 16].stream("tools/call", params.clone())).collect();
+    let url = format!("{}/metrics", gate.admin.as_ref().unwrap());
+    eventually(async || {
+        let metrics = Client::new(&url).send(http::Method::GET, "").await;
+        metrics.text().contains("\ntaskgate_sessionless_requests 1024\n").then_some(())
+    })
+    .await;
+    let retry = |asked: &Value| {
+        let answers = asked["inputRequests"].as_object().unwrap().keys().take(1);
+        let answers: Value = answers.map(|key| (key.clone(), json!({ "action": "decline" }))).collect();
+        let state = &asked["requestState"];
+        let retry = json!({ "name": "slow", "arguments": {}, "requestState": state, "inputResponses": answers });
+        let client = client.clone();
+        tokio::spawn(async move { client.result("tools/call", retry).await })
+    };
+    let asked_again = soon(retry(&asked)).await.unwrap();
+    assert_eq!(asked_again["resultType"], "input_required", "{asked_again}");
+    let last = retry(&asked_again);
+    let is_answer = |id: &Value| id == "one" || id == "two";
+    let answers = || upstream.seen().iter().filter(|seen| is_answer(&seen.json()["id"])).count();
+    eventually(async || (answers() == 2).then_some(())).await;
+    slow.result(r#"{"content":[]}"#).await;
+    assert_eq!(soon(last).await.unwrap()["resultType"], "complete");
+}
+
+#[tokio::test]
 async fn what_modern_clients_hold_is_in_the_metrics_while_they_hold_it() {
     let upstream = Upstream::sse().await;
     let gate = Gate::with(&upstream, "[server]\nadmin = \"127.0.0.1:0\"\n[tasks]\ninput_timeout = \"1s\"\n").await;
@@ -90,7 +135,7 @@ async fn a_task_of_a_modern_client_leaves_the_lines_that_any_task_leaves_in_the_
     client.refusal("tasks/get", json!({ "taskId": "unknown" })).await;
     gate.stop().await;
     let lines = std::fs::read_to_string(log.path()).unwrap();
-    let lines: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for event in ["task_created", "task_ended", "result_retrieved", "lookup_failed"] {
         let line = lines.iter().find(|line| line["event"] == event);
         assert_eq!(line.unwrap_or_else(|| panic!("{event} in {lines:?}"))["owner"], lines[0]["owner"]);

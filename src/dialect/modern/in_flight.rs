@@ -75,10 +75,17 @@ impl InFlight {
     }
 
     fn count(self: &Arc<Self>, owner: &Owner, count: Count) -> Result<KeptBytes, String> {
+        self.exchange(owner, Count::default(), count)?;
+        Ok(KeptBytes { in_flight: Arc::clone(self), owner: owner.clone(), count })
+    }
+
+    /// Counts `more` in the place of `less`.
+    fn exchange(&self, owner: &Owner, less: Count, more: Count) -> Result<(), String> {
         let mut counts = self.counts.lock();
         let Counts { owners, all } = &mut *counts;
         let of_owner = owners.get_mut(owner);
-        let (in_all, theirs) = (all.and(count), of_owner.as_deref().copied().unwrap_or_default().and(count));
+        let before = of_owner.as_deref().copied().unwrap_or_default();
+        let (in_all, theirs) = (all.without(less).and(more), before.without(less).and(more));
         if theirs.requests > MAX_PER_OWNER {
             return Err(format!("{MAX_PER_OWNER} requests of yours are in flight; wait for some of them to end"));
         }
@@ -97,7 +104,21 @@ impl InFlight {
             None => drop(owners.insert(owner.clone(), theirs)),
         }
         *all = in_all;
-        Ok(KeptBytes { in_flight: Arc::clone(self), owner: owner.clone(), count })
+        Ok(())
+    }
+}
+
+impl FlightGuard {
+    /// Counts a request of so many bytes in the place of this one.
+    ///
+    /// # Errors
+    /// A sentence that says which limit is reached. This one counts on.
+    pub(super) fn replace(&mut self, bytes: usize) -> Result<(), String> {
+        let KeptBytes { in_flight, owner, count } = &mut self.0;
+        let instead = Count { requests: 1, bytes };
+        in_flight.exchange(owner, *count, instead)?;
+        *count = instead;
+        Ok(())
     }
 }
 
@@ -160,5 +181,17 @@ mod tests {
         let _second = begin(1).expect("room");
         assert!(begin(2).is_err_and(|why| why.contains("requests in flight take 128MiB")));
         assert!(in_flight.keep(&owner(2), 1).is_err(), "questions count too");
+    }
+
+    #[test]
+    fn a_request_takes_the_place_of_another_at_the_limit_and_leaves_it_where_there_is_no_room() {
+        let in_flight = Arc::<InFlight>::default();
+        let mut begun: Vec<_> = (0..MAX_PER_OWNER).map(|_| in_flight.begin(&owner(0), 1).expect("room")).collect();
+        let last = begun.last_mut().expect("one of them");
+        let room = MAX_BYTES_PER_OWNER - (MAX_PER_OWNER - 1);
+        assert!(last.replace(room + 1).is_err_and(|why| why.contains("take 64MiB")));
+        last.replace(room).expect("the other has gone");
+        drop(begun);
+        assert_eq!(in_flight.counts.lock().all, Count::default());
     }
 }

@@ -247,14 +247,10 @@ impl Modern {
 
     /// Counts a request as in flight until it ends or is a task. One that counts already keeps its place.
     fn begin(&self, request: &mut ClientRequest) -> Result<(), Refused> {
-        if request.in_flight.is_some() {
-            return Ok(());
+        if request.in_flight.is_none() {
+            let begun = self.in_flight.begin(&request.caller.owner, request.bytes());
+            request.in_flight = Some(begun.map_err(|why| Refused::limit("sessionless_requests", &why))?);
         }
-        let subject = request.subject.as_deref().map_or(0, str::len);
-        let message = request.message.bytes().len() + request.for_legacy.bytes();
-        let bytes = message + headers_cost(&request.headers) + subject;
-        let begun = self.in_flight.begin(&request.caller.owner, bytes);
-        request.in_flight = Some(begun.map_err(|why| Refused::limit("sessionless_requests", &why))?);
         Ok(())
     }
 
@@ -315,6 +311,12 @@ fn no_method(request: &ClientRequest) -> Refused {
 }
 
 impl ClientRequest {
+    /// Returns how many bytes are kept of it.
+    fn bytes(&self) -> usize {
+        let subject = self.subject.as_deref().map_or(0, str::len);
+        self.message.bytes().len() + self.for_legacy.bytes() + headers_cost(&self.headers) + subject
+    }
+
     /// Returns whether a call may become a job: the request declares no tasks, and such requests get jobs.
     fn gets_jobs(&self, generation: Generation) -> bool {
         !self.meta.tasks && self.hosts_get_jobs(generation)

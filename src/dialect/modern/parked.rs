@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::{ClientRequest, pieces::PieceWriter};
+use super::{ClientRequest, Refused, in_flight::FlightGuard, pieces::PieceWriter};
 use crate::{
     flow::Tally,
     identity::Owner,
@@ -21,7 +21,7 @@ const MAX: usize = 4096;
 /// What goes on with a parked call.
 #[derive(Debug)]
 pub(super) struct Retry {
-    /// The request that answers, which counts as in flight with its answers, instead of the one before.
+    /// The request that answers, which counts as in flight in the place of the one before.
     pub(super) request: ClientRequest,
     /// The raw answers by the key of their question.
     pub(super) answers: HashMap<String, String>,
@@ -40,11 +40,21 @@ pub(super) struct Parking {
 
 #[derive(Debug, Default)]
 struct Places {
-    calls: HashMap<Uuid, oneshot::Sender<Retry>>,
+    calls: HashMap<Uuid, Parked>,
     owners: Tally<Owner>,
+    /// How many places are taken.
+    all: usize,
 }
 
-/// The place of one call, which is free again when it is dropped.
+/// A call that waits for its retry.
+#[derive(Debug)]
+struct Parked {
+    retry: oneshot::Sender<Retry>,
+    /// Counts its request as in flight.
+    in_flight: Option<FlightGuard>,
+}
+
+/// The place of one call, for all that it asks. It is free again when it is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     parking: Arc<Parking>,
@@ -57,26 +67,44 @@ impl Parking {
         Arc::new(Self { places: Mutex::default(), observer: Arc::clone(observer) })
     }
 
-    /// Parks a call. Returns its place and what resolves with the retry; `None` where there is no room.
-    pub(super) fn park(self: &Arc<Self>, owner: &Owner) -> Option<(Place, oneshot::Receiver<Retry>)> {
+    /// Returns a place for a call; `None` where there is no room.
+    pub(super) fn place(self: &Arc<Self>, owner: &Owner) -> Option<Place> {
         let mut places = self.places.lock();
-        if places.calls.len() >= MAX || places.owners.of(owner) >= MAX_PER_OWNER {
+        if places.all >= MAX || places.owners.of(owner) >= MAX_PER_OWNER {
             return None;
         }
-        let (call, (retry, retried)) = (Uuid::new_v4(), oneshot::channel());
         places.owners.add(owner, 1);
-        places.calls.insert(call, retry);
+        places.all += 1;
         self.observer.emit(events::CallParked);
-        Some((Place { parking: Arc::clone(self), owner: owner.clone(), call }, retried))
+        Some(Place { parking: Arc::clone(self), owner: owner.clone(), call: Uuid::new_v4() })
     }
 
-    /// Returns where the retry of a parked call goes, once.
-    pub(super) fn take(&self, call: Uuid) -> Option<oneshot::Sender<Retry>> {
-        self.places.lock().calls.remove(&call)
+    /// Returns where the retry of a parked call goes, once; `None` where no such call is parked. `admit` gives the retry the
+    /// place in flight of the call.
+    ///
+    /// # Errors
+    /// What `admit` says. The call stays parked.
+    pub(super) fn take(
+        &self,
+        call: Uuid,
+        admit: impl FnOnce(&mut Option<FlightGuard>) -> Result<(), Refused>,
+    ) -> Result<Option<oneshot::Sender<Retry>>, Refused> {
+        let mut places = self.places.lock();
+        let Some(parked) = places.calls.get_mut(&call) else { return Ok(None) };
+        admit(&mut parked.in_flight)?;
+        Ok(places.calls.remove(&call).map(|parked| parked.retry))
     }
 }
 
 impl Place {
+    /// Parks the call under an id of its own, with the place in flight of its request. Returns what resolves with the retry.
+    pub(super) fn park(&mut self, in_flight: Option<FlightGuard>) -> oneshot::Receiver<Retry> {
+        let (retry, retried) = oneshot::channel();
+        self.call = Uuid::new_v4();
+        self.parking.places.lock().calls.insert(self.call, Parked { retry, in_flight });
+        retried
+    }
+
     /// Returns the id of the parked call.
     pub(super) fn call(&self) -> Uuid {
         self.call
@@ -88,7 +116,19 @@ impl Drop for Place {
         let mut places = self.parking.places.lock();
         places.calls.remove(&self.call);
         places.owners.take(&self.owner, 1);
+        places.all -= 1;
         self.parking.observer.emit(events::CallUnparked);
+    }
+}
+
+impl ClientRequest {
+    /// Counts as in flight in the place of another request.
+    pub(super) fn take_place(&mut self, place: &mut Option<FlightGuard>) -> Result<(), Refused> {
+        if let Some(guard) = place.as_mut().filter(|_| self.in_flight.is_none()) {
+            guard.replace(self.bytes()).map_err(|why| Refused::limit("sessionless_requests", &why))?;
+            self.in_flight = place.take();
+        }
+        Ok(())
     }
 }
 
@@ -99,13 +139,25 @@ mod tests {
     #[test]
     fn an_owner_has_a_bounded_number_of_parked_calls_each_of_which_is_found_once() {
         let (parking, owner) = (Arc::<Parking>::default(), Owner::Anyone { upstream: "/mcp".into() });
-        let parked: Vec<_> = (0..MAX_PER_OWNER).map(|_| parking.park(&owner).expect("room")).collect();
-        assert!(parking.park(&owner).is_none());
-        let call = parked[0].0.call();
-        assert!(parking.take(call).is_some());
-        assert!(parking.take(call).is_none());
-        drop(parked);
-        assert!(parking.park(&owner).is_some());
-        assert!(parking.places.lock().owners.is_empty());
+        let mut places: Vec<_> = (0..MAX_PER_OWNER).map(|_| parking.place(&owner).expect("room")).collect();
+        assert!(parking.place(&owner).is_none());
+        let _retried = places[0].park(None);
+        let taken = || parking.take(places[0].call(), |_| Ok(())).expect("it is admitted");
+        assert!(taken().is_some());
+        assert!(taken().is_none());
+        assert!(parking.place(&owner).is_none(), "it keeps its place for what it asks next");
+        drop(places);
+        assert!(parking.place(&owner).is_some());
+        let places = parking.places.lock();
+        assert!(places.owners.is_empty() && places.calls.is_empty() && places.all == 0);
+    }
+
+    #[test]
+    fn a_call_whose_retry_is_not_admitted_stays_parked() {
+        let (parking, owner) = (Arc::<Parking>::default(), Owner::Anyone { upstream: "/mcp".into() });
+        let mut place = parking.place(&owner).expect("room");
+        let _retried = place.park(None);
+        assert!(parking.take(place.call(), |_| Err(Refused::invalid_request("no room"))).is_err());
+        assert!(parking.take(place.call(), |_| Ok(())).is_ok_and(|retry| retry.is_some()));
     }
 }

@@ -55,12 +55,13 @@ impl Run {
 
     /// Asks the client, and waits for the retry that answers.
     pub(super) async fn park(&mut self) -> Option<Over> {
+        let Some(mut place) = self.modern.parking.place(&self.request.caller.owner) else {
+            self.modern.observer.emit(events::CallNotAsked { reason: "parked_calls" });
+            self.give_up("limit reached: too many calls wait for answers of their client").await;
+            return None;
+        };
         loop {
-            let Some((place, retried)) = self.modern.parking.park(&self.request.caller.owner) else {
-                self.modern.observer.emit(events::CallNotAsked { reason: "parked_calls" });
-                self.give_up("limit reached: too many calls wait for answers of their client").await;
-                return None;
-            };
+            let retried = place.park(self.request.in_flight.take());
             if let Err(over) = self.ask(&place) {
                 return Some(over);
             }
@@ -68,7 +69,6 @@ impl Run {
                 Ok(retry) => retry,
                 Err(over) => return Some(over),
             };
-            drop(place);
             (self.request, self.to) = (retry.request, retry.to);
             self.call.progress_token = retry.progress_token;
             // Each request says anew what its client can be asked, and whether it may be answered with a task.

@@ -175,9 +175,11 @@ impl Modern {
             Some(Shown::Here(_) | Shown::Earlier { .. }) | None => None,
         };
         let (answers, progress_token) = (input_responses(&request.message)?, given_token(&request.message)?);
-        self.begin(&mut request)?;
         let caller = Arc::clone(&request.caller);
-        let retry = opened.and_then(|opened| self.parking.take(opened.call));
+        let retry = match opened {
+            Some(opened) => self.parking.take(opened.call, |place| request.take_place(place))?,
+            None => None,
+        };
         let (to, from) = pieces(&self.capacity, &self.observer);
         let taken = retry.is_some_and(|retry| retry.send(Retry { request, answers, progress_token, to }).is_ok());
         if !taken {
