@@ -1,6 +1,10 @@
 //! The requests of this process that wait for a task to change, and how many may.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    fmt,
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -51,13 +55,20 @@ pub(super) struct Wakes {
 
 #[derive(Debug, Default)]
 struct Watched {
-    tasks: HashMap<TaskId, watch::Sender<()>>,
+    tasks: HashMap<TaskId, WatchedTask>,
     /// How many requests wait for tasks of each owner.
     owners: Tally<Owner>,
     /// How many requests wait in all.
     all: usize,
     /// The process stops: what has not ended goes on in the next one.
     stopped: bool,
+}
+
+#[derive(Debug, Default)]
+struct WatchedTask {
+    changes: watch::Sender<()>,
+    /// How many requests wait for it.
+    requests: usize,
 }
 
 /// One request that waits for a task.
@@ -87,11 +98,12 @@ impl Wakes {
         if watched.owners.of(owner) >= max.owner {
             return Err(WaitLimit::Owner(max.owner));
         }
-        let sender = watched.tasks.entry(id).or_insert_with(|| watch::Sender::new(()));
-        if sender.receiver_count() >= max.task {
+        let task = watched.tasks.entry(id).or_default();
+        if task.requests >= max.task {
             return Err(WaitLimit::Task(max.task));
         }
-        let changes = sender.subscribe();
+        task.requests += 1;
+        let changes = task.changes.subscribe();
         watched.owners.add(owner, 1);
         watched.all += 1;
         Ok(Watch { owner: owner.clone(), id, changes, wakes: self.clone() })
@@ -106,8 +118,8 @@ impl Wakes {
     /// Wakes the requests that wait for `id`; for `None`, where any task may have changed, all of them.
     pub(super) fn wake(&self, id: Option<TaskId>) {
         let watched = self.watched.lock();
-        let wake = |sender: &watch::Sender<()>| {
-            sender.send_replace(());
+        let wake = |task: &WatchedTask| {
+            task.changes.send_replace(());
         };
         match id {
             Some(id) => watched.tasks.get(&id).into_iter().for_each(wake),
@@ -133,8 +145,11 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let mut watched = self.wakes.watched.lock();
-        if watched.tasks.get(&self.id).is_some_and(|sender| sender.receiver_count() <= 1) {
-            watched.tasks.remove(&self.id);
+        if let Entry::Occupied(mut task) = watched.tasks.entry(self.id) {
+            task.get_mut().requests -= 1;
+            if task.get().requests == 0 {
+                task.remove();
+            }
         }
         watched.all -= 1;
         watched.owners.take(&self.owner, 1);
@@ -143,6 +158,8 @@ impl Drop for Watch {
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::Barrier, thread};
+
     use uuid::Uuid;
 
     use super::*;
@@ -163,5 +180,24 @@ mod tests {
         drop((first, third, fourth));
         let watched = wakes.watched.lock();
         assert!(watched.tasks.is_empty() && watched.owners.is_empty() && watched.all == 0);
+    }
+
+    #[test]
+    fn a_task_whose_last_two_watches_end_at_once_is_forgotten() {
+        let wakes = Wakes::new(MaxWaiters { task: 2, owner: 2, all: 2 });
+        let (owner, id) = (Owner::Anyone { upstream: "/mcp".into() }, Uuid::from_u128(1));
+        let both = Barrier::new(2);
+        for _ in 0..10_000 {
+            let watches = [(); 2].map(|()| wakes.watch(&owner, id).expect("room"));
+            thread::scope(|scope| {
+                for watch in watches {
+                    scope.spawn(|| {
+                        both.wait();
+                        drop(watch);
+                    });
+                }
+            });
+            assert!(wakes.watched.lock().tasks.is_empty());
+        }
     }
 }
