@@ -90,6 +90,7 @@ impl Runner {
         if !running.call.exchange.was_refused().await {
             return Err(Failure::SessionLost);
         }
+        running.session.vacate();
         let session = self.session.another(&self.caller, &self.headers, self.modern).await?;
         if self.engine.outlives_process() {
             // A later process is to find its answer in this session.

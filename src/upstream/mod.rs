@@ -40,8 +40,9 @@ pub use pool::{Generation, Lease, NoSession, PoolLimits, Pooled, PoolsTotal, Ser
 pub use response::{ExchangeEnd, UpstreamResponse};
 pub use saved::{SavedLink, SavedUpstream};
 pub use session::{
-    Agreed, BrokenCall, Call, CallOptions, CallOutcome, Handshake, Introduced, Next, NotAgreed, Round, ServerEvent,
-    ServerQuestion, UpstreamGuard, UpstreamSession, error_code, for_client, own_error, question_refusal, with_id,
+    Agreed, BrokenCall, Call, CallOptions, CallOutcome, Handshake, Introduced, Kept, Next, NotAgreed, Round,
+    ServerEvent, ServerQuestion, UpstreamGuard, UpstreamSession, error_code, for_client, own_error, question_refusal,
+    with_id,
 };
 pub use stdio::Vacancy;
 

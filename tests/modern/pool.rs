@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::{
     client::{Modern, VERSION},
@@ -35,6 +36,21 @@ async fn a_task_at_once_whose_session_the_server_has_forgotten_begins_again_in_a
     upstream.held("slow").await.result(r#"{"content":[]}"#);
     client.until(task["taskId"].as_str().unwrap(), "completed").await;
     assert_eq!((upstream.count("initialize"), upstream.count("slow")), (2, 2), "one was refused and one ran");
+}
+
+#[tokio::test]
+async fn a_session_that_the_server_has_forgotten_makes_room_for_the_one_in_its_place() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, &format!("[server]\nmax_sessions = 1\n{AT_ONCE}")).await;
+    let client = Modern::with_tasks(&gate.url);
+    client.result("tools/list", json!({})).await;
+    upstream.forget_sessions();
+    client.result("tools/list", json!({})).await;
+    upstream.forget_sessions();
+    let task = client.call("slow").await;
+    upstream.held("slow").await.result(r#"{"content":[]}"#);
+    client.until(task["taskId"].as_str().unwrap(), "completed").await;
+    assert_eq!(upstream.count("initialize"), 3);
 }
 
 #[tokio::test]
@@ -153,6 +169,9 @@ async fn requests_in_flight_of_one_owner_are_bounded_and_keep_their_places_when_
     let (status, code, why) = client.refusal("tools/call", json!({ "name": "echo" })).await;
     assert_eq!((status, code, &*why), refused);
     assert_eq!(metric(&gate, "requests_refused_total{reason=\"sessionless_requests\"}").await, "1");
+    // Whose task it is would have to be asked.
+    let asking = Modern::with_tasks(&gate.url).refusal("tasks/get", json!({ "taskId": Uuid::new_v4() })).await;
+    assert_eq!((asking.0, asking.1, &*asking.2), refused);
 
     // While the requests go on to their calls, others look for a place.
     let over = CancellationToken::new();

@@ -14,6 +14,7 @@ impl Run {
     pub(super) async fn send_again(&mut self) -> Over {
         self.sent_again = true;
         self.request.opened = None;
+        self.lease.guard.vacate();
         match self.modern.lease(&self.request, self.asks).await {
             Ok(lease) => self.send_in(lease).await,
             Err(refused) => self.respond(refused.to_response(&self.request.id).into()),
@@ -33,6 +34,7 @@ impl Run {
         self.request.opened = None;
         let upstream = Arc::clone(&self.request.caller.upstream);
         upstream.pool.was_replaced(&self.lease.pooled);
+        self.lease.guard.vacate();
         let lease = self.modern.lease(&self.request, self.asks).await.ok()?;
         if lease.pooled.generation.is_modern() == self.passes() {
             return None;

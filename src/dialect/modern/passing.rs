@@ -56,6 +56,7 @@ impl Modern {
                 // Any id would cost a handshake.
                 self.count_lookup(request, id.unwrap_or_default()).await?;
                 request.looked_up = true;
+                self.begin(request)?;
                 // taskgate's tasks are there while the server is not.
                 self.generation(request).await.unwrap_or(Generation::Legacy)
             }

@@ -29,7 +29,7 @@ pub use room::PoolLimits;
 pub use total::PoolsTotal;
 
 use self::{generation::KnownGeneration, slot::Slots, tool_lists::ToolLists};
-use super::{KnownTools, Server};
+use super::{Kept, KnownTools, Server};
 use crate::{config::UpstreamId, flow::Capacity, observe::Observer};
 
 /// Which calls a session serves.
@@ -100,8 +100,9 @@ impl SessionPool {
                 if let Some((_, why)) = shared.failed.as_ref().filter(|(at, _)| *at >= came) {
                     return Err(why.clone());
                 }
-                // A lost one leaves its room. The server may have been replaced.
-                if shared.session.take().is_some() {
+                if let Some(lost) = shared.session.take() {
+                    lost.vacate();
+                    // The server may have been replaced.
                     self.generation.forget();
                 }
                 match Box::pin(self.open(server, key, sharing, headers)).await {

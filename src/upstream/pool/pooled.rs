@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use ::http::HeaderMap;
+use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 use super::{Generation, opening::ServerFacts, resources::Resources, room::Room};
 use crate::{
     config::UpstreamId,
     observe::{Observer, events},
-    upstream::{UpstreamGuard, UpstreamSession},
+    upstream::{Kept, UpstreamGuard, UpstreamSession},
     wire::{Message, object::quote},
 };
 
@@ -32,7 +33,8 @@ pub struct Pooled {
     /// The upstream, for the log.
     upstream: UpstreamId,
     observer: Arc<Observer>,
-    _room: Room,
+    /// What it counts for; `None` once the server has forgotten it.
+    room: Mutex<Option<Room>>,
 }
 
 /// A session in use by one call.
@@ -56,7 +58,16 @@ impl Pooled {
         observer.emit(events::PooledSessionOpened { upstream: upstream.as_str() });
         let (changes, _) = broadcast::channel(BEHIND);
         let resources = Resources::default();
-        Arc::new(Self { session, facts, generation, changes, resources, upstream, observer, _room: room })
+        Arc::new(Self {
+            session,
+            facts,
+            generation,
+            changes,
+            resources,
+            upstream,
+            observer,
+            room: Mutex::new(Some(room)),
+        })
     }
 
     /// Returns what the server tells from now on that belongs to no call.
@@ -99,6 +110,12 @@ impl Lease {
             // A server that refuses tells nothing of the resource.
             let _ = self.guard.get().request(told.method, &params, headers.clone()).await;
         }
+    }
+}
+
+impl Kept for Pooled {
+    fn vacate(&self) {
+        drop(self.room.lock().take());
     }
 }
 

@@ -9,12 +9,10 @@ use std::{
 
 use ::http::HeaderMap;
 
-use super::{UpstreamSession, discover::own_headers};
+use super::{ExchangeGuard, UpstreamSession, discover::own_headers};
 use crate::{
     flow::Item,
-    upstream::{
-        Exchanges, Failure, ListPage, ListRequest, MAX_MESSAGE, MAX_WAITING, Outgoing, Purpose, ToolNames, excerpt,
-    },
+    upstream::{Failure, ListPage, ListRequest, MAX_MESSAGE, MAX_WAITING, Outgoing, Purpose, ToolNames, excerpt},
     wire::{
         Message, legacy,
         message::Outcome,
@@ -159,18 +157,6 @@ impl UpstreamSession {
                 None => return Err(Failure::Abandoned),
             }
         }
-    }
-}
-
-/// Gives up an exchange when it is dropped, if the exchange has not ended.
-struct ExchangeGuard {
-    exchanges: Arc<Exchanges>,
-    number: u64,
-}
-
-impl Drop for ExchangeGuard {
-    fn drop(&mut self) {
-        self.exchanges.cancel(self.number);
     }
 }
 

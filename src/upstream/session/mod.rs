@@ -14,7 +14,7 @@ mod saved;
 mod translate;
 
 use std::{
-    any::Any,
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -36,7 +36,7 @@ pub use saved::BrokenCall;
 pub use translate::{for_client, with_id};
 
 use self::rounds::Rounds;
-use super::{Failure, Inbound, KnownTools, Link, MAX_MESSAGE, NativeTasks, Outgoing, Purpose};
+use super::{Exchanges, Failure, Inbound, KnownTools, Link, MAX_MESSAGE, NativeTasks, Outgoing, Purpose};
 use crate::{
     flow::{Item, Outbox},
     wire::{Message, Method},
@@ -65,12 +65,18 @@ pub struct UpstreamSession {
     kept: AtomicBool,
 }
 
+/// What a use of a session keeps.
+pub trait Kept: fmt::Debug + Send + Sync {
+    /// Makes room for another session, as the server has forgotten this one.
+    fn vacate(&self);
+}
+
 /// Keeps an upstream session in use while it lives.
 #[derive(Debug)]
 pub struct UpstreamGuard {
     session: Arc<UpstreamSession>,
     /// What must not end before this use.
-    _kept: Option<Arc<dyn Any + Send + Sync>>,
+    kept: Option<Arc<dyn Kept>>,
 }
 
 impl UpstreamSession {
@@ -105,10 +111,10 @@ impl UpstreamSession {
     }
 
     /// Marks the session as in use as [`UpstreamSession::hold`] does, and keeps `kept` as long.
-    pub(super) fn hold_with(self: &Arc<Self>, kept: Option<Arc<dyn Any + Send + Sync>>) -> UpstreamGuard {
+    pub(super) fn hold_with(self: &Arc<Self>, kept: Option<Arc<dyn Kept>>) -> UpstreamGuard {
         // SeqCst with `close_when_unused`: either that sees this use, or the guard's drop sees that the link has to close.
         self.uses.fetch_add(1, Ordering::SeqCst);
-        UpstreamGuard { session: Arc::clone(self), _kept: kept }
+        UpstreamGuard { session: Arc::clone(self), kept }
     }
 
     /// Marks the session as used now.
@@ -225,6 +231,7 @@ impl UpstreamSession {
         let begun = self.inbound.exchanges.begin(None, Purpose::Foreground);
         let mut exchange = begun.map_err(|too_many| Failure::Limit(too_many.to_string()))?;
         let number = exchange.number;
+        let _guard = ExchangeGuard { exchanges: Arc::clone(&self.inbound.exchanges), number };
         let message = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"{method}","params":{params}}}"#).into();
         exchange.carry(self.link.request(Outgoing { number, message, headers, max_answer: MAX_MESSAGE, relay: false }));
         let answering = async {
@@ -271,11 +278,30 @@ impl UpstreamSession {
     }
 }
 
+/// Gives up an exchange when it is dropped, if the exchange has not ended.
+struct ExchangeGuard {
+    exchanges: Arc<Exchanges>,
+    number: u64,
+}
+
+impl Drop for ExchangeGuard {
+    fn drop(&mut self) {
+        self.exchanges.cancel(self.number);
+    }
+}
+
 impl UpstreamGuard {
     /// Returns the session.
     #[must_use]
     pub fn get(&self) -> &Arc<UpstreamSession> {
         &self.session
+    }
+
+    /// Makes room for another session, as the server has forgotten this one.
+    pub fn vacate(&self) {
+        if let Some(kept) = &self.kept {
+            kept.vacate();
+        }
     }
 }
 
@@ -293,6 +319,14 @@ impl Drop for UpstreamGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_is_not_in_use_by_a_request_that_the_server_has_not_answered_in_time() {
+        let session = UpstreamSession::nowhere("/mcp");
+        let answer = session.request("ping", "{}", HeaderMap::new()).await;
+        assert!(matches!(answer, Err(Failure::TimedOut(REQUEST_TIMEOUT))));
+        assert!(session.unused_since().is_some());
+    }
 
     #[test]
     fn even_the_shortest_use_of_a_session_shows_in_when_it_was_used_last() {
