@@ -30,8 +30,8 @@ use crate::{
 /// A call that runs, as far as a task needs to know it.
 #[derive(Debug)]
 pub struct Adoption {
-    /// Its turn, held since it began.
-    pub permit: Permit,
+    /// Its turn, held since it began, and kept for another try where this one comes to nothing.
+    pub permit: Arc<Permit>,
     /// When it began.
     pub since: Instant,
     /// The last progress that was told.
@@ -52,7 +52,7 @@ pub struct Adopted {
     /// What its client is told of its time.
     pub outlook: Outlook,
     runner: Runner,
-    permit: Permit,
+    permit: Arc<Permit>,
     stopped: oneshot::Receiver<Stop>,
     beginning: Beginning,
     request: Option<Message>,

@@ -29,10 +29,14 @@ struct House {
 
 impl House {
     async fn open() -> Self {
+        Self::with("").await
+    }
+
+    async fn with(more: &str) -> Self {
         let (upstream, shim, folder) = (Upstream::sse().await, Shim::new(), TempDir::new().unwrap());
         let (config, store) = (folder.path().join("config.toml"), shim.store());
         let text = format!(
-            "tasks.heartbeat = \"40ms\"\ntasks.task_after = \"80ms\"\ntasks.job_after = \"80ms\"\nrate.creations = \"1/h\"\n[[upstream]]\nurl = \"{}\"\n",
+            "tasks.heartbeat = \"40ms\"\ntasks.task_after = \"80ms\"\ntasks.job_after = \"80ms\"\nrate.creations = \"1/h\"\n{more}[[upstream]]\nurl = \"{}\"\n",
             upstream.url()
         );
         std::fs::write(&config, text).unwrap();
@@ -106,6 +110,23 @@ async fn a_call_of_a_client_with_tasks_becomes_one_when_the_disk_works_again() {
     let (created, _slow) = house.answered_after_a_fault(async move { caller.call("slow").await }).await;
     assert_eq!(created["resultType"], "task", "{created}");
     assert_eq!(client.get(created["taskId"].as_str().unwrap()).await["status"], "working");
+}
+
+#[tokio::test]
+async fn a_call_keeps_its_turn_while_the_disk_does_not_take_its_task() {
+    let house = House::with("tasks.max_running = 1\n").await;
+    house.shim.fail_all(CHANGES, Fault::Broken);
+    let client = Modern::with_tasks(&house.url);
+    let caller = client.clone();
+    let calling = tokio::spawn(async move { caller.call("slow").await });
+    let slow = house.upstream.held("slow").await.sse();
+    // More than one try has come to nothing.
+    let first = eventually(async || Some(house.shim.failed()).filter(|failed| *failed > 0)).await;
+    eventually(async || (house.shim.failed() > first).then_some(())).await;
+    let (_, code, _) = client.refusal("tools/call", json!({ "name": "slow", "arguments": {} })).await;
+    assert_eq!((code, house.upstream.count("slow")), (-32603, 1), "its turn is not free");
+    slow.result(r#"{"content":[]}"#).await;
+    assert_eq!(soon(calling).await.unwrap()["resultType"], "complete");
 }
 
 #[tokio::test]

@@ -23,8 +23,8 @@ pub(super) struct Adoptable {
 /// What a call becomes that takes long.
 #[derive(Debug)]
 pub(super) enum Form {
-    /// A task, with the right to run that was taken before the call began; `None` once a try has used it up.
-    Task(Option<Permit>),
+    /// A task, with the right to run that was taken before the call began; `None` where it has none after a question.
+    Task(Option<Arc<Permit>>),
     /// A job, whose client knows no tasks.
     Job,
 }

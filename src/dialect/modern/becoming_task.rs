@@ -26,17 +26,22 @@ impl Run {
             Form::Task(held) => held,
             Form::Job => return self.become_job(name, tool, counted),
         };
-        let next =
-            |counted| Adoptable { name: Arc::clone(&name), tool: Arc::clone(&tool), form: Form::Task(None), counted };
+        let next = |permit, counted| Adoptable {
+            name: Arc::clone(&name),
+            tool: Arc::clone(&tool),
+            form: Form::Task(permit),
+            counted,
+        };
         let caller = Arc::clone(&self.request.caller);
-        let Some(permit) = held.or_else(|| self.modern.engine.permit_now(&caller, &name, &tool)) else {
-            return self.adopt_later(next(counted));
+        let permit = held.or_else(|| self.modern.engine.permit_now(&caller, &name, &tool).map(Arc::new));
+        let Some(permit) = permit else {
+            return self.adopt_later(next(None, counted));
         };
         // Where it would be one too many, the call goes on as it is.
         if !counted && caller.account.count(Rated::Creation).is_err() {
             return;
         }
-        let next = next(true);
+        let next = next(Some(Arc::clone(&permit)), true);
         let announced = caller.upstream.status_notifications;
         let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
         let session = CallSession::Pooled(self.lease.hold());

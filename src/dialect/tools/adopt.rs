@@ -94,7 +94,7 @@ impl JobTools {
             writer: &JobWriter,
             admission,
         };
-        let adoption = Adoption { permit, since, progress, text, headers, request };
+        let adoption = Adoption { permit: Arc::new(permit), since, progress, text, headers, request };
         let adopted = self.engine.adopt(caller, call_session, new_task, adoption).await;
         let adopted = adopted.map_err(|why| match why {
             NotCreated::Unavailable => NotAdopted::NotNow { counted: true },
