@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use crate::{
     client::Modern,
-    kit::{Gate, Upstream},
+    kit::{Gate, Options, Upstream},
 };
 
 #[tokio::test]
@@ -33,6 +33,20 @@ async fn a_subscription_is_acknowledged_first_and_tells_of_its_tasks_with_its_id
     };
     assert_eq!(ended["params"]["status"], "completed");
     assert_eq!(ended["params"]["result"]["content"], json!([]));
+}
+
+#[tokio::test]
+async fn a_change_that_a_server_tells_in_more_than_64_kib_is_not_kept_for_subscribers() {
+    let capabilities = json!({ "tools": { "listChanged": true } });
+    let upstream = Upstream::start(Options { listens: true, capabilities, ..Options::default() }).await;
+    let gate = Gate::before(&upstream).await;
+    let wanted = json!({ "notifications": { "toolsListChanged": true } });
+    let mut stream = Modern::plain(&gate.url).stream("subscriptions/listen", wanted);
+    let (server, _) = tokio::join!(upstream.get_stream(), stream.message());
+    for much in ["x".repeat(64 * 1024), "little".to_owned()] {
+        server.notify("notifications/tools/list_changed", json!({ "_meta": { "much": much } })).await;
+    }
+    assert_eq!(stream.message().await["params"]["_meta"]["much"], "little");
 }
 
 #[tokio::test]

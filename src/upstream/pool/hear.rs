@@ -14,6 +14,9 @@ use crate::{
     wire::{Kind, Message, Method, RpcError},
 };
 
+/// The largest notification of a change that is told: some of them wait for each subscriber.
+const MAX_CHANGE: usize = 64 * 1024;
+
 /// Reads what a server sends that belongs to no call, while its session lives: tells changes, and answers questions, which
 /// no client can be asked.
 pub(super) async fn hear(
@@ -36,7 +39,10 @@ pub(super) async fn hear(
                 // A server that does not take it goes on without an answer.
                 let _ = session.reply(reply, HeaderMap::new()).await;
             }
-            Some(Item::Message(message)) if message.method().is_change() => drop(changes.send(message)),
+            Some(Item::Message(message)) if message.method().is_change() && message.bytes().len() <= MAX_CHANGE => {
+                // The bytes may be a cut of a larger buffer.
+                drop(changes.send(message.compact()));
+            }
             Some(Item::Message(_) | Item::Silence | Item::Pause(_)) => {}
             Some(Item::End(())) | None => return,
         }
