@@ -23,11 +23,22 @@ pub(super) struct Watched<T> {
     /// What was already read.
     begun: &'static [u8],
     activity: Arc<Activity>,
+    /// Whether the client has to read before more can be written.
+    stuck: bool,
 }
 
 impl<T> Watched<T> {
     pub(super) fn new(io: T, begun: &'static [u8], activity: Arc<Activity>) -> Self {
-        Self { io: TokioIo::new(io), begun, activity }
+        Self { io: TokioIo::new(io), begun, activity, stuck: false }
+    }
+
+    /// Notes whether a write had to wait.
+    fn note<R>(&mut self, written: Poll<R>) -> Poll<R> {
+        if written.is_pending() != self.stuck {
+            self.stuck = !self.stuck;
+            self.activity.stuck(self.stuck);
+        }
+        written
     }
 }
 
@@ -55,11 +66,13 @@ where
     TokioIo<T>: Write,
 {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, data)
+        let written = Pin::new(&mut self.io).poll_write(cx, data);
+        self.note(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        let flushed = Pin::new(&mut self.io).poll_flush(cx);
+        self.note(flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
@@ -75,7 +88,8 @@ where
         cx: &mut Context<'_>,
         data: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, data)
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, data);
+        self.note(written)
     }
 }
 
@@ -130,5 +144,29 @@ where
             answer.body_mut().count(answering);
         }
         Poll::Ready(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::{AsyncReadExt, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_is_stuck_until_its_client_has_read_what_was_written() {
+        let (ours, mut theirs) = duplex(4);
+        let activity = Arc::<Activity>::default();
+        let mut watched = Watched::new(ours, b"", Arc::clone(&activity));
+        let mut write = async |data: &[u8]| {
+            poll_fn(|cx| Poll::Ready(Pin::new(&mut watched).poll_write(cx, data).map(|written| written.expect("open"))))
+                .await
+        };
+        assert_eq!((write(b"answer").await, activity.is_stuck()), (Poll::Ready(4), false));
+        assert_eq!((write(b"er").await, activity.is_stuck()), (Poll::Pending, true));
+        theirs.read_exact(&mut [0; 4]).await.expect("four bytes");
+        assert_eq!((write(b"er").await, activity.is_stuck()), (Poll::Ready(2), false));
     }
 }

@@ -64,6 +64,8 @@ struct State {
     answering: usize,
     /// Those of them whose bodies are still to come.
     arriving: usize,
+    /// Whether the client has to read before more can be written: hyper has taken an answer that has not left.
+    stuck: bool,
 }
 
 /// What a connection does while no request is being answered.
@@ -168,7 +170,7 @@ impl Connections {
 
     /// Closes the connections that have no request to answer.
     pub(super) fn close_unused(&self) {
-        self.table.lock().close_all(|state| state.answering == 0);
+        self.table.lock().close_all(|state| state.answering == 0 && !state.stuck);
     }
 }
 
@@ -221,9 +223,9 @@ impl OpenConnection {
 }
 
 impl State {
-    /// Returns whether the connection has no whole request to answer.
+    /// Returns whether the connection has no whole request to answer, and every answer has left.
     fn is_unused(&self) -> bool {
-        self.answering == self.arriving
+        self.answering == self.arriving && !self.stuck
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -234,7 +236,7 @@ impl State {
 impl Default for Activity {
     fn default() -> Self {
         let (phase, since) = (Phase::New, Instant::now());
-        Self(Mutex::new(State { phase, since, proven: false, answering: 0, arriving: 0 }))
+        Self(Mutex::new(State { phase, since, proven: false, answering: 0, arriving: 0, stuck: false }))
     }
 }
 
@@ -245,6 +247,20 @@ impl Activity {
         if state.answering == 0 && state.phase == (Phase::Idle { http1: true }) {
             state.enter(Phase::Head);
         }
+    }
+
+    /// Notes that the client has to read before more can be written, or that it has read.
+    pub(super) fn stuck(&self, stuck: bool) {
+        let mut state = self.0.lock();
+        state.stuck = stuck;
+        if let Phase::Idle { .. } = state.phase {
+            state.since = Instant::now();
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_stuck(&self) -> bool {
+        self.0.lock().stuck
     }
 
     /// Notes that a whole head has come, with or without a body to follow. Returns `None` where the connection is being
@@ -338,6 +354,28 @@ mod tests {
             assert_eq!(connections.open((), ends), Ok(()));
             assert!(connections.table.lock().open.is_empty());
         }
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_client_still_reads_an_answer_is_in_use() {
+        let connections = connections(1);
+        let mut activity = None;
+        let stays = |guard: ConnectionGuard, ()| {
+            activity = Some(Arc::clone(&guard.activity));
+            tokio::spawn(async move {
+                std::future::pending::<()>().await;
+                drop(guard);
+            })
+            .abort_handle()
+        };
+        assert_eq!(connections.open((), stays), Ok(()));
+        let activity = activity.expect("it was spawned");
+        drop(activity.begin(true, false));
+        activity.stuck(true);
+        connections.close_unused();
+        assert!(!connections.make_room());
+        activity.stuck(false);
+        assert!(connections.make_room());
     }
 
     #[tokio::test]
