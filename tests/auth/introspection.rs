@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 use crate::{
     attempt,
     issuer::{AUDIENCE, Issuer, in_seconds},
-    kit::{Gate, Upstream, eventually},
+    kit::{Client, Gate, Upstream, eventually},
     session, until_status,
 };
 
@@ -104,6 +104,28 @@ async fn concurrent_requests_share_one_introspection_even_if_the_first_client_le
     });
     assert!(answers.iter().all(|answer| answer.status == 200), "{answers:?}");
     assert_eq!(issuer.count(ENDPOINT), 1);
+}
+
+#[tokio::test]
+async fn requests_over_http2_count_while_their_issuer_is_asked() {
+    let (_upstream, gate, issuer) = house("[server]\nmax_body = \"32KiB\"\nmax_body_total = \"64KiB\"\n").await;
+    issuer.say("token", active(&issuer, "ann"));
+    issuer.hold();
+    let client = Client::http2(&gate.url).with("authorization", "Bearer token");
+    let asks = || client.ask_to_initialize("2025-11-25", json!({}));
+    let all = join_all((0..20).map(|_| asks()));
+    let (answers, ()) = tokio::join!(all, async {
+        // Requests that are sent later are answered, so the others have arrived.
+        for _ in 0..20 {
+            let stranger = client.without("authorization");
+            assert_eq!(stranger.ask_to_initialize("2025-11-25", json!({})).await.status, 401);
+        }
+        issuer.let_go();
+    });
+    let limited: Vec<_> = answers.iter().filter(|answer| answer.status == 503).collect();
+    assert!((10..20).contains(&limited.len()), "{answers:?}");
+    assert!(limited[0].refusal().2.contains("server.max_body_total = 65536"), "{limited:?}");
+    assert_eq!(asks().await.status, 200);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use http::{Version, request::Parts};
+use http::{HeaderMap, Version, request::Parts};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -43,6 +43,15 @@ impl Bodies {
         Self { max, timeout, total, room: Arc::new(Semaphore::new(total)) }
     }
 
+    /// Counts a request that waits before its body is read: over HTTP/2 a connection has many of them.
+    pub(super) fn waits(&self, version: Version, headers: &HeaderMap) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
+        let mut counted = None;
+        if version == Version::HTTP_2 {
+            self.count(REQUEST + headers_cost(headers), &mut counted)?;
+        }
+        Ok(counted)
+    }
+
     fn count(&self, bytes: usize, counted: &mut Option<OwnedSemaphorePermit>) -> Result<(), Refusal> {
         let room = || Arc::clone(&self.room);
         let more = u32::try_from(bytes).ok().and_then(|bytes| room().try_acquire_many_owned(bytes).ok());
@@ -68,10 +77,7 @@ impl Intake {
     /// Counts a request that waits for its body, unless it is all that its connection has. It counts before the handler
     /// waits for the body: by then the heads of many requests would be there.
     pub(super) fn new(head: &Parts, body: Incoming, bodies: &Bodies, on: &Arc<Activity>) -> Result<Self, Refusal> {
-        let mut counted = None;
-        if head.version == Version::HTTP_2 && !body.is_end_stream() {
-            bodies.count(REQUEST + headers_cost(&head.headers), &mut counted)?;
-        }
+        let counted = if body.is_end_stream() { None } else { bodies.waits(head.version, &head.headers)? };
         Ok(Self { body, arriving: on.arriving(), counted })
     }
 

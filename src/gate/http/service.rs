@@ -61,9 +61,15 @@ impl Service<Request<Incoming>> for EndpointService {
                 self.refuse(self.endpoint.metadata.denied(&denied, request.uri(), request.headers()))
             }
             Identified::Later(identified) => {
+                let counted = match self.endpoint.bodies.waits(request.version(), request.headers()) {
+                    Ok(counted) => counted,
+                    Err(refusal) => return self.refuse(refusal),
+                };
                 let service = self.clone();
                 Box::pin(async move {
-                    match identified.await {
+                    let identified = identified.await;
+                    drop(counted);
+                    match identified {
                         Ok(principal) => service.serve(upstream, door, Some(principal), request).await,
                         Err(denied) => {
                             let metadata = &service.endpoint.metadata;
