@@ -79,6 +79,12 @@ impl Lifecycle {
             session.end(HeaderMap::new());
             return Err(full(stopping));
         }
+        // At once: a client that leaves while its session is kept has opened it all the same.
+        self.observer.emit(events::SessionOpened {
+            who: &session.caller.who,
+            version: session.version.as_str(),
+            tasks: session.tasks.are_ours(),
+        });
         if let Err(why) = session.save(self.engine.now()).await {
             // Its plain calls need no store. It is written before its first task is.
             tracing::warn!(%why, "a session that was opened is not kept yet");
@@ -86,11 +92,6 @@ impl Lifecycle {
         if session.tasks == Tasks::Native {
             upstream.hints.keeps_tasks(&upstream.id, &self.observer);
         }
-        self.observer.emit(events::SessionOpened {
-            who: &session.caller.who,
-            version: session.version.as_str(),
-            tasks: session.tasks.are_ours(),
-        });
         let answer = if session.gets_jobs() { instructed(opened.answer) } else { opened.answer };
         let answer = match session.streams().reserve() {
             Ok(room) if opened.streams => {
