@@ -149,11 +149,65 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
+    use std::{future::poll_fn, time::Duration};
 
     use tokio::io::{AsyncReadExt, duplex};
 
     use super::*;
+    use crate::gate::http::connections::{ConnectionGuard, ConnectionLimits, Connections, READS_WITHIN};
+
+    fn connections(max_connections: usize) -> Arc<Connections> {
+        let limits = ConnectionLimits { max_connections, head_timeout: Duration::from_secs(1), max_head: 1 << 16 };
+        Connections::new(limits, Arc::default())
+    }
+
+    /// Opens a connection that has been sent an answer.
+    fn answered(connections: &Arc<Connections>) -> Arc<Activity> {
+        let mut activity = None;
+        let stays = |guard: ConnectionGuard, ()| {
+            activity = Some(Arc::clone(&guard.activity));
+            let serving = async move {
+                std::future::pending::<()>().await;
+                drop(guard);
+            };
+            tokio::spawn(serving).abort_handle()
+        };
+        assert_eq!(connections.open((), stays), Ok(()));
+        let activity = activity.expect("it was spawned");
+        drop(activity.begin(true, false));
+        activity
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_whose_client_still_reads_an_answer_is_closed_last() {
+        let connections = connections(2);
+        let reads = answered(&connections);
+        reads.stuck(true);
+        let idle = answered(&connections);
+        assert!(connections.make_room());
+        assert!(idle.is_over() && !reads.is_over());
+        connections.close_unused();
+        for _ in 0..3 {
+            tokio::time::advance(READS_WITHIN / 2).await;
+            connections.sweep();
+            assert!(!reads.is_over());
+            reads.stuck(false);
+            reads.came();
+            reads.stuck(true);
+        }
+        assert!(connections.make_room(), "it keeps out no other");
+        assert!(reads.is_over());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_whose_client_reads_no_more_of_an_answer_is_closed() {
+        let connections = connections(1);
+        let stuck = answered(&connections);
+        stuck.stuck(true);
+        tokio::time::advance(READS_WITHIN).await;
+        connections.sweep();
+        assert!(stuck.is_over());
+    }
 
     #[tokio::test]
     async fn a_connection_is_stuck_until_its_client_has_read_what_was_written() {

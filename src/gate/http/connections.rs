@@ -12,6 +12,8 @@ use crate::observe::{Observer, events};
 
 /// How long an HTTP/1.1 connection may stay without a request after it has had one.
 const KEEP_ALIVE: Duration = Duration::from_mins(1);
+/// How long its client may take to make room for more of an answer. The system tells of larger parts only.
+pub(super) const READS_WITHIN: Duration = Duration::from_mins(5);
 /// The part of the connections that wait for a further request which is closed when there is no room: a flood must not
 /// cost a walk over all of them for each connection that comes.
 const GIVES_WAY: usize = 16;
@@ -155,8 +157,10 @@ impl Connections {
     /// Closes the connections on which the head of a request, or a further request, did not come in time.
     pub(super) fn sweep(&self) {
         let now = Instant::now();
-        let late =
-            |state: &State, allowed| state.answering == 0 && now.saturating_duration_since(state.since) >= allowed;
+        let late = |state: &State, allowed| {
+            let allowed = if state.stuck { READS_WITHIN } else { allowed };
+            state.answering == 0 && now.saturating_duration_since(state.since) >= allowed
+        };
         let mut table = self.table.lock();
         // Over HTTP/2 hyper's pings tell whether the client is there.
         table.close_all(|state| state.phase == (Phase::Idle { http1: true }) && late(state, KEEP_ALIVE));
@@ -168,7 +172,7 @@ impl Connections {
         }
     }
 
-    /// Closes the connections that have no request to answer.
+    /// Closes the connections that have no request to answer, and whose answers have left.
     pub(super) fn close_unused(&self) {
         self.table.lock().close_all(|state| state.answering == 0 && !state.stuck);
     }
@@ -192,13 +196,14 @@ impl OpenConnections {
         }
         let waiting = |(id, open): (&u64, &OpenConnection)| {
             let state = *open.activity.0.lock();
-            state.is_unused().then_some((state.phase != Phase::Head, state.since, *id))
+            // One whose client does not read must not keep out all others.
+            state.is_unused().then_some(((state.stuck, state.phase != Phase::Head), state.since, *id))
         };
         let mut waiting: Vec<_> = self.open.iter().filter_map(waiting).collect();
         waiting.sort_unstable();
         waiting.truncate(waiting.len().div_ceil(GIVES_WAY));
         // A request may have come just now.
-        let give_way = |(_, _, id): (bool, Instant, u64)| {
+        let give_way = |(_, _, id): ((bool, bool), Instant, u64)| {
             let closed = self.open.get(&id).is_some_and(|open| open.close_if(State::is_unused));
             closed.then(|| self.open.remove(&id))
         };
@@ -223,9 +228,9 @@ impl OpenConnection {
 }
 
 impl State {
-    /// Returns whether the connection has no whole request to answer, and every answer has left.
+    /// Returns whether the connection has no whole request to answer.
     fn is_unused(&self) -> bool {
-        self.answering == self.arriving && !self.stuck
+        self.answering == self.arriving
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -253,7 +258,7 @@ impl Activity {
     pub(super) fn stuck(&self, stuck: bool) {
         let mut state = self.0.lock();
         state.stuck = stuck;
-        if let Phase::Idle { .. } = state.phase {
+        if matches!(state.phase, Phase::Idle { .. } | Phase::Head) {
             state.since = Instant::now();
         }
     }
@@ -261,6 +266,11 @@ impl Activity {
     #[cfg(test)]
     pub(super) fn is_stuck(&self) -> bool {
         self.0.lock().stuck
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_over(&self) -> bool {
+        self.0.lock().phase == Phase::Over
     }
 
     /// Notes that a whole head has come, with or without a body to follow. Returns `None` where the connection is being
@@ -299,6 +309,13 @@ impl Drop for Arriving {
         if !self.arrived {
             self.activity.0.lock().arriving -= 1;
         }
+    }
+}
+
+impl Answering {
+    /// Returns whether the connection carries other answers at the same time.
+    pub(super) fn shares_connection(&self) -> bool {
+        !self.http1
     }
 }
 
@@ -354,28 +371,6 @@ mod tests {
             assert_eq!(connections.open((), ends), Ok(()));
             assert!(connections.table.lock().open.is_empty());
         }
-    }
-
-    #[tokio::test]
-    async fn a_connection_whose_client_still_reads_an_answer_is_in_use() {
-        let connections = connections(1);
-        let mut activity = None;
-        let stays = |guard: ConnectionGuard, ()| {
-            activity = Some(Arc::clone(&guard.activity));
-            tokio::spawn(async move {
-                std::future::pending::<()>().await;
-                drop(guard);
-            })
-            .abort_handle()
-        };
-        assert_eq!(connections.open((), stays), Ok(()));
-        let activity = activity.expect("it was spawned");
-        drop(activity.begin(true, false));
-        activity.stuck(true);
-        connections.close_unused();
-        assert!(!connections.make_room());
-        activity.stuck(false);
-        assert!(connections.make_room());
     }
 
     #[tokio::test]
