@@ -17,6 +17,9 @@ use crate::{
     wire::{Parts, relay::Relay},
 };
 
+/// The largest piece of a whole answer that hyper takes at once over HTTP/2, in bytes.
+const MAX_PIECE: usize = 64 * 1024;
+
 /// A whole answer, or a stream of events.
 #[derive(Debug, Default)]
 pub(super) struct Body {
@@ -123,8 +126,11 @@ impl http_body::Body for Body {
     type Error = BoxError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let data = match &mut self.get_mut().content {
+        let body = self.get_mut();
+        let shares_connection = body.answering.as_ref().is_some_and(Answering::shares_connection);
+        let data = match &mut body.content {
             Content::Empty => None,
+            Content::Whole(chunks) if shares_connection => next_piece(chunks),
             Content::Whole(chunks) => chunks.next(),
             Content::Events(events) => ready!(events.poll_next(cx)),
             Content::Relayed(relayed) => ready!(relayed.poll_next(cx)).transpose()?,
@@ -150,6 +156,38 @@ impl http_body::Body for Body {
     }
 }
 
+/// Takes the next piece of a whole answer. Over HTTP/2 hyper takes one as soon as its client has room for a byte, and the body is
+/// gone with the last of them.
+fn next_piece(chunks: &mut std::vec::IntoIter<Bytes>) -> Option<Bytes> {
+    match chunks.as_mut_slice().first_mut() {
+        Some(first) if first.len() > MAX_PIECE => Some(first.split_to(MAX_PIECE)),
+        _ => chunks.next(),
+    }
+}
+
 fn length<'a>(chunks: impl Iterator<Item = &'a Bytes>) -> u64 {
     chunks.map(|chunk| chunk.len() as u64).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::gate::http::connections::Activity;
+
+    #[tokio::test]
+    async fn a_whole_answer_over_http2_goes_in_pieces_and_ends_with_the_last_of_them() {
+        let mut body = Body::from(Bytes::from(vec![b'x'; 2 * MAX_PIECE + 1]));
+        body.count(Arc::<Activity>::default().begin(false, false).expect("it is open"));
+        for left in [MAX_PIECE + 1, 1, 0] {
+            assert!(!body.is_end_stream());
+            let piece = body.frame().await.expect("a piece").expect("it is there").into_data();
+            assert!(piece.is_ok_and(|piece| piece.len() <= MAX_PIECE));
+            assert_eq!(body.size_hint().exact(), Some(left as u64));
+        }
+        assert!(body.is_end_stream());
+    }
 }
