@@ -120,7 +120,7 @@ async fn a_call_keeps_its_turn_while_the_disk_does_not_take_its_task() {
     let caller = client.clone();
     let calling = tokio::spawn(async move { caller.call("slow").await });
     let slow = house.upstream.held("slow").await.sse();
-    // More than one try has come to nothing.
+    // By the second failure the first try has come to nothing.
     let first = eventually(async || Some(house.shim.failed()).filter(|failed| *failed > 0)).await;
     eventually(async || (house.shim.failed() > first).then_some(())).await;
     let (_, code, _) = client.refusal("tools/call", json!({ "name": "slow", "arguments": {} })).await;

@@ -96,6 +96,26 @@ async fn a_retry_takes_the_place_in_flight_of_the_call_that_it_goes_on_with() {
 }
 
 #[tokio::test]
+async fn a_call_for_whose_task_there_is_no_room_keeps_its_turn_while_it_runs() {
+    let upstream = Upstream::json().await;
+    let toml = "[server]\nadmin = \"127.0.0.1:0\"\n[tasks]\nmax_running = 1\nmax_tasks = 1\ntask_after = \"1ms\"\n";
+    let gate = Gate::with(&upstream, toml).await;
+    let client = Modern::with_tasks(&gate.url);
+    assert_eq!(client.call("only").await["resultType"], "task");
+    let caller = client.clone();
+    let calling = tokio::spawn(async move { caller.call("slow").await });
+    let slow = upstream.held("slow").await;
+    let url = format!("{}/metrics", gate.admin.as_ref().unwrap());
+    let refused = "\ntaskgate_tasks_refused_total{reason=\"max_tasks\"} 1\n";
+    eventually(async || Client::new(&url).send(http::Method::GET, "").await.text().contains(refused).then_some(()))
+        .await;
+    let (_, code, _) = client.refusal("tools/call", json!({ "name": "slow", "arguments": {} })).await;
+    assert_eq!((code, upstream.count("slow")), (-32603, 1), "its turn is not free");
+    slow.result(r#"{"content":[]}"#);
+    assert_eq!(soon(calling).await.unwrap()["resultType"], "complete");
+}
+
+#[tokio::test]
 async fn what_modern_clients_hold_is_in_the_metrics_while_they_hold_it() {
     let upstream = Upstream::sse().await;
     let gate = Gate::with(&upstream, "[server]\nadmin = \"127.0.0.1:0\"\n[tasks]\ninput_timeout = \"1s\"\n").await;

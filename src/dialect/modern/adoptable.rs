@@ -23,8 +23,8 @@ pub(super) struct Adoptable {
 /// What a call becomes that takes long.
 #[derive(Debug)]
 pub(super) enum Form {
-    /// A task, with the right to run that was taken before the call began; `None` where it has none after a question.
-    Task(Option<Arc<Permit>>),
+    /// A task, with the right to run that was taken before the call began.
+    Task(Arc<Permit>),
     /// A job, whose client knows no tasks.
     Job,
 }
@@ -65,6 +65,14 @@ impl Adoptable {
     /// Returns whether the call becomes a job.
     pub(super) fn is_job(&self) -> bool {
         matches!(self.form, Form::Job)
+    }
+
+    /// Returns the right to run that the call has.
+    pub(super) fn permit(&self) -> Option<Arc<Permit>> {
+        match &self.form {
+            Form::Task(permit) => Some(Arc::clone(permit)),
+            Form::Job => None,
+        }
     }
 
     /// Returns after how long the call becomes something else.

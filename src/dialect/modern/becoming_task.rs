@@ -22,26 +22,17 @@ impl Run {
     /// Begins to make a task or a job of the call. Where there is no room for one now, the call goes on as it is.
     pub(super) fn adopt(&mut self) {
         let Some(Adoptable { name, tool, form, counted }) = self.adoptable.take() else { return };
-        let held = match form {
-            Form::Task(held) => held,
+        let permit = match form {
+            Form::Task(permit) => permit,
             Form::Job => return self.become_job(name, tool, counted),
         };
-        let next = |permit, counted| Adoptable {
-            name: Arc::clone(&name),
-            tool: Arc::clone(&tool),
-            form: Form::Task(permit),
-            counted,
-        };
         let caller = Arc::clone(&self.request.caller);
-        let permit = held.or_else(|| self.modern.engine.permit_now(&caller, &name, &tool).map(Arc::new));
-        let Some(permit) = permit else {
-            return self.adopt_later(next(None, counted));
-        };
         // Where it would be one too many, the call goes on as it is.
         if !counted && caller.account.count(Rated::Creation).is_err() {
             return;
         }
-        let next = next(Some(Arc::clone(&permit)), true);
+        let form = Form::Task(Arc::clone(&permit));
+        let next = Adoptable { name: Arc::clone(&name), tool: Arc::clone(&tool), form, counted: true };
         let announced = caller.upstream.status_notifications;
         let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
         let session = CallSession::Pooled(self.lease.hold());
@@ -87,7 +78,7 @@ impl Run {
         }
     }
 
-    /// Has the call become something else later, as the store does not answer, or no turn is free.
+    /// Has the call become something else later, as the store does not answer, or no turn is free for a job.
     pub(super) fn adopt_later(&mut self, adoptable: Adoptable) {
         self.adoptable = Some(adoptable);
         self.adopt_at = Instant::now() + RETRY;

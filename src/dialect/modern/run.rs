@@ -27,6 +27,7 @@ use super::{
 use crate::{
     dialect::tools::Heartbeat,
     flow::Item,
+    limit::Permit,
     observe::events,
     task::{Adopted, LastingWork},
     upstream::{Call, ExchangeEnd, Failure, Lease, UpstreamSession},
@@ -52,6 +53,8 @@ pub(super) struct Run {
     /// [`hosts::asked_at`]
     pub(super) asked_at: u64,
     pub(super) adoptable: Option<Adoptable>,
+    /// The right to run of a call that may become a task: it runs, whether it becomes one or not.
+    pub(super) _permit: Option<Arc<Permit>>,
     /// When the call becomes a task if it has not ended.
     pub(super) adopt_at: Instant,
     /// The try to make a task of it.
@@ -110,6 +113,7 @@ impl Modern {
             adoptable.as_ref().map_or((Duration::MAX, tool.input_timeout), |it| (it.after(), it.tool.input_timeout));
         let (to, from) = pieces(&self.capacity, &self.observer);
         let heartbeat = heartbeat_of(&request, &call);
+        let permit = adoptable.as_ref().and_then(Adoptable::permit);
         let run = Run {
             modern: Arc::clone(self),
             request,
@@ -117,6 +121,7 @@ impl Modern {
             call,
             asked_at,
             adoptable,
+            _permit: permit,
             adopt_at: now.checked_add(after).unwrap_or(now + FAR),
             becoming: None,
             heartbeat,

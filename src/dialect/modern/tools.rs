@@ -76,7 +76,7 @@ impl Modern {
         let permit = if at_once { None } else { self.engine.permit_now(&request.caller, &name, &tool) };
         match permit {
             Some(permit) => {
-                let form = Form::Task(Some(Arc::new(permit)));
+                let form = Form::Task(Arc::new(permit));
                 self.run(request, true, Some(Adoptable { name, tool, form, counted: false })).await
             }
             // Where no turn is free, the call waits for one as a task.
