@@ -165,6 +165,13 @@ impl Refusal {
     }
 
     /// Refuses with 503 a body that arrives together with too many others.
+    pub(super) fn too_many_unidentified(total: usize) -> Self {
+        let total = total / 1024 / 1024;
+        let message =
+            format!("limit reached: requests whose tokens are being checked take {total}MiB; try again later");
+        Self::unavailable("unidentified_requests", message)
+    }
+
     pub(super) fn too_many_bodies(total: usize) -> Self {
         let message =
             format!("limit reached: server.max_body_total = {total} bytes of bodies are arriving; try again later");

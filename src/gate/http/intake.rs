@@ -20,6 +20,8 @@ use crate::{
 
 /// What a request over HTTP/2 takes besides its head while its body is on its way, in bytes.
 const REQUEST: usize = 8 * 1024;
+/// How many bytes of requests over HTTP/2 may wait until it is known whose they are.
+const MAX_UNIDENTIFIED: usize = 8 * 1024 * 1024;
 
 /// What holds for the bodies of requests.
 #[derive(Debug)]
@@ -32,6 +34,8 @@ pub struct Bodies {
     total: usize,
     /// The room that is left of `total`.
     room: Arc<Semaphore>,
+    /// The room that is left of [`MAX_UNIDENTIFIED`].
+    unidentified: Arc<Semaphore>,
 }
 
 impl Bodies {
@@ -40,16 +44,23 @@ impl Bodies {
     #[must_use]
     pub fn new(max: usize, timeout: Duration, total: usize) -> Self {
         let total = total.min(Semaphore::MAX_PERMITS);
-        Self { max, timeout, total, room: Arc::new(Semaphore::new(total)) }
+        let unidentified = Arc::new(Semaphore::new(MAX_UNIDENTIFIED));
+        Self { max, timeout, total, room: Arc::new(Semaphore::new(total)), unidentified }
     }
 
-    /// Counts a request that waits before its body is read: over HTTP/2 a connection has many of them.
-    pub(super) fn waits(&self, version: Version, headers: &HeaderMap) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
-        let mut counted = None;
-        if version == Version::HTTP_2 {
-            self.count(REQUEST + headers_cost(headers), &mut counted)?;
+    /// Counts a request while it is not known whose it is: over HTTP/2 a connection has many of them. Strangers must not take the
+    /// room of bodies.
+    pub(super) fn unidentified(
+        &self,
+        version: Version,
+        headers: &HeaderMap,
+    ) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
+        if version != Version::HTTP_2 {
+            return Ok(None);
         }
-        Ok(counted)
+        let bytes = u32::try_from(REQUEST + headers_cost(headers)).ok();
+        let room = bytes.and_then(|bytes| Arc::clone(&self.unidentified).try_acquire_many_owned(bytes).ok());
+        room.map(Some).ok_or_else(|| Refusal::too_many_unidentified(MAX_UNIDENTIFIED))
     }
 
     fn count(&self, bytes: usize, counted: &mut Option<OwnedSemaphorePermit>) -> Result<(), Refusal> {
@@ -77,7 +88,10 @@ impl Intake {
     /// Counts a request that waits for its body, unless it is all that its connection has. It counts before the handler
     /// waits for the body: by then the heads of many requests would be there.
     pub(super) fn new(head: &Parts, body: Incoming, bodies: &Bodies, on: &Arc<Activity>) -> Result<Self, Refusal> {
-        let counted = if body.is_end_stream() { None } else { bodies.waits(head.version, &head.headers)? };
+        let mut counted = None;
+        if head.version == Version::HTTP_2 && !body.is_end_stream() {
+            bodies.count(REQUEST + headers_cost(&head.headers), &mut counted)?;
+        }
         Ok(Self { body, arriving: on.arriving(), counted })
     }
 

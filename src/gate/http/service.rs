@@ -61,21 +61,22 @@ impl Service<Request<Incoming>> for EndpointService {
                 self.refuse(self.endpoint.metadata.denied(&denied, request.uri(), request.headers()))
             }
             Identified::Later(identified) => {
-                let counted = match self.endpoint.bodies.waits(request.version(), request.headers()) {
+                let counted = match self.endpoint.bodies.unidentified(request.version(), request.headers()) {
                     Ok(counted) => counted,
                     Err(refusal) => return self.refuse(refusal),
                 };
                 let service = self.clone();
                 Box::pin(async move {
-                    let identified = identified.await;
-                    drop(counted);
-                    match identified {
-                        Ok(principal) => service.serve(upstream, door, Some(principal), request).await,
+                    let answering = match identified.await {
+                        Ok(principal) => service.serve(upstream, door, Some(principal), request),
                         Err(denied) => {
                             let metadata = &service.endpoint.metadata;
-                            service.refuse(metadata.denied(&denied, request.uri(), request.headers())).await
+                            service.refuse(metadata.denied(&denied, request.uri(), request.headers()))
                         }
-                    }
+                    };
+                    // Its body counts from here on.
+                    drop(counted);
+                    answering.await
                 })
             }
         }
