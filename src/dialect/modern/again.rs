@@ -34,7 +34,6 @@ impl Run {
         self.request.opened = None;
         let upstream = Arc::clone(&self.request.caller.upstream);
         upstream.pool.was_replaced(&self.lease.pooled);
-        self.lease.guard.vacate();
         let lease = self.modern.lease(&self.request, self.asks).await.ok()?;
         if lease.pooled.generation.is_modern() == self.passes() {
             return None;

@@ -70,11 +70,11 @@ impl Modern {
     pub(super) fn open_subscription(&self, request: &mut ClientRequest, filter: &Filter) -> Result<Open, Refused> {
         let owner = &request.caller.owner;
         let subscribed = self.subscriptions.begin(owner).map_err(|why| Refused::limit("subscriptions", &why))?;
+        request.in_flight = None;
         // The session with the server keeps the URIs as well.
         let uris: usize = filter.uris.iter().map(|uri| 4 * uri.len()).sum();
         let bytes = request.message.bytes().len() + headers_cost(&request.headers) + uris;
         let kept = self.in_flight.keep(owner, bytes).map_err(|why| Refused::limit("sessionless_requests", &why))?;
-        request.in_flight = None;
         Ok(Open { _subscribed: subscribed, _kept: kept })
     }
 
