@@ -4,8 +4,33 @@ use serde_json::{Value, json};
 
 use crate::{
     client::{Modern, VERSION},
-    kit::{Client, Gate, Upstream, eventually, soon},
+    kit::{Client, Gate, Sse, Upstream, eventually, soon},
 };
+
+/// Calls a tool that asks these questions. Returns the server's end of the call, and its answer.
+async fn asked(upstream: &Upstream, client: &Modern, ids: &[&str]) -> (Sse, Value) {
+    let calling = tokio::spawn({
+        let client = client.clone();
+        async move { client.call("slow").await }
+    });
+    let slow = upstream.held("slow").await.sse();
+    for id in ids {
+        let params = json!({ "message": id, "requestedSchema": { "type": "object", "properties": {} } });
+        let question = json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params });
+        slow.event(&question.to_string()).await;
+    }
+    (slow, soon(calling).await.unwrap())
+}
+
+/// Waits until the metrics have these lines.
+async fn shows(gate: &Gate, lines: &[String]) {
+    let url = format!("{}/metrics", gate.admin.as_ref().unwrap());
+    eventually(async || {
+        let metrics = Client::new(&url).send(http::Method::GET, "").await;
+        lines.iter().all(|line| metrics.text().contains(&format!("\ntaskgate_{line}\n"))).then_some(())
+    })
+    .await;
+}
 
 #[tokio::test]
 async fn a_rate_that_is_used_up_is_429_and_says_when_to_come_back() {
@@ -55,28 +80,13 @@ async fn a_retry_takes_the_place_in_flight_of_the_call_that_it_goes_on_with() {
     let upstream = Upstream::sse().await;
     let gate = Gate::with(&upstream, "[server]\nadmin = \"127.0.0.1:0\"\n").await;
     let client = Modern::able(&gate.url, json!({ "elicitation": {} }));
-    let calling = tokio::spawn({
-        let client = client.clone();
-        async move { client.call("slow").await }
-    });
-    let slow = upstream.held("slow").await.sse();
-    for id in ["one", "two"] {
-        let params = json!({ "message": id, "requestedSchema": { "type": "object", "properties": {} } });
-        let question = json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params });
-        slow.event(&question.to_string()).await;
-    }
-    let asked = soon(calling).await.unwrap();
+    let (slow, asked) = asked(&upstream, &client, &["one", "two"]).await;
     let params = client.params(json!({ "name": "slow", "arguments": {} }));
     let headers = [("mcp-protocol-version", VERSION), ("mcp-method", "tools/call"), ("mcp-name", "slow")];
     let connection = || headers.iter().fold(Client::http2(&gate.url), |http, (name, value)| http.with(name, value));
     let connections: Vec<_> = (0..16).map(|_| connection()).collect();
     let _others: Vec<_> = (1..1024).map(|nth| connections[nth % 16].stream("tools/call", params.clone())).collect();
-    let url = format!("{}/metrics", gate.admin.as_ref().unwrap());
-    eventually(async || {
-        let metrics = Client::new(&url).send(http::Method::GET, "").await;
-        metrics.text().contains("\ntaskgate_sessionless_requests 1024\n").then_some(())
-    })
-    .await;
+    shows(&gate, &["sessionless_requests 1024".into()]).await;
     let retry = |asked: &Value| {
         let answers = asked["inputRequests"].as_object().unwrap().keys().take(1);
         let answers: Value = answers.map(|key| (key.clone(), json!({ "action": "decline" }))).collect();
@@ -105,10 +115,7 @@ async fn a_call_for_whose_task_there_is_no_room_keeps_its_turn_while_it_runs() {
     let caller = client.clone();
     let calling = tokio::spawn(async move { caller.call("slow").await });
     let slow = upstream.held("slow").await;
-    let url = format!("{}/metrics", gate.admin.as_ref().unwrap());
-    let refused = "\ntaskgate_tasks_refused_total{reason=\"max_tasks\"} 1\n";
-    eventually(async || Client::new(&url).send(http::Method::GET, "").await.text().contains(refused).then_some(()))
-        .await;
+    shows(&gate, &[r#"tasks_refused_total{reason="max_tasks"} 1"#.into()]).await;
     let (_, code, _) = client.refusal("tools/call", json!({ "name": "slow", "arguments": {} })).await;
     assert_eq!((code, upstream.count("slow")), (-32603, 1), "its turn is not free");
     slow.result(r#"{"content":[]}"#);
@@ -120,22 +127,12 @@ async fn what_modern_clients_hold_is_in_the_metrics_while_they_hold_it() {
     let upstream = Upstream::sse().await;
     let gate = Gate::with(&upstream, "[server]\nadmin = \"127.0.0.1:0\"\n[tasks]\ninput_timeout = \"1s\"\n").await;
     let client = Modern::able(&gate.url, json!({ "elicitation": {} }));
-    let calling = tokio::spawn({
-        let client = client.clone();
-        async move { client.call("slow").await }
-    });
-    let slow = upstream.held("slow").await.sse();
-    let params = json!({ "message": "Who?", "requestedSchema": { "type": "object", "properties": {} } });
-    let question = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params });
-    slow.event(&question.to_string()).await;
-    assert_eq!(soon(calling).await.unwrap()["resultType"], "input_required");
+    let (_slow, asked) = asked(&upstream, &client, &["q"]).await;
+    assert_eq!(asked["resultType"], "input_required");
     let mut stream = client.stream("subscriptions/listen", json!({ "notifications": {} }));
     let _server = tokio::join!(upstream.get_stream(), stream.message()).0;
     let hold = async |samples: [(&str, u32); 4]| {
-        let url = format!("{}/metrics", gate.admin.as_ref().unwrap());
-        let has =
-            |text: &str| samples.iter().all(|(name, count)| text.contains(&format!("\ntaskgate_{name} {count}\n")));
-        eventually(async || has(Client::new(&url).send(http::Method::GET, "").await.text()).then_some(())).await;
+        shows(&gate, &samples.map(|(name, count)| format!("{name} {count}"))).await;
     };
     hold([("pooled_sessions", 1), ("parked_calls", 1), ("subscriptions", 1), ("sessionless_requests", 1)]).await;
     drop(stream);

@@ -161,8 +161,8 @@ mod tests {
         Connections::new(limits, Arc::default())
     }
 
-    /// Opens a connection that has been sent an answer.
-    fn answered(connections: &Arc<Connections>) -> Arc<Activity> {
+    /// Opens a connection.
+    fn opened(connections: &Arc<Connections>) -> Arc<Activity> {
         let mut activity = None;
         let stays = |guard: ConnectionGuard, ()| {
             activity = Some(Arc::clone(&guard.activity));
@@ -173,7 +173,12 @@ mod tests {
             tokio::spawn(serving).abort_handle()
         };
         assert_eq!(connections.open((), stays), Ok(()));
-        let activity = activity.expect("it was spawned");
+        activity.expect("it was spawned")
+    }
+
+    /// Opens a connection that has been sent an answer.
+    fn answered(connections: &Arc<Connections>) -> Arc<Activity> {
+        let activity = opened(connections);
         drop(activity.begin(true, false));
         activity
     }
@@ -207,6 +212,16 @@ mod tests {
         tokio::time::advance(READS_WITHIN).await;
         connections.sweep();
         assert!(stuck.is_over());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_reads_nothing_and_has_asked_nothing_ends_after_head_timeout() {
+        let connections = connections(1);
+        let activity = opened(&connections);
+        activity.stuck(true);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        connections.sweep();
+        assert!(activity.is_over());
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use crate::observe::{Observer, events};
 
 /// How long an HTTP/1.1 connection may stay without a request after it has had one.
 const KEEP_ALIVE: Duration = Duration::from_mins(1);
-/// How long its client may take to make room for more of an answer. The system tells of larger parts only.
+/// How long a client may take to make room for more of its answer. The system tells of larger parts only.
 pub(super) const READS_WITHIN: Duration = Duration::from_mins(5);
 /// The part of the connections that wait for a further request which is closed when there is no room: a flood must not
 /// cost a walk over all of them for each connection that comes.
@@ -158,7 +158,7 @@ impl Connections {
     pub(super) fn sweep(&self) {
         let now = Instant::now();
         let late = |state: &State, allowed| {
-            let allowed = if state.stuck { READS_WITHIN } else { allowed };
+            let allowed = if state.stuck && state.proven { READS_WITHIN } else { allowed };
             state.answering == 0 && now.saturating_duration_since(state.since) >= allowed
         };
         let mut table = self.table.lock();
