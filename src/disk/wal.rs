@@ -4,6 +4,9 @@
 //! Every commit is on the disk before the next one is written, a log begins anew when the file is opened, and what a batch that
 //! failed has left is cut off before the next one. So only the last commit of a log can be torn: where frames of the same log go on
 //! behind the next commit after a frame that does not fit, the log was damaged. The last commit is what the mark is for.
+//!
+//! A commit that is torn may leave sectors of an earlier log that stood in the same place. Where a frame's header lies in two of
+//! them, what makes it a commit may be the earlier log's, and the rest this one's.
 
 use std::{
     fs::File,
@@ -14,6 +17,8 @@ use std::{
 /// The bytes of the header of a log, and of each frame before its page.
 pub(super) const HEADER: usize = 32;
 pub(super) const FRAME_HEADER: usize = 24;
+/// The bytes that a disk writes wholly or not at all.
+const SECTOR: usize = 512;
 
 /// Checksums of SQLite's log: two sums over pairs of words.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,29 +73,25 @@ fn scan(log: &mut impl Read) -> io::Result<Result<(), String>> {
     }
     let mut frame = vec![0; FRAME_HEADER + page];
     let (mut broken, mut commit_behind) = (None, false);
-    let mut at: u64 = 0;
+    let (mut at, mut begins) = (0, HEADER);
     while fill(log, &mut frame)? {
         at += 1;
         let same_log = (number(&frame, 8), number(&frame, 12)) == salts;
-        let is_commit = number(&frame, 4) != 0;
-        match broken {
-            None => {
-                let next = sums.add(&frame[..8], big_endian).add(&frame[FRAME_HEADER..], big_endian);
-                if same_log && next == Sums(number(&frame, 16), number(&frame, 20)) {
-                    sums = next;
-                } else {
-                    broken = Some(at);
-                    commit_behind = same_log && is_commit;
-                }
-            }
-            Some(broken) if same_log => {
-                if commit_behind {
-                    return Ok(Err(format!("frame {broken} of its log does not fit, and commits stand behind it")));
-                }
-                commit_behind = is_commit;
-            }
-            Some(_) => {}
+        let told = Sums(number(&frame, 16), number(&frame, 20));
+        let fits = same_log && sums.add(&frame[..8], big_endian).add(&frame[FRAME_HEADER..], big_endian) == told;
+        if broken.is_none() && !fits {
+            broken = Some(at);
         }
+        if let (Some(broken), true) = (broken, same_log) {
+            if commit_behind {
+                return Ok(Err(format!("frame {broken} of its log does not fit, and commits stand behind it")));
+            }
+            let is_of_one_log = fits || begins / SECTOR == (begins + 8) / SECTOR;
+            commit_behind = number(&frame, 4) != 0 && is_of_one_log;
+        }
+        // Behind a broken frame, each one is compared with what the one before it tells.
+        sums = told;
+        begins += frame.len();
     }
     Ok(Ok(()))
 }
@@ -116,5 +117,53 @@ fn fill(log: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a log of `frames` frames of 4096 bytes, of which those with numbers in `commits` are commits.
+    fn log(frames: u32, commits: &[u32]) -> Vec<u8> {
+        let mut log = [0x377f_0682_u32, 3_007_000, 4096, 0, 5, 6].map(u32::to_be_bytes).concat();
+        let mut sums = Sums(0, 0).add(&log, false);
+        log.extend([sums.0, sums.1].map(u32::to_be_bytes).concat());
+        for number in 1..=frames {
+            let head = [number, if commits.contains(&number) { frames } else { 0 }].map(u32::to_be_bytes).concat();
+            let page = vec![number.to_le_bytes()[0]; 4096];
+            sums = sums.add(&head, false).add(&page, false);
+            log.extend([head, [5, 6, sums.0, sums.1].map(u32::to_be_bytes).concat(), page].concat());
+        }
+        log
+    }
+
+    fn begins(frame: usize) -> usize {
+        HEADER + (frame - 1) * (FRAME_HEADER + 4096)
+    }
+
+    fn finds_damage(log: &[u8]) -> bool {
+        scan(&mut &log[..]).expect("it is read").is_err()
+    }
+
+    #[test]
+    fn a_torn_commit_with_a_sector_of_an_earlier_log_is_no_damage() {
+        let mut torn = log(45, &[40, 45]);
+        assert!(!finds_damage(&torn));
+        torn[begins(41) + 100] ^= 1;
+        assert!(!finds_damage(&torn), "only the last commit does not fit");
+        // The header of frame 42 lies in two sectors: the first one still has the end of a commit that stood there.
+        assert_eq!((begins(42) + 8) % SECTOR, 0);
+        torn[begins(42)..][..8].copy_from_slice(&[0, 0, 0, 9, 0, 0, 0, 9]);
+        assert!(!finds_damage(&torn));
+    }
+
+    #[test]
+    fn frames_behind_a_commit_behind_a_frame_that_does_not_fit_are_damage_wherever_the_commit_lies() {
+        for commit in [41, 42, 43] {
+            let mut damaged = log(45, &[commit, 45]);
+            damaged[begins(41) + 100] ^= 1;
+            assert!(finds_damage(&damaged), "the commit is frame {commit}");
+        }
     }
 }
