@@ -20,7 +20,7 @@ use super::{
     queue::{Later, LaterKey, Operation, Taken},
     space::Space,
     standing::Standing,
-    time::{FileTime, Seen},
+    time::FileTime,
 };
 
 /// The log is brought into the file when it has grown by so many bytes.
@@ -163,9 +163,10 @@ impl Batches {
                 failed.push((*key, Arc::clone(work)));
             }
         }
-        let (batch, Seen { unix, boot, since_boot }) = (self.batch + 1, self.time.seen());
+        let (batch, seen) = (self.batch + 1, self.time.seen());
         let update = "UPDATE state SET batch = ?1, seen = ?2, boot = ?3, since_boot = ?4";
-        let values = (batch.cast_signed(), unix.cast_signed(), boot, since_boot.cast_signed());
+        let boot = seen.sealed_boot(batch);
+        let values = (batch.cast_signed(), seen.unix.cast_signed(), boot, seen.since_boot.cast_signed());
         self.connection.prepare_cached(update)?.execute(values)?;
         self.space.count(&self.connection)?;
         self.connection.prepare_cached("COMMIT")?.execute(())?;

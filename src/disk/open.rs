@@ -161,9 +161,9 @@ fn create(path: &Path, options: &OpenOptions) -> Result<(), Box<dyn std::error::
     schema::migrate(&connection, 0)?;
     let mut salt = [0; 32];
     aws_lc_rs::rand::fill(&mut salt).map_err(|_| "the system gives no random bytes")?;
-    let Seen { unix, boot, since_boot } = Seen::now();
+    let seen = Seen::now();
     let insert = "INSERT INTO state (one, batch, seen, boot, since_boot, salt) VALUES (1, 0, ?1, ?2, ?3, ?4)";
-    connection.execute(insert, (unix.cast_signed(), boot, since_boot.cast_signed(), salt))?;
+    connection.execute(insert, (seen.unix.cast_signed(), seen.sealed_boot(0), seen.since_boot.cast_signed(), salt))?;
     let locked = |locked: Locked| unlocked(&locked);
     keys::begin(&connection, options.key.as_deref(), &salt).map_err(locked)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -247,7 +247,9 @@ fn check(
             // A negative number is not one of ours.
             let number = |at| u64::try_from(row.get::<_, i64>(at)?).map_err(|_| rusqlite::Error::from(Damaged));
             let [batch, unix, since_boot] = [0, 1, 3].map(number);
-            Ok((batch?, Seen { unix: unix?, boot: row.get(2)?, since_boot: since_boot? }, row.get::<_, Vec<u8>>(4)?))
+            let batch = batch?;
+            let seen = Seen::read(batch, unix?, row.get_ref(2)?.as_str()?, since_boot?)?;
+            Ok((batch, seen, row.get::<_, Vec<u8>>(4)?))
         })
         .map_err(sql)?;
     if let Some(lost) = mark::lost(path, mark.batch, batch) {

@@ -19,7 +19,8 @@ pub(super) fn checked(format: i32) -> impl Iterator<Item = &'static str> {
 }
 
 const FORMAT_1: &str = "
--- One row: the last batch, the latest time, and what the key of the operator is mixed with.
+-- One row: the last batch, the latest time, and what the key of the operator is mixed with. Behind `boot` stands a digest of the
+-- numbers.
 CREATE TABLE state (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   batch INTEGER NOT NULL,

@@ -362,9 +362,10 @@ async fn numbers_in_the_state_that_no_process_has_written_are_damage() {
         let copy = Folder::new();
         backup(&folder.path(), &copy.path()).expect("room");
         let connection = rusqlite::Connection::open(copy.path()).expect("there");
-        connection.execute(&format!("UPDATE state SET {column} = -1"), ()).expect("room");
-        drop(connection);
-        assert!(copy.refused().contains("damaged"), "{column}");
+        for change in [format!("{column} + 1"), "-1".to_owned()] {
+            connection.execute(&format!("UPDATE state SET {column} = {change}"), ()).expect("room");
+            assert!(copy.refused().contains("damaged"), "{column} = {change}");
+        }
     }
     let folder = Folder::new();
     closed(folder.open(None));

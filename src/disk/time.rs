@@ -2,9 +2,14 @@
 //! measured, and never by the system's clock, which may have been set meanwhile.
 //!
 //! While the machine has not started again, the time since its start measures how long the process was away. Otherwise the
-//! file's time stands still while no process has it: a deadline is then as far away as before.
+//! file's time stands still while no process has it: a deadline is then as far away as before. It also stands still while the
+//! machine sleeps with the file open.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::digest::{Context, SHA256};
+
+use super::Damaged;
 
 /// What the file notes of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +38,32 @@ impl Seen {
 
     /// Returns how long the machine runs, with the file's time unset.
     fn of_machine() -> Self {
-        let (boot, since_boot) = boot();
-        Self { unix: 0, boot, since_boot }
+        Self { unix: 0, boot: boot(), since_boot: since_boot() }
+    }
+
+    /// Returns the name of the machine's start as it stands in the file: with a digest of that and of all numbers beside it, as a
+    /// wrong one would let tasks expire, or live for ever.
+    pub(super) fn sealed_boot(&self, batch: u64) -> String {
+        format!("{} {:016x}", self.boot, self.digest(batch))
+    }
+
+    /// Reads what the file noted with that batch. An older taskgate wrote no digest.
+    pub(super) fn read(batch: u64, unix: u64, sealed_boot: &str, since_boot: u64) -> Result<Self, Damaged> {
+        let (boot, digest) =
+            sealed_boot.split_once(' ').map_or((sealed_boot, None), |(boot, digest)| (boot, Some(digest)));
+        let seen = Self { unix, boot: boot.to_owned(), since_boot };
+        let fits = digest.is_none_or(|digest| digest == format!("{:016x}", seen.digest(batch)));
+        if fits { Ok(seen) } else { Err(Damaged) }
+    }
+
+    /// Returns the beginning of a SHA-256.
+    fn digest(&self, batch: u64) -> u64 {
+        let mut digest = Context::new(&SHA256);
+        for number in [batch, self.unix, self.since_boot] {
+            digest.update(&number.to_be_bytes());
+        }
+        digest.update(self.boot.as_bytes());
+        digest.finish().as_ref().first_chunk().map_or(0, |beginning| u64::from_be_bytes(*beginning))
     }
 
     /// Returns the file's time `now`, which is measured by the machine alone.
@@ -54,9 +83,9 @@ impl FileTime {
 
     /// Returns what the file is to note now.
     pub(super) fn seen(&self) -> Seen {
-        let passed = millis(self.opened.elapsed());
-        let Seen { unix, boot, since_boot } = &self.at_open;
-        Seen { unix: unix + passed, boot: boot.clone(), since_boot: since_boot + passed }
+        let unix = self.at_open.unix + millis(self.opened.elapsed());
+        // Unlike `opened`, it counts on while the machine sleeps. The next start counts from here.
+        Seen { unix, boot: self.at_open.boot.clone(), since_boot: since_boot() }
     }
 }
 
@@ -64,20 +93,31 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns a name of this start of the machine, and the milliseconds since then.
+/// Returns a name of this start of the machine.
 #[cfg(target_os = "linux")]
-fn boot() -> (String, u64) {
+fn boot() -> String {
     // Where the name cannot be read, the time since the start means nothing to a later process.
     let name = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// Returns the milliseconds since the machine has started, asleep or not.
+#[cfg(target_os = "linux")]
+fn since_boot() -> u64 {
     let since = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let millis = since.tv_sec.saturating_mul(1000).saturating_add(since.tv_nsec / 1_000_000);
-    (name.trim().to_owned(), u64::try_from(millis).unwrap_or_default())
+    u64::try_from(millis).unwrap_or_default()
 }
 
 /// Returns that no start of the machine is known.
 #[cfg(not(target_os = "linux"))]
-fn boot() -> (String, u64) {
-    (String::new(), 0)
+fn boot() -> String {
+    String::new()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn since_boot() -> u64 {
+    0
 }
 
 #[cfg(test)]
@@ -98,5 +138,31 @@ mod tests {
         assert_eq!(before.resumed(&seen(0, "two", 4000)), 5 * day);
         assert_eq!(seen(5 * day, "", 1000).resumed(&seen(0, "", 4000)), 5 * day, "no name is no proof");
         assert_eq!(before.resumed(&seen(0, "one", 0)), 5 * day, "time does not go back");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn time_in_which_the_machine_slept_while_the_file_was_open_is_not_counted_by_the_next_start() {
+        let day = 86_400_000;
+        // It was opened a moment ago, and by the machine's clock long before: it slept meanwhile.
+        let now = Seen::of_machine();
+        let at_open = Seen { unix: 5 * day, since_boot: 0, ..now.clone() };
+        let noted = FileTime { at_open, opened: Instant::now() }.seen();
+        assert!(noted.unix < 5 * day + 60_000 && noted.since_boot >= now.since_boot && now.since_boot > 0);
+        let later = noted.resumed(&Seen { since_boot: noted.since_boot + 3000, ..now });
+        assert_eq!(later, noted.unix + 3000);
+    }
+
+    #[test]
+    fn a_changed_number_beside_the_time_is_damage() {
+        let noted = seen(5, "one", 7);
+        let sealed = noted.sealed_boot(9);
+        let read = |batch, unix, boot: &str, since_boot| Seen::read(batch, unix, boot, since_boot);
+        assert_eq!(read(9, 5, &sealed, 7), Ok(noted.clone()));
+        assert_eq!(read(9, 5, "one", 7), Ok(noted), "an older taskgate wrote it");
+        for changed in [read(8, 5, &sealed, 7), read(9, 4, &sealed, 7), read(9, 5, &sealed, 6)] {
+            assert_eq!(changed, Err(Damaged));
+        }
+        assert_eq!(read(9, 5, &sealed.replace("one", "onf"), 7), Err(Damaged));
     }
 }
