@@ -128,10 +128,11 @@ pub(super) fn unlock(connection: &Connection, key: Option<&str>, old: &[String],
 }
 
 /// Returns what opens blobs, if any of `keys` wraps the data keys or there are none.
-pub(super) fn unlock_to_read(connection: &Connection, keys: &[String], salt: &[u8]) -> Result<Seals, Locked> {
+pub(super) fn unlock_to_read(connection: &Connection, keys: &[String]) -> Result<Seals, Locked> {
     let rows = wrapped_keys(connection)?;
     let Some(last) = rows.last() else { return Ok(Seals::new(Vec::new())) };
-    let by = keys.iter().map(|key| Wrapping::new(key, salt)).find(|key| last.by == key.name);
+    let salt: Vec<u8> = connection.query_row("SELECT salt FROM state", (), |row| row.get(0))?;
+    let by = keys.iter().map(|key| Wrapping::new(key, &salt)).find(|key| last.by == key.name);
     let by = by.ok_or(if keys.is_empty() { Locked::NoKey } else { Locked::WrongKey })?;
     let unwrapped = rows.iter().map(|row| by.unwrap(row).ok_or(Locked::Damaged)).collect::<Result<Vec<_>, _>>();
     unwrapped.map(Seals::new)
@@ -171,13 +172,14 @@ fn reseal(connection: &Connection, seals: &Seals) -> Result<(), Locked> {
 }
 
 impl super::Disk {
-    /// Returns the key of this name, which is made when it is asked for first and stays the same from then on.
+    /// Returns the key of this name, which is made when it is asked for first and stays the same from then on. It waits for as long
+    /// as that takes: the first write of a start brings the log into the file.
     ///
     /// # Errors
     /// [`Unavailable`]
     pub async fn key(&self, name: &'static str) -> Result<[u8; 32], Unavailable> {
         let seals = std::sync::Arc::clone(self.seals());
-        self.write(move |connection| {
+        let mut answered = self.begin_write(move |connection| {
             let place = Place { table: "keys", row: name.as_bytes(), column: "value" };
             let select = "SELECT value FROM keys WHERE name = ?1";
             let found: Option<Vec<u8>> = connection.query_row(select, [name], |row| row.get(0)).optional()?;
@@ -190,7 +192,7 @@ impl super::Disk {
             let insert = "INSERT INTO keys (name, value) VALUES (?1, ?2)";
             connection.execute(insert, (name, seals.seal(place, &key)?))?;
             Ok(key)
-        })
-        .await
+        })?;
+        super::answer_at_last(&mut answered).await?
     }
 }

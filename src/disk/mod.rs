@@ -131,12 +131,19 @@ impl Disk {
         &self,
         operation: impl FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, Unavailable> {
-        let (told, mut answered) = oneshot::channel();
+        answer(&mut self.begin_write(operation)?).await?
+    }
+
+    fn begin_write<T: Send + 'static>(
+        &self,
+        operation: impl FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<oneshot::Receiver<Result<T, Unavailable>>, Unavailable> {
+        let (told, answered) = oneshot::channel();
         self.submit(Operation::new(operation, move |result| {
             // The caller may have left.
             let _ = told.send(result);
         }))?;
-        answer(&mut answered).await?
+        Ok(answered)
     }
 
     /// Puts an operation into the next batch. Its second part is called on the writing thread after the batch is on the disk,

@@ -39,11 +39,7 @@ impl Rescue {
     pub fn open(path: &Path, keys: &[String]) -> Result<Self, OpenError> {
         let wrong = |why: String| OpenError::new(path, why);
         let (connection, mut damages) = read_only(path).map_err(wrong)?;
-        let unlock = || -> Result<Seals, Locked> {
-            let salt: Vec<u8> = connection.query_row("SELECT salt FROM state", (), |row| row.get(0))?;
-            keys::unlock_to_read(&connection, keys, &salt)
-        };
-        let seals = unlock().map_err(|locked| wrong(unlocked_to_read(&locked)))?;
+        let seals = keys::unlock_to_read(&connection, keys).map_err(|locked| wrong(unlocked_to_read(&locked)))?;
         match connection.pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0)) {
             Ok(format) if (1..=FORMAT).contains(&format) => {
                 schema::read_as_newest(&connection, format).map_err(|error| wrong(error.to_string()))?;
@@ -106,17 +102,22 @@ fn read_only(path: &Path) -> Result<(Connection, Vec<String>), String> {
         let log = wal::check(&beside(path, "-wal"));
         damages.extend(log.map_err(|error| format!("its log cannot be read: {}", said(&error)))?.err());
     }
-    let (connection, batch) = connect(path).map_err(|error| unreadable(&error))?;
-    damages.extend(mark::lost(path, marked, batch));
+    let connection = connect(path).map_err(|error| unreadable(&error))?;
+    match connection.query_row("SELECT batch FROM state", (), |row| row.get::<_, i64>(0)) {
+        Ok(batch) => damages.extend(mark::lost(path, marked, batch.cast_unsigned())),
+        // Tasks can be read without it.
+        Err(error) => damages.push(format!("its last batch cannot be read: {error}")),
+    }
     Ok((connection, damages))
 }
 
-fn connect(path: &Path) -> rusqlite::Result<(Connection, u64)> {
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     connection.pragma_update(None, "mmap_size", 0)?;
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
-    let batch: i64 = connection.query_row("SELECT batch FROM state", (), |row| row.get(0))?;
-    Ok((connection, batch.cast_unsigned()))
+    // The first one that reads the file.
+    connection.query_row("SELECT count(*) FROM sqlite_schema", (), |_| Ok(()))?;
+    Ok(connection)
 }
 
 /// Returns what SQLite says, and what to do about it.

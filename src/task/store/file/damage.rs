@@ -9,7 +9,7 @@ use super::{
     testing::{folder, opened, options},
 };
 use crate::{
-    disk::Disk,
+    disk::{Disk, rusqlite},
     task::{
         Change, Clock, Task,
         state::tests::{at, owner, result, task},
@@ -17,6 +17,10 @@ use crate::{
     },
 };
 
+/// Of a page, in bytes.
+const PAGE: usize = 4096;
+/// What a page of rows begins with.
+const ROWS: u8 = 13;
 const ROOM: MaxKept = MaxKept::of_tasks(usize::MAX, usize::MAX);
 
 async fn store(folder: &TempDir) -> FileStore {
@@ -112,4 +116,77 @@ async fn a_check_and_an_export_skip_places_without_tasks() {
     let complain = |what: &str| panic!("{what}");
     assert_eq!(super::check(&path, &[], complain).expect("readable"), Read { tasks: 2, results: 2, damages: 0 });
     assert!(store.get(&owner(), ended.id).await.expect("available").is_some());
+}
+
+/// Makes a store of forty tasks whose places are far from the first one, changes the page of rows that has the first of them, at the
+/// place where its id stands, and reads what can be read. Returns the damages that are told, too.
+async fn rescued(damage: impl Fn(&mut [u8], usize)) -> (Read, Vec<String>) {
+    let folder = folder();
+    let far = store(&folder).await;
+    write(&far, "INSERT INTO sqlite_sequence (name, seq) VALUES ('tasks', 300000)").await;
+    assert!(far.disk.close());
+    drop(far);
+    let store = store(&folder).await;
+    let first = add_ended(&store).await;
+    for _ in 1..40 {
+        add_ended(&store).await;
+    }
+    assert!(store.disk.close());
+    drop(store);
+    let path = folder.path().join("store");
+    let mut bytes = std::fs::read(&path).expect("there");
+    let id = first.id.to_string();
+    let found = bytes.windows(id.len()).enumerate().filter(|(_, part)| *part == id.as_bytes()).map(|(at, _)| at);
+    // Pages that have no rows any more may still have its bytes.
+    for at in found.collect::<Vec<_>>() {
+        let page = at / PAGE * PAGE;
+        if bytes[page] == ROWS {
+            damage(&mut bytes[page..page + PAGE], at - page);
+        }
+    }
+    std::fs::write(&path, bytes).expect("room");
+    let (mut out, mut told) = (Vec::new(), Vec::new());
+    let read = super::export(&path, &[], &mut out, |what| told.push(what.to_owned())).expect("readable").expect("room");
+    assert_eq!(out.split_inclusive(|byte| *byte == b'\n').count(), read.tasks);
+    (read, told)
+}
+
+#[tokio::test]
+async fn a_damaged_page_hides_its_own_tasks_only_however_far_they_are_from_the_first_place() {
+    let (read, told) = rescued(|page, _| page.fill(0)).await;
+    assert!((20..40).contains(&read.tasks), "{read:?}: {told:?}");
+    assert!(told.len() == 1 && told[0].starts_with("the tasks at the places 1 to 3000"), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_damaged_task_hides_no_other_one_and_is_told_with_its_place() {
+    let (read, told) = rescued(|page, at| page[at] ^= 1).await;
+    assert_eq!((read.tasks, read.damages), (39, 1), "{told:?}");
+    assert!(told[0].starts_with("the task at place 300001 cannot be read"), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_version_that_is_not_that_of_the_task_is_damage() {
+    let folder = folder();
+    let store = store(&folder).await;
+    add_ended(&store).await;
+    write(&store, "UPDATE tasks SET version = version + 16").await;
+    assert!(refused(&folder, store).await.contains("damaged"));
+}
+
+#[tokio::test]
+async fn tasks_are_read_although_the_row_of_the_state_is_gone() {
+    let folder = folder();
+    let store = store(&folder).await;
+    add_ended(&store).await;
+    assert!(store.disk.close());
+    drop(store);
+    let path = folder.path().join("store");
+    let connection = rusqlite::Connection::open(&path).expect("there");
+    connection.execute("DELETE FROM state", ()).expect("room");
+    drop(connection);
+    let (mut out, mut told) = (Vec::new(), Vec::new());
+    let read = super::export(&path, &[], &mut out, |what| told.push(what.to_owned())).expect("readable").expect("room");
+    assert_eq!((read.tasks, read.results), (1, 1));
+    assert!(told.iter().any(|what| what.starts_with("its last batch cannot be read")), "{told:?}");
 }

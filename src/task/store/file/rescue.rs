@@ -9,7 +9,10 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{record, rows};
-use crate::disk::{OpenError, Rescue, rusqlite::OptionalExtension as _};
+use crate::disk::{
+    OpenError, Rescue,
+    rusqlite::{self, OptionalExtension as _},
+};
 
 /// What was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,8 +70,102 @@ pub fn export(
     Ok(exported.map(|read| Read { damages: read.damages + rescue.damages.len(), ..read }))
 }
 
-/// How many places one after the other may be damaged before the rest is given up.
-const MAX_DAMAGED: usize = 100_000;
+/// A jump over places of which nothing can be read is at most one in so many of those before it: a good page between two damaged
+/// ones is passed over only if it is as small beside the first.
+const JUMP: u64 = 1024;
+
+/// What stands at a place or behind it.
+enum Looked {
+    /// The next task, with its place and its written form.
+    Task(u64, Vec<u8>),
+    /// No task that can be read stands at this place.
+    Lost {
+        /// Why, if one may stand here.
+        why: Option<rusqlite::Error>,
+        /// The next task, which cannot be read either, if that can be told.
+        next: Option<u64>,
+    },
+    /// There are no further tasks.
+    End,
+}
+
+/// Places that cannot be read.
+#[derive(Default)]
+struct Gap(Option<(u64, u64, rusqlite::Error)>);
+
+impl Gap {
+    fn add(&mut self, place: u64, why: Option<rusqlite::Error>) {
+        if let Some(why) = why {
+            self.0 = Some((self.0.take().map_or(place, |(first, ..)| first), place, why));
+        }
+    }
+
+    fn said(&self) -> Option<String> {
+        let (first, last, why) = self.0.as_ref()?;
+        Some(if first == last {
+            format!("the task at place {first} cannot be read: {why}")
+        } else {
+            format!("the tasks at the places {first} to {last} cannot be read: {why}")
+        })
+    }
+}
+
+fn look(Rescue { connection, seals, .. }: &Rescue, place: u64, end: u64) -> Looked {
+    let next = match rows::place_after(connection, place - 1) {
+        Ok(None) => return Looked::End,
+        // What should say which is the next one may be damaged.
+        Ok(next) => next.filter(|next| (place..end).contains(next)),
+        Err(_) => None,
+    };
+    if let Some((next, Ok(text))) = next.map(|next| (next, rows::record_at(connection, seals, next))) {
+        return Looked::Task(next, text);
+    }
+    match rows::record_at(connection, seals, place).optional() {
+        Ok(Some(text)) => Looked::Task(place, text),
+        Ok(None) => Looked::Lost { why: None, next },
+        Err(error) => Looked::Lost { why: Some(error), next },
+    }
+}
+
+/// Returns the first task from the place `from` on that can be read, and calls `damaged` for the places before it that cannot.
+fn next_task(rescue: &Rescue, from: u64, end: u64, damaged: impl FnOnce(&str)) -> Option<(u64, Vec<u8>)> {
+    let (mut gap, mut lost, mut place, mut origin) = (Gap::default(), from - 1, from, from);
+    let mut found = None;
+    while found.is_none() && lost + 1 < end {
+        match look(rescue, place, end) {
+            Looked::Task(at, text) => found = Some((at, text)),
+            Looked::End => break,
+            Looked::Lost { why, next } => {
+                gap.add(place, why);
+                lost = place;
+                let jumped = place + 1 + (place - origin) / JUMP;
+                if next == Some(place) {
+                    // It is damaged alone.
+                    (origin, place) = (place, place + 1);
+                } else {
+                    place = next.map_or(jumped, |next| jumped.min(next));
+                }
+                place = place.min(end - 1);
+            }
+        }
+    }
+    // The jump may have passed the first one.
+    while found.is_some() && lost + 1 < place {
+        let middle = lost + (place - lost) / 2;
+        match look(rescue, middle, end) {
+            Looked::Task(at, text) => (found, place) = (Some((at, text)), middle),
+            Looked::Lost { why, .. } => {
+                gap.add(middle, why);
+                lost = middle;
+            }
+            Looked::End => lost = middle,
+        }
+    }
+    if let Some(what) = gap.said() {
+        damaged(&what);
+    }
+    found
+}
 
 /// Calls `found` for every task that can be read. Each is looked up by its place, so that a damaged page hides its own tasks
 /// only, and places without tasks are skipped.
@@ -91,24 +188,9 @@ fn each(
             next.unwrap_or_default()
         }
     };
-    let (mut place, mut in_a_row) = (0, 0);
-    while place + 1 < end && in_a_row < MAX_DAMAGED {
-        place = match rows::place_after(connection, place) {
-            Ok(None) => break,
-            Ok(Some(next)) if next < end && rows::record_at(connection, seals, next).is_ok() => next,
-            // What should say which is the next one is damaged.
-            Ok(Some(_)) | Err(_) => place + 1,
-        };
-        let text = match rows::record_at(connection, seals, place).optional() {
-            Ok(None) => continue,
-            Ok(Some(text)) => text,
-            Err(error) => {
-                in_a_row += 1;
-                complain(&mut read, &format!("the task at place {place} cannot be read: {error}"));
-                continue;
-            }
-        };
-        in_a_row = 0;
+    let mut place = 0;
+    while let Some((next, text)) = next_task(rescue, place + 1, end, |what| complain(&mut read, what)) {
+        place = next;
         let parsed = record::read(&text).ok().zip(serde_json::from_slice::<&RawValue>(&text).ok());
         let Some(((_, place_of_result), task)) = parsed else {
             complain(&mut read, &format!("the task at place {place} is not one"));

@@ -172,13 +172,17 @@ pub(super) fn all(
     seals: &Seals,
     mut found: impl FnMut(u64, Task, Option<ResultPlace>),
 ) -> Sql<()> {
-    let mut all = connection.prepare("SELECT place, record FROM tasks ORDER BY place")?;
+    let mut all = connection.prepare("SELECT place, version, record FROM tasks ORDER BY place")?;
     let mut rows = all.query(())?;
     while let Some(row) = rows.next()? {
         let place = row.get::<_, i64>(0)?.cast_unsigned();
-        let blob = row.get_ref(1)?.as_blob()?;
+        let (version, blob) = (row.get::<_, i64>(1)?, row.get_ref(2)?.as_blob()?);
         let record = with_place("tasks", place, "record", |at| seals.open(at, blob))?;
         let (task, result) = record::read(&record)?;
+        // A change finds its row by the version.
+        if version != i64::from(task.version) {
+            return Err(Damaged.into());
+        }
         found(place, task, result);
     }
     Ok(())
