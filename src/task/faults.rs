@@ -89,8 +89,13 @@ impl Setup {
 
 /// Runs `life` with every fault at every call that it makes, over each store.
 async fn at_every_call(life: impl AsyncFn(Setup)) {
-    let faults: [fn(usize) -> Fault; 4] =
-        [|at| Fault::Fails { at, count: 1 }, |at| Fault::Fails { at, count: 7 }, Fault::IsLost, Fault::LosesTheRace];
+    let faults: [fn(usize) -> Fault; 5] = [
+        |at| Fault::Fails { at, count: 1 },
+        |at| Fault::Fails { at, count: 7 },
+        Fault::IsLost,
+        Fault::IsLate,
+        Fault::LosesTheRace,
+    ];
     for kind in KINDS {
         life(Setup::new(kind, Fault::Waits).await).await;
         for fault in faults {

@@ -196,11 +196,15 @@ impl Ledger {
     ) -> Result<Option<Changed>, NotChanged> {
         loop {
             let Some(task) = self.store.get(owner, id).await? else { return Ok(None) };
-            if let Some(written) = unknown.take().filter(|written| written.is(&task)) {
-                return Ok(Some(Changed { task: written, has_new_state: true }));
+            if unknown.take_if(|written| written.is(&task)).is_some() {
+                return Ok(Some(Changed { task: Task::clone(&task), has_new_state: true }));
             }
             let Some(change) = change(&task) else { return Ok(None) };
-            let next = task.after(&change, self.clock.now())?;
+            let mut next = task.after(&change, self.clock.now())?;
+            // While it is open whether the earlier try is written, it is tried under the same time, and so recognized whichever is.
+            if let Some(tried) = unknown.as_ref().filter(|tried| tried.version == next.version) {
+                next.last_updated_at = tried.last_updated_at;
+            }
             match self.store.replace(next.clone(), change.end().cloned(), call.clone()).await {
                 Ok(true) => {
                     let has_new_state = next.state != task.state;

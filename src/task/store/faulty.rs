@@ -30,6 +30,8 @@ pub(in crate::task) enum Fault {
     Fails { at: usize, count: usize },
     /// That call does its work, and its answer is lost.
     IsLost(usize),
+    /// That change gets no answer, and is made when the next one is on its way.
+    IsLate(usize),
     /// Before that call every running task changes.
     LosesTheRace(usize),
 }
@@ -42,6 +44,8 @@ pub(in crate::task) struct FaultyStore {
     fault: Fault,
     calls: AtomicUsize,
     tasks: parking_lot::Mutex<Vec<(Owner, TaskId)>>,
+    /// A change that is yet to be made.
+    late: parking_lot::Mutex<Option<(Task, Option<End>, CallChange)>>,
 }
 
 impl FaultyStore {
@@ -51,8 +55,8 @@ impl FaultyStore {
 
     /// Returns a store over one with a file in a folder, which goes with it.
     pub(in crate::task) fn in_folder(store: impl Store + 'static, folder: Option<TempDir>, fault: Fault) -> Arc<Self> {
-        let (calls, tasks) = (AtomicUsize::default(), parking_lot::Mutex::default());
-        Arc::new(Self { store: Box::new(store), _folder: folder, fault, calls, tasks })
+        let (calls, tasks, late) = Default::default();
+        Arc::new(Self { store: Box::new(store), _folder: folder, fault, calls, tasks, late })
     }
 
     /// Returns how many calls there were.
@@ -62,7 +66,6 @@ impl FaultyStore {
 
     fn call<'a, T: Send + 'a>(&'a self, work: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        let unavailable = || Err(Unavailable("out of order".into()));
         Box::pin(async move {
             match self.fault {
                 Fault::Waits => {
@@ -73,7 +76,7 @@ impl FaultyStore {
                 }
                 Fault::Fails { at, count } if (at..at + count).contains(&call) => unavailable(),
                 Fault::IsLost(at) if at == call => work.await.and_then(|_| unavailable()),
-                Fault::None | Fault::Fails { .. } | Fault::IsLost(_) | Fault::LosesTheRace(_) => work.await,
+                _ => work.await,
             }
         })
     }
@@ -92,6 +95,10 @@ impl FaultyStore {
             }
         }
     }
+}
+
+fn unavailable<T>() -> Result<T, Unavailable> {
+    Err(Unavailable("out of order".into()))
 }
 
 /// Lets others go on first.
@@ -130,6 +137,14 @@ impl Store for FaultyStore {
     fn replace(&self, next: Task, end: Option<End>, call: CallChange) -> StoreFuture<'_, bool> {
         Box::pin(async move {
             self.interfere().await;
+            if matches!(self.fault, Fault::IsLate(at) if at == self.calls()) {
+                *self.late.lock() = Some((next, end, call));
+                return self.call(Box::pin(async { unavailable() })).await;
+            }
+            let late = self.late.lock().take();
+            if let Some((next, end, call)) = late {
+                self.store.replace(next, end, call).await?;
+            }
             self.call(Box::pin(async move { self.store.replace(next, end, call).await })).await
         })
     }

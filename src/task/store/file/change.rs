@@ -43,6 +43,8 @@ pub(super) struct PendingChange {
     place: u64,
     /// Where the result is to stand, with what was written of it so far.
     result: Option<ResultPlace>,
+    /// Whether pieces of the result are known to be on the disk.
+    has_pieces: bool,
     ways: Ways,
     answer: Answer,
 }
@@ -63,7 +65,7 @@ impl PendingChange {
             chunks: 0,
             digest: String::new(),
         });
-        Self { next, end, call, place, result, ways, answer }
+        Self { next, end, call, place, result, has_pieces: false, ways, answer }
     }
 
     /// Sends the change on its way.
@@ -108,6 +110,7 @@ impl PendingChange {
             let pending = pending.clone();
             move |written: Result<bool, Unavailable>| {
                 let Some(mut change) = pending.take() else { return };
+                change.has_pieces |= written == Ok(true);
                 match written {
                     Ok(true) if rest.raw.is_empty() => {
                         if let Some(result) = &mut change.result {
@@ -168,7 +171,7 @@ impl PendingChange {
 
     /// Makes the change in memory, if it is on the disk, and tells whether it was made.
     fn finish(self, written: Result<bool, Unavailable>) {
-        let Self { next, end, result, place, ways, answer, .. } = self;
+        let Self { next, end, result, has_pieces, place, ways, answer, .. } = self;
         let (id, tasks) = (next.id, &ways.tasks);
         let is_written = written == Ok(true);
         let is_made = tasks.finish_change(next, result.clone(), is_written);
@@ -183,7 +186,8 @@ impl PendingChange {
         } else if is_written {
             // It was removed meanwhile, and its row has the result.
             ways.remove_task(place, result.as_ref());
-        } else {
+        } else if has_pieces {
+            // Only what is there: while the disk takes nothing, each try would leave work of its own behind.
             ways.remove_result(result.as_ref());
         }
         // The caller may have left.
