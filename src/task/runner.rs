@@ -33,8 +33,6 @@ const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(1);
 const LAST_MESSAGES_TIMEOUT: Duration = Duration::from_millis(100);
 /// How long the connection of a call that was cancelled may take to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long after a call its cancellation is sent at the earliest.
-const HEAD_START: Duration = Duration::from_millis(100);
 
 /// Runs the call of one task.
 #[derive(Debug)]
@@ -154,7 +152,7 @@ impl Runner {
                 self.finish(end, why.as_deref()).await;
             }
             stop = &mut stopped => match stop.unwrap_or(Stop::Cancel("the process stops")) {
-                Stop::Cancel(why) => self.cancel(&mut running, since, why).await,
+                Stop::Cancel(why) => self.cancel(&mut running, why).await,
                 Stop::Leave(left) => {
                     running.session.get().keep();
                     drop(left);
@@ -165,7 +163,7 @@ impl Runner {
                 // The call is cancelled even if the store does not take the end.
                 tokio::join!(
                     Box::pin(self.finish(status_message::failed(&why), Some(&why))),
-                    self.cancel(&mut running, since, &why),
+                    self.cancel(&mut running, &why),
                 );
             }
         }
@@ -236,8 +234,9 @@ impl Runner {
             self.engine.ask(self.origin(&running.session), &question, asked).await;
         }
         round.answered().await?;
-        let headers = HeaderMap::clone(&self.headers);
-        running.session.get().retry(&mut running.call, &round, headers, self.max_answer())
+        // Where whoever knows the task's id may answer, the call goes on as the one who made it.
+        let may_renew = !matches!(self.owner(), Owner::Anyone { .. });
+        running.session.get().retry(&mut running.call, &round, may_renew, self.max_answer())
     }
 
     /// Notes that the call waits for its client, so that how long it runs tells little.
@@ -299,13 +298,11 @@ impl Runner {
     }
 
     /// Cancels the call in the server.
-    async fn cancel(&self, running: &mut Running, since: Instant, why: &str) {
-        let exchange = &mut running.call.exchange;
+    async fn cancel(&self, running: &mut Running, why: &str) {
         // The call itself may still have to be sent.
+        let Call { exchange, begun, .. } = &mut running.call;
         exchange.detach();
-        // On two connections the cancellation could overtake the call, and a server ignores one for an unknown request.
-        tokio::time::sleep_until(since + HEAD_START).await;
-        running.session.get().cancel_call(exchange.number, why, HeaderMap::clone(&self.headers)).await;
+        running.session.get().cancel_call(exchange.number, *begun, why, HeaderMap::clone(&self.headers)).await;
         // The permit is dropped only after this: the next call must not meet this one.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, exchange.gone()).await;
     }

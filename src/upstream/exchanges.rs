@@ -15,13 +15,13 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use super::{
-    ExchangeEnd, Failure,
+    ExchangeEnd, Failure, Purpose, UpstreamResponse,
     points::{TrackedPoints, follow},
 };
 use crate::{
     flow::{Capacity, Outbox, Pushed},
     observe::{Observer, events},
-    wire::{Kind, Message, message::MAX_ID},
+    wire::{Kind, Message, message::MAX_ID, response::result_response},
 };
 
 /// How many requests of one session may be in flight at once.
@@ -73,13 +73,11 @@ struct InFlight {
     waited: bool,
 }
 
-/// What waits for an exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// A client's open request.
-    Foreground,
-    /// A task.
-    Background,
+impl InFlight {
+    /// Returns whether a message without a number may belong to it.
+    fn may_own(&self) -> bool {
+        !self.cancelled && self.purpose != Purpose::Listening
+    }
 }
 
 /// The session has [`MAX_IN_FLIGHT`] requests in flight.
@@ -252,6 +250,18 @@ impl Exchanges {
         }
     }
 
+    /// Ends a subscription that the server has torn down, as if it had answered it. Returns whether there is one of that number.
+    pub fn tear_down(&self, number: u64) -> bool {
+        let listens = |open: &InFlight| open.purpose == Purpose::Listening;
+        if !self.open.lock().get(&number).is_some_and(listens) {
+            return false;
+        }
+        let answer = result_response(&number.to_string(), r#"{"resultType":"complete"}"#);
+        let answer = Message::parse(answer).map_err(|malformed| Failure::BadAnswer(malformed.to_string()));
+        self.end(number, answer.map(UpstreamResponse::Whole));
+        true
+    }
+
     /// Notes that an exchange was cancelled, although it may still end by itself. Returns whether that is new.
     pub fn cancelling(&self, number: u64) -> bool {
         self.cancelled.store(true, Ordering::Relaxed);
@@ -323,7 +333,7 @@ impl Exchanges {
     #[must_use]
     pub fn only(&self, purpose: Option<Purpose>) -> Option<u64> {
         let open = self.open.lock();
-        let mut in_flight = open.iter().filter(|(_, open)| !open.cancelled);
+        let mut in_flight = open.iter().filter(|(_, open)| open.may_own());
         let only = in_flight.next().filter(|_| in_flight.next().is_none());
         only.filter(|(_, open)| purpose.is_none_or(|purpose| open.purpose == purpose)).map(|(number, _)| *number)
     }
@@ -333,28 +343,34 @@ impl Exchanges {
     #[must_use]
     pub fn newest(&self, purpose: Option<Purpose>) -> Option<u64> {
         let open = self.open.lock();
-        let fits = |open: &InFlight| !open.cancelled && purpose.is_none_or(|purpose| open.purpose == purpose);
+        let fits = |open: &InFlight| open.may_own() && purpose.is_none_or(|purpose| open.purpose == purpose);
         let fit = open.iter().filter(|(_, open)| fits(open));
         let newest = fit.max_by_key(|(number, open)| (open.purpose == Purpose::Foreground, **number));
         newest.map(|(number, _)| *number)
     }
 
-    /// Returns whether an exchange is open and not cancelled.
+    /// Returns whether an exchange is open, not cancelled, and no subscription.
     #[must_use]
     pub fn is_in_flight(&self, number: u64) -> bool {
-        self.open.lock().get(&number).is_some_and(|open| !open.cancelled)
+        self.open.lock().get(&number).is_some_and(InFlight::may_own)
     }
 
-    /// Returns whether an exchange is open and a client's request waits for it.
+    /// Returns whether an exchange is open and a client's request waits for it, perhaps a subscription.
     #[must_use]
     pub fn is_foreground(&self, number: u64) -> bool {
-        self.open.lock().get(&number).is_some_and(|open| open.purpose == Purpose::Foreground)
+        self.open.lock().get(&number).is_some_and(|open| open.purpose != Purpose::Background)
     }
 
     /// Returns whether an exchange is open and is the call of a task.
     #[must_use]
     pub fn is_task(&self, number: u64) -> bool {
         self.open.lock().get(&number).is_some_and(|open| open.purpose == Purpose::Background)
+    }
+
+    /// Returns whether an exchange is open in the course of which a server may tell something.
+    #[must_use]
+    pub fn may_tell(&self, number: u64) -> bool {
+        self.open.lock().get(&number).is_some_and(|open| open.purpose != Purpose::Listening)
     }
 
     /// Returns whether an exchange is open: it has not ended.

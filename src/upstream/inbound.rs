@@ -18,7 +18,7 @@ use crate::{
         message::echoed_number,
         modern::subscription,
         object::Members,
-        params::{progress_token, unambiguous},
+        params::{progress_token, requested, unambiguous},
         received::{Broken, Received},
         response::pong,
     },
@@ -90,6 +90,8 @@ impl Inbound {
                     None => self.observer.emit(events::UnknownResponse),
                 }
             }
+            // A server that ends a subscription by itself says so ("Cancellation" of 2026-07-28).
+            (Kind::Notification, Method::Cancelled) if self.tears_down(&message) => {}
             (Kind::Notification, Method::Progress) => {
                 let unclaimed = match progress_token(&message).and_then(echoed_number) {
                     Some(number) => self.exchanges.push(number, message),
@@ -219,9 +221,14 @@ impl Inbound {
         }
     }
 
+    /// Ends the subscription that the server has torn down. Returns whether the message says so.
+    fn tears_down(&self, cancelled: &Message) -> bool {
+        requested(cancelled).and_then(echoed_number).is_some_and(|number| self.exchanges.tear_down(number))
+    }
+
     /// Returns the exchange during which the upstream has sent the request that it withdraws.
     fn asker(&self, cancelled: &Message) -> Option<u64> {
-        self.exchanges.asked(Members::parse(cancelled.params()?).ok()?.get("requestId")?)
+        self.exchanges.asked(requested(cancelled)?)
     }
 
     /// Returns the exchange that gets a message because no client reads the GET stream: the newest of that purpose.

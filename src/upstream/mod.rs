@@ -15,6 +15,7 @@ mod lease;
 mod native;
 mod points;
 mod pool;
+mod purpose;
 mod response;
 mod resumable;
 mod saved;
@@ -29,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use configured::Upstream;
 pub use exchange::{Carrier, Exchange};
-pub use exchanges::{Exchanges, MAX_IN_FLIGHT, Purpose, TooMany};
+pub use exchanges::{Exchanges, MAX_IN_FLIGHT, TooMany};
 pub use failure::{Failure, HttpError};
 pub use hints::Hints;
 pub use inbound::Inbound;
@@ -37,6 +38,7 @@ pub use known_tools::{JobTool, JobToolNames, KnownTools, ListPage, ListRequest, 
 pub use lease::Lessee;
 pub use native::{MAX_WAITING, NativeTasks, NativeTools, ToolNames};
 pub use pool::{Generation, Lease, NoSession, PoolLimits, Pooled, PoolsTotal, ServerFacts, SessionPool};
+pub use purpose::Purpose;
 pub use response::{ExchangeEnd, UpstreamResponse};
 pub use saved::{SavedLink, SavedUpstream};
 pub use session::{

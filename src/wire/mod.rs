@@ -26,6 +26,7 @@ mod span;
 pub mod splice;
 pub mod sse;
 pub mod tools;
+pub mod uri;
 pub mod version;
 
 pub use capabilities::{Asks, ClientCapabilities};

@@ -67,6 +67,12 @@ pub fn given_token(request: &Message) -> Result<Option<Box<str>>, RpcError> {
     Ok(params.and_then(|params| params.progress_token).map(Into::into))
 }
 
+/// Returns the raw id of the request that a `notifications/cancelled` names.
+#[must_use]
+pub fn requested(cancelled: &Message) -> Option<&str> {
+    Members::parse(cancelled.params()?).ok()?.get("requestId")
+}
+
 /// Returns the raw progress token of a progress notification.
 #[must_use]
 pub fn progress_token(notification: &Message) -> Option<&str> {

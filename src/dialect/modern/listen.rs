@@ -15,7 +15,7 @@ use super::{
 use crate::{
     task::{Missing, TaskId, Watch},
     upstream::Lease,
-    wire::{Edits, Message, Method, RpcError, headers_cost, ids, object::Members},
+    wire::{Edits, Message, Method, RpcError, headers_cost, ids, object::Members, uri::is_part_of},
 };
 
 /// How many resources and tasks one subscription may name.
@@ -180,7 +180,7 @@ impl Filter {
             Method::ResourceUpdated => {
                 let params = change.params().and_then(|params| Members::parse(params).ok());
                 let uri = params.and_then(|params| params.text("uri").map(std::borrow::Cow::into_owned));
-                uri.is_some_and(|uri| self.uris.contains(&uri))
+                uri.is_some_and(|uri| self.uris.iter().any(|whole| is_part_of(&uri, whole)))
             }
             _ => false,
         }

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     flow::Item,
     task::TaskId,
-    upstream::{Call, ExchangeEnd, Failure, Lease, UpstreamSession, with_id},
+    upstream::{Call, CallOptions, ExchangeEnd, Failure, Lease, Purpose, UpstreamSession, with_id},
     wire::{
         Edits, Message, Parts, PutAside, RpcError, ids,
         message::Outcome,
@@ -72,7 +72,8 @@ impl Modern {
                 let generation = lease.pooled.generation;
                 (request.message, request.for_legacy) = (message, PutAside::default());
                 let Sent { message, headers } = request.sent(generation, whose)?;
-                Some(lease.guard.get().call(&message, headers, call_options(generation, false))?)
+                let options = CallOptions { purpose: Purpose::Listening, ..call_options(generation, false) };
+                Some(lease.guard.get().call(&message, headers, options)?)
             }
             None => None,
         };
@@ -121,7 +122,7 @@ impl Subscription {
             call.exchange.detach();
             let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
             let why = if goes_on { "taskgate is stopping" } else { "the client has left" };
-            session.cancel_call(call.exchange.number, why, headers).await;
+            session.cancel_call(call.exchange.number, call.begun, why, headers).await;
         }
     }
 

@@ -41,13 +41,9 @@ impl ClientRequest {
         let headers = self.headers_for(generation);
         let message = match generation {
             Generation::Legacy => self.message.with_edited_params(self.for_legacy.of(self.message.bytes())),
-            Generation::Modern { has_tasks } => {
-                if has_tasks && whose == Whose::Ours {
-                    without_tasks(&self.message)?
-                } else {
-                    self.message.clone()
-                }
-            }
+            // Also where the server has not declared tasks: it may have been replaced by one that has.
+            Generation::Modern { .. } if whose == Whose::Ours && self.meta.tasks => without_tasks(&self.message)?,
+            Generation::Modern { .. } => self.message.clone(),
         };
         Ok(Sent { message, headers })
     }

@@ -220,7 +220,7 @@ impl Run {
         self.give_up("the client has left").await;
         self.call.exchange.detach();
         let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
-        session.cancel_call(self.call.exchange.number, "the client has left", headers).await;
+        session.cancel_call(self.call.exchange.number, self.call.begun, "the client has left", headers).await;
     }
 
     pub(super) async fn follow(&mut self) -> Over {

@@ -183,7 +183,7 @@ impl Link for HttpLink {
             return;
         }
         self.leave();
-        if self.0.id.get().is_none() || self.0.lost.is_cancelled() {
+        if self.0.session().is_none() || self.0.lost.is_cancelled() {
             return;
         }
         let session = Arc::clone(&self.0);
@@ -293,12 +293,17 @@ impl HttpSession {
         self.server.ask(self.request(Method::POST, headers, message)).await
     }
 
+    /// Returns the id of the session. A modern server has none, whatever it said before that was known.
+    fn session(&self) -> Option<&HeaderValue> {
+        self.id.get().filter(|_| !self.modern.load(Ordering::Relaxed))
+    }
+
     fn request(&self, method: Method, headers: HeaderMap, body: Bytes) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.uri_mut() = self.server.uri.clone();
         *request.headers_mut() = headers;
-        if let Some(id) = self.id.get() {
+        if let Some(id) = self.session() {
             request.headers_mut().insert(SESSION_ID, id.clone());
         }
         if let Some(version) = self.version.get() {
@@ -343,7 +348,7 @@ impl HttpSession {
 
     /// Returns the failure that an HTTP error status stands for.
     pub(super) async fn refusal(&self, response: Response<AnswerBody>) -> Failure {
-        if response.status() == StatusCode::NOT_FOUND && self.id.get().is_some() {
+        if response.status() == StatusCode::NOT_FOUND && self.session().is_some() {
             self.lost.cancel();
             // The upstream never answers a request of a lost session.
             self.inbound.exchanges.abandon_all(&Failure::SessionLost);

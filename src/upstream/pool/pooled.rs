@@ -11,7 +11,7 @@ use crate::{
     config::UpstreamId,
     observe::{Observer, events},
     upstream::{Kept, UpstreamGuard, UpstreamSession},
-    wire::{Message, object::quote},
+    wire::{Message, message::Outcome, object::quote},
 };
 
 /// How many notifications of a server a subscriber may be behind before it misses some.
@@ -107,8 +107,12 @@ impl Lease {
     async fn tell(self, headers: HeaderMap) {
         while let Some(told) = self.pooled.resources.next() {
             let params = format!(r#"{{"uri":{}}}"#, quote(&told.uri));
-            // A server that refuses tells nothing of the resource.
-            let _ = self.guard.get().request(told.method, &params, headers.clone()).await;
+            let answer = self.guard.get().request(told.method, &params, headers.clone()).await;
+            match answer.as_ref().map(Message::outcome) {
+                Ok(Some((Outcome::Result, _))) => {}
+                Ok(Some((Outcome::Error, _)) | None) => self.pooled.resources.refused(&told.uri),
+                Err(_) => self.pooled.resources.unanswered(&told.uri),
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Which resources a server is to tell of, and what it was told last.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use parking_lot::Mutex;
 
@@ -13,9 +13,9 @@ pub(super) struct Resources(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     wanted: Tally<String>,
-    /// Those that the server was asked to tell of.
-    told: HashSet<String>,
-    /// Those whose count has come to zero, or left it, since the server was told.
+    /// Those that the server was asked to tell of, and whether it has answered.
+    told: HashMap<String, bool>,
+    /// Those of which the server has to be told.
     changed: BTreeSet<String>,
     /// Whether a task tells the server.
     telling: bool,
@@ -38,28 +38,46 @@ impl Resources {
             } else {
                 state.wanted.take(uri, 1);
             }
-            if state.wanted.of(uri) == usize::from(begins) {
+            let has_changed = match state.told.get(uri) {
+                Some(is_sure) if begins => !is_sure,
+                Some(_) => state.wanted.of(uri) == 0,
+                None => begins,
+            };
+            if has_changed {
                 state.changed.insert(uri.clone());
             }
         }
         !state.changed.is_empty() && !std::mem::replace(&mut state.telling, true)
     }
 
+    /// Notes that the server does not tell of a resource: the next subscription asks again.
+    pub(super) fn refused(&self, uri: &str) {
+        self.0.lock().told.remove(uri);
+    }
+
+    /// Notes that the server has not answered whether it tells of a resource: the next subscription asks again, and the end of the
+    /// last one has the server stop.
+    pub(super) fn unanswered(&self, uri: &str) {
+        if let Some(is_sure) = self.0.lock().told.get_mut(uri) {
+            *is_sure = false;
+        }
+    }
+
     /// Returns what the server has to be told next; `None` where it knows all, and the task that asks has to end.
     pub(super) fn next(&self) -> Option<Telling> {
         let mut state = self.0.lock();
         while let Some(uri) = state.changed.pop_first() {
-            match (state.wanted.of(&uri) > 0, state.told.contains(&uri)) {
-                (true, false) => {
-                    state.told.insert(uri.clone());
+            match (state.wanted.of(&uri) > 0, state.told.get(&uri)) {
+                (true, None | Some(false)) => {
+                    state.told.insert(uri.clone(), true);
                     return Some(Telling { method: "resources/subscribe", uri });
                 }
-                (false, true) => {
+                (false, Some(_)) => {
                     state.told.remove(&uri);
                     return Some(Telling { method: "resources/unsubscribe", uri });
                 }
                 // It has changed back.
-                (true, true) | (false, false) => {}
+                (true, Some(true)) | (false, None) => {}
             }
         }
         state.telling = false;
@@ -86,5 +104,29 @@ mod tests {
         assert!(count(false), "the first task is over");
         assert_eq!((next(), next()), (Some("resources/unsubscribe"), None));
         assert!(resources.0.lock().wanted.is_empty());
+    }
+
+    #[test]
+    fn a_server_that_has_not_agreed_is_asked_again_by_the_next_subscription_and_to_stop_only_if_it_may_have() {
+        let resources = Resources::default();
+        let uri = "file:///a".to_owned();
+        let count = |begins| resources.count(std::iter::once(&uri), begins);
+        let next = || resources.next().map(|telling| telling.method);
+        for _ in 0..2 {
+            assert!(count(true));
+            assert_eq!(next(), Some("resources/subscribe"));
+            resources.refused(&uri);
+            assert_eq!(next(), None);
+        }
+        assert!(!count(false) && !count(false), "it tells of nothing");
+        assert!(count(true));
+        assert_eq!(next(), Some("resources/subscribe"));
+        resources.unanswered(&uri);
+        assert_eq!(next(), None);
+        assert!(count(true));
+        assert_eq!((next(), next()), (Some("resources/subscribe"), None));
+        resources.unanswered(&uri);
+        assert!(!count(false) && count(false));
+        assert_eq!((next(), next()), (Some("resources/unsubscribe"), None));
     }
 }

@@ -2,6 +2,7 @@
 
 use ::http::HeaderMap;
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::UpstreamSession;
 use crate::{
@@ -20,14 +21,16 @@ pub struct Call {
     pub exchange: Exchange,
     /// The raw progress token that the client gave.
     pub progress_token: Option<Box<str>>,
-    /// The request as it was sent, where a modern server may want it again, with answers.
-    pub(super) sent: Option<Bytes>,
+    /// The request as it was sent, and its headers, where a modern server may want it again, with answers.
+    pub(super) sent: Option<(Bytes, HeaderMap)>,
+    /// When it was sent.
+    pub begun: Instant,
 }
 
 /// What may differ between calls.
 #[derive(Clone, Copy, Debug)]
 pub struct CallOptions {
-    /// A client's open request, or a task.
+    /// A client's open request, a task, or a subscription.
     pub purpose: Purpose,
     /// The largest answer to take, in bytes.
     pub max_answer: usize,
@@ -55,7 +58,7 @@ impl UpstreamSession {
         let token = params.as_ref().and_then(|params| params.progress_token);
         let client_id = match options.purpose {
             Purpose::Foreground => message.id(),
-            Purpose::Background => None,
+            Purpose::Background | Purpose::Listening => None,
         };
         let begun = self.inbound.exchanges.begin(client_id, options.purpose);
         let mut exchange = begun.map_err(|too_many| RpcError::internal(too_many.to_string()))?;
@@ -91,9 +94,10 @@ impl UpstreamSession {
             }
         }
         let message = edits.apply().into_bytes();
-        let sent = (self.rounds.is_some() && options.purpose == Purpose::Background).then(|| message.clone());
+        let may_be_retried = self.rounds.is_some() && options.purpose == Purpose::Background;
+        let sent = may_be_retried.then(|| (message.clone(), headers.clone()));
         exchange.carry(self.link.request(Outgoing { number, message, headers, max_answer, relay }));
-        Ok(Call { exchange, progress_token: token.map(Into::into), sent })
+        Ok(Call { exchange, progress_token: token.map(Into::into), sent, begun: Instant::now() })
     }
 }
 

@@ -5,12 +5,17 @@ use std::{sync::Arc, time::Duration};
 
 use ::http::HeaderMap;
 
+use tokio::time::Instant;
+
 use super::UpstreamSession;
 use crate::{
     upstream::Failure,
     wire::{Edits, Message, response::cancelled},
 };
 
+/// How long after a call its cancellation is sent at the earliest. On two connections it could overtake the call, and a server ignores
+/// the cancellation of a request that it does not know.
+const HEAD_START: Duration = Duration::from_millis(100);
 /// How long a server may still answer a request that was cancelled before its connection is dropped.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
@@ -41,12 +46,42 @@ impl UpstreamSession {
         self.link.send(edits.apply().into_bytes(), headers).await.map(Some)
     }
 
-    /// Cancels a call that no client waits for, and gives it up.
-    pub async fn cancel_call(&self, number: u64, reason: &str, headers: HeaderMap) {
-        let message = cancelled(&number.to_string(), reason);
+    /// Cancels a call that was sent at `begun` and that no client waits for, and gives it up.
+    pub async fn cancel_call(&self, number: u64, begun: Instant, reason: &str, headers: HeaderMap) {
         self.inbound.exchanges.cancelling(number);
+        // A modern server is told by the end of the stream, or on the same channel.
+        if !self.is_modern() {
+            tokio::time::sleep_until(begun + HEAD_START).await;
+        }
+        let message = cancelled(&number.to_string(), reason);
         // A server that cannot be told will find out when the connection goes.
         let _ = tokio::time::timeout(CANCEL_GRACE, self.link.send(message, headers)).await;
         self.inbound.exchanges.cancel(number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::{CallOptions, MAX_MESSAGE, Purpose};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cancellation_is_sent_some_time_after_its_call_at_the_earliest() {
+        let session = UpstreamSession::nowhere("/mcp");
+        let options = CallOptions {
+            purpose: Purpose::Background,
+            max_answer: MAX_MESSAGE,
+            relay: false,
+            native: false,
+            wants_progress: false,
+        };
+        let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}"#;
+        let request = Message::parse(request.into()).expect("valid");
+        let call = session.call(&request, HeaderMap::new(), options).expect("room");
+        for waits in [HEAD_START, Duration::ZERO] {
+            let before = Instant::now();
+            session.cancel_call(call.exchange.number, call.begun, "the client has left", HeaderMap::new()).await;
+            assert_eq!(before.elapsed(), waits);
+        }
     }
 }

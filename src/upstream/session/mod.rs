@@ -209,7 +209,7 @@ impl UpstreamSession {
     pub async fn reply(&self, response: Bytes, headers: HeaderMap) -> Result<(), Failure> {
         if let Some(rounds) = &self.rounds {
             let response = Message::parse(response).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
-            rounds.answer(&response);
+            rounds.answer(&response, headers);
             return Ok(());
         }
         self.link.send(response.clone(), headers).await?;

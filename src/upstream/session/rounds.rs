@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use ::http::HeaderMap;
+use ::http::{HeaderMap, HeaderName};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
@@ -26,7 +26,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Where the answers to open questions go, by the raw id of the question.
 #[derive(Debug, Default)]
-pub(super) struct Rounds(Mutex<HashMap<Box<str>, mpsc::Sender<Message>>>);
+pub(super) struct Rounds(Mutex<HashMap<Box<str>, mpsc::Sender<Answer>>>);
+
+/// The answer to a question, and the headers that came with it.
+type Answer = (Message, HeaderMap);
 
 /// How a call goes on whose exchange has ended.
 #[derive(Debug)]
@@ -49,7 +52,9 @@ pub struct Round {
     answers: Vec<(String, String)>,
     /// The raw state of the server.
     state: Option<String>,
-    answered: mpsc::Receiver<Message>,
+    /// The headers of the newest of them.
+    headers: Option<HeaderMap>,
+    answered: mpsc::Receiver<Answer>,
 }
 
 /// A question that is open.
@@ -61,11 +66,11 @@ struct Key {
 
 impl Rounds {
     /// Takes in the answer to a question. One that is not open any more is dropped.
-    pub(super) fn answer(&self, response: &Message) {
+    pub(super) fn answer(&self, response: &Message, headers: HeaderMap) {
         let to = self.0.lock().remove(response.id_to_answer());
         if let Some(to) = to {
             // There is room for an answer to each question.
-            let _ = to.try_send(response.clone().compact());
+            let _ = to.try_send((response.clone().compact(), headers));
         }
     }
 }
@@ -88,18 +93,21 @@ impl UpstreamSession {
         }
     }
 
-    /// Sends the retry of a call whose questions are answered. It takes the place of the exchange that has ended.
+    /// Sends the retry of a call whose questions are answered. It takes the place of the exchange that has ended. If the call
+    /// `may_renew` its credential it is that of the newest answer from now on, as its own may have ended meanwhile.
     ///
     /// # Errors
     /// [`Failure`] where too many requests are in flight, or the request cannot be written.
-    pub fn retry(&self, call: &mut Call, round: &Round, headers: HeaderMap, max_answer: usize) -> Result<(), Failure> {
-        let sent = call.sent.as_ref().ok_or(Failure::Abandoned)?;
+    pub fn retry(&self, call: &mut Call, round: &Round, may_renew: bool, max_answer: usize) -> Result<(), Failure> {
+        let (sent, headers) = call.sent.as_ref().ok_or(Failure::Abandoned)?;
         let request = Message::parse(sent.clone()).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
+        let newest = round.headers.as_ref().filter(|_| may_renew);
+        let headers = newest.map_or_else(|| headers.clone(), |newest| renewed(headers, newest));
         let begun = self.inbound.exchanges.begin(None, Purpose::Background);
         let mut exchange = begun.map_err(|too_many| Failure::Limit(too_many.to_string()))?;
         let number = exchange.number;
         let message = retry(&request, number, &round.answers, round.state.as_deref()).map_err(Failure::BadAnswer)?;
-        call.sent = Some(message.clone());
+        call.sent = Some((message.clone(), headers.clone()));
         exchange.carry(self.link.request(Outgoing { number, message, headers, max_answer, relay: false }));
         call.exchange = exchange;
         Ok(())
@@ -134,7 +142,7 @@ impl Round {
         open.extend(keys.keys().map(|id| (id.clone(), to.clone())));
         drop(open);
         let state = asked.state.map(str::to_owned);
-        Ok(Self { rounds: Arc::clone(rounds), keys, questions, answers: Vec::new(), state, answered })
+        Ok(Self { rounds: Arc::clone(rounds), keys, questions, answers: Vec::new(), state, headers: None, answered })
     }
 
     /// Waits until every question is answered. A question that was not is told the server as cancelled by the user.
@@ -146,10 +154,14 @@ impl Round {
             tokio::time::sleep(PAUSE).await;
         }
         while !self.keys.is_empty() {
-            let response = self.answered.recv().await.ok_or(Failure::Abandoned)?;
+            let (response, headers) = self.answered.recv().await.ok_or(Failure::Abandoned)?;
             let Some(Key { key, method }) = self.keys.remove(response.id_to_answer()) else { continue };
             match (response.outcome(), method) {
-                (Some((Outcome::Result, raw)), _) => self.answers.push((key, raw.to_owned())),
+                (Some((Outcome::Result, raw)), _) => {
+                    self.answers.push((key, raw.to_owned()));
+                    // Errors are taskgate's own, in the place of a client that does not answer.
+                    self.headers = Some(headers);
+                }
                 // A retry cannot carry an error.
                 (_, Method::Elicit) => self.answers.push((key, r#"{"action":"cancel"}"#.to_owned())),
                 (outcome, _) => {
@@ -160,6 +172,18 @@ impl Round {
         }
         Ok(())
     }
+}
+
+/// Returns the headers of a retry: those that mirror the call's params stay, and all others are as the client sent them last.
+fn renewed(of_call: &HeaderMap, newest: &HeaderMap) -> HeaderMap {
+    let mirrors = |name: &HeaderName| name.as_str().starts_with("mcp-");
+    let mut renewed = HeaderMap::new();
+    for (from, whether) in [(of_call, true), (newest, false)] {
+        for (name, value) in from.iter().filter(|(name, _)| mirrors(name) == whether) {
+            renewed.append(name, value.clone());
+        }
+    }
+    renewed
 }
 
 impl Drop for Round {
@@ -202,7 +226,7 @@ mod tests {
             let Ok(ResultType::InputRequired(asked)) = ResultType::of(&raw) else { panic!("it asks") };
             let mut round = Round::open(&rounds, 7, &asked, client).expect("a question");
             let refusal = RpcError::internal("no answer").to_response(round.questions[0].0.id());
-            rounds.answer(&Message::parse(refusal).expect("a response"));
+            rounds.answer(&Message::parse(refusal).expect("a response"), HeaderMap::new());
             assert_eq!(round.answered().await.is_ok(), tells);
             assert_eq!(round.answers.len(), usize::from(tells));
         }

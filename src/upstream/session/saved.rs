@@ -7,6 +7,7 @@ use std::{
 
 use ::http::HeaderMap;
 use bytes::Bytes;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Call, UpstreamSession};
@@ -133,7 +134,7 @@ impl UpstreamSession {
             Ok(carrier) => exchange.carry(Some(carrier)),
             Err(failure) => self.inbound.exchanges.end(number, Err(failure)),
         }
-        Ok(Call { exchange, progress_token, sent: None })
+        Ok(Call { exchange, progress_token, sent: None, begun: Instant::now() })
     }
 
     /// Has the server keep its side for a later process when the link is closed.

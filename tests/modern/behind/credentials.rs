@@ -65,6 +65,32 @@ async fn a_refused_credential_fails_no_other_that_waits_for_the_same_link() {
 }
 
 #[tokio::test]
+async fn a_session_id_that_a_modern_server_gives_means_nothing() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::before(&upstream).await;
+    upstream.hold("server/discover");
+    let client = Modern::plain(&gate.url);
+    let slow = tokio::spawn({
+        let client = client.clone();
+        async move { client.call("slow").await }
+    });
+    let asked = upstream.held("server/discover").await;
+    let known = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}"#;
+    let known = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{known}}}"#, asked.seen.id());
+    asked.status(200, &[("content-type", "application/json"), ("mcp-session-id", "s")], &known);
+    let running = upstream.held("slow").await;
+    assert_eq!(running.seen.header("mcp-session-id"), "");
+    upstream.hold("prompts/list");
+    let refused = tokio::spawn(async move { client.refusal("prompts/list", json!({})).await });
+    let asked = upstream.held("prompts/list").await;
+    let unknown = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32601,"message":"none"}}}}"#, asked.seen.id());
+    asked.status(404, &[("content-type", "application/json")], &unknown);
+    assert_eq!(soon(refused).await.unwrap(), (404, -32601, "none".to_owned()));
+    running.result(r#"{"resultType":"complete","content":[]}"#);
+    assert_eq!(soon(slow).await.unwrap()["resultType"], "complete");
+}
+
+#[tokio::test]
 async fn a_session_with_a_server_that_was_taken_for_a_modern_one_is_for_its_credential_alone() {
     let upstream = Upstream::modern(json!({ "tools": {} })).await;
     let gate = Gate::before(&upstream).await;

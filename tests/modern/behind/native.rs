@@ -65,6 +65,16 @@ async fn with_auto_a_tool_that_is_always_a_task_has_tasks_of_taskgate_beside_tho
 }
 
 #[tokio::test]
+async fn a_server_that_has_not_declared_the_extension_is_not_told_of_it_as_one_that_has_may_take_its_place() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::before(&upstream).await;
+    Modern::with_tasks(&gate.url).call("echo").await;
+    let call = upstream.wait_for(|seen| seen.rpc() == "tools/call").await;
+    let declared = call.json()["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"].clone();
+    assert_eq!(declared, json!({ "extensions": {} }));
+}
+
+#[tokio::test]
 async fn with_replace_the_server_is_not_told_of_the_extension_and_taskgate_makes_the_tasks() {
     let (upstream, _gate, client) = house("replace", "").await;
     let calling = tokio::spawn({

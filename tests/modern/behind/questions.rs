@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     client::{Modern, TASKS},
-    kit::{Gate, Upstream, soon},
+    kit::{Client, Gate, Upstream, soon},
 };
 
 const ASKS: &str = r#"{"resultType":"input_required","requestState":"state 1","inputRequests":{"name":{"method":"elicitation/create","params":{"mode":"form","message":"Who?","requestedSchema":{"type":"object","properties":{}}}}}}"#;
@@ -127,4 +127,32 @@ async fn a_task_is_not_asked_what_its_client_has_not_declared() {
     upstream.held("ask").await.result(ASKS);
     let failed = client.until(task["taskId"].as_str().unwrap(), "failed").await;
     assert!(failed["error"]["message"].as_str().unwrap().contains("not declared"), "{failed}");
+}
+
+#[tokio::test]
+async fn the_answer_in_a_task_goes_up_with_the_credential_that_came_with_it_only_if_its_owner_is_known() {
+    let named = "[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]\n";
+    for (auth, credential) in [(named, "Bearer new"), ("", "Bearer old")] {
+        let upstream = Upstream::modern(json!({ "tools": {} })).await;
+        let gate = Gate::with(&upstream, &format!("{auth}{AT_ONCE}")).await;
+        let with = |credential: &str| {
+            let http = Client::new(&gate.url).with("x-user", "ann").with("authorization", credential);
+            Modern { http, capabilities: able(&gate).capabilities }
+        };
+        let (client, renewed) = (with("Bearer old"), with("Bearer new"));
+        let task = client.call("ask").await;
+        let id = task["taskId"].as_str().unwrap();
+        upstream.held("ask").await.result(ASKS);
+        let (key, _) = question(&client.until(id, "input_required").await);
+        let answers = json!({ key: { "action": "decline" } });
+        renewed.result("tasks/update", json!({ "taskId": id, "inputResponses": answers })).await;
+        let retry = upstream.held("ask").await;
+        assert_eq!((retry.seen.header("authorization"), retry.seen.header("mcp-name")), (credential, "ask"));
+        // It stays so for what the server puts off.
+        retry.result(r#"{"resultType":"input_required","requestState":"later"}"#);
+        let retry = upstream.held("ask").await;
+        assert_eq!(retry.seen.header("authorization"), credential);
+        retry.result(r#"{"resultType":"complete","content":[]}"#);
+        client.until(id, "completed").await;
+    }
 }

@@ -19,6 +19,12 @@ const MODERN: Script = Script {
     *'"name":"change"'*)
         printf '{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}\n' "$subscription"
         reply "$id" '{"resultType":"complete","content":[]}' ;;
+    *'"name":"tear_down"'*)
+        printf '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}\n' "$subscription"
+        reply "$id" '{"resultType":"complete","content":[]}' ;;
+    *'"name":"log"'*)
+        echo '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"here"}}'
+        reply "$id" '{"resultType":"complete","content":[]}' ;;
     *'"inputResponses"'*) reply "$id" '{"resultType":"complete","content":[],"x":1}' ;;
     *'"name":"ask"'*)
         reply "$id" '{"resultType":"input_required","requestState":"s","inputRequests":{"q":{"method":"elicitation/create","params":{"message":"Who?"}}}}' ;;
@@ -113,6 +119,25 @@ async fn a_subscription_hears_what_names_it() {
         let changed = stream.message().await;
         assert_eq!(changed["method"], "notifications/tools/list_changed");
         assert_eq!(changed["params"]["_meta"], acknowledged["params"]["_meta"]);
+    }
+}
+
+#[tokio::test]
+async fn a_subscription_that_the_server_tears_down_ends_and_hides_no_log_message_of_a_call_before() {
+    for toml in ["", "[[upstream]]\nshared = true\n"] {
+        let children = Children::new(MODERN);
+        let gate = children.gate(toml).await;
+        let client = Modern::plain(&gate.url);
+        let mut stream =
+            client.stream("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
+        let acknowledged = stream.message().await;
+        let level = json!({ "io.modelcontextprotocol/logLevel": "info" });
+        let mut call = client.stream("tools/call", json!({ "name": "log", "arguments": {}, "_meta": level }));
+        assert_eq!(call.message().await["params"]["data"], "here");
+        client.call("tear_down").await;
+        let end = stream.message().await;
+        assert_eq!(end["result"]["resultType"], "complete");
+        assert_eq!(end["result"]["_meta"], acknowledged["params"]["_meta"]);
     }
 }
 

@@ -8,6 +8,7 @@ use crate::wire::{
     Message, Method,
     message::Outcome,
     object::{Members, unquote},
+    uri::is_part_of,
 };
 
 /// How many elicitations at a URL are remembered for one session; beyond that the oldest are forgotten.
@@ -144,12 +145,6 @@ fn required(error: &str) -> Vec<String> {
         elicitation.get("elicitationId").and_then(unquote).map(Into::into)
     };
     elicitations.into_iter().flatten().take(MAX_ELICITATIONS).filter_map(id).collect()
-}
-
-/// Returns whether `uri` is `whole` or stands below it.
-fn is_part_of(uri: &str, whole: &str) -> bool {
-    uri.strip_prefix(whole)
-        .is_some_and(|rest| rest.is_empty() || whole.ends_with('/') || rest.starts_with(['/', '?', '#']))
 }
 
 #[cfg(test)]

@@ -22,8 +22,7 @@ use crate::{
         Edits, Kind, Message, Method, RpcError,
         message::echoed_number,
         modern::subscription,
-        object::Members,
-        params::{progress_token, unambiguous},
+        params::{progress_token, requested, unambiguous},
         response::{error_response, result_response},
     },
 };
@@ -108,6 +107,9 @@ impl Dispatcher {
     /// Passes a notification to the sessions that it concerns. Nothing has to be sent back.
     fn notification(&self, message: Message) {
         let deliver = |inbound: &Inbound, message| drop(inbound.deliver_unaddressed(message));
+        if message.method() == Method::Cancelled && self.tears_down(&message) {
+            return;
+        }
         if let Some(id) = subscription(&message) {
             return self.subscribed(&message, id);
         }
@@ -115,9 +117,7 @@ impl Dispatcher {
             Method::Progress => self.progress(&message),
             Method::TaskStatus => self.observer.emit(events::StatusHidden),
             Method::Cancelled => {
-                let params = message.params().and_then(|params| Members::parse(params).ok());
-                let id = params.and_then(|params| params.get("requestId"));
-                let asked = id.and_then(|id| self.registry.lock().withdraw(id));
+                let asked = requested(&message).and_then(|id| self.registry.lock().withdraw(id));
                 if let Some(inbound) = asked {
                     deliver(&inbound, message);
                 }
@@ -146,6 +146,17 @@ impl Dispatcher {
                 }
             }
         }
+    }
+
+    /// Ends the subscription that the server has torn down. Returns whether the message says so.
+    fn tears_down(&self, cancelled: &Message) -> bool {
+        let ours = requested(cancelled).and_then(echoed_number);
+        let caller = ours.and_then(|ours| self.registry.lock().caller(ours));
+        let is_torn_down = caller.is_some_and(|(inbound, number)| inbound.exchanges.tear_down(number));
+        if is_torn_down {
+            self.registry.lock().end(ours);
+        }
+        is_torn_down
     }
 
     /// Passes a notification of a modern server to the session whose subscription it names.

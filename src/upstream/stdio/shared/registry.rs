@@ -223,7 +223,7 @@ impl Registry {
     /// Returns the sessions that a notification may concern which does not say whose it is: the only one with calls in
     /// flight, or all if none has any. `None` if several have: it may concern just one of them.
     pub(super) fn concerned(&self) -> Option<Vec<Inbound>> {
-        let runs = |seat: &&Seat| seat.calls.keys().any(|number| seat.inbound.exchanges.is_open(*number));
+        let runs = |seat: &&Seat| seat.calls.keys().any(|number| seat.inbound.exchanges.may_tell(*number));
         let mut callers = self.seats.values().filter(runs);
         match (callers.next(), callers.next()) {
             (None, _) => Some(self.sessions()),
