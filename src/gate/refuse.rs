@@ -164,7 +164,7 @@ impl Refusal {
         Self::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message)
     }
 
-    /// Refuses with 503 a body that arrives together with too many others.
+    /// Refuses with 503 a request whose token would be checked together with too many others.
     pub(super) fn too_many_unidentified(total: usize) -> Self {
         let total = total / 1024 / 1024;
         let message =
@@ -172,6 +172,7 @@ impl Refusal {
         Self::unavailable("unidentified_requests", message)
     }
 
+    /// Refuses with 503 a body that arrives together with too many others.
     pub(super) fn too_many_bodies(total: usize) -> Self {
         let message =
             format!("limit reached: server.max_body_total = {total} bytes of bodies are arriving; try again later");

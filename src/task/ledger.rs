@@ -201,7 +201,7 @@ impl Ledger {
             }
             let Some(change) = change(&task) else { return Ok(None) };
             let mut next = task.after(&change, self.clock.now())?;
-            // While it is open whether the earlier try is written, it is tried under the same time, and so recognized whichever is.
+            // The earlier try may still be written. This one gets the same time, so that either is recognized.
             if let Some(tried) = unknown.as_ref().filter(|tried| tried.version == next.version) {
                 next.last_updated_at = tried.last_updated_at;
             }

@@ -234,7 +234,7 @@ impl Runner {
             self.engine.ask(self.origin(&running.session), &question, asked).await;
         }
         round.answered().await?;
-        // Where whoever knows the task's id may answer, the call goes on as the one who made it.
+        // If the task has no known owner, anyone with its id can answer: that must not change whose credential the call has.
         let may_renew = !matches!(self.owner(), Owner::Anyone { .. });
         running.session.get().retry(&mut running.call, &round, may_renew, self.max_answer())
     }

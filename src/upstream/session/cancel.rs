@@ -4,7 +4,6 @@
 use std::{sync::Arc, time::Duration};
 
 use ::http::HeaderMap;
-
 use tokio::time::Instant;
 
 use super::UpstreamSession;

@@ -93,8 +93,8 @@ impl UpstreamSession {
         }
     }
 
-    /// Sends the retry of a call whose questions are answered. It takes the place of the exchange that has ended. If the call
-    /// `may_renew` its credential it is that of the newest answer from now on, as its own may have ended meanwhile.
+    /// Sends the retry of a call whose questions are answered. It takes the place of the exchange that has ended. With
+    /// `may_renew` the call takes over the credential of the newest answer, as its own may have expired.
     ///
     /// # Errors
     /// [`Failure`] where too many requests are in flight, or the request cannot be written.
@@ -159,7 +159,7 @@ impl Round {
             match (response.outcome(), method) {
                 (Some((Outcome::Result, raw)), _) => {
                     self.answers.push((key, raw.to_owned()));
-                    // Errors are taskgate's own, in the place of a client that does not answer.
+                    // An error may be taskgate's own, in the place of a client that does not answer.
                     self.headers = Some(headers);
                 }
                 // A retry cannot carry an error.
