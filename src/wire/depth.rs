@@ -6,6 +6,10 @@ pub const MAX_DEPTH: usize = 128;
 /// Returns whether `bytes` nest deeper than [`MAX_DEPTH`]. They may be invalid JSON.
 #[must_use]
 pub fn nests_too_deep(bytes: &[u8]) -> bool {
+    // Most have too few brackets for that, wherever they stand.
+    if memchr::memchr2_iter(b'{', b'[', bytes).nth(MAX_DEPTH).is_none() {
+        return false;
+    }
     let (mut depth, mut rest) = (0_usize, bytes);
     while let Some((&byte, tail)) = rest.split_first() {
         rest = match byte {

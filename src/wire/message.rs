@@ -3,6 +3,7 @@
 use std::{borrow::Cow, fmt, ops::Range};
 
 use bytes::Bytes;
+use bytestring::ByteString;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -21,7 +22,7 @@ pub const MAX_ID: usize = 1024;
 /// A validated JSON-RPC message that keeps its bytes untouched.
 #[derive(Clone, Debug)]
 pub struct Message {
-    bytes: Bytes,
+    text: ByteString,
     kind: Kind,
     id: Option<Range<usize>>,
     method: Option<(Method, Range<usize>)>,
@@ -96,8 +97,8 @@ impl Message {
         if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
             return Err(Malformed::Batch);
         }
-        let text = std::str::from_utf8(&bytes).map_err(|error| Malformed::NotJson(error.to_string()))?;
-        let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|error| refuse(&bytes, &error))?;
+        let text = ByteString::try_from(bytes).map_err(|error| Malformed::NotJson(error.to_string()))?;
+        let envelope: Envelope<'_> = serde_json::from_str(&text).map_err(|error| refuse(text.as_bytes(), &error))?;
         let invalid = |reason: &str| Malformed::Invalid {
             reason: reason.to_owned(),
             id: envelope.id.map(RawValue::get).filter(|id| is_id(id)).map(str::to_owned),
@@ -105,7 +106,7 @@ impl Message {
         if envelope.jsonrpc.as_deref() != Some("2.0") {
             return Err(invalid("the member \"jsonrpc\" must be \"2.0\""));
         }
-        let span = |raw: &RawValue| span(&bytes, raw.get());
+        let span = |raw: &RawValue| span(text.as_bytes(), raw.get());
         let method = match envelope.method {
             None => None,
             Some(raw) => {
@@ -138,7 +139,7 @@ impl Message {
             return Err(invalid("\"params\" must be an object"));
         }
         let (id, params) = (envelope.id.map(span), envelope.params.map(span));
-        Ok(Self { bytes, kind, id, method, params, outcome })
+        Ok(Self { text, kind, id, method, params, outcome })
     }
 
     /// Reads one message of a client.
@@ -171,26 +172,27 @@ impl Message {
     /// Returns the message with edits that are all within its `params`, which stay an object.
     #[must_use]
     pub fn with_edited_params(&self, edits: Edits<'_>) -> Self {
-        let bytes = edits.apply().into_bytes();
+        let edited = ByteString::try_from(edits.apply().into_bytes());
+        let text = edited.unwrap_or_else(|why| unreachable!("text in the place of text: {why}"));
         let end = self.params.as_ref().map_or(0, |params| params.end);
-        let moved = |at: usize| if at < end { at } else { at + bytes.len() - self.bytes.len() };
+        let moved = |at: usize| if at < end { at } else { at + text.len() - self.text.len() };
         let span = |span: &Range<usize>| moved(span.start)..moved(span.end);
         let (id, params) = (self.id.as_ref().map(span), self.params.as_ref().map(span));
         let method = self.method.as_ref().map(|(method, name)| (*method, span(name)));
         let outcome = self.outcome.as_ref().map(|(outcome, raw)| (*outcome, span(raw)));
-        Self { bytes, kind: self.kind, id, method, params, outcome }
+        Self { text, kind: self.kind, id, method, params, outcome }
     }
 
     /// Returns the same message in an allocation of its own size, to be kept.
     #[must_use]
     pub fn compact(self) -> Self {
-        Self { bytes: Bytes::copy_from_slice(&self.bytes), ..self }
+        Self { text: ByteString::from(&*self.text), ..self }
     }
 
     /// Returns the whole message as received.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
-        &self.bytes
+        self.text.as_bytes()
     }
 
     /// Returns whether it is a request, a notification or a response.
@@ -244,12 +246,11 @@ impl Message {
     /// Returns the whole message as text.
     #[must_use]
     pub fn text(&self) -> &str {
-        self.part(&(0..self.bytes.len()))
+        &self.text
     }
 
     fn part(&self, span: &Range<usize>) -> &str {
-        // JSON that was parsed is UTF-8.
-        std::str::from_utf8(&self.bytes[span.clone()]).unwrap_or_default()
+        &self.text[span.clone()]
     }
 }
 

@@ -149,6 +149,11 @@ pub fn may_have<const N: usize>(raw: &str, keys: [&Needle; N]) -> bool {
 /// Returns the text of a raw JSON string; `None` if `raw` is something else.
 #[must_use]
 pub fn unquote(raw: &str) -> Option<Cow<'_, str>> {
+    // Most have no escape, and are what stands between the quotes.
+    let plain = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    if let Some(plain) = plain.filter(|plain| is_plain(plain)) {
+        return Some(plain.into());
+    }
     let Text(text) = serde_json::from_str(raw).ok()?;
     Some(text)
 }
@@ -156,10 +161,15 @@ pub fn unquote(raw: &str) -> Option<Cow<'_, str>> {
 /// Writes `text` as a JSON string.
 #[must_use]
 pub fn quote(text: &str) -> String {
-    if !text.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
+    if is_plain(text) {
         return ["\"", text, "\""].concat();
     }
     serde_json::Value::from(text).to_string()
+}
+
+/// Returns whether a text is the same as a JSON string.
+fn is_plain(text: &str) -> bool {
+    !text.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\')
 }
 
 /// Writes an object of raw members.
