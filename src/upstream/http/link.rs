@@ -288,6 +288,8 @@ impl HttpSession {
     }
 
     async fn post(&self, message: Bytes, mut headers: HeaderMap) -> Result<Response<AnswerBody>, Failure> {
+        // Besides these two the session, the revision, the host and the length.
+        headers.reserve(6);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         self.server.ask(self.request(Method::POST, headers, message)).await
