@@ -10,7 +10,7 @@ impl Modern {
     ///
     /// # Errors
     /// [`Refused`] where the server cannot be reached, or its answer cannot be repeated.
-    pub(super) async fn discover(self: &Arc<Self>, mut request: ClientRequest) -> Result<Answer, Refused> {
+    pub(super) async fn discover(self: &Arc<Self>, mut request: Box<ClientRequest>) -> Result<Answer, Refused> {
         self.begin(&mut request)?;
         let lease = self.lease(&request, false).await?;
         let facts = &lease.pooled.facts;

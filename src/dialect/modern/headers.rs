@@ -104,7 +104,7 @@ fn value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str
     }
     let text =
         value.to_str().map_err(|_| Refused::header(format!("{name} has characters that a header cannot have")))?;
-    Ok(Some(text.trim_matches([' ', '\t'])))
+    Ok(Some(text.trim_ascii()))
 }
 
 /// Section "Value Encoding".

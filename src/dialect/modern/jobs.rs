@@ -82,8 +82,8 @@ impl Modern {
     /// Answers a call of a tool for jobs. Gives the request back where it calls another tool.
     pub(super) async fn job_tool(
         self: &Arc<Self>,
-        mut request: ClientRequest,
-    ) -> Result<Result<Answer, ClientRequest>, Refused> {
+        mut request: Box<ClientRequest>,
+    ) -> Result<Result<Answer, Box<ClientRequest>>, Refused> {
         self.begin(&mut request)?;
         let caller = &request.caller;
         let lessee = Lessee { owner: &caller.owner, client: caller.client, headers: &request.headers };
@@ -123,7 +123,7 @@ impl Modern {
     /// request as it was `refused`.
     pub(super) async fn job_without_server(
         self: &Arc<Self>,
-        mut request: ClientRequest,
+        mut request: Box<ClientRequest>,
         refused: Refused,
     ) -> Result<Answer, Refused> {
         let name = request.subject.as_deref().filter(|_| request.method == Method::ToolsCall);
@@ -140,7 +140,7 @@ impl Modern {
 
     async fn answer_job_tool(
         self: &Arc<Self>,
-        request: ClientRequest,
+        request: Box<ClientRequest>,
         lease: Option<Lease>,
         tools: Option<Arc<KnownTools>>,
         (tool, names): (JobTool, JobToolNames),

@@ -37,7 +37,7 @@ pub(super) struct Filter {
 /// One subscription.
 struct Subscription {
     modern: Arc<Modern>,
-    request: ClientRequest,
+    request: Box<ClientRequest>,
     lease: Lease,
     filter: Filter,
     to: PieceWriter,
@@ -46,7 +46,7 @@ struct Subscription {
 
 impl Modern {
     /// Opens a stream of notifications.
-    pub(super) async fn listen(self: &Arc<Self>, mut request: ClientRequest) -> Result<Answer, Refused> {
+    pub(super) async fn listen(self: &Arc<Self>, mut request: Box<ClientRequest>) -> Result<Answer, Refused> {
         let (mut filter, names_tasks) = Filter::read(&request.message)?;
         if names_tasks && !request.meta.tasks {
             return Err(Refused::tasks_extension("notifications about tasks need the tasks extension"));

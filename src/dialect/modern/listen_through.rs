@@ -29,7 +29,7 @@ use crate::{
 /// One subscription.
 struct Subscription {
     modern: Arc<Modern>,
-    request: ClientRequest,
+    request: Box<ClientRequest>,
     lease: Lease,
     /// The request at the server; `None` where the client wants to hear of tasks of taskgate only.
     call: Option<Call>,
@@ -51,7 +51,7 @@ impl Modern {
     /// Opens a stream of notifications of a server, and of tasks.
     pub(super) async fn listen_through(
         self: &Arc<Self>,
-        mut request: ClientRequest,
+        mut request: Box<ClientRequest>,
         whose: Whose,
     ) -> Result<Answer, Refused> {
         let (mut filter, names_tasks) = Filter::read(&request.message)?;

@@ -210,7 +210,7 @@ impl Modern {
         message: Message,
         came: Came<'_>,
         headers: HeaderMap,
-    ) -> Result<ClientRequest, Refused> {
+    ) -> Result<Box<ClientRequest>, Refused> {
         let Sender { upstream, principal, accounts } = sender;
         let params = RequestMeta::params(&message)?;
         let meta = read_meta(&params, came, upstream)?;
@@ -229,7 +229,7 @@ impl Modern {
         let who = account.who(|| self.observer.who(principal.as_deref(), Uuid::new_v4(), &upstream.id));
         let caller = Caller { owner, who, account, upstream: Arc::clone(upstream), client: meta.client, session: None };
         let (id, method) = (message.id_to_answer().into(), message.method());
-        Ok(ClientRequest {
+        Ok(Box::new(ClientRequest {
             message,
             id,
             method,
@@ -242,7 +242,7 @@ impl Modern {
             in_flight: None,
             opened: None,
             looked_up: false,
-        })
+        }))
     }
 
     /// Counts a request as in flight until it ends or is a task. One that counts already keeps its place.

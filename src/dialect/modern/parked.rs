@@ -22,7 +22,7 @@ const MAX: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Retry {
     /// The request that answers, which counts as in flight in the place of the one before.
-    pub(super) request: ClientRequest,
+    pub(super) request: Box<ClientRequest>,
     /// The raw answers by the key of their question.
     pub(super) answers: HashMap<String, String>,
     /// Its raw progress token.

@@ -71,7 +71,7 @@ impl Modern {
     /// Passes a request to a modern server. A call may become a task of taskgate.
     pub(super) async fn pass_up(
         self: &Arc<Self>,
-        request: ClientRequest,
+        request: Box<ClientRequest>,
         generation: Generation,
     ) -> Result<Answer, Refused> {
         let whose = request.whose(generation);

@@ -1,13 +1,17 @@
 //! What answers a modern request: one document, or a stream of its own that ends with the response.
 
 use std::{
-    sync::Arc,
+    future::poll_fn,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
 };
 
 use bytes::Bytes;
+use futures_util::task::AtomicWaker;
 use http::StatusCode;
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     flow::{Capacity, Item, Outbox, Pushed},
@@ -31,37 +35,45 @@ type Last = Option<(StatusCode, Parts)>;
 /// Where the parts of an answer go in: as many bytes as may wait for any reader.
 #[derive(Debug)]
 pub(super) struct PieceWriter {
-    outbox: Arc<Outbox<Last>>,
-    /// Cancelled when the client has left.
-    left: CancellationToken,
+    shared: Arc<Shared>,
     observer: Arc<Observer>,
 }
 
 /// The parts of an answer as they come.
 #[derive(Debug)]
 pub struct Pieces {
-    outbox: Arc<Outbox<Last>>,
+    shared: Arc<Shared>,
     /// A notification that was taken before the answer was known to be a stream.
     first: Option<Message>,
-    _left: DropGuard,
+}
+
+/// What both ends have of an answer.
+#[derive(Debug)]
+struct Shared {
+    outbox: Outbox<Last>,
+    /// Whether the client has left, or has got the whole answer.
+    left: AtomicBool,
+    /// Who writes, and waits for that.
+    writer: AtomicWaker,
 }
 
 /// Returns where the parts of an answer go in, and where they come out.
 pub(super) fn pieces(capacity: &Arc<Capacity>, observer: &Arc<Observer>) -> (PieceWriter, Pieces) {
-    let (outbox, left) = (Arc::new(Outbox::new(capacity)), CancellationToken::new());
-    let pieces = Pieces { outbox: Arc::clone(&outbox), first: None, _left: left.clone().drop_guard() };
-    (PieceWriter { outbox, left, observer: Arc::clone(observer) }, pieces)
+    let (left, writer) = (AtomicBool::new(false), AtomicWaker::new());
+    let shared = Arc::new(Shared { outbox: Outbox::new(capacity), left, writer });
+    let pieces = Pieces { shared: Arc::clone(&shared), first: None };
+    (PieceWriter { shared, observer: Arc::clone(observer) }, pieces)
 }
 
 impl PieceWriter {
     /// Begins the answer as a stream, whose heartbeats keep the connection open while there is nothing to say.
     pub(super) fn begin(&self) {
-        self.outbox.tell_silence();
+        self.shared.outbox.tell_silence();
     }
 
     /// Sends a notification. For a client that reads slowly less important ones are dropped, and a server never waits.
     pub(super) fn notify(&self, notification: Message) {
-        if let Pushed::Dropped(count) = self.outbox.push(notification)
+        if let Pushed::Dropped(count) = self.shared.outbox.push(notification)
             && !self.has_left()
         {
             self.observer.emit(events::MessagesDropped { count });
@@ -81,38 +93,56 @@ impl PieceWriter {
     pub(super) async fn tell(&self, notification: Bytes) {
         self.say(notification);
         tokio::select! {
-            () = self.outbox.emptied() => {}
-            () = self.left.cancelled() => {}
+            () = self.shared.outbox.emptied() => {}
+            () = self.left() => {}
         }
     }
 
     /// Sends the response.
     pub(super) fn respond(&self, status: StatusCode, document: Parts) {
-        self.outbox.end(Some((status, document)));
+        // A client that goes with its answer wakes nobody.
+        self.shared.writer.take();
+        self.shared.outbox.end(Some((status, document)));
     }
 
     /// Returns whether the client has left.
     pub(super) fn has_left(&self) -> bool {
-        self.left.is_cancelled()
+        // Pairs with the store in the drop of `Pieces`.
+        self.shared.left.load(Ordering::Acquire)
     }
 
     /// Waits until the client has left.
     pub(super) async fn left(&self) {
-        self.left.cancelled().await;
+        poll_fn(|cx| {
+            if !self.has_left() {
+                self.shared.writer.register(cx.waker());
+            }
+            // It may have left meanwhile.
+            if self.has_left() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 }
 
 impl Drop for PieceWriter {
     fn drop(&mut self) {
+        self.shared.writer.take();
         // Has no effect after a response.
-        self.outbox.end(None);
+        self.shared.outbox.end(None);
+    }
+}
+
+impl Drop for Pieces {
+    fn drop(&mut self) {
+        self.shared.left.store(true, Ordering::Release);
+        self.shared.writer.wake();
     }
 }
 
 impl Pieces {
     /// Waits until it is known whether the answer is one document or a stream. `None` where the request was given up.
     pub(super) async fn answer(mut self) -> Option<Answer> {
-        match self.outbox.next().await? {
+        match self.shared.outbox.next().await? {
             Item::End(last) => last.map(|(status, document)| Answer::Whole(status, document)),
             Item::Message(first) => {
                 self.first = Some(first);
@@ -129,7 +159,7 @@ impl Source for Pieces {
             return Poll::Ready(Some(StreamItem::Document(first.bytes().clone())));
         }
         loop {
-            return Poll::Ready(match std::task::ready!(self.outbox.poll_next(cx)) {
+            return Poll::Ready(match std::task::ready!(self.shared.outbox.poll_next(cx)) {
                 Some(Item::Message(message)) => Some(StreamItem::Document(message.bytes().clone())),
                 Some(Item::End(last)) => last.map(|(_, document)| StreamItem::Document(document.into_bytes())),
                 Some(Item::Silence | Item::Pause(_)) => continue,
@@ -157,7 +187,7 @@ mod tests {
         }
         to.respond(StatusCode::OK, Bytes::from_static(b"{}").into());
         let mut documents = 0;
-        while std::future::poll_fn(|cx| from.poll_next(cx)).await.is_some() {
+        while poll_fn(|cx| from.poll_next(cx)).await.is_some() {
             documents += 1;
         }
         assert!((2..10).contains(&documents), "{documents}");

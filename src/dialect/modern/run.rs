@@ -47,7 +47,7 @@ pub(super) struct Question {
 /// One request, its call, and where its answer goes.
 pub(super) struct Run {
     pub(super) modern: Arc<Modern>,
-    pub(super) request: ClientRequest,
+    pub(super) request: Box<ClientRequest>,
     pub(super) lease: Lease,
     pub(super) call: Call,
     /// [`hosts::asked_at`]
@@ -95,7 +95,7 @@ impl Modern {
     /// [`Refused`]
     pub(super) async fn run(
         self: &Arc<Self>,
-        mut request: ClientRequest,
+        mut request: Box<ClientRequest>,
         asks: bool,
         adoptable: Option<Adoptable>,
     ) -> Result<Answer, Refused> {
@@ -168,7 +168,11 @@ impl Modern {
     ///
     /// # Errors
     /// One -32602 for each state that is not good here and now.
-    pub(super) async fn resume(self: &Arc<Self>, mut request: ClientRequest, state: &str) -> Result<Answer, Refused> {
+    pub(super) async fn resume(
+        self: &Arc<Self>,
+        mut request: Box<ClientRequest>,
+        state: &str,
+    ) -> Result<Answer, Refused> {
         let bound = request.bound();
         let opened = match self.seals.open(state, bound) {
             Some(Shown::Here(opened)) if opened.expires >= self.engine.now() => Some(opened),
@@ -228,8 +232,9 @@ impl Run {
         let (mut ask_at, mut begin_at) = (None, Some(Instant::now() + SILENCE));
         loop {
             let adopts = self.adoptable.is_some() && self.questions.is_empty();
-            let asks = ask_at.unwrap_or(self.since + FAR);
+            let adopt_at = adopts.then_some(self.adopt_at);
             let beat_at = self.heartbeat.as_ref().map(Heartbeat::due);
+            let due = [begin_at, ask_at, adopt_at, beat_at].into_iter().flatten().min();
             tokio::select! {
                 biased;
                 () = self.to.left() => return Over::Left,
@@ -253,26 +258,25 @@ impl Run {
                     }
                     None => return self.fail(&Failure::Abandoned),
                 },
-                () = tokio::time::sleep_until(begin_at.unwrap_or(self.since)), if begin_at.is_some() => {
-                    begin_at = None;
-                    self.to.begin();
-                }
-                () = tokio::time::sleep_until(asks), if ask_at.is_some() => {
-                    ask_at = None;
-                    if self.questions.is_empty() {
-                        // The server has withdrawn them.
-                        continue;
+                () = tokio::time::sleep_until(due.unwrap_or(self.since)), if due.is_some() => {
+                    let now = Instant::now();
+                    let is_due = |at: &mut Instant| *at <= now;
+                    if begin_at.take_if(is_due).is_some() {
+                        self.to.begin();
+                    } else if ask_at.take_if(is_due).is_some() {
+                        if self.questions.is_empty() {
+                            // The server has withdrawn them.
+                            continue;
+                        }
+                        if let Some(over) = Box::pin(self.park()).await {
+                            return over;
+                        }
+                        begin_at = Some(Instant::now() + SILENCE);
+                    } else if adopt_at.is_some_and(|at| at <= now) {
+                        self.adopt();
+                    } else {
+                        self.beat();
                     }
-                    if let Some(over) = Box::pin(self.park()).await {
-                        return over;
-                    }
-                    begin_at = Some(Instant::now() + SILENCE);
-                }
-                () = tokio::time::sleep_until(self.adopt_at), if adopts => {
-                    self.adopt();
-                }
-                () = tokio::time::sleep_until(beat_at.unwrap_or(self.since)), if beat_at.is_some() => {
-                    self.beat();
                 }
             }
         }

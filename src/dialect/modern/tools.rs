@@ -19,12 +19,12 @@ use crate::{
 
 impl Modern {
     /// Passes a request that is never asked about.
-    pub(super) async fn pass(self: &Arc<Self>, request: ClientRequest) -> Result<Answer, Refused> {
+    pub(super) async fn pass(self: &Arc<Self>, request: Box<ClientRequest>) -> Result<Answer, Refused> {
         self.run(request, false, None).await
     }
 
     /// Passes a request in the course of which the server may ask.
-    pub(super) async fn pass_or_resume(self: &Arc<Self>, request: ClientRequest) -> Result<Answer, Refused> {
+    pub(super) async fn pass_or_resume(self: &Arc<Self>, request: Box<ClientRequest>) -> Result<Answer, Refused> {
         match request_state(&request)? {
             Some(state) => Box::pin(self.resume(request, &state)).await,
             None => self.run(request, true, None).await,
@@ -32,7 +32,7 @@ impl Modern {
     }
 
     /// Calls a tool: plainly, or as a task, at once or when it has run for a while.
-    pub(super) async fn call_tool(self: &Arc<Self>, request: ClientRequest) -> Result<Answer, Refused> {
+    pub(super) async fn call_tool(self: &Arc<Self>, request: Box<ClientRequest>) -> Result<Answer, Refused> {
         if let Some(state) = request_state(&request)? {
             return Box::pin(self.resume(request, &state)).await;
         }
@@ -42,7 +42,7 @@ impl Modern {
     /// Calls a tool with a request that goes to the server, or one of the tools for jobs.
     pub(super) async fn start_tool(
         self: &Arc<Self>,
-        request: ClientRequest,
+        request: Box<ClientRequest>,
         generation: Generation,
     ) -> Result<Answer, Refused> {
         if request.gets_jobs(generation) && jobs::may_be_called(&request) {
@@ -56,7 +56,7 @@ impl Modern {
 
     async fn call_server_tool(
         self: &Arc<Self>,
-        request: ClientRequest,
+        request: Box<ClientRequest>,
         generation: Generation,
     ) -> Result<Answer, Refused> {
         let name = request.subject.clone();
@@ -87,7 +87,7 @@ impl Modern {
     /// Creates a task at once.
     pub(super) async fn create(
         self: &Arc<Self>,
-        mut request: ClientRequest,
+        mut request: Box<ClientRequest>,
         generation: Generation,
         name: Arc<str>,
         tool: Arc<crate::config::Tool>,

@@ -11,7 +11,7 @@ use crate::{
         Edits, Message, Method, Parts,
         legacy::{error_code, is_error},
         message::Outcome,
-        object::{Members, object, quote},
+        object::{Members, Needle, may_have, object, quote},
         params::unambiguous,
         tools::listed,
     },
@@ -82,41 +82,45 @@ pub(super) fn kept_result(source: &Bytes, request: &ClientRequest, facts: &Serve
 /// # Errors
 /// A sentence saying what has a member twice.
 fn result(source: &Bytes, raw: &str, request: &ClientRequest, facts: &ServerFacts) -> Result<Parts, String> {
-    let (result, meta) = unambiguous(raw)?;
+    let front = [r#"{"jsonrpc":"2.0","id":"#, &request.id, r#","result":"#].concat();
     let mut edits = Edits::of(source);
+    if !is_read(request.method, raw) {
+        edits.add(raw, &facts.complete);
+        return Ok(edits.apply_between(&front, "}"));
+    }
+    let (result, meta) = unambiguous(raw)?;
     if request.method == Method::ToolsList {
         for tool in listed(raw)? {
             edits.remove(&tool.members, "execution");
         }
     }
-    // Each with a comma behind it.
-    let mut missing = String::with_capacity(64 + facts.server_info.len());
+    let mut missing = Vec::new();
     if result.get("resultType").is_none() {
-        missing.push_str(r#""resultType":"complete","#);
+        missing.push(r#""resultType":"complete""#.to_owned());
     }
     if is_cacheable(request.method) {
-        for (member, hint) in [("ttlMs", r#""ttlMs":0,"#), ("cacheScope", r#""cacheScope":"private","#)] {
+        for (member, hint) in [("ttlMs", r#""ttlMs":0"#), ("cacheScope", r#""cacheScope":"private""#)] {
             if result.get(member).is_none() {
-                missing.push_str(hint);
+                missing.push(hint.to_owned());
             }
         }
     }
     match meta {
         Some(meta) if meta.get(SERVER_INFO).is_none() => edits.set(&meta, SERVER_INFO, &facts.server_info),
         Some(_) => {}
-        None => {
-            for part in [r#""_meta":{""#, SERVER_INFO, "\":", &facts.server_info, "},"] {
-                missing.push_str(part);
-            }
-        }
-    }
-    if result.is_empty() {
-        missing.pop();
+        None => missing.push(format!(r#""_meta":{{"{SERVER_INFO}":{}}}"#, facts.server_info)),
     }
     if !missing.is_empty() {
-        edits.replace(1..1, missing);
+        edits.add(raw, &missing.join(","));
     }
-    Ok(edits.apply_between(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, request.id), "}"))
+    Ok(edits.apply_between(&front, "}"))
+}
+
+/// Returns whether something in a raw `result` has to be read. Most of those that are no lists have nothing of it, and are not
+/// parsed.
+fn is_read(method: Method, raw: &str) -> bool {
+    static KEYS: [Needle; 2] = [Needle::new("\"_meta\""), Needle::new("\"resultType\"")];
+    is_cacheable(method) || !raw.starts_with('{') || may_have(raw, KEYS.each_ref())
 }
 
 /// Returns the server's error in a response, with the code that the modern generation has for it.

@@ -16,6 +16,8 @@ pub struct ServerFacts {
     pub capabilities: String,
     /// `instructions`, if it gave any
     pub instructions: Option<String>,
+    /// The members that a result gets in revision 2026-07-28, where it has neither.
+    pub complete: String,
     /// The revisions that a modern server and taskgate both speak; none of a legacy one.
     pub versions: Vec<String>,
 }
@@ -24,7 +26,13 @@ impl ServerFacts {
     /// Returns what taskgate says of itself.
     #[must_use]
     pub fn own() -> Self {
-        Self { server_info: own_info(), capabilities: "{}".to_owned(), instructions: None, versions: Vec::new() }
+        Self::of(own_info(), "{}", None)
+    }
+
+    fn of(server_info: String, capabilities: &str, instructions: Option<&str>) -> Self {
+        let complete = format!(r#""resultType":"complete","_meta":{{"{SERVER_INFO}":{server_info}}}"#);
+        let (capabilities, instructions) = (capabilities.to_owned(), instructions.map(str::to_owned));
+        Self { server_info, capabilities, instructions, complete, versions: Vec::new() }
     }
 }
 
@@ -58,7 +66,6 @@ pub(super) fn discovered_facts(answer: &Message) -> Result<ServerFacts, String> 
 fn read(result: &Members<'_>, server_info: Option<&str>) -> Result<ServerFacts, String> {
     let object = |key: &str| result.get(key).filter(|raw| raw.starts_with('{'));
     let server_info = server_info.filter(|raw| raw.starts_with('{')).ok_or("its serverInfo is no object")?.to_owned();
-    let capabilities = object("capabilities").unwrap_or("{}").to_owned();
-    let instructions = result.get("instructions").filter(|raw| raw.starts_with('"')).map(str::to_owned);
-    Ok(ServerFacts { server_info, capabilities, instructions, versions: Vec::new() })
+    let instructions = result.get("instructions").filter(|raw| raw.starts_with('"'));
+    Ok(ServerFacts::of(server_info, object("capabilities").unwrap_or("{}"), instructions))
 }

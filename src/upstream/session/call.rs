@@ -51,7 +51,7 @@ impl UpstreamSession {
         let wants_progress = options.wants_progress || options.purpose == Purpose::Background;
         let raw_params = message.params();
         // A call that asks for a task has params to be parsed.
-        let is_bare = options.wants_progress && raw_params.is_some_and(is_bare);
+        let is_bare = wants_progress && raw_params.is_some_and(is_bare);
         let read = |params: &&str| !is_bare && (wants_progress || may_matter(params));
         let parse = if self.rounds.is_some() { Params::parse_any } else { Params::parse };
         let params = raw_params.filter(read).map(parse).transpose()?;
@@ -63,9 +63,9 @@ impl UpstreamSession {
         let begun = self.inbound.exchanges.begin(client_id, options.purpose);
         let mut exchange = begun.map_err(|too_many| RpcError::internal(too_many.to_string()))?;
         let number = exchange.number;
-        let mut edits = Edits::of(message.bytes());
+        let (written, mut edits) = (number.to_string(), Edits::of(message.bytes()));
         if let Some(id) = message.id_span() {
-            edits.replace(id, number.to_string());
+            edits.replace(id, written.clone());
         }
         let CallOptions { max_answer, mut relay, .. } = options;
         if let (Some(token), Purpose::Foreground) = (token, options.purpose)
@@ -77,16 +77,16 @@ impl UpstreamSession {
             relay = false;
         }
         if let (true, Some(bare)) = (is_bare, raw_params) {
-            edits.add(bare, &format!(r#""_meta":{{"progressToken":{number}}}"#));
+            edits.add(bare, &[r#""_meta":{"progressToken":"#, &written, "}"].concat());
         }
         if let Some(Params { members, meta, .. }) = &params {
             if let Some(token) = token {
-                edits.replace_raw(token, number.to_string());
+                edits.replace_raw(token, written);
             } else if wants_progress {
                 // A client that only polls sees progress too.
                 match meta {
-                    Some(meta) => edits.set(meta, "progressToken", &number.to_string()),
-                    None => edits.set(members, "_meta", &format!(r#"{{"progressToken":{number}}}"#)),
+                    Some(meta) => edits.set(meta, "progressToken", &written),
+                    None => edits.set(members, "_meta", &[r#"{"progressToken":"#, &written, "}"].concat()),
                 }
             }
             if options.purpose == Purpose::Background {
