@@ -140,7 +140,7 @@ impl Bench {
         // Ends are written in their order, more or less.
         let client = clients.first_mut().ok_or("no connections")?;
         let last = load::create(client, r#"{"name":"text","arguments":{"bytes":64}}"#).await?;
-        while !load::get(client, &last, "taskId").await?.contains("\"completed\"") {
+        while !str::from_utf8(&load::get(client, &last, "taskId").await?)?.contains("\"completed\"") {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok(())

@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use futures_util::future::try_join_all;
-use serde::Deserialize;
 use tokio::task::JoinSet;
 
 use crate::{Result, client::Client, process::Server};
@@ -127,7 +127,7 @@ impl Load {
     pub async fn finished(&mut self, task: &str) -> Result<String> {
         let client = self.clients.first_mut().ok_or("a load without connections")?;
         loop {
-            let answer = get(client, task, "taskId").await?;
+            let answer = String::from_utf8(get(client, task, "taskId").await?.into())?;
             if answer.contains("\"completed\"") {
                 return Ok(answer);
             }
@@ -183,22 +183,6 @@ async fn call(client: &mut Client, bytes: usize) -> Result<()> {
 
 /// Calls a tool as a task and returns the task's id. `params` are those of a plain call.
 pub async fn create(client: &mut Client, params: &str) -> Result<String> {
-    /// A legacy client gets a task in its result, and a modern one a result that is a task.
-    #[derive(Deserialize)]
-    struct Created {
-        result: Outcome,
-    }
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Outcome {
-        Legacy { task: Task },
-        Modern(Task),
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Task {
-        task_id: String,
-    }
     let name = if params == TEXT { "text" } else { "wait" };
     let answer = if client.is_modern() {
         client.request("tools/call", name, params, "\"taskId\"").await?
@@ -206,8 +190,9 @@ pub async fn create(client: &mut Client, params: &str) -> Result<String> {
         let params = params.strip_suffix('}').map(|params| format!(r#"{params},"task":{{}}}}"#)).unwrap_or_default();
         client.request("tools/call", name, &params, "\"taskId\"").await?
     };
-    let (Outcome::Legacy { task } | Outcome::Modern(task)) = serde_json::from_slice::<Created>(&answer)?.result;
-    Ok(task.task_id)
+    // In the result, or in its member `task`.
+    let id = str::from_utf8(&answer)?.split_once(r#""taskId":""#).and_then(|(_, rest)| rest.split_once('"'));
+    Ok(id.ok_or("a task without an id")?.0.to_owned())
 }
 
 /// Waits for a task's result, and returns how long it took from the upstream to here.
@@ -216,7 +201,6 @@ pub async fn result(client: &mut Client, task: &str, waits: impl FnOnce()) -> Re
 }
 
 /// Asks for a task, and returns the answer, which has `expected` in it.
-pub async fn get(client: &mut Client, task: &str, expected: &str) -> Result<String> {
-    let answer = client.request("tasks/get", task, &format!(r#"{{"taskId":"{task}"}}"#), expected).await?;
-    Ok(String::from_utf8(answer.into())?)
+pub async fn get(client: &mut Client, task: &str, expected: &str) -> Result<Bytes> {
+    client.request("tasks/get", task, &format!(r#"{{"taskId":"{task}"}}"#), expected).await
 }

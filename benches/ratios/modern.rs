@@ -10,7 +10,7 @@ use crate::{
 
 const LABELS: [&str; 2] = ["2026-07-28", "2025-11-25"];
 /// How many connections make tasks of slow calls: enough that waiting does not bound the rate.
-const MANY: usize = 64;
+const MANY: usize = 256;
 /// Modern calls become tasks at once.
 const AT_ONCE: &str = "[upstream.tools.\"*\"]\ntask_after = \"0s\"\n";
 /// Modern calls become tasks while they run, and as many run at once as come.
