@@ -90,6 +90,6 @@ impl Run {
             return None;
         }
         let generation = self.lease.pooled.generation;
-        self.request.sent(generation, self.request.whose(generation)).ok().map(|sent| sent.message)
+        self.request.message_for(generation, self.request.whose(generation)).ok()
     }
 }

@@ -38,14 +38,20 @@ impl ClientRequest {
     /// # Errors
     /// -32602 where there is a member twice.
     pub(super) fn sent(&self, generation: Generation, whose: Whose) -> Result<Sent, RpcError> {
-        let headers = self.headers_for(generation);
-        let message = match generation {
-            Generation::Legacy => self.message.with_edited_params(self.for_legacy.of(self.message.bytes())),
+        Ok(Sent { message: self.message_for(generation, whose)?, headers: self.headers_for(generation) })
+    }
+
+    /// Returns the message that a server of that generation gets.
+    ///
+    /// # Errors
+    /// -32602 where there is a member twice.
+    pub(super) fn message_for(&self, generation: Generation, whose: Whose) -> Result<Message, RpcError> {
+        match generation {
+            Generation::Legacy => Ok(self.message.with_edited_params(self.for_legacy.of(self.message.bytes()))),
             // Also where the server has not declared tasks: it may have been replaced by one that has.
-            Generation::Modern { .. } if whose == Whose::Ours && self.meta.tasks => without_tasks(&self.message)?,
-            Generation::Modern { .. } => self.message.clone(),
-        };
-        Ok(Sent { message, headers })
+            Generation::Modern { .. } if whose == Whose::Ours && self.meta.tasks => without_tasks(&self.message),
+            Generation::Modern { .. } => Ok(self.message.clone()),
+        }
     }
 
     /// Returns the headers that a server of that generation gets.
