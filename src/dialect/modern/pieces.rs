@@ -171,7 +171,23 @@ impl Source for Pieces {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        future::Future as _,
+        sync::atomic::AtomicUsize,
+        task::{Wake, Waker},
+    };
+
     use super::*;
+
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 
     fn log(text: &str) -> Message {
         let message = format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"data":"{text}"}}}}"#);
@@ -206,5 +222,25 @@ mod tests {
         drop(from);
         to.left().await;
         to.tell(Bytes::from_static(br#"{"jsonrpc":"2.0","method":"n"}"#)).await;
+    }
+
+    #[test]
+    fn who_waits_last_for_a_client_to_leave_is_woken_and_nobody_once_it_has_its_answer() {
+        let (observer, capacity) = (Arc::default(), Capacity::new(4096, 4096));
+        for answered in [false, true] {
+            let (to, from) = pieces(&capacity, &observer);
+            let mut left = Box::pin(to.left());
+            let waiters: [Arc<Count>; 2] = Default::default();
+            for waiter in &waiters {
+                let waker = Waker::from(Arc::clone(waiter));
+                assert!(left.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            }
+            if answered {
+                to.respond(StatusCode::OK, Bytes::from_static(b"{}").into());
+            }
+            drop(from);
+            let woken = waiters.map(|waiter| waiter.0.load(Ordering::Relaxed));
+            assert_eq!(woken, [0, usize::from(!answered)]);
+        }
     }
 }

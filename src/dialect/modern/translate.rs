@@ -50,7 +50,9 @@ pub(super) fn to_legacy<'a>(request: &'a Message, params: &Members<'a>, meta: Op
 pub(super) fn to_modern(response: &Message, request: &ClientRequest, facts: &ServerFacts) -> Result<Parts, String> {
     let (outcome, raw) = response.outcome().ok_or("it is no response")?;
     match outcome {
-        Outcome::Result => result(&response.bytes().slice_ref(raw.as_bytes()), raw, request, facts),
+        Outcome::Result => {
+            result(&response.bytes().slice_ref(raw.as_bytes()), raw, (request.method, &request.id), facts)
+        }
         Outcome::Error => Ok(error(raw, &request.id).into()),
     }
 }
@@ -74,22 +76,22 @@ pub(super) fn may_be_of_modern_server(response: &Message) -> bool {
 /// A sentence saying what has a member twice.
 pub(super) fn kept_result(source: &Bytes, request: &ClientRequest, facts: &ServerFacts) -> Result<Parts, String> {
     let raw = std::str::from_utf8(source).map_err(|error| error.to_string())?;
-    result(source, raw, request, facts)
+    result(source, raw, (request.method, &request.id), facts)
 }
 
-/// Returns a raw `result` of the server, whose bytes are `source`, in a response.
+/// Returns a raw `result` of the server, whose bytes are `source`, in a response to a request of that method and raw id.
 ///
 /// # Errors
-/// A sentence saying what has a member twice.
-fn result(source: &Bytes, raw: &str, request: &ClientRequest, facts: &ServerFacts) -> Result<Parts, String> {
-    let front = [r#"{"jsonrpc":"2.0","id":"#, &request.id, r#","result":"#].concat();
+/// A sentence saying what has a member twice, where it is read.
+fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &ServerFacts) -> Result<Parts, String> {
+    let front = [r#"{"jsonrpc":"2.0","id":"#, id, r#","result":"#].concat();
     let mut edits = Edits::of(source);
-    if !is_read(request.method, raw) {
+    if !is_read(method, raw) {
         edits.add(raw, &facts.complete);
         return Ok(edits.apply_between(&front, "}"));
     }
     let (result, meta) = unambiguous(raw)?;
-    if request.method == Method::ToolsList {
+    if method == Method::ToolsList {
         for tool in listed(raw)? {
             edits.remove(&tool.members, "execution");
         }
@@ -98,7 +100,7 @@ fn result(source: &Bytes, raw: &str, request: &ClientRequest, facts: &ServerFact
     if result.get("resultType").is_none() {
         missing.push(r#""resultType":"complete""#.to_owned());
     }
-    if is_cacheable(request.method) {
+    if is_cacheable(method) {
         for (member, hint) in [("ttlMs", r#""ttlMs":0"#), ("cacheScope", r#""cacheScope":"private""#)] {
             if result.get(member).is_none() {
                 missing.push(hint.to_owned());
@@ -157,4 +159,48 @@ pub(super) fn pages_to_visit(response: &Message) -> Option<String> {
 /// Section "Cacheable Results".
 fn is_cacheable(method: Method) -> bool {
     matches!(method, Method::ToolsList | Method::OtherList | Method::ResourcesRead)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(raw: &str) -> Result<String, String> {
+        let source = Bytes::copy_from_slice(raw.as_bytes());
+        let raw = std::str::from_utf8(&source).expect("text");
+        let answer = result(&source, raw, (Method::ToolsCall, "7"), &ServerFacts::own())?;
+        Ok(String::from_utf8(answer.into_bytes().to_vec()).expect("text"))
+    }
+
+    #[test]
+    fn a_result_gets_each_member_that_it_lacks_once_however_its_own_are_written() {
+        let info = ServerFacts::own().server_info;
+        let meta = format!(r#""_meta":{{"{SERVER_INFO}":{info}}}"#);
+        let complete = format!(r#""resultType":"complete",{meta}"#);
+        for (raw, expected) in [
+            ("{}", format!("{{{complete}}}")),
+            ("{ }", format!("{{{complete} }}")),
+            (r#"{"content":[]}"#, format!(r#"{{{complete},"content":[]}}"#)),
+            (r#"{"text":"\"_meta\" resultType"}"#, format!(r#"{{{complete},"text":"\"_meta\" resultType"}}"#)),
+            (r#"{"a":{"_meta":{}}}"#, format!(r#"{{{complete},"a":{{"_meta":{{}}}}}}"#)),
+            (r#"{"resultType":"mine"}"#, format!(r#"{{{meta},"resultType":"mine"}}"#)),
+            (r#"{"result\u0054ype":"mine"}"#, format!(r#"{{{meta},"result\u0054ype":"mine"}}"#)),
+            (
+                r#"{"\u005fmeta":{"a":1}}"#,
+                format!(r#"{{"resultType":"complete","\u005fmeta":{{"{SERVER_INFO}":{info},"a":1}}}}"#),
+            ),
+        ] {
+            let expected = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{expected}}}"#);
+            assert_eq!(answered(raw), Ok(expected), "{raw}");
+        }
+    }
+
+    #[test]
+    fn a_result_with_a_member_twice_that_is_read_is_refused_and_others_pass_as_they_are() {
+        for twice in [r#"{"_meta":{},"_meta":{}}"#, r#"{"resultType":"a","result\u0054ype":"b"}"#] {
+            assert!(answered(twice).is_err_and(|why| why.starts_with("duplicate member")), "{twice}");
+        }
+        let passes = r#""isError":false,"isError":true}"#;
+        assert!(answered(&format!("{{{passes}")).is_ok_and(|answer| answer.contains(passes)));
+    }
 }
