@@ -177,7 +177,8 @@ fn pick(lane: u64, turn: u64, tasks: usize) -> usize {
 
 async fn call(client: &mut Client, bytes: usize) -> Result<()> {
     let params = format!(r#"{{"name":"text","arguments":{{"bytes":{bytes}}}}}"#);
-    let answer = client.request("tools/call", "text", &params, "\"content\"").await?;
+    let expected = if client.is_modern() { r#""resultType":"complete""# } else { "\"content\"" };
+    let answer = client.request("tools/call", "text", &params, expected).await?;
     if answer.len() < bytes { Err(format!("{} bytes instead of {bytes}", answer.len()).into()) } else { Ok(()) }
 }
 
