@@ -5,10 +5,10 @@ use rusqlite::Connection;
 /// In the header of the file, so that tools and taskgate know whose it is: "tgat".
 pub(super) const APPLICATION: i32 = 0x7467_6174;
 /// The newest format, which this taskgate writes.
-pub(super) const FORMAT: i32 = 2;
+pub(super) const FORMAT: i32 = 3;
 
 /// What makes each format out of the one before. The first makes it out of an empty file.
-const STEPS: [&str; FORMAT as usize] = [FORMAT_1, FORMAT_2];
+const STEPS: [&str; FORMAT as usize] = [FORMAT_1, FORMAT_2, FORMAT_3];
 
 /// Those of every format.
 const CHECKED: [&str; 6] = ["state", "data_keys", "keys", "sessions", "tasks", "notes"];
@@ -51,6 +51,9 @@ ALTER TABLE tasks ADD COLUMN result BLOB;
 UPDATE tasks SET call = (SELECT value FROM calls WHERE calls.place = tasks.place) WHERE place IN (SELECT place FROM calls);
 DROP TABLE calls;
 ";
+
+/// Tasks and calls may be written in a form that no earlier taskgate reads.
+const FORMAT_3: &str = "";
 
 /// Shows a file of format 1 that is only read as one of format 2.
 const FORMAT_1_AS_2: &str = "

@@ -154,9 +154,9 @@ fn a_newer_format_is_refused() {
     let newer = rusqlite::Connection::open(folder.path()).expect("there");
     newer.pragma_update(None, "user_version", schema::FORMAT + 1).expect("room");
     drop(newer);
-    assert!(folder.refused().contains("it has format 3, and this taskgate knows format 2"));
+    assert!(folder.refused().contains("it has format 4, and this taskgate knows format 3"));
     let rescue = Rescue::open(&folder.path(), &[]).expect("readable");
-    assert!(rescue.damages[0].contains("it has format 3"), "{:?}", rescue.damages);
+    assert!(rescue.damages[0].contains("it has format 4"), "{:?}", rescue.damages);
 }
 
 #[tokio::test]

@@ -1,8 +1,12 @@
 //! The written form of a call that has not ended: by it a later process sends the call, or hears the rest of its answer.
+//!
+//! It begins with its number, and the fields follow in their order. Files of the formats 1 and 2 have JSON instead, with the
+//! number as its member `v`.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::{
@@ -11,8 +15,12 @@ use crate::{
     wire::{ClientCapabilities, Message},
 };
 
-/// The version of the forms.
-const FORM: u8 = 1;
+/// The number of the form. No JSON begins with that byte.
+const FORM: u8 = 2;
+/// About the length of a head.
+const USUAL: usize = 512;
+/// The number of the form that is JSON.
+const JSON: u8 = 1;
 
 /// A call as it is kept for a later process.
 #[derive(Debug)]
@@ -23,11 +31,10 @@ pub(super) struct CallForm {
     pub(super) request: Option<Message>,
 }
 
-/// Whose call it is, and how it goes on.
+/// Whose call it is, and how it goes on. The order of the fields is a part of the form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CallHead {
-    v: u8,
     /// The path of the upstream.
     pub(super) upstream: String,
     /// The dialect of its client, as [`super::TaskWriter::name`] tells it.
@@ -60,11 +67,10 @@ pub(super) struct SavedWho {
     pub(super) session: String,
 }
 
-/// Where the answer to a call can be resumed.
+/// Where the answer to a call can be resumed. The order of the fields is a part of the form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CallNote {
-    v: u8,
     /// The number of the exchange.
     pub(super) number: u64,
     /// The id of the event behind which the answer goes on; `None` while it cannot be resumed.
@@ -96,7 +102,6 @@ impl CallHead {
         let headers = facts.headers.iter().filter(|(name, _)| kept(name));
         let headers: Vec<_> = headers.map(|(name, value)| (name.to_string(), to_text(value.as_bytes()))).collect();
         Self {
-            v: FORM,
             upstream: facts.upstream.to_owned(),
             dialect: facts.dialect.to_owned(),
             announced: facts.announced,
@@ -129,12 +134,10 @@ impl CallHead {
 }
 
 impl CallForm {
-    /// Returns the bytes of a call: its head in one line, and behind that the request if it was not sent.
+    /// Returns the bytes of a call: its head, and behind that the request if it was not sent.
     pub(super) fn write(head: &CallHead, request: Option<&Message>) -> Vec<u8> {
-        // Numbers, texts and flags can always be written.
-        let mut form = serde_json::to_vec(head).unwrap_or_default();
+        let mut form = write(head);
         if let Some(request) = request {
-            form.push(b'\n');
             form.extend_from_slice(request.bytes());
         }
         form
@@ -145,13 +148,8 @@ impl CallForm {
     /// # Errors
     /// A sentence that says what is wrong with them.
     pub(super) fn read(form: &[u8]) -> Result<Self, String> {
-        let (head, request) = match memchr::memchr(b'\n', form) {
-            Some(end) => (&form[..end], Some(&form[end + 1..])),
-            None => (form, None),
-        };
-        let head: CallHead = serde_json::from_slice(head).map_err(|why| format!("its form cannot be read: {why}"))?;
-        check(head.v)?;
-        let request = request.map(|request| Message::parse(Bytes::copy_from_slice(request)));
+        let (head, request): (CallHead, _) = read(form)?;
+        let request = (!request.is_empty()).then(|| Message::parse(Bytes::copy_from_slice(request)));
         let request = request.transpose().map_err(|_| "its request cannot be read")?;
         if head.sent.is_some() == request.is_some() {
             return Err("it has a request that was sent, or none to send".to_owned());
@@ -165,13 +163,12 @@ impl CallNote {
     pub(super) fn new(number: u64, event: Option<&Bytes>, token: Option<&str>) -> Self {
         // An id that is no text cannot be sent back.
         let event = event.and_then(|event| std::str::from_utf8(event).ok()).map(str::to_owned);
-        Self { v: FORM, number, event, token: token.map(str::to_owned) }
+        Self { number, event, token: token.map(str::to_owned) }
     }
 
     /// Returns its bytes.
     pub(super) fn write(&self) -> Vec<u8> {
-        // Numbers and texts can always be written.
-        serde_json::to_vec(self).unwrap_or_default()
+        write(self)
     }
 
     /// Reads its bytes.
@@ -179,14 +176,38 @@ impl CallNote {
     /// # Errors
     /// A sentence that says what is wrong with them.
     pub(super) fn read(note: &[u8]) -> Result<Self, String> {
-        let note: Self = serde_json::from_slice(note).map_err(|why| format!("its note cannot be read: {why}"))?;
-        check(note.v)?;
-        Ok(note)
+        match read(note)? {
+            (note, []) => Ok(note),
+            _ => Err("its note has more than it should have".to_owned()),
+        }
     }
 }
 
-fn check(version: u8) -> Result<(), String> {
-    if version == FORM { Ok(()) } else { Err(format!("its form is {version}, and taskgate reads {FORM}")) }
+/// Returns the number of the form and the fields of a value.
+fn write(fields: &impl Serialize) -> Vec<u8> {
+    let mut written = Vec::with_capacity(USUAL);
+    written.push(FORM);
+    // Numbers, texts and flags can always be written.
+    postcard::to_extend(fields, written).unwrap_or_default()
+}
+
+/// Reads what [`write`] has written, or JSON in one line, and returns what is behind that too.
+fn read<'de, T: Deserialize<'de>>(written: &'de [u8]) -> Result<(T, &'de [u8]), String> {
+    let why = |why: &dyn std::fmt::Display| format!("its form cannot be read: {why}");
+    match written.split_first() {
+        Some((&FORM, fields)) => postcard::take_from_bytes(fields).map_err(|error| why(&error)),
+        Some((b'{', _)) => {
+            let end = memchr::memchr(b'\n', written).unwrap_or(written.len());
+            let (json, rest) = written.split_at(end);
+            let mut members: Map<String, Value> = serde_json::from_slice(json).map_err(|error| why(&error))?;
+            if members.remove("v") != Some(JSON.into()) {
+                return Err(format!("its form is none of those that taskgate reads: {JSON} and {FORM}"));
+            }
+            let value = T::deserialize(Value::Object(members)).map_err(|error| why(&error))?;
+            Ok((value, rest.strip_prefix(b"\n").unwrap_or(rest)))
+        }
+        _ => Err(why(&format_args!("it begins neither with {FORM} nor as JSON"))),
+    }
 }
 
 /// Returns bytes as text, each as the character of its number.
@@ -205,8 +226,10 @@ fn is_credential(name: &HeaderName) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
-    use crate::{observe::Observer, task::tiny::request};
+    use crate::{observe::Observer, task::tiny::request, upstream::SavedLink, wire::Version};
 
     fn head(seals: bool) -> CallHead {
         let mut headers = HeaderMap::new();
@@ -256,22 +279,83 @@ mod tests {
     }
 
     #[test]
-    fn a_form_that_is_not_one_is_refused() {
-        let (head, request) = (head(true), request());
-        let form = CallForm::write(&head, Some(&request));
-        let text = String::from_utf8(form.clone()).expect("text");
+    fn what_is_saved_of_a_call_that_was_sent_is_small() {
+        let upstream = SavedUpstream {
+            link: Some(SavedLink {
+                address: "9d1a3c5e7f".repeat(6),
+                session: Some(Uuid::nil().to_string()),
+                version: Version::LATEST,
+            }),
+            client: ClientCapabilities::default(),
+            next: 1 << 40,
+            native: None,
+        };
+        let sent = CallHead { sent: Some(1 << 41), server: Some(upstream), headers: Vec::new(), ..head(false) };
+        let written = CallForm::write(&sent, None);
+        assert!(written.len() < 260, "{}", written.len());
+    }
+
+    /// What versions before format 3 wrote.
+    const JSON_CALL: &str = concat!(
+        r#"{"v":1,"upstream":"/mcp","dialect":"tiny","announced":true,"session":"00000000-0000-0000-0000-000000000000","#,
+        r#""who":{"owner":"ann","session":"9f"},"client":{"roots":true,"sampling":false,"sampling_tools":false,"#,
+        r#""elicitation_form":false,"elicitation_url":false},"headers":[["x-trace","caf\u00e9"]],"withheld":false,"#,
+        r#""modern":false,"sent":5,"server":{"link":{"address":"9d","session":null,"version":"2025-11-25"},"client":"#,
+        r#"{"roots":false,"sampling":false,"sampling_tools":false,"elicitation_form":true,"elicitation_url":false},"#,
+        r#""next":7,"native":null}}"#,
+    );
+
+    #[test]
+    fn a_call_that_earlier_versions_wrote_is_read() {
+        let CallForm { head: sent, request: none } = CallForm::read(JSON_CALL.as_bytes()).expect("a form");
+        let link = sent.server.as_ref().and_then(|server| server.link.as_ref()).expect("a link");
+        assert_eq!(
+            (none.is_some(), sent.sent, &*sent.who.owner, link.version),
+            (false, Some(5), "ann", Version::LATEST)
+        );
+        assert_eq!(sent.headers().expect("headers")["x-trace"].as_bytes(), b"caf\xE9");
+        let waits = JSON_CALL.replace("\"sent\":5", "\"sent\":null");
+        let form = [waits.as_bytes(), b"\n", request().bytes()].concat();
+        let read = CallForm::read(&form).expect("a form");
+        assert_eq!(read.request.expect("the request").bytes(), request().bytes());
         for wrong in [
-            text.replace("\"v\":1", "\"v\":2"),
-            text.replace("\"v\":1", "\"v\":1,\"more\":0"),
-            text.replace("\"sent\":null", "\"sent\":5"),
-            text.trim_end_matches('}').to_owned(),
-            text.lines().next().expect("a line").to_owned(),
-            String::new(),
+            JSON_CALL.replace("\"v\":1,", ""),
+            JSON_CALL.replace("\"v\":1", "\"v\":2"),
+            JSON_CALL.replace("\"v\":1", "\"v\":1,\"more\":0"),
+            JSON_CALL.trim_end_matches('}').to_owned(),
+            waits,
         ] {
             assert!(CallForm::read(wrong.as_bytes()).is_err(), "{wrong}");
         }
+        let note = CallNote::read(br#"{"v":1,"number":7,"event":"stream-1/9","token":"\"mine\""}"#);
+        assert_eq!(note, Ok(CallNote::new(7, Some(&Bytes::from_static(b"stream-1/9")), Some("\"mine\""))));
+        assert!(CallNote::read(br#"{"v":9,"number":1,"event":null,"token":null}"#).is_err());
+    }
+
+    #[test]
+    fn a_form_that_is_not_one_is_refused() {
+        let (head, request) = (head(true), request());
+        let form = CallForm::write(&head, Some(&request));
+        let sent = CallForm::write(&CallHead { sent: Some(5), ..head }, Some(&request));
+        let newer = [&[FORM + 1], &form[1..]].concat();
+        for wrong in [&newer, &sent, &Vec::new()] {
+            assert!(CallForm::read(wrong).is_err(), "{wrong:?}");
+        }
         for cut in 0..form.len() {
             assert!(CallForm::read(&form[..cut]).is_err(), "{cut} bytes");
+        }
+        let note = CallNote::new(7, None, Some("1")).write();
+        assert!(CallNote::read(&[&note, b"1".as_slice()].concat()).is_err());
+        assert!(CallNote::read(&note[..note.len() - 1]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_form_or_refused(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), form in 0..4u8) {
+            if let Some(first) = bytes.first_mut() {
+                *first = [FORM, b'{', 0, *first][usize::from(form)];
+            }
+            let _ = (CallForm::read(&bytes).is_ok(), CallNote::read(&bytes).is_ok());
         }
     }
 
@@ -280,6 +364,5 @@ mod tests {
         let note = CallNote::new(7, Some(&Bytes::from_static(b"stream-1/9")), Some("\"mine\""));
         assert_eq!(CallNote::read(&note.write()), Ok(note));
         assert_eq!(CallNote::new(7, Some(&Bytes::from_static(b"\xFF")), None).event, None);
-        assert!(CallNote::read(br#"{"v":9,"number":1,"event":null,"token":null}"#).is_err());
     }
 }

@@ -26,11 +26,13 @@ use crate::{
 
 const ROOM: MaxKept = MaxKept::of_tasks(usize::MAX, usize::MAX);
 const KEY: &str = "a key of tests, which everyone may know";
-const FIXTURES: [(&str, Option<&str>); 4] = [
+const FIXTURES: [(&str, Option<&str>); 6] = [
     ("store-format-1.db", None),
     ("store-format-1-sealed.db", Some(KEY)),
     ("store-format-2.db", None),
     ("store-format-2-sealed.db", Some(KEY)),
+    ("store-format-3.db", None),
+    ("store-format-3-sealed.db", Some(KEY)),
 ];
 
 fn path(name: &str) -> PathBuf {

@@ -1,4 +1,6 @@
-//! The written form of a task, which later versions read too.
+//! The written form of a task, which later versions read too: the number of the form, and the fields in their order.
+//!
+//! Files of the formats 1 and 2 have it as JSON.
 
 use std::borrow::Cow;
 
@@ -10,15 +12,17 @@ use crate::{
     task::{Ending, State, Task, TaskId},
 };
 
-/// A task as it stands in the file.
+/// The number of the form. No JSON begins with that byte.
+const FORM: u8 = 2;
+
+/// A task as it stands in the file. The order of its fields is a part of the form.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Record<'a> {
+pub(super) struct Record<'a> {
     id: TaskId,
     owner: Cow<'a, Owner>,
     tool: Cow<'a, str>,
     state: WrittenState,
-    #[serde(skip_serializing_if = "Option::is_none")]
     status_message: Option<Cow<'a, str>>,
     created_at: u64,
     last_updated_at: u64,
@@ -28,12 +32,11 @@ struct Record<'a> {
     poll_interval: u64,
     expires: u64,
     version: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<Cow<'a, ResultPlace>>,
 }
 
 /// About the length of a record.
-const USUAL: usize = 512;
+const USUAL: usize = 160;
 
 /// Where the result of a task stands, and what it has to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +49,7 @@ pub(super) struct ResultPlace {
     /// How many pieces it has; 0 where it stands in the row of the task.
     pub chunks: u16,
     /// The SHA-256 of all pieces, in hexadecimal digits.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default)]
     pub digest: String,
 }
 
@@ -94,35 +97,45 @@ impl From<WrittenState> for State {
     }
 }
 
+impl<'a> Record<'a> {
+    /// Returns what stands in the file of a task and of the place of its result.
+    pub(super) fn of(task: &'a Task, result: Option<&'a ResultPlace>) -> Self {
+        Self {
+            id: task.id,
+            owner: Cow::Borrowed(&task.owner),
+            tool: Cow::Borrowed(&task.tool),
+            state: task.state.into(),
+            status_message: task.status_message.as_deref().map(Cow::Borrowed),
+            created_at: task.created_at,
+            last_updated_at: task.last_updated_at,
+            ttl: task.ttl,
+            keep: task.keep,
+            shortens: task.shortens,
+            poll_interval: task.poll_interval,
+            expires: task.expires,
+            version: task.version,
+            result: result.map(Cow::Borrowed),
+        }
+    }
+}
+
 /// Returns the written form of a task and of the place of its result.
 pub(super) fn write(task: &Task, result: Option<&ResultPlace>) -> Vec<u8> {
-    let record = Record {
-        id: task.id,
-        owner: Cow::Borrowed(&task.owner),
-        tool: Cow::Borrowed(&task.tool),
-        state: task.state.into(),
-        status_message: task.status_message.as_deref().map(Cow::Borrowed),
-        created_at: task.created_at,
-        last_updated_at: task.last_updated_at,
-        ttl: task.ttl,
-        keep: task.keep,
-        shortens: task.shortens,
-        poll_interval: task.poll_interval,
-        expires: task.expires,
-        version: task.version,
-        result: result.map(Cow::Borrowed),
-    };
     let mut written = Vec::with_capacity(USUAL);
-    match serde_json::to_writer(&mut written, &record) {
-        Ok(()) => written,
-        // Strings, numbers and what is made of them can always be written.
-        Err(_) => Vec::new(),
-    }
+    written.push(FORM);
+    // Strings, numbers and what is made of them can always be written.
+    postcard::to_extend(&Record::of(task, result), written).unwrap_or_default()
 }
 
 /// Reads the written form of a task and of the place of its result.
 pub(super) fn read(bytes: &[u8]) -> Result<(Task, Option<ResultPlace>), Damaged> {
-    let record: Record = serde_json::from_slice(bytes).map_err(|_| Damaged)?;
+    let record: Record = match bytes.split_first() {
+        Some((&FORM, fields)) => match postcard::take_from_bytes(fields) {
+            Ok((record, [])) => record,
+            _ => return Err(Damaged),
+        },
+        _ => serde_json::from_slice(bytes).map_err(|_| Damaged)?,
+    };
     let task = Task {
         id: record.id,
         owner: record.owner.into_owned(),
@@ -158,19 +171,32 @@ mod tests {
             ..crate::task::state::tests::task(&crate::task::state::tests::owner())
         };
         let result = ResultPlace { number: 3, bytes: 2, chunks: 1, digest: "ab".to_owned() };
-        let written = concat!(
+        let json = concat!(
             r#"{"id":"00000000-0000-0000-0000-000000000000","owner":{"principal":{"upstream":"/mcp","name":"ann"}},"#,
             r#""tool":"tool","state":"result","created_at":1000,"last_updated_at":1000,"ttl":60000,"keep":60000,"#,
             r#""shortens":false,"poll_interval":1000,"expires":61000,"version":0,"#,
             r#""result":{"number":3,"bytes":2,"chunks":1,"digest":"ab"}}"#,
         );
-        assert_eq!(String::from_utf8(write(&task, Some(&result))).expect("text"), written);
-        let (read_task, read_result) = read(written.as_bytes()).expect("read");
-        assert!(read_task.is(&task) && read_result == Some(result) && read_task.owner == task.owner);
+        let written = [
+            b"\x02\x10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0".as_slice(),
+            b"\x02\x04/mcp\x03ann\x04tool\x02\0",
+            b"\xe8\x07\xe8\x07\xe0\xd4\x03\xe0\xd4\x03\0\xe8\x07\xc8\xdc\x03\0",
+            b"\x01\x03\x02\x01\x02ab",
+        ]
+        .concat();
+        assert_eq!(write(&task, Some(&result)), written);
+        for form in [written.as_slice(), json.as_bytes()] {
+            let (read_task, read_result) = read(form).expect("read");
+            assert!(read_task.is(&task) && read_result.as_ref() == Some(&result) && read_task.owner == task.owner);
+            for cut in 0..form.len() {
+                assert!(read(&form[..cut]).is_err(), "{cut} bytes");
+            }
+            assert!(read(&[form, b"1"].concat()).is_err());
+        }
         for (what, instead) in
             [("\"result\",", "\"working\","), ("\"ttl\"", "\"tll\""), ("60000", "-1"), ("{\"id", "[\"id")]
         {
-            assert!(read(written.replace(what, instead).as_bytes()).is_err(), "{instead}");
+            assert!(read(json.replace(what, instead).as_bytes()).is_err(), "{instead}");
         }
     }
 
@@ -200,7 +226,10 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn bytes_at_random_are_refused(mut bytes in proptest::collection::vec(any::<u8>(), 0..100), is_form: bool) {
+            if let Some(first) = bytes.first_mut().filter(|_| is_form) {
+                *first = FORM;
+            }
             prop_assert!(read(&bytes).is_err());
         }
     }

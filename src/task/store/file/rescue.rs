@@ -8,7 +8,10 @@ use std::{
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{record, rows};
+use super::{
+    record::{self, Record},
+    rows,
+};
 use crate::disk::{
     OpenError, Rescue,
     rusqlite::{self, OptionalExtension as _},
@@ -29,7 +32,7 @@ pub struct Read {
 #[derive(Serialize)]
 struct Line<'a> {
     /// The task as it stands in the file.
-    task: &'a RawValue,
+    task: Record<'a>,
     /// What its call gave.
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<&'a RawValue>,
@@ -117,11 +120,11 @@ fn look(Rescue { connection, seals, .. }: &Rescue, place: u64, end: u64) -> Look
         Ok(next) => next.filter(|next| (place..end).contains(next)),
         Err(_) => None,
     };
-    if let Some((next, Ok(text))) = next.map(|next| (next, rows::record_at(connection, seals, next))) {
-        return Looked::Task(next, text);
+    if let Some((next, Ok(record))) = next.map(|next| (next, rows::record_at(connection, seals, next))) {
+        return Looked::Task(next, record);
     }
     match rows::record_at(connection, seals, place).optional() {
-        Ok(Some(text)) => Looked::Task(place, text),
+        Ok(Some(record)) => Looked::Task(place, record),
         Ok(None) => Looked::Lost { why: None, next },
         Err(error) => Looked::Lost { why: Some(error), next },
     }
@@ -133,7 +136,7 @@ fn next_task(rescue: &Rescue, from: u64, end: u64, damaged: impl FnOnce(&str)) -
     let mut found = None;
     while found.is_none() && lost + 1 < end {
         match look(rescue, place, end) {
-            Looked::Task(at, text) => found = Some((at, text)),
+            Looked::Task(at, record) => found = Some((at, record)),
             Looked::End => break,
             Looked::Lost { why, next } => {
                 gap.add(place, why);
@@ -153,7 +156,7 @@ fn next_task(rescue: &Rescue, from: u64, end: u64, damaged: impl FnOnce(&str)) -
     while found.is_some() && lost + 1 < place {
         let middle = lost + (place - lost) / 2;
         match look(rescue, middle, end) {
-            Looked::Task(at, text) => (found, place) = (Some((at, text)), middle),
+            Looked::Task(at, record) => (found, place) = (Some((at, record)), middle),
             Looked::Lost { why, .. } => {
                 gap.add(middle, why);
                 lost = middle;
@@ -189,10 +192,9 @@ fn each(
         }
     };
     let mut place = 0;
-    while let Some((next, text)) = next_task(rescue, place + 1, end, |what| complain(&mut read, what)) {
+    while let Some((next, written)) = next_task(rescue, place + 1, end, |what| complain(&mut read, what)) {
         place = next;
-        let parsed = record::read(&text).ok().zip(serde_json::from_slice::<&RawValue>(&text).ok());
-        let Some(((_, place_of_result), task)) = parsed else {
+        let Ok((task, place_of_result)) = record::read(&written) else {
             complain(&mut read, &format!("the task at place {place} is not one"));
             continue;
         };
@@ -202,7 +204,7 @@ fn each(
                 complain(&mut read, &format!("how the task at place {place} goes on cannot be read: {error}"));
             }
         }
-        let raw = place_of_result.map(|result| rows::get_result(connection, seals, place, &result));
+        let raw = place_of_result.as_ref().map(|result| rows::get_result(connection, seals, place, result));
         let result = match &raw {
             None => None,
             Some(Ok(raw)) => {
@@ -218,7 +220,7 @@ fn each(
                 None
             }
         };
-        found(&Line { task, result })?;
+        found(&Line { task: Record::of(&task, place_of_result.as_ref()), result })?;
     }
     Ok(read)
 }
