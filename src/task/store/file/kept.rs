@@ -10,10 +10,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use moka::sync::Cache;
 use parking_lot::{Mutex, RwLock};
 
-use super::record::ResultPlace;
+use super::{hot::HotResults, record::ResultPlace};
 use crate::{
     identity::Owner,
     observe::{Observer, events},
@@ -27,11 +26,6 @@ use crate::{
     },
 };
 
-/// The most bytes of results that are kept in memory to be read again.
-const MAX_CACHED: u64 = 16 << 20;
-/// The largest result that is kept in memory, in bytes.
-const MAX_CACHED_RESULT: usize = 512 << 10;
-
 /// The tasks, and what belongs to them.
 pub(super) struct KeptTasks {
     /// Locked before the deadlines.
@@ -41,8 +35,7 @@ pub(super) struct KeptTasks {
     pub on_change: RwLock<Option<ChangeCallback>>,
     pub max: MaxKept,
     pub observer: Arc<Observer>,
-    /// Results by their numbers.
-    results: Cache<u64, Bytes>,
+    results: Mutex<HotResults>,
     /// The number of the next result.
     next_result: AtomicU64,
 }
@@ -77,14 +70,13 @@ impl Kept {
 
 impl KeptTasks {
     pub(super) fn new(max: MaxKept, observer: Arc<Observer>) -> Self {
-        let weigh = |_: &u64, raw: &Bytes| u32::try_from(raw.len()).unwrap_or(u32::MAX);
         Self {
             index: Mutex::default(),
             deadlines: Deadlines::default(),
             on_change: RwLock::default(),
             max,
             observer,
-            results: Cache::builder().weigher(weigh).max_capacity(MAX_CACHED).build(),
+            results: Mutex::default(),
             next_result: AtomicU64::default(),
         }
     }
@@ -101,14 +93,12 @@ impl KeptTasks {
 
     /// Keeps a result in memory for a while.
     pub(super) fn cache(&self, number: u64, raw: Bytes) {
-        if raw.len() <= MAX_CACHED_RESULT {
-            self.results.insert(number, raw);
-        }
+        self.results.lock().insert(number, raw);
     }
 
     /// Returns a result, if memory has it.
     pub(super) fn cached(&self, number: u64) -> Option<Bytes> {
-        self.results.get(&number)
+        self.results.lock().get(number)
     }
 
     /// Says that a task was changed or removed.
@@ -180,15 +170,13 @@ impl KeptTasks {
         for (id, entry) in &removed {
             bytes += entry.bytes;
             if let Some(result) = &entry.kept.result {
-                self.results.invalidate(&result.number);
+                self.results.lock().remove(result.number);
             }
             self.observer.emit(events::TaskRemoved { task: *id });
             self.tell_change(*id);
         }
         if !removed.is_empty() {
             self.observer.emit(events::ResultRemoved { bytes });
-            // moka frees the memory of what was removed only when it does its housekeeping.
-            self.results.run_pending_tasks();
         }
         removed
     }

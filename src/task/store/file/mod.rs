@@ -8,6 +8,7 @@ mod change;
 mod damage;
 #[cfg(test)]
 mod fixture;
+mod hot;
 mod kept;
 mod load;
 mod record;
