@@ -17,6 +17,7 @@ use crate::{
     process::Server,
     report::{Row, Target},
     scenarios::{Bench, CONNECTIONS, FEW},
+    side::Sample,
 };
 
 const MIB: f64 = 1024.0 * 1024.0;
@@ -52,22 +53,15 @@ impl Disk {
 
 impl Bench {
     pub async fn durable(&self) -> Result<Vec<Row>> {
-        let disks = [Disk::new()?, Disk::new()?, Disk::new()?];
-        let gate = disks[0].taskgate(&self.upstream)?;
-        let memory = Server::taskgate(&self.upstream)?;
-        let journal = Server::journal(&self.upstream, &disks[1].path())?;
-        let creating = async |server| {
-            let load = Load::sessions(server, CONNECTIONS, Work::Create).await?;
-            Result::Ok(self.side(server, load))
-        };
+        // Fresh ones for each row, so that neither side has more tasks than the other to begin with.
+        let disks = [Disk::new()?, Disk::new()?, Disk::new()?, Disk::new()?];
         let what = "creating a task, its call included, 32 connections";
-        let mut ours = creating(&gate).await?;
-        let pairs = self.pairs(&mut ours, &mut creating(&memory).await?).await?;
+        let pairs = self.creating(&disks[0].taskgate(&self.upstream)?, &Server::taskgate(&self.upstream)?).await?;
         let against_memory = Row::new(what, ["on disk", "in memory"], &pairs, |s| s.rate);
-        let pairs = self.pairs(&mut ours, &mut creating(&journal).await?).await?;
+        let journal = Server::journal(&self.upstream, &disks[1].path())?;
+        let pairs = self.creating(&disks[2].taskgate(&self.upstream)?, &journal).await?;
         let against_journal = Row::new(what, ["on disk", "journal"], &pairs, |s| s.rate);
-        // Fresh ones, so that none has more tasks than the other.
-        let servers = [disks[2].taskgate(&self.upstream)?, Server::taskgate(&self.upstream)?];
+        let servers = [disks[3].taskgate(&self.upstream)?, Server::taskgate(&self.upstream)?];
         let load = |server| Load::one_session(server, CONNECTIONS, Work::Create);
         let mut ours = self.side(&servers[0], load(&servers[0]).await?);
         let mut other = self.side(&servers[1], load(&servers[1]).await?);
@@ -80,6 +74,13 @@ impl Bench {
             against_journal.unit("calls/s").target(Target::AtLeast(0.7)),
             get.unit("answers/s").target(Target::AtLeast(0.95)),
         ])
+    }
+
+    /// Measures how fast both create tasks.
+    async fn creating(&self, ours: &Server, other: &Server) -> Result<Vec<(Sample, Sample)>> {
+        let load =
+            async |server| Result::Ok(self.side(server, Load::sessions(server, CONNECTIONS, Work::Create).await?));
+        self.pairs(&mut load(ours).await?, &mut load(other).await?).await
     }
 
     /// Measures how soon a process answers that finds many tasks, after one that was killed.
