@@ -3,6 +3,7 @@
 use std::{error::Error, net::SocketAddr, pin::pin, time::Duration};
 
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
 use http_body_util::{BodyExt, Full};
 use hyper::{
     HeaderMap, Request, Response, StatusCode, Uri,
@@ -246,8 +247,8 @@ async fn carried<T>(connection: &mut Wire, answer: impl Future<Output = Result<T
     tokio::select! {
         biased;
         answer = &mut answer => answer,
-        // After its end, the answer is already read or an error.
-        _ = connection => answer.await,
+        // What comes before its end is there to be read; nothing else will come.
+        _ = connection => answer.now_or_never().ok_or("the server has closed the connection")?,
     }
 }
 
