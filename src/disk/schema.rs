@@ -52,7 +52,7 @@ UPDATE tasks SET call = (SELECT value FROM calls WHERE calls.place = tasks.place
 DROP TABLE calls;
 ";
 
-/// Tasks and calls may be written in a form that no earlier taskgate reads.
+/// Tasks, calls and notes may be written in a form that no earlier taskgate reads.
 const FORMAT_3: &str = "";
 
 /// Shows a file of format 1 that is only read as one of format 2.

@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::Owner;
 
+/// The order of the variants and of their fields is a part of the form.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Written<'a> {
@@ -55,14 +56,21 @@ mod tests {
     #[test]
     fn the_form_of_an_owner_stays_as_it_is() {
         let upstream = || "/mcp".into();
-        for (owner, written) in [
-            (Owner::Session(Uuid::nil()), r#"{"session":"00000000-0000-0000-0000-000000000000"}"#),
-            (Owner::Anyone { upstream: upstream() }, r#"{"anyone":{"upstream":"/mcp"}}"#),
+        for (owner, written, bytes) in [
+            (
+                Owner::Session(Uuid::nil()),
+                r#"{"session":"00000000-0000-0000-0000-000000000000"}"#,
+                b"\0\x10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0".as_slice(),
+            ),
+            (Owner::Anyone { upstream: upstream() }, r#"{"anyone":{"upstream":"/mcp"}}"#, b"\x01\x04/mcp"),
             (
                 Owner::Principal { upstream: upstream(), name: "ann \"a\"".into() },
                 r#"{"principal":{"upstream":"/mcp","name":"ann \"a\""}}"#,
+                b"\x02\x04/mcp\x07ann \"a\"",
             ),
         ] {
+            assert_eq!(postcard::to_allocvec(&owner).expect("written"), bytes);
+            assert_eq!(postcard::from_bytes::<Owner>(bytes).expect("read"), owner);
             assert_eq!(serde_json::to_string(&owner).expect("written"), written);
             assert_eq!(serde_json::from_str::<Owner>(written).expect("read"), owner);
         }

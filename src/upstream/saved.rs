@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::wire::{ClientCapabilities, Version};
 
-/// A session with a server over Streamable HTTP.
+/// A session with a server over Streamable HTTP. The order of the fields is a part of what the store has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedLink {
@@ -16,7 +16,7 @@ pub struct SavedLink {
     pub version: Version,
 }
 
-/// A session with a server, and what was agreed in it.
+/// A session with a server, and what was agreed in it. The order of the fields is a part of what the store has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedUpstream {

@@ -174,13 +174,10 @@ impl PendingChange {
         let Self { next, end, result, has_pieces, place, ways, answer, .. } = self;
         let (id, tasks) = (next.id, &ways.tasks);
         let is_written = written == Ok(true);
-        let is_made = tasks.finish_change(next, result.clone(), is_written);
+        let is_made = tasks.finish_change(next, result.clone(), raw(end.as_ref()), is_written);
         if is_made {
             if let Some(result) = &result {
                 tasks.observer.emit(events::ResultKept { bytes: result.bytes });
-                if let Some(raw) = raw(end.as_ref()) {
-                    tasks.cache(result.number, raw);
-                }
             }
             tasks.tell_change(id);
         } else if is_written {

@@ -82,6 +82,9 @@ async fn read(file: &Path, key: Option<&str>) {
     for _ in 0..2 {
         let store = opened(&folder, ROOM, key, Some(Clock::starting_at(1000))).await;
         has_all(&store, file, key).await;
+        let format = |connection: &Connection| connection.pragma_query_value(None, "user_version", |row| row.get(0));
+        let format: i32 = store.disk.read(format).await.expect("available");
+        assert_eq!(format, 3, "older versions refuse the file by its format");
         assert!(store.disk.close());
     }
 }

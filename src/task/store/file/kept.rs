@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
-use super::{hot::HotResults, record::ResultPlace};
+use super::{recent::RecentResults, record::ResultPlace};
 use crate::{
     identity::Owner,
     observe::{Observer, events},
@@ -35,7 +35,8 @@ pub(super) struct KeptTasks {
     pub on_change: RwLock<Option<ChangeCallback>>,
     pub max: MaxKept,
     pub observer: Arc<Observer>,
-    results: Mutex<HotResults>,
+    /// Locked last.
+    results: Mutex<RecentResults>,
     /// The number of the next result.
     next_result: AtomicU64,
 }
@@ -91,7 +92,7 @@ impl KeptTasks {
         self.next_result.fetch_max(number + 1, Ordering::Relaxed);
     }
 
-    /// Keeps a result in memory for a while.
+    /// Keeps a result of a task in memory for a while. To be called while the index is locked, so that the task stays.
     pub(super) fn cache(&self, number: u64, raw: Bytes) {
         self.results.lock().insert(number, raw);
     }
@@ -125,9 +126,15 @@ impl KeptTasks {
         }
     }
 
-    /// Makes a change that was on its way to the disk, if it was written there. Returns whether it did: the task may have
-    /// been removed.
-    pub(super) fn finish_change(&self, next: Task, result: Option<ResultPlace>, is_written: bool) -> bool {
+    /// Makes a change that was on its way to the disk, if it was written there, and keeps the `raw` result in memory. Returns
+    /// whether it did: the task may have been removed.
+    pub(super) fn finish_change(
+        &self,
+        next: Task,
+        result: Option<ResultPlace>,
+        raw: Option<Bytes>,
+        is_written: bool,
+    ) -> bool {
         let (id, expires) = (next.id, next.expires);
         let mut index = self.index.lock();
         let Some(entry) = index.get_mut(id) else { return false };
@@ -137,6 +144,9 @@ impl KeptTasks {
         }
         let bytes = result.as_ref().map_or(0, |result| result.bytes);
         let Some((before, kept)) = index.change(id, bytes, expires) else { return false };
+        if let Some((result, raw)) = result.as_ref().zip(raw) {
+            self.cache(result.number, raw);
+        }
         (kept.task, kept.result) = (Arc::new(next), result);
         if before != expires {
             self.deadlines.remove(before, id);

@@ -8,9 +8,9 @@ mod change;
 mod damage;
 #[cfg(test)]
 mod fixture;
-mod hot;
 mod kept;
 mod load;
+mod recent;
 mod record;
 mod removal;
 mod rescue;
@@ -186,13 +186,13 @@ impl Store for FileStore {
         Box::pin(async move {
             let (seals, its_result) = (Arc::clone(&self.ways.seals), result.clone());
             let read = self.disk.read(move |connection| rows::get_result(connection, &seals, place, &its_result)).await;
-            // It may have expired meanwhile, and its result with it.
-            if self.tasks().look(owner, id, |_| ()).is_none() {
-                return Ok(None);
-            }
-            let raw = read?;
-            self.tasks().cache(result.number, raw.clone());
-            Ok(Some(end_of(ending, raw)))
+            // It may have expired meanwhile, and its result with it; while the index is locked it cannot.
+            let kept = self.tasks().look(owner, id, |_| {
+                let raw = read?;
+                self.tasks().cache(result.number, raw.clone());
+                Ok(end_of(ending, raw))
+            });
+            kept.transpose()
         })
     }
 

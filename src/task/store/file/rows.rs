@@ -27,7 +27,8 @@ fn with_place<T>(table: &'static str, row: u64, column: &'static str, use_it: im
 }
 
 fn seal_record(seals: &Seals, place: u64, task: &Task, result: Option<&ResultPlace>) -> Sql<Vec<u8>> {
-    with_place("tasks", place, "record", |at| seals.seal(at, &record::write(task, result)))
+    let record = record::write(task, result).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+    with_place("tasks", place, "record", |at| seals.seal(at, &record))
 }
 
 /// Seals what is saved of a call. The place is that of format 1, so that its blobs stay good.
