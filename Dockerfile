@@ -4,6 +4,8 @@ FROM rust:1-trixie AS build
 WORKDIR /build
 COPY Cargo.toml Cargo.lock build.rs ./
 COPY src src
+# How SQLite is built.
+COPY .cargo .cargo
 # For --version; the context has no repository.
 ARG TASKGATE_COMMIT
 RUN cargo build --locked --release

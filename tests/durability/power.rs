@@ -10,7 +10,7 @@ use crate::{
     book::Told,
     faults::Stubborn,
     house::{House, kill},
-    kit::shim::{Fault, SYNC, Shim},
+    kit::shim::{Fault, SYNC, SYNC_TIMES, Shim},
     loss::{Dice, Record, Unsynced},
     people::{Form, Person},
     workshop::Job,
@@ -97,6 +97,21 @@ async fn what_a_client_knew_when_the_power_went_holds_afterwards() {
         check(&house, &folder, place, &told).await;
     }
     eprintln!("{number} power losses in {} calls", record.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_is_synced_without_the_times_of_its_files() {
+    let shim = Shim::new();
+    let house = House::watched(&shim, false).await;
+    let (serving, mut client) = (house.serve().await, Stubborn::new(Form::Modern));
+    let mut counted = Vec::new();
+    for kinds in [SYNC, SYNC_TIMES] {
+        shim.count(kinds);
+        client.live(&serving).await;
+        counted.push(shim.counted());
+    }
+    serving.kill().await;
+    assert!(counted[0] >= 2 && counted[1] == 0, "syncs of a task, and those with times: {counted:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -20,8 +20,8 @@
 #define REAL(name, ...) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))(__VA_ARGS__)
 #define LONGEST 4096
 
-/* The kinds of calls. A write that makes a file longer is of both kinds. */
-enum { WRITE = 1, SYNC = 2, TRUNCATE = 4, GROW = 8, READ = 16 };
+/* The kinds of calls. A write that makes a file longer is of both kinds, and so is a sync of its times. */
+enum { WRITE = 1, SYNC = 2, TRUNCATE = 4, GROW = 8, READ = 16, SYNC_TIMES = 32 };
 /* In place of an errno: half of the bytes are written. */
 enum { SHORT = 1000 };
 /* What a line of the record says. */
@@ -183,12 +183,12 @@ ssize_t pwrite64(int fd, const void *data, size_t length, off64_t offset) {
     return write_at(fd, data, length, (off_t)offset, 0);
 }
 
-#define SYNCS(name)                                                          \
+#define SYNCS(name, kinds)                                                   \
     int name(int fd) {                                                       \
         if (!file(fd)) return REAL(name, fd);                                \
         pthread_mutex_lock(&lock);                                           \
         if (orders->sync_delay) usleep((useconds_t)orders->sync_delay);      \
-        int error = fails(SYNC), answer = error ? -1 : REAL(name, fd);       \
+        int error = fails(kinds), answer = error ? -1 : REAL(name, fd);      \
         if (file_of[fd] == FOLDER) {                                         \
             if (!answer) note(SYNCED_FOLDER, 0, 0, NULL, 0);                 \
         } else {                                                             \
@@ -198,8 +198,8 @@ ssize_t pwrite64(int fd, const void *data, size_t length, off64_t offset) {
         pthread_mutex_unlock(&lock);                                         \
         return answer;                                                       \
     }
-SYNCS(fsync)
-SYNCS(fdatasync)
+SYNCS(fsync, SYNC | SYNC_TIMES)
+SYNCS(fdatasync, SYNC)
 
 #define TRUNCATES(name, offset)                                              \
     int name(int fd, offset length) {                                        \

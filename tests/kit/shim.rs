@@ -9,12 +9,14 @@ use std::{
 
 use tempfile::TempDir;
 
-/// The kinds of calls that can fail, as bits; a write that makes a file longer is of both kinds.
+/// The kinds of calls that can fail, as bits; a write that makes a file longer is of both kinds, and so is a sync of its
+/// times.
 pub(crate) const WRITE: u64 = 1;
 pub(crate) const SYNC: u64 = 2;
 pub(crate) const TRUNCATE: u64 = 4;
 pub(crate) const GROW: u64 = 8;
 pub(crate) const READ: u64 = 16;
+pub(crate) const SYNC_TIMES: u64 = 32;
 /// Every call that changes what is on disk.
 pub(crate) const CHANGES: u64 = WRITE | SYNC | TRUNCATE;
 
