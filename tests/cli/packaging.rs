@@ -31,7 +31,8 @@ async fn bash_completes_a_subcommand_with_the_script() {
 async fn writing_a_script_to_a_closed_pipe_exits_0() {
     let (_, closed) = std::io::pipe().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_taskgate"));
-    let script = command.args(["completions", "bash"]).stdout(closed).stderr(Stdio::piped()).spawn().unwrap();
+    let script =
+        command.args(["completions", "bash"]).env_clear().stdout(closed).stderr(Stdio::piped()).spawn().unwrap();
     let ended = script.wait_with_output().await.unwrap();
     assert_eq!((ended.status.code(), ended.stderr), (Some(0), Vec::new()));
 }
