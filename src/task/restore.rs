@@ -316,7 +316,7 @@ impl Engine {
             headers: Arc::new(headers),
             writer,
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),
-            created: self.instant(task.expires.saturating_sub(task.ttl)),
+            created: self.created(&task),
             patience: ttl::patience(&tool, Duration::from_millis(task.ttl)),
             announced: head.announced,
             restored: Some(Instant::now()),
@@ -337,11 +337,17 @@ impl Engine {
             if let Some(caller) = caller
                 && engine.register(&task, &caller, false, Pace::Fixed(task.poll_interval)).is_some()
             {
+                engine.calls.set_since(task.id, engine.created(&task));
                 let (who, task, tool) = (&*caller.who, task.id, &*task.tool);
                 engine.observer.emit(events::TaskRestored { who, task, tool, queued: false });
             }
             engine.finish(&task.owner, task.id, change, Some(&why)).await;
         })
+    }
+
+    /// Returns when a task was created.
+    fn created(&self, task: &Task) -> Instant {
+        self.instant(task.expires.saturating_sub(task.ttl))
     }
 
     /// Returns the moment at which the clock of tasks showed `unix`.

@@ -1,11 +1,13 @@
 //! Calls that ran when the process was killed and whose answers cannot be resumed fail, and say what is not known.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::{
     House,
-    kit::{Client, Upstream},
+    kit::{Client, Upstream, eventually},
 };
 
 #[tokio::test]
@@ -33,6 +35,28 @@ async fn a_call_that_ran_fails_and_says_that_its_effect_is_unknown_and_that_it_w
 }
 
 #[tokio::test]
+async fn the_time_that_a_task_took_counts_from_its_creation_though_the_process_was_away() {
+    let upstream = Upstream::json().await;
+    let folder = tempfile::tempdir().unwrap();
+    let audit = folder.path().join("audit.jsonl");
+    let config = format!("[audit]\nto = \"file\"\nfile = {audit:?}\n");
+    let mut house = House::before(&upstream.url(), &config).await;
+    let client = Client::connect(&house.url).await;
+    let id = client.create_id("slow").await;
+    let _held = upstream.held("slow").await;
+    house.end(Signal::KILL).await;
+    // What is waited for is the clock itself.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    house.start_again().await;
+    client.until(&id, "failed").await;
+    let lines = || std::fs::read_to_string(&audit).unwrap();
+    let ended = |line: &serde_json::Value| line["event"] == "task_ended";
+    let find = || lines().lines().map(|line| serde_json::from_str(line).unwrap()).find(ended);
+    let ended = eventually(async || find()).await;
+    assert!(ended["duration"].as_f64().unwrap() >= 0.2, "{ended}");
+}
+
+#[tokio::test]
 async fn a_deadline_that_passed_while_the_process_was_away_applies() {
     let upstream = Upstream::json().await;
     let mut house = House::before(&upstream.url(), "[tasks]\npoll_interval = \"10ms\"\nttl = \"1s\"\n").await;
@@ -41,7 +65,7 @@ async fn a_deadline_that_passed_while_the_process_was_away_applies() {
     client.until(&id, "completed").await;
     house.end(Signal::KILL).await;
     // What is waited for is the clock itself.
-    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
     house.start_again().await;
     assert_eq!(client.error("tasks/get", json!({ "taskId": id })).await.0, -32602);
 }
