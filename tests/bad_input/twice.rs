@@ -159,6 +159,7 @@ async fn an_invalid_or_ambiguous_answer_is_400_and_the_client_can_answer_again()
         r#""result":{"action":"accept","action":"decline"}"#,
         r#""result":{"_meta":{"a":1,"a":2}}"#,
         r#""result":{},"error":{"code":1,"message":"m"}"#,
+        r#""neither":{}"#,
     ] {
         let (status, code, message) = client.post(response(members)).await.refusal();
         assert_eq!((status, code), (400, -32600), "{members}: {message}");

@@ -39,9 +39,12 @@ async fn a_task_is_its_owners_alone() {
     let (ann, bob) = (user(&gate, "ann"), user(&gate, "bob"));
     let task = ann.call("slow").await;
     let id = task["taskId"].as_str().unwrap();
-    let params = json!({ "taskId": id });
-    for method in ["tasks/get", "tasks/cancel"] {
-        assert_eq!(bob.refusal(method, params.clone()).await.1, -32602);
+    let params = json!({ "taskId": id, "inputResponses": {} });
+    let unknown = json!({ "taskId": "00000000-0000-4000-8000-000000000000", "inputResponses": {} });
+    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+        let refused = bob.refusal(method, params.clone()).await;
+        assert_eq!(refused.1, -32602);
+        assert_eq!(refused, bob.refusal(method, unknown.clone()).await, "as if there were none");
     }
     assert_eq!(ann.get(id).await["status"], "working");
 }

@@ -90,6 +90,20 @@ async fn progress_comes_on_the_stream_of_its_call_under_the_clients_token_and_lo
 }
 
 #[tokio::test]
+async fn a_request_that_names_no_level_gets_no_log_messages() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let params = json!({ "name": "slow", "arguments": {}, "_meta": { "progressToken": "mine" } });
+    let mut stream = Modern::plain(&gate.url).stream("tools/call", params);
+    let slow = upstream.held("slow").await.sse();
+    slow.notify("notifications/message", json!({ "level": "emergency", "data": "fire" })).await;
+    slow.progress(1).await;
+    assert_eq!(stream.message().await["method"], "notifications/progress");
+    slow.result(r#"{"content":[]}"#).await;
+    assert_eq!(stream.message().await["result"]["resultType"], "complete");
+}
+
+#[tokio::test]
 async fn a_client_that_closes_its_stream_cancels_the_call() {
     let upstream = Upstream::sse().await;
     let gate = Gate::before(&upstream).await;
@@ -105,20 +119,20 @@ async fn a_client_that_closes_its_stream_cancels_the_call() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_server_passes_and_a_missing_resource_has_the_modern_code() {
+async fn an_error_of_the_server_passes_and_codes_that_the_revision_has_not_are_replaced() {
     let upstream = Upstream::json().await;
     let gate = Gate::before(&upstream).await;
     upstream.hold("resources/read");
-    let client = Modern::plain(&gate.url);
-    let reading = tokio::spawn(async move { client.answer("resources/read", json!({ "uri": "file:///a" })).await });
-    let error = r#"{"code":-32002,"message":"Resource not found","data":{"uri":"file:///a"}}"#;
-    upstream.held("resources/read").await.error(error);
-    let answer = soon(reading).await.unwrap();
-    assert_eq!(answer.status, 200);
-    assert_eq!(
-        answer.json()["error"],
-        json!({ "code": -32602, "message": "Resource not found", "data": { "uri": "file:///a" } })
-    );
+    for (theirs, told) in [(-32002, -32602), (-32042, -32603), (-32099, -32603), (-32000, -32000), (7, 7)] {
+        let client = Modern::plain(&gate.url);
+        let reading = tokio::spawn(async move { client.answer("resources/read", json!({ "uri": "file:///a" })).await });
+        let error = format!(r#"{{"code":{theirs},"message":"Not there","data":{{"uri":"file:///a"}}}}"#);
+        upstream.held("resources/read").await.error(&error);
+        let answer = soon(reading).await.unwrap();
+        assert_eq!(answer.status, 200);
+        let expected = json!({ "code": told, "message": "Not there", "data": { "uri": "file:///a" } });
+        assert_eq!(answer.json()["error"], expected);
+    }
 }
 
 #[tokio::test]

@@ -119,6 +119,33 @@ async fn a_request_state_is_good_once_and_for_its_own_request_alone() {
 }
 
 #[tokio::test]
+async fn an_error_that_sends_the_user_to_pages_asks_for_them_and_the_retry_is_a_call_of_its_own() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::able(&gate.url, json!({ "elicitation": { "url": {} } }));
+    let call = |params: Value| {
+        let client = client.clone();
+        tokio::spawn(async move { client.result("tools/call", params).await })
+    };
+    let first = call(json!({ "name": "slow", "arguments": {} }));
+    let page = r#"{"mode":"url","elicitationId":"1","url":"https://example.com/connect","message":"Connect"}"#;
+    let error = format!(r#"{{"code":-32042,"message":"go","data":{{"elicitations":[{page}]}}}}"#);
+    upstream.held("slow").await.error(&error);
+    let asked = soon(first).await.unwrap();
+    assert_eq!(asked["resultType"], "input_required");
+    let (key, request) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    let params = json!({ "mode": "url", "message": "Connect", "url": "https://example.com/connect" });
+    assert_eq!(*request, json!({ "method": "elicitation/create", "params": params }));
+    // It goes on with no call that was parked.
+    assert!(asked.get("requestState").is_none(), "{asked}");
+    let answers = json!({ key: { "action": "accept" } });
+    let again = call(json!({ "name": "slow", "arguments": {}, "inputResponses": answers }));
+    upstream.held("slow").await.result(r#"{"content":[]}"#);
+    assert_eq!(soon(again).await.unwrap()["resultType"], "complete");
+    assert_eq!(upstream.count("slow"), 2);
+}
+
+#[tokio::test]
 async fn a_client_that_never_comes_back_gives_the_call_up_after_input_timeout() {
     let (upstream, _gate, client) = house("[tasks]\ninput_timeout = \"100ms\"\n").await;
     let (_slow, result, key) = asked(&upstream, &client).await;
@@ -142,14 +169,25 @@ async fn a_question_of_a_task_stands_at_the_task_and_is_answered_there() {
     assert_eq!(update(json!({ "unknown": { "x": 1 } })).await, json!({ "resultType": "complete" }));
     assert_eq!(client.get(id).await["status"], "input_required");
     assert_eq!(
-        update(json!({ key: { "action": "accept", "content": {} } })).await,
+        update(json!({ &key: { "action": "accept", "content": {} } })).await,
         json!({ "resultType": "complete" })
     );
     assert_eq!(client.get(id).await["status"], "working", "the very next poll");
+    assert_eq!(
+        update(json!({ &key: { "action": "decline" } })).await,
+        json!({ "resultType": "complete" }),
+        "what is answered is ignored"
+    );
     let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
     assert_eq!(answer.json()["result"]["action"], "accept");
+    asks(&slow, "q2", "And who else?").await;
+    let waiting = client.until(id, "input_required").await;
+    let next: Vec<_> = waiting["inputRequests"].as_object().unwrap().keys().collect();
+    assert!(next.len() == 1 && *next[0] != key, "a key is never used again: {waiting}");
     slow.result(r#"{"content":[]}"#).await;
     client.until(id, "completed").await;
+    let answers = upstream.seen();
+    assert_eq!(answers.iter().filter(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").count(), 1);
 }
 
 #[tokio::test]

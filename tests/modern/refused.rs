@@ -91,7 +91,7 @@ async fn responses_batches_and_requests_that_name_a_session_are_400() {
 }
 
 #[tokio::test]
-async fn unknown_foreign_and_malformed_ids_get_one_answer() {
+async fn unknown_and_malformed_ids_get_one_answer() {
     let (_upstream, gate) = gate().await;
     let client = Modern::with_tasks(&gate.url);
     let mut answers: Vec<(u16, i64, String)> = Vec::new();

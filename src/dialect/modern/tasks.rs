@@ -7,7 +7,7 @@ use http::StatusCode;
 use super::{
     Answer, ClientRequest, Modern, Refused,
     input::{input_request, input_responses},
-    reply,
+    reply, translate,
 };
 use crate::{
     limit::FailedLookup,
@@ -70,12 +70,13 @@ impl Modern {
                 write_task(&mut members, &task, &outlook, status);
                 let _ = write!(members, r#","{member}":"#);
                 let mut edits = Edits::of(raw);
-                // What the call would have returned has a type too.
-                let result = std::str::from_utf8(raw).ok().filter(|_| member == "result");
-                if let Some(result) = result
-                    && !has_type(result)
-                {
-                    edits.add(result, r#""resultType":"complete""#);
+                match std::str::from_utf8(raw) {
+                    // What the call would have returned has a type too.
+                    Ok(result) if member == "result" && !has_type(result) => {
+                        edits.add(result, r#""resultType":"complete""#);
+                    }
+                    Ok(error) if member == "error" => translate::recode(&mut edits, error),
+                    _ => {}
                 }
                 return Ok(edits.apply_between(&members, back));
             }

@@ -17,9 +17,6 @@ use crate::{
     },
 };
 
-/// What a legacy server says of a resource that it does not have; the modern code is -32602.
-const RESOURCE_NOT_FOUND: i64 = -32002;
-
 /// The members of `params` that a legacy server has no use for: the answers of a retry, and a wish for a task.
 const MODERN: [&str; 3] = ["inputResponses", "requestState", "task"];
 
@@ -53,7 +50,13 @@ pub(super) fn to_modern(response: &Message, request: &ClientRequest, facts: &Ser
         Outcome::Result => {
             result(&response.bytes().slice_ref(raw.as_bytes()), raw, (request.method, &request.id), facts)
         }
-        Outcome::Error => Ok(error(raw, &request.id).into()),
+        Outcome::Error => {
+            let source = response.bytes().slice_ref(raw.as_bytes());
+            let mut edits = Edits::of(&source);
+            recode(&mut edits, raw);
+            let front = [r#"{"jsonrpc":"2.0","id":"#, &request.id, r#","error":"#].concat();
+            Ok(edits.apply_between(&front, "}"))
+        }
     }
 }
 
@@ -125,16 +128,19 @@ fn is_read(method: Method, raw: &str) -> bool {
     is_cacheable(method) || !raw.starts_with('{') || may_have(raw, KEYS.each_ref())
 }
 
-/// Returns the server's error in a response, with the code that the modern generation has for it.
-pub(super) fn error(raw: &str, id: &str) -> Bytes {
-    let source = Bytes::copy_from_slice(raw.as_bytes());
-    let mut edits = Edits::of(&source);
-    if error_code(raw) == Some(RESOURCE_NOT_FOUND)
-        && let Some(error) = std::str::from_utf8(&source).ok().and_then(|raw| Members::parse(raw).ok())
-    {
-        edits.set(&error, "code", "-32602");
+/// Gives a server's raw `error` the code that the modern generation has for it, where it has not the server's own (overview,
+/// section "Error Codes").
+pub(super) fn recode(edits: &mut Edits<'_>, raw: &str) {
+    let code = match error_code(raw) {
+        // A resource that is not there.
+        Some(-32002) => "-32602",
+        // Reserved, and without a meaning. Among them is -32042, where no page can be made of it.
+        Some(-32099..=-32023) => "-32603",
+        _ => return,
+    };
+    if let Ok(error) = Members::parse(raw) {
+        edits.set(&error, "code", code);
     }
-    edits.apply_between(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":"#), "}").into_bytes()
 }
 
 /// Returns the raw `inputRequests` that stand for a server's error -32042, which sends the user to pages (revision 2025-11-25,

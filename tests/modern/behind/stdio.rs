@@ -179,6 +179,18 @@ async fn a_server_that_ends_at_a_request_before_initialize_is_started_again_as_a
 }
 
 #[tokio::test]
+async fn a_server_that_says_nothing_or_any_error_to_a_request_before_initialize_gets_initialize() {
+    let error = r#"*'"method":"server/discover"'*) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":7,"message":"too early"}}\n' "$id" ;;"#;
+    for tools in [r#"*'"method":"server/discover"'*) ;;"#, error] {
+        let children = Children::new(Script { tools, ..Script::default() });
+        let gate = children.gate("").await;
+        assert_eq!(Modern::plain(&gate.url).call("pid").await["resultType"], "complete");
+        let child = children.only().await;
+        assert_eq!(child.message(r#""method":"initialize""#).await["method"], "initialize");
+    }
+}
+
+#[tokio::test]
 async fn a_client_on_stdio_of_an_http_server_gets_its_requests_mirrored_in_headers() {
     let upstream = Upstream::modern(json!({ "tools": {} })).await;
     let mut client = Wrapped::start(&["--upstream", &upstream.url()]);
