@@ -42,9 +42,12 @@ async fn headers_and_body_have_to_say_the_same() {
         json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string()
     };
     let http = Client::new(&gate.url).with("mcp-protocol-version", VERSION);
+    let mut twice = http.with("mcp-method", "tools/call").with("mcp-name", "echo");
+    twice.headers.append("mcp-protocol-version", VERSION.parse().unwrap());
     let (call, name) = (http.with("mcp-method", "tools/call"), "mcp-name");
     for (client, body, code) in [
         (call.clone(), body(VERSION), -32020),
+        (twice, body(VERSION), -32020),
         (http.with(name, "echo"), body(VERSION), -32020),
         (call.with(name, "other"), body(VERSION), -32020),
         (call.with(name, "echo").with("mcp-method", "tools/list"), body(VERSION), -32020),
