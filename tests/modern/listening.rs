@@ -36,6 +36,23 @@ async fn a_subscription_is_acknowledged_first_and_tells_of_its_tasks_with_its_id
 }
 
 #[tokio::test]
+async fn a_subscription_tells_at_once_of_a_task_that_has_ended() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, "[tasks]\ntask_after = \"0s\"\n").await;
+    let client = Modern::with_tasks(&gate.url);
+    let task = client.call("echo").await;
+    let id = task["taskId"].as_str().unwrap();
+    let ended = client.until(id, "completed").await;
+    let mut stream = client.stream("subscriptions/listen", json!({ "notifications": { "taskIds": [id] } }));
+    assert_eq!(stream.message().await["method"], "notifications/subscriptions/acknowledged");
+    let told = stream.message().await;
+    assert_eq!(told["method"], "notifications/tasks");
+    for member in ["taskId", "status", "result", "ttlMs", "lastUpdatedAt"] {
+        assert_eq!(told["params"][member], ended[member], "{member}");
+    }
+}
+
+#[tokio::test]
 async fn a_change_that_a_server_tells_in_more_than_64_kib_is_not_kept_for_subscribers() {
     let capabilities = json!({ "tools": { "listChanged": true } });
     let upstream = Upstream::start(Options { listens: true, capabilities, ..Options::default() }).await;

@@ -8,21 +8,30 @@ use http::StatusCode;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::{
-    Answer, ClientRequest, Modern, Refused, SUBSCRIPTION_ID,
+    Answer, ClientRequest, Modern, Refused, SERVER_INFO, SUBSCRIPTION_ID,
     pieces::{PieceWriter, pieces},
     subscriptions::Open,
 };
 use crate::{
-    task::{Missing, TaskId, Watch},
-    upstream::Lease,
-    wire::{Edits, Message, Method, RpcError, headers_cost, ids, object::Members, uri::is_part_of},
+    task::{Missing, PolledTask, State, TaskId, Watch},
+    upstream::{Lease, ServerFacts},
+    wire::{
+        Edits, Message, Method, RpcError, headers_cost, ids, object::Members, response::result_response,
+        uri::is_part_of,
+    },
 };
 
 /// How many resources and tasks one subscription may name.
 const MAX_NAMED: usize = 256;
 
-/// What wakes for a task, and the task.
-pub(super) type Watched = (Watch, TaskId);
+/// A task that a client hears of.
+#[derive(Debug)]
+pub(super) struct Watched {
+    watch: Watch,
+    pub(super) task: TaskId,
+    /// Whether its state is told at once: it has ended, or waits for input, which the client may not know.
+    is_news: bool,
+}
 
 /// What a client wants to hear of.
 #[derive(Debug, Default)]
@@ -53,7 +62,7 @@ impl Modern {
         }
         let open = self.open_subscription(&mut request, &filter)?;
         let watched = self.watched(&request, std::mem::take(&mut filter.tasks), true).await?;
-        filter.tasks = watched.iter().map(|(_, id)| *id).collect();
+        filter.tasks = watched.iter().map(|watched| watched.task).collect();
         let lease = self.lease(&request, false).await?;
         if request.caller.upstream.server.attributes_questions() {
             // What changes from the acknowledgement on is told.
@@ -92,7 +101,9 @@ impl Modern {
             // Watched before it is looked at: a change from here on is told.
             let watch = self.engine.watch(owner, id).map_err(|full| Refused::limit("waiters", &full.to_string()))?;
             match self.engine.poll(owner, id, who).await {
-                Ok(_) => watched.push((watch, id)),
+                Ok(PolledTask { task, .. }) => {
+                    watched.push(Watched { watch, task: id, is_news: task.state != State::Working });
+                }
                 Err(Missing::NotFound(id)) => unknown.push(id),
                 Err(why) => return Err(self.no_task(request, &why).await),
             }
@@ -197,24 +208,26 @@ impl Subscription {
         );
         self.to.tell(acknowledged.into()).await;
         self.resources(true);
-        let mut watched: FuturesUnordered<_> = tasks.into_iter().map(|(watch, id)| next(watch, id)).collect();
+        let mut watched: FuturesUnordered<_> = tasks.into_iter().map(next).collect();
         loop {
             tokio::select! {
                 () = self.to.left() => break,
                 () = self.modern.stopping.cancelled() => {
-                    self.end(&meta);
+                    self.end();
                     break;
                 }
                 () = self.lease.guard.get().lost() => {
-                    self.end(&meta);
+                    self.end();
                     break;
                 }
-                Some((watch, id)) = watched.next() => {
+                Some(news) = watched.next() => {
                     let front = format!(r#"{{"jsonrpc":"2.0","method":"notifications/tasks","params":{{{meta},"#);
                     // A task that is gone has nothing more to tell.
-                    let Ok(task) = self.modern.detailed(&self.request, id, &front, "}}").await else { continue };
+                    let Ok(task) = self.modern.detailed(&self.request, news.task, &front, "}}").await else {
+                        continue;
+                    };
                     self.to.tell(task.into_bytes()).await;
-                    watched.push(next(watch, id));
+                    watched.push(next(news));
                 }
                 change = changes.recv() => match change {
                     Ok(change) if self.filter.wants(&change) => {
@@ -223,7 +236,7 @@ impl Subscription {
                     }
                     Ok(_) | Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => {
-                        self.end(&meta);
+                        self.end();
                         break;
                     }
                 },
@@ -233,9 +246,8 @@ impl Subscription {
     }
 
     /// Ends the stream of itself (section "Graceful Closure").
-    fn end(&self, meta: &str) {
-        let result = format!(r#"{{"resultType":"complete",{meta}}}"#);
-        let document = crate::wire::response::result_response(&self.request.id, &result);
+    fn end(&self) {
+        let document = closure(&self.request.id, &self.lease.pooled.facts);
         self.to.respond(StatusCode::OK, document.into());
     }
 
@@ -246,9 +258,18 @@ impl Subscription {
     }
 }
 
-pub(super) async fn next(mut watch: Watch, id: TaskId) -> Watched {
-    watch.changed().await;
-    (watch, id)
+/// Returns the response that ends a subscription, whose raw id is `id`, on taskgate's side (section "Graceful Closure").
+pub(super) fn closure(id: &str, facts: &ServerFacts) -> Bytes {
+    let meta = format!(r#"{{"{SUBSCRIPTION_ID}":{id},"{SERVER_INFO}":{}}}"#, facts.server_info);
+    result_response(id, &format!(r#"{{"resultType":"complete","_meta":{meta}}}"#))
+}
+
+/// Waits until there is something to tell of a task.
+pub(super) async fn next(mut watched: Watched) -> Watched {
+    if !std::mem::take(&mut watched.is_news) {
+        watched.watch.changed().await;
+    }
+    watched
 }
 
 /// Returns a change with the id of the subscription.

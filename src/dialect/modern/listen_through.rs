@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use super::{
     Answer, ClientRequest, Modern, Refused, SUBSCRIPTION_ID,
-    listen::{Filter, Watched, next, tagged},
+    listen::{Filter, Watched, closure, next, tagged},
     onward::{Sent, Whose, call_options},
     passing::status_of,
     pieces::{PieceWriter, pieces},
@@ -65,7 +65,7 @@ impl Modern {
                 self.watched(&request, std::mem::take(&mut filter.tasks), whose == Whose::Ours).await?
             }
         };
-        let tasks: Vec<_> = watched.iter().map(|(_, id)| *id).collect();
+        let tasks: Vec<_> = watched.iter().map(|watched| watched.task).collect();
         let lease = self.lease(&request, false).await?;
         let call = match without_tasks(&request.message, whose, &tasks)? {
             Some(message) => {
@@ -87,7 +87,7 @@ impl Modern {
 
 impl Subscription {
     async fn run(mut self, watched: Vec<Watched>) {
-        let mut watched: FuturesUnordered<_> = watched.into_iter().map(|(watch, id)| next(watch, id)).collect();
+        let mut watched: FuturesUnordered<_> = watched.into_iter().map(next).collect();
         if self.call.is_none() {
             self.acknowledge("{}").await;
         }
@@ -104,19 +104,20 @@ impl Subscription {
                     Told::End(ending) => return self.end_as_answered(ending).await,
                 },
                 // The acknowledgement comes first.
-                Some((watch, id)) = watched.next(), if acknowledged => {
+                Some(news) = watched.next(), if acknowledged => {
                     let meta = self.meta();
                     let front = format!(r#"{{"jsonrpc":"2.0","method":"notifications/tasks","params":{{{meta},"#);
                     // A task that is gone has nothing more to tell.
-                    let Ok(task) = self.modern.detailed(&self.request, id, &front, "}}").await else { continue };
+                    let Ok(task) = self.modern.detailed(&self.request, news.task, &front, "}}").await else {
+                        continue;
+                    };
                     self.to.tell(task.into_bytes()).await;
-                    watched.push(next(watch, id));
+                    watched.push(next(news));
                 }
             }
         };
         if goes_on {
-            let result = format!(r#"{{"resultType":"complete",{}}}"#, self.meta());
-            self.respond(crate::wire::response::result_response(&self.request.id, &result).into());
+            self.respond(closure(&self.request.id, &self.lease.pooled.facts).into());
         }
         if let Some(mut call) = self.call.take() {
             call.exchange.detach();
