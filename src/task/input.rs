@@ -38,6 +38,9 @@ impl Engine {
     /// Asks the client what the server asks with `request`.
     pub(super) async fn ask(self: &Arc<Self>, origin: QuestionOrigin<'_>, request: &Message, asked: ServerQuestion) {
         let task = origin.call.task;
+        if let Some(refusal) = origin.writer.refusal(request) {
+            return self.reply_at_once(origin, refusal.to_response(request.id())).await;
+        }
         let (question, closed) = match self.desk.open(&origin.call, request, &asked, origin.writer) {
             Ok(opened) => opened,
             Err(why) => {

@@ -5,7 +5,7 @@ use std::fmt;
 use uuid::Uuid;
 
 use super::{Outlook, Task, TaskId};
-use crate::wire::Message;
+use crate::wire::{Message, RpcError};
 
 /// Writes what the engine tells for the streams of one dialect. A method returns `None` if the message cannot be written, or
 /// if clients of the dialect are not told such things.
@@ -24,6 +24,11 @@ pub trait TaskWriter: fmt::Debug + Send + Sync {
 
     /// Writes the question that the server asks with `request`, under an id that stands for `id`.
     fn question(&self, task: TaskId, id: Uuid, request: &Message) -> Option<Message>;
+
+    /// Returns how a request of the server is refused that no client of the dialect can be asked; `None` for any other.
+    fn refusal(&self, _request: &Message) -> Option<RpcError> {
+        None
+    }
 
     /// Writes that a question need not be answered any more.
     fn withdrawal(&self, task: TaskId, id: Uuid) -> Option<Message>;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{
-    Edits, Message, Method,
+    Edits, Message, Method, RpcError, excerpt,
     object::{Members, quote},
     params::unambiguous,
 };
@@ -72,12 +72,9 @@ impl<'a> ResultType<'a> {
 impl<'a> InputRequest<'a> {
     fn read(key: &str, raw: &'a str) -> Result<Self, String> {
         let request = Members::parse(raw).map_err(|why| format!("{why} in an input request"))?;
-        let method = request.text("method").unwrap_or_default().into_owned();
-        match Method::of(&method) {
-            Method::Elicit | Method::CreateMessage | Method::ListRoots => {}
-            _ => return Err(format!("it asks with {method:?}, with which no client can be asked")),
-        }
-        Ok(Self { key: key.to_owned(), method, params: request.get("params") })
+        let (method, params) = (request.text("method").unwrap_or_default().into_owned(), request.get("params"));
+        check_question(&method, params).map_err(|error| error.message)?;
+        Ok(Self { key: key.to_owned(), method, params })
     }
 
     /// Returns the question as a request with that raw id.
@@ -88,6 +85,45 @@ impl<'a> InputRequest<'a> {
         let params = self.params.map_or(String::new(), |params| format!(r#","params":{params}"#));
         let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{}{params}}}"#, quote(&self.method));
         Message::parse(text.into()).map_err(|malformed| malformed.to_string())
+    }
+}
+
+/// Checks that a request of a server is one that clients can be asked (section "Server Requirements" 2).
+///
+/// # Errors
+/// -32601 for any other method, and -32602 where the method needs `params` and has none.
+pub fn check_question(method: &str, params: Option<&str>) -> Result<(), RpcError> {
+    match Method::of(method) {
+        Method::ListRoots => Ok(()),
+        Method::Elicit | Method::CreateMessage if params.is_some_and(|params| params.starts_with('{')) => Ok(()),
+        Method::Elicit | Method::CreateMessage => {
+            Err(RpcError::invalid_params(format!("Invalid params: {method} needs params, an object")))
+        }
+        _ => Err(RpcError::method_not_found(format!(
+            "Method not found: no client can be asked with {:?}",
+            excerpt(method)
+        ))),
+    }
+}
+
+/// Checks that the raw answer of a client has what a result of that method has.
+///
+/// # Errors
+/// A sentence that says what is missing or of the wrong type.
+pub fn check_answer(method: Method, raw: &str) -> Result<(), String> {
+    let answer = Members::parse(raw)?;
+    let begins = |key: &str, with: &[char]| answer.get(key).is_some_and(|value| value.starts_with(with));
+    let needs = |what: &str| Err(format!("it must have {what}"));
+    match method {
+        Method::Elicit => match answer.text("action").as_deref() {
+            Some("accept" | "decline" | "cancel") => Ok(()),
+            _ => needs("an action: accept, decline or cancel"),
+        },
+        Method::ListRoots if !begins("roots", &['[']) => needs("roots, a list"),
+        Method::CreateMessage if !begins("role", &['"']) => needs("a role, a string"),
+        Method::CreateMessage if !begins("model", &['"']) => needs("a model, a string"),
+        Method::CreateMessage if !begins("content", &['{', '[']) => needs("content, an object or a list"),
+        _ => Ok(()),
     }
 }
 
@@ -151,8 +187,38 @@ mod tests {
         ] {
             assert!(ResultType::of(raw).is_err(), "{raw}");
         }
+        for raw in [
+            r#"{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create"}}}"#,
+            r#"{"resultType":"input_required","inputRequests":{"a":{"method":"sampling/createMessage","params":[]}}}"#,
+        ] {
+            assert!(ResultType::of(raw).is_err_and(|why| why.contains("needs params")), "{raw}");
+        }
         assert!(matches!(ResultType::of("{}"), Ok(ResultType::Complete)));
         assert!(matches!(ResultType::of(r#"{"resultType":"task"}"#), Ok(ResultType::Other(_))));
+    }
+
+    #[test]
+    fn an_answer_has_what_a_result_of_its_method_has() {
+        let sampled = r#"{"role":"assistant","model":"m","content":{"type":"text","text":"t"}}"#;
+        for (method, raw) in [
+            (Method::Elicit, r#"{"action":"decline"}"#),
+            (Method::ListRoots, r#"{"roots":[]}"#),
+            (Method::CreateMessage, sampled),
+            (Method::CreateMessage, r#"{"role":"user","model":"m","content":[]}"#),
+        ] {
+            assert_eq!(check_answer(method, raw), Ok(()), "{raw}");
+        }
+        for (method, raw, missing) in [
+            (Method::Elicit, "5", ""),
+            (Method::Elicit, "{}", "an action"),
+            (Method::Elicit, r#"{"action":"yes!"}"#, "an action"),
+            (Method::ListRoots, r#"{"roots":{}}"#, "roots"),
+            (Method::CreateMessage, r#"{"role":"user","content":[]}"#, "a model"),
+            (Method::CreateMessage, r#"{"role":"user","model":"m","content":"t"}"#, "content"),
+            (Method::CreateMessage, r#"{"role":7,"model":"m","content":[]}"#, "a role"),
+        ] {
+            assert!(check_answer(method, raw).is_err_and(|why| why.contains(missing)), "{raw}");
+        }
     }
 
     #[test]

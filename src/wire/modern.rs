@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use super::{
     Message, Version,
     message::Outcome,
-    object::{Members, quote, unquote},
+    object::{Members, unquote},
     params::unambiguous,
 };
 
@@ -38,18 +38,22 @@ pub enum Discovered<'a> {
     Legacy,
 }
 
-/// Returns the raw `Implementation` of taskgate.
-#[must_use]
-pub fn own_info() -> String {
-    format!(r#"{{"name":"taskgate","version":{}}}"#, quote(env!("CARGO_PKG_VERSION")))
-}
+/// The raw `Implementation` of taskgate.
+pub const OWN_INFO: &str = concat!(r#"{"name":"taskgate","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
+
+/// The raw member of a result that taskgate itself gives ("Per-response protocol fields").
+pub const OWN_META: &str = concat!(
+    r#""_meta":{"io.modelcontextprotocol/serverInfo":{"name":"taskgate","version":""#,
+    env!("CARGO_PKG_VERSION"),
+    r#""}}"#
+);
 
 /// Returns the `params` of a request of taskgate's own, with this raw `cursor` if it asks for a further page.
 #[must_use]
 pub fn own_params(cursor: Option<&str>) -> String {
-    let info = own_info();
     let cursor = cursor.map_or_else(String::new, |cursor| format!(r#""cursor":{cursor},"#));
-    let meta = format!(r#"{{"{PROTOCOL_VERSION}":"{VERSION}","{CLIENT_INFO}":{info},"{CLIENT_CAPABILITIES}":{{}}}}"#);
+    let meta =
+        format!(r#"{{"{PROTOCOL_VERSION}":"{VERSION}","{CLIENT_INFO}":{OWN_INFO},"{CLIENT_CAPABILITIES}":{{}}}}"#);
     format!(r#"{{{cursor}"_meta":{meta}}}"#)
 }
 

@@ -90,6 +90,33 @@ async fn progress_comes_on_the_stream_of_its_call_under_the_clients_token_and_lo
 }
 
 #[tokio::test]
+async fn every_result_says_which_server_gave_it() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let (client, at_once) = (Modern::plain(&gate.url), Gate::with(&upstream, "[tasks]\ntask_after = \"0s\"\n").await);
+    let mut results = Vec::new();
+    for (method, params) in [
+        ("server/discover", json!({})),
+        ("tools/list", json!({})),
+        ("tools/call", json!({ "name": "echo", "arguments": {} })),
+    ] {
+        results.push(client.result(method, params).await);
+    }
+    let client = Modern::with_tasks(&at_once.url);
+    let task = client.call("echo").await;
+    let id = task["taskId"].clone();
+    results.extend([client.until(id.as_str().unwrap(), "completed").await, task]);
+    for (method, params) in
+        [("tasks/update", json!({ "taskId": id, "inputResponses": {} })), ("tasks/cancel", json!({ "taskId": id }))]
+    {
+        results.push(client.result(method, params).await);
+    }
+    for result in results {
+        assert!(result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"].is_string(), "{result}");
+    }
+}
+
+#[tokio::test]
 async fn a_request_that_names_no_level_gets_no_log_messages() {
     let upstream = Upstream::sse().await;
     let gate = Gate::before(&upstream).await;
@@ -123,7 +150,15 @@ async fn an_error_of_the_server_passes_and_codes_that_the_revision_has_not_are_r
     let upstream = Upstream::json().await;
     let gate = Gate::before(&upstream).await;
     upstream.hold("resources/read");
-    for (theirs, told) in [(-32002, -32602), (-32042, -32603), (-32099, -32603), (-32000, -32000), (7, 7)] {
+    for (theirs, told) in [
+        (-32002, -32602),
+        (-32020, -32603),
+        (-32022, -32603),
+        (-32042, -32603),
+        (-32099, -32603),
+        (-32000, -32000),
+        (7, 7),
+    ] {
         let client = Modern::plain(&gate.url);
         let reading = tokio::spawn(async move { client.answer("resources/read", json!({ "uri": "file:///a" })).await });
         let error = format!(r#"{{"code":{theirs},"message":"Not there","data":{{"uri":"file:///a"}}}}"#);

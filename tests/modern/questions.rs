@@ -91,6 +91,69 @@ async fn questions_that_come_together_are_asked_together_and_those_that_are_not_
 }
 
 #[tokio::test]
+async fn an_answer_that_is_no_result_of_its_question_is_32602_and_the_question_stays_open() {
+    let (upstream, gate, client) = house("").await;
+    let (slow, result, key) = asked(&upstream, &client).await;
+    let retried = retry(&result, &json!({ &key: { "action": "yes!" } }));
+    let (_, code, message) = client.refusal("tools/call", retried).await;
+    assert!(code == -32602 && message.contains(&key) && message.contains("an action"), "{message}");
+    let retrying = tokio::spawn({
+        let answers = json!({ "unknown": 5, &key: { "action": "accept", "content": {} } });
+        let (client, retried) = (client.clone(), retry(&result, &answers));
+        async move { client.result("tools/call", retried).await }
+    });
+    upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
+    slow.result(r#"{"content":[]}"#).await;
+    soon(retrying).await.unwrap();
+
+    let at_once = Gate::with(&upstream, "[tasks]\ntask_after = \"0s\"\n").await;
+    let client = Modern::able(&at_once.url, able());
+    let task = client.call("slow").await;
+    let id = task["taskId"].as_str().unwrap();
+    let slow = upstream.held("slow").await.sse();
+    asks(&slow, "q2", "Who?").await;
+    let waiting = client.until(id, "input_required").await;
+    let key = waiting["inputRequests"].as_object().unwrap().keys().next().unwrap();
+    let update = |answers: Value| json!({ "taskId": id, "inputResponses": answers });
+    assert_eq!(client.refusal("tasks/update", update(json!({ key: { "action": 7 } }))).await.1, -32602);
+    assert_eq!(client.get(id).await["status"], "input_required");
+    client.result("tasks/update", update(json!({ "unknown": 5, key: { "action": "cancel" } }))).await;
+    let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q2").await;
+    assert_eq!(answer.json()["result"], json!({ "action": "cancel" }));
+    drop(gate);
+}
+
+#[tokio::test]
+async fn a_client_is_asked_to_elicit_to_sample_and_for_roots_and_nothing_else() {
+    for toml in ["", "[tasks]\ntask_after = \"0s\"\n"] {
+        let (upstream, _gate, client) = house(toml).await;
+        let calling = tokio::spawn({
+            let client = client.clone();
+            async move { client.call("slow").await }
+        });
+        let slow = upstream.held("slow").await.sse();
+        for (id, request, code) in [
+            ("q1", json!({ "method": "acme/doThing", "params": { "x": 1 } }), -32601),
+            ("q2", json!({ "method": "tasks/list" }), -32601),
+            ("q3", json!({ "method": "elicitation/create" }), -32602),
+        ] {
+            let mut request = request;
+            (request["jsonrpc"], request["id"]) = (json!("2.0"), json!(id));
+            slow.event(&request.to_string()).await;
+            let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == id).await;
+            assert_eq!(answer.json()["error"]["code"], code, "{answer:?}");
+        }
+        slow.result(r#"{"content":[]}"#).await;
+        let answer = soon(calling).await.unwrap();
+        if let Some(id) = answer["taskId"].as_str() {
+            client.until(id, "completed").await;
+        } else {
+            assert_eq!(answer["resultType"], "complete");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_request_state_is_good_once_and_for_its_own_request_alone() {
     let (upstream, gate, client) = house("").await;
     let (slow, result, key) = asked(&upstream, &client).await;
@@ -166,18 +229,12 @@ async fn a_question_of_a_task_stands_at_the_task_and_is_answered_there() {
     let waiting = client.until(id, "input_required").await;
     let key = waiting["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
     let update = |answers: Value| client.result("tasks/update", json!({ "taskId": id, "inputResponses": answers }));
-    assert_eq!(update(json!({ "unknown": { "x": 1 } })).await, json!({ "resultType": "complete" }));
+    assert_eq!(update(json!({ "unknown": { "x": 1 } })).await["resultType"], "complete");
     assert_eq!(client.get(id).await["status"], "input_required");
-    assert_eq!(
-        update(json!({ &key: { "action": "accept", "content": {} } })).await,
-        json!({ "resultType": "complete" })
-    );
+    assert_eq!(update(json!({ &key: { "action": "accept", "content": {} } })).await["resultType"], "complete");
     assert_eq!(client.get(id).await["status"], "working", "the very next poll");
-    assert_eq!(
-        update(json!({ &key: { "action": "decline" } })).await,
-        json!({ "resultType": "complete" }),
-        "what is answered is ignored"
-    );
+    let ignored = update(json!({ &key: { "action": "decline" } })).await;
+    assert_eq!(ignored["resultType"], "complete", "what is answered is ignored");
     let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
     assert_eq!(answer.json()["result"]["action"], "accept");
     asks(&slow, "q2", "And who else?").await;

@@ -97,7 +97,7 @@ async fn a_cancelled_task_is_acknowledged_twice_and_the_server_is_told() {
     let _held = upstream.held("slow").await;
     for _ in 0..2 {
         let acknowledged = client.result("tasks/cancel", json!({ "taskId": id })).await;
-        assert_eq!(acknowledged, json!({ "resultType": "complete" }));
+        assert_eq!(acknowledged["resultType"], "complete");
     }
     upstream.wait_for_message("notifications/cancelled").await;
     assert_eq!(client.get(id).await["status"], "cancelled");

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use crate::wire::{
-    Message, RpcError,
+    Message, Method, RpcError,
+    input_required::check_answer,
     object::{Members, quote},
 };
 
@@ -14,7 +15,7 @@ pub(super) fn input_request(key: &str, request: &Message) -> String {
     format!(r#"{}:{{"method":{method}{params}}}"#, quote(key))
 }
 
-/// The raw answers in `params.inputResponses`, by their keys.
+/// Returns the raw answers in `params.inputResponses`, by their keys. What answers no open question may be of any type.
 pub(super) fn input_responses(request: &Message) -> Result<HashMap<String, String>, RpcError> {
     let invalid = |why: &str| RpcError::invalid_params(format!("Invalid params: {why}"));
     let params = request.params().map(Members::parse).transpose().map_err(|why| invalid(&why))?;
@@ -23,12 +24,21 @@ pub(super) fn input_responses(request: &Message) -> Result<HashMap<String, Strin
         None => return Ok(HashMap::new()),
         Some(raw) => Members::parse(raw).map_err(|why| invalid(&format!("params.inputResponses: {why}")))?,
     };
-    let mut answers = HashMap::new();
-    for (key, value) in responses.iter() {
-        if !value.starts_with('{') {
-            return Err(invalid("each of params.inputResponses must be an object"));
+    Ok(responses.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+}
+
+/// Checks those of the answers that open questions get, each with its key and its method (section "Error Handling").
+///
+/// # Errors
+/// -32602 for the first that is no result of its method.
+pub(super) fn check_answers<'q>(
+    answers: &HashMap<String, String>,
+    open: impl Iterator<Item = (&'q str, Method)>,
+) -> Result<(), RpcError> {
+    for (key, method) in open {
+        if let Some(Err(why)) = answers.get(key).map(|answer| check_answer(method, answer)) {
+            return Err(RpcError::invalid_params(format!("Invalid params: params.inputResponses[{key:?}]: {why}")));
         }
-        answers.insert(key.to_owned(), value.to_owned());
     }
-    Ok(answers)
+    Ok(())
 }

@@ -152,7 +152,7 @@ impl Modern {
             Err(words) => return Ok(whole(told(&words, &request, lease.as_ref()), &request)),
         };
         for job in wait.jobs() {
-            self.answer_open(&request, job, &mut answers).await;
+            self.answer_open(&request, job, &mut answers).await?;
         }
         let (to, from) = pieces(&self.capacity, &self.observer);
         tokio::spawn(async move {

@@ -59,6 +59,7 @@ use crate::{
     upstream::{Failure, Generation, Lease, Lessee, NoSession, Upstream},
     wire::{
         Kind, Message, Method, Parts, PutAside, RpcError, headers_cost,
+        input_required::check_question,
         modern::{CLIENT_CAPABILITIES, PROTOCOL_VERSION, SERVER_INFO, SUBSCRIPTION_ID, TASKS, VERSION},
         object::Members,
     },
@@ -370,6 +371,10 @@ impl TaskWriter for Polled {
 
     fn is_progress(&self, _: Uuid, _: &Message) -> bool {
         false
+    }
+
+    fn refusal(&self, request: &Message) -> Option<RpcError> {
+        check_question(&request.method_name(), request.params()).err()
     }
 
     /// A question is read where it stands, at the task.

@@ -6,11 +6,12 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::{ClientRequest, Refused, in_flight::FlightGuard, pieces::PieceWriter};
+use super::{ClientRequest, Refused, in_flight::FlightGuard, input::check_answers, pieces::PieceWriter};
 use crate::{
     flow::Tally,
     identity::Owner,
     observe::{Observer, events},
+    wire::Method,
 };
 
 /// How many calls of one owner may be parked.
@@ -50,6 +51,8 @@ struct Places {
 #[derive(Debug)]
 struct Parked {
     retry: oneshot::Sender<Retry>,
+    /// The key and the method of each question that its client was asked.
+    asked: Vec<(String, Method)>,
     /// Counts its request as in flight.
     in_flight: Option<FlightGuard>,
 }
@@ -79,29 +82,36 @@ impl Parking {
         Some(Place { parking: Arc::clone(self), owner: owner.clone(), call: Uuid::new_v4() })
     }
 
-    /// Returns where the retry of a parked call goes, once; `None` where no such call is parked. `admit` gives the retry the
-    /// place in flight of the call.
+    /// Returns where the retry of a parked call goes that has those answers, once; `None` where no such call is parked. `admit`
+    /// gives the retry the place in flight of the call.
     ///
     /// # Errors
-    /// What `admit` says. The call stays parked.
+    /// -32602 for an answer that is no result of its question's method, and what `admit` says. The call stays parked.
     pub(super) fn take(
         &self,
         call: Uuid,
+        answers: &HashMap<String, String>,
         admit: impl FnOnce(&mut Option<FlightGuard>) -> Result<(), Refused>,
     ) -> Result<Option<oneshot::Sender<Retry>>, Refused> {
         let mut places = self.places.lock();
         let Some(parked) = places.calls.get_mut(&call) else { return Ok(None) };
+        check_answers(answers, parked.asked.iter().map(|(key, method)| (&**key, *method)))?;
         admit(&mut parked.in_flight)?;
         Ok(places.calls.remove(&call).map(|parked| parked.retry))
     }
 }
 
 impl Place {
-    /// Parks the call under an id of its own, with the place in flight of its request. Returns what resolves with the retry.
-    pub(super) fn park(&mut self, in_flight: Option<FlightGuard>) -> oneshot::Receiver<Retry> {
+    /// Parks the call under an id of its own, with the place in flight of its request and what its client is `asked`. Returns
+    /// what resolves with the retry.
+    pub(super) fn park(
+        &mut self,
+        in_flight: Option<FlightGuard>,
+        asked: Vec<(String, Method)>,
+    ) -> oneshot::Receiver<Retry> {
         let (retry, retried) = oneshot::channel();
         self.call = Uuid::new_v4();
-        self.parking.places.lock().calls.insert(self.call, Parked { retry, in_flight });
+        self.parking.places.lock().calls.insert(self.call, Parked { retry, asked, in_flight });
         retried
     }
 
@@ -141,8 +151,8 @@ mod tests {
         let (parking, owner) = (Arc::<Parking>::default(), Owner::Anyone { upstream: "/mcp".into() });
         let mut places: Vec<_> = (0..MAX_PER_OWNER).map(|_| parking.place(&owner).expect("room")).collect();
         assert!(parking.place(&owner).is_none());
-        let _retried = places[0].park(None);
-        let taken = || parking.take(places[0].call(), |_| Ok(())).expect("it is admitted");
+        let _retried = places[0].park(None, Vec::new());
+        let taken = || parking.take(places[0].call(), &HashMap::new(), |_| Ok(())).expect("it is admitted");
         assert!(taken().is_some());
         assert!(taken().is_none());
         assert!(parking.place(&owner).is_none(), "it keeps its place for what it asks next");
@@ -153,11 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn a_call_whose_retry_is_not_admitted_stays_parked() {
+    fn a_call_whose_retry_is_not_admitted_or_has_an_invalid_answer_stays_parked() {
         let (parking, owner) = (Arc::<Parking>::default(), Owner::Anyone { upstream: "/mcp".into() });
         let mut place = parking.place(&owner).expect("room");
-        let _retried = place.park(None);
-        assert!(parking.take(place.call(), |_| Err(Refused::invalid_request("no room"))).is_err());
-        assert!(parking.take(place.call(), |_| Ok(())).is_ok_and(|retry| retry.is_some()));
+        let _retried = place.park(None, vec![("key".to_owned(), Method::ListRoots)]);
+        let (call, none) = (place.call(), HashMap::new());
+        let with = |key: &str, answer: &str| HashMap::from([(key.to_owned(), answer.to_owned())]);
+        assert!(parking.take(call, &none, |_| Err(Refused::invalid_request("no room"))).is_err());
+        assert!(parking.take(call, &with("key", "{}"), |_| Ok(())).is_err());
+        assert!(parking.take(call, &with("other", "5"), |_| Ok(())).is_ok_and(|retry| retry.is_some()));
     }
 }

@@ -61,7 +61,8 @@ impl Run {
             return None;
         };
         loop {
-            let retried = place.park(self.request.in_flight.take());
+            let asked = self.questions.iter().map(|it| (it.key.clone(), it.request.method())).collect();
+            let retried = place.park(self.request.in_flight.take(), asked);
             if let Err(over) = self.ask(&place) {
                 return Some(over);
             }

@@ -186,7 +186,7 @@ impl Modern {
         let (answers, progress_token) = (input_responses(&request.message)?, given_token(&request.message)?);
         let caller = Arc::clone(&request.caller);
         let retry = match opened {
-            Some(opened) => self.parking.take(opened.call, |place| request.take_place(place))?,
+            Some(opened) => self.parking.take(opened.call, &answers, |place| request.take_place(place))?,
             None => None,
         };
         let (to, from) = pieces(&self.capacity, &self.observer);

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     observe::events,
     upstream::{ServerEvent, question_refusal},
-    wire::{Asks, Message, Method, object::Members},
+    wire::{Asks, Message, Method, input_required::check_question, object::Members},
 };
 
 /// How many questions of one call may be open.
@@ -39,6 +39,9 @@ impl Run {
             }
             ServerEvent::Asks(_) if !self.asks || self.passes() => {
                 self.refuse(&message, "the call is not one in the course of which a client can be asked").await;
+            }
+            ServerEvent::Asks(_) if let Err(why) = check_question(&message.method_name(), message.params()) => {
+                self.reply(why.to_response(message.id())).await;
             }
             ServerEvent::Asks(_) if self.questions.len() >= MAX_QUESTIONS => {
                 self.modern.observer.emit(events::CallNotAsked { reason: "questions_of_call" });

@@ -6,16 +6,18 @@ use http::StatusCode;
 
 use super::{
     Answer, ClientRequest, Modern, Refused,
-    input::{input_request, input_responses},
+    input::{check_answers, input_request, input_responses},
     reply, translate,
 };
 use crate::{
     limit::FailedLookup,
     observe::events,
     task::{End, Ending, Missing, NotCancelled, Outlook, PolledTask, State, Task, TaskId},
+    upstream::Generation,
     wire::{
         Edits, Parts, RpcError, ids,
         legacy::timestamp,
+        modern::OWN_META,
         object::{Members, Needle, may_have, quote},
     },
 };
@@ -24,7 +26,8 @@ impl Modern {
     /// `tasks/get`: the task as it is now, with its outcome or its open questions.
     pub(super) async fn get(self: &Arc<Self>, request: &ClientRequest) -> Result<Answer, Refused> {
         let id = task_id(request)?;
-        let front = [r#"{"jsonrpc":"2.0","id":"#, &request.id, r#","result":{"resultType":"complete","#].concat();
+        let front = [r#"{"jsonrpc":"2.0","id":"#, &request.id, r#","result":{"resultType":"complete","#, OWN_META, ","]
+            .concat();
         match self.detailed(request, id, &front, "}}").await {
             Ok(task) => Ok(Answer::Whole(StatusCode::OK, task)),
             Err(why) => Err(self.no_task(request, &why).await),
@@ -41,7 +44,7 @@ impl Modern {
     ) -> Result<Parts, Missing> {
         let (owner, who) = (&request.caller.owner, &request.caller.who);
         let PolledTask { task, outlook } = self.engine.poll(owner, id, who).await?;
-        let mut members = String::with_capacity(320);
+        let mut members = String::with_capacity(448);
         members.push_str(front);
         match task.state {
             State::Working | State::InputRequired => {
@@ -75,7 +78,10 @@ impl Modern {
                     Ok(result) if member == "result" && !has_type(result) => {
                         edits.add(result, r#""resultType":"complete""#);
                     }
-                    Ok(error) if member == "error" => translate::recode(&mut edits, error),
+                    Ok(error) if member == "error" => {
+                        let known = request.caller.upstream.pool.generation();
+                        translate::recode(&mut edits, error, known.is_some_and(Generation::is_modern));
+                    }
                     _ => {}
                 }
                 return Ok(edits.apply_between(&members, back));
@@ -133,31 +139,38 @@ impl Modern {
         if let Err(why) = self.engine.poll(owner, id, who).await {
             return Err(self.no_task(request, &why).await);
         }
-        self.answer_open(request, id, &mut answers).await;
-        Ok(request.result(r#"{"resultType":"complete"}"#))
+        self.answer_open(request, id, &mut answers).await?;
+        Ok(request.result(&complete()))
     }
 
     /// Passes on the answers to those questions of a task that are open: they are few, and a client may send any number of
     /// answers.
+    ///
+    /// # Errors
+    /// -32602 where one of them is no result of its question's method. Then none is passed on.
     pub(super) async fn answer_open(
         &self,
         request: &ClientRequest,
         task: TaskId,
         answers: &mut HashMap<String, String>,
-    ) {
+    ) -> Result<(), RpcError> {
         let owner = &request.caller.owner;
-        for (question, _) in self.engine.questions(owner, task) {
-            let Some(result) = answers.remove(&question.to_string()) else { continue };
+        let open = self.engine.questions(owner, task).into_iter();
+        let open: Vec<_> = open.map(|(id, question)| (id, id.to_string(), question.method())).collect();
+        check_answers(answers, open.iter().map(|(_, key, method)| (&**key, *method)))?;
+        for (question, key, _) in open {
+            let Some(result) = answers.remove(&key) else { continue };
             let response = move |theirs: &str| reply(theirs, &result);
             self.engine.answer_in_task(owner, task, question, response, request.headers.clone()).await;
         }
+        Ok(())
     }
 
     /// `tasks/cancel`: acknowledged whether the task has ended before or not.
     pub(super) async fn cancel(self: &Arc<Self>, request: &ClientRequest) -> Result<Answer, Refused> {
         let id = task_id(request)?;
         match self.engine.cancel(&request.caller.owner, &request.caller.who, id).await {
-            Ok(_) | Err(NotCancelled::HasEnded(_)) => Ok(request.result(r#"{"resultType":"complete"}"#)),
+            Ok(_) | Err(NotCancelled::HasEnded(_)) => Ok(request.result(&complete())),
             Err(NotCancelled::Missing(why)) => Err(self.no_task(request, &why).await),
         }
     }
@@ -172,10 +185,15 @@ fn has_type(result: &str) -> bool {
 
 /// Returns the raw `CreateTaskResult`.
 pub(super) fn created(task: &Task, outlook: &Outlook) -> String {
-    let mut result = String::from(r#"{"resultType":"task","#);
+    let mut result = [r#"{"resultType":"task","#, OWN_META, ","].concat();
     write_task(&mut result, task, outlook, "working");
     result.push('}');
     result
+}
+
+/// Returns the raw result that acknowledges, and says nothing else.
+fn complete() -> String {
+    format!(r#"{{"resultType":"complete",{OWN_META}}}"#)
 }
 
 fn write_task(out: &mut String, task: &Task, outlook: &Outlook, status: &str) {

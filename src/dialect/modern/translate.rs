@@ -53,7 +53,7 @@ pub(super) fn to_modern(response: &Message, request: &ClientRequest, facts: &Ser
         Outcome::Error => {
             let source = response.bytes().slice_ref(raw.as_bytes());
             let mut edits = Edits::of(&source);
-            recode(&mut edits, raw);
+            recode(&mut edits, raw, false);
             let front = [r#"{"jsonrpc":"2.0","id":"#, &request.id, r#","error":"#].concat();
             Ok(edits.apply_between(&front, "}"))
         }
@@ -128,14 +128,16 @@ fn is_read(method: Method, raw: &str) -> bool {
     is_cacheable(method) || !raw.starts_with('{') || may_have(raw, KEYS.each_ref())
 }
 
-/// Gives a server's raw `error` the code that the modern generation has for it, where it has not the server's own (overview,
-/// section "Error Codes").
-pub(super) fn recode(edits: &mut Edits<'_>, raw: &str) {
+/// Gives the raw `error` of a server, which is modern or not, the code that the modern generation has for it (overview, section
+/// "Error Codes").
+pub(super) fn recode(edits: &mut Edits<'_>, raw: &str, is_modern: bool) {
     let code = match error_code(raw) {
         // A resource that is not there.
         Some(-32002) => "-32602",
         // Reserved, and without a meaning. Among them is -32042, where no page can be made of it.
         Some(-32099..=-32023) => "-32603",
+        // A server that knows sessions only means something else by them.
+        Some(-32022..=-32020) if !is_modern => "-32603",
         _ => return,
     };
     if let Ok(error) = Members::parse(raw) {

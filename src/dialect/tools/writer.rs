@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use crate::{
     task::{Outlook, Task, TaskId, TaskWriter},
-    wire::Message,
+    wire::{Message, RpcError, input_required::check_question},
 };
 
 /// Writes nothing. The questions of a job are asked on the stream of a call that waits for it.
@@ -27,6 +27,11 @@ impl TaskWriter for JobWriter {
 
     fn is_progress(&self, _: TaskId, _: &Message) -> bool {
         false
+    }
+
+    /// Clients of either generation wait for jobs.
+    fn refusal(&self, request: &Message) -> Option<RpcError> {
+        check_question(&request.method_name(), request.params()).err()
     }
 
     fn question(&self, _: TaskId, _: Uuid, request: &Message) -> Option<Message> {

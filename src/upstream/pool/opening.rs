@@ -3,7 +3,7 @@
 use crate::wire::{
     ClientCapabilities, Message, Version,
     message::Outcome,
-    modern::{SERVER_INFO, own_info, shared_versions},
+    modern::{OWN_INFO, SERVER_INFO, shared_versions},
     object::{Members, quote},
 };
 
@@ -26,7 +26,7 @@ impl ServerFacts {
     /// Returns what taskgate says of itself.
     #[must_use]
     pub fn own() -> Self {
-        Self::of(own_info(), "{}", None)
+        Self::of(OWN_INFO.to_owned(), "{}", None)
     }
 
     fn of(server_info: String, capabilities: &str, instructions: Option<&str>) -> Self {
@@ -41,8 +41,8 @@ pub(super) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications
 /// The handshake of taskgate itself, for clients that can be asked what `client` says.
 pub(super) fn initialize(client: ClientCapabilities) -> Message {
     let version = quote(Version::LATEST.as_str());
-    let info = own_info();
-    let params = format!(r#"{{"protocolVersion":{version},"capabilities":{},"clientInfo":{info}}}"#, client.to_raw());
+    let params =
+        format!(r#"{{"protocolVersion":{version},"capabilities":{},"clientInfo":{OWN_INFO}}}"#, client.to_raw());
     let text = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{params}}}"#);
     Message::parse(text.into()).unwrap_or_else(|why| unreachable!("it is a request: {why}"))
 }

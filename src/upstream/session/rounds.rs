@@ -219,10 +219,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_question_that_was_refused_is_cancelled_where_that_is_an_answer_and_fails_the_call_elsewhere() {
-        for (method, tells) in [("elicitation/create", true), ("roots/list", false)] {
+        for (question, tells) in [(r#""elicitation/create","params":{}"#, true), (r#""roots/list""#, false)] {
             let rounds = Arc::<Rounds>::default();
             let client = ClientCapabilities { roots: true, elicitation_form: true, ..ClientCapabilities::default() };
-            let raw = format!(r#"{{"resultType":"input_required","inputRequests":{{"q":{{"method":"{method}"}}}}}}"#);
+            let raw = format!(r#"{{"resultType":"input_required","inputRequests":{{"q":{{"method":{question}}}}}}}"#);
             let Ok(ResultType::InputRequired(asked)) = ResultType::of(&raw) else { panic!("it asks") };
             let mut round = Round::open(&rounds, 7, &asked, client).expect("a question");
             let refusal = RpcError::internal("no answer").to_response(round.questions[0].0.id());

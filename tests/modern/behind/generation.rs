@@ -89,7 +89,7 @@ async fn a_task_goes_up_in_the_form_of_its_server_while_that_one_is_in_doubt() {
 }
 
 #[tokio::test]
-async fn a_legacy_servers_error_with_the_code_of_a_modern_one_passes_and_its_session_stays() {
+async fn the_code_of_a_modern_server_in_a_legacy_servers_error_is_replaced_and_its_session_stays() {
     for (status, code) in [(200, -32022), (200, -32020), (400, -32020), (400, -32022)] {
         let upstream = Upstream::json().await;
         let gate = Gate::before(&upstream).await;
@@ -101,7 +101,7 @@ async fn a_legacy_servers_error_with_the_code_of_a_modern_one_passes_and_its_ses
         let held = upstream.held("slow").await;
         let body = held.response(&format!(r#""error":{{"code":{code},"message":"its own"}}"#));
         held.status(status, &[("content-type", "application/json")], &body);
-        assert_eq!(soon(calling).await.unwrap(), (200, code, "its own".to_owned()));
+        assert_eq!(soon(calling).await.unwrap(), (200, -32603, "its own".to_owned()));
         client.call("echo").await;
         assert_eq!((upstream.count("slow"), upstream.count("initialize")), (1, 1), "{status} {code}");
     }
