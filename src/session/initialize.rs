@@ -82,7 +82,8 @@ impl SessionOpening<'_> {
         let version = Version::parse(&requested).unwrap_or(Version::LATEST);
         let Self { upstream, principal, previous, vacancy, capacity, max_streams, accounts, disk, observer } = self;
         let (id, server) = (&upstream.id, &upstream.server);
-        let handshake = Handshake { id, server, client, vacancy, tools: Arc::default(), capacity, observer };
+        let tools = Arc::default();
+        let handshake = Handshake { id, server, client, vacancy, pooled: false, tools, capacity, observer };
         let agreed = match handshake.agree(request, version, &headers).await {
             Err(NotAgreed::Refused { may_be_modern: true, .. })
                 if upstream.pool.turns_out_modern(server, &headers).await =>

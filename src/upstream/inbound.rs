@@ -35,6 +35,8 @@ pub struct Inbound {
     pub listener: Arc<Outbox<()>>,
     /// Which requests the client supports.
     pub client: ClientCapabilities,
+    /// Whether callers of different sessions, or without any, may be in the session at once.
+    pub pooled: bool,
     /// The upstream's own tasks.
     pub native: Arc<NativeTasks>,
     /// What the upstream's lists have told of its tools, where taskgate adds some of its own.
@@ -59,6 +61,7 @@ impl Inbound {
             exchanges: Exchanges::new(Arc::clone(outbox), Arc::clone(observer)),
             listener: Arc::new(Outbox::new(outbox)),
             client,
+            pooled: false,
             native: Arc::default(),
             tools: Arc::default(),
             listening: CancellationToken::new(),
@@ -214,7 +217,8 @@ impl Inbound {
     fn claimant(&self, message: &Message) -> Option<u64> {
         match message.method() {
             Method::Cancelled => self.asker(message),
-            Method::Elicit | Method::CreateMessage | Method::ListRoots => {
+            // The server may still ask in the course of a call that was cancelled.
+            method if method.asks_client() && !(self.pooled && self.exchanges.has_cancelled()) => {
                 self.exchanges.only(Some(Purpose::Background)).or_else(|| self.fallback(None))
             }
             _ => None,

@@ -166,11 +166,20 @@ impl Server {
         }
     }
 
-    /// Returns whether the transport says in the course of which call a server asks, as far as that is known.
+    /// Returns whether each session has a stream of its own for what belongs to no call, as far as the transport is known.
+    #[must_use]
+    pub fn has_get_stream(&self) -> bool {
+        match self {
+            Self::Http(server) => server.has_get_stream(),
+            Self::Stdio(_) => false,
+        }
+    }
+
+    /// Returns whether the server says in the course of which call it asks, as far as that is known.
     #[must_use]
     pub fn attributes_questions(&self) -> bool {
         match self {
-            Self::Http(server) => server.attributes_questions(),
+            Self::Http(server) => server.has_get_stream() && !server.asks_apart(),
             Self::Stdio(_) => false,
         }
     }

@@ -135,6 +135,12 @@ impl Method {
         matches!(self, Self::TasksGet | Self::TasksResult | Self::TasksList | Self::TasksCancel)
     }
 
+    /// Returns whether this asks a client, or its user, for something.
+    #[must_use]
+    pub fn asks_client(self) -> bool {
+        matches!(self, Self::Elicit | Self::CreateMessage | Self::ListRoots)
+    }
+
     /// Returns whether this announces a change in what a server offers, which concerns the whole session.
     #[must_use]
     pub fn is_change(self) -> bool {

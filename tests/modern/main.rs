@@ -4,6 +4,7 @@
 #[path = "../kit/mod.rs"]
 mod kit;
 
+mod asked_apart;
 mod behind;
 mod client;
 mod crowd;

@@ -64,7 +64,7 @@ impl Modern {
         let watched = self.watched(&request, std::mem::take(&mut filter.tasks), true).await?;
         filter.tasks = watched.iter().map(|watched| watched.task).collect();
         let lease = self.lease(&request, false).await?;
-        if request.caller.upstream.server.attributes_questions() {
+        if request.caller.upstream.server.has_get_stream() {
             // What changes from the acknowledgement on is told.
             lease.guard.get().listening().await;
         }

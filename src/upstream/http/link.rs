@@ -215,8 +215,10 @@ impl HttpSession {
     /// back at once.
     async fn deliver(self: &Arc<Self>, all: Vec<Received>, carrier: Option<u64>, headers: &HeaderMap) {
         for received in all {
-            if let (Some(number), Some(request)) = (carrier, received.request()) {
-                self.inbound.exchanges.room_for(number, request).await;
+            match (carrier, received.request()) {
+                (Some(number), Some(request)) => self.inbound.exchanges.room_for(number, request).await,
+                (None, Some(request)) if request.method().asks_client() => self.server.note_asks_apart(),
+                _ => {}
             }
             if let Some(reply) = self.inbound.take(received, carrier) {
                 let (session, headers) = (Arc::clone(self), headers.clone());

@@ -73,6 +73,8 @@ pub struct Server {
     transport: Transport,
     /// With [`Transport::Auto`]: whether the last session was opened over HTTP+SSE.
     last_over_sse: Arc<AtomicBool>,
+    /// [`Server::asks_apart`]
+    asks_apart: Arc<AtomicBool>,
     pool: Arc<Pool>,
     /// Where to report tokens that the upstream refuses, if the upstream checks them.
     refused: Option<Arc<RefusedTokens>>,
@@ -109,13 +111,23 @@ impl Server {
         connector.set_keepalive_interval(Some(KEEPALIVE));
         let pool = Arc::new(Pool::new(Connector::new(connector, &uri)?, uri.clone())?);
         let added = Arc::new(AddedHeaders::new(forward));
-        let (last_over_sse, closings) = (Arc::default(), TaskTracker::new());
+        let (last_over_sse, asks_apart, closings) = (Arc::default(), Arc::default(), TaskTracker::new());
         let digest = BASE64.encode(digest(&SHA256, uri.to_string().as_bytes())).into();
-        Ok(Self { id, uri, digest, transport, last_over_sse, pool, refused, added, closings })
+        Ok(Self { id, uri, digest, transport, last_over_sse, asks_apart, pool, refused, added, closings })
     }
 
-    pub(super) fn attributes_questions(&self) -> bool {
+    pub(super) fn has_get_stream(&self) -> bool {
         self.transport != Transport::Sse && !self.last_over_sse.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the server has asked on a GET stream, which does not say in the course of which call.
+    pub(super) fn asks_apart(&self) -> bool {
+        self.asks_apart.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the server has asked on a GET stream.
+    fn note_asks_apart(&self) {
+        self.asks_apart.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn reads_files(&self) -> bool {

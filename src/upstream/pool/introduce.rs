@@ -44,7 +44,7 @@ impl SessionPool {
         }
         match introduced.map_err(not_agreed)? {
             Introduced::Legacy(agreed) => {
-                let pooled = self.greeted(agreed, room, headers).await?;
+                let pooled = self.greeted(agreed, room, headers, asks_apart(server, key)).await?;
                 self.generation.set(Generation::Legacy, &pooled.facts);
                 Ok(pooled)
             }
@@ -71,7 +71,7 @@ impl SessionPool {
         let room = self.total.room(&key.owner)?;
         let introduced = self.introduce(server, key, headers, Some(Generation::Legacy), &Arc::default()).await;
         match introduced.map_err(not_agreed)? {
-            Introduced::Legacy(agreed) => self.greeted(agreed, room, headers).await,
+            Introduced::Legacy(agreed) => self.greeted(agreed, room, headers, asks_apart(server, key)).await,
             Introduced::Modern { .. } => Err(NoSession::failed(Failure::BadAnswer("it opens no session".to_owned()))),
         }
     }
@@ -95,6 +95,7 @@ impl SessionPool {
             server,
             client: key.client,
             vacancy,
+            pooled: true,
             tools: Arc::clone(tools),
             capacity: &self.capacity,
             observer: &self.observer,
@@ -116,7 +117,7 @@ impl SessionPool {
         let Ok(vacancy) = server.vacancy().await else { return false };
         let (id, capacity, observer) = (&self.id, &self.capacity, &self.observer);
         let (client, tools) = (ClientCapabilities::default(), Arc::default());
-        let handshake = Handshake { id, server, client, vacancy, tools, capacity, observer };
+        let handshake = Handshake { id, server, client, vacancy, pooled: true, tools, capacity, observer };
         let answer = handshake.discover(headers).await;
         let facts = answer.and_then(|answer| discovered_facts(&answer).ok());
         if let Some(facts) = &facts {
@@ -125,14 +126,23 @@ impl SessionPool {
         facts.is_some()
     }
 
-    /// Takes in a session with a legacy server.
-    async fn greeted(&self, agreed: Agreed, room: Room, headers: &HeaderMap) -> Result<Arc<Pooled>, NoSession> {
+    /// Takes in a session with a legacy server. With `waits` its GET stream is open before the first call.
+    async fn greeted(
+        &self,
+        agreed: Agreed,
+        room: Room,
+        headers: &HeaderMap,
+        waits: bool,
+    ) -> Result<Arc<Pooled>, NoSession> {
         let Agreed { session, answer, .. } = agreed;
         // It ends the session where the server does not take the rest, or the client leaves.
         let pooled = self.pooled(session, facts(&answer), |_| Generation::Legacy, room)?;
         let initialized = Message::parse(INITIALIZED.into());
         let initialized = initialized.map_err(|why| NoSession::failed(Failure::BadAnswer(why.to_string())))?;
         pooled.session.forward(&initialized, headers.clone()).await.map_err(NoSession::failed)?;
+        if waits {
+            pooled.session.listening().await;
+        }
         Ok(pooled)
     }
 
@@ -164,6 +174,12 @@ impl SessionPool {
         tokio::spawn(hear(listened, listener, pooled.changes.clone()));
         Ok(pooled)
     }
+}
+
+/// Returns whether a server may ask the clients of a key on the GET stream of their session. Many servers drop what they ask
+/// while there is no such stream.
+fn asks_apart(server: &Server, key: &PoolKey) -> bool {
+    server.has_get_stream() && key.client.any()
 }
 
 /// Returns whether a handshake may have failed because the server is another one than before, and not for its caller's

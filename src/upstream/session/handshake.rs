@@ -39,6 +39,8 @@ pub struct Handshake<'a> {
     pub client: ClientCapabilities,
     /// Where the link will be.
     pub vacancy: Vacancy,
+    /// [`Inbound::pooled`]
+    pub pooled: bool,
     /// What is known of the server's tools, which the session adds to.
     pub tools: Arc<KnownTools>,
     /// How much may wait for readers.
@@ -80,7 +82,7 @@ impl Handshake<'_> {
     /// Returns what the link needs.
     pub(super) fn inbound(&self) -> Inbound {
         let inbound = Inbound::new(self.id, self.client, self.capacity, self.observer);
-        Inbound { tools: Arc::clone(&self.tools), ..inbound }
+        Inbound { pooled: self.pooled, tools: Arc::clone(&self.tools), ..inbound }
     }
 
     /// Connects, and sends the `initialize` in `request` with `version` until the server agrees on a revision that taskgate

@@ -42,8 +42,9 @@ use crate::{
     wire::{Message, Method},
 };
 
-/// How long the stream that belongs to no call may take to open before it is not waited for.
-const LISTEN_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the stream that belongs to no call may take to open before it is not waited for. Some servers answer the request for
+/// it with their first event only.
+const LISTEN_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a server may take to answer a request of taskgate's own.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 

@@ -251,6 +251,7 @@ mod tests {
         let (upstream, client) = ("/mcp".into(), ClientCapabilities::default());
         Inbound {
             upstream,
+            pooled: false,
             exchanges,
             listener,
             client,

@@ -283,6 +283,7 @@ mod tests {
         let (client, native) = (ClientCapabilities::default(), Arc::default());
         Inbound {
             upstream: "/mcp".into(),
+            pooled: false,
             exchanges,
             listener,
             client,

@@ -1,0 +1,78 @@
+//! Servers that ask on the GET stream of a session, which does not say in the course of which call.
+
+use serde_json::json;
+
+use crate::{
+    client::Modern,
+    kit::{Gate, Sse, Upstream, soon},
+};
+
+async fn house() -> (Upstream, Gate, Modern) {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::able(&gate.url, json!({ "elicitation": {} }));
+    (upstream, gate, client)
+}
+
+fn call(client: &Modern) -> tokio::task::JoinHandle<serde_json::Value> {
+    let client = client.clone();
+    tokio::spawn(async move { client.call("slow").await })
+}
+
+async fn ask(stream: &Sse, id: &str) {
+    let params = json!({ "message": "Who?", "requestedSchema": { "type": "object", "properties": {} } });
+    let request = json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params });
+    stream.event(&request.to_string()).await;
+}
+
+#[tokio::test]
+async fn a_call_that_may_be_asked_goes_to_its_server_once_the_get_stream_of_its_session_is_open() {
+    let (upstream, _gate, client) = house().await;
+    let calling = call(&client);
+    let stream = upstream.held("GET").await;
+    assert_eq!(upstream.count("slow"), 0);
+    let stream = stream.sse();
+    let slow = upstream.held("slow").await;
+    ask(&stream, "q1").await;
+    assert_eq!(soon(calling).await.unwrap()["resultType"], "input_required");
+    drop(slow);
+}
+
+#[tokio::test]
+async fn a_question_is_never_that_of_another_call_than_the_one_that_its_client_has_left() {
+    let (upstream, _gate, client) = house().await;
+    let leaving = call(&client);
+    let stream = upstream.get_stream().await;
+    let left = upstream.held("slow").await;
+    leaving.abort();
+    upstream.wait_for_message("notifications/cancelled").await;
+    let other = call(&client);
+    let slow = upstream.held("slow").await;
+    ask(&stream, "q1").await;
+    let refused = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
+    assert_eq!(refused.json()["error"]["code"], -32601, "{refused:?}");
+    slow.result(r#"{"content":[]}"#);
+    assert_eq!(soon(other).await.unwrap()["resultType"], "complete");
+    drop(left);
+}
+
+#[tokio::test]
+async fn calls_to_a_server_that_has_asked_on_a_get_stream_have_sessions_of_their_own() {
+    let (upstream, _gate, client) = house().await;
+    let first = call(&client);
+    let stream = upstream.get_stream().await;
+    let _first = upstream.held("slow").await;
+    ask(&stream, "q1").await;
+    assert_eq!(soon(first).await.unwrap()["resultType"], "input_required");
+    let mut asked = Vec::new();
+    for id in ["q2", "q3"] {
+        let calling = call(&client);
+        let stream = upstream.get_stream().await;
+        let slow = upstream.held("slow").await;
+        assert_eq!(slow.seen.header("mcp-session-id"), stream.seen.header("mcp-session-id"));
+        ask(&stream, id).await;
+        assert_eq!(soon(calling).await.unwrap()["resultType"], "input_required");
+        asked.push((stream, slow));
+    }
+    assert_eq!(upstream.count("initialize"), 3);
+}
