@@ -53,6 +53,27 @@ async fn a_subscription_tells_at_once_of_a_task_that_has_ended() {
 }
 
 #[tokio::test]
+async fn resources_are_acknowledged_once_the_server_has_agreed_to_tell_of_them_and_others_never() {
+    let capabilities = json!({ "resources": { "subscribe": true } });
+    let upstream = Upstream::start(Options { capabilities, ..Options::default() }).await;
+    let gate = Gate::before(&upstream).await;
+    let wanted = json!({ "notifications": { "resourceSubscriptions": ["file:///no", "file:///a", "file:///no"] } });
+    let mut stream = Modern::plain(&gate.url).stream("subscriptions/listen", wanted);
+    let answer = async {
+        for _ in 0..2 {
+            let asked = upstream.held("resources/subscribe").await;
+            if asked.seen.json()["params"]["uri"] == "file:///a" {
+                asked.result("{}");
+            } else {
+                asked.error(r#"{"code":-32602,"message":"no such resource"}"#);
+            }
+        }
+    };
+    let (acknowledged, ()) = tokio::join!(stream.message(), answer);
+    assert_eq!(acknowledged["params"]["notifications"], json!({ "resourceSubscriptions": ["file:///a"] }));
+}
+
+#[tokio::test]
 async fn a_change_that_a_server_tells_in_more_than_64_kib_is_not_kept_for_subscribers() {
     let capabilities = json!({ "tools": { "listChanged": true } });
     let upstream = Upstream::start(Options { listens: true, capabilities, ..Options::default() }).await;

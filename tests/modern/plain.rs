@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     client::Modern,
-    kit::{Gate, Upstream, soon},
+    kit::{Gate, Options, Upstream, soon},
 };
 
 #[tokio::test]
@@ -113,6 +113,28 @@ async fn every_result_says_which_server_gave_it() {
     }
     for result in results {
         assert!(result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"].is_string(), "{result}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_logs_is_told_the_least_severe_level_that_requests_have_named() {
+    let capabilities = json!({ "tools": {}, "logging": {} });
+    let upstream = Upstream::start(Options { capabilities, ..Options::default() }).await;
+    let gate = Gate::before(&upstream).await;
+    for (level, is_told) in [("warning", true), ("error", false), ("debug", true), ("info", false)] {
+        let before = upstream.count("logging/setLevel");
+        let params = json!({ "name": "echo", "_meta": { "io.modelcontextprotocol/logLevel": level } });
+        let client = Modern::plain(&gate.url);
+        let calling = client.result("tools/call", params);
+        let telling = async {
+            if is_told {
+                let told = upstream.held("logging/setLevel").await;
+                assert_eq!(told.seen.json()["params"], json!({ "level": level }));
+                told.result("{}");
+            }
+        };
+        tokio::join!(calling, telling);
+        assert_eq!(upstream.count("logging/setLevel") - before, usize::from(is_told), "{level}");
     }
 }
 

@@ -1,6 +1,9 @@
 //! `subscriptions/listen`: what changes, as far as the client wants to hear of it ("Subscriptions").
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -49,6 +52,8 @@ struct Subscription {
     request: Box<ClientRequest>,
     lease: Lease,
     filter: Filter,
+    /// The resources that the client has named, each once.
+    uris: Vec<String>,
     to: PieceWriter,
     _open: Open,
 }
@@ -69,8 +74,10 @@ impl Modern {
             lease.guard.get().listening().await;
         }
         filter.limit(&lease.pooled.facts.capabilities);
+        let uris: BTreeSet<String> = std::mem::take(&mut filter.uris).into_iter().collect();
+        let (modern, uris) = (Arc::clone(self), uris.into_iter().collect());
         let (to, from) = pieces(&self.capacity, &self.observer);
-        let subscription = Subscription { modern: Arc::clone(self), request, lease, filter, to, _open: open };
+        let subscription = Subscription { modern, request, lease, filter, uris, to, _open: open };
         tokio::spawn(subscription.run(watched));
         from.answer().await.ok_or_else(|| RpcError::internal("the subscription was given up").into())
     }
@@ -199,15 +206,19 @@ impl Filter {
 }
 
 impl Subscription {
-    async fn run(self, tasks: Vec<Watched>) {
+    async fn run(mut self, tasks: Vec<Watched>) {
         let mut changes = self.lease.pooled.changes();
+        self.resources(true);
+        self.filter.uris = tokio::select! {
+            uris = self.lease.pooled.subscribed(&self.uris) => uris,
+            () = self.to.left() => Vec::new(),
+        };
         let meta = format!(r#""_meta":{{"{SUBSCRIPTION_ID}":{}}}"#, self.request.id);
         let acknowledged = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{{meta},"notifications":{}}}}}"#,
             self.filter.to_raw()
         );
         self.to.tell(acknowledged.into()).await;
-        self.resources(true);
         let mut watched: FuturesUnordered<_> = tasks.into_iter().map(next).collect();
         loop {
             tokio::select! {
@@ -253,8 +264,7 @@ impl Subscription {
 
     /// Has the server tell of the resources, or stop it.
     fn resources(&self, begins: bool) {
-        let uris: HashSet<_> = self.filter.uris.iter().collect();
-        self.lease.pooled.subscribe(uris.into_iter(), begins, &self.request.headers);
+        self.lease.pooled.subscribe(self.uris.iter(), begins, &self.request.headers);
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{CLIENT_CAPABILITIES, LOG_LEVEL, PREFIX, PROTOCOL_VERSION, Refused, TASKS};
 use crate::wire::{
-    ClientCapabilities, Message,
+    ClientCapabilities, LogLevel, Message,
     object::{Members, object},
 };
 
@@ -16,38 +16,9 @@ pub(super) struct RequestMeta {
     /// Whether the request declares the tasks extension.
     pub(super) tasks: bool,
     /// The least severe log messages that the client wants with the answer; `None` where it wants none.
-    pub(super) log_level: Option<Level>,
+    pub(super) log_level: Option<LogLevel>,
     /// What is left of it for a legacy server, raw; `None` where nothing is.
     pub(super) for_legacy: Option<Arc<str>>,
-}
-
-/// The severity of a log message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Level {
-    Debug,
-    Info,
-    Notice,
-    Warning,
-    Error,
-    Critical,
-    Alert,
-    Emergency,
-}
-
-impl Level {
-    pub(super) fn parse(name: &str) -> Option<Self> {
-        Some(match name {
-            "debug" => Self::Debug,
-            "info" => Self::Info,
-            "notice" => Self::Notice,
-            "warning" => Self::Warning,
-            "error" => Self::Error,
-            "critical" => Self::Critical,
-            "alert" => Self::Alert,
-            "emergency" => Self::Emergency,
-            _ => return None,
-        })
-    }
 }
 
 impl RequestMeta {
@@ -94,8 +65,8 @@ impl RequestMeta {
     }
 }
 
-fn log_level(meta: &Members<'_>) -> Result<Level, Refused> {
-    let level = meta.text(LOG_LEVEL).and_then(|name| Level::parse(&name));
+fn log_level(meta: &Members<'_>) -> Result<LogLevel, Refused> {
+    let level = meta.text(LOG_LEVEL).and_then(|name| LogLevel::parse(&name));
     level.ok_or_else(|| {
         let levels = "debug, info, notice, warning, error, critical, alert or emergency";
         Refused::malformed(format!("params._meta[{LOG_LEVEL:?}] must be one of {levels}"))
@@ -132,7 +103,7 @@ mod tests {
         assert!(meta.tasks && meta.client.elicitation_form && !meta.client.sampling);
         assert_eq!(meta.log_level, None);
         let level = format!(",\"{LOG_LEVEL}\":\"warning\"");
-        assert_eq!(read(&with("\"2026-07-28\"", "{}", &level)).expect("valid").log_level, Some(Level::Warning));
+        assert_eq!(read(&with("\"2026-07-28\"", "{}", &level)).expect("valid").log_level, Some(LogLevel::Warning));
     }
 
     #[test]

@@ -106,6 +106,9 @@ impl Modern {
         if adoptable.as_ref().is_some_and(Adoptable::is_job) {
             lease.guard.get().begin_to_learn_tools(&request.headers);
         }
+        if let Some(level) = request.meta.log_level {
+            Box::pin(lease.log_from(level, &request.headers)).await;
+        }
         let asked_at = hosts::asked_at(&request, &lease);
         let call = self.start(&request, &lease, adoptable.is_some())?;
         let tool = request.caller.upstream.policy.tool("*");

@@ -5,14 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 
-use super::{
-    meta::Level,
-    run::{Question, Run},
-};
+use super::run::{Question, Run};
 use crate::{
     observe::events,
     upstream::{ServerEvent, question_refusal},
-    wire::{Asks, Message, Method, input_required::check_question, object::Members},
+    wire::{Asks, LogLevel, Message, Method, input_required::check_question, object::Members},
 };
 
 /// How many questions of one call may be open.
@@ -107,7 +104,7 @@ impl Run {
     fn wants(&self, message: &Message) -> bool {
         let (Method::LogMessage, Some(least)) = (message.method(), self.request.meta.log_level) else { return false };
         let params = message.params().and_then(|params| Members::parse(params).ok());
-        let level = params.and_then(|params| params.text("level")).and_then(|level| Level::parse(&level));
+        let level = params.and_then(|params| params.text("level")).and_then(|level| LogLevel::parse(&level));
         level.is_some_and(|level| level >= least)
     }
 }

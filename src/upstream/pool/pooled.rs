@@ -1,6 +1,6 @@
 //! A session of the pool, and its use by one call.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use ::http::HeaderMap;
 use parking_lot::Mutex;
@@ -11,11 +11,20 @@ use crate::{
     config::UpstreamId,
     observe::{Observer, events},
     upstream::{Kept, UpstreamGuard, UpstreamSession},
-    wire::{Message, message::Outcome, object::quote},
+    wire::{
+        LogLevel, Message,
+        message::Outcome,
+        object::{Members, quote},
+    },
 };
 
 /// How many notifications of a server a subscriber may be behind before it misses some.
 const BEHIND: usize = 256;
+
+/// How long a subscription waits for its server to take it.
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a call waits for its server to take a level of log messages.
+const LEVEL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A session of the pool.
 #[derive(Debug)]
@@ -30,6 +39,8 @@ pub struct Pooled {
     pub(super) changes: broadcast::Sender<Message>,
     /// The resources that the server is to tell of.
     resources: Resources,
+    /// From which level on the server logs, as far as taskgate has told it. The lock is held while it is told.
+    logs_from: tokio::sync::Mutex<Option<LogLevel>>,
     /// The upstream, for the log.
     upstream: UpstreamId,
     observer: Arc<Observer>,
@@ -64,6 +75,7 @@ impl Pooled {
             generation,
             changes,
             resources,
+            logs_from: tokio::sync::Mutex::default(),
             upstream,
             observer,
             room: Mutex::new(Some(room)),
@@ -81,6 +93,13 @@ impl Pooled {
         if self.resources.count(uris, begins) {
             tokio::spawn(Lease::of(self).tell(headers.clone()));
         }
+    }
+
+    /// Returns those of the resources of which the server has said that it tells. Waits until it has answered for each, at most
+    /// for [`SUBSCRIBE_TIMEOUT`].
+    pub async fn subscribed(&self, uris: &[String]) -> Vec<String> {
+        let _ = tokio::time::timeout(SUBSCRIBE_TIMEOUT, self.resources.settled(uris)).await;
+        uris.iter().filter(|uri| self.resources.are_told(uri)).cloned().collect()
     }
 
     /// Returns whether no call, also of a task, is in the session.
@@ -103,13 +122,32 @@ impl Lease {
         Self::of(&self.pooled).guard
     }
 
+    /// Has a server that knows sessions log from `level` on, if it logs at all and does not yet. Many servers log nothing before they
+    /// are told a level. A server that does not answer soon holds up no call.
+    pub async fn log_from(&self, level: LogLevel, headers: &HeaderMap) {
+        let Pooled { facts, generation, logs_from, .. } = &*self.pooled;
+        let logs = Members::parse(&facts.capabilities).is_ok_and(|declared| declared.get("logging").is_some());
+        if generation.is_modern() || !logs {
+            return;
+        }
+        let mut from = logs_from.lock().await;
+        if from.is_some_and(|from| from <= level) {
+            return;
+        }
+        // One that refuses is not asked again.
+        *from = Some(level);
+        let params = format!(r#"{{"level":"{}"}}"#, level.name());
+        let telling = self.guard.get().request("logging/setLevel", &params, headers.clone());
+        let _ = tokio::time::timeout(LEVEL_TIMEOUT, telling).await;
+    }
+
     /// Tells the server which resources clients subscribe to: one request at a time, so that none overtakes another.
     async fn tell(self, headers: HeaderMap) {
         while let Some(told) = self.pooled.resources.next() {
             let params = format!(r#"{{"uri":{}}}"#, quote(&told.uri));
             let answer = self.guard.get().request(told.method, &params, headers.clone()).await;
             match answer.as_ref().map(Message::outcome) {
-                Ok(Some((Outcome::Result, _))) => {}
+                Ok(Some((Outcome::Result, _))) => self.pooled.resources.agreed(&told.uri),
                 Ok(Some((Outcome::Error, _)) | None) => self.pooled.resources.refused(&told.uri),
                 Err(_) => self.pooled.resources.unanswered(&told.uri),
             }

@@ -3,22 +3,38 @@
 use std::collections::{BTreeSet, HashMap};
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::flow::Tally;
 
 /// How many subscriptions each resource has, and what the server knows of it.
 #[derive(Debug, Default)]
-pub(super) struct Resources(Mutex<State>);
+pub(super) struct Resources {
+    state: Mutex<State>,
+    /// Wakes those who wait for what the server answers.
+    answered: Notify,
+}
 
 #[derive(Debug, Default)]
 struct State {
     wanted: Tally<String>,
-    /// Those that the server was asked to tell of, and whether it has answered.
-    told: HashMap<String, bool>,
+    /// Those that the server was asked to tell of.
+    told: HashMap<String, Told>,
     /// Those of which the server has to be told.
     changed: BTreeSet<String>,
     /// Whether a task tells the server.
     telling: bool,
+}
+
+/// What the server has said to a request to tell of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// Nothing yet.
+    Asked,
+    /// That it does.
+    Agreed,
+    /// Nothing, and it will not any more.
+    Unsure,
 }
 
 /// A request that the server has to get.
@@ -31,7 +47,7 @@ pub(super) struct Telling {
 impl Resources {
     /// Counts subscriptions that begin, or that end. Returns whether a task has to begin that asks for [`Resources::next`].
     pub(super) fn count<'u>(&self, uris: impl Iterator<Item = &'u String>, begins: bool) -> bool {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         for uri in uris {
             if begins {
                 state.wanted.add(uri, 1);
@@ -39,7 +55,7 @@ impl Resources {
                 state.wanted.take(uri, 1);
             }
             let has_changed = match state.told.get(uri) {
-                Some(is_sure) if begins => !is_sure,
+                Some(told) if begins => *told == Told::Unsure,
                 Some(_) => state.wanted.of(uri) == 0,
                 None => begins,
             };
@@ -50,26 +66,59 @@ impl Resources {
         !state.changed.is_empty() && !std::mem::replace(&mut state.telling, true)
     }
 
+    /// Notes that the server tells of a resource.
+    pub(super) fn agreed(&self, uri: &str) {
+        self.answer(uri, Told::Agreed);
+    }
+
     /// Notes that the server does not tell of a resource: the next subscription asks again.
     pub(super) fn refused(&self, uri: &str) {
-        self.0.lock().told.remove(uri);
+        self.state.lock().told.remove(uri);
+        self.answered.notify_waiters();
     }
 
     /// Notes that the server has not answered whether it tells of a resource: the next subscription asks again, and the end of the
     /// last one has the server stop.
     pub(super) fn unanswered(&self, uri: &str) {
-        if let Some(is_sure) = self.0.lock().told.get_mut(uri) {
-            *is_sure = false;
+        self.answer(uri, Told::Unsure);
+    }
+
+    fn answer(&self, uri: &str, answer: Told) {
+        if let Some(told) = self.state.lock().told.get_mut(uri) {
+            *told = answer;
         }
+        self.answered.notify_waiters();
+    }
+
+    /// Waits until the server has answered for each of these resources, or is not asked any more.
+    pub(super) async fn settled(&self, uris: &[String]) {
+        loop {
+            let answered = self.answered.notified();
+            let is_open = |state: &State, uri: &String| {
+                state.changed.contains(uri) || state.told.get(uri).is_some_and(|told| *told == Told::Asked)
+            };
+            {
+                let state = self.state.lock();
+                if !uris.iter().any(|uri| is_open(&state, uri)) {
+                    return;
+                }
+            }
+            answered.await;
+        }
+    }
+
+    /// Returns whether the server has said that it tells of a resource.
+    pub(super) fn are_told(&self, uri: &str) -> bool {
+        self.state.lock().told.get(uri) == Some(&Told::Agreed)
     }
 
     /// Returns what the server has to be told next; `None` where it knows all, and the task that asks has to end.
     pub(super) fn next(&self) -> Option<Telling> {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         while let Some(uri) = state.changed.pop_first() {
             match (state.wanted.of(&uri) > 0, state.told.get(&uri)) {
-                (true, None | Some(false)) => {
-                    state.told.insert(uri.clone(), true);
+                (true, None | Some(Told::Unsure)) => {
+                    state.told.insert(uri.clone(), Told::Asked);
                     return Some(Telling { method: "resources/subscribe", uri });
                 }
                 (false, Some(_)) => {
@@ -77,10 +126,11 @@ impl Resources {
                     return Some(Telling { method: "resources/unsubscribe", uri });
                 }
                 // It has changed back.
-                (true, Some(true)) | (false, None) => {}
+                (true, Some(Told::Asked | Told::Agreed)) | (false, None) => {}
             }
         }
         state.telling = false;
+        self.answered.notify_waiters();
         None
     }
 }
@@ -103,7 +153,7 @@ mod tests {
         assert_eq!(next(), None, "it knows already");
         assert!(count(false), "the first task is over");
         assert_eq!((next(), next()), (Some("resources/unsubscribe"), None));
-        assert!(resources.0.lock().wanted.is_empty());
+        assert!(resources.state.lock().wanted.is_empty());
     }
 
     #[test]
@@ -125,6 +175,9 @@ mod tests {
         assert_eq!(next(), None);
         assert!(count(true));
         assert_eq!((next(), next()), (Some("resources/subscribe"), None));
+        assert!(!resources.are_told(&uri));
+        resources.agreed(&uri);
+        assert!(resources.are_told(&uri));
         resources.unanswered(&uri);
         assert!(!count(false) && count(false));
         assert_eq!((next(), next()), (Some("resources/unsubscribe"), None));
