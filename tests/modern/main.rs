@@ -10,6 +10,7 @@ mod client;
 mod crowd;
 mod limits;
 mod listening;
+mod one_process;
 mod owners;
 mod plain;
 mod pool;

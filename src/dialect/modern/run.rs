@@ -111,6 +111,9 @@ impl Modern {
         }
         let asked_at = hosts::asked_at(&request, &lease);
         let call = self.start(&request, &lease, adoptable.is_some())?;
+        if !asks && !lease.pooled.generation.is_modern() {
+            lease.guard.get().set_apart(call.exchange.number);
+        }
         let tool = request.caller.upstream.policy.tool("*");
         let (after, input_timeout) =
             adoptable.as_ref().map_or((Duration::MAX, tool.input_timeout), |it| (it.after(), it.tool.input_timeout));

@@ -28,7 +28,11 @@ pub use pooled::{Lease, Pooled};
 pub use room::PoolLimits;
 pub use total::PoolsTotal;
 
-use self::{generation::KnownGeneration, slot::Slots, tool_lists::ToolLists};
+use self::{
+    generation::KnownGeneration,
+    slot::{Shared, Slots},
+    tool_lists::ToolLists,
+};
 use super::{Kept, KnownTools, Server};
 use crate::{config::UpstreamId, flow::Capacity, observe::Observer};
 
@@ -37,7 +41,7 @@ use crate::{config::UpstreamId, flow::Capacity, observe::Observer};
 pub enum Sharing {
     /// All of its key.
     Shared,
-    /// One at a time, the calls of its tasks included.
+    /// One call at a time in the course of which its server may ask, the calls of its tasks included.
     Single,
     /// One, and then it ends.
     Once,
@@ -81,43 +85,69 @@ impl SessionPool {
         match sharing {
             Sharing::Once => Ok(Lease::of(&Box::pin(self.open(server, key, sharing, headers)).await?)),
             Sharing::Single => {
+                // The session of lists and subscriptions, so that they tell of the process that calls are made in.
+                {
+                    let came = Instant::now();
+                    let mut shared = used.slot.shared.lock().await;
+                    shared.session.take_if(|pooled| pooled.is_unused() && pooled.session.has_cancelled());
+                    let pooled = self.shared(server, key, headers, &mut shared, came).await?;
+                    if pooled.generation.is_modern() {
+                        return Ok(Lease::of(&pooled));
+                    }
+                    if let Some(lease) = Lease::asked(&pooled) {
+                        return Ok(lease);
+                    }
+                }
                 if let Some(free) = used.slot.free_single() {
                     return Ok(free);
                 }
-                let lease = Lease::of(&Box::pin(self.open(server, key, sharing, headers)).await?);
+                let pooled = Box::pin(self.open(server, key, sharing, headers)).await?;
                 // A link to a modern server has a place of its own.
-                if !lease.pooled.generation.is_modern() {
-                    used.slot.single.lock().push(Arc::clone(&lease.pooled));
+                if pooled.generation.is_modern() {
+                    return Ok(Lease::of(&pooled));
                 }
-                Ok(lease)
+                let mut single = used.slot.single.lock();
+                single.push(Arc::clone(&pooled));
+                Ok(Lease::asked(&pooled).unwrap_or_else(|| Lease::of(&pooled)))
             }
             Sharing::Shared => {
                 let came = Instant::now();
                 let mut shared = used.slot.shared.lock().await;
-                if let Some(pooled) = shared.session.as_ref().filter(|pooled| !pooled.session.is_lost()) {
-                    return Ok(Lease::of(pooled));
-                }
-                if let Some((_, why)) = shared.failed.as_ref().filter(|(at, _)| *at >= came) {
-                    return Err(why.clone());
-                }
-                if let Some(lost) = shared.session.take() {
-                    lost.vacate();
-                    // The server may have been replaced.
-                    self.generation.forget();
-                }
-                match Box::pin(self.open(server, key, sharing, headers)).await {
-                    Ok(pooled) => {
-                        let lease = Lease::of(&pooled);
-                        shared.session = key.keeps(pooled.generation, headers).then_some(pooled);
-                        shared.failed = None;
-                        Ok(lease)
-                    }
-                    Err(why) => {
-                        // Those who wait may have a better credential.
-                        shared.failed = (!why.is_authorization()).then(|| (Instant::now(), why.clone()));
-                        Err(why)
-                    }
-                }
+                Ok(Lease::of(&self.shared(server, key, headers, &mut shared, came).await?))
+            }
+        }
+    }
+
+    /// Returns the session that calls of a key share, and opens it where it has to. `came` is when the caller began to wait.
+    async fn shared(
+        &self,
+        server: &Server,
+        key: &PoolKey,
+        headers: &HeaderMap,
+        shared: &mut Shared,
+        came: Instant,
+    ) -> Result<Arc<Pooled>, NoSession> {
+        if let Some(pooled) = shared.session.as_ref().filter(|pooled| !pooled.session.is_lost()) {
+            return Ok(Arc::clone(pooled));
+        }
+        if let Some((_, why)) = shared.failed.as_ref().filter(|(at, _)| *at >= came) {
+            return Err(why.clone());
+        }
+        if let Some(lost) = shared.session.take() {
+            lost.vacate();
+            // The server may have been replaced.
+            self.generation.forget();
+        }
+        match Box::pin(self.open(server, key, Sharing::Shared, headers)).await {
+            Ok(pooled) => {
+                shared.session = key.keeps(pooled.generation, headers).then(|| Arc::clone(&pooled));
+                shared.failed = None;
+                Ok(pooled)
+            }
+            Err(why) => {
+                // Those who wait may have a better credential.
+                shared.failed = (!why.is_authorization()).then(|| (Instant::now(), why.clone()));
+                Err(why)
             }
         }
     }

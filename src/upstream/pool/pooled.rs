@@ -41,6 +41,8 @@ pub struct Pooled {
     resources: Resources,
     /// From which level on the server logs, as far as taskgate has told it. The lock is held while it is told.
     logs_from: tokio::sync::Mutex<Option<LogLevel>>,
+    /// Cloned by the one call that the server may ask in the course of, where the server does not say which call asks.
+    asked: Arc<()>,
     /// The upstream, for the log.
     upstream: UpstreamId,
     observer: Arc<Observer>,
@@ -55,6 +57,15 @@ pub struct Lease {
     pub guard: UpstreamGuard,
     /// The session.
     pub pooled: Arc<Pooled>,
+    /// [`Pooled::asked`], for that call.
+    asked: Option<Arc<()>>,
+}
+
+/// The use of a session by the one call that may be asked.
+#[derive(Debug)]
+struct AskedUse {
+    pooled: Arc<Pooled>,
+    _asked: Arc<()>,
 }
 
 impl Pooled {
@@ -76,6 +87,7 @@ impl Pooled {
             changes,
             resources,
             logs_from: tokio::sync::Mutex::default(),
+            asked: Arc::default(),
             upstream,
             observer,
             room: Mutex::new(Some(room)),
@@ -112,14 +124,28 @@ impl Lease {
     /// Returns a session for one more call.
     #[must_use]
     pub fn of(pooled: &Arc<Pooled>) -> Self {
-        let kept = Some(Arc::<Pooled>::clone(pooled) as _);
-        Self { guard: pooled.session.hold_with(kept), pooled: Arc::clone(pooled) }
+        Self::with(pooled, None)
     }
 
-    /// Marks the session as in use for as long as the returned guard lives, which keeps its room too.
+    /// Returns a session for a call in the course of which the server may ask, if there is no other such call in it, and none
+    /// was cancelled: the server may still ask in its course. Callers hold a lock against each other.
+    pub(super) fn asked(pooled: &Arc<Pooled>) -> Option<Self> {
+        let is_free = Arc::strong_count(&pooled.asked) == 1 && pooled.session.asks_nobody();
+        is_free.then(|| Self::with(pooled, Some(Arc::clone(&pooled.asked))))
+    }
+
+    fn with(pooled: &Arc<Pooled>, asked: Option<Arc<()>>) -> Self {
+        let kept: Arc<dyn Kept> = match &asked {
+            Some(asked) => Arc::new(AskedUse { pooled: Arc::clone(pooled), _asked: Arc::clone(asked) }),
+            None => Arc::<Pooled>::clone(pooled),
+        };
+        Self { guard: pooled.session.hold_with(Some(kept)), pooled: Arc::clone(pooled), asked }
+    }
+
+    /// Marks the session as in use by the same call for as long as the returned guard lives, which keeps its room too.
     #[must_use]
     pub fn hold(&self) -> UpstreamGuard {
-        Self::of(&self.pooled).guard
+        Self::with(&self.pooled, self.asked.clone()).guard
     }
 
     /// Has a server that knows sessions log from `level` on, if it logs at all and does not yet. Many servers log nothing before they
@@ -152,6 +178,12 @@ impl Lease {
                 Err(_) => self.pooled.resources.unanswered(&told.uri),
             }
         }
+    }
+}
+
+impl Kept for AskedUse {
+    fn vacate(&self) {
+        self.pooled.vacate();
     }
 }
 

@@ -131,7 +131,7 @@ impl Slot {
         let mut single = self.single.lock();
         // A server may still ask in the course of a call that was cancelled, and the next one must not get it.
         single.retain(|pooled| !(pooled.session.is_lost() || pooled.is_unused() && pooled.session.has_cancelled()));
-        single.iter().find(|pooled| pooled.is_unused()).map(Lease::of)
+        single.iter().filter(|pooled| pooled.is_unused()).find_map(Lease::asked)
     }
 
     fn idle_longest(&self) -> Option<Duration> {

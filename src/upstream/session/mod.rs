@@ -232,6 +232,7 @@ impl UpstreamSession {
         let begun = self.inbound.exchanges.begin(None, Purpose::Foreground);
         let mut exchange = begun.map_err(|too_many| Failure::Limit(too_many.to_string()))?;
         let number = exchange.number;
+        self.set_apart(number);
         let _guard = ExchangeGuard { exchanges: Arc::clone(&self.inbound.exchanges), number };
         let message = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"{method}","params":{params}}}"#).into();
         exchange.carry(self.link.request(Outgoing { number, message, headers, max_answer: MAX_MESSAGE, relay: false }));
@@ -276,6 +277,17 @@ impl UpstreamSession {
     #[must_use]
     pub fn has_cancelled(&self) -> bool {
         self.inbound.exchanges.has_cancelled()
+    }
+
+    /// Returns whether there is no call in the course of which the server may ask, not even one that was cancelled.
+    #[must_use]
+    pub fn asks_nobody(&self) -> bool {
+        !self.has_cancelled() && self.inbound.exchanges.newest(None).is_none()
+    }
+
+    /// Notes that the server asks nothing in the course of a request.
+    pub fn set_apart(&self, number: u64) {
+        self.inbound.exchanges.set_apart(number);
     }
 }
 

@@ -1,0 +1,57 @@
+//! A client of a stdio server has one process for its lists, its subscriptions and its calls one after the other.
+
+use serde_json::json;
+
+use crate::{
+    client::Modern,
+    kit::{Children, Script, soon},
+};
+
+/// Lists are answered after the question of a call, which the call needs an answer to.
+const SCRIPT: Script = Script {
+    setup: r#"
+ask() { printf '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Who?","requestedSchema":{"type":"object","properties":{}}}}\n'; }
+"#,
+    tools: r#"
+    *'"method":"initialize"'*)
+        reply "$id" '{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"sh","version":"1"}}' ;;
+    *'"method":"tools/list"'*) list=$id ;;
+    *'"name":"ask"'*) asked=$id; ask ;;
+    *'"action":"accept"'*) text "$asked" answered; reply "$list" '{"tools":[]}' ;;
+    *'"name":"change"'*) printf '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n'; text "$id" changed ;;
+"#,
+    after: "",
+};
+
+#[tokio::test]
+async fn a_question_is_that_of_the_call_although_a_list_is_asked_for_in_the_same_process() {
+    let children = Children::new(SCRIPT);
+    let gate = children.gate("").await;
+    let client = Modern::able(&gate.url, json!({ "elicitation": {} }));
+    let listing = tokio::spawn({
+        let client = client.clone();
+        async move { client.result("tools/list", json!({})).await }
+    });
+    children.only().await.line("tools/list").await;
+    let asked = client.call("ask").await;
+    let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap();
+    let answers = json!({ key: { "action": "accept", "content": {} } });
+    let retry =
+        json!({ "name": "ask", "arguments": {}, "requestState": asked["requestState"], "inputResponses": answers });
+    assert_eq!(client.result("tools/call", retry).await["content"][0]["text"], "answered");
+    assert_eq!(soon(listing).await.unwrap()["tools"], json!([]));
+    children.only().await;
+}
+
+#[tokio::test]
+async fn a_subscription_hears_of_what_a_call_changes() {
+    let children = Children::new(SCRIPT);
+    let gate = children.gate("").await;
+    let client = Modern::able(&gate.url, json!({ "elicitation": {} }));
+    let wanted = json!({ "notifications": { "toolsListChanged": true } });
+    let mut stream = client.stream("subscriptions/listen", wanted);
+    assert_eq!(stream.message().await["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(client.call("change").await["content"][0]["text"], "changed");
+    assert_eq!(stream.message().await["method"], "notifications/tools/list_changed");
+    children.only().await;
+}
