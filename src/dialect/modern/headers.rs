@@ -49,6 +49,11 @@ pub(super) fn check(headers: &HeaderMap, request: &Message, subject: Option<&str
     let method = request.method_name();
     mirrors(headers, &METHOD, &method)?;
     let Some((member, required)) = member_of(request.method()) else { return Ok(()) };
+    if let Some(subject) = subject.filter(|subject| !is_encoded(subject))
+        && mirrors(headers, &NAME, subject).is_ok()
+    {
+        return Ok(());
+    }
     match (value(headers, &NAME)?, subject) {
         (Some(said), Some(subject)) if decoded(said)? == subject => Ok(()),
         (Some(_), Some(_)) => Err(Refused::header(format!("Mcp-Name is another one than params.{member} of the body"))),
@@ -82,13 +87,22 @@ pub(super) fn mirrored(request: &Message, subject: Option<&str>) -> HeaderMap {
 /// Section "Value Encoding".
 fn encoded(text: &str) -> Cow<'_, str> {
     let is_plain = text.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) && text.trim_matches(' ') == text;
-    if is_plain && !(text.starts_with("=?base64?") && text.ends_with("?=")) {
+    if is_plain && !is_encoded(text) {
         return text.into();
     }
     format!("=?base64?{}?=", BASE64.encode(text)).into()
 }
 
+/// Returns whether a value has the form of an encoded one.
+fn is_encoded(value: &str) -> bool {
+    value.starts_with("=?base64?") && value.ends_with("?=")
+}
+
 fn mirrors(headers: &HeaderMap, name: &HeaderName, body: &str) -> Result<(), Refused> {
+    // Usually each header is there once, as the body says it.
+    if headers.len() == headers.keys_len() && headers.get(name).is_some_and(|said| said == body) {
+        return Ok(());
+    }
     match value(headers, name)? {
         Some(said) if said == body => Ok(()),
         Some(_) => Err(Refused::header(format!("{name} does not say {body:?}, as the body does"))),

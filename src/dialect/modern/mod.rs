@@ -163,9 +163,10 @@ impl Modern {
             return Err(Refused::invalid_request("a body is one request; responses go into inputResponses"));
         }
         let answers_alone = onward.is_none();
-        let mut request = self.read(sender, message, came, onward.unwrap_or_default())?;
+        let mut request = self.read(sender, message, came, onward)?;
         if let Method::TasksGet | Method::TasksUpdate | Method::TasksCancel = request.method {
-            return if !answers_alone && self.is_of_server(&mut request).await? {
+            // Rare paths are boxed here and below, so that the future of a call stays small.
+            return if !answers_alone && Box::pin(self.is_of_server(&mut request)).await? {
                 Box::pin(self.pass(request)).await
             } else {
                 self.task(&request).await
@@ -176,10 +177,9 @@ impl Modern {
         }
         let generation = match self.generation(&mut request).await {
             Ok(generation) => generation,
-            Err(refused) => return self.job_without_server(request, refused).await,
+            Err(refused) => return Box::pin(self.job_without_server(request, refused)).await,
         };
         match request.method {
-            // Boxed, so that the future of a plain call stays small.
             _ if generation.is_modern() => Box::pin(self.pass_up(request, generation)).await,
             Method::Discover => Box::pin(self.discover(request)).await,
             Method::ToolsCall => self.call_tool(request).await,
@@ -199,8 +199,8 @@ impl Modern {
         counted.map_err(|often| Refused::too_often(&often))?;
         match request.method {
             Method::TasksGet => self.get(request).await,
-            Method::TasksUpdate => self.update(request).await,
-            _ => self.cancel(request).await,
+            Method::TasksUpdate => Box::pin(self.update(request)).await,
+            _ => Box::pin(self.cancel(request)).await,
         }
     }
 
@@ -210,7 +210,7 @@ impl Modern {
         sender: Sender<'_>,
         message: Message,
         came: Came<'_>,
-        headers: HeaderMap,
+        onward: Option<HeaderMap>,
     ) -> Result<Box<ClientRequest>, Refused> {
         let Sender { upstream, principal, accounts } = sender;
         let params = RequestMeta::params(&message)?;
@@ -220,7 +220,11 @@ impl Modern {
             headers::check(headers, &message, subject.as_deref())?;
         }
         let has_state = params.get("requestState").is_some();
-        let for_legacy = translate::to_legacy(&message, &params, meta.for_legacy.as_deref()).put_aside();
+        let for_legacy = match &onward {
+            Some(_) => translate::to_legacy(&message, &params, meta.for_legacy.as_deref()).put_aside(),
+            // It goes no further.
+            None => PutAside::default(),
+        };
         drop(params);
         let owner = match &principal {
             Some(name) => Owner::Principal { upstream: upstream.id.clone(), name: Arc::clone(name) },
@@ -236,7 +240,7 @@ impl Modern {
             method,
             meta,
             caller: Arc::new(caller),
-            headers,
+            headers: onward.unwrap_or_default(),
             subject,
             has_state,
             for_legacy,

@@ -299,7 +299,7 @@ impl Run {
 
     pub(super) async fn end(&mut self, ending: ExchangeEnd) -> Over {
         if self.passes() {
-            return self.end_as_answered(ending).await;
+            return Box::pin(self.end_as_answered(ending)).await;
         }
         let ending = match ending {
             Ok(answer) => answer.whole().await,
@@ -314,7 +314,7 @@ impl Run {
                 if !self.sent_again
                     && self.call.exchange.status() == Some(StatusCode::BAD_REQUEST)
                     && translate::may_be_of_modern_server(&response)
-                    && self.has_become_modern().await
+                    && Box::pin(self.has_become_modern()).await
                     && let Some(over) = Box::pin(self.replaced()).await
                 {
                     return over;

@@ -166,7 +166,9 @@ impl Dispatcher {
         let (upstream, native) = (Arc::clone(&session.caller.upstream), Arc::clone(session.native()));
         let who = Arc::clone(&session.caller.who);
         let (call, first, last) = (Some(call), None, Last::NotYet);
-        let mut passing = Passing { dispatcher, upstream, who, call, help, native, id, edit, pauses, first, last };
+        // Boxed once, as it is moved from here on.
+        let mut passing =
+            Box::new(Passing { dispatcher, upstream, who, call, help, native, id, edit, pauses, first, last });
         let first = passing.first().await;
         match first {
             Some(Item::End(ending)) if !passing.streams() => passing.answer(ending, in_use.get(), room).await,
@@ -175,7 +177,7 @@ impl Dispatcher {
                 // A client that reads slowly must not slow down the upstream: its outbox drops what may be dropped.
                 passing.call.iter_mut().for_each(|call| call.exchange.detach());
                 passing.first = first;
-                Ok(Delivery::Stream { source: Box::new(passing), room })
+                Ok(Delivery::Stream { source: passing, room })
             }
         }
     }
@@ -260,7 +262,7 @@ impl Passing {
 
     /// Delivers the answer of an upstream that does not stream.
     async fn answer(
-        self,
+        mut self: Box<Self>,
         ending: ExchangeEnd,
         session: &Arc<Session>,
         room: Option<StreamRoom>,
@@ -279,7 +281,8 @@ impl Passing {
             }
             // No response to a request that was cancelled; the stream that could have carried it just ends.
             Err(Failure::Cancelled) => {
-                Ok(Delivery::Stream { source: Box::new(Self { last: Last::Sent, ..self }), room })
+                self.last = Last::Sent;
+                Ok(Delivery::Stream { source: self, room })
             }
             Err(failure) => {
                 Ok(Whole::failed(&self.dispatcher.observer, &self.upstream, Some(&self.who), &self.id, failure).into())

@@ -39,7 +39,7 @@ impl Endpoint {
         let message = intake.message(&self.bodies).await?;
         let modern = names_modern_revision(&headers) || is_modern(&message);
         if modern && upstream.modern {
-            return Box::pin(self.post_modern(upstream, principal, headers, message)).await;
+            return self.post_modern(upstream, principal, headers, message).await;
         }
         speaks_version(&headers).map_err(|refusal| refusal.answering(message.id()))?;
         if modern {
