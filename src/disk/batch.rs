@@ -1,5 +1,5 @@
 //! A batch: one transaction for all that waits, with one sync. Where an operation fails the batch is tried again with a
-//! savepoint for each. Also what keeps the log and the file small.
+//! savepoint for each, and where one meets damage, without it. Also what keeps the log and the file small.
 
 use std::{
     sync::{
@@ -14,7 +14,9 @@ use rusqlite::Connection;
 use super::{
     Unavailable,
     cut::LogEnd,
-    error::is_of_disk,
+    damage::Damage,
+    error::{is_damage, is_of_disk},
+    failed::{Culprit, Failed, LeftOut, Tried, Undo},
     mark::Mark,
     open::BUSY,
     queue::{Later, LaterKey, Operation, Taken},
@@ -65,6 +67,8 @@ pub(super) struct Batches {
     /// The bytes of a page.
     page: u64,
     space: Space,
+    /// What was found to be damaged, and was not told yet.
+    damages: Vec<Damage>,
 }
 
 /// What has become of a batch.
@@ -111,26 +115,40 @@ impl Batches {
             checkpoint_at: CHECKPOINT / page,
             page,
             space,
+            damages: Vec::new(),
         })
     }
 
     /// Writes a batch.
     pub(super) fn write(&mut self, taken: Taken) -> Outcome {
         let Taken { mut operations, later } = taken;
-        let mut tried = self.try_batch(&mut operations, &later, Undo::All);
-        if matches!(tried, Err(Failed::Operation)) {
-            tried = self.try_batch(&mut operations, &later, Undo::Each);
-        }
+        let (mut undo, mut left_out) = (Undo::All, LeftOut::default());
+        let tried = loop {
+            match self.try_batch(&mut operations, &later, undo, &left_out) {
+                Err(Failed::Operation) if undo == Undo::All => undo = Undo::Each,
+                Err(Failed::Damaged(culprit, why)) if left_out.add(culprit) => {
+                    let key = if let Culprit::Later(at) = culprit { Some(later[at].0) } else { None };
+                    self.damages.push(Damage { key, why });
+                }
+                tried => break tried,
+            }
+        };
         self.failing = tried.is_err();
         match tried {
             Ok(undone) => Outcome { operations, undone, result: Ok(()) },
-            Err(failed) => Outcome { operations, undone: later, result: Err(failed.why()) },
+            Err(failed) => Outcome { operations, undone: left_out.rest(later), result: Err(failed.why()) },
         }
     }
 
     /// Writes a batch or nothing of it.
-    fn try_batch(&mut self, operations: &mut [Operation], later: &[(LaterKey, Later)], undo: Undo) -> Tried {
-        let tried = self.transaction(operations, later, undo);
+    fn try_batch(
+        &mut self,
+        operations: &mut [Operation],
+        later: &[(LaterKey, Later)],
+        undo: Undo,
+        left_out: &LeftOut,
+    ) -> Tried {
+        let tried = self.transaction(operations, later, undo, left_out);
         // Where no sync has failed, there is nothing that may be in memory only.
         self.must_reset |= matches!(tried, Err(Failed::Batch(_)));
         if tried.is_err() && !self.connection.is_autocommit() {
@@ -144,21 +162,27 @@ impl Batches {
         tried
     }
 
-    fn transaction(&mut self, operations: &mut [Operation], later: &[(LaterKey, Later)], undo: Undo) -> Tried {
+    fn transaction(
+        &mut self,
+        operations: &mut [Operation],
+        later: &[(LaterKey, Later)],
+        undo: Undo,
+        left_out: &LeftOut,
+    ) -> Tried {
         self.standing.check().map_err(Failed::Batch)?;
         self.cut().map_err(Failed::Batch)?;
         self.make_room_in_log()?;
         self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute(())?;
         self.must_cut = true;
-        for operation in operations {
+        for (at, operation) in left_out.operations_of(operations) {
             // It tells its failure itself.
-            let _ = self.run(undo, |connection| operation.run(connection))?;
+            let _ = self.run(undo, Culprit::Operation(at), |connection| operation.run(connection))?;
         }
         let (begun, mut failed) = (Instant::now(), Vec::new());
-        for (key, work) in later {
+        for (at, (key, work)) in left_out.works_of(later) {
             if begun.elapsed() > LATER_TIME {
                 failed.push((*key, Arc::clone(work)));
-            } else if let Err(error) = self.run(undo, |connection| work(connection))? {
+            } else if let Err(error) = self.run(undo, Culprit::Later(at), |connection| work(connection))? {
                 tracing::debug!(kind = key.kind, %error, "the store has put off a write");
                 failed.push((*key, Arc::clone(work)));
             }
@@ -176,13 +200,16 @@ impl Batches {
             // An older mark says less, and nothing that is wrong.
             tracing::debug!(%error, "the mark of the store could not be written");
         }
+        failed.extend(left_out.behind(later));
         Ok(failed)
     }
 
-    /// Runs one operation. A failure of the disk fails the batch.
+    /// Runs one operation. A failure of the disk fails the batch. So does damage: SQLite writes nothing more in a transaction
+    /// that has met some.
     fn run(
         &self,
         undo: Undo,
+        it: Culprit,
         run: impl FnOnce(&Connection) -> rusqlite::Result<()>,
     ) -> Result<Result<(), rusqlite::Error>, Failed> {
         if undo == Undo::Each {
@@ -191,6 +218,7 @@ impl Batches {
         let ran = run(&self.connection);
         match &ran {
             Ok(()) => {}
+            Err(error) if is_damage(error) => return Err(Failed::Damaged(it, error.into())),
             Err(error) if self.connection.is_autocommit() || is_of_disk(error) => return Err(error.into()),
             Err(_) if undo == Undo::All => return Err(Failed::Operation),
             Err(_) => drop(self.connection.prepare_cached("ROLLBACK TO operation")?.execute(())?),
@@ -292,6 +320,12 @@ impl Batches {
         let made = self.space.step(&self.connection);
         self.must_reset |= made.is_err();
         self.must_cut |= made.is_err();
+        if let Err(error) = &made
+            && is_damage(error)
+        {
+            self.space.leave();
+            self.damages.push(Damage { key: Some(Space::KEY), why: error.into() });
+        }
         made.map_err(|error| Unavailable::from(&error))?;
         let is_last = !self.space.is_worth_a_step();
         if is_last || self.log.load(Ordering::Relaxed) >= self.checkpoint_at {
@@ -302,6 +336,11 @@ impl Batches {
             }
         }
         Ok(())
+    }
+
+    /// Takes out what was found to be damaged.
+    pub(super) fn take_damages(&mut self) -> Vec<Damage> {
+        std::mem::take(&mut self.damages)
     }
 
     /// Returns the bytes of the file and its log that are in use.
@@ -331,45 +370,5 @@ impl Batches {
         if let Err((_, error)) = self.connection.close() {
             tracing::warn!(%error, "the store could not be closed; its log is read at the next start");
         }
-    }
-}
-
-/// What the failure of one operation undoes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Undo {
-    /// The batch. It costs nothing while nothing fails: a savepoint has SQLite copy each page that its operation changes.
-    All,
-    /// That operation.
-    Each,
-}
-
-/// The work of a batch that has to be done again, or why nothing was written.
-type Tried = Result<Vec<(LaterKey, Later)>, Failed>;
-
-/// Why a batch failed.
-enum Failed {
-    Batch(Unavailable),
-    /// One of its operations, with [`Undo::All`].
-    Operation,
-}
-
-impl Failed {
-    fn why(self) -> Unavailable {
-        match self {
-            Self::Batch(why) => why,
-            Self::Operation => Unavailable("an operation has failed".into()),
-        }
-    }
-}
-
-impl From<&rusqlite::Error> for Failed {
-    fn from(error: &rusqlite::Error) -> Self {
-        Self::Batch(error.into())
-    }
-}
-
-impl From<rusqlite::Error> for Failed {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::from(&error)
     }
 }

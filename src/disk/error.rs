@@ -4,6 +4,8 @@ use std::{fmt, path::Path, sync::Arc};
 
 use rusqlite::ErrorCode;
 
+use super::Damaged;
+
 /// The disk does not take or give what it should now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable(pub Arc<str>);
@@ -54,21 +56,20 @@ pub(super) fn damaged(why: &str) -> String {
 }
 
 /// Returns whether an error is the disk's, and not that of one operation. Where the file may not grow, what needs no more room
-/// can still be done.
+/// can still be done, and where a page of it is damaged, what needs the others.
 pub(super) fn is_of_disk(error: &rusqlite::Error) -> bool {
-    use ErrorCode::{
-        CannotOpen, DatabaseBusy, DatabaseCorrupt, FileLockingProtocolFailed, OutOfMemory, ReadOnly, SystemIoFailure,
-    };
+    use ErrorCode::{CannotOpen, DatabaseBusy, FileLockingProtocolFailed, OutOfMemory, ReadOnly, SystemIoFailure};
     matches!(
         error.sqlite_error_code(),
-        Some(
-            CannotOpen
-                | DatabaseBusy
-                | DatabaseCorrupt
-                | FileLockingProtocolFailed
-                | OutOfMemory
-                | ReadOnly
-                | SystemIoFailure
-        )
+        Some(CannotOpen | DatabaseBusy | FileLockingProtocolFailed | OutOfMemory | ReadOnly | SystemIoFailure)
     )
+}
+
+/// Returns whether an error says that what stands in the file is not what was written there. It stays so: the disk has answered.
+#[must_use]
+pub fn is_damage(error: &rusqlite::Error) -> bool {
+    match error {
+        rusqlite::Error::FromSqlConversionFailure(_, _, why) => why.is::<Damaged>(),
+        _ => matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)),
+    }
 }

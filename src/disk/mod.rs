@@ -5,7 +5,9 @@
 mod batch;
 mod beside;
 mod cut;
+mod damage;
 mod error;
+mod failed;
 mod keys;
 mod locate;
 mod mark;
@@ -34,7 +36,7 @@ use std::{
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-pub use error::{OpenError, Unavailable};
+pub use error::{OpenError, Unavailable, is_damage};
 pub use open::{OpenOptions, Opened};
 pub use passing::{answer, answer_at_last};
 pub use queue::{Later, LaterKey, Operation};
@@ -155,7 +157,8 @@ impl Disk {
         self.0.writer.submit(operation)
     }
 
-    /// Writes with a later batch, soon. Work under the same key that was not done yet is replaced. It is tried until it is done.
+    /// Writes with a later batch, soon. Work under the same key that was not done yet is replaced. It is tried until it is done,
+    /// or until it meets damage.
     pub fn later(&self, key: LaterKey, work: Later) {
         self.0.writer.later(key, work);
     }

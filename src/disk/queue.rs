@@ -7,6 +7,7 @@ use std::{
 };
 
 use rusqlite::Connection;
+use uuid::Uuid;
 
 use super::Unavailable;
 
@@ -36,6 +37,8 @@ pub struct LaterKey {
     pub kind: &'static str,
     /// To which row.
     pub row: u128,
+    /// The task whose row that is, where it is known, for the operator.
+    pub task: Option<Uuid>,
 }
 
 trait Work: Send {

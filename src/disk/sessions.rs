@@ -45,7 +45,7 @@ impl Disk {
             connection.prepare_cached(touch)?.execute((id.as_bytes(), used_at.cast_signed()))?;
             Ok(())
         });
-        self.later(LaterKey { kind: "session", row: id.as_u128() }, work);
+        self.later(LaterKey { kind: "session", row: id.as_u128(), task: None }, work);
     }
 
     /// Removes a session.

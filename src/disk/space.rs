@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
+use super::LaterKey;
+
 /// How long the disk must have been idle before a step gives space back.
 const IDLE: Duration = Duration::from_millis(100);
 /// How long no space is given back after a step that the disk, or a reader of the log, did not let pass.
@@ -22,11 +24,16 @@ pub(super) struct Space {
     has_free_end: bool,
     /// When space may be given back again.
     from: Instant,
+    /// Whether no space is given back any more, as a step has met damage.
+    is_left: bool,
 }
 
 impl Space {
+    /// Names the work of giving space back where it meets damage.
+    pub(super) const KEY: LaterKey = LaterKey { kind: "free space", row: 0, task: None };
+
     pub(super) fn of(connection: &Connection) -> rusqlite::Result<Self> {
-        let mut space = Self { pages: 0, free: 0, has_free_end: false, from: Instant::now() };
+        let mut space = Self { pages: 0, free: 0, has_free_end: false, from: Instant::now(), is_left: false };
         space.count(connection)?;
         Ok(space)
     }
@@ -49,7 +56,7 @@ impl Space {
 
     /// Returns after how much idle time something is to be given back, if anything is.
     pub(super) fn due(&self) -> Option<Duration> {
-        let is_due = self.has_free_end || self.is_worth_a_step();
+        let is_due = !self.is_left && (self.has_free_end || self.is_worth_a_step());
         is_due.then(|| self.from.saturating_duration_since(Instant::now()).max(IDLE))
     }
 
@@ -77,6 +84,11 @@ impl Space {
     /// Notes that the log was brought into the file.
     pub(super) fn shortened(&mut self) {
         self.has_free_end = false;
+    }
+
+    /// Leaves the space as it is until the next start.
+    pub(super) fn leave(&mut self) {
+        self.is_left = true;
     }
 
     /// Leaves the space as it is for a while.

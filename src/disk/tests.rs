@@ -1,6 +1,7 @@
 //! What opening a file finds, and that it changes nothing where it refuses.
 
 mod batches;
+mod damaged;
 mod first_start;
 
 use std::{

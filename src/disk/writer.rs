@@ -18,6 +18,7 @@ use super::{
     Unavailable,
     batch::{Batches, Outcome},
     cut::LogEnd,
+    damage::Damages,
     mark::Mark,
     queue::{Later, LaterKey, Next, Operation, Queue, Taken},
     standing::Standing,
@@ -69,10 +70,11 @@ impl Writer {
             is_whole: AtomicBool::new(false),
         });
         let (serving, (ends, ended)) = (Arc::clone(&shared), mpsc::channel());
+        let damages = Damages::new(path.to_owned(), Arc::clone(&observer));
         let thread = thread::Builder::new().name("disk-write".to_owned());
         thread.spawn(move || {
             let end = End { shared: Arc::clone(&serving), observer: Arc::clone(&observer) };
-            serving.is_whole.store(serve(&serving, batches, &observer), Ordering::Relaxed);
+            serving.is_whole.store(serve(&serving, batches, damages, &observer), Ordering::Relaxed);
             drop((end, ends));
         })?;
         Ok(Self { shared, ended: Mutex::new(ended) })
@@ -142,7 +144,7 @@ impl Drop for End {
 }
 
 /// Writes until the queue is closed. Returns whether all was written that waited then.
-fn serve(shared: &Shared, mut batches: Batches, observer: &Observer) -> bool {
+fn serve(shared: &Shared, mut batches: Batches, mut damages: Damages, observer: &Observer) -> bool {
     let mut is_whole = true;
     // How much work that can wait has failed since any was done.
     let mut in_vain = 0;
@@ -165,6 +167,7 @@ fn serve(shared: &Shared, mut batches: Batches, observer: &Observer) -> bool {
             log_bytes: batches.log_bytes(),
             backlog,
         });
+        batches.take_damages().iter().for_each(|damage| damages.tell(damage));
         let gathering = Gathering::begin();
         for operation in operations {
             operation.tell(&result);

@@ -48,7 +48,7 @@ async fn what_can_wait_and_fails_each_time_does_not_hold_up_the_end() {
             tried.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             connection.execute("INSERT INTO no_such_table VALUES (1)", ()).map(drop)
         };
-        disk.later(LaterKey { kind: "fails", row }, Arc::new(work));
+        disk.later(LaterKey { kind: "fails", row, task: None }, Arc::new(work));
     }
     disk.touch_session(session(1).id, 9);
     let begun = std::time::Instant::now();
@@ -67,7 +67,7 @@ async fn what_can_wait_and_fails_each_time_does_not_keep_the_disk_busy() {
     // More than one batch takes.
     for row in 0..600 {
         let work = |connection: &rusqlite::Connection| connection.execute("INSERT INTO no_such_table VALUES (1)", ());
-        disk.later(LaterKey { kind: "fails", row }, Arc::new(move |connection| work(connection).map(drop)));
+        disk.later(LaterKey { kind: "fails", row, task: None }, Arc::new(move |connection| work(connection).map(drop)));
     }
     let begun = std::time::Instant::now();
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;

@@ -1,6 +1,8 @@
 //! What the file of the store does.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
+
+use uuid::Uuid;
 
 use crate::observe::{Event, Metrics};
 
@@ -47,6 +49,40 @@ impl Event for BatchWritten<'_> {
                     );
                 }
             }
+        }
+    }
+}
+
+/// A read or a write has met damage in the file of the store. It has failed alone.
+#[derive(Debug)]
+pub struct StoreDamaged<'a> {
+    /// What it was about.
+    pub what: &'static str,
+    /// The number of the row, where that is known.
+    pub row: Option<u64>,
+    /// The task, where that is known.
+    pub task: Option<Uuid>,
+    /// The file.
+    pub file: &'a Path,
+    /// What was found.
+    pub why: &'a str,
+    /// Whether the log does not have it yet.
+    pub is_new: bool,
+}
+
+impl Event for StoreDamaged<'_> {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.disk_damages.inc();
+        if self.is_new {
+            tracing::error!(
+                what = self.what,
+                row = self.row,
+                task = self.task.map(tracing::field::display),
+                file = %self.file.display(),
+                why = self.why,
+                "the store is damaged at this place, which is left as it is, and all else goes on: `taskgate store check` says \
+                 what is lost"
+            );
         }
     }
 }

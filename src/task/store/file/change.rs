@@ -182,10 +182,10 @@ impl PendingChange {
             tasks.tell_change(id);
         } else if is_written {
             // It was removed meanwhile, and its row has the result.
-            ways.remove_task(place, result.as_ref());
+            ways.remove_task(id, place, result.as_ref());
         } else if has_pieces {
             // Only what is there: while the disk takes nothing, each try would leave work of its own behind.
-            ways.remove_result(result.as_ref());
+            ways.remove_result(id, result.as_ref());
         }
         // The caller may have left.
         let _ = answer.send(written.map(|_| is_made));
@@ -194,24 +194,24 @@ impl PendingChange {
 
 impl Ways {
     /// Removes a result from the file, soon, where it does not go with the row of its task.
-    pub(super) fn remove_result(&self, result: Option<&ResultPlace>) {
+    pub(super) fn remove_result(&self, task: TaskId, result: Option<&ResultPlace>) {
         if let Some(number) = result.and_then(ResultPlace::pieces) {
-            self.remove_pieces(number);
+            self.remove_pieces(Some(task), number);
         }
     }
 
     /// Removes the pieces of a result from the file, soon.
-    pub(super) fn remove_pieces(&self, number: u64) {
-        let key = LaterKey { kind: "result", row: number.into() };
+    pub(super) fn remove_pieces(&self, task: Option<TaskId>, number: u64) {
+        let key = LaterKey { kind: "result", row: number.into(), task };
         self.disk.later(key, Arc::new(move |connection| rows::remove_result(connection, number)));
     }
 
     /// Removes a task from the file, soon. Its result goes with it: a task without one would be damage.
-    pub(super) fn remove_task(&self, place: u64, result: Option<&ResultPlace>) {
+    pub(super) fn remove_task(&self, task: TaskId, place: u64, result: Option<&ResultPlace>) {
         let number = result.and_then(ResultPlace::pieces);
         // What knows of no result does not take the place of what does.
         let kind = if number.is_some() { "task with result" } else { "task" };
-        let key = LaterKey { kind, row: place.into() };
+        let key = LaterKey { kind, row: place.into(), task: Some(task) };
         let remove = move |connection: &Connection| {
             rows::remove(connection, place)?;
             number.map_or(Ok(()), |number| rows::remove_result(connection, number))

@@ -118,6 +118,32 @@ async fn a_check_and_an_export_skip_places_without_tasks() {
     assert!(store.get(&owner(), ended.id).await.expect("available").is_some());
 }
 
+/// Has a file say, while it is open, that its notes stand where its sessions do: whatever looks for a note meets damage.
+fn misplace_notes(folder: &TempDir) {
+    let connection = rusqlite::Connection::open(folder.path().join("store")).expect("there");
+    let misplace = "
+        PRAGMA writable_schema = ON;
+        UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = 'sessions') WHERE name = 'notes';
+        PRAGMA schema_version = 99";
+    connection.execute_batch(misplace).expect("room");
+}
+
+#[tokio::test]
+async fn tasks_whose_rows_meet_damage_expire_and_go_with_their_owner_as_others_do() {
+    let folder = folder();
+    let store = store(&folder).await;
+    let expires = add_ended(&store).await.expires;
+    add_ended(&store).await;
+    misplace_notes(&folder);
+    assert_eq!(store.expire(expires).await.map(|removed| removed.len()), Ok(2));
+    let third = task(&owner());
+    store.insert(third.clone(), None).await.expect("the rest of the file takes it").expect("room");
+    assert_eq!(store.remove_all(&owner()).await, Ok(vec![third.id]), "it is not asked for again without end");
+    let fourth = task(&owner());
+    store.insert(fourth, None).await.expect("the rest of the file takes it").expect("room");
+    assert!(store.disk.is_available());
+}
+
 /// Makes a store of 200 tasks whose places are far from the first one, changes the page of rows that has the first of them, at the
 /// place where its id stands, and reads what can be read. Returns the damages that are told, too.
 async fn rescued(damage: impl Fn(&mut [u8], usize)) -> (Read, Vec<String>) {

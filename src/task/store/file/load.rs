@@ -47,7 +47,7 @@ pub(super) async fn load(disk: &Disk, ways: &Ways) -> Result<(), Unavailable> {
         Ok(numbers.into_iter().filter(|number| !used.contains(number)).collect::<Vec<_>>())
     });
     for number in orphans.await? {
-        ways.remove_pieces(number);
+        ways.remove_pieces(None, number);
     }
     Ok(())
 }

@@ -126,7 +126,7 @@ impl FileStore {
             // The disk did not take it, or its caller was told that it might not.
             if is_written {
                 ways.tasks.remove(|| vec![id]);
-                ways.remove_task(place, None);
+                ways.remove_task(id, place, None);
             } else {
                 ways.tasks.index.lock().remove(id);
             }
@@ -257,7 +257,7 @@ impl Store for FileStore {
         // Memory forgets first: a start forgets again what the disk still has.
         let removed = self.tasks().remove(|| self.tasks().deadlines.take_until(unix));
         let forget = |(id, entry): (TaskId, super::index::Entry<Kept>)| {
-            self.ways.remove_task(entry.place, entry.kept.result.as_ref());
+            self.ways.remove_task(id, entry.place, entry.kept.result.as_ref());
             id
         };
         ready(Ok(removed.into_iter().map(forget).collect()))
@@ -277,7 +277,7 @@ impl Store for FileStore {
             entry.place
         };
         let ways = self.ways.clone();
-        let key = LaterKey { kind: "note", row: place.into() };
+        let key = LaterKey { kind: "note", row: place.into(), task: Some(task) };
         let write = move |connection: &rusqlite::Connection| rows::put_note(connection, &ways.seals, place, &note);
         self.disk.later(key, Arc::new(write));
     }
@@ -323,7 +323,8 @@ impl FileStore {
             let Some(task) = task.filter(|task| !task.state.is_terminal()) else { return Ok(()) };
             rows::update(connection, &ways.seals, place, &task, None).map(drop)
         };
-        self.disk.later(LaterKey { kind: "text", row: place.into() }, Arc::new(write));
+        let key = LaterKey { kind: "text", row: place.into(), task: Some(id) };
+        self.disk.later(key, Arc::new(write));
     }
 }
 

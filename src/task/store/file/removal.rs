@@ -1,12 +1,19 @@
 //! Removing all that an owner has, in parts: each is one batch, and other uses of the store come in between.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use tokio::sync::oneshot::{self, Receiver};
 
-use super::{change::Ways, kept::Stage, rows};
+use super::{
+    change::Ways,
+    kept::{KeptTasks, Stage},
+    rows,
+};
 use crate::{
-    disk::{self, Operation, rusqlite::Connection},
+    disk::{self, Operation, is_damage, rusqlite::Connection},
     identity::Owner,
     task::{
         TaskId,
@@ -42,24 +49,35 @@ pub(super) fn begin(ways: Ways, owner: Owner) -> Result<Receiver<Answered>, disk
     let (answer, answered) = oneshot::channel();
     let disk = ways.disk.clone();
     let (tasks, its_owner) = (Arc::clone(&ways.tasks), owner.clone());
+    let has_met_damage = Arc::new(AtomicBool::new(false));
+    let meets_damage = Arc::clone(&has_met_damage);
     let run = move |connection: &Connection| {
-        let written: Vec<(u64, TaskId)> = {
-            let index = tasks.index.lock();
-            let is_written = |id| index.owned(&its_owner, id).is_some_and(|entry| entry.kept.stage >= Stage::Written);
-            index.of(&its_owner, PageOrder::ALL).filter(|(_, id)| is_written(*id)).take(AT_ONCE).collect()
-        };
+        let written = first_of(&tasks, &its_owner);
         for (place, _) in &written {
-            rows::remove(connection, *place)?;
+            let removed = rows::remove(connection, *place);
+            removed.inspect_err(|error| meets_damage.store(is_damage(error), Ordering::Relaxed))?;
         }
         Ok(written.into_iter().map(|(_, id)| id).collect::<Vec<_>>())
     };
     let done = move |written: Result<Vec<TaskId>, disk::Unavailable>| {
-        let part = written.map(|ids| {
+        // Then each goes for itself, so that those with damage keep no other one.
+        let are_rows_left = written.is_err() && has_met_damage.load(Ordering::Relaxed);
+        let written = if are_rows_left {
+            Ok(first_of(&ways.tasks, &owner).into_iter().map(|(_, id)| id).collect())
+        } else {
+            written
+        };
+        let part = written.map(|ids: Vec<TaskId>| {
             // By what was chosen: another removal may have taken them out first.
             let is_last = ids.len() < AT_ONCE;
             let mut removed = Vec::new();
             for (id, entry) in ways.tasks.remove(|| ids) {
-                ways.remove_result(entry.kept.result.as_ref());
+                let result = entry.kept.result.as_ref();
+                if are_rows_left {
+                    ways.remove_task(id, entry.place, result);
+                } else {
+                    ways.remove_result(id, result);
+                }
                 removed.push(id);
             }
             let next = (!is_last).then(|| begin(ways, owner));
@@ -70,6 +88,13 @@ pub(super) fn begin(ways: Ways, owner: Owner) -> Result<Receiver<Answered>, disk
     };
     disk.submit(Operation::new(run, done))?;
     Ok(answered)
+}
+
+/// Returns the first tasks of `owner` that are in the file, with their places.
+fn first_of(tasks: &KeptTasks, owner: &Owner) -> Vec<(u64, TaskId)> {
+    let index = tasks.index.lock();
+    let is_written = |id| index.owned(owner, id).is_some_and(|entry| entry.kept.stage >= Stage::Written);
+    index.of(owner, PageOrder::ALL).filter(|(_, id)| is_written(*id)).take(AT_ONCE).collect()
 }
 
 #[cfg(test)]

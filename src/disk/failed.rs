@@ -1,0 +1,107 @@
+//! Why a batch failed, and what of it is left out when it is tried again.
+
+use super::{
+    Unavailable,
+    queue::{Later, LaterKey, Operation},
+};
+
+/// How many operations of one batch may meet damage. Where more do, the file takes nothing, and the batch is not tried for ever.
+const MAX_DAMAGED: usize = 8;
+
+/// What the failure of one operation undoes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Undo {
+    /// The batch. It costs nothing while nothing fails: a savepoint has SQLite copy each page that its operation changes.
+    All,
+    /// That operation.
+    Each,
+}
+
+/// The work of a batch that has to be done again, or why nothing was written.
+pub(super) type Tried = Result<Vec<(LaterKey, Later)>, Failed>;
+
+/// Why a batch failed.
+pub(super) enum Failed {
+    Batch(Unavailable),
+    /// One of its operations, with [`Undo::All`].
+    Operation,
+    /// This part of it has met damage, and would each time.
+    Damaged(Culprit, Unavailable),
+}
+
+/// A part of a batch, by its number.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Culprit {
+    Operation(usize),
+    Later(usize),
+}
+
+impl Failed {
+    pub(super) fn why(self) -> Unavailable {
+        match self {
+            Self::Batch(why) | Self::Damaged(_, why) => why,
+            Self::Operation => Unavailable("an operation has failed".into()),
+        }
+    }
+}
+
+impl From<&rusqlite::Error> for Failed {
+    fn from(error: &rusqlite::Error) -> Self {
+        Self::Batch(error.into())
+    }
+}
+
+impl From<rusqlite::Error> for Failed {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+/// The parts of a batch that have met damage.
+#[derive(Debug, Default)]
+pub(super) struct LeftOut {
+    operations: Vec<usize>,
+    /// Work that can wait is done up to this one. What stands behind it waits for the next batch, so that much damaged work has no
+    /// batch tried more than once for it.
+    later: Option<usize>,
+}
+
+impl LeftOut {
+    /// Leaves out one more. Returns whether the batch is to be tried without it.
+    pub(super) fn add(&mut self, culprit: Culprit) -> bool {
+        match culprit {
+            Culprit::Operation(at) => self.operations.push(at),
+            Culprit::Later(at) => self.later = Some(at),
+        }
+        self.operations.len() <= MAX_DAMAGED
+    }
+
+    /// Returns the operations that are not left out, with their numbers.
+    pub(super) fn operations_of<'a>(
+        &self,
+        all: &'a mut [Operation],
+    ) -> impl Iterator<Item = (usize, &'a mut Operation)> + use<'a, '_> {
+        all.iter_mut().enumerate().filter(|(at, _)| !self.operations.contains(at))
+    }
+
+    /// Returns the work that is done now, with its numbers.
+    pub(super) fn works_of<'a>(
+        &self,
+        all: &'a [(LaterKey, Later)],
+    ) -> impl Iterator<Item = (usize, &'a (LaterKey, Later))> + use<'a> {
+        all.iter().enumerate().take(self.later.unwrap_or(all.len()))
+    }
+
+    /// Returns the work that was not tried, as it stands behind damaged work.
+    pub(super) fn behind(&self, all: &[(LaterKey, Later)]) -> Vec<(LaterKey, Later)> {
+        self.later.map(|at| all[at + 1..].to_vec()).unwrap_or_default()
+    }
+
+    /// Returns all work but what was left out.
+    pub(super) fn rest(&self, mut all: Vec<(LaterKey, Later)>) -> Vec<(LaterKey, Later)> {
+        if let Some(at) = self.later {
+            all.remove(at);
+        }
+        all
+    }
+}
