@@ -8,6 +8,7 @@ mod cut;
 mod damage;
 mod error;
 mod failed;
+mod free_list;
 mod keys;
 mod locate;
 mod mark;

@@ -15,6 +15,7 @@ use super::{
     Damaged, OpenError, Seals,
     beside::beside,
     error::damaged,
+    free_list,
     keys::{self, Locked},
     locate::{NEEDS, has_one_name, look, place, said},
     mark::{self, Mark, NotLocked},
@@ -92,8 +93,10 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
     }
     let log = wal::check(&beside(&path, "-wal"));
     let log = log.map_err(|error| wrong(format!("its log \"-wal\" cannot be read: {}", said(&error))))?;
-    log.map_err(|why| wrong(damaged(&why)))?;
+    let commits = log.map_err(|why| wrong(damaged(&why)))?;
     is_long_enough(&path).map_err(wrong)?;
+    let free = free_list::check(&path, &commits).map_err(|error| wrong(said(&error)))?;
+    free.map_err(|why| wrong(damaged(&why)))?;
     let connection = connect(&path).map_err(|error| wrong(unreadable(&error)))?;
     // SQLite is content with a file that it can only read.
     if connection.is_readonly("main").map_err(|error| wrong(unreadable(&error)))? {
@@ -236,10 +239,6 @@ fn check(
         if found != "ok" {
             return Err(wrong(damaged(&found)));
         }
-    }
-    let count = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).map_err(sql);
-    if count("freelist_count")? >= count("page_count")? {
-        return Err(wrong(damaged("it says that all of it is free")));
     }
     let select = "SELECT batch, seen, boot, since_boot, salt FROM state";
     let (batch, seen, salt) = connection

@@ -3,6 +3,7 @@
 mod batches;
 mod damaged;
 mod first_start;
+mod free_list;
 
 use std::{
     fs,
@@ -371,5 +372,5 @@ async fn numbers_in_the_state_that_no_process_has_written_are_damage() {
     let folder = Folder::new();
     closed(folder.open(None));
     folder.change("", |bytes| bytes[36..40].fill(0x7f));
-    assert!(folder.refused().contains("it says that all of it is free"));
+    assert!(folder.refused().contains("in the list of free pages, and its header tells of"));
 }

@@ -9,6 +9,7 @@
 //! them, what makes it a commit may be the earlier log's, and the rest this one's.
 
 use std::{
+    collections::HashMap,
     fs::File,
     io::{self, BufReader, Read},
     path::Path,
@@ -38,27 +39,36 @@ impl Sums {
     }
 }
 
+/// The commits of a log, as SQLite reads them.
+#[derive(Debug, Default)]
+pub(super) struct Commits {
+    /// Where the newest version of each page stands.
+    pub pages: HashMap<u32, u64>,
+    /// How many pages the file has after the last one.
+    pub length: Option<u32>,
+}
+
 /// Returns the number at a place of a header.
-fn number(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn number(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
 
-/// Says what is wrong with the log, if commits stand behind a damaged place of it. No log is no mistake.
+/// Returns the commits of the log, or what is wrong with it if commits stand behind a damaged place. No log is no mistake.
 ///
 /// # Errors
 /// The log cannot be read.
-pub(super) fn check(path: &Path) -> io::Result<Result<(), String>> {
+pub(super) fn check(path: &Path) -> io::Result<Result<Commits, String>> {
     match File::open(path) {
         Ok(file) => scan(&mut BufReader::with_capacity(1 << 16, file)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(Commits::default())),
         Err(error) => Err(error),
     }
 }
 
-fn scan(log: &mut impl Read) -> io::Result<Result<(), String>> {
-    let mut header = [0; HEADER];
+fn scan(log: &mut impl Read) -> io::Result<Result<Commits, String>> {
+    let (mut header, mut commits) = ([0; HEADER], Commits::default());
     if !fill(log, &mut header)? {
-        return Ok(Ok(()));
+        return Ok(Ok(commits));
     }
     let big_endian = number(&header, 0) & 1 == 1;
     let page = number(&header, 8) as usize;
@@ -69,11 +79,11 @@ fn scan(log: &mut impl Read) -> io::Result<Result<(), String>> {
         && (512..=65536).contains(&page)
         && sums == Sums(number(&header, 24), number(&header, 28));
     if !header_fits {
-        return behind_a_broken_header(log);
+        return Ok(behind_a_broken_header(log)?.map(|()| commits));
     }
     let mut frame = vec![0; FRAME_HEADER + page];
     let (mut broken, mut commit_behind) = (None, false);
-    let (mut at, mut begins) = (0, HEADER);
+    let (mut at, mut begins, mut of_next_commit) = (0, HEADER, Vec::new());
     while fill(log, &mut frame)? {
         at += 1;
         let same_log = (number(&frame, 8), number(&frame, 12)) == salts;
@@ -81,6 +91,13 @@ fn scan(log: &mut impl Read) -> io::Result<Result<(), String>> {
         let fits = same_log && sums.add(&frame[..8], big_endian).add(&frame[FRAME_HEADER..], big_endian) == told;
         if broken.is_none() && !fits {
             broken = Some(at);
+        }
+        if broken.is_none() {
+            of_next_commit.push((number(&frame, 0), (begins + FRAME_HEADER) as u64));
+            if number(&frame, 4) != 0 {
+                commits.pages.extend(of_next_commit.drain(..));
+                commits.length = Some(number(&frame, 4));
+            }
         }
         if let (Some(broken), true) = (broken, same_log) {
             if commit_behind {
@@ -93,7 +110,7 @@ fn scan(log: &mut impl Read) -> io::Result<Result<(), String>> {
         sums = told;
         begins += frame.len();
     }
-    Ok(Ok(()))
+    Ok(Ok(commits))
 }
 
 /// Says whether anything stands behind a header that does not fit. The header is on the disk before the first frame is

@@ -175,6 +175,27 @@ async fn a_database_that_is_empty_or_gone_beside_its_log_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_list_of_free_pages_is_refused_before_anything_is_written_over() {
+    let house = House::plain().await;
+    let told = made(&house).await;
+    let store = rusqlite::Connection::open(house.store()).unwrap();
+    // What expired results leave.
+    let leave = "INSERT INTO chunks VALUES (1 << 50, zeroblob(200000)); DELETE FROM chunks WHERE id = 1 << 50";
+    store.execute_batch(leave).unwrap();
+    store.close().unwrap();
+    let bytes = fs::read(house.store()).unwrap();
+    let number = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let list = (number(32) - 1) * PAGE;
+    let (mut outcomes, mut dice) = (Outcomes::default(), Dice::new(u64::from(std::process::id())));
+    for _ in 0..share() / 3 {
+        let at = list + 8 + dice.below(4 * number(list + 4));
+        let what = format!("byte {at} of the list of free pages flipped");
+        Damaged::new(&house, "", what, flip(at)).try_out(&house, &told, &mut outcomes).await;
+    }
+    assert_eq!(outcomes.refused, share() / 3, "{outcomes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commits_behind_a_damaged_frame_of_the_log_are_not_skipped_without_a_word() {
     let house = House::plain().await;
     let told = made(&house).await;
