@@ -8,6 +8,10 @@ pub mod tools;
 
 use crate::task::TaskWriter;
 
+/// What clients of either generation are told where the result of their task is damaged.
+const DAMAGED: &str =
+    "the result of this task is damaged on the disk of taskgate and cannot be read; asking again will not help";
+
 /// Returns the writers of all dialects.
 #[must_use]
 pub fn writers() -> [&'static dyn TaskWriter; 3] {

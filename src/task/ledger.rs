@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     Change, Clock, End, HasEnded, Task, TaskId,
-    store::{CallChange, SavedCall, Store, StoreFuture, Unavailable},
+    store::{CallChange, NoEnd, SavedCall, Store, StoreFuture, Unavailable},
 };
 use crate::{
     identity::Owner,
@@ -48,6 +48,8 @@ pub enum Missing {
     NotFound(TaskId),
     /// The store does not answer now.
     Unavailable,
+    /// The store has its result, and that is damaged for good.
+    Damaged,
 }
 
 /// Why a task was not changed.
@@ -91,7 +93,15 @@ impl Ledger {
     /// # Errors
     /// [`Missing`]
     pub(super) async fn end(&self, owner: &Owner, id: TaskId) -> Result<End, Missing> {
-        self.once(self.store.end(owner, id)).await?.ok_or(Missing::NotFound(id))
+        match self.store.end(owner, id).await {
+            Ok(end) => end.ok_or(Missing::NotFound(id)),
+            // The store has told it.
+            Err(NoEnd::Damaged) => Err(Missing::Damaged),
+            Err(NoEnd::Unavailable(why)) => {
+                self.report_unavailable(&why);
+                Err(Missing::Unavailable)
+            }
+        }
     }
 
     /// Waits for one answer of the store, and reports where there is none.

@@ -196,6 +196,40 @@ async fn a_damaged_list_of_free_pages_is_refused_before_anything_is_written_over
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_result_is_told_as_that_to_its_client_and_once_to_the_operator() {
+    for form in [Form::Legacy, Form::Modern] {
+        let house = House::plain().await;
+        let serving = house.serve().await;
+        let person = Person::new(form, "user", "json");
+        let mut told = Vec::new();
+        for key in ["whole", "flipped"] {
+            let job = Job { key: key.to_owned(), millis: 1, bytes: 9000 };
+            told.push(Told::create(&person, &serving.base, job).await.unwrap());
+        }
+        for told in &mut told {
+            told.finish(&serving.base).await.unwrap();
+        }
+        serving.binary.signal(rustix::process::Signal::TERM);
+        serving.binary.end().await;
+        let mut bytes = fs::read(house.store()).unwrap();
+        let at = bytes.windows(11).position(|part| part == b"flipped:40;").expect("its result");
+        flip(at)(&mut bytes);
+        fs::write(house.store(), bytes).unwrap();
+        let serving = house.serve().await;
+        let person = person.elsewhere();
+        for _ in 0..3 {
+            assert_eq!(person.look(&serving.base, &told[0].id).await.unwrap().status, "completed");
+            let Err(Failure::Unavailable(said)) = person.look(&serving.base, &told[1].id).await else { panic!("told") };
+            assert!(said.contains("-32603") && said.contains("asking again will not help"), "{said}");
+        }
+        let said = serving.kill().await.stderr;
+        let lines: Vec<_> = said.lines().filter(|line| line.contains("ERROR")).collect();
+        let names = [told[1].id.as_str(), "tasks.db", "taskgate store check"];
+        assert!(lines.len() == 1 && names.iter().all(|name| lines[0].contains(name)), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commits_behind_a_damaged_frame_of_the_log_are_not_skipped_without_a_word() {
     let house = House::plain().await;
     let told = made(&house).await;

@@ -27,8 +27,12 @@ pub(crate) enum Failure {
     Refused(String),
 }
 
-/// What answers say that the store could not give, where a call cannot be a task and where a task is asked for.
-const UNAVAILABLE: [&str; 2] = ["store of tasks is unavailable", "cannot reach its store of tasks now"];
+/// What answers say that the store could not give: where a call cannot be a task, where a task is asked for, and where its result is.
+const UNAVAILABLE: [&str; 3] = [
+    "store of tasks is unavailable",
+    "cannot reach its store of tasks now",
+    "damaged on the disk of taskgate and cannot be read",
+];
 
 pub(crate) type Outcome<T> = Result<T, Failure>;
 

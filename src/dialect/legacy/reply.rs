@@ -1,6 +1,7 @@
 //! How the legacy dialect writes tasks, reads the parameters of task methods, and answers ids that are not found.
 
 use crate::{
+    dialect::DAMAGED,
     session::Source,
     task::{Ending, Missing, Outlook, State, Task, TaskId},
     wire::{
@@ -59,7 +60,7 @@ impl From<Missing> for NoResult {
     fn from(missing: Missing) -> Self {
         match missing {
             Missing::NotFound(id) => Self::NotFound(Some(id)),
-            Missing::Unavailable => Self::Error(error_of(&missing)),
+            Missing::Unavailable | Missing::Damaged => Self::Error(error_of(&missing)),
         }
     }
 }
@@ -84,6 +85,7 @@ pub(super) fn error_of(missing: &Missing) -> RpcError {
     match missing {
         Missing::NotFound(_) => not_found(),
         Missing::Unavailable => RpcError::internal("taskgate cannot reach its store of tasks now; try again"),
+        Missing::Damaged => RpcError::internal(DAMAGED),
     }
 }
 
@@ -103,5 +105,7 @@ mod tests {
         let NoResult::Error(error) = NoResult::from(Missing::Unavailable) else { panic!("not found") };
         assert_eq!(error.code, -32603);
         assert!(error.message.ends_with("try again"), "{}", error.message);
+        let NoResult::Error(error) = NoResult::from(Missing::Damaged) else { panic!("not found") };
+        assert!(error.code == -32603 && !error.message.contains("try again"), "{}", error.message);
     }
 }

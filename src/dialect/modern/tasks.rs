@@ -10,6 +10,7 @@ use super::{
     reply, translate,
 };
 use crate::{
+    dialect::DAMAGED,
     limit::FailedLookup,
     observe::events,
     task::{End, Ending, Missing, NotCancelled, Outlook, PolledTask, State, Task, TaskId},
@@ -93,8 +94,12 @@ impl Modern {
 
     /// Returns the error for a task that does not exist for its client.
     pub(super) async fn no_task(&self, request: &ClientRequest, why: &Missing) -> Refused {
-        let Missing::NotFound(id) = why else {
-            return RpcError::internal("taskgate cannot reach its store of tasks now; try again").into();
+        let id = match why {
+            Missing::NotFound(id) => id,
+            Missing::Damaged => return RpcError::internal(DAMAGED).into(),
+            Missing::Unavailable => {
+                return RpcError::internal("taskgate cannot reach its store of tasks now; try again").into();
+            }
         };
         match self.count_lookup(request, *id).await {
             Ok(_) => not_found().into(),

@@ -171,7 +171,11 @@ impl JobTools {
     /// Answers for an id that has no job of the caller, or where the store does not tell. A caller that guesses ids waits for
     /// it, once for each call.
     pub(super) fn missing(&self, place: &JobPlace, given: &str, why: &Missing, held: &mut HeldBack) -> Told {
-        let Missing::NotFound(id) = why else { return Told::failed(UNAVAILABLE) };
+        let id = match why {
+            Missing::NotFound(id) => id,
+            Missing::Unavailable => return Told::failed(UNAVAILABLE),
+            Missing::Damaged => return Told::failed(words::damaged(&excerpt(given))),
+        };
         let lookup = place.caller.account.failed_lookup();
         self.observer.emit(events::LookupFailed {
             who: &place.caller.who,

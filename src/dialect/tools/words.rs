@@ -172,6 +172,14 @@ pub(super) fn running(title: &str, elapsed: Duration, estimate: Option<&str>, pr
     format!("{progress}{title:?} has run for {}{estimate}", in_words(elapsed))
 }
 
+/// Answers for a job whose result was kept, and cannot be read any more.
+pub(super) fn damaged(id: &str) -> String {
+    format!(
+        "The job {id:?} is done, and its result is damaged on the disk of taskgate. Waiting or asking again will not help. Call the \
+         tool itself anew only if its result is still wanted."
+    )
+}
+
 /// Answers for an id that is unknown, foreign or expired. `names` are those of the tools where jobs can be listed.
 pub(super) fn unknown(id: &str, names: Option<JobToolNames>) -> String {
     let list = names.map_or(String::new(), |names| format!("{} tells the ids of your jobs. ", names.of(JobTool::List)));

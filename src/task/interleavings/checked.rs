@@ -16,8 +16,8 @@ use crate::{
     task::{
         Clock, End, Task, TaskId,
         store::{
-            CallChange, ChangeCallback, KeptLimit, MaxKept, MemoryStore, PageOrder, SavedCall, Store, StoreFuture,
-            Unavailable, Unfinished,
+            CallChange, ChangeCallback, KeptLimit, MaxKept, MemoryStore, NoEnd, PageOrder, SavedCall, Store,
+            StoreFuture, Unavailable, Unfinished,
             faulty::turn,
             file::testing::{disk_of, folder, next_place, opened},
         },
@@ -258,7 +258,7 @@ impl Store for CheckedStore {
         })
     }
 
-    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>> {
+    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>, NoEnd> {
         Box::pin(async move {
             turn().await;
             let answer = wait(self.store.end(owner, id))?;

@@ -13,7 +13,9 @@ use std::{
 use bytes::Bytes;
 use tempfile::TempDir;
 
-use super::{CallChange, ChangeCallback, KeptLimit, PageOrder, SavedCall, Store, StoreFuture, Unavailable, Unfinished};
+use super::{
+    CallChange, ChangeCallback, KeptLimit, NoEnd, PageOrder, SavedCall, Store, StoreFuture, Unavailable, Unfinished,
+};
 use crate::{
     identity::Owner,
     task::{Change, End, Task, TaskId, state::tests::at},
@@ -64,7 +66,10 @@ impl FaultyStore {
         self.calls.load(Ordering::Relaxed)
     }
 
-    fn call<'a, T: Send + 'a>(&'a self, work: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
+    fn call<'a, T: Send + 'a, E: From<Unavailable> + Send + 'a>(
+        &'a self,
+        work: StoreFuture<'a, T, E>,
+    ) -> StoreFuture<'a, T, E> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             match self.fault {
@@ -97,8 +102,8 @@ impl FaultyStore {
     }
 }
 
-fn unavailable<T>() -> Result<T, Unavailable> {
-    Err(Unavailable("out of order".into()))
+fn unavailable<T, E: From<Unavailable>>() -> Result<T, E> {
+    Err(Unavailable("out of order".into()).into())
 }
 
 /// Lets others go on first.
@@ -130,7 +135,7 @@ impl Store for FaultyStore {
         self.call(Box::pin(async move { self.store.get(owner, id).await }))
     }
 
-    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>> {
+    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>, NoEnd> {
         self.call(Box::pin(async move { self.store.end(owner, id).await }))
     }
 

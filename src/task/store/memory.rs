@@ -18,7 +18,7 @@ use moka::{Expiry, sync::Cache};
 use parking_lot::{Mutex, RwLock};
 
 use super::{
-    CallChange, ChangeCallback, KeptLimit, MaxKept, PageOrder, SavedCall, Store, StoreFuture, Unfinished,
+    CallChange, ChangeCallback, KeptLimit, MaxKept, NoEnd, PageOrder, SavedCall, Store, StoreFuture, Unfinished,
     deadlines::{AT_ONCE, Deadlines},
     index::Index,
 };
@@ -158,7 +158,7 @@ impl fmt::Debug for MemoryStore {
 }
 
 /// Returns an answer at once: memory is always available.
-fn ready<'a, T: Send + 'a>(answer: T) -> StoreFuture<'a, T> {
+fn ready<'a, T: Send + 'a, E: Send + 'a>(answer: T) -> StoreFuture<'a, T, E> {
     Box::pin(std::future::ready(Ok(answer)))
 }
 
@@ -185,7 +185,7 @@ impl Store for MemoryStore {
         ready(self.owned(owner, id))
     }
 
-    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>> {
+    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>, NoEnd> {
         let index = self.index.lock();
         let entry = index.owned(owner, id).filter(|_| self.tasks.contains_key(&id));
         ready(entry.and_then(|entry| entry.kept.clone()))

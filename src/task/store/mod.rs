@@ -22,7 +22,7 @@ use super::{End, Task, TaskId};
 use crate::identity::Owner;
 
 /// The answer of a store, when it comes.
-pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Unavailable>> + Send + 'a>>;
+pub type StoreFuture<'a, T, E = Unavailable> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
 /// The store does not answer now. It may have done what was asked all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,21 @@ impl fmt::Display for Unavailable {
 }
 
 impl std::error::Error for Unavailable {}
+
+/// Why a store does not tell the end of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoEnd {
+    /// It does not answer now.
+    Unavailable(Unavailable),
+    /// What it has is not what was written, and stays so.
+    Damaged,
+}
+
+impl From<Unavailable> for NoEnd {
+    fn from(unavailable: Unavailable) -> Self {
+        Self::Unavailable(unavailable)
+    }
+}
 
 /// How a call can go on in a later process, in the words of the engine. A store does not read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +87,7 @@ pub type ChangeCallback = Box<dyn Fn(Option<TaskId>) + Send + Sync>;
 /// - A method that answers [`Unavailable`] may have done what was asked, wholly or not at all: read before trying again.
 /// - A task is found from the return of [`Store::insert`] until its ttl is over, and never dropped to make room. A task that
 ///   was removed never comes back, whatever change was under way.
+/// - A result that is not what was written is [`NoEnd::Damaged`], and never told. What keeps it from being read for a while is not.
 /// - The answers for a foreign task and for an unknown one are the same.
 pub trait Store: fmt::Debug + Send + Sync {
     /// Adds a task with what is saved of its call, or refuses it where a limit is reached.
@@ -81,7 +97,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     fn get<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<Arc<Task>>>;
 
     /// Returns the end of the task, if it exists, belongs to `owner` and has ended.
-    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>>;
+    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>, NoEnd>;
 
     /// Replaces the version before `next` by `next`, with its end if it has ended. Returns whether it did: where another
     /// change came first or the task was removed, it changes nothing. An end drops what is saved of the call.

@@ -28,7 +28,7 @@ fn owner() -> Owner {
 }
 
 /// Returns the answer of the store in memory, which never waits.
-fn now<T>(answer: super::StoreFuture<'_, T>) -> T {
+fn now<T, E: std::fmt::Debug>(answer: super::StoreFuture<'_, T, E>) -> T {
     answer.now_or_never().expect("an answer at once").expect("memory is available")
 }
 

@@ -47,6 +47,8 @@ pub(super) struct Kept {
     pub task: Arc<Task>,
     pub stage: Stage,
     pub result: Option<ResultPlace>,
+    /// Whether it was told that the result is damaged.
+    pub is_told_damaged: bool,
     /// How many changes of it are on their way to the disk. While there are any, all go that way, in their order.
     pub changing: u32,
 }
@@ -65,7 +67,7 @@ pub(super) enum Stage {
 impl Kept {
     /// Returns a task that is on its way into the file.
     pub(super) fn admitted(task: &Task) -> Self {
-        Self { task: Arc::new(task.clone()), stage: Stage::Admitted, result: None, changing: 0 }
+        Self { task: Arc::new(task.clone()), stage: Stage::Admitted, result: None, is_told_damaged: false, changing: 0 }
     }
 }
 

@@ -34,13 +34,13 @@ use self::{
     kept::{Kept, KeptTasks, Stage},
 };
 use super::{
-    CallChange, ChangeCallback, KeptLimit, MaxKept, PageOrder, SavedCall, Store, StoreFuture, Unavailable, Unfinished,
-    index::Index,
+    CallChange, ChangeCallback, KeptLimit, MaxKept, NoEnd, PageOrder, SavedCall, Store, StoreFuture, Unavailable,
+    Unfinished, index::Index,
 };
 use crate::{
-    disk::{self, Disk, LaterKey, Operation},
+    disk::{self, Disk, LaterKey, Operation, is_damage},
     identity::Owner,
-    observe::Observer,
+    observe::{Observer, events},
     task::{Clock, End, Ending, State, Task, TaskId},
 };
 
@@ -150,7 +150,7 @@ struct Insertion {
 type Inserted = Result<Result<(), KeptLimit>, Unavailable>;
 
 /// Returns an answer at once.
-fn ready<'a, T: Send + 'a>(answer: Result<T, Unavailable>) -> StoreFuture<'a, T> {
+fn ready<'a, T: Send + 'a, E: Send + 'a>(answer: Result<T, E>) -> StoreFuture<'a, T, E> {
     Box::pin(std::future::ready(answer))
 }
 
@@ -175,7 +175,7 @@ impl Store for FileStore {
         ready(Ok(self.tasks().look(owner, id, |entry| Arc::clone(&entry.kept.task))))
     }
 
-    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>> {
+    fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>, NoEnd> {
         let found =
             self.tasks().look(owner, id, |entry| (entry.kept.task.state, entry.kept.result.clone(), entry.place));
         let Some((State::Ended(ending), result, place)) = found else { return ready(Ok(None)) };
@@ -185,14 +185,26 @@ impl Store for FileStore {
         }
         Box::pin(async move {
             let (seals, its_result) = (Arc::clone(&self.ways.seals), result.clone());
-            let read = self.disk.read(move |connection| rows::get_result(connection, &seals, place, &its_result)).await;
+            let read =
+                move |connection: &rusqlite::Connection| match rows::get_result(connection, &seals, place, &its_result)
+                {
+                    Err(error) if is_damage(&error) => Ok(Err(disk::Unavailable::from(&error))),
+                    read => read.map(Ok),
+                };
+            let read = self.disk.read(read).await.map_err(Unavailable::from);
             // It may have expired meanwhile, and its result with it; while the index is locked it cannot.
             let kept = self.tasks().look(owner, id, |_| {
-                let raw = read?;
-                self.tasks().cache(result.number, raw.clone());
-                Ok(end_of(ending, raw))
+                if let Ok(Ok(raw)) = &read {
+                    self.tasks().cache(result.number, raw.clone());
+                }
             });
-            kept.transpose()
+            if kept.is_none() {
+                return Ok(None);
+            }
+            read?.map(|raw| Some(end_of(ending, raw))).map_err(|why| {
+                self.tell_damaged(id, place, &why);
+                NoEnd::Damaged
+            })
         })
     }
 
@@ -315,6 +327,21 @@ impl Store for FileStore {
 }
 
 impl FileStore {
+    /// Tells that the result of a task is damaged, in the log once.
+    fn tell_damaged(&self, id: TaskId, place: u64, why: &disk::Unavailable) {
+        let mut index = self.tasks().index.lock();
+        let is_new = index.get_mut(id).is_some_and(|entry| !std::mem::replace(&mut entry.kept.is_told_damaged, true));
+        drop(index);
+        self.tasks().observer.emit(events::StoreDamaged {
+            what: "result of a task",
+            row: Some(place),
+            task: Some(id),
+            file: self.disk.path(),
+            why: &why.0,
+            is_new,
+        });
+    }
+
     /// Writes the newest text for a person with a later batch.
     fn write_text_later(&self, id: TaskId, place: u64) {
         let ways = self.ways.clone();
