@@ -11,7 +11,7 @@ use aws_lc_rs::{
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::{
-    Place, Seals, Unavailable,
+    Place, Seals, Unavailable, is_damage,
     seal::{Damaged, DataKey},
 };
 
@@ -127,15 +127,35 @@ pub(super) fn unlock(connection: &Connection, key: Option<&str>, old: &[String],
     Ok(seals)
 }
 
-/// Returns what opens blobs, if any of `keys` wraps the data keys or there are none.
-pub(super) fn unlock_to_read(connection: &Connection, keys: &[String]) -> Result<Seals, Locked> {
-    let rows = wrapped_keys(connection)?;
+/// Returns what opens blobs, if any of `keys` wraps the data keys or there are none, and calls `damaged` for those that nothing
+/// unwraps. Where there is no key, and the file does not say whether it needs one, it is taken for one that is not sealed.
+pub(super) fn unlock_to_read(
+    connection: &Connection,
+    keys: &[String],
+    mut damaged: impl FnMut(String),
+) -> Result<Seals, Locked> {
+    let rows = match wrapped_keys(connection) {
+        Err(error) if keys.is_empty() && is_damage(&error) => {
+            damaged(format!("its data keys cannot be read: {error}; it is read as a file that is not sealed"));
+            Vec::new()
+        }
+        rows => rows?,
+    };
     let Some(last) = rows.last() else { return Ok(Seals::new(Vec::new())) };
     let salt: Vec<u8> = connection.query_row("SELECT salt FROM state", (), |row| row.get(0))?;
     let by = keys.iter().map(|key| Wrapping::new(key, &salt)).find(|key| last.by == key.name);
     let by = by.ok_or(if keys.is_empty() { Locked::NoKey } else { Locked::WrongKey })?;
-    let unwrapped = rows.iter().map(|row| by.unwrap(row).ok_or(Locked::Damaged)).collect::<Result<Vec<_>, _>>();
-    unwrapped.map(Seals::new)
+    let mut unwrapped = Vec::new();
+    for row in &rows {
+        match by.unwrap(row) {
+            Some(key) => unwrapped.push(key),
+            None => damaged(format!(
+                "data key {} is not what was written, nor can be read what it has sealed",
+                row.generation
+            )),
+        }
+    }
+    if unwrapped.is_empty() { Err(Locked::Damaged) } else { Ok(Seals::new(unwrapped)) }
 }
 
 /// Returns the data keys as they stand in the file, the newest last.

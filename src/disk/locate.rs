@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{error::damaged, schema::APPLICATION};
+use super::schema::APPLICATION;
 
 /// What every file of SQLite begins with.
 const SQLITE: &[u8; 16] = b"SQLite format 3\0";
@@ -62,8 +62,8 @@ pub(super) fn has_one_name(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Returns whether there is a file; one that is not taskgate's is an error.
-pub(super) fn look(path: &Path) -> Result<bool, String> {
+/// Returns whether there is a file; one that is not taskgate's is an error. `damaged` says what to do about a damaged one.
+pub(super) fn look(path: &Path, damaged: impl FnOnce(&str) -> String) -> Result<bool, String> {
     // Opening a pipe would wait for its other end.
     match fs::metadata(path) {
         Ok(found) if found.is_file() => {}
@@ -134,7 +134,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let pipe = folder.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
-        assert_eq!(look(&pipe), Err("it is not a file".to_owned()));
+        assert_eq!(look(&pipe, str::to_owned), Err("it is not a file".to_owned()));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use super::{
     OpenError, Place, Seals,
     beside::beside,
+    error::is_damage,
     keys::{self, Locked},
     locate::{look, said},
     mark,
@@ -39,7 +40,8 @@ impl Rescue {
     pub fn open(path: &Path, keys: &[String]) -> Result<Self, OpenError> {
         let wrong = |why: String| OpenError::new(path, why);
         let (connection, mut damages) = read_only(path).map_err(wrong)?;
-        let seals = keys::unlock_to_read(&connection, keys).map_err(|locked| wrong(unlocked_to_read(&locked)))?;
+        let seals = keys::unlock_to_read(&connection, keys, |what| damages.push(what));
+        let seals = seals.map_err(|locked| wrong(unlocked_to_read(&locked)))?;
         match connection.pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0)) {
             Ok(format) if (1..=FORMAT).contains(&format) => {
                 schema::read_as_newest(&connection, format).map_err(|error| wrong(error.to_string()))?;
@@ -91,7 +93,7 @@ impl Rescue {
 
 /// Opens a file to read it, and says what of its commits is missing.
 fn read_only(path: &Path) -> Result<(Connection, Vec<String>), String> {
-    if !look(path)? {
+    if !look(path, str::to_owned)? {
         return Err("there is no such file".to_owned());
     }
     // Before the file is read: the mark of one in use goes on meanwhile.
@@ -138,6 +140,14 @@ fn unlocked_to_read(locked: &Locked) -> String {
         Locked::WrongKey => {
             "it is sealed by none of the keys that --key-file names; name that of its store.key".to_owned()
         }
+        // Not as a start says it: that would advise what has just failed.
+        Locked::Damaged => {
+            "none of its data keys is what was written, so that nothing in it can be read; restore a backup".to_owned()
+        }
+        Locked::Sql(error) if is_damage(error) || matches!(error, rusqlite::Error::QueryReturnedNoRows) => format!(
+            "what opens a sealed file cannot be read in it: {error}; leave out --key-file if it is not sealed, else restore a backup"
+        ),
+        Locked::Sql(error) => error.to_string(),
         locked => unlocked(locked),
     }
 }

@@ -215,3 +215,33 @@ async fn tasks_are_read_although_the_row_of_the_state_is_gone() {
     assert_eq!((read.tasks, read.results), (1, 1));
     assert!(told.iter().any(|what| what.starts_with("its last batch cannot be read")), "{told:?}");
 }
+
+#[tokio::test]
+async fn damage_in_a_table_that_a_file_does_not_need_keeps_nothing_from_an_export() {
+    for table in ["data_keys", "keys", "sessions", "notes", "chunks"] {
+        let folder = folder();
+        let store = store(&folder).await;
+        add_ended(&store).await;
+        assert!(store.disk.close());
+        drop(store);
+        let path = folder.path().join("store");
+        let connection = rusqlite::Connection::open(&path).expect("there");
+        let root = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
+        let root: u32 = connection.query_row(root, [table], |row| row.get(0)).expect("a table");
+        drop(connection);
+        let mut bytes = std::fs::read(&path).expect("there");
+        bytes[(root as usize - 1) * PAGE] ^= 8;
+        std::fs::write(&path, bytes).expect("room");
+        let (mut out, mut told) = (Vec::new(), Vec::new());
+        let read = super::export(&path, &[], &mut out, |what| told.push(what.to_owned()));
+        let read = read.unwrap_or_else(|refused| panic!("{table}: {refused}")).expect("room");
+        assert_eq!((read.tasks, read.results), (1, 1), "{table}");
+        let checked = super::check(&path, &[], |_| ()).unwrap_or_else(|refused| panic!("{table}: {refused}"));
+        assert!(checked.damages > 0 && checked.tasks == 1, "{table}: {checked:?}");
+        let is_told = told.iter().any(|what| what.contains("it is read as a file that is not sealed"));
+        assert_eq!(is_told, table == "data_keys", "{told:?}");
+        let Err(refused) = super::check(&path, &["key".to_owned()], |_| ()) else { continue };
+        let said = refused.to_string();
+        assert!(table == "data_keys" && !said.contains("taskgate store"), "{said}");
+    }
+}
