@@ -158,6 +158,24 @@ impl<C> Scheduler<C> {
         Ok((keys, Some(self.wait(keys, WaitingCall { on_turn: on_turn(), bytes }))))
     }
 
+    /// Lets a call run or wait, as [`Scheduler::enter`] does, that has waited before, in an earlier process, however many may wait
+    /// now.
+    pub(super) fn enter_again(
+        &mut self,
+        owner: &Owner,
+        tool: ToolId,
+        limits: ToolLimits,
+        bytes: usize,
+        on_turn: impl FnOnce() -> C,
+    ) -> (CallKeys, Option<u64>) {
+        let keys = self.keys(owner, tool, limits.running);
+        if self.run_bound(keys).is_none() {
+            self.begin(keys);
+            return (keys, None);
+        }
+        (keys, Some(self.wait(keys, WaitingCall { on_turn: on_turn(), bytes })))
+    }
+
     /// Begins a call that has run before, in an earlier process, whatever the limits are now.
     pub(super) fn enter_running(&mut self, owner: &Owner, tool: ToolId, limits: ToolLimits) -> CallKeys {
         let keys = self.keys(owner, tool, limits.running);

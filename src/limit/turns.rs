@@ -1,6 +1,6 @@
 //! Turns to run, which calls get at once, wait for, or are refused: for each tool, for each owner, and in all.
 
-use std::{fmt, sync::Arc};
+use std::{convert::Infallible, fmt, sync::Arc};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -11,9 +11,13 @@ use super::{
 };
 use crate::identity::Owner;
 
+type TurnScheduler = Scheduler<oneshot::Sender<Permit>>;
+/// Makes what the turn of a call uses, where it has to wait.
+type OnTurn<'a> = &'a mut dyn FnMut() -> oneshot::Sender<Permit>;
+
 /// The turns of every tool and owner.
 pub struct Turns {
-    scheduler: Mutex<Scheduler<oneshot::Sender<Permit>>>,
+    scheduler: Mutex<TurnScheduler>,
     /// Returns whether waiting calls of an owner may have turns.
     may_start: Box<dyn Fn(&Owner) -> bool + Send + Sync>,
 }
@@ -83,22 +87,40 @@ impl Turns {
         limits: ToolLimits,
         bytes: usize,
     ) -> Result<Admission, Limited> {
+        let entering =
+            |scheduler: &mut TurnScheduler, on_turn: OnTurn<'_>| scheduler.enter(owner, tool, limits, bytes, on_turn);
+        self.enter(entering)
+    }
+
+    fn enter<E>(
+        self: &Arc<Self>,
+        entering: impl FnOnce(&mut TurnScheduler, OnTurn<'_>) -> Result<(CallKeys, Option<u64>), E>,
+    ) -> Result<Admission, E> {
         let mut turn = None;
-        let on_turn = || {
+        let mut on_turn = || {
             let (sender, receiver) = oneshot::channel();
             turn = Some(receiver);
             sender
         };
-        let (keys, place) = self.scheduler.lock().enter(owner, tool, limits, bytes, on_turn)?;
+        let (keys, place) = entering(&mut self.scheduler.lock(), &mut on_turn)?;
         let turns = Arc::clone(self);
         Ok(match place.zip(turn) {
             Some((place, turn)) => Admission::Queued(QueuedCall { turns, keys, place, turn }),
             None => Admission::Now(Permit { turns, keys }),
         })
     }
-}
 
-impl Turns {
+    /// Lets a call run or wait that has waited before, in an earlier process, however many may wait now.
+    pub fn admit_again(self: &Arc<Self>, owner: &Owner, tool: ToolId, limits: ToolLimits, bytes: usize) -> Admission {
+        let entering = |scheduler: &mut TurnScheduler, on_turn: OnTurn<'_>| {
+            Ok::<_, Infallible>(scheduler.enter_again(owner, tool, limits, bytes, on_turn))
+        };
+        match self.enter(entering) {
+            Ok(admission) => admission,
+            Err(never) => match never {},
+        }
+    }
+
     /// Returns the right to run of a call that has run before, in an earlier process, whatever the limits are now.
     pub fn resume(self: &Arc<Self>, owner: &Owner, tool: ToolId, limits: ToolLimits) -> Permit {
         let keys = self.scheduler.lock().enter_running(owner, tool, limits);
@@ -205,6 +227,19 @@ mod tests {
         let _running = admit(&turns, 0);
         drop(admit(&turns, 0));
         assert!(matches!(admit(&turns, 0), Ok(Admission::Queued(_))));
+    }
+
+    #[test]
+    fn a_call_that_has_waited_in_an_earlier_process_waits_again_whatever_the_limits_are_now() {
+        let turns = Turns::new(Totals { queued_bytes: 0, queued: 0, ..WIDE }, |_| true);
+        let again = || turns.admit_again(&owner(0), tool("tool"), limits(1, 0), 9);
+        let Admission::Now(running) = again() else { panic!("the first runs") };
+        let [Admission::Queued(first), Admission::Queued(second)] = [again(), again()] else { panic!("they wait") };
+        assert!(admit(&turns, 1).is_err(), "a new one is refused");
+        drop(running);
+        drop(first.turn().now_or_never().flatten().expect("its turn"));
+        drop(second.turn().now_or_never().flatten().expect("its turn"));
+        assert!(turns.is_idle());
     }
 
     #[test]

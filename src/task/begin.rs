@@ -28,9 +28,7 @@ impl Runner {
     /// # Errors
     /// Why there is none.
     pub(super) async fn turn(&self, admission: Admission) -> Result<Permit, String> {
-        let late = self.restored.is_some() && self.created.elapsed() > self.patience;
         let permit = match admission {
-            _ if late => None,
             Admission::Now(permit) => Some(permit),
             Admission::Queued(waiting) => {
                 let turn = tokio::time::timeout_at(self.created + self.patience, waiting.turn()).await;

@@ -34,8 +34,8 @@ use crate::{
     wire::{Message, headers_cost},
 };
 
-/// How long a start waits until the store has the ends of the tasks that cannot go on.
-const FAIL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a start waits until the store has the ends of the tasks that cannot go on, and the deadlines of those that can.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many owners' tasks are removed at once.
 const AT_ONCE: usize = 256;
@@ -105,7 +105,7 @@ impl Engine {
     /// [`Unavailable`]
     pub async fn restore(self: &Arc<Self>, with: &Restoring<'_>) -> Result<Restored, Unavailable> {
         let (mut restored, mut links, mut orphans) = (Restored::default(), Links::default(), HashSet::new());
-        let (mut waiting, mut failing) = (Vec::new(), Vec::new());
+        let (mut waiting, mut changing) = (Vec::new(), Vec::new());
         let now = self.ledger.clock.steady();
         for Unfinished { task, call, note } in self.ledger.store.unfinished().await? {
             if task.expires <= now {
@@ -124,7 +124,8 @@ impl Engine {
                     tracing::error!(task = %task.id, why, "a task cannot go on");
                     let told =
                         if was_sent { status_message::INTERRUPTED.to_owned() } else { status_message::not_sent(&why) };
-                    failing.push(self.fail(task, None, told));
+                    restored.failed += 1;
+                    changing.push(self.fail(task, None, told));
                     continue;
                 }
             };
@@ -138,30 +139,27 @@ impl Engine {
                 Ok(LeftCall::Sent(session, broken, sent)) => {
                     restored.resumed += 1;
                     let own = left.own(with);
+                    let left = self.prolong(left, Some(sent), &mut changing);
                     self.resume(left, own.as_ref(), &session, broken, sent);
                 }
                 Err(why) => {
-                    failing.push(self.fail(left.task, Some(left.caller), why.to_owned()));
+                    restored.failed += 1;
+                    changing.push(self.fail(left.task, Some(left.caller), why.to_owned()));
                 }
             }
         }
-        restored.failed = failing.len();
         // After those that run, in the order of their creation.
         for (left, request) in waiting {
-            match self.wait_again(left, request, with) {
-                Ok(()) => restored.waiting += 1,
-                Err(failed) => {
-                    restored.failed += 1;
-                    failing.push(failed);
-                }
-            }
+            restored.waiting += 1;
+            let left = self.prolong(left, None, &mut changing);
+            self.wait_again(left, request, with);
         }
         for session in links.of_calls() {
             session.close_when_unused(HeaderMap::new());
         }
         // No client can name their sessions any more. Many are removed in one batch.
         stream::iter(orphans).for_each_concurrent(AT_ONCE, |owner| async move { self.end_owner(&owner).await }).await;
-        let _ = tokio::time::timeout(FAIL_TIMEOUT, join_all(failing)).await;
+        let _ = tokio::time::timeout(WRITE_TIMEOUT, join_all(changing)).await;
         Ok(restored)
     }
 
@@ -269,13 +267,26 @@ impl Engine {
         });
     }
 
-    /// Has a call wait for its turn again. Where there is no room, fails it.
-    fn wait_again(
-        self: &Arc<Self>,
-        left: LeftTask,
-        request: Message,
-        with: &Restoring<'_>,
-    ) -> Result<(), JoinHandle<()>> {
+    /// Gives a task the time that its call needs by the settings of this process; `sent` is when the call was sent.
+    fn prolong(self: &Arc<Self>, left: LeftTask, sent: Option<u64>, changing: &mut Vec<JoinHandle<()>>) -> LeftTask {
+        let (task, now) = (&left.task, self.ledger.clock.now());
+        let change = ttl::prolonged(&left.caller.upstream.policy.tool(&task.tool), task, sent, now.steady);
+        if !task.gains_by(&change) {
+            return left;
+        }
+        let Ok(longer) = task.after(&change, now) else { return left };
+        let (engine, owner, id) = (Arc::clone(self), task.owner.clone(), task.id);
+        // On its own, as the store may take longer than the start.
+        changing.push(tokio::spawn(async move {
+            let change = |task: &Task| task.gains_by(&change).then(|| change.clone());
+            // A task that has ended meanwhile needs no more time.
+            let _ = engine.change_when_available(&owner, id, change).await;
+        }));
+        LeftTask { task: longer, ..left }
+    }
+
+    /// Has a call wait for its turn again.
+    fn wait_again(self: &Arc<Self>, left: LeftTask, request: Message, with: &Restoring<'_>) {
         let own = left.own(with).map(|own| own.hold());
         let session = match (own, left.caller.upstream.sessions) {
             (Some(own), config::Sessions::Owner) => CallSession::Own(own),
@@ -285,15 +296,9 @@ impl Engine {
         let bytes = CALL_OVERHEAD + request.bytes().len() + headers_cost(&left.headers);
         let announced = left.head.announced;
         let (task, runner) = self.runner(left, session);
-        let admission = match self.turns.admit(&task.owner, runner.tool_id.clone(), limits(&runner), bytes) {
-            Ok(admission) => admission,
-            Err(limited) => {
-                let why = status_message::not_sent(&format!("limit reached for the tool {:?}: {limited}", &*task.tool));
-                return Err(self.fail(task, Some(runner.caller), why));
-            }
-        };
+        let admission = self.turns.admit_again(&task.owner, runner.tool_id.clone(), limits(&runner), bytes);
         let pace = runner.pace(task.keep);
-        let Some(stopped) = self.register(&task, &runner.caller, announced, pace) else { return Ok(()) };
+        let Some(stopped) = self.register(&task, &runner.caller, announced, pace) else { return };
         self.calls.set_since(task.id, runner.created);
         self.calls.set_stage(task.id, Stage::Waiting);
         let queued = matches!(admission, Admission::Queued(_));
@@ -301,7 +306,6 @@ impl Engine {
         // It has been acknowledged.
         let (_, started) = oneshot::channel();
         tokio::spawn(runner.run(request, started, admission, stopped));
-        Ok(())
     }
 
     /// Returns the runner of a task.

@@ -98,6 +98,13 @@ pub enum Change {
     Ask(Arc<str>),
     /// The call has no open question any more.
     Resume,
+    /// The call needs more time than when the task was created. Neither moves backwards.
+    Prolong {
+        /// [`Task::expires`]
+        expires: u64,
+        /// [`Task::keep`]
+        keep: u64,
+    },
     /// The task ends, perhaps with a text for a person.
     End(End, Option<Arc<str>>),
 }
@@ -118,7 +125,7 @@ impl Change {
     pub const fn end(&self) -> Option<&End> {
         match self {
             Self::End(end, _) => Some(end),
-            Self::Message(_) | Self::Ask(_) | Self::Resume => None,
+            Self::Message(_) | Self::Ask(_) | Self::Resume | Self::Prolong { .. } => None,
         }
     }
 }
@@ -194,14 +201,21 @@ impl Task {
             Change::Message(message) => (self.state, Some(Arc::clone(message))),
             Change::Ask(message) => (State::InputRequired, Some(Arc::clone(message))),
             Change::Resume => (State::Working, None),
+            Change::Prolong { .. } => (self.state, self.status_message.clone()),
             Change::End(end, message) => (State::Ended(end.ending()), message.clone()),
         };
-        let (ttl, expires) = if state.is_terminal() { self.kept_from(now.steady) } else { (self.ttl, self.expires) };
+        let (ttl, expires) = match change {
+            Change::End(..) => self.kept_from(now.steady),
+            Change::Prolong { expires, .. } => self.lasting_until(*expires),
+            Change::Message(_) | Change::Ask(_) | Change::Resume => (self.ttl, self.expires),
+        };
+        let keep = if let Change::Prolong { keep, .. } = change { self.keep.max(*keep) } else { self.keep };
         Ok(Self {
             state,
             status_message,
             last_updated_at: now.wall.max(self.last_updated_at),
             ttl,
+            keep,
             expires,
             version: self.version.wrapping_add(1),
             ..self.clone()

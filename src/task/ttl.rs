@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::Task;
+use super::{Change, Task, clock::millis};
 use crate::config::Tool;
 
 /// How many poll intervals a client has to collect a result.
@@ -52,6 +52,18 @@ pub(super) fn patience(tool: &Tool, ttl: Duration) -> Duration {
     ttl.saturating_sub(needed(tool))
 }
 
+/// Returns the change that gives a task of an earlier process the time that its call needs by the settings of this one. `sent`
+/// is when the call was sent; one that waits may wait as long as a new one, and begins to wait anew where that time is over.
+pub(super) fn prolonged(tool: &Tool, task: &Task, sent: Option<u64>, now: u64) -> Change {
+    let [needed, timeout] = [needed(tool), tool.timeout].map(millis);
+    let created = task.expires.saturating_sub(task.ttl);
+    let begins = sent.unwrap_or_else(|| {
+        let waits_until = created.saturating_add(task.ttl.saturating_sub(needed).max(timeout));
+        if waits_until > now { waits_until } else { now.saturating_add(timeout) }
+    });
+    Change::Prolong { expires: begins.saturating_add(needed), keep: millis(collecting(tool)) }
+}
+
 /// Returns how long a task has to live whose call does not wait.
 fn needed(tool: &Tool) -> Duration {
     tool.timeout + collecting(tool)
@@ -63,6 +75,17 @@ fn collecting(tool: &Tool) -> Duration {
 }
 
 impl Task {
+    /// Returns whether `change` gives the task more time than it has.
+    pub(super) fn gains_by(&self, change: &Change) -> bool {
+        matches!(change, Change::Prolong { expires, keep } if *expires > self.expires || *keep > self.keep)
+    }
+
+    /// Returns the ttl and the deadline of the task if it is to last until `expires` at least.
+    pub(super) fn lasting_until(&self, expires: u64) -> (u64, u64) {
+        let more = expires.saturating_sub(self.expires);
+        (self.ttl.saturating_add(more), self.expires.saturating_add(more))
+    }
+
     /// Returns the ttl and the deadline of the task if it ends at `end`.
     pub(super) fn kept_from(&self, end: u64) -> (u64, u64) {
         let wanted = end.saturating_add(self.keep);
@@ -98,6 +121,25 @@ mod tests {
         // A call that waits for its turn may wait as long as it may run, or longer if its ttl allows it.
         assert_eq!(lifetime(asked(60), true), [2 * hour + 20, 60, hour]);
         assert_eq!(lifetime(asked(day + 1), true), [day, day, 23 * hour - 20]);
+    }
+
+    #[test]
+    fn a_task_of_an_earlier_process_gets_the_time_that_its_call_needs_now_and_loses_none() {
+        let tool = |timeout| Tool { timeout: Duration::from_secs(timeout), ..Tool::default() };
+        let (created, second) = (1_000_000, 1000);
+        let task = Task { ttl: 100 * second, expires: created + 100 * second, keep: second, ..task(&owner()) };
+        let ttl = |timeout, sent: Option<u64>, now: u64| {
+            let [sent, now] = [sent.unwrap_or_default(), now].map(|after| created + after * second);
+            let change = prolonged(&tool(timeout), &task, (sent > created).then_some(sent), now);
+            let longer = task.after(&change, at(now)).expect("it runs");
+            assert!(!longer.gains_by(&change) && longer.keep == 20 * second, "ten polls take 20 s");
+            assert_eq!((longer.expires - longer.ttl, longer.state), (created, task.state));
+            longer.ttl / second
+        };
+        // One that waits may wait for as long as its call may run, from its creation, or from now on if that is over.
+        assert_eq!([ttl(10, None, 5), ttl(200, None, 5), ttl(70, None, 90)], [100, 420, 250]);
+        // One that was sent has its timeout and the time to collect.
+        assert_eq!([ttl(10, Some(30), 50), ttl(200, Some(30), 50)], [100, 250]);
     }
 
     /// Returns the ttl in milliseconds of a task whose client was told an hour, once it has ended after `ran` seconds.

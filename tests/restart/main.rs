@@ -16,6 +16,7 @@ mod native;
 mod one_file;
 mod resumed;
 mod sessions;
+mod settings;
 mod stateless;
 mod stopping;
 mod waiting;

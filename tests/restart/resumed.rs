@@ -166,6 +166,24 @@ async fn the_timeout_of_a_call_counts_from_its_real_beginning() {
 }
 
 #[tokio::test]
+async fn a_timeout_that_was_made_longer_holds_and_the_task_lives_as_long() {
+    let tasks = |timeout| format!("[tasks]\nttl = \"1s\"\npoll_interval = \"100ms\"\ntimeout = \"{timeout}\"\n");
+    let mut running = Running::with(&tasks("2s"), json!({})).await;
+    running.reach(&running.stream, "e2", 1).await;
+    let before = running.client.get(&running.id).await["ttl"].as_u64().unwrap();
+    running.house.configure(&format!("{}[[upstream]]\nurl = \"{}\"\n", tasks("1m"), running.upstream.url()));
+    running.house.restart().await;
+    let resumed = running.upstream.resumed().await;
+    let task = running.client.get(&running.id).await;
+    assert!(before < 4000 && task["ttl"].as_u64().unwrap() > 60_000, "{before}, {task}");
+    // Its first ttl is over.
+    tokio::time::sleep(std::time::Duration::from_millis(before + 500)).await;
+    assert_eq!(status_of(&running.client.get(&running.id).await), "working");
+    answer(resumed, &running.call, &text("done")).await;
+    running.client.until(&running.id, "completed").await;
+}
+
+#[tokio::test]
 async fn a_call_whose_server_does_not_know_the_session_any_more_fails_and_says_what_is_not_known() {
     let mut running = Running::with("", json!({})).await;
     running.reach(&running.stream, "e2", 1).await;

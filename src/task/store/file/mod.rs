@@ -220,7 +220,8 @@ impl Store for FileStore {
                 if kept.task.version != next.version.wrapping_sub(1) {
                     return ready(Ok(false));
                 }
-                if end.is_none() && call == CallChange::Keep && next.state == kept.task.state {
+                let is_text = next.state == kept.task.state && next.expires == kept.task.expires;
+                if end.is_none() && call == CallChange::Keep && is_text {
                     kept.task = Arc::new(next);
                     let place = entry.place;
                     drop(index);
