@@ -44,7 +44,7 @@ pub use queue::{Later, LaterKey, Operation};
 pub use rescue::{Rescue, backup};
 pub use rusqlite;
 pub use seal::{Damaged, Place, Seals};
-pub use sessions::SavedSession;
+pub use sessions::{SavedSession, SessionRemoval};
 
 use reader::Readers;
 use writer::Writer;

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rusqlite::Connection;
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::{Disk, Later, LaterKey, Place, Unavailable};
+use super::{Disk, Later, LaterKey, Operation, Place, Unavailable, answer};
 
 /// A saved session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +18,24 @@ pub struct SavedSession {
     pub used_at: u64,
     /// What else there is of it.
     pub value: Bytes,
+}
+
+/// The removal of a session, which goes on whether it is waited for or not.
+#[derive(Debug)]
+pub struct SessionRemoval(Result<oneshot::Receiver<Result<(), Unavailable>>, Unavailable>);
+
+impl SessionRemoval {
+    /// Waits for the first try.
+    ///
+    /// # Errors
+    /// [`Unavailable`] where the session is not removed yet.
+    pub async fn tried(self) -> Result<(), Unavailable> {
+        answer(&mut self.0?).await?
+    }
+}
+
+fn later_key(id: Uuid) -> LaterKey {
+    LaterKey { kind: "session", row: id.as_u128(), task: None }
 }
 
 fn place(id: &Uuid) -> Place<'_> {
@@ -45,19 +65,33 @@ impl Disk {
             connection.prepare_cached(touch)?.execute((id.as_bytes(), used_at.cast_signed()))?;
             Ok(())
         });
-        self.later(LaterKey { kind: "session", row: id.as_u128(), task: None }, work);
+        self.later(later_key(id), work);
     }
 
-    /// Removes a session.
-    ///
-    /// # Errors
-    /// [`Unavailable`]
-    pub async fn remove_session(&self, id: Uuid) -> Result<(), Unavailable> {
-        self.write(move |connection| {
+    /// Removes a session with the next batch. Where that fails, later batches try it until it is done, in the place of a touch that
+    /// waits: a session that has ended must not come back.
+    #[must_use]
+    pub fn remove_session(&self, id: Uuid) -> SessionRemoval {
+        let remove = move |connection: &Connection| {
             connection.prepare_cached("DELETE FROM sessions WHERE id = ?1")?.execute([id.as_bytes()])?;
             Ok(())
+        };
+        let (told, answered) = oneshot::channel();
+        let disk = self.downgrade();
+        let done = move |removed: Result<(), Unavailable>| {
+            if removed.is_err() {
+                disk.later(later_key(id), Arc::new(remove));
+            }
+            // The caller need not wait.
+            let _ = told.send(removed);
+        };
+        SessionRemoval(match self.submit(Operation::new(remove, done)) {
+            Ok(()) => Ok(answered),
+            Err(unavailable) => {
+                self.later(later_key(id), Arc::new(remove));
+                Err(unavailable)
+            }
         })
-        .await
     }
 
     /// Returns every saved session.

@@ -7,6 +7,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 
 use super::Door;
 use crate::{
+    disk::Unavailable,
     identity::{Denied, RefusedHeader},
     observe::{Observer, Who, events},
     session::Full,
@@ -256,6 +257,15 @@ impl Refusal {
     pub(super) fn unknown_session() -> Self {
         let message = "Session not found: it has ended or never was; start a new one with initialize";
         Self::new(StatusCode::NOT_FOUND, "session", message)
+    }
+
+    /// Refuses with 503 to say that a session has ended for good, as the disk has not taken it yet.
+    pub(super) fn end_not_kept(why: &Unavailable) -> Self {
+        let message = format!(
+            "The session has ended, but the store of sessions is unavailable: {why}. Its removal is tried until it is done; \
+             if taskgate is killed before, the session is there again"
+        );
+        Self::unavailable("store", message)
     }
 
     /// Names the client that is refused.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Session;
-use crate::disk::{self, Unavailable};
+use crate::disk::{self, SessionRemoval, Unavailable};
 
 /// How long a write is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ impl Session {
         *self.written.lock() = Some(WrittenForm { next, touched: Instant::now() });
         if self.has_ended() {
             // Its removal may have come first.
-            self.forget();
+            drop(self.forget());
         }
         Ok(())
     }
@@ -70,16 +70,12 @@ impl Session {
         self.written.lock().is_some()
     }
 
-    /// Removes the session from the file, in the background.
-    pub(super) fn forget(&self) {
-        let (Some(disk), Ok(runtime)) = (self.disk.clone(), tokio::runtime::Handle::try_current()) else { return };
-        let id = self.id;
-        runtime.spawn(async move {
-            if let Err(why) = disk.remove_session(id).await {
-                // A later process finds it idle, and ends it.
-                tracing::warn!(%why, "a session that has ended stays in the store");
-            }
-        });
+    /// Removes the session from the file, if it is kept in one.
+    pub(super) fn forget(&self) -> Option<SessionRemoval> {
+        // Locked, so that no use is noted behind the removal.
+        let mut written = self.written.lock();
+        *written = None;
+        self.disk.as_ref().map(|disk| disk.remove_session(self.id))
     }
 
     fn used_at(&self, now: u64) -> u64 {

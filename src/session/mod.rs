@@ -40,7 +40,7 @@ pub(crate) use testing::alone;
 use kept::WrittenForm;
 
 use crate::{
-    disk::Disk,
+    disk::{Disk, SessionRemoval},
     flow::Outbox,
     identity::Owner,
     observe::{Observer, events},
@@ -241,11 +241,13 @@ impl Session {
         self.upstream_session.close(HeaderMap::new());
     }
 
-    /// Ends the session. Its link stays while tasks of a principal still run on it.
-    pub fn end(&self, headers: HeaderMap) {
+    /// Ends the session, and returns its removal from the file if it is kept in one. Its link stays while tasks of a principal
+    /// still run on it.
+    #[must_use]
+    pub fn end(&self, headers: HeaderMap) -> Option<SessionRemoval> {
         // Release pairs with `has_ended`, as in `shut_down`.
         self.ended.store(true, Ordering::Release);
-        self.forget();
+        let removal = self.forget();
         self.outbox().end(());
         self.streams.clear();
         if self.owns_tasks() {
@@ -253,6 +255,7 @@ impl Session {
         } else {
             self.upstream_session.close_when_unused(headers);
         }
+        removal
     }
 }
 

@@ -66,9 +66,27 @@ async fn a_session_that_its_client_has_ended_stays_ended() {
     let mut house = House::before(&upstream.url(), "").await;
     let (gone, stays) = (Client::connect(&house.url).await, Client::connect(&house.url).await);
     assert_eq!(gone.delete().await.status, 200);
-    // Written behind the removal.
-    Client::connect(&house.url).await;
     house.restart().await;
+    assert_eq!(gone.answer("tools/list", json!({})).await.status, 404);
+    assert_eq!(stays.answer("tools/list", json!({})).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_session_that_its_client_has_ended_while_the_disk_took_nothing_ends_and_its_client_hears_of_the_disk() {
+    let upstream = Upstream::json().await;
+    let mut house = House::before(&upstream.url(), "").await;
+    let (gone, stays) = (Client::connect(&house.url).await, Client::connect(&house.url).await);
+    let mark = house.folder.path().join("store.db-mark");
+    let away = house.folder.path().join("away");
+    std::fs::rename(&mark, &away).unwrap();
+    let answer = gone.delete().await;
+    assert_eq!((answer.status.as_u16(), answer.header("retry-after")), (503, "1"));
+    let why = answer.json()["error"]["message"].as_str().unwrap().to_owned();
+    assert!(why.contains("has ended") && why.contains("until it is done"), "{why}");
+    assert_eq!(gone.answer("tools/list", json!({})).await.status, 404);
+    std::fs::rename(&away, &mark).unwrap();
+    house.end(rustix::process::Signal::TERM).await;
+    house.start_again().await;
     assert_eq!(gone.answer("tools/list", json!({})).await.status, 404);
     assert_eq!(stays.answer("tools/list", json!({})).await.status, 200);
 }

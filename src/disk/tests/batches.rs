@@ -99,6 +99,23 @@ async fn a_panic_of_the_thread_that_writes_is_told_to_all_who_wait_and_to_the_op
 }
 
 #[tokio::test]
+async fn a_session_that_the_disk_did_not_remove_is_removed_when_it_does() {
+    let folder = Folder::new();
+    let disk = folder.open(None);
+    put(&disk, 0..2).await;
+    let away = folder.path().with_extension("away");
+    std::fs::rename(folder.path(), &away).expect("there");
+    disk.touch_session(session(0).id, 9);
+    disk.remove_session(session(0).id).tried().await.expect_err("it takes nothing");
+    std::fs::rename(&away, folder.path()).expect("there");
+    while disk.load_sessions().await.expect("whole") != [session(1)] {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    closed(disk);
+    assert_eq!(folder.open(None).load_sessions().await.expect("whole"), [session(1)]);
+}
+
+#[tokio::test]
 async fn a_close_says_so_where_the_disk_does_not_take_what_waits() {
     let folder = Folder::new();
     let disk = folder.open(None);

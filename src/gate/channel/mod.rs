@@ -183,7 +183,7 @@ impl Channel {
         let answered = async { while self.answers.next().await.is_some() {} };
         let _ = tokio::time::timeout(LAST_ANSWERS, answered).await;
         if let Some(session) = self.session.take() {
-            self.front.lifecycle.end(session.get(), HeaderMap::new(), "client").await;
+            drop(self.front.lifecycle.end(session.get(), HeaderMap::new(), "client").await);
         }
         !self.refused
     }

@@ -22,7 +22,10 @@ impl Endpoint {
         speaks_version(&headers)?;
         // Not in use any more: otherwise it would end with its last use, and without these headers.
         let session = Arc::clone(self.lifecycle.find(session_id(&headers)?, &upstream.id, principal)?.get());
-        self.lifecycle.end(&session, onward(&session.caller.upstream, headers)?, "client").await;
+        let removal = self.lifecycle.end(&session, onward(&session.caller.upstream, headers)?, "client").await;
+        if let Some(removal) = removal {
+            removal.tried().await.map_err(|why| Refusal::end_not_kept(&why).by(Arc::clone(&session.caller.who)))?;
+        }
         Ok(Response::new(Body::default()))
     }
 }

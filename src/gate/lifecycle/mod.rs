@@ -16,7 +16,7 @@ pub(super) use stop::upstreams_ended;
 
 use crate::{
     config::UpstreamId,
-    disk::Disk,
+    disk::{Disk, SessionRemoval},
     flow::Capacity,
     gate::refuse::Refusal,
     identity::{Identity, Owner, Principal},
@@ -101,30 +101,37 @@ impl Lifecycle {
     /// but its tasks can still be asked for until their ttl is over, so it is ended here only if it has none.
     pub(in crate::gate) async fn lost(&self, session: &Session) -> Refusal {
         if self.engine.release(session, || true).await {
-            self.end(session, HeaderMap::new(), "upstream lost").await;
+            drop(self.end(session, HeaderMap::new(), "upstream lost").await);
         }
         Refusal::unknown_session()
     }
 
-    /// Ends a session, and the tasks that belong to it alone.
-    pub(in crate::gate) async fn end(&self, session: &Session, headers: HeaderMap, reason: &'static str) {
-        let Some(session) = self.sessions.take(session.id, reason) else { return };
+    /// Ends a session, and the tasks that belong to it alone. Returns its removal from the file, if it is kept in one; only
+    /// after that no later process finds the session.
+    pub(in crate::gate) async fn end(
+        &self,
+        session: &Session,
+        headers: HeaderMap,
+        reason: &'static str,
+    ) -> Option<SessionRemoval> {
+        let session = self.sessions.take(session.id, reason)?;
         let engine = Arc::clone(&self.engine);
         // No other request finds it from here on.
         let ending = LastingWork::new(async move {
             // First the calls, so that the upstream is told that they are cancelled.
             engine.end_session(&session).await;
-            session.end(headers);
+            let removal = session.end(headers);
             engine.session_ended(&session);
+            removal
         });
-        ending.await;
+        ending.await
     }
 
     /// Ends a lost session whose client has a new one. Its calls have failed with it; its tasks are those of the new
     /// one.
     pub(in crate::gate) fn replaced(&self, lost: &Session) {
         self.sessions.take(lost.id, "replaced");
-        lost.end(HeaderMap::new());
+        drop(lost.end(HeaderMap::new()));
         self.engine.session_ended(lost);
     }
 
@@ -155,7 +162,7 @@ impl Lifecycle {
                 Owner::Principal { .. } | Owner::Anyone { .. } => session.refuse_tasks(async { still_idle() }).await,
             };
             if released {
-                self.end(&session, HeaderMap::new(), "idle").await;
+                drop(self.end(&session, HeaderMap::new(), "idle").await);
             }
         }
     }
@@ -169,7 +176,7 @@ impl Lifecycle {
             if let Owner::Principal { upstream, name } = &session.caller.owner
                 && identity.has_refused(upstream, name)
             {
-                self.end(&session, HeaderMap::new(), "token refused").await;
+                drop(self.end(&session, HeaderMap::new(), "token refused").await);
                 continue;
             }
             session.tick();

@@ -76,7 +76,7 @@ impl Lifecycle {
         })?;
         let session = opened.session;
         if let Err(stopping) = room.fill(Arc::clone(&session)) {
-            session.end(HeaderMap::new());
+            drop(session.end(HeaderMap::new()));
             return Err(full(stopping));
         }
         // At once: a client that leaves while its session is kept has opened it all the same.

@@ -79,10 +79,10 @@ impl Lifecycle {
             self.sessions.restore(Arc::clone(&session));
             restored.push(session);
         }
-        let mut dropping = stream::iter(dropped).map(|id| disk.remove_session(id)).buffer_unordered(AT_ONCE);
+        let mut dropping = stream::iter(dropped).map(|id| disk.remove_session(id).tried()).buffer_unordered(AT_ONCE);
         while let Some(dropped) = dropping.next().await {
             if let Err(error) = dropped {
-                tracing::warn!(%error, "a session that is dropped still stands in the store; the next start tries again");
+                tracing::warn!(%error, "a session that is dropped still stands in the store; it is tried again");
             }
         }
         // Their next requests have new numbers, which the next process must know of.

@@ -70,7 +70,7 @@ impl Lifecycle {
     }
 
     fn end_unused(&self, unused: &UnusedSession) {
-        unused.session.end(HeaderMap::new());
+        drop(unused.session.end(HeaderMap::new()));
         self.engine.session_ended(&unused.session);
     }
 }
