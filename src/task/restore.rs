@@ -1,7 +1,11 @@
 //! What a start makes of the tasks that an earlier process has left: calls that wait are sent in their turn, answers are
 //! resumed, and what can do neither fails.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::{StreamExt as _, future::join_all, stream};
 use http::HeaderMap;
@@ -10,6 +14,7 @@ use tokio::{
     task::JoinHandle,
     time::Instant,
 };
+use uuid::Uuid;
 
 use super::{
     CallSession, Change, Engine, State, Task, TaskWriter,
@@ -24,7 +29,7 @@ use super::{
     ttl,
 };
 use crate::{
-    config,
+    config::{self, UpstreamId},
     flow::Capacity,
     identity::Owner,
     limit::{Accounts, Admission, ToolId, ToolLimits},
@@ -47,6 +52,8 @@ pub struct Restoring<'a> {
     pub upstreams: &'a [Arc<Upstream>],
     /// The sessions of clients, restored before.
     pub sessions: &'a Sessions,
+    /// The sessions that stay in the file, as their upstreams are not configured.
+    pub set_aside: &'a HashMap<Uuid, UpstreamId>,
     /// The writers of all dialects.
     pub writers: &'a [&'static dyn TaskWriter],
     /// What each owner has left of its rates.
@@ -104,7 +111,7 @@ impl Engine {
     /// # Errors
     /// [`Unavailable`]
     pub async fn restore(self: &Arc<Self>, with: &Restoring<'_>) -> Result<Restored, Unavailable> {
-        let (mut restored, mut links, mut orphans) = (Restored::default(), Links::default(), HashSet::new());
+        let (mut restored, mut links, orphans) = (Restored::default(), Links::default(), self.orphans(with).await?);
         let (mut waiting, mut changing) = (Vec::new(), Vec::new());
         let now = self.ledger.clock.steady();
         for Unfinished { task, call, note } in self.ledger.store.unfinished().await? {
@@ -112,10 +119,7 @@ impl Engine {
                 // It is removed as any that has expired.
                 continue;
             }
-            if let Owner::Session(id) = task.owner
-                && with.sessions.get(id, |_| true).is_none()
-            {
-                orphans.insert(task.owner);
+            if orphans.contains(&task.owner) {
                 continue;
             }
             let (left, request) = match Self::left(&task, call.as_ref().map(|call| &*call.0), with) {
@@ -157,10 +161,26 @@ impl Engine {
         for session in links.of_calls() {
             session.close_when_unused(HeaderMap::new());
         }
-        // No client can name their sessions any more. Many are removed in one batch.
+        // Many are removed in one batch.
         stream::iter(orphans).for_each_concurrent(AT_ONCE, |owner| async move { self.end_owner(&owner).await }).await;
         let _ = tokio::time::timeout(WRITE_TIMEOUT, join_all(changing)).await;
         Ok(restored)
+    }
+
+    /// Returns who has tasks, finished ones included, and how many, as a start finds them.
+    ///
+    /// # Errors
+    /// [`Unavailable`]
+    pub async fn owners(&self) -> Result<Vec<(Owner, usize)>, Unavailable> {
+        self.ledger.store.owners().await
+    }
+
+    /// Returns the owners whose tasks no client can ask for, whether they have ended or not: their sessions are gone.
+    async fn orphans(&self, with: &Restoring<'_>) -> Result<HashSet<Owner>, Unavailable> {
+        let is_there = |id| with.set_aside.contains_key(&id) || with.sessions.get(id, |_| true).is_some();
+        let is_orphan = |owner: &Owner| matches!(*owner, Owner::Session(id) if !is_there(id));
+        let owners = self.owners().await?.into_iter();
+        Ok(owners.map(|(owner, _)| owner).filter(is_orphan).collect())
     }
 
     /// Reads what is left of a task, with the request if that was not sent.

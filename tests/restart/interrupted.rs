@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::{
     House,
-    kit::{Client, Upstream, eventually},
+    kit::{Client, Upstream, eventually, status_of},
 };
 
 #[tokio::test]
@@ -71,26 +71,55 @@ async fn a_deadline_that_passed_while_the_process_was_away_applies() {
 }
 
 #[tokio::test]
-async fn tasks_of_an_upstream_that_is_not_configured_any_more_fail_and_say_so_and_its_sessions_are_gone() {
+async fn tasks_of_an_upstream_that_is_not_configured_any_more_fail_and_say_so() {
     let upstream = Upstream::json().await;
     let auth = "[tasks]\nmax_running = 1\n[auth]\nmode = \"header\"\nheader = \"x-user\"\n\
                 trusted_peers = [\"127.0.0.1\"]\n";
     let with = |path: &str| format!("{auth}[[upstream]]\npath = \"{path}\"\nurl = \"{}\"\n", upstream.url());
     let mut house = House::configured(&with("/mcp"), &[]).await;
-    let ann = Client::new(&house.url).with("x-user", "ann");
-    let first = ann.clone().initialize("2025-11-25", json!({})).await;
-    let (running, waits) = (first.create_id("slow").await, first.create_id("slow").await);
+    let client = Client::new(&house.url).with("x-user", "ann").initialize("2025-11-25", json!({})).await;
+    let (running, waits) = (client.create_id("slow").await, client.create_id("slow").await);
     let held = upstream.held("slow").await;
     for path in ["/other", "/mcp"] {
         house.configure(&with(path));
         house.restart().await;
     }
     drop(held);
-    assert_eq!(first.answer("tools/list", json!({})).await.status, 404);
-    let second = ann.initialize("2025-11-25", json!({})).await;
-    let [running, waits] = [second.get(&running).await, second.get(&waits).await];
+    let [running, waits] = [client.get(&running).await, client.get(&waits).await];
     assert!(running["statusMessage"].as_str().unwrap().contains("may or may not"), "{running}");
     let why = waits["statusMessage"].as_str().unwrap();
     assert!(why.contains("was not sent") && why.contains("not configured any more"), "{why}");
     assert_eq!(upstream.count("slow"), 1);
+}
+
+#[tokio::test]
+async fn a_mistake_in_a_path_is_taken_back_by_the_next_start() {
+    let upstream = Upstream::json().await;
+    let with = |path: &str| {
+        format!("[server]\nsession_idle = \"2s\"\n[[upstream]]\npath = \"{path}\"\nurl = \"{}\"\n", upstream.url())
+    };
+    let mut house = House::configured(&with("/mcp"), &[]).await;
+    let (client, idle) = (Client::connect(&house.url).await, Client::connect(&house.url).await);
+    let (ended, running) = (client.create_id("echo").await, client.create_id("slow").await);
+    let task = client.until(&ended, "completed").await;
+    let _held = upstream.held("slow").await;
+    house.configure(&with("/mpc"));
+    house.restart().await;
+    // What is waited for is the clock itself: a session without tasks is over then, as anywhere.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for starts_again in [true, false] {
+        let told = house.end(Signal::KILL).await.stderr;
+        let line = told.lines().find(|line| line.contains("is not configured any more; they are kept")).unwrap();
+        let counts = if starts_again { ["sessions=2", "tasks=2"] } else { ["sessions=1", "tasks=2"] };
+        assert!(line.contains("/mcp") && counts.iter().all(|count| line.contains(count)), "{line}");
+        if starts_again {
+            house.start_again().await;
+        }
+    }
+    house.configure(&with("/mcp"));
+    house.start_again().await;
+    assert_eq!(client.get(&ended).await, task);
+    assert_eq!(status_of(&client.get(&running).await), "failed");
+    client.ask("tools/list", json!({})).await;
+    assert_eq!(idle.answer("tools/list", json!({})).await.status, 404);
 }

@@ -1,17 +1,33 @@
 //! Sessions outlive the process: what a start makes of those that an earlier process has kept, and how they are kept.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::{StreamExt, stream};
 use http::HeaderMap;
+use uuid::Uuid;
 
 use super::Lifecycle;
 use crate::{
-    disk::Unavailable,
+    config::UpstreamId,
+    disk::{self, Unavailable},
+    identity::Owner,
     session::{SavedSession, Session, SessionRestoring},
     task::{Restored, Restoring, TaskWriter},
     upstream::Upstream,
 };
+
+/// The sessions of an earlier process.
+#[derive(Debug, Default)]
+struct RestoredSessions {
+    /// How many go on.
+    count: usize,
+    /// Those that stay in the file for a later start, as their upstreams are not configured in this one.
+    set_aside: HashMap<Uuid, UpstreamId>,
+}
 
 /// How many sessions are written or dropped at once.
 const AT_ONCE: usize = 256;
@@ -27,25 +43,31 @@ impl Lifecycle {
         writers: &[&'static dyn TaskWriter],
         idle: Duration,
     ) -> Result<(), Unavailable> {
-        let sessions = self.restore_sessions(upstreams, idle).await?;
+        let RestoredSessions { count: sessions, set_aside } = self.restore_sessions(upstreams, idle).await?;
         let terms = &self.terms;
         let with = Restoring {
             upstreams,
             sessions: &self.sessions,
+            set_aside: &set_aside,
             writers,
             accounts: &terms.accounts,
             capacity: &terms.outbox,
         };
         let restored = self.engine.restore(&with).await;
         let Restored { waiting, resumed, failed } = restored.map_err(|why| Unavailable(why.0))?;
+        self.report_set_aside(upstreams, &set_aside).await?;
         if sessions + waiting + resumed + failed > 0 {
             tracing::info!(sessions, waiting, resumed, failed, "went on with what an earlier process has left");
         }
         Ok(())
     }
 
-    async fn restore_sessions(&self, upstreams: &[Arc<Upstream>], idle: Duration) -> Result<usize, Unavailable> {
-        let Some(disk) = &self.terms.disk else { return Ok(0) };
+    async fn restore_sessions(
+        &self,
+        upstreams: &[Arc<Upstream>],
+        idle: Duration,
+    ) -> Result<RestoredSessions, Unavailable> {
+        let Some(disk) = &self.terms.disk else { return Ok(RestoredSessions::default()) };
         let with = SessionRestoring {
             capacity: &self.terms.outbox,
             max_streams: self.terms.max_streams,
@@ -55,7 +77,7 @@ impl Lifecycle {
             max_idle: idle / 4 * 3,
             observer: &self.observer,
         };
-        let (mut restored, mut dropped) = (Vec::new(), Vec::new());
+        let (mut restored, mut dropped, mut set_aside) = (Vec::new(), Vec::new(), HashMap::new());
         for row in disk.load_sessions().await? {
             let saved = match SavedSession::read(&row.value) {
                 Ok(saved) => saved,
@@ -67,11 +89,11 @@ impl Lifecycle {
             };
             let id = saved.upstream();
             let Some(upstream) = upstreams.iter().find(|upstream| upstream.id == id) else {
-                tracing::warn!(
-                    upstream = id.as_str(),
-                    "a session is dropped, as its upstream is not configured any more"
-                );
-                dropped.push(row.id);
+                if self.is_over(&row, with.now, idle).await {
+                    dropped.push(row.id);
+                } else {
+                    set_aside.insert(row.id, id);
+                }
                 continue;
             };
             let session = saved.restore(&row, upstream, &with);
@@ -93,7 +115,45 @@ impl Lifecycle {
             // Where the server wants to know the client, the client's next GET opens the stream.
             session.upstream_session.listen(HeaderMap::new());
         }
-        Ok(restored.len())
+        Ok(RestoredSessions { count: restored.len(), set_aside })
+    }
+
+    /// Returns whether a session that is not restored would have ended as idle: without tasks of its own that are kept.
+    async fn is_over(&self, row: &disk::SavedSession, now: u64, idle: Duration) -> bool {
+        let unused = Duration::from_millis(now.saturating_sub(row.used_at));
+        unused >= idle && !self.engine.has_tasks(&Owner::Session(row.id)).await
+    }
+
+    /// Tells the operator which upstreams are not configured though the file has sessions or tasks of them.
+    async fn report_set_aside(
+        &self,
+        upstreams: &[Arc<Upstream>],
+        set_aside: &HashMap<Uuid, UpstreamId>,
+    ) -> Result<(), Unavailable> {
+        let mut missing: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+        for id in set_aside.values() {
+            missing.entry(id.as_str()).or_default().0 += 1;
+        }
+        let owners = self.engine.owners().await.map_err(|why| Unavailable(why.0))?;
+        for (owner, tasks) in &owners {
+            let id = match owner {
+                Owner::Session(session) => set_aside.get(session),
+                Owner::Anyone { upstream } | Owner::Principal { upstream, .. } => Some(upstream),
+            };
+            if let Some(id) = id.filter(|id| !upstreams.iter().any(|upstream| upstream.id == **id)) {
+                missing.entry(id.as_str()).or_default().1 += tasks;
+            }
+        }
+        for (upstream, (sessions, tasks)) in missing {
+            tracing::warn!(
+                upstream,
+                sessions,
+                tasks,
+                "an upstream with sessions or tasks is not configured any more; they are kept until they are over, and can be \
+                 used again when it is configured at the next start"
+            );
+        }
+        Ok(())
     }
 
     /// Writes the sessions that have to be, and notes which were used. To be called every few seconds.

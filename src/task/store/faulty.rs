@@ -182,6 +182,10 @@ impl Store for FaultyStore {
         self.store.unfinished()
     }
 
+    fn owners(&self) -> StoreFuture<'_, Vec<(Owner, usize)>> {
+        self.store.owners()
+    }
+
     fn saves_calls(&self) -> bool {
         self.store.saves_calls()
     }

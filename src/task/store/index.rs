@@ -167,6 +167,11 @@ impl<K> Index<K> {
         self.owners.get(owner).map_or(0, |owned| owned.bytes)
     }
 
+    /// Returns who has tasks, and how many.
+    pub(super) fn owners(&self) -> Vec<(Owner, usize)> {
+        self.owners.iter().map(|(owner, owned)| (owner.clone(), owned.tasks.len())).collect()
+    }
+
     /// Returns whether `owner` has any task.
     pub(super) fn has_any(&self, owner: &Owner) -> bool {
         self.owners.contains_key(owner)

@@ -266,6 +266,10 @@ impl Store for MemoryStore {
         ready(Vec::new())
     }
 
+    fn owners(&self) -> StoreFuture<'_, Vec<(Owner, usize)>> {
+        ready(self.index.lock().owners())
+    }
+
     fn saves_calls(&self) -> bool {
         false
     }

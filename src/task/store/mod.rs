@@ -127,6 +127,9 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Returns the tasks that have not ended, in the order of their creation, with what an earlier process saved of them.
     fn unfinished(&self) -> StoreFuture<'_, Vec<Unfinished>>;
 
+    /// Returns who has tasks, ended ones included, and how many, as a start finds them.
+    fn owners(&self) -> StoreFuture<'_, Vec<(Owner, usize)>>;
+
     /// Returns whether tasks and saved calls outlive the process.
     fn saves_calls(&self) -> bool;
 

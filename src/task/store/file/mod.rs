@@ -310,6 +310,10 @@ impl Store for FileStore {
         })
     }
 
+    fn owners(&self) -> StoreFuture<'_, Vec<(Owner, usize)>> {
+        ready(Ok(self.tasks().index.lock().owners()))
+    }
+
     fn saves_calls(&self) -> bool {
         true
     }
