@@ -161,7 +161,7 @@ fn create(path: &Path, options: &OpenOptions) -> Result<(), Box<dyn std::error::
     connection.pragma_update(None, "synchronous", "EXTRA")?;
     connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     connection.pragma_update(None, "application_id", APPLICATION)?;
-    schema::migrate(&connection, 0)?;
+    schema::migrate(&connection, 0, &Seals::new(Vec::new()))?;
     let mut salt = [0; 32];
     aws_lc_rs::rand::fill(&mut salt).map_err(|_| "the system gives no random bytes")?;
     let seen = Seen::now();
@@ -257,7 +257,7 @@ fn check(
     let seals = keys::unlock(connection, options.key.as_deref(), &options.old_keys, &salt);
     let seals = seals.map_err(|locked| wrong(unlocked(&locked)))?;
     // Last: a file that is refused here stays as it was.
-    schema::migrate(connection, format).map_err(sql)?;
+    schema::migrate(connection, format, &seals).map_err(sql)?;
     Ok((seals, FileTime::resume(&seen)))
 }
 

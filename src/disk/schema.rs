@@ -2,13 +2,15 @@
 
 use rusqlite::Connection;
 
+use super::{Seals, sessions};
+
 /// In the header of the file, so that tools and taskgate know whose it is: "tgat".
 pub(super) const APPLICATION: i32 = 0x7467_6174;
 /// The newest format, which this taskgate writes.
-pub(super) const FORMAT: i32 = 3;
+pub(super) const FORMAT: i32 = 4;
 
 /// What makes each format out of the one before. The first makes it out of an empty file.
-const STEPS: [&str; FORMAT as usize] = [FORMAT_1, FORMAT_2, FORMAT_3];
+const STEPS: [&str; FORMAT as usize] = [FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4];
 
 /// Those of every format.
 const CHECKED: [&str; 6] = ["state", "data_keys", "keys", "sessions", "tasks", "notes"];
@@ -55,6 +57,9 @@ DROP TABLE calls;
 /// Tasks, calls and notes may be written in a form that no earlier taskgate reads.
 const FORMAT_3: &str = "";
 
+/// In a sealed file the rows of sessions have other keys, which [`sessions::hide_ids`] gives them.
+const FORMAT_4: &str = "";
+
 /// Shows a file of format 1 that is only read as one of format 2.
 const FORMAT_1_AS_2: &str = "
 CREATE TEMP VIEW tasks AS SELECT place, version, record,
@@ -67,12 +72,16 @@ pub(super) fn read_as_newest(connection: &Connection, from: i32) -> rusqlite::Re
 }
 
 /// Makes the newest format out of `from`, in one transaction.
-pub(super) fn migrate(connection: &Connection, from: i32) -> rusqlite::Result<()> {
+pub(super) fn migrate(connection: &Connection, from: i32, seals: &Seals) -> rusqlite::Result<()> {
     let Ok(from) = usize::try_from(from) else { return Ok(()) };
     let Some(steps) = STEPS.get(from..).filter(|steps| !steps.is_empty()) else { return Ok(()) };
     let transaction = connection.unchecked_transaction()?;
     for step in steps {
         transaction.execute_batch(step)?;
+    }
+    // Before format 4.
+    if from < 4 {
+        sessions::hide_ids(&transaction, seals)?;
     }
     transaction.pragma_update(None, "user_version", FORMAT)?;
     transaction.commit()

@@ -130,6 +130,18 @@ impl Seals {
     }
 }
 
+impl Seals {
+    /// Returns what stands in the table for an `id` that opens something to anyone who knows it: in a sealed file a code of it, and
+    /// otherwise the id.
+    #[must_use]
+    pub(super) fn row(&self, table: &str, id: &[u8]) -> Vec<u8> {
+        // The first data key stays when the operator's key is replaced, so that the rows do too.
+        let Some(first) = self.0.first() else { return id.to_vec() };
+        let rows = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &first.key), format!("rows of {table}").as_bytes());
+        hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, rows.as_ref()), id).as_ref().to_vec()
+    }
+}
+
 impl DataKey {
     /// Returns the key for one place.
     fn of(&self, place: &[u8]) -> Result<RandomizedNonceKey, aws_lc_rs::error::Unspecified> {
@@ -184,6 +196,14 @@ mod tests {
         fn any_bytes_are_opened_or_refused(blob in proptest::collection::vec(any::<u8>(), 0..100), sealed: bool) {
             prop_assert_eq!(keys(u8::from(sealed)).open(PLACE, &blob), Err(Damaged));
         }
+    }
+
+    #[test]
+    fn a_row_tells_nothing_of_its_id_where_the_file_is_sealed_and_stays_when_keys_are_added() {
+        let (id, row) = (b"an id", keys(1).row("sessions", b"an id"));
+        assert_eq!(keys(0).row("sessions", id), id);
+        assert_eq!((row.len(), keys(3).row("sessions", id)), (32, row.clone()));
+        assert!(row != keys(1).row("sessions", b"another id") && row != keys(1).row("tasks", id));
     }
 
     #[test]

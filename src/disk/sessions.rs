@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::{Disk, Later, LaterKey, Operation, Place, Unavailable, answer};
+use super::{Damaged, Disk, Later, LaterKey, Operation, Place, Seals, Unavailable, answer};
 
 /// A saved session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +38,59 @@ fn later_key(id: Uuid) -> LaterKey {
     LaterKey { kind: "session", row: id.as_u128(), task: None }
 }
 
-fn place(id: &Uuid) -> Place<'_> {
-    Place { table: "sessions", row: id.as_bytes(), column: "value" }
+const TABLE: &str = "sessions";
+/// In a sealed file `id` is a code of the id.
+const CREATE: &str =
+    "CREATE TABLE sessions (id BLOB PRIMARY KEY, used_at INTEGER NOT NULL, value BLOB NOT NULL) STRICT, WITHOUT ROWID;";
+
+fn place(row: &[u8]) -> Place<'_> {
+    Place { table: TABLE, row, column: "value" }
+}
+
+/// Returns the key of the row of a session. Its id opens the session to anyone who knows it.
+fn row_of(seals: &Seals, id: Uuid) -> Vec<u8> {
+    seals.row(TABLE, id.as_bytes())
+}
+
+/// Returns the row of a session and the blob in it, which has the id where the row does not tell it.
+fn written(seals: &Seals, id: Uuid, value: &[u8]) -> rusqlite::Result<(Vec<u8>, Vec<u8>)> {
+    let row = row_of(seals, id);
+    let in_blob: &[u8] = if seals.seals() { id.as_bytes() } else { &[] };
+    let blob = seals.seal(place(&row), &[in_blob, value].concat())?;
+    Ok((row, blob))
+}
+
+/// Returns the id of a session and what else there is of it, as [`written`] has written them.
+fn read(seals: &Seals, row: &[u8], blob: &[u8]) -> Result<(Uuid, Bytes), Damaged> {
+    let opened = Bytes::from(seals.open(place(row), blob)?);
+    if !seals.seals() {
+        return Ok((Uuid::from_slice(row).map_err(|_| Damaged)?, opened));
+    }
+    let id = opened.first_chunk().ok_or(Damaged)?;
+    Ok((Uuid::from_bytes(*id), opened.slice(id.len()..)))
+}
+
+/// Writes the sessions of a sealed file anew, which earlier formats have under their ids.
+pub(super) fn hide_ids(connection: &Connection, seals: &Seals) -> rusqlite::Result<()> {
+    if !seals.seals() {
+        return Ok(());
+    }
+    let mut all = connection.prepare("SELECT id, used_at, value FROM sessions")?;
+    let rows = all.query_map((), |row| {
+        let (id, used_at): ([u8; 16], i64) = (row.get(0)?, row.get(1)?);
+        let value = seals.open(place(&id), row.get_ref(2)?.as_blob()?)?;
+        let (row, blob) = written(seals, Uuid::from_bytes(id), &value)?;
+        Ok((row, used_at, blob))
+    })?;
+    let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+    drop(all);
+    // Nothing of the ids is to stay in the pages that become free.
+    connection.execute_batch(&format!("PRAGMA secure_delete = ON; DROP TABLE sessions; {CREATE}"))?;
+    let mut insert = connection.prepare("INSERT INTO sessions (id, used_at, value) VALUES (?1, ?2, ?3)")?;
+    for row in rows {
+        insert.execute(row)?;
+    }
+    connection.execute_batch("PRAGMA secure_delete = OFF")
 }
 
 impl Disk {
@@ -50,9 +101,9 @@ impl Disk {
     pub async fn put_session(&self, session: SavedSession) -> Result<(), Unavailable> {
         let seals = Arc::clone(self.seals());
         self.write(move |connection| {
-            let blob = seals.seal(place(&session.id), &session.value)?;
+            let (row, blob) = written(&seals, session.id, &session.value)?;
             let put = "INSERT OR REPLACE INTO sessions (id, used_at, value) VALUES (?1, ?2, ?3)";
-            connection.prepare_cached(put)?.execute((session.id.as_bytes(), session.used_at.cast_signed(), blob))?;
+            connection.prepare_cached(put)?.execute((row, session.used_at.cast_signed(), blob))?;
             Ok(())
         })
         .await
@@ -60,9 +111,10 @@ impl Disk {
 
     /// Notes that a session was used, with a later batch.
     pub fn touch_session(&self, id: Uuid, used_at: u64) {
+        let row = row_of(self.seals(), id);
         let work: Later = Arc::new(move |connection| {
             let touch = "UPDATE sessions SET used_at = max(used_at, ?2) WHERE id = ?1";
-            connection.prepare_cached(touch)?.execute((id.as_bytes(), used_at.cast_signed()))?;
+            connection.prepare_cached(touch)?.execute((&row, used_at.cast_signed()))?;
             Ok(())
         });
         self.later(later_key(id), work);
@@ -72,20 +124,22 @@ impl Disk {
     /// waits: a session that has ended must not come back.
     #[must_use]
     pub fn remove_session(&self, id: Uuid) -> SessionRemoval {
+        let row = Arc::new(row_of(self.seals(), id));
         let remove = move |connection: &Connection| {
-            connection.prepare_cached("DELETE FROM sessions WHERE id = ?1")?.execute([id.as_bytes()])?;
+            connection.prepare_cached("DELETE FROM sessions WHERE id = ?1")?.execute([&*row])?;
             Ok(())
         };
+        let again = remove.clone();
         let (told, answered) = oneshot::channel();
         let disk = self.downgrade();
         let done = move |removed: Result<(), Unavailable>| {
             if removed.is_err() {
-                disk.later(later_key(id), Arc::new(remove));
+                disk.later(later_key(id), Arc::new(again));
             }
             // The caller need not wait.
             let _ = told.send(removed);
         };
-        SessionRemoval(match self.submit(Operation::new(remove, done)) {
+        SessionRemoval(match self.submit(Operation::new(remove.clone(), done)) {
             Ok(()) => Ok(answered),
             Err(unavailable) => {
                 self.later(later_key(id), Arc::new(remove));
@@ -103,10 +157,8 @@ impl Disk {
         self.read_all(move |connection| {
             let mut all = connection.prepare("SELECT id, used_at, value FROM sessions")?;
             let rows = all.query_map((), |row| {
-                let (id, used_at): ([u8; 16], i64) = (row.get(0)?, row.get(1)?);
-                let id = Uuid::from_bytes(id);
-                let value = seals.open(place(&id), row.get_ref(2)?.as_blob()?)?.into();
-                Ok(SavedSession { id, used_at: used_at.cast_unsigned(), value })
+                let (id, value) = read(&seals, row.get_ref(0)?.as_blob()?, row.get_ref(2)?.as_blob()?)?;
+                Ok(SavedSession { id, used_at: row.get::<_, i64>(1)?.cast_unsigned(), value })
             })?;
             rows.collect()
         })

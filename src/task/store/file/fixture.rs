@@ -26,13 +26,15 @@ use crate::{
 
 const ROOM: MaxKept = MaxKept::of_tasks(usize::MAX, usize::MAX);
 const KEY: &str = "a key of tests, which everyone may know";
-const FIXTURES: [(&str, Option<&str>); 6] = [
+const FIXTURES: [(&str, Option<&str>); 8] = [
     ("store-format-1.db", None),
     ("store-format-1-sealed.db", Some(KEY)),
     ("store-format-2.db", None),
     ("store-format-2-sealed.db", Some(KEY)),
     ("store-format-3.db", None),
     ("store-format-3-sealed.db", Some(KEY)),
+    ("store-format-4.db", None),
+    ("store-format-4-sealed.db", Some(KEY)),
 ];
 
 fn path(name: &str) -> PathBuf {
@@ -84,7 +86,7 @@ async fn read(file: &Path, key: Option<&str>) {
         has_all(&store, file, key).await;
         let format = |connection: &Connection| connection.pragma_query_value(None, "user_version", |row| row.get(0));
         let format: i32 = store.disk.read(format).await.expect("available");
-        assert_eq!(format, 3, "older versions refuse the file by its format");
+        assert_eq!(format, 4, "older versions refuse the file by its format");
         assert!(store.disk.close());
     }
 }
@@ -105,6 +107,9 @@ async fn has_all(store: &FileStore, file: &Path, key: Option<&str>) {
     assert_eq!((&queued.call, &queued.note), (&Some(SavedCall("another call".into())), &Some("a note".into())));
     assert_eq!(store.disk.load_sessions().await.expect("available"), [session()]);
     assert_eq!(store.seals(), key.is_some());
+    let rows = |file: &Connection| file.query_row("SELECT length(id) FROM sessions", (), |row| row.get::<_, u32>(0));
+    let length = store.disk.read(rows).await.expect("available");
+    assert_eq!(length, if key.is_some() { 32 } else { 16 }, "a sealed file does not tell the ids of sessions");
 }
 
 #[tokio::test]
