@@ -21,7 +21,7 @@ fn path_of(folder: &tempfile::TempDir, key: &str) -> String {
 
 #[tokio::test]
 async fn a_whole_file_of_any_format_is_checked_exported_and_copied() {
-    for name in ["store-format-1.db", "store-format-2.db", "store-format-3.db"] {
+    for name in ["store-format-1.db", "store-format-2.db", "store-format-3.db", "store-format-4.db"] {
         is_checked_exported_and_copied(name).await;
     }
 }

@@ -94,6 +94,19 @@ async fn a_stop_says_how_many_ends_the_disk_has_not_taken() {
 }
 
 #[tokio::test]
+async fn a_session_stays_ended_though_taskgate_is_killed_right_behind_the_answer_on_a_slow_disk() {
+    let mut house = House::open().await;
+    let (gone, stays) = (Client::connect(&house.url).await, Client::connect(&house.url).await);
+    house.shim.delay(0, 200);
+    assert_eq!(gone.delete().await.status, 200);
+    house.end(Signal::KILL).await;
+    house.shim.delay(0, 0);
+    assert!(house.start_again().await);
+    assert_eq!(gone.answer("tools/list", json!({})).await.status, 404);
+    assert_eq!(stays.answer("tools/list", json!({})).await.status, 200);
+}
+
+#[tokio::test]
 async fn no_request_has_an_id_twice_though_the_disk_took_no_session_at_a_start() {
     let mut house = House::open().await;
     let client = Client::connect(&house.url).await;
