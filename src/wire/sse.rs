@@ -85,6 +85,12 @@ impl Decoder {
         self.retry
     }
 
+    /// Returns whether a part of an event is there, and its rest is not. Comments are no part of an event.
+    #[must_use]
+    pub fn has_part_of_event(&self) -> bool {
+        self.has_data || !(self.line.is_empty() || self.line.starts_with(b":"))
+    }
+
     /// Drops an unfinished event, before the stream continues on another connection.
     pub fn restart(&mut self) {
         let fresh = Self::new(self.limit);
@@ -247,6 +253,17 @@ mod tests {
         for end in ["\n", "\r\n", "\r"] {
             let stream = ["event: e", "data: a", "data:b", "id: 7", ": comment", "", ""].join(end);
             assert_eq!(decode(&[stream.as_bytes()]), one("e", "a\nb"), "{end:?}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_an_event_is_known_and_a_comment_is_none() {
+        let (mut decoder, mut events) = (Decoder::new(1024), Vec::new());
+        for (chunk, part) in
+            [(": still", false), (" here\n", false), ("data", true), (":\n", true), ("da", true), ("ta\n\n", false)]
+        {
+            decoder.push(chunk.as_bytes(), &mut events).expect("within the limit");
+            assert_eq!(decoder.has_part_of_event(), part, "{chunk:?}");
         }
     }
 

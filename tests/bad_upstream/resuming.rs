@@ -1,5 +1,7 @@
 //! Answers that break after an event id: they are resumed from it, and the tool still runs once. Pauses take no time.
 
+use std::time::Duration;
+
 use crate::{
     House,
     kit::bad::{DONE, PROGRESS, Step, chunk, end, event, numbered, stream},
@@ -121,5 +123,41 @@ async fn an_answer_is_not_resumed_after_an_event_id_that_no_header_can_carry() {
     }
     house.bad.wait_for(|seen| seen.tool() == "empty").await;
     assert_eq!(house.bad.resumptions(), 0);
+    house.still_works().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resumed_stream_on_which_nothing_comes_is_asked_for_again_until_the_answer_is_there() {
+    let house = House::new().await;
+    let keep_alive = [Step::Idle(Duration::from_secs(4)), chunk(": ping\n\n")];
+    let busy = Step::Whole("409 Conflict", String::new());
+    let overloaded = Step::Whole("503 Service Unavailable", String::new());
+    for (tool, silent, between) in [
+        ("silent", vec![Step::Gone], vec![]),
+        ("keep-alives alone", vec![keep_alive; 20].concat(), vec![]),
+        ("refused for a while", vec![Step::Gone], vec![vec![busy], vec![overloaded]]),
+        ("not answered for a while", vec![Step::Gone], vec![vec![Step::Gone]]),
+    ] {
+        house.bad.on_call(tool, vec![stream(), prime(tool, 1), Step::Close]);
+        let replayed = [vec![stream(), numbered(tool, 2, PROGRESS)], silent].concat();
+        let asked_again = vec!["2"; between.len() + 1];
+        house.bad.on_resume(tool, [vec![replayed], between, vec![vec![stream(), event(DONE), end()]]].concat());
+        house.succeeds(tool).await;
+        assert_eq!(numbers(&house, tool), [vec!["1"], asked_again].concat().repeat(2), "{tool}");
+    }
+    house.still_works().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resumed_stream_on_which_an_event_comes_slowly_is_not_asked_for_again() {
+    let house = House::new().await;
+    let (beginning, rest) = DONE.split_at(1);
+    let slow = vec![[Step::Idle(Duration::from_secs(10)), chunk("\ndata: ")]; 3].concat();
+    house.bad.on_call("slow", vec![stream(), prime("slow", 1), Step::Close]);
+    let answer =
+        [vec![stream(), chunk(&format!("data: {beginning}"))], slow, vec![chunk(&format!("{rest}\n\n")), end()]];
+    house.bad.on_resume("slow", vec![answer.concat()]);
+    house.succeeds("slow").await;
+    assert_eq!(numbers(&house, "slow"), ["1", "1"]);
     house.still_works().await;
 }

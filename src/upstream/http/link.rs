@@ -332,22 +332,37 @@ impl HttpSession {
         decoder: &mut Decoder,
     ) -> Result<(), Failure> {
         while let Some(chunk) = next_chunk(&mut body).await? {
-            let mut events = Vec::new();
-            decoder.push(&chunk, &mut events).map_err(|_| Failure::TooLarge(limit))?;
-            drop(chunk);
-            for event in events {
-                // Boxed: a stream is mostly silent.
-                Box::pin(self.deliver(messages_in(&event), carrier, headers)).await;
-                if let Some(number) = carrier {
-                    self.inbound.exchanges.heard(number, event.id.as_ref());
-                }
-            }
-            if let Some(number) = carrier {
-                // An event without data has an id too.
-                self.inbound.exchanges.heard(number, decoder.last_id());
-            }
+            self.take_chunk(chunk, limit, carrier, headers, decoder).await?;
         }
         Ok(())
+    }
+
+    /// Delivers the messages of one part of a stream. Returns how many there were.
+    pub(super) async fn take_chunk(
+        self: &Arc<Self>,
+        chunk: Bytes,
+        limit: usize,
+        carrier: Option<u64>,
+        headers: &HeaderMap,
+        decoder: &mut Decoder,
+    ) -> Result<usize, Failure> {
+        let (mut events, mut messages) = (Vec::new(), 0);
+        decoder.push(&chunk, &mut events).map_err(|_| Failure::TooLarge(limit))?;
+        drop(chunk);
+        for event in events {
+            let received = messages_in(&event);
+            messages += received.len();
+            // Boxed: a stream is mostly silent.
+            Box::pin(self.deliver(received, carrier, headers)).await;
+            if let Some(number) = carrier {
+                self.inbound.exchanges.heard(number, event.id.as_ref());
+            }
+        }
+        if let Some(number) = carrier {
+            // An event without data has an id too.
+            self.inbound.exchanges.heard(number, decoder.last_id());
+        }
+        Ok(messages)
     }
 
     /// Returns the failure that an HTTP error status stands for.

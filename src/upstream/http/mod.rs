@@ -11,6 +11,7 @@ mod get_stream;
 mod link;
 mod pool;
 mod reopen;
+mod silence;
 mod sse;
 
 use std::{

@@ -178,6 +178,11 @@ impl AnswerBody {
         }
         Self(Some(reading))
     }
+
+    /// Closes the connection at once, without reading on.
+    pub(super) fn close(mut self) {
+        self.0 = None;
+    }
 }
 
 impl Drop for AnswerBody {

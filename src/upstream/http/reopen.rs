@@ -24,7 +24,13 @@ pub(super) fn pause(decoder: &Decoder) -> Duration {
     decoder.retry().unwrap_or(REOPEN_AFTER).max(SHORTEST)
 }
 
-/// Returns the same pause, longer after each fruitless attempt.
+/// Returns how long to wait before a silent answer is asked for again. The server has to notice that the earlier stream has
+/// ended: its notice must not end the new one.
+pub(super) fn after_silence(decoder: &Decoder) -> Duration {
+    pause(decoder).max(REOPEN_AFTER)
+}
+
+/// Returns the same pause as for a stream that has ended, longer after each fruitless attempt.
 pub(super) fn backed_off(decoder: &Decoder, fruitless: u32) -> Duration {
     let pause = pause(decoder);
     pause.saturating_mul(1 << fruitless.min(5)).min(LONGEST.max(pause))
