@@ -1,6 +1,6 @@
 //! The metrics, in one place with their names and help texts.
 
-use std::sync::LazyLock;
+use std::{hash::Hash, sync::LazyLock};
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -12,6 +12,8 @@ use prometheus_client::{
     },
     registry::{Metric, Registry, Unit},
 };
+
+use super::label_values::label_values;
 
 /// How a task ended, as metrics and lines say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +58,8 @@ pub struct ReasonLabels {
 }
 
 /// The lines that the log has lost. A process has one log, however many observers it has.
-static LOG_LINES_LOST: LazyLock<Family<ReasonLabels, Counter>> = LazyLock::new(Family::default);
+static LOG_LINES_LOST: LazyLock<Family<ReasonLabels, Counter>> =
+    LazyLock::new(|| from_zero(Family::default(), "log_lines_lost", |reason| ReasonLabels { reason }));
 
 /// Counts lines that the log has lost.
 pub fn log_lines_lost(reason: &'static str, count: u64) {
@@ -127,7 +130,7 @@ impl Default for Metrics {
         let all = &mut registry;
         Self {
             connections: metric(all, "connections", "Open connections of clients"),
-            connections_cut: metric(
+            connections_cut: by_reason(
                 all,
                 "connections_cut",
                 "Connections that were closed because no whole request came",
@@ -142,20 +145,24 @@ impl Default for Metrics {
             parked_calls: metric(all, "parked_calls", "Calls that have asked and wait for a retry"),
             subscriptions: metric(all, "subscriptions", "Open subscriptions of clients without sessions"),
             sessions_opened: metric(all, "sessions_opened", "Sessions that were opened"),
-            sessions_evicted: metric(all, "sessions_evicted", "Unused sessions that ended to make room for new ones"),
+            sessions_evicted: by_reason(
+                all,
+                "sessions_evicted",
+                "Unused sessions that ended to make room for new ones",
+            ),
             tasks_live: metric(all, "tasks_live", "Tasks that run or wait for their turn"),
             tasks_queued: metric(all, "tasks_queued", "Tasks that wait for their turn"),
             tasks_created: metric(all, "tasks_created", "Tasks that were acknowledged"),
-            tasks_refused: metric(all, "tasks_refused", "Calls as tasks that were refused"),
-            tasks_ended: metric(all, "tasks_ended", "Tasks that ended, by how"),
+            tasks_refused: by_reason(all, "tasks_refused", "Calls as tasks that were refused"),
+            tasks_ended: by_end(all, "tasks_ended", "Tasks that ended, by how"),
             task_seconds,
             tasks_kept: metric(all, "tasks_kept", "Tasks in the store, ended ones included"),
             result_bytes: metric(all, "result_bytes", "Bytes of kept results"),
-            requests_refused: metric(all, "requests_refused", "HTTP requests that were refused"),
+            requests_refused: by_reason(all, "requests_refused", "HTTP requests that were refused"),
             exchange_failures: metric(all, "exchange_failures", "Plain requests to which an upstream gave no response"),
             issuer_failures: metric(all, "issuer_failures", "Requests to the issuer of tokens without a usable answer"),
             questions: metric(all, "questions", "Requests of upstreams to clients during tasks"),
-            questions_refused: metric(
+            questions_refused: by_reason(
                 all,
                 "questions_refused",
                 "Requests of upstreams during tasks that a limit refused in the client's place",
@@ -214,6 +221,26 @@ fn metric<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help
     let metric = M::default();
     registry.register(name, help, metric.clone());
     metric
+}
+
+fn by_reason(registry: &mut Registry, name: &str, help: &str) -> Family<ReasonLabels, Counter> {
+    from_zero(metric(registry, name, help), name, |reason| ReasonLabels { reason })
+}
+
+fn by_end(registry: &mut Registry, name: &str, help: &str) -> Family<EndLabels, Counter> {
+    from_zero(metric(registry, name, help), name, |status| EndLabels { status })
+}
+
+/// Makes a counter for each value that the label of a metric has.
+fn from_zero<L: Clone + Eq + Hash>(
+    family: Family<L, Counter>,
+    name: &str,
+    label: fn(&'static str) -> L,
+) -> Family<L, Counter> {
+    for value in label_values(name) {
+        drop(family.get_or_create(&label(value)));
+    }
+    family
 }
 
 impl Metrics {

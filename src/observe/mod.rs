@@ -3,6 +3,7 @@
 mod audit;
 mod audit_file;
 pub mod events;
+mod label_values;
 mod metrics;
 
 use std::{io, sync::Arc};
