@@ -115,9 +115,17 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen(address, error) => {
-                write!(f, "cannot listen on {address}: {error}; choose another address with --listen or --admin")
+                write!(
+                    f,
+                    "cannot listen on {address}: {error}; choose another address with --listen or --admin, or \
+                     server.listen or server.admin in the file"
+                )
             }
-            Self::Audit(error) => write!(f, "the file in audit.file cannot be written: {error}"),
+            Self::Audit(error) => write!(
+                f,
+                "the file in audit.file cannot be written: {error}; its folder has to exist, and the user that taskgate \
+                 runs as has to be allowed to write there"
+            ),
             Self::Tls(error) => write!(f, "server.tls cannot be used: {error}"),
             Self::Store(error) | Self::Upstream(error) | Self::Identity(error) => f.write_str(error),
             Self::SeveralUpstreams(count) => {

@@ -55,11 +55,14 @@ Example:
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
+  mkdir -p ~/.local/share/bash-completion/completions
   taskgate completions bash > ~/.local/share/bash-completion/completions/taskgate
+  mkdir -p ~/.zfunc
   taskgate completions zsh > ~/.zfunc/_taskgate
+  mkdir -p ~/.config/fish/completions
   taskgate completions fish > ~/.config/fish/completions/taskgate.fish";
 
-/// A reverse proxy that gives tasks to MCP servers that have none.
+/// A reverse proxy that gives MCP servers tasks
 #[derive(Debug, Parser)]
 #[command(version = env!("VERSION_AND_COMMIT"), after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -95,7 +98,7 @@ pub(crate) enum Command {
     /// Wrap one MCP server for one client on stdin and stdout, as in a desktop client's configuration
     #[command(after_help = STDIO_EXAMPLES)]
     Stdio(Stdio),
-    /// Say everything that is wrong with a configuration file, with line and column
+    /// Say what is wrong in a configuration file, with line and column, and what on this machine does not fit it
     #[command(after_help = CHECK_EXAMPLES)]
     Check(Check),
     /// Check, export or copy the file of a store
@@ -321,10 +324,26 @@ impl Stdio {
     }
 }
 
+/// A configuration without mistakes.
+pub(crate) struct Checked {
+    /// What it says.
+    pub summary: String,
+    /// What may be wrong all the same.
+    pub warnings: Vec<String>,
+}
+
 impl Check {
-    /// Checks the configuration, and returns a summary of it.
-    pub(crate) fn run(&self) -> Result<String, ConfigError> {
-        let (name, config) = self.config.load(Overrides::default(), "nothing to check: give ")?;
+    /// Checks the configuration.
+    pub(crate) fn run(&self) -> Result<Checked, ConfigError> {
+        let nothing = "nothing to check: give ";
+        let (name, config) = match self.config.load(Overrides::default(), nothing) {
+            // As `serve` does, where the file names no server.
+            Err(ConfigError::File(mistakes)) if lacks_upstream(&mistakes) => {
+                let target = environment::upstream().map_err(ConfigError::Arguments)?;
+                self.config.load(Overrides { target, ..Overrides::default() }, nothing)?
+            }
+            loaded => loaded?,
+        };
         let endpoints = config.upstreams.iter().map(|upstream| {
             let target = match &upstream.target {
                 Target::Url(uri) => uri.to_string(),
@@ -339,6 +358,12 @@ impl Check {
                 format!("  tasks are kept in {}{sealed}\n", file.path.display())
             }
         };
-        Ok(format!("{name}: no mistakes\n{}", (endpoints.collect::<String>() + &store).trim_end()))
+        let summary = format!("{name}: no mistakes\n{}", (endpoints.collect::<String>() + &store).trim_end());
+        let warnings = config.exposed().into_iter().chain(config.unfit_here()).collect();
+        Ok(Checked { summary, warnings })
     }
+}
+
+fn lacks_upstream(mistakes: &Mistakes) -> bool {
+    mistakes.iter().any(|mistake| mistake.key == "upstream" && mistake.message.starts_with("missing"))
 }

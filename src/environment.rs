@@ -7,10 +7,12 @@ use clap::{
     error::{ContextKind, ContextValue},
     parser::ValueSource,
 };
-use taskgate::config::nearest;
+use taskgate::config::{Target, nearest, target_from_url};
 
 /// The variable that may hold the text of a configuration instead of a file.
 pub(crate) const CONFIG_TOML: &str = "TASKGATE_CONFIG_TOML";
+/// The variable that may name the server behind.
+const UPSTREAM: &str = "TASKGATE_UPSTREAM";
 /// The variable by which taskgate finds its child processes again. A child that is itself a taskgate has it.
 const CHILD: &str = "TASKGATE_CHILD";
 const PREFIX: &str = "TASKGATE_";
@@ -48,6 +50,16 @@ pub(crate) fn config_toml() -> Result<Option<String>, String> {
         Ok(text) => Ok(Some(text)),
         Err(env::VarError::NotPresent) => Ok(None),
         Err(env::VarError::NotUnicode(_)) => Err(format!("the environment variable {CONFIG_TOML} is not UTF-8 text")),
+    }
+}
+
+/// Returns the server behind, if the environment names one.
+pub(crate) fn upstream() -> Result<Option<Target>, String> {
+    match env::var(UPSTREAM) {
+        Ok(text) if text.is_empty() => Err(set_but_empty(OsStr::new(UPSTREAM))),
+        Ok(text) => target_from_url(&text).map(Some).map_err(|why| format!("{UPSTREAM}: {why}")),
+        Err(env::VarError::NotPresent) => Ok(None),
+        Err(env::VarError::NotUnicode(_)) => Err(format!("the environment variable {UPSTREAM} is not UTF-8 text")),
     }
 }
 

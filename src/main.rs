@@ -71,7 +71,10 @@ fn run(cli: Cli, log: &Log) -> ExitCode {
         Command::Serve(arguments) => in_runtime(log, serve(log, arguments)),
         Command::Stdio(arguments) => in_runtime(log, wrap(log, arguments)),
         Command::Check(arguments) => match arguments.run() {
-            Ok(summary) => {
+            Ok(cli::Checked { summary, warnings }) => {
+                for warning in warnings {
+                    log.say(&format!("warning: {warning}"));
+                }
                 say(&summary);
                 ExitCode::SUCCESS
             }
@@ -172,6 +175,7 @@ async fn serve(log: &Log, arguments: Serve) -> ExitCode {
         Ok(config) => config,
         Err(code) => return code,
     };
+    let exposed = config.exposed();
     let workers = match Workers::start() {
         Ok(workers) => workers,
         Err(error) => {
@@ -190,6 +194,9 @@ async fn serve(log: &Log, arguments: Serve) -> ExitCode {
     let (signals, kill, stop) = (Signals::listen(), app.killer(), CancellationToken::new());
     for endpoint in app.endpoints() {
         tracing::info!("listening on {endpoint}");
+    }
+    if let Some(warning) = exposed {
+        tracing::warn!("{warning}");
     }
     if let Some(admin) = app.admin() {
         tracing::info!("admin on {admin}");
@@ -230,8 +237,9 @@ impl Signals {
                 _ = terminate.recv() => break "SIGTERM",
                 _ = interrupt.recv() => break "SIGINT",
                 _ = hangup.recv() => tracing::warn!(
-                    "SIGHUP is ignored: the configuration is read at the start only, so restart taskgate to change it; the \
-                     audit file, certificates and files with headers or keys are read again without a signal"
+                    "SIGHUP is ignored: the configuration is read at the start only, so restart taskgate to change it, or \
+                     what auth.client_secret and store.key refer to; the files of server.tls, of auth.jwks and of the headers \
+                     of upstreams are read again without a signal, and the audit file is opened again for each write"
                 ),
             }
         };

@@ -74,7 +74,7 @@ pub(crate) fn run(log: &Log, store: &Store) -> ExitCode {
             match checked {
                 Ok(Ok(found)) => {
                     crate::say(&format!(
-                        "{}: {} tasks, {} results, {} damages",
+                        "{}: {} tasks, {} results, {} damaged places",
                         read.file.display(),
                         found.tasks,
                         found.results,
@@ -98,6 +98,10 @@ pub(crate) fn run(log: &Log, store: &Store) -> ExitCode {
                 Ok(Err(why)) => failed(&why),
                 Err(why) => failed(&why),
             }
+        }
+        // Not a failure of the store, whose file an error of the copy names.
+        Command::Backup { target, .. } if target.symlink_metadata().is_ok() => {
+            failed(&format!("no copy was made at \"{}\": it exists, and nothing is overwritten", target.display()))
         }
         Command::Backup { file, target } => match disk::backup(file, target) {
             Ok(()) => ExitCode::SUCCESS,

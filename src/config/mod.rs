@@ -23,6 +23,7 @@ mod tool;
 mod upstream;
 mod upstream_id;
 mod values;
+mod warnings;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

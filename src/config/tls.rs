@@ -44,9 +44,21 @@ impl Tls {
             }
         };
         let config = builder.with_single_cert(chain, key);
-        let mut config = config.map_err(|error| format!("cert and key cannot be used together: {error}"))?;
+        let mut config = config.map_err(|error| self.do_not_fit(&error))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
+    }
+
+    fn do_not_fit(&self, error: &rustls::Error) -> String {
+        let (cert, key) = (self.cert.display(), self.key.display());
+        match error {
+            rustls::Error::InconsistentKeys(_) => {
+                format!(
+                    "cert and key cannot be used together: the key in {key} is not that of the certificate in {cert}"
+                )
+            }
+            error => format!("cert and key cannot be used together: {error} ({cert}, {key})"),
+        }
     }
 
     /// Returns the files.

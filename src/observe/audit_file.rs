@@ -57,7 +57,7 @@ impl AuditFile {
     /// Opens the file, so that a wrong path is found at the start.
     ///
     /// # Errors
-    /// If it cannot be opened, or not in time.
+    /// If it cannot be opened, or not in time. The error names the path.
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
         let writer = AuditWriter { path, backlog: Mutex::default(), wake: Condvar::new(), done: Condvar::new() };
         let file = Self(Arc::new(writer));
@@ -68,11 +68,14 @@ impl AuditFile {
         loop {
             if let Some(opened) = backlog.opened.take() {
                 drop(backlog);
-                return opened.map(|()| file);
+                return match opened {
+                    Ok(()) => Ok(file),
+                    Err(error) => Err(file.0.named(&error)),
+                };
             }
             if file.0.done.wait_until(&mut backlog, until).timed_out() {
                 let why = format!("it does not open within {OPEN_TIMEOUT:?}; a FIFO needs a reader");
-                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+                return Err(file.0.named(&io::Error::new(io::ErrorKind::TimedOut, why)));
             }
         }
     }
@@ -98,7 +101,7 @@ impl AuditFile {
     /// # Errors
     /// If a write fails, or takes too long. The lines that are left go on waiting.
     pub(super) fn finish(&self) -> io::Result<()> {
-        let AuditWriter { path, backlog, wake, done } = &*self.0;
+        let AuditWriter { backlog, wake, done, .. } = &*self.0;
         let until = Instant::now() + FINISH_TIMEOUT;
         let mut backlog = backlog.lock();
         backlog.failed = None;
@@ -109,8 +112,8 @@ impl AuditFile {
                 return Err(error);
             }
             if done.wait_until(&mut backlog, until).timed_out() {
-                let why = format!("{}: it did not take them within {FINISH_TIMEOUT:?}", path.display());
-                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+                let why = format!("it did not take them within {FINISH_TIMEOUT:?}");
+                return Err(self.0.named(&io::Error::new(io::ErrorKind::TimedOut, why)));
             }
         }
         Ok(())
@@ -138,7 +141,7 @@ impl AuditWriter {
             if let Err(error) = written {
                 let newer = std::mem::replace(&mut backlog.waiting, left.to_vec());
                 backlog.waiting.extend(newer);
-                let error = io::Error::new(error.kind(), format!("{}: {error}", self.path.display()));
+                let error = self.named(&error);
                 if backlog.closed {
                     return;
                 }
@@ -154,6 +157,11 @@ impl AuditWriter {
             drop(backlog);
             self.done.notify_all();
         }
+    }
+
+    /// Returns an error that names the path.
+    fn named(&self, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
     }
 
     /// Waits for the lines to be written next; `None` when all are written and no more will come.

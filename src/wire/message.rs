@@ -303,7 +303,7 @@ impl Malformed {
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotJson(error) => write!(f, "Parse error: the body is not valid JSON: {error}"),
+            Self::NotJson(error) => write!(f, "Parse error: the message is not valid JSON: {error}"),
             Self::Batch => {
                 write!(f, "Invalid request: batches are not supported; send each message in a request of its own")
             }

@@ -69,3 +69,33 @@ async fn serve_names_the_same_mistakes_as_check() {
     let served = Binary::run(&["serve", "--config", &path], &[]).await;
     assert_eq!((served.code, served.stdout, served.stderr), (USAGE, String::new(), checked.stderr));
 }
+
+#[tokio::test]
+async fn the_server_behind_may_come_from_the_environment_where_the_file_names_none() {
+    let (_dir, path) = file("[tasks]\ntimeout = \"10m\"\n");
+    let args = ["check", "--config", &path];
+    let upstream = "TASKGATE_UPSTREAM";
+    let checked = Binary::run(&args, &[(upstream, "http://127.0.0.1:3000/mcp")]).await;
+    assert_eq!((checked.code, checked.stderr), (Some(0), String::new()));
+    assert!(checked.stdout.contains("/mcp -> http://127.0.0.1:3000/mcp"), "{}", checked.stdout);
+    for (env, said) in [(&[][..], "upstream: missing"), (&[(upstream, "here")], "TASKGATE_UPSTREAM: expected a URL")] {
+        let checked = Binary::run(&args, env).await;
+        assert_eq!((checked.code, checked.stdout), (USAGE, String::new()));
+        assert!(checked.stderr.contains(said), "{}", checked.stderr);
+    }
+}
+
+#[tokio::test]
+async fn what_may_be_wrong_in_a_valid_file_is_a_warning() {
+    let text = "[server]\nlisten = \"0.0.0.0:4000\"\n[audit]\nto = \"file\"\nfile = \"none/audit.jsonl\"\n\
+        [[upstream]]\ncommand = [\"./server\"]\n";
+    let (_dir, path) = file(text);
+    let checked = Binary::run(&["check", "--config", &path], &[]).await;
+    assert_eq!(checked.code, Some(0));
+    let warnings: Vec<_> = checked.stderr.lines().collect();
+    let said = ["knows no users", "audit.file: ", "/mcp: its command "];
+    assert_eq!(warnings.len(), said.len(), "{}", checked.stderr);
+    for (warning, said) in warnings.iter().zip(said) {
+        assert!(warning.starts_with("warning: ") && warning.contains(said), "{warning}");
+    }
+}

@@ -164,3 +164,27 @@ async fn limits_for_tools_that_keep_the_servers_tasks_are_named_in_a_warning() {
     assert_eq!(lines.len(), 1, "{log}");
     assert!(lines[0].contains("WARN") && lines[0].contains("upstream=\"/mcp\" patterns=\"rese*\""), "{log}");
 }
+
+#[tokio::test]
+async fn an_address_beyond_the_machine_without_users_is_one_warning_at_the_start() {
+    for (listen, warnings) in [("0.0.0.0:0", 1), ("127.0.0.1:0", 0)] {
+        let taskgate = Binary::start(&["serve", "--upstream", UPSTREAM, "--listen", listen], &[]);
+        taskgate.url().await;
+        taskgate.signal(rustix::process::Signal::TERM);
+        let log = taskgate.end().await.stderr;
+        let said = log.lines().filter(|line| line.contains("WARN")).collect::<Vec<_>>();
+        assert_eq!(said.len(), warnings, "{log}");
+        assert!(said.iter().all(|line| line.contains("knows no users") && line.contains("auth.mode")), "{log}");
+    }
+}
+
+#[tokio::test]
+async fn an_audit_file_that_cannot_be_opened_is_named_with_what_to_do() {
+    let (dir, path) = file("[audit]\nto = \"file\"\nfile = \"none/audit.jsonl\"\n");
+    let args = ["serve", "--config", &path, "--upstream", UPSTREAM, "--listen", "127.0.0.1:0"];
+    let ended = Binary::run(&args, &[]).await;
+    let audit = dir.path().join("none/audit.jsonl");
+    assert_eq!((ended.code, ended.stdout), (Some(1), String::new()));
+    assert!(ended.stderr.contains(audit.to_str().unwrap()), "{}", ended.stderr);
+    assert!(ended.stderr.contains("its folder has to exist"), "{}", ended.stderr);
+}

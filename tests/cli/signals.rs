@@ -208,5 +208,5 @@ async fn an_audit_file_that_does_not_open_is_an_error_at_the_start() {
     let dir = tempfile::TempDir::new().unwrap();
     let ended = audited(&dir, &upstream).end().await;
     assert_eq!(ended.code, Some(1));
-    assert!(ended.stderr.contains("it does not open within 5s; a FIFO needs a reader"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("audit: it does not open within 5s; a FIFO needs a reader"), "{}", ended.stderr);
 }

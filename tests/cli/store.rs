@@ -34,7 +34,7 @@ async fn is_checked_exported_and_copied(name: &str) {
     assert_eq!((copied.code, copied.stderr), (Some(0), String::new()));
     for path in [file, copy] {
         let checked = Binary::run(&["store", "check", path], &[]).await;
-        let said = format!("{path}: 5 tasks, 2 results, 0 damages\n");
+        let said = format!("{path}: 5 tasks, 2 results, 0 damaged places\n");
         assert_eq!((checked.code, checked.stdout, checked.stderr), (Some(0), said, String::new()));
     }
     let exported = Binary::run(&["store", "export", file], &[]).await;
@@ -46,7 +46,8 @@ async fn is_checked_exported_and_copied(name: &str) {
     let line = exported.stdout.lines().next().unwrap();
     assert!(line.starts_with(first) && line.ends_with(r#""result":{"content":[]}}"#), "{line}");
     let again = Binary::run(&["store", "backup", file, copy], &[]).await;
-    assert!(again.code == Some(1) && again.stderr.contains("no copy was made at"), "{}", again.stderr);
+    let said = format!("taskgate: no copy was made at \"{copy}\": it exists, and nothing is overwritten\n");
+    assert_eq!((again.code, again.stderr), (Some(1), said));
 }
 
 #[tokio::test]

@@ -1,0 +1,97 @@
+//! What may be wrong with a configuration that has no mistakes.
+
+use std::path::Path;
+
+use rustix::fs::{Access, access};
+
+use super::{AuditTo, Auth, Config, Target};
+
+impl Config {
+    /// Returns a warning where taskgate listens beyond this machine and lets everyone in.
+    #[must_use]
+    pub fn exposed(&self) -> Option<String> {
+        let listen = self.server.listen;
+        let asks = self.auth != Auth::None || self.server.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        if listen.ip().to_canonical().is_loopback() || asks {
+            return None;
+        }
+        Some(format!(
+            "taskgate listens beyond this machine (server.listen = {listen}) and knows no users: every client that reaches \
+             that address can call every tool; set auth.mode, or have server.listen begin with 127.0.0.1, or let the network \
+             keep other clients out"
+        ))
+    }
+
+    /// Returns what on this machine does not fit: files and folders that are missing or cannot be written. On the machine
+    /// that the configuration is for they may be right.
+    #[must_use]
+    pub fn unfit_here(&self) -> Vec<String> {
+        let audit = match &self.audit.to {
+            AuditTo::File(path) => cannot_be_written(path).map(|why| format!("audit.file: {}: {why}", path.display())),
+            AuditTo::Off | AuditTo::Log => None,
+        };
+        let commands = self.upstreams.iter().filter_map(|upstream| {
+            let Target::Command { program, .. } = &upstream.target else { return None };
+            let folder = upstream.process.cwd.as_deref().unwrap_or(Path::new(""));
+            let missing = program.contains('/') && !folder.join(program).exists();
+            missing.then(|| format!("{}: its command {program} does not exist", upstream.path))
+        });
+        audit.into_iter().chain(commands).collect()
+    }
+}
+
+/// Returns why lines cannot be appended to a file, as far as that is known without making it.
+fn cannot_be_written(file: &Path) -> Option<&'static str> {
+    if file.exists() {
+        return access(file, Access::WRITE_OK).is_err().then_some("it cannot be written");
+    }
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        return Some("its folder does not exist");
+    }
+    access(folder, Access::WRITE_OK | Access::EXEC_OK).is_err().then_some("its folder cannot be written")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Overrides, parse};
+
+    fn config(text: &str) -> Config {
+        parse("config.toml", text, Overrides::default()).expect("no mistakes")
+    }
+
+    #[test]
+    fn an_address_beyond_this_machine_without_users_is_a_warning_that_names_the_keys() {
+        let exposed = |listen: &str, auth: &str| {
+            let text =
+                format!("[server]\nlisten = \"{listen}\"\n{auth}\n[[upstream]]\nurl = \"http://127.0.0.1:9/mcp\"\n");
+            config(&text).exposed()
+        };
+        for listen in ["0.0.0.0:80", "[::]:80", "10.0.0.1:80"] {
+            let said = exposed(listen, "").expect(listen);
+            assert!(said.contains(listen) && said.contains("auth.mode"), "{said}");
+            let header = "[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"10.0.0.2\"]";
+            assert_eq!(exposed(listen, header), None);
+        }
+        for listen in ["127.0.0.1:80", "[::1]:80", "[::ffff:127.0.0.1]:80"] {
+            assert_eq!(exposed(listen, ""), None, "{listen}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_on_this_machine_is_named_and_nothing_is_made() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let unfit = |audit: &Path, program: &str| {
+            let audit = format!("[audit]\nto = \"file\"\nfile = {audit:?}\n");
+            config(&format!("{audit}[[upstream]]\ncommand = [{program:?}]\n")).unfit_here()
+        };
+        let (missing, fine) = (folder.path().join("none/audit.jsonl"), folder.path().join("audit.jsonl"));
+        let said = unfit(&missing, "/no/such/server");
+        assert!(said[0].contains("audit.file") && said[0].contains("its folder does not exist"), "{said:?}");
+        assert!(said[1].contains("/mcp: its command /no/such/server does not exist"), "{said:?}");
+        assert_eq!(unfit(&fine, "npx"), Vec::<String>::new());
+        assert_eq!(unfit(&fine, "/bin/sh"), Vec::<String>::new());
+        assert!(!fine.exists());
+    }
+}
