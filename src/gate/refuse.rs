@@ -194,7 +194,7 @@ impl Refusal {
         Self { error, ..Self::new(StatusCode::BAD_REQUEST, "malformed", "") }
     }
 
-    /// 400 for a request that is neither of one generation nor of the other.
+    /// Refuses with 400 a request that is neither of one generation nor of the other.
     pub(super) fn half_modern(why: &str) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "half_modern", why)
     }

@@ -54,7 +54,7 @@ impl Runner {
     }
 
     /// Gets the session to begin in. After a restart the server may come up later than this process, so that it is tried again
-    /// for a while: nothing was sent, and nothing says that it was.
+    /// for a while: the call was not sent, and the store does not say it was.
     async fn reach(&mut self) -> Result<UpstreamGuard, Failure> {
         let Some(restored) = self.restored else { return self.session_now().await };
         // The ttl has to leave the call its timeout.

@@ -165,7 +165,7 @@ impl RunningCalls {
         }
     }
 
-    /// Takes out the calls that are so far, and tells no owner of them.
+    /// Removes the calls at this stage, without telling their owners.
     pub(super) fn take_at(&self, stage: Stage) -> Vec<(TaskId, RunningCall)> {
         let mut inner = self.inner.lock();
         let taken: Vec<_> = inner.running.extract_if(|_, call| call.stage == stage).collect();

@@ -12,7 +12,7 @@ use crate::{
     upstream::{SavedLink, UpstreamSession},
 };
 
-/// The sessions in which calls go on, so that those which ran in one go on in one.
+/// The sessions in which calls go on. Calls that shared a session share one again.
 #[derive(Debug, Default)]
 pub(super) struct Links(HashMap<LinkKey, Vec<LinkUse>>);
 

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::Adopted;
 
-/// How long the call may take to take its task. Where it does not, nothing follows the call.
+/// How long the call has to take over its task. After that, the task is given up.
 const UNTAKEN: Duration = Duration::from_secs(5);
 
 type Work<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;

@@ -268,7 +268,7 @@ impl Exchanges {
         self.open.lock().get_mut(&number).is_some_and(|open| !std::mem::replace(&mut open.cancelled, true))
     }
 
-    /// Notes that nothing without its number belongs to an exchange: no client waits for it.
+    /// Notes that only messages with its number belong to an exchange: no client waits for it.
     pub(super) fn set_apart(&self, number: u64) {
         if let Some(open) = self.open.lock().get_mut(&number) {
             open.cancelled = true;

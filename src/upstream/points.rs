@@ -21,7 +21,7 @@ pub(super) struct Points {
     last: Option<Bytes>,
     /// The open questions, oldest first.
     open: VecDeque<OpenQuestion>,
-    /// Whether there were questions that are not followed, so that there is no point any more.
+    /// Whether there were questions that are not followed, so that the answer cannot be resumed.
     lost: bool,
     /// Tells the point.
     told: watch::Sender<Option<Bytes>>,

@@ -25,7 +25,7 @@ const PREFIX: &str = "taskgate:";
 pub enum MaybeAnswer {
     /// It is one, and was taken.
     Taken,
-    /// It is none, and comes back.
+    /// It is not an answer, and is returned.
     Other(Message),
 }
 

@@ -44,7 +44,7 @@ const _: () = assert!(LAST_ANSWERS.as_millis() + 2 * TIME_TO_END.as_millis() < 4
 /// What a client sends.
 #[derive(Debug)]
 pub(super) struct ClientMessage {
-    /// The message, or why it is none.
+    /// The message, or why it is malformed.
     pub message: Result<Message, RpcError>,
     /// The end-to-end headers that came with it.
     pub headers: HeaderMap,

@@ -166,7 +166,7 @@ fn tasks_page(
     id: &str,
     native: &NativeTasks,
 ) -> Result<Document, Option<Failure>> {
-    let bad = |why: &str| Some(Failure::BadAnswer(format!("its list of tasks is none: {why}")));
+    let bad = |why: &str| Some(Failure::BadAnswer(format!("its list of tasks is malformed: {why}")));
     let members = Members::parse(result).map_err(|why| bad(&why))?;
     let tasks = members.get("tasks").filter(|tasks| tasks.starts_with('[')).ok_or_else(|| bad("it has no tasks"))?;
     let mut edits = Edits::of(response.bytes());

@@ -16,7 +16,7 @@ use crate::{
 /// What the headers that go on to a server may take in memory, in bytes: they are kept while a call or a stream lasts.
 const MAX_ONWARD: usize = 24 * 1024;
 
-/// Returns the session that a request names. What is no id names a session that never was.
+/// Returns the session that a request names. A malformed id names an unknown session.
 pub(super) fn session_id(headers: &HeaderMap) -> Result<Uuid, Refusal> {
     let id = headers.get(SESSION_ID).ok_or_else(Refusal::no_session_id)?;
     id.to_str().ok().and_then(ids::parse).ok_or_else(Refusal::unknown_session)
@@ -104,7 +104,7 @@ pub(super) fn accepts_stream(headers: &HeaderMap) -> Result<(), Refusal> {
 fn accepts(headers: &HeaderMap, kind: &str, subtype: &str) -> bool {
     let (mut narrowest, mut accepted) = (0, false);
     for value in headers.get_all(header::ACCEPT) {
-        // What is no text takes nothing.
+        // A header that is not text accepts nothing.
         let Ok(value) = value.to_str() else { return false };
         for range in value.split(',') {
             let (essence, parameters) = range.split_once(';').unwrap_or((range, ""));

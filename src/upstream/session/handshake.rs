@@ -169,8 +169,8 @@ impl Drop for LinkGuard<'_> {
     }
 }
 
-/// Reads the revision in the result of `initialize`, and refuses capabilities that cannot be read: a server whose answer is of
-/// no use has agreed on nothing.
+/// Reads the revision in the result of `initialize`, and refuses capabilities that cannot be read: a useless answer
+/// is no agreement.
 fn spoken(result: &str) -> Result<Version, String> {
     let result = Members::parse(result).ok();
     let theirs = result.as_ref().and_then(|result| result.text("protocolVersion")).unwrap_or_default();
