@@ -26,6 +26,7 @@ const TASKS_ENDED: &[&str] = &["completed", "failed", "cancelled", "expired", "o
 /// Why HTTP requests are refused: by limits, for what is wrong with the client, and for what is wrong with the request.
 const REQUESTS_REFUSED: &[&str] = &[
     "stopping",
+    "store",
     "max_connections",
     "max_body",
     "max_body_total",

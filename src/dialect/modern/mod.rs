@@ -27,6 +27,7 @@ mod subscriptions;
 mod tasks;
 mod tools;
 mod translate;
+mod writer;
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,6 +40,7 @@ pub use error::Refused;
 pub use headers::MIRRORED;
 pub use onward::answers_alone;
 pub use pieces::{Answer, Pieces};
+pub use writer::writer;
 
 use self::{
     in_flight::{FlightGuard, InFlight},
@@ -47,6 +49,7 @@ use self::{
     parked::Parking,
     request_state::{Bound, Seals},
     subscriptions::Subscriptions,
+    writer::Polled,
 };
 use crate::{
     dialect::tools::JobTools,
@@ -55,11 +58,10 @@ use crate::{
     limit::{Accounts, Rated},
     observe::Observer,
     session::Caller,
-    task::{Engine, TaskWriter},
+    task::Engine,
     upstream::{Failure, Generation, Lease, Lessee, NoSession, Upstream},
     wire::{
         Kind, Message, Method, Parts, PutAside, RpcError, headers_cost,
-        input_required::check_question,
         modern::{CLIENT_CAPABILITIES, PROTOCOL_VERSION, SERVER_INFO, SUBSCRIPTION_ID, TASKS, VERSION},
         object::Members,
     },
@@ -347,51 +349,6 @@ impl ClientRequest {
 impl From<Parts> for Answer {
     fn from(document: Parts) -> Self {
         Self::Whole(StatusCode::OK, document)
-    }
-}
-
-/// Returns what writes for the streams of this generation.
-#[must_use]
-pub fn writer() -> &'static dyn TaskWriter {
-    &Polled
-}
-
-/// Writes for streams of this generation, which get nothing of tasks: their clients poll.
-#[derive(Debug)]
-pub(super) struct Polled;
-
-impl TaskWriter for Polled {
-    fn name(&self) -> &'static str {
-        "modern"
-    }
-
-    fn status(&self, _: &crate::task::Task, _: &crate::task::Outlook) -> Option<Message> {
-        None
-    }
-
-    fn tied(&self, _: Uuid, _: &Message) -> Option<Message> {
-        None
-    }
-
-    fn is_progress(&self, _: Uuid, _: &Message) -> bool {
-        false
-    }
-
-    fn refusal(&self, request: &Message) -> Option<RpcError> {
-        check_question(&request.method_name(), request.params()).err()
-    }
-
-    /// A question is read where it stands, at the task.
-    fn question(&self, _: Uuid, _: Uuid, request: &Message) -> Option<Message> {
-        Some(request.clone())
-    }
-
-    fn withdrawal(&self, _: Uuid, _: Uuid) -> Option<Message> {
-        None
-    }
-
-    fn question_of(&self, _: &Message) -> Option<Uuid> {
-        None
     }
 }
 
