@@ -78,6 +78,8 @@ pub(super) struct Outcome {
     /// Work that was not done.
     pub undone: Vec<(LaterKey, Later)>,
     pub result: Result<(), Unavailable>,
+    /// Whether the file takes writes: not where each operation has met damage.
+    pub takes: bool,
 }
 
 impl Batches {
@@ -135,8 +137,13 @@ impl Batches {
         };
         self.failing = tried.is_err();
         match tried {
-            Ok(undone) => Outcome { operations, undone, result: Ok(()) },
-            Err(failed) => Outcome { operations, undone: left_out.rest(later), result: Err(failed.why()) },
+            Ok(undone) => {
+                let takes = left_out.takes_any_of(operations.len());
+                Outcome { operations, undone, result: Ok(()), takes }
+            }
+            Err(failed) => {
+                Outcome { operations, undone: left_out.rest(later), result: Err(failed.why()), takes: false }
+            }
         }
     }
 

@@ -26,7 +26,7 @@ impl LogEnd {
     }
 
     /// Cuts off what stands behind the last commit that `connection`, which is in no transaction, counts. Returns how many frames
-    /// are left. Where it fails, the log may be cut and that not be on the disk yet.
+    /// are left. After a failure the log may be cut but not yet synced.
     pub(super) fn cut(&self, connection: &Connection, page: u64) -> Result<u64, Unavailable> {
         let frames = connection.query_row("PRAGMA wal_checkpoint(NOOP)", (), |row| row.get::<_, i64>(1));
         let frames = frames.map_err(|error| Unavailable::from(&error))?;

@@ -31,7 +31,8 @@ impl Damages {
     }
 
     pub(super) fn tell(&mut self, Damage { key, why }: &Damage) {
-        let is_new = self.told.len() < MAX_TOLD && self.told.insert(*key);
+        // Operations have no key, and their damage no other line.
+        let is_new = self.told.len() < MAX_TOLD && (self.told.insert(*key) || key.is_none());
         self.observer.emit(events::StoreDamaged {
             what: key.map_or("write", |key| key.kind),
             // A larger number is the id of a session, which is no number of a row and not for the log.

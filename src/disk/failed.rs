@@ -84,6 +84,11 @@ impl LeftOut {
         all.iter_mut().enumerate().filter(|(at, _)| !self.operations.contains(at))
     }
 
+    /// Returns whether some of so many operations are not left out, or there are none at all.
+    pub(super) fn takes_any_of(&self, all: usize) -> bool {
+        all == 0 || self.operations.len() < all
+    }
+
     /// Returns the work that is done now, with its numbers.
     pub(super) fn works_of<'a>(
         &self,

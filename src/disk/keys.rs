@@ -1,7 +1,7 @@
 //! The keys in the file: data keys, wrapped by the key of the operator, and what taskgate signs and seals with for clients.
 //!
 //! Blobs are sealed under a data key. A new key of the operator wraps the data keys anew, and new blobs get a new data key.
-//! What was sealed before can be read on with what wraps now, and never by the key that was replaced and a later copy.
+//! The new key also opens what was sealed before. The replaced key opens no copy that is made later.
 
 use aws_lc_rs::{
     aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey},

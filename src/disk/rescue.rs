@@ -173,7 +173,7 @@ pub fn backup(path: &Path, target: &Path) -> Result<(), OpenError> {
     })?;
     let copied = source.execute("VACUUM INTO ?1", [target_text]).map_err(Into::into).and_then(|_| finish(target));
     copied.map_err(|error| {
-        // A part of a copy is none. What cannot be removed is seen to be no store.
+        // Removes a partial copy. A start rejects what remains.
         for part in [target.to_owned(), beside(target, "-journal")] {
             let _ = fs::remove_file(part);
         }

@@ -150,8 +150,8 @@ fn serve(shared: &Shared, mut batches: Batches, mut damages: Damages, observer: 
     let mut in_vain = 0;
     while let Some(taken) = next(shared, &mut batches) {
         let (begun, count, later) = (Instant::now(), taken.operations.len(), taken.later.len());
-        let Outcome { operations, undone, result } = batches.write(taken);
-        let was_available = shared.available.swap(result.is_ok(), Ordering::Relaxed);
+        let Outcome { operations, undone, result, takes } = batches.write(taken);
+        let was_available = shared.available.swap(takes, Ordering::Relaxed);
         shared.used.store(batches.used_bytes(), Ordering::Relaxed);
         in_vain = if undone.len() < later || count > 0 { 0 } else { in_vain + undone.len() };
         let (backlog, is_closed) = {

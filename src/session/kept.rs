@@ -23,19 +23,19 @@ impl Session {
     /// # Errors
     /// [`Unavailable`]
     pub async fn save(&self, now: u64) -> Result<(), Unavailable> {
-        let Some(disk) = &self.disk else { return Ok(()) };
+        let Some(disk) = self.disk.as_ref().filter(|_| !self.has_ended()) else { return Ok(()) };
         let (form, next) = self.form();
         let row = disk::SavedSession { id: self.id, used_at: self.used_at(now), value: form.into() };
-        match tokio::time::timeout(PATIENCE, disk.put_session(row)).await {
-            Ok(put) => put?,
-            Err(_) => return Err(Unavailable("the disk takes too long".into())),
+        let put = tokio::time::timeout(PATIENCE, disk.put_session(row)).await;
+        let put = put.unwrap_or_else(|_| Err(Unavailable("the disk takes too long".into())));
+        if put.is_ok() {
+            *self.written.lock() = Some(WrittenForm { next, touched: Instant::now() });
         }
-        *self.written.lock() = Some(WrittenForm { next, touched: Instant::now() });
         if self.has_ended() {
-            // Its removal may have come first.
+            // Its removal may have come first, and a write that took too long may still come.
             drop(self.forget());
         }
-        Ok(())
+        put
     }
 
     /// Writes the session if that was not done yet.

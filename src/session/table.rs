@@ -161,7 +161,7 @@ impl Sessions {
         self.table.write().put_back(session);
     }
 
-    /// Checks that one more session may be opened by a client on one channel, where `open` are, `own` of them of its principal.
+    /// Checks that a client on one channel may open a session; `open` are open, `own` of them its principal's.
     ///
     /// # Errors
     /// [`Full`]

@@ -48,7 +48,7 @@ impl Engine {
         if !self.outlives_process() {
             return 0;
         }
-        // In one step: a call that is sent meanwhile is none that waits.
+        // In one step: a call that is sent meanwhile no longer waits.
         let stop = |(id, running): (TaskId, RunningCall)| {
             self.desk.end(id);
             let (left, stopped) = oneshot::channel();

@@ -12,7 +12,7 @@ use std::{
 use ::http::StatusCode;
 use tokio::task::JoinHandle;
 
-use super::{ExchangeEnd, Exchanges, Purpose, TooMany, exchanges::ExchangeState};
+use super::{ExchangeEnd, Exchanges, Purpose, TooMany, open_exchange::ExchangeState};
 use crate::flow::Item;
 
 /// How long a server may take to say whether it refuses a request whose session it has forgotten.

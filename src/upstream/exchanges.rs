@@ -2,7 +2,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering},
@@ -16,6 +15,7 @@ use tokio::task::AbortHandle;
 
 use super::{
     ExchangeEnd, Failure, Purpose, UpstreamResponse,
+    open_exchange::{ExchangeState, InFlight, MAX_IN_FLIGHT, TooMany},
     points::{TrackedPoints, follow},
 };
 use crate::{
@@ -23,9 +23,6 @@ use crate::{
     observe::{Observer, events},
     wire::{Kind, Message, message::MAX_ID, response::result_response},
 };
-
-/// How many requests of one session may be in flight at once.
-pub const MAX_IN_FLIGHT: usize = 1024;
 
 /// How many requests of the upstream are remembered for each exchange, each with an id of at most [`MAX_ID`] bytes.
 const MAX_ASKED: usize = 64;
@@ -52,55 +49,6 @@ pub struct Exchanges {
     /// How many bytes may wait for the listeners.
     outbox: Arc<Capacity>,
     observer: Arc<Observer>,
-}
-
-#[derive(Debug)]
-struct InFlight {
-    /// Where its listener finds what comes.
-    state: Arc<ExchangeState>,
-    /// The raw id of the client's request, if it is one.
-    client_id: Option<Box<str>>,
-    /// What waits for it.
-    purpose: Purpose,
-    /// The task that carries it, if one does.
-    carried_by: Option<AbortHandle>,
-    /// The raw ids of the requests that the upstream has sent during this exchange.
-    asked: Vec<Box<str>>,
-    /// Whether it was cancelled, or set apart: it still gets messages with its number, but none that could belong to another
-    /// exchange.
-    cancelled: bool,
-    /// Whether it was open at the last call of [`Exchanges::tell_silence`].
-    waited: bool,
-}
-
-impl InFlight {
-    /// Returns whether a message without a number may belong to it.
-    fn may_own(&self) -> bool {
-        !self.cancelled && self.purpose != Purpose::Listening
-    }
-}
-
-/// The session has [`MAX_IN_FLIGHT`] requests in flight.
-#[derive(Debug)]
-pub struct TooMany;
-
-impl fmt::Display for TooMany {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "limit reached: the session has {MAX_IN_FLIGHT} requests in flight; wait for some of them to end")
-    }
-}
-
-/// What the listening end of an exchange shares with the table.
-#[derive(Debug)]
-pub(super) struct ExchangeState {
-    /// The messages of the upstream, and the end, on their way to the listener.
-    pub(super) outbox: Outbox<ExchangeEnd>,
-    /// Whether the upstream answers with a stream.
-    pub(super) streams: AtomicBool,
-    /// The HTTP error status of the response; 0 without one.
-    pub(super) status: AtomicU16,
-    /// Where a later process can resume the answer, if that is tracked.
-    pub(super) points: TrackedPoints,
 }
 
 impl Exchanges {
@@ -130,9 +78,9 @@ impl Exchanges {
         let number = resumed.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed));
         let (outbox, streams, status) = (Outbox::new(&self.outbox), AtomicBool::new(false), AtomicU16::new(0));
         let state = Arc::new(ExchangeState { outbox, streams, status, points: TrackedPoints::new() });
-        let (carried_by, asked, cancelled, waited) = (None, Vec::new(), false, false);
+        let (carried_by, asked, cancelled, apart, waited) = (None, Vec::new(), false, false, false);
         let (listened, client_id) = (Arc::clone(&state), client_id.map(Box::from));
-        open.insert(number, InFlight { state, client_id, purpose, carried_by, asked, cancelled, waited });
+        open.insert(number, InFlight { state, client_id, purpose, carried_by, asked, cancelled, apart, waited });
         Ok((number, listened))
     }
 
@@ -264,18 +212,20 @@ impl Exchanges {
 
     /// Notes that an exchange was cancelled, although it may still end by itself. Returns whether that is new.
     pub fn cancelling(&self, number: u64) -> bool {
-        self.cancelled.store(true, Ordering::Relaxed);
-        self.open.lock().get_mut(&number).is_some_and(|open| !std::mem::replace(&mut open.cancelled, true))
+        let mut open = self.open.lock();
+        let Some(open) = open.get_mut(&number) else { return false };
+        self.cancelled.fetch_or(!open.apart, Ordering::Relaxed);
+        !std::mem::replace(&mut open.cancelled, true)
     }
 
     /// Notes that only messages with its number belong to an exchange: no client waits for it.
     pub(super) fn set_apart(&self, number: u64) {
         if let Some(open) = self.open.lock().get_mut(&number) {
-            open.cancelled = true;
+            open.apart = true;
         }
     }
 
-    /// Returns whether an exchange was cancelled: the server may still ask in the course of it.
+    /// Returns whether an exchange was cancelled in the course of which the server may still ask.
     #[must_use]
     pub fn has_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
@@ -332,10 +282,20 @@ impl Exchanges {
     /// count.
     #[must_use]
     pub fn only(&self, purpose: Option<Purpose>) -> Option<u64> {
+        let (number, its) = self.single(InFlight::may_own)?;
+        purpose.is_none_or(|purpose| its == purpose).then_some(number)
+    }
+
+    /// Returns the only exchange that a response without an id may answer.
+    #[must_use]
+    pub fn only_answerable(&self) -> Option<u64> {
+        self.single(InFlight::may_be_answered).map(|(number, _)| number)
+    }
+
+    fn single(&self, counts: fn(&InFlight) -> bool) -> Option<(u64, Purpose)> {
         let open = self.open.lock();
-        let mut in_flight = open.iter().filter(|(_, open)| open.may_own());
-        let only = in_flight.next().filter(|_| in_flight.next().is_none());
-        only.filter(|(_, open)| purpose.is_none_or(|purpose| open.purpose == purpose)).map(|(number, _)| *number)
+        let mut counted = open.iter().filter(|(_, open)| counts(open));
+        counted.next().filter(|_| counted.next().is_none()).map(|(number, open)| (*number, open.purpose))
     }
 
     /// Returns the newest exchange of that purpose. Without a purpose, prefers one that a client's request waits for.
@@ -353,6 +313,12 @@ impl Exchanges {
     #[must_use]
     pub fn is_in_flight(&self, number: u64) -> bool {
         self.open.lock().get(&number).is_some_and(InFlight::may_own)
+    }
+
+    /// Returns whether an exchange is open that a response without an id may answer.
+    #[must_use]
+    pub fn may_be_answered(&self, number: u64) -> bool {
+        self.open.lock().get(&number).is_some_and(InFlight::may_be_answered)
     }
 
     /// Returns whether an exchange is open and a client's request waits for it, perhaps a subscription.

@@ -48,7 +48,7 @@ pub struct Inbound {
 }
 
 impl Inbound {
-    /// Returns what links of one session with `upstream` need, whose client can be asked what `client` says.
+    /// Returns what links of one session with `upstream` need, whose client has the capabilities `client`.
     #[must_use]
     pub fn new(
         upstream: &UpstreamId,
@@ -177,7 +177,7 @@ impl Inbound {
             // A task must not get what may belong to another task.
             Kind::Notification => self.exchanges.only(None).or_else(|| self.fallback(Some(Purpose::Foreground))),
             // A server that could not read a request's id answers the only request in flight.
-            Kind::Response if could_not_read(&message) => self.exchanges.only(None),
+            Kind::Response if could_not_read(&message) => self.exchanges.only_answerable(),
             Kind::Response => None,
         };
         self.deliver(message, carrier)

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     client::Modern,
-    kit::{Children, Script, soon},
+    kit::{Children, Script, eventually, soon},
 };
 
 /// Lists are answered after the question of a call, which the call needs an answer to.
@@ -15,6 +15,8 @@ ask() { printf '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params"
     tools: r#"
     *'"method":"initialize"'*)
         reply "$id" '{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"sh","version":"1"}}' ;;
+    *'"cursor":"bad"'*) printf '{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"what cursor?"}}\n' ;;
+    *'"cursor":"release"'*) text "$held" released; reply "$id" '{"tools":[]}' ;;
     *'"method":"tools/list"'*) list=$id ;;
     *'"name":"ask"'*) asked=$id; ask ;;
     *'"action":"accept"'*) text "$asked" answered; reply "$list" '{"tools":[]}' ;;
@@ -54,4 +56,44 @@ async fn a_subscription_hears_of_what_a_call_changes() {
     assert_eq!(client.call("change").await["content"][0]["text"], "changed");
     assert_eq!(stream.message().await["method"], "notifications/tools/list_changed");
     children.only().await;
+}
+
+#[tokio::test]
+async fn an_error_without_an_id_ends_a_list_that_is_alone_and_never_a_call_beside_it() {
+    let children = Children::new(SCRIPT);
+    let gate = children.gate("").await;
+    let client = Modern::able(&gate.url, json!({ "elicitation": {} }));
+    let (_, code, _) = client.refusal("tools/list", json!({ "cursor": "bad" })).await;
+    assert_eq!(code, -32600);
+    let calling = tokio::spawn({
+        let client = client.clone();
+        async move { client.call("hold").await }
+    });
+    let child = children.only().await;
+    child.line("hold").await;
+    let listing = tokio::spawn({
+        let client = client.clone();
+        async move { client.answer("tools/list", json!({ "cursor": "bad" })).await }
+    });
+    eventually(async || (child.lines().iter().filter(|line| line.contains("\"bad\"")).count() == 2).then_some(()))
+        .await;
+    listing.abort();
+    client.result("tools/list", json!({ "cursor": "release" })).await;
+    assert_eq!(soon(calling).await.unwrap()["content"][0]["text"], "released");
+}
+
+#[tokio::test]
+async fn a_list_that_its_client_has_left_leaves_the_process_to_the_calls() {
+    let children = Children::new(SCRIPT);
+    let gate = children.gate("").await;
+    let client = Modern::able(&gate.url, json!({ "elicitation": {} }));
+    let leaving = tokio::spawn({
+        let client = client.clone();
+        async move { client.answer("tools/list", json!({})).await }
+    });
+    let child = children.only().await;
+    child.line("tools/list").await;
+    leaving.abort();
+    child.line("notifications/cancelled").await;
+    assert_eq!(client.call("pid").await["content"][0]["text"], json!(child.pid));
 }

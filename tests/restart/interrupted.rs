@@ -95,28 +95,30 @@ async fn tasks_of_an_upstream_that_is_not_configured_any_more_fail_and_say_so() 
 #[tokio::test]
 async fn a_mistake_in_a_path_is_taken_back_by_the_next_start() {
     let upstream = Upstream::json().await;
-    let with = |path: &str| {
-        format!("[server]\nsession_idle = \"2s\"\n[[upstream]]\npath = \"{path}\"\nurl = \"{}\"\n", upstream.url())
+    let with = |path: &str, idle: &str| {
+        let url = upstream.url();
+        format!("[server]\nsession_idle = \"{idle}\"\n[[upstream]]\npath = \"{path}\"\nurl = \"{url}\"\n")
     };
-    let mut house = House::configured(&with("/mcp"), &[]).await;
+    let mut house = House::configured(&with("/mcp", "1h"), &[]).await;
     let (client, idle) = (Client::connect(&house.url).await, Client::connect(&house.url).await);
     let (ended, running) = (client.create_id("echo").await, client.create_id("slow").await);
     let task = client.until(&ended, "completed").await;
     let _held = upstream.held("slow").await;
-    house.configure(&with("/mpc"));
+    house.configure(&with("/mpc", "1h"));
     house.restart().await;
-    // What is waited for is the clock itself: a session without tasks is over then, as anywhere.
-    tokio::time::sleep(Duration::from_secs(2)).await;
     for starts_again in [true, false] {
         let told = house.end(Signal::KILL).await.stderr;
         let line = told.lines().find(|line| line.contains("is not configured any more; they are kept")).unwrap();
         let counts = if starts_again { ["sessions=2", "tasks=2"] } else { ["sessions=1", "tasks=2"] };
         assert!(line.contains("/mcp") && counts.iter().all(|count| line.contains(count)), "{line}");
         if starts_again {
+            // What is waited for is the clock itself: a session without tasks is over then, as anywhere.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            house.configure(&with("/mpc", "1s"));
             house.start_again().await;
         }
     }
-    house.configure(&with("/mcp"));
+    house.configure(&with("/mcp", "1s"));
     house.start_again().await;
     assert_eq!(client.get(&ended).await, task);
     assert_eq!(status_of(&client.get(&running).await), "failed");

@@ -44,7 +44,7 @@ impl Run {
     /// Sends the request with another lease.
     async fn send_in(&mut self, lease: Lease) -> Over {
         self.asked_at = hosts::asked_at(&self.request, &lease);
-        match self.modern.start(&self.request, &lease, self.adoptable.is_some()) {
+        match self.modern.start(&self.request, &lease, self.asks, self.adoptable.is_some()).await {
             Ok(call) => {
                 (self.lease, self.call) = (lease, call);
                 Box::pin(self.follow()).await

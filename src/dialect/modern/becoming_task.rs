@@ -71,14 +71,14 @@ impl Run {
         }
     }
 
-    /// Ends a try, as the call asks, or is over. It may become something else later.
+    /// Ends a try, because the call asks or is over. It may become something else later.
     pub(super) fn stop_trying(&mut self) {
         if let Some(Becoming { next, .. }) = self.becoming.take() {
             self.adopt_later(next);
         }
     }
 
-    /// Has the call become something else later, as the store does not answer, or no turn is free for a job.
+    /// Schedules another try, because the store does not answer, or no turn is free for a job.
     pub(super) fn adopt_later(&mut self, adoptable: Adoptable) {
         self.adoptable = Some(adoptable);
         self.adopt_at = Instant::now() + RETRY;

@@ -26,12 +26,12 @@ impl Refused {
         Self { status, reason: Some(reason), retry_after: None, error }
     }
 
-    /// -32020: a header is missing, or unlike the body.
+    /// Returns -32020: a header is missing, or unlike the body.
     pub(super) fn header(message: impl AsRef<str>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "header_mismatch", -32020, &format!("Header mismatch: {}", message.as_ref()))
     }
 
-    /// -32021: the request does not declare a capability that it needs; `capabilities` is raw.
+    /// Returns -32021: the request does not declare a capability that it needs; `capabilities` is raw.
     pub(super) fn capability(message: &str, capabilities: &str) -> Self {
         let message = json!(format!("Missing required client capability: {message}"));
         let error =
@@ -39,12 +39,12 @@ impl Refused {
         Self { status: StatusCode::BAD_REQUEST, reason: Some("missing_capability"), retry_after: None, error }
     }
 
-    /// -32021 for the tasks extension.
+    /// Returns -32021 for the tasks extension.
     pub(super) fn tasks_extension(message: &str) -> Self {
         Self::capability(message, &format!(r#"{{"extensions":{{"{}":{{}}}}}}"#, super::TASKS))
     }
 
-    /// -32022; `supported` are the revisions of the server, where they are known.
+    /// Returns -32022; `supported` are the revisions of the server, where they are known.
     pub(super) fn version(requested: &str, supported: Option<&[String]>) -> Self {
         let supported: Vec<_> = match supported {
             Some(supported) => supported.iter().map(String::as_str).collect(),
@@ -63,49 +63,49 @@ impl Refused {
         }
     }
 
-    /// -32602: the request is malformed.
+    /// Returns -32602: the request is malformed.
     pub(super) fn malformed(message: impl AsRef<str>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "malformed", -32602, &format!("Invalid params: {}", message.as_ref()))
     }
 
-    /// -32600: the request is neither of one generation nor of the other.
+    /// Returns -32600: the request is neither of one generation nor of the other.
     pub(super) fn invalid_request(message: &str) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "half_modern", -32600, &format!("Invalid request: {message}"))
     }
 
-    /// -32601
+    /// Returns -32601 with HTTP status 404.
     pub(super) fn method_not_found(why: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "unknown_method", -32601, &format!("Method not found: {why}"))
     }
 
-    /// 429: the client does something more often than `[rate]` allows.
+    /// Returns HTTP status 429: the client does something more often than `[rate]` allows.
     pub(super) fn too_often(limit: &TooOften) -> Self {
         let error = RpcError::internal(limit.to_string()).to_raw();
         let (status, retry_after) = (StatusCode::TOO_MANY_REQUESTS, Some(limit.seconds()));
         Self { status, reason: Some(limit.key), retry_after, error }
     }
 
-    /// -32603: a limit of taskgate is reached; `reason` is its name in metrics.
+    /// Returns -32603: a limit of taskgate is reached; `reason` is its name in metrics.
     pub(super) fn limit(reason: &'static str, why: &str) -> Self {
         let error = RpcError::internal(format!("limit reached: {why}")).to_raw();
         Self { status: StatusCode::OK, reason: Some(reason), retry_after: None, error }
     }
 
-    /// The response, under the raw id of the request.
+    /// Returns the response, under the raw id of the request.
     #[must_use]
     pub fn to_response(&self, id: &str) -> Bytes {
         error_response(id, &self.error)
     }
 }
 
-/// An error of a handler, which came to the request and did not like what it says.
+/// An error of a handler has HTTP status 200.
 impl From<RpcError> for Refused {
     fn from(error: RpcError) -> Self {
         Self { status: StatusCode::OK, reason: None, retry_after: None, error: error.to_raw() }
     }
 }
 
-/// The revisions that an endpoint speaks which serves both generations, newest first.
+/// Returns the revisions of an endpoint that serves both generations, newest first.
 pub(super) fn supported_versions() -> impl Iterator<Item = &'static str> {
     std::iter::once(super::VERSION).chain(Version::ALL.into_iter().rev().map(Version::as_str))
 }

@@ -84,7 +84,7 @@ pub(super) fn mirrored(request: &Message, subject: Option<&str>) -> HeaderMap {
     mirrored
 }
 
-/// Section "Value Encoding".
+/// Returns a text as the value of a header (section "Value Encoding").
 fn encoded(text: &str) -> Cow<'_, str> {
     let is_plain = text.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) && text.trim_matches(' ') == text;
     if is_plain && !is_encoded(text) {
@@ -100,7 +100,9 @@ fn is_encoded(value: &str) -> bool {
 
 fn mirrors(headers: &HeaderMap, name: &HeaderName, body: &str) -> Result<(), Refused> {
     // Usually each header is there once, as the body says it.
-    if headers.len() == headers.keys_len() && headers.get(name).is_some_and(|said| said == body) {
+    if headers.len() == headers.keys_len()
+        && headers.get(name).is_some_and(|said| said == body && said.to_str().is_ok())
+    {
         return Ok(());
     }
     match value(headers, name)? {
@@ -121,7 +123,7 @@ fn value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str
     Ok(Some(text.trim_ascii()))
 }
 
-/// Section "Value Encoding".
+/// Returns the text that the value of a header stands for (section "Value Encoding").
 fn decoded(value: &str) -> Result<Cow<'_, str>, Refused> {
     let Some(encoded) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {
         return Ok(value.into());

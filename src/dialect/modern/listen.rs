@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -26,6 +27,8 @@ use crate::{
 
 /// How many resources and tasks one subscription may name.
 const MAX_NAMED: usize = 256;
+/// How long a subscription waits for the GET stream on which its server tells changes.
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A task that a client hears of.
 #[derive(Debug)]
@@ -71,7 +74,7 @@ impl Modern {
         let lease = self.lease(&request, false).await?;
         if request.caller.upstream.server.has_get_stream() {
             // What changes from the acknowledgement on is told.
-            lease.guard.get().listening().await;
+            lease.guard.get().listening(LISTEN_TIMEOUT).await;
         }
         filter.limit(&lease.pooled.facts.capabilities);
         let uris: BTreeSet<String> = std::mem::take(&mut filter.uris).into_iter().collect();
@@ -212,6 +215,8 @@ impl Subscription {
         self.filter.uris = tokio::select! {
             uris = self.lease.pooled.subscribed(&self.uris) => uris,
             () = self.to.left() => Vec::new(),
+            () = self.modern.stopping.cancelled() => Vec::new(),
+            () = self.lease.guard.get().lost() => Vec::new(),
         };
         let meta = format!(r#""_meta":{{"{SUBSCRIPTION_ID}":{}}}"#, self.request.id);
         let acknowledged = format!(

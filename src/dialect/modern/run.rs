@@ -106,14 +106,8 @@ impl Modern {
         if adoptable.as_ref().is_some_and(Adoptable::is_job) {
             lease.guard.get().begin_to_learn_tools(&request.headers);
         }
-        if let Some(level) = request.meta.log_level {
-            Box::pin(lease.log_from(level, &request.headers)).await;
-        }
         let asked_at = hosts::asked_at(&request, &lease);
-        let call = self.start(&request, &lease, adoptable.is_some())?;
-        if !asks && !lease.pooled.generation.is_modern() {
-            lease.guard.get().set_apart(call.exchange.number);
-        }
+        let call = self.start(&request, &lease, asks, adoptable.is_some()).await?;
         let tool = request.caller.upstream.policy.tool("*");
         let (after, input_timeout) =
             adoptable.as_ref().map_or((Duration::MAX, tool.input_timeout), |it| (it.after(), it.tool.input_timeout));
@@ -158,14 +152,26 @@ impl Modern {
         answer.ok_or_else(|| RpcError::internal("the request was given up").into())
     }
 
-    /// Sends a request in a session.
-    pub(super) fn start(&self, request: &ClientRequest, lease: &Lease, may_be_task: bool) -> Result<Call, RpcError> {
+    /// Sends a request in a session, in the course of which the server may ask where `asks`.
+    pub(super) async fn start(
+        &self,
+        request: &ClientRequest,
+        lease: &Lease,
+        asks: bool,
+        may_be_task: bool,
+    ) -> Result<Call, RpcError> {
+        if let Some(level) = request.meta.log_level {
+            Box::pin(lease.log_from(level, &request.headers)).await;
+        }
         let (generation, session) = (lease.pooled.generation, lease.guard.get());
         let Sent { message, headers } = request.sent(generation, request.whose(generation))?;
         let call = session.call(&message, headers, call_options(generation, may_be_task))?;
         if may_be_task && self.engine.outlives_process() && session.outlives_process() {
             // As a task it may have to be resumed.
             let _ = call.exchange.track(None);
+        }
+        if !asks && !generation.is_modern() {
+            session.set_apart(call.exchange.number);
         }
         Ok(call)
     }

@@ -20,7 +20,7 @@ use crate::{
 /// The members of `params` that a legacy server has no use for: the answers of a retry, and a wish for a task.
 const MODERN: [&str; 3] = ["inputResponses", "requestState", "task"];
 
-/// Returns what makes of a request one for a legacy server: `params` are its members, and `meta` is the raw `_meta` that such a
+/// Returns the edits that turn a request into a legacy one: `params` are its members, and `meta` is the raw `_meta` that such a
 /// server gets, if it gets one.
 pub(super) fn to_legacy<'a>(request: &'a Message, params: &Members<'a>, meta: Option<&'a str>) -> Edits<'a> {
     let mut edits = Edits::of(request.bytes());
@@ -121,15 +121,14 @@ fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &Serve
     Ok(edits.apply_between(&front, "}"))
 }
 
-/// Returns whether something in a raw `result` has to be read. Most of those that are no lists have nothing of it, and are not
-/// parsed.
+/// Returns whether a raw `result` has to be parsed. Most results that are not lists need no parsing.
 fn is_read(method: Method, raw: &str) -> bool {
     static KEYS: [Needle; 2] = [Needle::new("\"_meta\""), Needle::new("\"resultType\"")];
     is_cacheable(method) || !raw.starts_with('{') || may_have(raw, KEYS.each_ref())
 }
 
-/// Gives the raw `error` of a server, which is modern or not, the code that the modern generation has for it (overview, section
-/// "Error Codes").
+/// Replaces the code of a raw `error` of a server, which is modern or not, with the modern one, where they differ (overview,
+/// section "Error Codes").
 pub(super) fn recode(edits: &mut Edits<'_>, raw: &str, is_modern: bool) {
     let code = match error_code(raw) {
         // A resource that is not there.
@@ -164,7 +163,7 @@ pub(super) fn pages_to_visit(response: &Message) -> Option<String> {
     Some(format!("{{{}}}", requests.join(","))).filter(|_| !pages.is_empty())
 }
 
-/// Section "Cacheable Results".
+/// Returns whether results of a method say how long they may be cached (section "Cacheable Results").
 fn is_cacheable(method: Method) -> bool {
     matches!(method, Method::ToolsList | Method::OtherList | Method::ResourcesRead)
 }

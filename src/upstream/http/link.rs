@@ -217,7 +217,12 @@ impl HttpSession {
         for received in all {
             match (carrier, received.request()) {
                 (Some(number), Some(request)) => self.inbound.exchanges.room_for(number, request).await,
-                (None, Some(request)) if request.method().asks_client() => self.server.note_asks_apart(),
+                // One that comes while there is no call is of none.
+                (None, Some(request))
+                    if request.method().asks_client() && self.inbound.exchanges.newest(None).is_some() =>
+                {
+                    self.server.note_asks_apart();
+                }
                 _ => {}
             }
             if let Some(reply) = self.inbound.take(received, carrier) {

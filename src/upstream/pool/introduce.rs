@@ -1,6 +1,6 @@
 //! Opens what a pool keeps: finds out the generation of the server, and opens a session with a legacy one.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use ::http::HeaderMap;
 
@@ -16,6 +16,9 @@ use crate::{
     upstream::{Agreed, Failure, Handshake, Introduced, KnownTools, NotAgreed, Server, UpstreamSession},
     wire::{ClientCapabilities, Message, Version},
 };
+
+/// How long the first call in a session waits for the GET stream.
+const LISTEN_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl SessionPool {
     pub(super) async fn open(
@@ -141,7 +144,7 @@ impl SessionPool {
         let initialized = initialized.map_err(|why| NoSession::failed(Failure::BadAnswer(why.to_string())))?;
         pooled.session.forward(&initialized, headers.clone()).await.map_err(NoSession::failed)?;
         if waits {
-            pooled.session.listening().await;
+            pooled.session.listening(LISTEN_TIMEOUT).await;
         }
         Ok(pooled)
     }

@@ -90,7 +90,10 @@ impl SessionPool {
                     let came = Instant::now();
                     let mut shared = used.slot.shared.lock().await;
                     shared.session.take_if(|pooled| pooled.is_unused() && pooled.session.has_cancelled());
-                    let pooled = self.shared(server, key, headers, &mut shared, came).await?;
+                    let pooled = match self.shared(server, key, headers, &mut shared, came).await {
+                        Ok(pooled) => pooled,
+                        Err(why) => return used.slot.free_single().ok_or(why),
+                    };
                     if pooled.generation.is_modern() {
                         return Ok(Lease::of(&pooled));
                     }

@@ -38,7 +38,7 @@ impl ServerFacts {
 
 pub(super) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
-/// The handshake of taskgate itself, for clients that can be asked what `client` says.
+/// Returns taskgate's own `initialize`, with the capabilities `client`.
 pub(super) fn initialize(client: ClientCapabilities) -> Message {
     let version = quote(Version::LATEST.as_str());
     let params =

@@ -160,11 +160,12 @@ impl Lease {
         if from.is_some_and(|from| from <= level) {
             return;
         }
-        // One that refuses is not asked again.
-        *from = Some(level);
         let params = format!(r#"{{"level":"{}"}}"#, level.name());
         let telling = self.guard.get().request("logging/setLevel", &params, headers.clone());
-        let _ = tokio::time::timeout(LEVEL_TIMEOUT, telling).await;
+        // One that refuses, or is silent, is not asked again. What did not reach the server is told with the next call.
+        if !matches!(tokio::time::timeout(LEVEL_TIMEOUT, telling).await, Ok(Err(_))) {
+            *from = Some(level);
+        }
     }
 
     /// Tells the server which resources clients subscribe to: one request at a time, so that none overtakes another.

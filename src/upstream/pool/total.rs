@@ -34,7 +34,7 @@ impl PoolsTotal {
         pools.push(Arc::downgrade(slots));
     }
 
-    /// Takes room for a session of `owner`. Where there is none, the session ends that has been idle for longest.
+    /// Takes room for a session of `owner`. At the limit, evicts the session that has been idle for longest.
     pub(super) fn room(&self, owner: &Owner) -> Result<Room, NoSession> {
         loop {
             let PoolLimits { per_owner, all } = self.limits;

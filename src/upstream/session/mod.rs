@@ -42,9 +42,6 @@ use crate::{
     wire::{Message, Method},
 };
 
-/// How long the stream that belongs to no call may take to open before it is not waited for. Some servers answer the request for
-/// it with their first event only.
-const LISTEN_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a server may take to answer a request of taskgate's own.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -178,9 +175,10 @@ impl UpstreamSession {
         self.link.listen(headers);
     }
 
-    /// Waits until the server has answered the request for that stream, if it was made.
-    pub async fn listening(&self) {
-        let _ = tokio::time::timeout(LISTEN_TIMEOUT, self.inbound.listening.cancelled()).await;
+    /// Waits until the server has answered the request for that stream, if it was made, and for `at_most`: some servers answer it
+    /// with their first event only.
+    pub async fn listening(&self, at_most: Duration) {
+        let _ = tokio::time::timeout(at_most, self.inbound.listening.cancelled()).await;
     }
 
     /// Queues a message of the server that belongs to no call.

@@ -209,7 +209,7 @@ impl Ways {
     /// Removes a task from the file, soon. Its result goes with it: a task without one would be damage.
     pub(super) fn remove_task(&self, task: TaskId, place: u64, result: Option<&ResultPlace>) {
         let number = result.and_then(ResultPlace::pieces);
-        // What knows of no result does not take the place of what does.
+        // A removal without a result must not replace one with a result.
         let kind = if number.is_some() { "task with result" } else { "task" };
         let key = LaterKey { kind, row: place.into(), task: Some(task) };
         let remove = move |connection: &Connection| {

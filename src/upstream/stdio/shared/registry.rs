@@ -256,11 +256,11 @@ impl Registry {
     /// Returns the only call in flight, if there is exactly one. Calls that ended without a response or were cancelled
     /// do not count.
     fn only(&self) -> Option<u64> {
-        let is_in_flight = |call: &SharedCall| {
+        let may_be_answered = |call: &SharedCall| {
             let seat = self.seats.get(&call.seat);
-            seat.is_some_and(|seat| seat.inbound.exchanges.is_in_flight(call.number))
+            seat.is_some_and(|seat| seat.inbound.exchanges.may_be_answered(call.number))
         };
-        let mut open = self.calls.iter().filter(|(_, call)| is_in_flight(call)).map(|(ours, _)| *ours);
+        let mut open = self.calls.iter().filter(|(_, call)| may_be_answered(call)).map(|(ours, _)| *ours);
         open.next().filter(|_| open.next().is_none())
     }
 }

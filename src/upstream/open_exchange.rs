@@ -1,0 +1,73 @@
+//! One request in flight, as the table of a link knows it.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU16},
+    },
+};
+
+use tokio::task::AbortHandle;
+
+use super::{ExchangeEnd, Purpose, points::TrackedPoints};
+use crate::flow::Outbox;
+
+/// How many requests of one session may be in flight at once.
+pub const MAX_IN_FLIGHT: usize = 1024;
+
+/// What the listening end of an exchange shares with the table.
+#[derive(Debug)]
+pub(super) struct ExchangeState {
+    /// The messages of the upstream, and the end, on their way to the listener.
+    pub(super) outbox: Outbox<ExchangeEnd>,
+    /// Whether the upstream answers with a stream.
+    pub(super) streams: AtomicBool,
+    /// The HTTP error status of the response; 0 without one.
+    pub(super) status: AtomicU16,
+    /// Where a later process can resume the answer, if that is tracked.
+    pub(super) points: TrackedPoints,
+}
+
+/// A request in flight.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    /// Where its listener finds what comes.
+    pub(super) state: Arc<ExchangeState>,
+    /// The raw id of the client's request, if it is one.
+    pub(super) client_id: Option<Box<str>>,
+    /// What waits for it.
+    pub(super) purpose: Purpose,
+    /// The task that carries it, if one does.
+    pub(super) carried_by: Option<AbortHandle>,
+    /// The raw ids of the requests that the upstream has sent during this exchange.
+    pub(super) asked: Vec<Box<str>>,
+    /// Whether it was cancelled: it still gets messages with its number, but none that could belong to another exchange.
+    pub(super) cancelled: bool,
+    /// Whether nothing without its number belongs to it, so that it asks nothing.
+    pub(super) apart: bool,
+    /// Whether it was open at the last call of [`Exchanges::tell_silence`].
+    pub(super) waited: bool,
+}
+
+impl InFlight {
+    /// Returns whether a message without a number may belong to it.
+    pub(super) fn may_own(&self) -> bool {
+        self.may_be_answered() && !self.apart
+    }
+
+    /// Returns whether a response without an id may be its own.
+    pub(super) fn may_be_answered(&self) -> bool {
+        !self.cancelled && self.purpose != Purpose::Listening
+    }
+}
+
+/// The session has [`MAX_IN_FLIGHT`] requests in flight.
+#[derive(Debug)]
+pub struct TooMany;
+
+impl fmt::Display for TooMany {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "limit reached: the session has {MAX_IN_FLIGHT} requests in flight; wait for some of them to end")
+    }
+}
