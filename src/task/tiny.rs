@@ -41,10 +41,6 @@ impl TaskWriter for Tiny {
         word("says", task)
     }
 
-    fn is_progress(&self, _: TaskId, _: &Message) -> bool {
-        false
-    }
-
     fn question(&self, _: TaskId, id: Uuid, _: &Message) -> Option<Message> {
         word("asks", id)
     }

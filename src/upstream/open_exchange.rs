@@ -46,7 +46,7 @@ pub(super) struct InFlight {
     pub(super) cancelled: bool,
     /// Whether nothing without its number belongs to it, so that it asks nothing.
     pub(super) apart: bool,
-    /// Whether it was open at the last call of [`Exchanges::tell_silence`].
+    /// Whether it was open at the last call of [`super::Exchanges::tell_silence`].
     pub(super) waited: bool,
 }
 

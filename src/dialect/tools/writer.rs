@@ -1,9 +1,7 @@
 //! What streams are told of jobs: nothing, as their clients know no tasks.
 
-use uuid::Uuid;
-
 use crate::{
-    task::{Outlook, Task, TaskId, TaskWriter},
+    task::{TaskId, TaskWriter},
     wire::{Message, RpcError, input_required::check_question},
 };
 
@@ -16,17 +14,9 @@ impl TaskWriter for JobWriter {
         "job"
     }
 
-    fn status(&self, _: &Task, _: &Outlook) -> Option<Message> {
-        None
-    }
-
     /// A log message needs no task.
     fn tied(&self, _: TaskId, message: &Message) -> Option<Message> {
         Some(message.clone())
-    }
-
-    fn is_progress(&self, _: TaskId, _: &Message) -> bool {
-        false
     }
 
     /// Clients of either generation wait for jobs.
@@ -34,19 +24,7 @@ impl TaskWriter for JobWriter {
         check_question(&request.method_name(), request.params()).err()
     }
 
-    fn question(&self, _: TaskId, _: Uuid, request: &Message) -> Option<Message> {
-        Some(request.clone())
-    }
-
-    fn withdrawal(&self, _: TaskId, _: Uuid) -> Option<Message> {
-        None
-    }
-
     fn pushes_questions(&self) -> bool {
         false
-    }
-
-    fn question_of(&self, _: &Message) -> Option<Uuid> {
-        None
     }
 }

@@ -108,7 +108,7 @@ impl Pooled {
     }
 
     /// Returns those of the resources of which the server has said that it tells. Waits until it has answered for each, at most
-    /// for [`SUBSCRIBE_TIMEOUT`].
+    /// for five seconds.
     pub async fn subscribed(&self, uris: &[String]) -> Vec<String> {
         let _ = tokio::time::timeout(SUBSCRIBE_TIMEOUT, self.resources.settled(uris)).await;
         uris.iter().filter(|uri| self.resources.are_told(uri)).cloned().collect()
