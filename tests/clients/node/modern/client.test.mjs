@@ -80,7 +80,7 @@ test('a tool that fails, and one that ends with an error of the protocol, do so'
   const { client } = await connect(t, house.gate.url);
   const failed = await call(client, 'test_error_handling');
   assert.equal(failed.isError, true);
-  await assert.rejects(call(client, 'protocol_error_job'), { code: -32050, data: { reason: 'gone' } });
+  await assert.rejects(call(client, 'protocol_error_job'), { code: 4050, data: { reason: 'gone' } });
 });
 
 test('a tool that is always a task is refused to it, and the refusal names what is missing', async (t) => {

@@ -112,7 +112,7 @@ for (const [how, mode] of [
       const erring = await session.callTool('protocol_error_job', {});
       const failed = (await erring.settle()).outcome;
       assert.equal(failed.status, 'failed');
-      assert.equal(failed.error.code, -32050);
+      assert.equal(failed.error.code, 4050);
     });
 
     test('a task is cancelled', async (t) => {

@@ -180,7 +180,7 @@ test('a tool that fails completes its task, and an error of the protocol fails i
   assert.equal(failed.result._meta?.['io.modelcontextprotocol/related-task'], undefined);
   const erred = await erring.ended;
   assert.equal(erred.status, 'failed');
-  assert.equal(erred.error.code, -32050);
+  assert.equal(erred.error.code, 4050);
   assert.deepEqual(erred.error.data, { reason: 'gone' });
 });
 

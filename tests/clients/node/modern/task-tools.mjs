@@ -65,7 +65,7 @@ export const taskTools = {
     description: 'Ends with a JSON-RPC error.',
     async call() {
       await sleep(100);
-      throw Object.assign(new Error('the job is gone'), { code: -32050, data: { reason: 'gone' } });
+      throw Object.assign(new Error('the job is gone'), { code: 4050, data: { reason: 'gone' } });
     },
   },
 

@@ -221,7 +221,7 @@ async fn a_tool_that_fails_completes_its_task_and_an_error_of_the_protocol_fails
     assert_eq!((result.is_error, text(&result)), (Some(true), "the job has failed"));
     let erring = task(&client, "protocol_error_job", json!({})).await;
     let TaskPayload::Failed { error } = ended(&client, &erring, &asked).await else { panic!("not failed") };
-    assert_eq!(error["code"], -32050);
+    assert_eq!(error["code"], 4050);
 }
 
 #[tokio::test]
