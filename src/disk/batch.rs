@@ -194,13 +194,6 @@ impl Batches {
                 failed.push((*key, Arc::clone(work)));
             }
         }
-        self.commit()?;
-        failed.extend(left_out.behind(later));
-        Ok(failed)
-    }
-
-    /// Commits under the next number, and marks it. Every commit has one: the mark is what tells that the last one is lost.
-    fn commit(&mut self) -> rusqlite::Result<()> {
         let (batch, seen) = (self.batch + 1, self.time.seen());
         let update = "UPDATE state SET batch = ?1, seen = ?2, boot = ?3, since_boot = ?4";
         let boot = seen.sealed_boot(batch);
@@ -214,7 +207,8 @@ impl Batches {
             // An older mark says less, and nothing that is wrong.
             tracing::debug!(%error, "the mark of the store could not be written");
         }
-        Ok(())
+        failed.extend(left_out.behind(later));
+        Ok(failed)
     }
 
     /// Runs one operation. A failure of the disk fails the batch. So does damage: SQLite writes nothing more in a transaction
@@ -330,12 +324,9 @@ impl Batches {
         if self.log_bytes() >= KEPT_LOG && !self.checkpoint("TRUNCATE").map_err(|error| Unavailable::from(&error))? {
             return Err(Unavailable(LOG_IS_READ.into()));
         }
-        let made = self.step();
-        if made.is_err() && !self.connection.is_autocommit() {
-            // Where this fails too, the next BEGIN does.
-            let _ = self.connection.execute_batch("ROLLBACK");
-        }
+        let made = self.space.step(&self.connection);
         self.must_reset |= made.is_err();
+        self.must_cut |= made.is_err();
         if let Err(error) = &made
             && is_damage(error)
         {
@@ -357,13 +348,6 @@ impl Batches {
     /// Takes out what was found to be damaged.
     pub(super) fn take_damages(&mut self) -> Vec<Damage> {
         std::mem::take(&mut self.damages)
-    }
-
-    fn step(&mut self) -> rusqlite::Result<()> {
-        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute(())?;
-        self.must_cut = true;
-        self.space.step(&self.connection)?;
-        self.commit()
     }
 
     /// Returns the bytes of the file and its log that are in use.

@@ -70,13 +70,15 @@ impl Space {
         self.free > FREE_PAGES.max(self.pages / 8)
     }
 
-    /// Makes one step, in a transaction.
+    /// Makes one step.
     pub(super) fn step(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        let mut step = connection.prepare(&format!("PRAGMA incremental_vacuum({STEP})"))?;
-        let mut rows = step.query(())?;
-        while rows.next()?.is_some() {}
+        {
+            let mut step = connection.prepare(&format!("PRAGMA incremental_vacuum({STEP})"))?;
+            let mut rows = step.query(())?;
+            while rows.next()?.is_some() {}
+        }
         self.has_free_end = true;
-        Ok(())
+        self.count(connection)
     }
 
     /// Notes that the log was brought into the file.

@@ -8,7 +8,7 @@ use crate::disk::{
     batch::Batches,
     beside::beside,
     cut::LogEnd,
-    mark::{self, Mark},
+    mark::Mark,
     queue::Taken,
     rusqlite,
     standing::Standing,
@@ -126,53 +126,24 @@ async fn a_close_says_so_where_the_disk_does_not_take_what_waits() {
     assert!(!disk.close(), "the use was not noted");
 }
 
-/// Fills a file with so many large rows, and removes the first of them.
-fn with_free_space(folder: &Folder, rows: u32) -> Batches {
+#[test]
+fn giving_space_back_leaves_the_log_room_for_batches_while_something_reads_it() {
+    let folder = Folder::new();
     closed(folder.open(None));
     let path = folder.path();
     let connect = || rusqlite::Connection::open(&path).expect("there");
     let filling = connect();
-    for id in 0..rows {
+    for id in 0..700 {
         filling.execute("INSERT INTO chunks VALUES (?1, zeroblob(100000))", [id]).expect("room");
     }
     // What is left stands behind the free pages, and each step moves some of it into them.
-    filling.execute("DELETE FROM chunks WHERE id < ?1", [rows / 7 * 4]).expect("room");
+    filling.execute("DELETE FROM chunks WHERE id < 400", ()).expect("room");
     filling.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(())).expect("room");
+    let reader = connect();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM chunks").expect("readable");
     let (standing, log_end) = (Standing::of(&path).expect("there"), LogEnd::of(&path).expect("there"));
     let mark = Mark::lock(&path).expect("no other lock");
-    Batches::new(connect(), standing, log_end, mark, FileTime::resume(&Seen::now())).expect("well")
-}
-
-#[test]
-fn a_step_that_gives_space_back_has_a_number_so_that_the_mark_tells_where_it_is_lost() {
-    let folder = Folder::new();
-    let mut batches = with_free_space(&folder, 140);
-    let number = || mark::noted(&folder.path()).expect("readable");
-    assert_eq!(number(), None);
-    assert_eq!(batches.tidy(), Ok(()));
-    let after_a_step = number().expect("marked");
-    assert_eq!(batches.write(Taken::default()).result, Ok(()));
-    assert_eq!(number(), Some(after_a_step + 1));
-    assert_eq!(batches.tidy(), Ok(()));
-    assert_eq!(number(), Some(after_a_step + 2));
-    let lost = Folder::new();
-    folder.copy_to(&lost);
-    // A bit in the last frame, which is the commit of the last step.
-    lost.change("-wal", |bytes| {
-        let last = bytes.len() - 1;
-        bytes[last] ^= 1;
-    });
-    drop(batches);
-    assert!(lost.refused().contains("commits are missing at its end"));
-}
-
-#[test]
-fn giving_space_back_leaves_the_log_room_for_batches_while_something_reads_it() {
-    let folder = Folder::new();
-    let mut batches = with_free_space(&folder, 700);
-    let path = folder.path();
-    let reader = rusqlite::Connection::open(&path).expect("there");
-    reader.execute_batch("BEGIN; SELECT count(*) FROM chunks").expect("readable");
+    let mut batches = Batches::new(connect(), standing, log_end, mark, FileTime::resume(&Seen::now())).expect("well");
     let why = (0..1000).find_map(|_| batches.tidy().err()).expect("the log is long enough");
     assert!(why.0.contains("reads its log"), "{why}");
     let log = std::fs::metadata(beside(&path, "-wal")).expect("there").len();
