@@ -16,7 +16,7 @@ use super::{
     cut::LogEnd,
     damage::Damage,
     error::{is_damage, is_of_disk},
-    failed::{Culprit, Failed, LeftOut, Tried, Undo},
+    failed::{Culprit, Failed, LeftOut, Suspects, Tried, Undo},
     mark::Mark,
     open::BUSY,
     queue::{Later, LaterKey, Operation, Taken},
@@ -69,6 +69,7 @@ pub(super) struct Batches {
     space: Space,
     /// What was found to be damaged, and was not told yet.
     damages: Vec<Damage>,
+    suspects: Suspects,
 }
 
 /// What has become of a batch.
@@ -118,6 +119,7 @@ impl Batches {
             page,
             space,
             damages: Vec::new(),
+            suspects: Suspects::default(),
         })
     }
 
@@ -130,7 +132,11 @@ impl Batches {
                 Err(Failed::Operation) if undo == Undo::All => undo = Undo::Each,
                 Err(Failed::Damaged(culprit, why)) if left_out.add(culprit) => {
                     let key = if let Culprit::Later(at) = culprit { Some(later[at].0) } else { None };
-                    self.damages.push(Damage { key, why });
+                    if key.is_some_and(|key| !self.suspects.stay_damaged(key)) {
+                        left_out.try_again();
+                    } else {
+                        self.damages.push(Damage { key, why });
+                    }
                 }
                 tried => break tried,
             }
@@ -330,7 +336,7 @@ impl Batches {
         if let Err(error) = &made
             && is_damage(error)
         {
-            self.space.leave();
+            self.space.suspect();
             self.damages.push(Damage { key: Some(Space::KEY), why: error.into() });
         }
         made.map_err(|error| Unavailable::from(&error))?;

@@ -1,5 +1,10 @@
 //! Why a batch failed, and what of it is left out when it is tried again.
 
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
 use super::{
     Unavailable,
     queue::{Later, LaterKey, Operation},
@@ -7,6 +12,25 @@ use super::{
 
 /// How many operations of one batch may meet damage. Where more do, the file takes nothing, and the batch is not tried for ever.
 const MAX_DAMAGED: usize = 8;
+
+/// How long reads of the disk may fail before what they say is taken for damage.
+const PASSING: Duration = Duration::from_secs(3);
+/// How much work is watched for that.
+const MAX_SUSPECTS: usize = 1024;
+
+/// Work that has met damage, and since when.
+#[derive(Debug, Default)]
+pub(super) struct Suspects(HashMap<LaterKey, Instant>);
+
+impl Suspects {
+    /// Returns whether work has met damage for so long that it is no passing failure of a read, which SQLite calls damage too.
+    pub(super) fn stay_damaged(&mut self, key: LaterKey) -> bool {
+        if self.0.len() >= MAX_SUSPECTS {
+            self.0.clear();
+        }
+        self.0.entry(key).or_insert_with(Instant::now).elapsed() >= PASSING
+    }
+}
 
 /// What the failure of one operation undoes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +88,8 @@ pub(super) struct LeftOut {
     /// Work that can wait is done up to this one. What stands behind it waits for the next batch, so that much damaged work has no
     /// batch tried more than once for it.
     later: Option<usize>,
+    /// Whether that work is tried again, and not set aside.
+    tries_again: bool,
 }
 
 impl LeftOut {
@@ -71,9 +97,14 @@ impl LeftOut {
     pub(super) fn add(&mut self, culprit: Culprit) -> bool {
         match culprit {
             Culprit::Operation(at) => self.operations.push(at),
-            Culprit::Later(at) => self.later = Some(at),
+            Culprit::Later(at) => (self.later, self.tries_again) = (Some(at), false),
         }
         self.operations.len() <= MAX_DAMAGED
+    }
+
+    /// Has the work that was left out last tried again with the next batch.
+    pub(super) fn try_again(&mut self) {
+        self.tries_again = true;
     }
 
     /// Returns the operations that are not left out, with their numbers.
@@ -99,12 +130,13 @@ impl LeftOut {
 
     /// Returns the work that was not tried, as it stands behind damaged work.
     pub(super) fn behind(&self, all: &[(LaterKey, Later)]) -> Vec<(LaterKey, Later)> {
-        self.later.map(|at| all[at + 1..].to_vec()).unwrap_or_default()
+        let from = |at: usize| if self.tries_again { at } else { at + 1 };
+        self.later.map(|at| all[from(at)..].to_vec()).unwrap_or_default()
     }
 
     /// Returns all work but what was left out.
     pub(super) fn rest(&self, mut all: Vec<(LaterKey, Later)>) -> Vec<(LaterKey, Later)> {
-        if let Some(at) = self.later {
+        if let Some(at) = self.later.filter(|_| !self.tries_again) {
             all.remove(at);
         }
         all

@@ -26,6 +26,8 @@ pub(super) struct Space {
     from: Instant,
     /// Whether no space is given back any more, as a step has met damage.
     is_left: bool,
+    /// How many steps have met damage.
+    met_damage: u32,
 }
 
 impl Space {
@@ -33,7 +35,8 @@ impl Space {
     pub(super) const KEY: LaterKey = LaterKey { kind: "free space", row: 0, task: None };
 
     pub(super) fn of(connection: &Connection) -> rusqlite::Result<Self> {
-        let mut space = Self { pages: 0, free: 0, has_free_end: false, from: Instant::now(), is_left: false };
+        let mut space =
+            Self { pages: 0, free: 0, has_free_end: false, from: Instant::now(), is_left: false, met_damage: 0 };
         space.count(connection)?;
         Ok(space)
     }
@@ -77,7 +80,7 @@ impl Space {
             let mut rows = step.query(())?;
             while rows.next()?.is_some() {}
         }
-        self.has_free_end = true;
+        (self.has_free_end, self.met_damage) = (true, 0);
         self.count(connection)
     }
 
@@ -86,9 +89,11 @@ impl Space {
         self.has_free_end = false;
     }
 
-    /// Leaves the space as it is until the next start.
-    pub(super) fn leave(&mut self) {
-        self.is_left = true;
+    /// Notes that a step has met damage. The third leaves the space as it is until the next start: the others may have been
+    /// passing failures of reads, which SQLite calls damage too.
+    pub(super) fn suspect(&mut self) {
+        self.met_damage += 1;
+        self.is_left = self.met_damage >= 3;
     }
 
     /// Leaves the space as it is for a while.

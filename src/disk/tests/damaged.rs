@@ -66,6 +66,8 @@ async fn work_that_meets_damage_is_set_aside_and_everything_else_is_written() {
     while !observer.open_metrics().contains("taskgate_disk_damages_total 1") {
         put(&disk, 0..1).await;
     }
+    // With what stood behind it.
+    put(&disk, 0..1).await;
     let batches = batch().await;
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     assert_eq!(batch().await, batches, "it is not tried again");
