@@ -132,7 +132,7 @@ impl Batches {
                 Err(Failed::Operation) if undo == Undo::All => undo = Undo::Each,
                 Err(Failed::Damaged(culprit, why)) if left_out.add(culprit) => {
                     let key = if let Culprit::Later(at) = culprit { Some(later[at].0) } else { None };
-                    if key.is_some_and(|key| !self.suspects.stay_damaged(key)) {
+                    if key.is_some_and(|key| !self.suspects.stay_damaged(key, Instant::now())) {
                         left_out.try_again();
                     } else {
                         self.damages.push(Damage { key, why });
@@ -142,15 +142,13 @@ impl Batches {
             }
         };
         self.failing = tried.is_err();
-        match tried {
-            Ok(undone) => {
-                let takes = left_out.takes_any_of(operations.len());
-                Outcome { operations, undone, result: Ok(()), takes }
-            }
-            Err(failed) => {
-                Outcome { operations, undone: left_out.rest(later), result: Err(failed.why()), takes: false }
-            }
-        }
+        let takes = tried.is_ok() && left_out.takes_any_of(operations.len());
+        let (undone, result) = match tried {
+            Ok(undone) => (undone, Ok(())),
+            Err(failed) => (left_out.rest(later), Err(failed.why())),
+        };
+        self.suspects.keep(&undone);
+        Outcome { operations, undone, result, takes }
     }
 
     /// Writes a batch or nothing of it.

@@ -15,8 +15,6 @@ const MAX_DAMAGED: usize = 8;
 
 /// How long reads of the disk may fail before what they say is taken for damage.
 const PASSING: Duration = Duration::from_secs(3);
-/// How much work is watched for that.
-const MAX_SUSPECTS: usize = 1024;
 
 /// Work that has met damage, and since when.
 #[derive(Debug, Default)]
@@ -24,11 +22,13 @@ pub(super) struct Suspects(HashMap<LaterKey, Instant>);
 
 impl Suspects {
     /// Returns whether work has met damage for so long that it is no passing failure of a read, which SQLite calls damage too.
-    pub(super) fn stay_damaged(&mut self, key: LaterKey) -> bool {
-        if self.0.len() >= MAX_SUSPECTS {
-            self.0.clear();
-        }
-        self.0.entry(key).or_insert_with(Instant::now).elapsed() >= PASSING
+    pub(super) fn stay_damaged(&mut self, key: LaterKey, now: Instant) -> bool {
+        now.duration_since(*self.0.entry(key).or_insert(now)) >= PASSING
+    }
+
+    /// Keeps only the work that was not done: other work meets damage for the first time when it meets some again.
+    pub(super) fn keep(&mut self, undone: &[(LaterKey, Later)]) {
+        self.0.retain(|key, _| undone.iter().any(|(other, _)| other == key));
     }
 }
 
@@ -140,5 +140,24 @@ impl LeftOut {
             all.remove(at);
         }
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn work_that_was_done_meets_damage_for_the_first_time_again() {
+        let (key, begin) = (LaterKey { kind: "note", row: 1, task: None }, Instant::now());
+        let mut suspects = Suspects::default();
+        assert!(!suspects.stay_damaged(key, begin));
+        assert!(suspects.stay_damaged(key, begin + PASSING), "damage that stays");
+        suspects.keep(&[(key, Arc::new(|_: &_| Ok(())))]);
+        assert!(suspects.stay_damaged(key, begin + PASSING), "it was not done");
+        suspects.keep(&[]);
+        assert!(!suspects.stay_damaged(key, begin + 2 * PASSING));
     }
 }
