@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::{
     book::Told,
-    house::House,
+    house::{House, copy_files},
     kit::Binary,
     loss::Dice,
     people::{Failure, Form, Person},
@@ -73,13 +73,7 @@ impl Damaged {
     fn new(house: &House, suffix: &str, what: String, damage: impl FnOnce(&mut Vec<u8>)) -> Self {
         let dir = TempDir::new().unwrap();
         let copy = dir.path().join("tasks.db");
-        for entry in fs::read_dir(house.store().parent().unwrap()).unwrap() {
-            let (path, name) = (entry.as_ref().unwrap().path(), entry.unwrap().file_name());
-            // What processes share is memory, and does not outlive the machine.
-            if !name.to_str().unwrap().ends_with("-shm") {
-                fs::copy(path, dir.path().join(name)).unwrap();
-            }
-        }
+        copy_files(house.store().parent().unwrap(), dir.path());
         let mut bytes = fs::read(beside(house.store(), suffix)).unwrap();
         damage(&mut bytes);
         fs::write(beside(&copy, suffix), bytes).unwrap();

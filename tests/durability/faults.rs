@@ -1,11 +1,13 @@
 //! Every write and sync fails once: in the life of a task, and in a start. Nothing acknowledged is lost, the process goes on,
 //! and the next task finds a disk that works.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, fs, time::Duration};
+
+use tempfile::TempDir;
 
 use crate::{
     book::Told,
-    house::{House, Serving},
+    house::{House, Serving, copy_files},
     kit::shim::{CHANGES, Fault, READ, Shim},
     people::{Failure, Form, Person},
     workshop::Job,
@@ -93,14 +95,20 @@ async fn every_call_in_the_life_of_a_task_fails_once_and_nothing_acknowledged_is
     }
 }
 
-/// Fails each call of these kinds in a start once, and checks that the next start finds everything.
-async fn fail_each_call_of_a_start(kinds: u64) {
-    let shim = Shim::new();
-    let house = House::watched(&shim, false).await;
-    let (mut client, mut all) = (Stubborn::new(Form::Modern), Vec::new());
-    // The first start finds nothing, and the later ones what was killed.
-    let mut number = 1;
-    loop {
+/// What a start finds: files, and the tasks in them.
+struct Found {
+    files: TempDir,
+    tasks: Vec<Told>,
+}
+
+impl Found {
+    /// Fails one call of a start, and checks that the next start finds everything. Returns whether there was such a call.
+    async fn fail(&self, kinds: u64, number: u64, shim: &Shim, house: &House) -> bool {
+        let folder = house.store().parent().unwrap();
+        fs::remove_dir_all(folder).unwrap();
+        fs::create_dir(folder).unwrap();
+        copy_files(self.files.path(), folder);
+        let (mut client, mut tasks) = (Stubborn::new(Form::Modern), self.tasks.clone());
         shim.fail(kinds, number, 1, Fault::Broken);
         let started = house.start().listens_or_ends().await;
         let reached = shim.failed() > 0;
@@ -108,7 +116,7 @@ async fn fail_each_call_of_a_start(kinds: u64) {
         match started {
             Ok((binary, url)) => {
                 let serving = Serving::at(binary, &url);
-                all.push(client.live(&serving).await);
+                tasks.push(client.live(&serving).await);
                 serving.kill().await;
             }
             Err(ended) => {
@@ -117,18 +125,37 @@ async fn fail_each_call_of_a_start(kinds: u64) {
             }
         }
         let serving = house.serve().await;
-        for told in &mut all {
+        for told in &mut tasks {
             told.look(&serving.base).await.unwrap();
         }
-        all.push(client.live(&serving).await);
+        client.live(&serving).await;
         serving.kill().await;
-        if !reached {
-            break;
-        }
-        let step = if std::env::var_os("TASKGATE_EVERY_CALL").is_some() { 1 } else { 1 + number / 4 };
-        number += step;
+        reached
     }
-    eprintln!("the fault moved through {number} calls");
+}
+
+/// Fails each call of these kinds in a start once: of one that finds nothing, and of one that finds what a kill has left.
+/// It always finds the same, and so makes the same calls.
+async fn fail_each_call_of_a_start(kinds: u64) {
+    let shim = Shim::new();
+    let house = House::watched(&shim, false).await;
+    let nothing = Found { files: TempDir::new().unwrap(), tasks: Vec::new() };
+    let (mut client, mut tasks) = (Stubborn::new(Form::Modern), Vec::new());
+    for _ in 0..2 {
+        let serving = house.serve().await;
+        tasks.push(client.live(&serving).await);
+        serving.kill().await;
+    }
+    let killed = Found { files: TempDir::new().unwrap(), tasks };
+    copy_files(house.store().parent().unwrap(), killed.files.path());
+    for found in [nothing, killed] {
+        let mut number = 1;
+        while found.fail(kinds, number, &shim, &house).await {
+            let all = std::env::var_os("TASKGATE_EVERY_CALL").is_some();
+            number += if all { 1 } else { 1 + number / 4 };
+        }
+        eprintln!("the fault moved through {number} calls of a start that finds {} tasks", found.tasks.len());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

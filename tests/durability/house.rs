@@ -150,3 +150,13 @@ pub(crate) async fn kill(binary: Binary) -> Finished {
     assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
     ended
 }
+
+/// Copies the files of a store to a folder. What processes share is memory, and does not outlive the machine.
+pub(crate) fn copy_files(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let (path, name) = (entry.as_ref().unwrap().path(), entry.unwrap().file_name());
+        if !name.to_str().unwrap().ends_with("-shm") {
+            fs::copy(path, to.join(name)).unwrap();
+        }
+    }
+}
