@@ -169,7 +169,11 @@ fn create(path: &Path, options: &OpenOptions) -> Result<(), Box<dyn std::error::
     connection.execute(insert, (seen.unix.cast_signed(), seen.sealed_boot(0), seen.since_boot.cast_signed(), salt))?;
     let locked = |locked: Locked| unlocked(&locked);
     keys::begin(&connection, options.key.as_deref(), &salt).map_err(locked)?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
+    // Where the disk fails, SQLite says which one it has kept.
+    let journal: String = connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+    if journal != "wal" {
+        return Err(format!("its journal mode stays {journal}").into());
+    }
     connection.close().map_err(|(_, error)| error)?;
     File::open(&unfinished)?.sync_all()?;
     fs::rename(&unfinished, path)?;

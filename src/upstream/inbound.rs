@@ -284,7 +284,7 @@ fn readable(message: &Message) -> Result<(), String> {
 
 /// Returns whether a response says that the server could not read a request. Careless servers answer notifications with
 /// other errors without an id.
-fn could_not_read(response: &Message) -> bool {
+pub(super) fn could_not_read(response: &Message) -> bool {
     let code = response.outcome().and_then(|(_, error)| error_code(error));
     [code::PARSE_ERROR, code::INVALID_REQUEST].map(|code| Some(code.into())).contains(&code)
 }

@@ -109,3 +109,22 @@ async fn a_line_that_is_too_long_ends_the_call_that_it_answers_and_no_other() {
     assert_eq!(text_of(&ann, "release").await, "done");
     assert_eq!(text_in(&of_bob.await.unwrap()), "released");
 }
+
+#[tokio::test]
+async fn an_error_without_an_id_ends_no_call_where_another_session_may_have_caused_it() {
+    for code in [-32601, -32600] {
+        let careless: &'static str = format!(
+            r#"*'"method":"notifications/roots/list_changed"'*)
+                echo '{{"jsonrpc":"2.0","id":null,"error":{{"code":{code},"message":"about the note"}}}}' ;;"#
+        )
+        .leak();
+        let (children, gate) = shared(Script { tools: careless, ..Script::default() }).await;
+        let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
+        let child = children.only().await;
+        let held = call(&ann, &child, "hold").await;
+        bob.notify("notifications/roots/list_changed", json!({})).await;
+        // The child answers in its order.
+        assert_eq!(text_of(&bob, "release").await, "done");
+        assert_eq!(text_in(&held.await.unwrap()), "released");
+    }
+}

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{SERVER, call, shared};
-use crate::kit::{Client, Gate, Script, Stream, text_in, text_of};
+use crate::kit::{Client, Gate, Script, Stream, eventually, text_in, text_of};
 
 /// Sends clients to URLs, and reports changes of resources.
 const TELLING: Script = Script {
@@ -138,4 +138,47 @@ async fn a_log_message_reaches_the_only_session_with_calls_in_flight_and_none_of
     assert_eq!(of_bob.message().await["method"], "notifications/tools/list_changed");
     text_of(&ann, "give bob").await;
     kept.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_subscription_made_while_another_session_ends_its_own_is_made_again_behind_that_end() {
+    let held = Script {
+        tools: r#"*'"method":"resources/unsubscribe"'*) held=$id ;;
+        *'"name":"go on"'*) reply "$held" '{}'; text "$id" done ;;"#,
+        ..Script::default()
+    };
+    let (children, gate) = shared(held).await;
+    let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
+    let uri = json!({ "uri": "file:///a" });
+    ann.ask("resources/subscribe", uri.clone()).await;
+    let ending = tokio::spawn({
+        let (ann, uri) = (ann.clone(), uri.clone());
+        async move { ann.ask("resources/unsubscribe", uri).await }
+    });
+    let child = children.only().await;
+    child.line("resources/unsubscribe").await;
+    bob.ask("resources/subscribe", uri).await;
+    text_of(&bob, "go on").await;
+    assert_eq!(ending.await.unwrap(), json!({}));
+    let subscribes = async || {
+        let lines = child.lines();
+        let after = lines.iter().skip_while(|line| !line.contains("go on"));
+        after.into_iter().any(|line| line.contains("resources/subscribe") && line.contains("file:///a")).then_some(())
+    };
+    eventually(subscribes).await;
+}
+
+#[tokio::test]
+async fn the_subscriptions_of_a_session_that_ends_are_ended_but_those_that_others_have() {
+    let (children, gate) = shared(TELLING).await;
+    let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
+    for (client, uri) in [(&ann, "file:///both"), (&ann, "file:///of-ann"), (&bob, "file:///both")] {
+        client.ask("resources/subscribe", json!({ "uri": uri })).await;
+    }
+    ann.delete().await;
+    let child = children.only().await;
+    let ended = child.message("resources/unsubscribe").await;
+    assert_eq!(ended["params"], json!({ "uri": "file:///of-ann" }));
+    bob.delete().await;
+    child.line(r#""method":"resources/unsubscribe","params":{"uri":"file:///both""#).await;
 }

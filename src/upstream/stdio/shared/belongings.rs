@@ -105,7 +105,7 @@ impl Belongings {
         if let Some(own) = self.0.get_mut(&session) {
             own.subscriptions.remove(uri);
         }
-        !self.0.values().any(|own| own.subscriptions.contains_key(uri))
+        !self.has_subscriber(uri)
     }
 
     /// Returns the sessions that have subscribed to a resource, or to one that it is a part of.
@@ -116,9 +116,14 @@ impl Belongings {
         self.0.iter().filter(|(_, own)| hears(own)).map(|(session, _)| *session).collect()
     }
 
-    /// Forgets a session that has gone.
-    pub(super) fn forget(&mut self, session: u64) {
-        self.0.remove(&session);
+    /// Returns whether any session has subscribed to that very resource, or asks for it.
+    pub(super) fn has_subscriber(&self, uri: &str) -> bool {
+        self.0.values().any(|own| own.subscriptions.contains_key(uri))
+    }
+
+    /// Forgets a session that has gone. Returns its subscriptions, each with the number of its call until the child has agreed.
+    pub(super) fn forget(&mut self, session: u64) -> Vec<(Box<str>, Option<u64>)> {
+        self.0.remove(&session).unwrap_or_default().subscriptions.into_iter().collect()
     }
 }
 
@@ -201,7 +206,8 @@ mod tests {
         let mut belongings = Belongings::default();
         assert!(belongings.subscribe(ANN, 7, "u") && belongings.subscribe(BOB, 8, "u"));
         assert!(!belongings.unsubscribe(ANN, "u"));
-        belongings.forget(ANN);
+        assert!(belongings.subscribe(ANN, 9, "of ann"));
+        assert_eq!(belongings.forget(ANN), [("of ann".into(), Some(9))]);
         assert!(belongings.unsubscribe(BOB, "u"));
     }
 

@@ -7,12 +7,13 @@ use parking_lot::Mutex;
 
 use super::{
     belongings::{elicitation, named},
-    registry::Registry,
+    registry::{Registry, Subscribing},
 };
 use crate::{
     observe::{Observer, events},
     upstream::{
         Failure, Inbound, UpstreamResponse,
+        inbound::could_not_read,
         stdio::{
             child::{Child, ChildHandler},
             share::{MessageClass, TASKGATE},
@@ -22,6 +23,7 @@ use crate::{
         Edits, Kind, Message, Method, RpcError,
         message::echoed_number,
         modern::subscription,
+        object::quote,
         params::{progress_token, requested, unambiguous},
         response::{error_response, result_response},
     },
@@ -49,7 +51,7 @@ impl Dispatcher {
         }
     }
 
-    fn response(&self, response: Message) {
+    fn response(&self, response: Message, child: &Child) {
         let number = match response.id() {
             None | Some("null") => None,
             Some(id) => match echoed_number(id) {
@@ -59,14 +61,26 @@ impl Dispatcher {
         };
         let mut registry = self.registry.lock();
         let Some(ending) = registry.greeted(number, Ok(response)) else { return };
-        if let (Some(number), Ok(response)) = (number, &ending) {
-            registry.answered(number, response);
+        let mut subscribing = Subscribing::No;
+        if let Ok(response) = &ending {
+            match number {
+                Some(number) => {
+                    registry.answered(number, response);
+                    subscribing = registry.subscription_answered(number);
+                }
+                None if could_not_read(response) => {}
+                None => return self.observer.emit(events::UnknownResponse),
+            }
         }
         let ended = registry.end(number);
         drop(registry);
-        match ended {
-            Some((inbound, number)) => inbound.exchanges.end(number, ending.map(UpstreamResponse::Whole)),
-            None => self.observer.emit(events::UnknownResponse),
+        match (ended, &subscribing) {
+            (Some((inbound, number)), _) => inbound.exchanges.end(number, ending.map(UpstreamResponse::Whole)),
+            (None, Subscribing::No) => self.observer.emit(events::UnknownResponse),
+            (None, _) => {}
+        }
+        if let Subscribing::Again(number, uri) = subscribing {
+            tell(child, about_subscription("resources/subscribe", number, &uri));
         }
     }
 
@@ -184,6 +198,12 @@ impl Dispatcher {
     }
 }
 
+/// Writes taskgate's own request that makes or ends a subscription.
+pub(super) fn about_subscription(method: &str, number: u64, uri: &str) -> Bytes {
+    let uri = quote(uri);
+    format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"{method}","params":{{"uri":{uri}}}}}"#).into()
+}
+
 /// Answers the child. A child that refuses the answer has ended, or does not read.
 fn tell(child: &Child, answer: Bytes) {
     let _ = child.tell(TASKGATE, MessageClass::Answer, answer);
@@ -192,7 +212,7 @@ fn tell(child: &Child, answer: Bytes) {
 impl ChildHandler for Dispatcher {
     fn on_message(&self, message: Message, child: &Child) {
         match message.kind() {
-            Kind::Response => self.response(message),
+            Kind::Response => self.response(message, child),
             Kind::Request => self.request(&message, child),
             Kind::Notification => self.notification(message),
         }

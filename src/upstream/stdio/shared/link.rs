@@ -6,7 +6,11 @@ use bytes::Bytes;
 use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
 
-use super::{belongings::MAX_SUBSCRIBED, dispatcher::Dispatcher, registry::LeftBehind};
+use super::{
+    belongings::MAX_SUBSCRIBED,
+    dispatcher::{Dispatcher, about_subscription},
+    registry::LeftBehind,
+};
 use crate::{
     upstream::{
         Carrier, Failure, Inbound, Link, Outgoing, Sending, UpstreamResponse,
@@ -79,10 +83,10 @@ impl Link for SharedLink {
     }
 
     fn close(&self, _headers: HeaderMap) {
-        let LeftBehind { calls, questions } = self.seat_guard.leave();
+        let LeftBehind { calls, questions, subscriptions } = self.seat_guard.leave();
         let unheard = self.child.forget(self.seat_guard.seat);
         self.seat_guard.inbound.exchanges.abandon_all(&Failure::Abandoned);
-        for ours in calls.into_iter().filter(|ours| !unheard.contains(ours)) {
+        for ours in calls.iter().filter(|ours| !unheard.contains(ours)) {
             let message = cancelled(&ours.to_string(), "the session of the call has ended");
             // A child that refuses the cancellation has ended, or does not read.
             let _ = self.child.tell(TASKGATE, MessageClass::Cancellation, message);
@@ -90,6 +94,15 @@ impl Link for SharedLink {
         let error = RpcError::internal("the session that was asked has ended").to_raw();
         for id in questions {
             let _ = self.child.tell(TASKGATE, MessageClass::Answer, error_response(&id, &error));
+        }
+        // Those that the child has not read are none.
+        for (uri, _) in subscriptions.iter().filter(|(_, asked)| asked.is_none_or(|asked| !unheard.contains(&asked))) {
+            let ours = self.seat_guard.dispatcher.registry.lock().unsubscribe(uri);
+            if let Some(ours) = ours {
+                let message = about_subscription("resources/unsubscribe", ours, uri);
+                // It waits as the session's: many of them must not hold up what taskgate answers.
+                let _ = self.child.tell(self.seat_guard.seat, MessageClass::Notice, message);
+            }
         }
     }
 }
@@ -127,6 +140,9 @@ impl SharedLink {
             return whole(result_response(&number.to_string(), "{}"));
         }
         let Some(ours) = dispatcher.registry.lock().call(*seat, number) else { return Err(Failure::Abandoned) };
+        if let Some(uri) = uri(Method::Unsubscribe) {
+            dispatcher.registry.lock().unsubscribes(ours, &uri);
+        }
         if let Some(uri) = uri(Method::Subscribe)
             && !dispatcher.registry.lock().belongings.subscribe(*seat, ours, &uri)
         {

@@ -12,6 +12,8 @@ use crate::{
 
 /// From this many calls of a session on, calls that ended without a response are removed.
 const SWEEP_FROM: usize = 64;
+/// How many requests about subscriptions are remembered until the child answers them.
+const MAX_SUBSCRIBING: usize = 1024;
 
 /// The sessions on one child, their calls, and the child's own requests.
 #[derive(Debug)]
@@ -26,6 +28,9 @@ pub(super) struct Registry {
     pub(super) questions: Questions,
     /// What belongs to single sessions, of which the child tells later.
     pub(super) belongings: Belongings,
+    /// Requests that end subscriptions, and taskgate's own that make them again, until the child answers; the URIs of the
+    /// former.
+    subscribing: BTreeMap<u64, Option<Box<str>>>,
     /// taskgate's own `initialize`, while it is in flight.
     greeting: Option<(u64, oneshot::Sender<Result<Message, Failure>>)>,
     /// Whether the child is about to end, so that no session may join.
@@ -62,6 +67,20 @@ pub(super) struct LeftBehind {
     pub(super) calls: Vec<u64>,
     /// The raw ids of the child's requests to it, to be answered with an error.
     pub(super) questions: Vec<String>,
+    /// Its subscriptions, to be ended where no other session has them; each with the number of its call until the child has
+    /// agreed.
+    pub(super) subscriptions: Vec<(Box<str>, Option<u64>)>,
+}
+
+/// Whether a response was to a request about a subscription.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Subscribing {
+    /// It was not.
+    No,
+    /// It was.
+    Done,
+    /// It was, and the resource has to be subscribed to again, by a request with this number.
+    Again(u64, Box<str>),
 }
 
 impl Registry {
@@ -72,6 +91,7 @@ impl Registry {
             seats: BTreeMap::new(),
             questions: Questions::default(),
             belongings: Belongings::default(),
+            subscribing: BTreeMap::new(),
             greeting: None,
             closed: false,
             count: watch::Sender::new(0),
@@ -98,8 +118,7 @@ impl Registry {
     /// Lets a session go. Returns what it leaves behind.
     pub(super) fn leave(&mut self, seat: u64) -> LeftBehind {
         let Some(Seat { inbound, calls, .. }) = self.seats.remove(&seat) else { return LeftBehind::default() };
-        self.belongings.forget(seat);
-        let mut left = LeftBehind::default();
+        let mut left = LeftBehind { subscriptions: self.belongings.forget(seat), ..LeftBehind::default() };
         for (number, ours) in calls {
             let call = self.calls.remove(&ours);
             if call.is_some_and(|call| !call.cancelled) && inbound.exchanges.is_open(number) {
@@ -144,6 +163,39 @@ impl Registry {
 
     fn those(&self, seats: &[u64]) -> Vec<Inbound> {
         seats.iter().filter_map(|seat| self.seats.get(seat)).map(|seat| seat.inbound.clone()).collect()
+    }
+
+    /// Notes that the request `ours` ends the subscription to a resource for the child.
+    pub(super) fn unsubscribes(&mut self, ours: u64, uri: &str) {
+        self.subscribing.insert(ours, Some(uri.into()));
+        if self.subscribing.len() > MAX_SUBSCRIBING {
+            // A child that never answers.
+            self.subscribing.pop_first();
+        }
+    }
+
+    /// Takes the response to a request about a subscription, if it is one. A session may have subscribed while the request of
+    /// another one waited, which has ended that subscription too: then taskgate makes it again, by a request with this number.
+    pub(super) fn subscription_answered(&mut self, ours: u64) -> Subscribing {
+        match self.subscribing.remove(&ours) {
+            Some(Some(uri)) if self.belongings.has_subscriber(&uri) => {
+                let again = self.number();
+                self.subscribing.insert(again, None);
+                Subscribing::Again(again, uri)
+            }
+            Some(_) => Subscribing::Done,
+            None => Subscribing::No,
+        }
+    }
+
+    /// Registers taskgate's own request that ends a subscription. Returns its number; `None` if a session has the subscription.
+    pub(super) fn unsubscribe(&mut self, uri: &str) -> Option<u64> {
+        if self.belongings.has_subscriber(uri) {
+            return None;
+        }
+        let ours = self.number();
+        self.unsubscribes(ours, uri);
+        Some(ours)
     }
 
     /// Takes note of what a response changes for later.
@@ -204,7 +256,8 @@ impl Registry {
         Some((self.seats.get(&call.seat)?.inbound.clone(), call.number))
     }
 
-    /// Removes and returns the call that a response ends. An error without an id ends the only call in flight.
+    /// Removes and returns the call that a response ends. An error that says that a request could not be read has no id: it
+    /// ends the only call in flight of the only session. Of several sessions it may be about what another one has sent.
     pub(super) fn end(&mut self, ours: Option<u64>) -> Option<(Inbound, u64)> {
         let ours = ours.or_else(|| self.only())?;
         let SharedCall { seat, number, .. } = self.calls.remove(&ours)?;
@@ -253,7 +306,7 @@ impl Registry {
         Some(self.seats.get(&seat)?.inbound.clone())
     }
 
-    /// Returns the only call in flight, if there is exactly one. Calls that ended without a response or were cancelled
+    /// Returns the only call in flight of the only session, if there is exactly one. Calls that ended without a response or were cancelled
     /// do not count.
     fn only(&self) -> Option<u64> {
         let may_be_answered = |call: &SharedCall| {
@@ -261,7 +314,7 @@ impl Registry {
             seat.is_some_and(|seat| seat.inbound.exchanges.may_be_answered(call.number))
         };
         let mut open = self.calls.iter().filter(|(_, call)| may_be_answered(call)).map(|(ours, _)| *ours);
-        open.next().filter(|_| open.next().is_none())
+        open.next().filter(|_| open.next().is_none() && self.seats.len() == 1)
     }
 }
 
@@ -342,7 +395,9 @@ mod tests {
         assert!(registry.calls.len() <= SWEEP_FROM + 1 && registry.seats[&ann].calls.len() == registry.calls.len());
         let _listening = registry.seats[&ann].inbound.listener.attach();
         let (ours, _exchange) = call(&mut registry, bob, Purpose::Background);
-        assert_eq!((asked(&registry), registry.only()), (Some(bob), Some(ours)));
+        assert_eq!((asked(&registry), registry.only()), (Some(bob), None), "of two sessions it may be about either");
+        registry.leave(ann);
+        assert_eq!(registry.only(), Some(ours));
     }
 
     #[test]
