@@ -1,38 +1,49 @@
 //! The keys of `[[upstream]]` that say what goes on to an HTTP server besides the messages.
 
-use http::{
-    HeaderName, HeaderValue,
-    header::{self, AUTHORIZATION},
-};
+use http::{HeaderName, HeaderValue, header::AUTHORIZATION};
 
 use super::reader::{Entry, Section};
 use super::secret::literal_or_reference;
 use super::values::flag;
 use super::{Auth, Secret};
 
-/// Headers that belong to one hop, or that taskgate sets itself. It forwards none of them from clients, and the
-/// configuration cannot set them.
-pub const OWN_HEADERS: [HeaderName; 17] = [
-    header::ACCEPT,
-    header::ACCEPT_ENCODING,
-    header::CONNECTION,
-    header::CONTENT_LENGTH,
-    header::EXPECT,
-    header::HOST,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("last-event-id"),
-    HeaderName::from_static("mcp-protocol-version"),
-    HeaderName::from_static("mcp-session-id"),
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    HeaderName::from_static("proxy-connection"),
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
-/// Headers that say what the messages are.
-const OF_MESSAGES: [HeaderName; 2] = [header::CONTENT_ENCODING, header::CONTENT_TYPE];
+/// Returns whether a header belongs to one hop, describes a message (which goes on changed), or is one that taskgate sets itself.
+/// taskgate forwards no such header from clients, and the configuration cannot set it.
+#[must_use]
+pub fn is_own_header(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "accept"
+            | "accept-encoding"
+            | "connection"
+            | "content-digest"
+            | "content-encoding"
+            | "content-length"
+            | "content-md5"
+            | "content-type"
+            | "digest"
+            | "expect"
+            | "host"
+            | "if-match"
+            | "if-modified-since"
+            | "if-none-match"
+            | "if-range"
+            | "if-unmodified-since"
+            | "keep-alive"
+            | "last-event-id"
+            | "mcp-protocol-version"
+            | "mcp-session-id"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "proxy-connection"
+            | "range"
+            | "repr-digest"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+    )
+}
 
 /// What goes on to an HTTP server besides the messages.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,7 +101,7 @@ fn named_values(entry: Entry<'_>) -> Vec<(HeaderName, Secret)> {
             entry.fail("not the name of a header");
             continue;
         };
-        if OWN_HEADERS.contains(&name) || OF_MESSAGES.contains(&name) {
+        if is_own_header(&name) {
             entry.fail("a header that taskgate sets itself");
         }
         if found.iter().any(|(other, _)| *other == name) {

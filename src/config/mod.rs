@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 
 pub use audit::{Audit, AuditOwner, AuditTo};
 pub use auth::{Auth, Introspect, Jwt, KeySource, ProtectedResource, TokenRules};
-pub use forward::{Forward, OWN_HEADERS, header_value};
+pub use forward::{Forward, header_value, is_own_header};
 pub use mistakes::{Mistake, Mistakes};
 pub use nearest::nearest;
 pub use policy::Policy;

@@ -323,7 +323,6 @@ impl HttpSession {
 
     pub(super) async fn get(&self, mut headers: HeaderMap) -> Result<Response<AnswerBody>, Failure> {
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-        headers.remove(CONTENT_TYPE);
         self.server.ask(self.request(Method::GET, headers, Bytes::new())).await
     }
 

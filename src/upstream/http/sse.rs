@@ -129,7 +129,6 @@ impl SseSession {
     /// Opens the stream. Leaves it to a task of its own once its first event has named the endpoint.
     async fn open(self: &Arc<Self>, mut headers: HeaderMap) -> Result<Uri, Failure> {
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-        headers.remove(CONTENT_TYPE);
         let opening = async {
             let request = request(Method::GET, self.server.uri.clone(), headers.clone(), Bytes::new());
             let response = self.server.ask(request).await?;
