@@ -51,8 +51,11 @@ use crate::{
 /// How long a client waits before it reconnects a GET stream that the end of the process interrupts: about a restart.
 const RECONNECT_AFTER: Duration = Duration::from_secs(5);
 
-/// How many messages that expect no answer may still be on their way upstream once their client has been answered.
-pub const MAX_LATE: usize = 64;
+/// How many bytes of messages that expect no answer may still be on their way upstream once their client has been answered. Each
+/// counts as [`LATE`] at least, so that they are 64 at most.
+pub const MAX_LATE: usize = 64 * LATE;
+/// What a message that is late takes at least, in bytes.
+pub const LATE: usize = 16 * 1024;
 
 /// Who serves tasks in a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,7 +100,7 @@ pub struct Session {
     pub tasks: Tasks,
     /// Whether the client has declared tasks.
     pub declares_tasks: bool,
-    /// Bounds the messages that may still be on their way upstream once their client has been answered.
+    /// The room that is left of [`MAX_LATE`].
     pub late: Arc<Semaphore>,
     streams: Arc<Streams>,
     ended: AtomicBool,

@@ -74,6 +74,30 @@ async fn at_most_64_messages_of_a_session_are_late_and_the_next_one_waits() {
     assert_eq!(one_more.await.unwrap(), 202);
 }
 
+#[tokio::test(start_paused = true)]
+async fn at_most_a_mebibyte_of_messages_of_a_session_is_late() {
+    let (upstream, _gate, client) = house(Upstream::json()).await;
+    upstream.hold("notifications/x");
+    let notify = |bytes: usize| {
+        let client = client.clone();
+        tokio::spawn(async move { client.notify("notifications/x", json!({ "pad": "x".repeat(bytes) })).await })
+    };
+    for late in [notify(600_000), notify(400_000)] {
+        assert_eq!(late.await.unwrap(), 202);
+    }
+    // A large one and a small one wait for the server.
+    let mut waiting = [notify(600_000), notify(100_000)];
+    for one in &mut waiting {
+        assert!(tokio::time::timeout(std::time::Duration::from_secs(5), one).await.is_err());
+    }
+    for _ in 0..4 {
+        upstream.held("notifications/x").await.status(202, &[], "");
+    }
+    for one in waiting {
+        assert_eq!(one.await.unwrap(), 202);
+    }
+}
+
 #[tokio::test]
 async fn at_most_64_late_messages_of_clients_that_left_are_kept_and_the_rest_is_given_up() {
     let (upstream, _gate, client) = house(Upstream::json()).await;

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use http::HeaderMap;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::Dispatcher;
 use crate::{
@@ -11,14 +11,33 @@ use crate::{
     gate::refuse::Refusal,
     observe::events,
     route::{Route, route},
-    session::{MAX_LATE, Session},
+    session::{LATE, MAX_LATE, Session},
     upstream::{Failure, HttpError},
-    wire::Message,
+    wire::{Message, headers_cost},
 };
 
 /// How long a client waits for the server's word on a message that expects no answer. A refusal comes at once; a slow
 /// server must not hold the client up.
 const PROMPTLY: Duration = Duration::from_secs(1);
+
+/// How many bytes of messages may be late in all sessions together.
+pub(super) const MAX_LATE_TOTAL: usize = 64 * MAX_LATE;
+
+/// The room for one message while it is late: on its way upstream though its client has been answered, or has left.
+#[derive(Clone)]
+struct LateRoom {
+    of_session: Arc<Semaphore>,
+    of_all: Arc<Semaphore>,
+    bytes: usize,
+}
+
+impl LateRoom {
+    fn take(&self) -> Option<[OwnedSemaphorePermit; 2]> {
+        let bytes = u32::try_from(self.bytes.max(LATE)).ok()?;
+        let take = |room: &Arc<Semaphore>| Arc::clone(room).try_acquire_many_owned(bytes).ok();
+        Some([take(&self.of_session)?, take(&self.of_all)?])
+    }
+}
 
 /// What became of a message that expects no answer.
 pub(in crate::gate) enum Accepted {
@@ -48,6 +67,9 @@ impl Dispatcher {
             return Err(self.lifecycle.lost(session).await);
         }
         let (sender, observer) = (Arc::clone(session), Arc::clone(&self.observer));
+        let bytes = message.bytes().len() + headers_cost(&headers);
+        let late = LateRoom { of_session: Arc::clone(&session.late), of_all: Arc::clone(&self.late), bytes };
+        let late_of_sent = late.clone();
         let (waits, left) = oneshot::channel();
         // A client that disconnects now has sent its message all the same.
         let mut sent = tokio::spawn(async move {
@@ -60,11 +82,13 @@ impl Dispatcher {
             });
             let room = tokio::select! {
                 sent = &mut sending => return sent,
-                room = left => room.or_else(|_| Arc::clone(&sender.late).try_acquire_owned()),
+                room = left => room.ok().or_else(|| late_of_sent.take()),
             };
             let sent = match room {
-                Ok(_room) => sending.await,
-                Err(_) => Err(Failure::Limit(format!("limit reached: {MAX_LATE} messages of the session are late"))),
+                Some(_room) => sending.await,
+                None => {
+                    Err(Failure::Limit("limit reached: too many messages are late, of the session or of all".into()))
+                }
             };
             if let Err(failure) = &sent {
                 let (who, cause) = (&*sender.caller.who, failure.cause());
@@ -73,15 +97,17 @@ impl Dispatcher {
             sent
         });
         let promptly = tokio::time::timeout(PROMPTLY, &mut sent).await;
-        let sent = match (promptly, Arc::clone(&session.late).try_acquire_owned()) {
-            (Ok(sent), _) => sent,
-            (Err(_), Ok(late)) => match waits.send(late) {
-                Ok(()) => return Ok(Accepted::Yes),
-                // It has just been sent.
-                Err(_) => sent.await,
+        let sent = match promptly {
+            Ok(sent) => sent,
+            Err(_) => match late.take() {
+                Some(room) => match waits.send(room) {
+                    Ok(()) => return Ok(Accepted::Yes),
+                    // It has just been sent.
+                    Err(_) => sent.await,
+                },
+                // So many are late already that this one is waited for.
+                None => sent.await,
             },
-            // So many are late already that this one is waited for.
-            (Err(_), Err(_)) => sent.await,
         };
         match sent.unwrap_or(Err(Failure::Abandoned)) {
             Err(Failure::SessionLost | Failure::ProcessEnded(_)) => return Err(self.lifecycle.lost(session).await),

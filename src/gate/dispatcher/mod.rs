@@ -9,6 +9,8 @@ mod too_many_requests;
 
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
+
 pub(super) use accept::Accepted;
 
 use crate::{
@@ -27,6 +29,8 @@ pub struct Dispatcher {
     tools: Arc<JobTools>,
     /// Ends the sessions that turn out to be lost.
     lifecycle: Arc<Lifecycle>,
+    /// The room that is left for messages that are late, in all sessions.
+    late: Arc<Semaphore>,
     observer: Arc<Observer>,
 }
 
@@ -35,7 +39,8 @@ impl Dispatcher {
     #[must_use]
     pub fn new(legacy: Legacy, lifecycle: Arc<Lifecycle>, observer: Arc<Observer>) -> Arc<Self> {
         let tools = JobTools::new(Arc::clone(legacy.engine()), Arc::clone(&observer));
-        Arc::new(Self { legacy, tools, lifecycle, observer })
+        let late = Arc::new(Semaphore::new(accept::MAX_LATE_TOTAL));
+        Arc::new(Self { legacy, tools, lifecycle, late, observer })
     }
 
     /// Returns what a session's client gets that belongs to no request.
