@@ -192,13 +192,38 @@ async fn a_client_that_does_not_read_cannot_go_on_sending_requests() {
     let old = OldClient::connect(&gate, "2025-11-25").await;
     // Held open, but not read.
     let _stream = old.stream;
-    // Each answer has a megabyte.
-    let params = json!({ "name": "echo", "arguments": { "text": "x".repeat(1 << 20) } });
+    // 32 messages may wait, which are fewer bytes than may.
+    let params = json!({ "name": "echo", "arguments": { "text": "x".repeat(200_000) } });
     let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string();
     let mut taken = 0;
-    while tokio::time::timeout(Duration::from_secs(1), old.messages.post(request.clone())).await.is_ok() {
+    while let Ok(accepted) = tokio::time::timeout(Duration::from_secs(1), old.messages.post(request.clone())).await {
+        assert_eq!(accepted.status, 202);
         taken += 1;
         // What the channel may hold in either direction, and what the system keeps in flight.
-        assert!(taken < 100);
+        assert!(taken < 300);
     }
+}
+
+#[tokio::test]
+async fn messages_that_wait_for_those_before_them_are_bounded_in_bytes() {
+    let (upstream, gate) = house().await;
+    let old = OldClient::connect(&gate, "2025-11-25").await;
+    upstream.hold("notifications/x");
+    let large = json!({ "jsonrpc": "2.0", "method": "notifications/x", "params": { "pad": "x".repeat(3 << 20) } });
+    assert_eq!(old.messages.post(large.to_string()).await.status, 202);
+    // Its client is not told before the server has it, so the next ones wait: twice `max_body` of 4 MiB.
+    let first = upstream.held("notifications/x").await;
+    for _ in 0..2 {
+        assert_eq!(old.messages.post(large.to_string()).await.status, 202);
+    }
+    let refused = old.messages.post(large.to_string()).await;
+    assert_eq!(refused.status, 503);
+    assert!(refused.text().contains("earlier messages of this session still wait"), "{}", refused.text());
+    let small = json!({ "jsonrpc": "2.0", "method": "notifications/x" });
+    assert_eq!(old.messages.post(small.to_string()).await.status, 202, "there is room for it");
+    first.status(202, &[], "");
+    for _ in 0..3 {
+        upstream.held("notifications/x").await.status(202, &[], "");
+    }
+    eventually(async || (old.messages.post(large.to_string()).await.status == 202).then_some(())).await;
 }

@@ -180,6 +180,13 @@ impl Refusal {
         Self::unavailable("max_body_total", message)
     }
 
+    pub(super) fn too_many_waiting(total: usize) -> Self {
+        let message = format!(
+            "limit reached: server.max_body_total = {total} bytes of messages of HTTP+SSE clients wait; try again later"
+        );
+        Self::unavailable("max_body_total", message)
+    }
+
     /// Refuses with 400 a body that is no message.
     pub(super) fn malformed(malformed: Malformed) -> Self {
         let id = match &malformed {

@@ -4,6 +4,7 @@
 mod in_flight;
 mod modern;
 mod old_sse;
+mod output;
 mod stdio;
 
 use std::{collections::VecDeque, future::Future, pin::Pin, sync::Arc, time::Duration};
@@ -14,10 +15,12 @@ use http::HeaderMap;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-pub(super) use old_sse::OldStream;
 pub use old_sse::OldStreams;
+pub(super) use old_sse::{InputRoom, OldStream};
 
 use in_flight::InFlight;
+pub(super) use output::Outgoing;
+use output::Output;
 
 use crate::{
     dialect::{modern::Modern, recognise::is_modern, tools::waits_for_jobs},
@@ -48,6 +51,8 @@ pub(super) struct ClientMessage {
     pub message: Result<Message, RpcError>,
     /// The end-to-end headers that came with it.
     pub headers: HeaderMap,
+    /// What it takes while it waits, where that is counted.
+    pub room: Option<InputRoom>,
 }
 
 /// The client's end of a channel.
@@ -56,7 +61,7 @@ pub(super) struct ClientEnd {
     /// What the client sends. Closing it ends the channel.
     pub input: mpsc::Sender<ClientMessage>,
     /// What the client gets; it ends when the channel has ended.
-    pub output: mpsc::Receiver<Bytes>,
+    pub output: mpsc::Receiver<Outgoing>,
 }
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -77,7 +82,7 @@ struct Channel {
     upstream: Arc<Upstream>,
     principal: Option<Arc<str>>,
     session: Option<SessionGuard>,
-    output: mpsc::Sender<Bytes>,
+    output: Output,
     /// The handshake, while it lasts.
     opening: Option<OpeningSession>,
     /// What has to be done before the next message is taken in: what expects no answer goes upstream in its order.
@@ -125,7 +130,9 @@ impl ChannelFront {
         ends_with: EndsWith,
     ) -> (ClientEnd, impl Future<Output = bool> + Send + use<>) {
         let (input, incoming) = mpsc::channel(QUEUE);
-        let (output, outgoing) = mpsc::channel(QUEUE);
+        // A client on stdin is not a stranger.
+        let capacity = (ends_with == EndsWith::Session).then(|| Arc::clone(self.lifecycle.outbox()));
+        let (output, outgoing) = Output::new(capacity);
         let channel = Channel {
             front: self.clone(),
             upstream,
@@ -189,7 +196,7 @@ impl Channel {
     }
 
     fn take(&mut self, incoming: ClientMessage) {
-        let ClientMessage { message, headers } = incoming;
+        let ClientMessage { message, headers, room: _room } = incoming;
         let message = match message {
             Ok(message) => message,
             Err(error) => return self.say(error.to_response(None)),
@@ -226,10 +233,10 @@ impl Channel {
                 Ok(cancelled) => cancelled,
                 Err(twice) => return self.say(twice.to_response(Some(&id))),
             };
-            if output.capacity() == 0 {
-                // Answers wait here, with nothing to bound their bytes: a client that reads none must not go on to ask.
+            if output.is_full() {
+                // A client that reads no answers must not go on to ask.
                 let output = output.clone();
-                self.now = Some(Box::pin(async move { drop(output.reserve().await) }));
+                self.now = Some(Box::pin(async move { output.has_room().await }));
             }
             let waits_for_task = message.method() == Method::TasksResult || waits_for_jobs(&session, &message);
             let (in_flight, closing) = (self.in_flight.clone(), self.closing.clone());
@@ -239,7 +246,7 @@ impl Channel {
                         Ok(answer) => deliver(answer, &id, &output).await,
                         Err(refusal) => {
                             let refused = refusal.answering(Some(&id)).into_document(&front.observer);
-                            drop(output.send(refused).await);
+                            let _ = output.send(refused).await;
                         }
                     }
                 };
@@ -286,7 +293,8 @@ impl Channel {
         let (output, id) = (self.output.clone(), id.to_owned());
         let answer = match opened {
             Ok((session, answer)) => {
-                self.listening = Some(Box::pin(pump(self.front.dispatcher.listener(&session), output.clone())));
+                let (source, output) = (self.front.dispatcher.listener(&session), output.clone());
+                self.listening = Some(Box::pin(async move { pump(source, None, &output).await }));
                 if let Some(lost) = self.session.replace(session.hold()) {
                     self.front.lifecycle.replaced(lost.get());
                 }
@@ -312,7 +320,9 @@ impl Channel {
 
     fn say(&mut self, document: impl Into<Bytes>) {
         let (output, document) = (self.output.clone(), document.into());
-        self.now = Some(Box::pin(async move { drop(output.send(document).await) }));
+        self.now = Some(Box::pin(async move {
+            let _ = output.send(document).await;
+        }));
     }
 }
 
@@ -336,7 +346,7 @@ async fn handshake(opening: &mut Option<OpeningSession>) -> (Box<str>, Result<(A
     }
 }
 
-async fn deliver(answer: Delivery, id: &str, output: &mpsc::Sender<Bytes>) {
+async fn deliver(answer: Delivery, id: &str, output: &Output) {
     let document = match answer {
         Delivery::Whole(Whole::Document(document)) => document.into_bytes(),
         Delivery::Whole(Whole::Unauthorized(error)) => {
@@ -344,32 +354,35 @@ async fn deliver(answer: Delivery, id: &str, output: &mpsc::Sender<Bytes>) {
             RpcError::internal(why).to_response(Some(id))
         }
         Delivery::Acknowledgement { document, start } => {
-            let sent = output.send(document.into_bytes()).await;
+            let sent = output.answer(id, document.into_bytes()).await;
             // The call starts behind its acknowledgement.
             drop(start);
             return drop(sent);
         }
-        Delivery::Stream { source, .. } => return pump(source, output.clone()).await,
+        Delivery::Stream { source, .. } => return pump(source, Some(id), output).await,
         Delivery::Large { .. } => {
             let error = RpcError::internal("answers are not relayed where they go one after the other");
             error.to_response(Some(id))
         }
     };
-    let _ = output.send(document).await;
+    let _ = output.answer(id, document).await;
 }
 
-/// Sends all that a source has.
-async fn pump(mut source: Box<dyn Source>, output: mpsc::Sender<Bytes>) {
+/// Sends all that a source has: the answer to the request `id`, or what belongs to none.
+async fn pump(mut source: Box<dyn Source>, id: Option<&str>, output: &Output) {
     source.attached(false);
     while let Some(next) = std::future::poll_fn(|cx| source.poll_next(cx)).await {
-        match next {
-            StreamItem::Document(document) | StreamItem::Question(_, document) => {
-                if output.send(document).await.is_err() {
-                    return;
-                }
-            }
+        let document = match next {
+            StreamItem::Document(document) | StreamItem::Question(_, document) => document,
             // The channel stays, whatever the upstream does.
-            StreamItem::Pause(_) => {}
+            StreamItem::Pause(_) => continue,
+        };
+        let goes_on = match id {
+            Some(id) => output.answer(id, document).await,
+            None => output.send(document).await.map(|()| true),
+        };
+        if !matches!(goes_on, Ok(true)) {
+            return;
         }
     }
 }

@@ -38,8 +38,8 @@ impl Channel {
             let answering = async {
                 let sender = Sender { upstream: &upstream, principal: None, accounts: front.lifecycle.accounts() };
                 match front.modern.answer(sender, message, Came::Channel, Some(HeaderMap::new())).await {
-                    Ok(Answer::Whole(_, document)) => drop(output.send(document.into_bytes()).await),
-                    Ok(Answer::Stream(pieces)) => pump(Box::new(pieces), output.clone()).await,
+                    Ok(Answer::Whole(_, document)) => drop(output.answer(&id, document.into_bytes()).await),
+                    Ok(Answer::Stream(pieces)) => pump(Box::new(pieces), Some(&id), &output).await,
                     Err(refused) => drop(output.send(refused.to_response(&id)).await),
                 }
             };

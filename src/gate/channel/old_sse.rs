@@ -10,11 +10,15 @@ use std::{
 };
 
 use bytes::Bytes;
+use http::HeaderMap;
 use parking_lot::Mutex;
-use tokio::sync::mpsc::{self, error::SendTimeoutError};
+use tokio::sync::{
+    OwnedSemaphorePermit, Semaphore,
+    mpsc::{self, error::SendTimeoutError},
+};
 use uuid::Uuid;
 
-use super::{ChannelFront, ClientMessage, EndsWith};
+use super::{ChannelFront, ClientMessage, EndsWith, Outgoing};
 use crate::{
     config::SSE_MESSAGES,
     gate::refuse::Refusal,
@@ -22,7 +26,7 @@ use crate::{
     session::Sessions,
     upstream::Upstream,
     wire::{
-        ids,
+        Message, headers_cost, ids,
         sse::{encode, endpoint},
     },
 };
@@ -36,10 +40,20 @@ const INPUT_TIMEOUT: Duration = Duration::from_secs(30);
 /// with it.
 type SharedPass = Arc<Mutex<Pass>>;
 
+/// How many messages of `max_body` bytes one stream may have waiting.
+const WAITING: usize = 2;
+
+/// What a message takes while it waits for those before it: of the room of its stream, and of that of all.
+pub(in crate::gate) type InputRoom = [OwnedSemaphorePermit; 2];
+
 /// The streams that are open.
 #[derive(Debug)]
 pub struct OldStreams {
     open: Mutex<HashMap<Uuid, OpenStream>>,
+    /// How many bytes of messages may wait for one stream, and for all.
+    most: [usize; 2],
+    /// What is left for all.
+    room: Arc<Semaphore>,
     channels: ChannelFront,
     /// Each stream is to become one.
     sessions: Arc<Sessions>,
@@ -52,13 +66,15 @@ struct OpenStream {
     principal: Option<Arc<str>>,
     pass: SharedPass,
     input: mpsc::Sender<ClientMessage>,
+    /// How many bytes of messages may still wait for it.
+    room: Arc<Semaphore>,
 }
 
 /// One stream. Dropping it ends its session.
 pub(in crate::gate) struct OldStream {
     /// The event with the address for messages.
     endpoint: Option<Bytes>,
-    output: mpsc::Receiver<Bytes>,
+    output: mpsc::Receiver<Outgoing>,
     pass: SharedPass,
     id: Uuid,
     streams: Arc<OldStreams>,
@@ -68,6 +84,8 @@ pub(in crate::gate) struct OldStream {
 pub(in crate::gate) struct OldInput {
     input: mpsc::Sender<ClientMessage>,
     upstream: Arc<Upstream>,
+    rooms: [Arc<Semaphore>; 2],
+    most: [usize; 2],
 }
 
 impl OldStream {
@@ -79,9 +97,9 @@ impl OldStream {
         if let Some(endpoint) = self.endpoint.take() {
             return Poll::Ready(Some(endpoint));
         }
-        let document = ready!(self.output.poll_recv(cx));
+        let outgoing = ready!(self.output.poll_recv(cx));
         // There is no resumption, so events have no ids.
-        Poll::Ready(document.map(|document| encode(&document, None)))
+        Poll::Ready(outgoing.map(|outgoing| encode(&outgoing.document, None)))
     }
 }
 
@@ -98,10 +116,13 @@ impl fmt::Debug for OldStream {
 }
 
 impl OldStreams {
-    /// Creates the table of the streams, which share the limits of `sessions` and are served as `channels`.
+    /// Creates the table of the streams, which share the limits of `sessions` and are served as `channels`. Their messages have
+    /// `max_body` bytes at most, and of all of them `max_waiting` bytes may wait for those before them.
     #[must_use]
-    pub fn new(channels: ChannelFront, sessions: Arc<Sessions>) -> Arc<Self> {
-        Arc::new(Self { open: Mutex::default(), channels, sessions })
+    pub fn new(channels: ChannelFront, sessions: Arc<Sessions>, max_body: usize, max_waiting: usize) -> Arc<Self> {
+        let most = [WAITING * max_body, max_waiting].map(|most| most.min(Semaphore::MAX_PERMITS));
+        let room = Arc::new(Semaphore::new(most[1]));
+        Arc::new(Self { open: Mutex::default(), most, room, channels, sessions })
     }
 
     /// Opens a stream at `path`.
@@ -119,7 +140,8 @@ impl OldStreams {
         let id = Uuid::new_v4();
         let pass = Arc::new(Mutex::new(pass));
         let (client, serving) = this.channels.open(Arc::clone(&upstream), principal.clone(), EndsWith::Session);
-        open.insert(id, OpenStream { upstream, principal, pass: Arc::clone(&pass), input: client.input });
+        let room = Arc::new(Semaphore::new(this.most[0]));
+        open.insert(id, OpenStream { upstream, principal, pass: Arc::clone(&pass), input: client.input, room });
         drop(open);
         tokio::spawn(serving);
         let endpoint = Some(endpoint(&format!("{path}{SSE_MESSAGES}?{SESSION}{id}")));
@@ -142,7 +164,8 @@ impl OldStreams {
             let open = open.get(&id);
             let open = open.filter(|open| open.upstream.id == upstream.id && open.principal == principal)?;
             open.pass.lock().renew(pass);
-            Some(OldInput { input: open.input.clone(), upstream: Arc::clone(&open.upstream) })
+            let rooms = [&open.room, &self.room].map(Arc::clone);
+            Some(OldInput { input: open.input.clone(), upstream: Arc::clone(&open.upstream), rooms, most: self.most })
         });
         input.ok_or_else(Refusal::unknown_session)
     }
@@ -155,11 +178,23 @@ impl OldInput {
     }
 
     /// Takes a message, behind those before it.
-    pub(in crate::gate) async fn send(self, message: ClientMessage) -> Result<(), Refusal> {
+    pub(in crate::gate) async fn send(self, message: Message, headers: HeaderMap) -> Result<(), Refusal> {
+        let bytes = message.bytes().len() + headers_cost(&headers);
+        let room = Some(self.room(bytes)?);
+        let message = ClientMessage { message: Ok(message), headers, room };
         self.input.send_timeout(message, INPUT_TIMEOUT).await.map_err(|error| match error {
             SendTimeoutError::Timeout(_) => Refusal::busy(),
             SendTimeoutError::Closed(_) => Refusal::unknown_session(),
         })
+    }
+
+    fn room(&self, bytes: usize) -> Result<InputRoom, Refusal> {
+        let [of_stream, of_all] = [0, 1].map(|at| {
+            let bytes = u32::try_from(bytes.min(self.most[at])).ok()?;
+            Arc::clone(&self.rooms[at]).try_acquire_many_owned(bytes).ok()
+        });
+        let of_stream = of_stream.ok_or_else(Refusal::busy)?;
+        Ok([of_stream, of_all.ok_or_else(|| Refusal::too_many_waiting(self.most[1]))?])
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{ChannelFront, ClientMessage, EndsWith};
+use super::{ChannelFront, ClientMessage, EndsWith, Outgoing};
 use crate::{
     gate::lifecycle::upstreams_ended,
     identity::Owner,
@@ -85,7 +85,7 @@ async fn read(input: impl AsyncRead + Unpin, max: usize, incoming: mpsc::Sender<
             }
             Line::End => return,
         };
-        if incoming.send(ClientMessage { message, headers: HeaderMap::new() }).await.is_err() {
+        if incoming.send(ClientMessage { message, headers: HeaderMap::new(), room: None }).await.is_err() {
             return;
         }
     }
@@ -103,8 +103,8 @@ fn parse(document: Bytes) -> Result<Message, RpcError> {
 
 /// Writes each message as a line, while the client reads. From `ending` on the client may have stopped reading, which
 /// must not keep the process.
-async fn write(mut output: impl AsyncWrite + Unpin, mut outgoing: mpsc::Receiver<Bytes>, ending: CancellationToken) {
-    while let Some(document) = outgoing.recv().await {
+async fn write(mut output: impl AsyncWrite + Unpin, mut outgoing: mpsc::Receiver<Outgoing>, ending: CancellationToken) {
+    while let Some(Outgoing { document, .. }) = outgoing.recv().await {
         let line = lines::one_line(document);
         let writing = async { lines::write(&mut output, &line).await.is_ok() && output.flush().await.is_ok() };
         let unread = async {

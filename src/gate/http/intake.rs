@@ -31,7 +31,7 @@ pub struct Bodies {
     /// How long one may take to arrive.
     timeout: Duration,
     /// Most bytes of all that are on their way, and of the requests over HTTP/2 that they belong to.
-    total: usize,
+    pub total: usize,
     /// The room that is left of `total`.
     room: Arc<Semaphore>,
     /// The room that is left of [`MAX_UNIDENTIFIED`].

@@ -14,10 +14,7 @@ use super::{
     sse::Events,
 };
 use crate::{
-    gate::{
-        channel::{ClientMessage, OldStreams},
-        refuse::Refusal,
-    },
+    gate::{channel::OldStreams, refuse::Refusal},
     identity::Principal,
     upstream::Upstream,
 };
@@ -49,7 +46,7 @@ impl Endpoint {
         let input = self.old_streams.find(upstream, principal, query)?;
         let message = intake.message(&self.bodies).await?;
         let headers = onward(input.upstream(), headers)?;
-        input.send(ClientMessage { message: Ok(message), headers }).await?;
+        input.send(message, headers).await?;
         Ok(respond::accepted(Bytes::from_static(b"Accepted").into()))
     }
 }

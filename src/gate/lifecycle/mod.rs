@@ -52,6 +52,11 @@ pub struct SessionTerms {
 }
 
 impl Lifecycle {
+    /// Returns what may wait for readers.
+    pub(super) fn outbox(&self) -> &Arc<Capacity> {
+        &self.terms.outbox
+    }
+
     /// Creates the lifecycle of `sessions`.
     #[must_use]
     pub fn new(

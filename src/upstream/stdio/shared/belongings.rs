@@ -18,12 +18,19 @@ const MAX_ID: usize = 1024;
 /// How many bytes the URIs of one session's subscriptions may have, each with its [`OVERHEAD`].
 pub(super) const MAX_SUBSCRIBED: usize = 64 * 1024;
 const OVERHEAD: usize = 64;
+/// How many requests that end subscriptions are remembered until the child answers them.
+const MAX_SUBSCRIBING: usize = 1024;
 /// `URL_ELICITATION_REQUIRED`
 const URL_ELICITATION_REQUIRED: &str = "-32042";
 
 /// What belongs to each session, by the sessions' numbers.
 #[derive(Debug, Default)]
-pub(super) struct Belongings(BTreeMap<u64, SessionBelongings>);
+pub(super) struct Belongings {
+    sessions: BTreeMap<u64, SessionBelongings>,
+    /// Requests that end subscriptions, and taskgate's own that make them again, until the child answers; the URIs of the
+    /// former.
+    subscribing: BTreeMap<u64, Option<Box<str>>>,
+}
 
 /// What belongs to one session.
 #[derive(Debug, Default)]
@@ -33,10 +40,21 @@ struct SessionBelongings {
     subscriptions: HashMap<Box<str>, Option<u64>>,
 }
 
+/// Whether a response was to a request that ends a subscription, or makes one again.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Subscribing {
+    /// It was not.
+    No,
+    /// It was.
+    Done,
+    /// It was, and the resource has to be subscribed to again.
+    Again(Box<str>),
+}
+
 impl Belongings {
     /// Notes that the child has sent a session's client to a URL.
     pub(super) fn elicited(&mut self, session: u64, id: &str) {
-        let own = self.0.entry(session).or_default();
+        let own = self.sessions.entry(session).or_default();
         if id.len() > MAX_ID || own.elicitations.iter().any(|known| **known == *id) {
             return;
         }
@@ -49,7 +67,7 @@ impl Belongings {
     /// Returns the sessions whose clients were sent to the URL of an elicitation that is now complete.
     pub(super) fn completed(&mut self, id: &str) -> Vec<u64> {
         let mut sessions = Vec::new();
-        for (session, own) in &mut self.0 {
+        for (session, own) in &mut self.sessions {
             if let Some(at) = own.elicitations.iter().position(|known| **known == *id) {
                 own.elicitations.remove(at);
                 sessions.push(*session);
@@ -60,7 +78,7 @@ impl Belongings {
 
     /// Notes that a session's call `ours` asks for a subscription. Returns `false` if the session has too many.
     pub(super) fn subscribe(&mut self, session: u64, ours: u64, uri: &str) -> bool {
-        let subscriptions = &mut self.0.entry(session).or_default().subscriptions;
+        let subscriptions = &mut self.sessions.entry(session).or_default().subscriptions;
         if let Some(asked) = subscriptions.get_mut(uri) {
             // The child may never answer an earlier call, such as a cancelled one.
             *asked = asked.map(|_| ours);
@@ -78,7 +96,7 @@ impl Belongings {
     pub(super) fn answered(&mut self, session: u64, ours: u64, response: &Message) {
         match response.outcome() {
             Some((Outcome::Result, _)) => {
-                let subscriptions = self.0.get_mut(&session).map(|own| own.subscriptions.values_mut());
+                let subscriptions = self.sessions.get_mut(&session).map(|own| own.subscriptions.values_mut());
                 for asked in subscriptions.into_iter().flatten() {
                     *asked = asked.filter(|asked| *asked != ours);
                 }
@@ -95,14 +113,14 @@ impl Belongings {
 
     /// Forgets the subscription that a session's call `ours` asked for and did not get.
     pub(super) fn refused(&mut self, session: u64, ours: u64) {
-        if let Some(own) = self.0.get_mut(&session) {
+        if let Some(own) = self.sessions.get_mut(&session) {
             own.subscriptions.retain(|_, asked| *asked != Some(ours));
         }
     }
 
     /// Ends a session's subscription. Returns `false` if other sessions have it too, so that the child must keep it.
     pub(super) fn unsubscribe(&mut self, session: u64, uri: &str) -> bool {
-        if let Some(own) = self.0.get_mut(&session) {
+        if let Some(own) = self.sessions.get_mut(&session) {
             own.subscriptions.remove(uri);
         }
         !self.has_subscriber(uri)
@@ -113,17 +131,41 @@ impl Belongings {
         let hears = |own: &SessionBelongings| {
             own.subscriptions.iter().any(|(of, asked)| asked.is_none() && is_part_of(uri, of))
         };
-        self.0.iter().filter(|(_, own)| hears(own)).map(|(session, _)| *session).collect()
+        self.sessions.iter().filter(|(_, own)| hears(own)).map(|(session, _)| *session).collect()
+    }
+
+    /// Notes that the request `ours` ends a subscription for the child.
+    pub(super) fn unsubscribes(&mut self, ours: u64, uri: &str) {
+        self.subscribing.insert(ours, Some(uri.into()));
+        if self.subscribing.len() > MAX_SUBSCRIBING {
+            // A child that never answers.
+            self.subscribing.pop_first();
+        }
+    }
+
+    /// Notes that taskgate's request `ours` makes a subscription again.
+    pub(super) fn subscribes_again(&mut self, ours: u64) {
+        self.subscribing.insert(ours, None);
+    }
+
+    /// Takes the response to the request `ours`, if it is about a subscription. A session may have subscribed while the request of
+    /// another one waited, which has then ended that subscription too.
+    pub(super) fn subscription_answered(&mut self, ours: u64) -> Subscribing {
+        match self.subscribing.remove(&ours) {
+            Some(Some(uri)) if self.has_subscriber(&uri) => Subscribing::Again(uri),
+            Some(_) => Subscribing::Done,
+            None => Subscribing::No,
+        }
     }
 
     /// Returns whether any session has subscribed to that very resource, or asks for it.
     pub(super) fn has_subscriber(&self, uri: &str) -> bool {
-        self.0.values().any(|own| own.subscriptions.contains_key(uri))
+        self.sessions.values().any(|own| own.subscriptions.contains_key(uri))
     }
 
     /// Forgets a session that has gone. Returns its subscriptions, each with the number of its call until the child has agreed.
     pub(super) fn forget(&mut self, session: u64) -> Vec<(Box<str>, Option<u64>)> {
-        self.0.remove(&session).unwrap_or_default().subscriptions.into_iter().collect()
+        self.sessions.remove(&session).unwrap_or_default().subscriptions.into_iter().collect()
     }
 }
 

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::{
-    belongings::{elicitation, named},
-    registry::{Registry, Subscribing},
+    belongings::{Subscribing, elicitation, named},
+    registry::Registry,
 };
 use crate::{
     observe::{Observer, events},
@@ -66,21 +66,25 @@ impl Dispatcher {
             match number {
                 Some(number) => {
                     registry.answered(number, response);
-                    subscribing = registry.subscription_answered(number);
+                    subscribing = registry.belongings.subscription_answered(number);
                 }
                 None if could_not_read(response) => {}
                 None => return self.observer.emit(events::UnknownResponse),
             }
         }
         let ended = registry.end(number);
+        let again = match &subscribing {
+            Subscribing::Again(uri) => Some((registry.subscribe_again(), uri)),
+            Subscribing::Done | Subscribing::No => None,
+        };
         drop(registry);
-        match (ended, &subscribing) {
-            (Some((inbound, number)), _) => inbound.exchanges.end(number, ending.map(UpstreamResponse::Whole)),
-            (None, Subscribing::No) => self.observer.emit(events::UnknownResponse),
-            (None, _) => {}
+        if let Some((number, uri)) = again {
+            tell(child, about_subscription("resources/subscribe", number, uri));
         }
-        if let Subscribing::Again(number, uri) = subscribing {
-            tell(child, about_subscription("resources/subscribe", number, &uri));
+        match ended {
+            Some((inbound, number)) => inbound.exchanges.end(number, ending.map(UpstreamResponse::Whole)),
+            None if subscribing == Subscribing::No => self.observer.emit(events::UnknownResponse),
+            None => {}
         }
     }
 

@@ -141,7 +141,7 @@ impl SharedLink {
         }
         let Some(ours) = dispatcher.registry.lock().call(*seat, number) else { return Err(Failure::Abandoned) };
         if let Some(uri) = uri(Method::Unsubscribe) {
-            dispatcher.registry.lock().unsubscribes(ours, &uri);
+            dispatcher.registry.lock().belongings.unsubscribes(ours, &uri);
         }
         if let Some(uri) = uri(Method::Subscribe)
             && !dispatcher.registry.lock().belongings.subscribe(*seat, ours, &uri)

@@ -12,8 +12,6 @@ use crate::{
 
 /// From this many calls of a session on, calls that ended without a response are removed.
 const SWEEP_FROM: usize = 64;
-/// How many requests about subscriptions are remembered until the child answers them.
-const MAX_SUBSCRIBING: usize = 1024;
 
 /// The sessions on one child, their calls, and the child's own requests.
 #[derive(Debug)]
@@ -28,9 +26,6 @@ pub(super) struct Registry {
     pub(super) questions: Questions,
     /// What belongs to single sessions, of which the child tells later.
     pub(super) belongings: Belongings,
-    /// Requests that end subscriptions, and taskgate's own that make them again, until the child answers; the URIs of the
-    /// former.
-    subscribing: BTreeMap<u64, Option<Box<str>>>,
     /// taskgate's own `initialize`, while it is in flight.
     greeting: Option<(u64, oneshot::Sender<Result<Message, Failure>>)>,
     /// Whether the child is about to end, so that no session may join.
@@ -72,17 +67,6 @@ pub(super) struct LeftBehind {
     pub(super) subscriptions: Vec<(Box<str>, Option<u64>)>,
 }
 
-/// Whether a response was to a request about a subscription.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Subscribing {
-    /// It was not.
-    No,
-    /// It was.
-    Done,
-    /// It was, and the resource has to be subscribed to again, by a request with this number.
-    Again(u64, Box<str>),
-}
-
 impl Registry {
     pub(super) fn new() -> Self {
         Self {
@@ -91,7 +75,6 @@ impl Registry {
             seats: BTreeMap::new(),
             questions: Questions::default(),
             belongings: Belongings::default(),
-            subscribing: BTreeMap::new(),
             greeting: None,
             closed: false,
             count: watch::Sender::new(0),
@@ -165,37 +148,21 @@ impl Registry {
         seats.iter().filter_map(|seat| self.seats.get(seat)).map(|seat| seat.inbound.clone()).collect()
     }
 
-    /// Notes that the request `ours` ends the subscription to a resource for the child.
-    pub(super) fn unsubscribes(&mut self, ours: u64, uri: &str) {
-        self.subscribing.insert(ours, Some(uri.into()));
-        if self.subscribing.len() > MAX_SUBSCRIBING {
-            // A child that never answers.
-            self.subscribing.pop_first();
-        }
-    }
-
-    /// Takes the response to a request about a subscription, if it is one. A session may have subscribed while the request of
-    /// another one waited, which has ended that subscription too: then taskgate makes it again, by a request with this number.
-    pub(super) fn subscription_answered(&mut self, ours: u64) -> Subscribing {
-        match self.subscribing.remove(&ours) {
-            Some(Some(uri)) if self.belongings.has_subscriber(&uri) => {
-                let again = self.number();
-                self.subscribing.insert(again, None);
-                Subscribing::Again(again, uri)
-            }
-            Some(_) => Subscribing::Done,
-            None => Subscribing::No,
-        }
-    }
-
     /// Registers taskgate's own request that ends a subscription. Returns its number; `None` if a session has the subscription.
     pub(super) fn unsubscribe(&mut self, uri: &str) -> Option<u64> {
         if self.belongings.has_subscriber(uri) {
             return None;
         }
         let ours = self.number();
-        self.unsubscribes(ours, uri);
+        self.belongings.unsubscribes(ours, uri);
         Some(ours)
+    }
+
+    /// Registers taskgate's own request that makes a subscription again. Returns its number.
+    pub(super) fn subscribe_again(&mut self) -> u64 {
+        let ours = self.number();
+        self.belongings.subscribes_again(ours);
+        ours
     }
 
     /// Takes note of what a response changes for later.

@@ -1,0 +1,140 @@
+//! What the client on one channel is sent, one after the other. Where the client is a stranger, answers that wait for it are bounded
+//! in bytes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use super::QUEUE;
+use crate::{
+    flow::{Capacity, Reserved},
+    wire::RpcError,
+};
+
+/// What part of all that may wait for readers the answers on one channel may be.
+const SHARE: usize = 4;
+
+/// Where documents for the client go.
+#[derive(Clone)]
+pub(super) struct Output {
+    queue: mpsc::Sender<Outgoing>,
+    answers: Option<Arc<AnswerRoom>>,
+}
+
+/// A document for the client, which counts until the client takes it.
+#[derive(Debug)]
+pub(in crate::gate) struct Outgoing {
+    pub document: Bytes,
+    _room: Option<Room>,
+}
+
+/// The room for the answers on one channel.
+struct AnswerRoom {
+    /// How many bytes may wait.
+    most: usize,
+    /// What is left of them.
+    left: Arc<Semaphore>,
+    /// What may wait for all readers.
+    capacity: Arc<Capacity>,
+}
+
+/// Room that is taken until this is dropped.
+#[derive(Debug)]
+struct Room {
+    _own: OwnedSemaphorePermit,
+    _of_all: Option<Reserved>,
+}
+
+/// The client takes nothing any more.
+#[derive(Debug)]
+pub(super) struct Gone;
+
+impl Output {
+    /// Returns where documents go, and where they come out. With a `capacity` the answers that wait count there.
+    pub(super) fn new(capacity: Option<Arc<Capacity>>) -> (Self, mpsc::Receiver<Outgoing>) {
+        let (queue, outgoing) = mpsc::channel(QUEUE);
+        let answers = capacity.map(|capacity| {
+            let most = (capacity.all() / SHARE).min(Semaphore::MAX_PERMITS);
+            Arc::new(AnswerRoom { most, left: Arc::new(Semaphore::new(most)), capacity })
+        });
+        (Self { queue, answers }, outgoing)
+    }
+
+    /// Sends what is bounded elsewhere: of a kind there is one at a time, or it is small.
+    pub(super) async fn send(&self, document: Bytes) -> Result<(), Gone> {
+        self.queue.send(Outgoing { document, _room: None }).await.map_err(|_| Gone)
+    }
+
+    /// Sends a part of the answer to the request `id`; in its place an error, where too much waits for the client. Returns whether
+    /// the answer goes on.
+    pub(super) async fn answer(&self, id: &str, document: Bytes) -> Result<bool, Gone> {
+        let Some(answers) = &self.answers else { return self.send(document).await.map(|()| true) };
+        let Some(room) = answers.take(document.len()) else {
+            drop(document);
+            let why = format!(
+                "limit reached: {} bytes of answers wait for this client; read them, and make fewer requests at once. This \
+                 answer was dropped, and the request may have had an effect",
+                answers.most
+            );
+            return self.send(RpcError::internal(why).to_response(Some(id))).await.map(|()| false);
+        };
+        self.queue.send(Outgoing { document, _room: Some(room) }).await.map(|()| true).map_err(|_| Gone)
+    }
+
+    /// Returns whether nothing more can be queued for the client.
+    pub(super) fn is_full(&self) -> bool {
+        self.queue.capacity() == 0
+    }
+
+    /// Waits until not so much waits for the client, or it takes nothing any more.
+    pub(super) async fn has_room(&self) {
+        drop(self.queue.reserve().await);
+    }
+
+    /// Waits until the client takes nothing any more.
+    pub(super) async fn closed(&self) {
+        self.queue.closed().await;
+    }
+}
+
+impl AnswerRoom {
+    /// Takes room for an answer, if there is some. One alone passes at any size.
+    fn take(&self, bytes: usize) -> Option<Room> {
+        let own = u32::try_from(bytes.min(self.most)).ok()?;
+        let own = Arc::clone(&self.left).try_acquire_many_owned(own).ok()?;
+        let is_alone = self.left.available_permits() + own.num_permits() == self.most;
+        let of_all = self.capacity.reserve(bytes);
+        (of_all.is_some() || is_alone).then_some(Room { _own: own, _of_all: of_all })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(bytes: usize) -> Bytes {
+        vec![b'x'; bytes].into()
+    }
+
+    #[tokio::test]
+    async fn answers_that_wait_are_bounded_and_one_alone_passes_at_any_size() {
+        let capacity = Capacity::new(10, 400);
+        let (output, mut outgoing) = Output::new(Some(Arc::clone(&capacity)));
+        assert_eq!(output.answer("1", document(1000)).await.ok(), Some(true), "alone");
+        assert_eq!(output.answer("2", document(1)).await.ok(), Some(false));
+        drop(outgoing.recv().await);
+        assert!(
+            outgoing.recv().await.is_some_and(|error| error.document.starts_with(br#"{"jsonrpc":"2.0","id":2,"error"#))
+        );
+        for id in ["3", "4"] {
+            assert_eq!(output.answer(id, document(50)).await.ok(), Some(true));
+        }
+        assert!(capacity.reserve(301).is_none() && capacity.reserve(300).is_some(), "they count for all");
+        let all = capacity.reserve(300);
+        drop(outgoing.recv().await);
+        assert_eq!(output.answer("5", document(60)).await.ok(), Some(false), "others take the room");
+        drop((outgoing, all));
+        assert!(capacity.reserve(400).is_some(), "what the client never took");
+    }
+}
