@@ -10,8 +10,8 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    AskedTtl, CallSession, Engine, LastingWork, Outlook, State, Task, TaskWriter, calls::Stage, clock::millis,
-    runner::Runner, status_message, store::KeptLimit, ttl::Lifetime,
+    AskedTtl, CallSession, Engine, LastingWork, Outlook, State, Task, TaskWriter, UNAVAILABLE, calls::Stage,
+    clock::millis, runner::Runner, status_message, store::KeptLimit, ttl::Lifetime,
 };
 use crate::{
     config::Tool,
@@ -57,7 +57,7 @@ impl fmt::Display for NotCreated {
             Self::Turns(tool, limited) => write!(f, "limit reached for the tool {tool:?}: {limited}"),
             Self::Kept(limit) => write!(f, "limit reached: {limit}"),
             Self::Stopping => f.write_str("taskgate is stopping and takes no new tasks; try again when it is back"),
-            Self::Unavailable => f.write_str("the store of tasks is unavailable"),
+            Self::Unavailable => f.write_str(UNAVAILABLE),
         }
     }
 }

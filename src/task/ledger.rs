@@ -41,6 +41,9 @@ pub(super) struct Changed {
     pub(super) has_new_state: bool,
 }
 
+/// What a client is told where the store does not answer.
+pub const UNAVAILABLE: &str = "taskgate cannot reach its store of tasks now; try again";
+
 /// Why there is no task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {

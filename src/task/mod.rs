@@ -52,7 +52,7 @@ pub use create::{CreatedTask, NewTask, NotCreated, ToolCall};
 pub use engine::{Engine, Limits};
 pub use in_words::in_words;
 pub use lasting::LastingWork;
-pub use ledger::Missing;
+pub use ledger::{Missing, UNAVAILABLE};
 pub use pace::Outlook;
 pub use restore::{Restored, Restoring};
 pub use retrieve::{NotCancelled, PolledTask};

@@ -27,12 +27,9 @@ pub(crate) enum Failure {
     Refused(String),
 }
 
-/// What answers say that the store could not give: where a call cannot be a task, where a task is asked for, and where its result is.
-const UNAVAILABLE: [&str; 3] = [
-    "store of tasks is unavailable",
-    "cannot reach its store of tasks now",
-    "damaged on the disk of taskgate and cannot be read",
-];
+/// What answers say where the store does not answer, and where a result in it is damaged.
+const UNAVAILABLE: [&str; 2] =
+    ["taskgate cannot reach its store of tasks now; try again", "damaged on the disk of taskgate and cannot be read"];
 
 pub(crate) type Outcome<T> = Result<T, Failure>;
 

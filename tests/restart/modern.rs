@@ -29,6 +29,22 @@ async fn a_task_is_found_by_its_id_at_once_with_its_result() {
 }
 
 #[tokio::test]
+async fn a_call_that_the_disk_takes_as_no_task_is_refused_and_may_be_tried_again() {
+    let upstream = Upstream::json().await;
+    let house = House::before(&upstream.url(), AT_ONCE).await;
+    let client = Modern::with_tasks(&house.url);
+    let mark = house.folder.path().join("store.db-mark");
+    let away = house.folder.path().join("away");
+    std::fs::rename(&mark, &away).unwrap();
+    let (_, code, why) = client.refusal("tools/call", json!({ "name": "echo" })).await;
+    assert_eq!((code, &*why), (-32603, "taskgate cannot reach its store of tasks now; try again"));
+    std::fs::rename(&away, &mark).unwrap();
+    let id = client.call("echo").await["taskId"].as_str().unwrap().to_owned();
+    client.until(&id, "completed").await;
+    assert_eq!(upstream.count("echo"), 1);
+}
+
+#[tokio::test]
 async fn a_question_of_a_task_that_is_resumed_is_answered_by_an_update() {
     let upstream = Upstream::sse().await;
     let mut house = House::before(&upstream.url(), AT_ONCE).await;

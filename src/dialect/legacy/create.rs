@@ -5,16 +5,12 @@ use std::sync::Arc;
 use http::HeaderMap;
 use tokio::sync::oneshot;
 
-use super::{
-    Legacy,
-    question::LegacyWriter,
-    reply::{error_of, view},
-};
+use super::{Legacy, question::LegacyWriter, reply::view};
 use crate::{
     config::{Sessions, Tool},
     observe::events,
     session::Session,
-    task::{self, AskedTtl, CallSession, NotCreated},
+    task::{self, AskedTtl, CallSession},
     upstream::excerpt,
     wire::{Message, Parts, RpcError, legacy::RequestedTtl, response::result_response},
 };
@@ -73,7 +69,7 @@ impl Legacy {
             && let Err(why) = session.save_first(self.engine.now()).await
         {
             self.engine.observer().emit(events::StoreUnavailable { why: &why.0 });
-            return Err(error_of(&task::Missing::Unavailable));
+            return Err(RpcError::internal(task::UNAVAILABLE));
         }
         let new_task = task::NewTask { name, tool, ttl, announced, writer: &LegacyWriter, admission: Some(admission) };
         let call = task::ToolCall { message: request, headers, modern: false };
@@ -82,21 +78,11 @@ impl Legacy {
             Sessions::Request => CallSession::Apart(upstream_session),
         };
         let created = self.engine.create(&session.caller, call_session, call, new_task).await;
-        let created = created.map_err(|not_created| refusal(&not_created))?;
+        let created = created.map_err(|why| RpcError::internal(why.to_string()))?;
         let text = settings.immediate_response.as_deref();
         let immediate = text.map(|text| created.outlook.immediate_response(text));
         let result = view(&created.task, &created.outlook).to_create_result(immediate.as_deref());
         Ok(Acknowledgement { response: result_response(&id, &result).into(), start: created.start })
-    }
-}
-
-/// Returns the error that a client gets whose task was not created.
-fn refusal(not_created: &NotCreated) -> RpcError {
-    match not_created {
-        NotCreated::Unavailable => error_of(&task::Missing::Unavailable),
-        NotCreated::Stopping | NotCreated::Turns(..) | NotCreated::Kept(_) => {
-            RpcError::internal(not_created.to_string())
-        }
     }
 }
 

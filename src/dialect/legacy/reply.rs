@@ -3,7 +3,7 @@
 use crate::{
     dialect::DAMAGED,
     session::Source,
-    task::{Ending, Missing, Outlook, State, Task, TaskId},
+    task::{Ending, Missing, Outlook, State, Task, TaskId, UNAVAILABLE},
     wire::{
         Message, Parts, RpcError, ids,
         legacy::{Status, TaskView},
@@ -84,7 +84,7 @@ pub(super) fn task_id(request: &Message) -> Result<TaskId, NoResult> {
 pub(super) fn error_of(missing: &Missing) -> RpcError {
     match missing {
         Missing::NotFound(_) => not_found(),
-        Missing::Unavailable => RpcError::internal("taskgate cannot reach its store of tasks now; try again"),
+        Missing::Unavailable => RpcError::internal(UNAVAILABLE),
         Missing::Damaged => RpcError::internal(DAMAGED),
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     dialect::DAMAGED,
     limit::FailedLookup,
     observe::events,
-    task::{End, Ending, Missing, NotCancelled, Outlook, PolledTask, State, Task, TaskId},
+    task::{End, Ending, Missing, NotCancelled, Outlook, PolledTask, State, Task, TaskId, UNAVAILABLE},
     upstream::Generation,
     wire::{
         Edits, Parts, RpcError, ids,
@@ -97,9 +97,7 @@ impl Modern {
         let id = match why {
             Missing::NotFound(id) => id,
             Missing::Damaged => return RpcError::internal(DAMAGED).into(),
-            Missing::Unavailable => {
-                return RpcError::internal("taskgate cannot reach its store of tasks now; try again").into();
-            }
+            Missing::Unavailable => return RpcError::internal(UNAVAILABLE).into(),
         };
         match self.count_lookup(request, *id).await {
             Ok(_) => not_found().into(),
