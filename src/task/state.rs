@@ -264,19 +264,23 @@ pub(super) mod tests {
         }
     }
 
-    fn changes() -> [Change; 6] {
+    /// More time than a task has: until when, and how long after its end.
+    const MORE: [u64; 2] = [90_000; 2];
+
+    fn changes([expires, keep]: [u64; 2]) -> [Change; 7] {
         [
             Change::Message("m".into()),
             Change::Ask("what".into()),
             Change::Resume,
+            Change::Prolong { expires, keep },
             result("{}"),
             error("{}"),
             Change::cancel(),
         ]
     }
 
-    fn states(task: &Task) -> [State; 6] {
-        changes().map(|change| task.after(&change, at(2000)).expect("legal").state)
+    fn states(task: &Task) -> [State; 7] {
+        changes(MORE).map(|change| task.after(&change, at(2000)).expect("legal").state)
     }
 
     const ENDS: [State; 3] =
@@ -289,23 +293,23 @@ pub(super) mod tests {
     #[test]
     fn a_working_task_may_go_on_ask_complete_fail_or_be_cancelled() {
         let states = states(&task(&owner()));
-        assert_eq!(states[..3], [State::Working, State::InputRequired, State::Working]);
-        assert_eq!(states[3..], ENDS);
+        assert_eq!(states[..4], [State::Working, State::InputRequired, State::Working, State::Working]);
+        assert_eq!(states[4..], ENDS);
     }
 
     #[test]
     fn a_task_that_asks_may_go_on_work_again_complete_fail_or_be_cancelled() {
         let states = states(&task(&owner()).after(&Change::Ask("what".into()), at(2000)).expect("legal"));
-        assert_eq!(states[..3], [State::InputRequired, State::InputRequired, State::Working]);
-        assert_eq!(states[3..], ENDS);
+        assert_eq!(states[..4], [State::InputRequired, State::InputRequired, State::Working, State::InputRequired]);
+        assert_eq!(states[4..], ENDS);
     }
 
     #[test]
     fn a_terminal_state_is_never_left() {
-        for last in changes().into_iter().skip(3) {
+        for last in changes(MORE).into_iter().skip(4) {
             let ended = task(&owner()).after(&last, at(2000)).expect("legal");
             let ending = last.end().expect("an end").ending();
-            for change in changes() {
+            for change in changes(MORE) {
                 assert_eq!(ended.after(&change, at(3000)).err(), Some(HasEnded(ending)));
             }
         }
@@ -320,22 +324,27 @@ pub(super) mod tests {
     proptest::proptest! {
         #[test]
         fn any_sequence_of_changes_ends_a_task_at_most_once_and_counts_each(
-            steps in proptest::collection::vec((0_usize..6, 0_u64..4000), 0..20),
+            steps in proptest::collection::vec((0_usize..7, 0_u64..4000, [0_u64..120_000, 0_u64..120_000]), 0..20),
+            shortens: bool,
         ) {
-            let (mut task, mut ends) = (task(&owner()), 0);
-            for (which, now) in steps {
-                let before = task.clone();
-                match before.after(&changes()[which], at(now)) {
+            let (mut task, mut ends) = (Task { shortens, ..task(&owner()) }, 0);
+            for (which, now, more) in steps {
+                let (before, change) = (task.clone(), &changes(more)[which]);
+                match before.after(change, at(now)) {
                     Err(HasEnded(ending)) => assert_eq!(before.state, State::Ended(ending)),
                     Ok(after) => task = after,
                 }
-                ends += usize::from(task.state.is_terminal() && !before.state.is_terminal());
-                assert_eq!(task.version - before.version, u32::from(!before.state.is_terminal()));
+                let ran = !before.state.is_terminal();
+                let ends_now = ran && task.state.is_terminal();
+                ends += usize::from(ends_now);
+                assert_eq!(task.version - before.version, u32::from(ran));
                 assert!(task.last_updated_at >= before.last_updated_at);
-                let fixed = |task: &Task| (task.id, task.owner.clone(), task.created_at, task.keep);
+                let fixed = |task: &Task| (task.id, task.owner.clone(), task.created_at, task.expires - task.ttl);
                 assert_eq!(fixed(&task), fixed(&before));
-                let deadline = |task: &Task| (task.ttl, task.expires);
-                assert!(deadline(&task) == deadline(&before) || task.state.is_terminal(), "a deadline moves at the end only");
+                let is_longer = ran && matches!(change, Change::Prolong { .. });
+                let [expires, keep] = if is_longer { more } else { [0, 0] };
+                assert_eq!(task.keep, before.keep.max(keep));
+                assert!(ends_now || task.expires == before.expires.max(expires), "its end and more time alone move it");
             }
             assert!(ends <= 1);
         }
