@@ -32,7 +32,8 @@ pub enum Ended {
 
 impl Ended {
     /// Returns the word for it: the protocol's, where it has one.
-    pub(super) const fn as_str(self) -> &'static str {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "completed",
             Self::Failed => "failed",

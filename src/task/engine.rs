@@ -8,11 +8,12 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    Change, Clock, End, Ending, HasEnded, MaxWaiters, Task, TaskId, ToTell, UsualTime,
+    Change, Clock, End, MaxWaiters, Task, TaskId, ToTell, UsualTime,
     calls::{RunningCall, RunningCalls, Stop},
     desk::Desk,
     ledger::{Changed, Ledger, NotChanged, Pauses},
     pace::Pace,
+    state::HasEnded,
     status_message,
     store::{SavedCall, Store},
     tool_times::ToolTimes,
@@ -192,7 +193,7 @@ impl Engine {
                 if !self.take_out_ended(id, change, &ended, Some(why))
                     && let Err(NotChanged::HasEnded(HasEnded(ending))) = ended
                 {
-                    self.take_out(id, TakenOut::stopped(status_of(ending), "the task has ended"));
+                    self.take_out(id, TakenOut::stopped(ending.into(), "the task has ended"));
                 }
             }
         };
@@ -286,7 +287,7 @@ impl Engine {
             return;
         }
         let status = match ended {
-            Err(HasEnded(ending)) => status_of(ending),
+            Err(HasEnded(ending)) => ending.into(),
             Ok(_) => Ended::Expired,
         };
         // It is about to, and knows why; or it never does, as the store did not say that the change was made.
@@ -308,10 +309,7 @@ impl Engine {
         why: Option<&str>,
     ) -> bool {
         let (Ok(Some(_)), Some(end)) = (ended, change.end()) else { return false };
-        self.take_out(
-            id,
-            TakenOut { status: status_of(end.ending()), end: Some(end), stop: "the task has ended", why },
-        );
+        self.take_out(id, TakenOut { status: end.ending().into(), end: Some(end), stop: "the task has ended", why });
         true
     }
 
@@ -381,14 +379,5 @@ async fn reap(engine: Weak<Engine>, ledger: Ledger) {
                 pauses.next(&ledger, &unavailable).await;
             }
         }
-    }
-}
-
-/// Returns how logs and metrics name an ending.
-fn status_of(ending: Ending) -> Ended {
-    match ending {
-        Ending::Result => Ended::Completed,
-        Ending::ErrorResult | Ending::Error => Ended::Failed,
-        Ending::Cancelled => Ended::Cancelled,
     }
 }

@@ -9,7 +9,8 @@ use std::{
 };
 
 use super::{
-    Change, Clock, End, HasEnded, Task, TaskId,
+    Change, Clock, End, Task, TaskId,
+    state::HasEnded,
     store::{CallChange, NoEnd, SavedCall, Store, StoreFuture, Unavailable},
 };
 use crate::{

@@ -57,7 +57,7 @@ pub use pace::Outlook;
 pub use restore::{Restored, Restoring};
 pub use retrieve::{NotCancelled, PolledTask};
 pub use run_times::{PollBounds, RunTimes, UsualTime};
-pub use state::{Change, End, Ending, HasEnded, State, Task, TaskId};
+pub use state::{Change, End, Ending, State, Task, TaskId};
 pub use store::{KeptLimit, PageOrder};
 pub use stream::{PendingResponse, WaitingRequest};
 #[cfg(test)]

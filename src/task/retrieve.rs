@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Change, End, Ending, Engine, HasEnded, LastingWork, Missing, Outlook, PageOrder, State, Task, TaskId,
-    ledger::NotChanged,
+    Change, End, Ending, Engine, LastingWork, Missing, Outlook, PageOrder, State, Task, TaskId, ledger::NotChanged,
+    state::HasEnded,
 };
 use crate::{
     identity::Owner,
@@ -97,7 +97,7 @@ impl Engine {
         // It may have expired meanwhile.
         let end = self.ledger.end(owner, id).await?;
         self.calls.mark_told(id);
-        let (tool, status, bytes) = (&task.tool, end.ending().name(), end.bytes());
+        let (tool, status, bytes) = (&task.tool, end.ending().into(), end.bytes());
         self.observer.emit(events::ResultRetrieved { who, task: id, tool, status, bytes });
         Ok(end)
     }

@@ -1,12 +1,12 @@
 //! The state machine of a task, pure (revision 2025-11-25, "Task Status Lifecycle").
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use uuid::Uuid;
 
 use super::clock::Now;
-use crate::identity::Owner;
+use crate::{identity::Owner, observe::events::Ended};
 
 /// A task's id: 122 random bits.
 pub type TaskId = Uuid;
@@ -132,13 +132,7 @@ impl Change {
 
 /// The refusal of a change: the task has ended, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HasEnded(pub Ending);
-
-impl fmt::Display for HasEnded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the task has ended: {}", self.0.name())
-    }
-}
+pub(super) struct HasEnded(pub(super) Ending);
 
 impl End {
     /// Returns how the task ended.
@@ -162,14 +156,12 @@ impl End {
     }
 }
 
-impl Ending {
-    /// Returns its name in logs and metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Result => "completed",
-            Self::ErrorResult | Self::Error => "failed",
-            Self::Cancelled => "cancelled",
+impl From<Ending> for Ended {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Result => Self::Completed,
+            Ending::ErrorResult | Ending::Error => Self::Failed,
+            Ending::Cancelled => Self::Cancelled,
         }
     }
 }
@@ -193,7 +185,7 @@ impl Task {
     ///
     /// # Errors
     /// [`HasEnded`]
-    pub fn after(&self, change: &Change, now: Now) -> Result<Self, HasEnded> {
+    pub(super) fn after(&self, change: &Change, now: Now) -> Result<Self, HasEnded> {
         if let State::Ended(ending) = self.state {
             return Err(HasEnded(ending));
         }

@@ -16,6 +16,7 @@ use crate::{
     config::Tool,
     flow::Capacity,
     limit::Totals,
+    observe::events::Ended,
     session::{self, Session, StreamItem},
     wire::{Message, Parts},
 };
@@ -77,7 +78,7 @@ impl WaitingRequest for TinyRequest {
             let mut watch = watch.expect("room");
             loop {
                 match engine.retrieve(&session.caller.owner, id, &session.caller.who).await {
-                    Ok(Some(end)) => return Parts::from(bytes::Bytes::from(end.ending().name())),
+                    Ok(Some(end)) => return Parts::from(bytes::Bytes::from(Ended::from(end.ending()).as_str())),
                     Ok(None) => watch.changed().await,
                     Err(missing) => panic!("{missing:?}"),
                 }

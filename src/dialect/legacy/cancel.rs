@@ -5,6 +5,7 @@ use super::{
     reply::{NoResult, task_id, view},
 };
 use crate::{
+    observe::events::Ended,
     session::Session,
     task::NotCancelled,
     wire::{Message, RpcError},
@@ -20,7 +21,7 @@ impl Legacy {
         let task = cancelled.map_err(|not_cancelled| match not_cancelled {
             NotCancelled::Missing(missing) => missing.into(),
             NotCancelled::HasEnded(ending) => {
-                let status = ending.name();
+                let status = Ended::from(ending).as_str();
                 let why = format!("Cannot cancel task: the task is already in terminal status '{status}'");
                 NoResult::Error(RpcError::invalid_params(why))
             }

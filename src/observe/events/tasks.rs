@@ -198,7 +198,7 @@ pub struct ResultRetrieved<'a> {
     /// The tool that it called.
     pub tool: &'a str,
     /// How it had ended.
-    pub status: &'static str,
+    pub status: Ended,
     /// The size of the result, in bytes.
     pub bytes: usize,
 }
@@ -214,7 +214,7 @@ impl Event for ResultRetrieved<'_> {
             task: Some(self.task),
             tool: Some(self.tool),
             bytes: Some(self.bytes),
-            ..AuditLine::new("result_retrieved", Some(self.who), self.status)
+            ..AuditLine::new("result_retrieved", Some(self.who), self.status.as_str())
         })
     }
 }
