@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// How many questions of one call may be being answered in the client's place at once.
-pub(super) const MAX_REPLIES: usize = 16;
+pub const MAX_REPLIES: usize = 16;
 /// What a call that waits takes besides its request and its headers, in bytes.
 pub(super) const CALL_OVERHEAD: usize = 4 * 1024;
 

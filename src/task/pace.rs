@@ -10,6 +10,7 @@ use super::{
     poll_demand::PollDemand,
     run_times::{PollBounds, UsualTime},
     tool_times::SharedRunTimes,
+    ttl::POLLS_TO_COLLECT,
 };
 use crate::{
     config::{PollInterval, Tool},
@@ -21,10 +22,9 @@ use crate::{
 const ASKING: Duration = Duration::from_secs(2);
 /// A call that waits for its turn is told to be polled once in this part of the time that it has waited.
 const QUEUED_PART: u32 = 8;
-/// A client polls at least so often in the time for which a task is kept after its end, ...
-const POLLS_TO_COLLECT: u64 = 10;
-/// ... and so often if there are too many polls.
-const FEWEST_POLLS: u64 = 2;
+/// A client polls [`POLLS_TO_COLLECT`] times at least in the time for which a task is kept after its end, and so often if
+/// there are too many polls.
+const FEWEST_POLLS: u32 = 2;
 
 /// What a client is told of the time of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl Pace {
             return Self::Fixed(millis(interval));
         }
         let (min, max) = (tool.min_poll_interval, tool.max_poll_interval);
-        let at_most = |polls: u64| Duration::from_millis(kept / polls).clamp(min, max);
+        let at_most = |polls: u32| Duration::from_millis(kept / u64::from(polls)).clamp(min, max);
         let bounds = PollBounds { min, max: at_most(POLLS_TO_COLLECT) };
         let (account, now) = (Arc::clone(account), Instant::now());
         let mut pace = AutoPace {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::{Change, Task, clock::millis};
 use crate::config::Tool;
 
-/// How many poll intervals a client has to collect a result.
-const POLLS_TO_COLLECT: u32 = 10;
+/// How many poll intervals a client has at least to collect a result.
+pub(super) const POLLS_TO_COLLECT: u32 = 10;
 
 /// What a client asks for as ttl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

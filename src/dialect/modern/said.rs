@@ -8,16 +8,13 @@ use tokio::sync::Semaphore;
 use super::run::{Question, Run};
 use crate::{
     observe::events,
+    task::{MAX_QUESTIONS, MAX_REPLIES},
     upstream::{ServerEvent, question_refusal},
     wire::{Asks, LogLevel, Message, Method, input_required::check_question, object::Members},
 };
 
-/// How many questions of one call may be open.
-const MAX_QUESTIONS: usize = 64;
 /// What a question takes besides its text, in bytes.
 const QUESTION_OVERHEAD: usize = 1024;
-/// How many answers to questions of one call may be on their way to the server.
-const MAX_REPLIES: usize = 16;
 
 impl Run {
     /// Takes in what the server says.

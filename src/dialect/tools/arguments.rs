@@ -8,10 +8,10 @@ use crate::{
 };
 
 /// How many jobs one call may wait for.
-const MAX_IDS: usize = 16;
-/// How long a call waits that does not say how long, and at most: less than hosts wait for a call.
-const WAIT: u64 = 25;
-const MAX_WAIT: u64 = 50;
+pub(super) const MAX_IDS: usize = 16;
+/// How many seconds a call waits that does not say how long, and at most: less than hosts wait for a call.
+pub(super) const WAIT: u64 = 25;
+pub(super) const MAX_WAIT: u64 = 50;
 
 /// What a call that waits asks for.
 #[derive(Debug, PartialEq, Eq)]

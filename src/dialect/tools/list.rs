@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use serde_json::json;
 
+use super::arguments::{MAX_IDS, MAX_WAIT, WAIT};
 use crate::{
     config::Policy,
     upstream::{JobTool, JobToolNames, ListPage, ListRequest, UpstreamSession},
@@ -88,14 +89,14 @@ fn job_tools(names: JobToolNames) -> String {
                         "type": "array",
                         "items": { "type": "string" },
                         "minItems": 1,
-                        "maxItems": 16,
+                        "maxItems": MAX_IDS,
                         "description": "The ids of the jobs. With several, it waits until all have ended.",
                     },
                     "seconds": {
                         "type": "integer",
                         "minimum": 0,
-                        "maximum": 50,
-                        "default": 25,
+                        "maximum": MAX_WAIT,
+                        "default": WAIT,
                         "description": "How long to wait at most.",
                     },
                 },

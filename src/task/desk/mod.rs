@@ -17,6 +17,7 @@ use std::{
 use parking_lot::Mutex;
 use uuid::Uuid;
 
+pub use self::room::MAX_QUESTIONS;
 use self::streams::{ClientStream, Rank, SessionStreams};
 pub(super) use self::{
     questions::{AskingCall, Question},

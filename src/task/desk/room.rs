@@ -9,8 +9,8 @@ use crate::{
     task::TaskId,
 };
 
-/// How many questions of one task may be open at once.
-const MAX_QUESTIONS: usize = 64;
+/// How many questions of one call may be open at once.
+pub const MAX_QUESTIONS: usize = 64;
 /// The open questions of one task may take this part of `max_outbox_total`: a quarter.
 const SHARE_OF_TASK: usize = 4;
 /// The open questions of one owner may take this part: a half.
