@@ -120,7 +120,7 @@ pub struct Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("taskgate");
-        let lost = "Lines that the log has lost, because too many of a kind came or stderr took none";
+        let lost = "Lines that the log has lost: too many of a kind came, too many waited for stderr, or it took none";
         registry.register("log_lines_lost", lost, Family::clone(&LOG_LINES_LOST));
         let task_seconds = Histogram::new(exponential_buckets(0.1, 4.0, 10));
         let help = "Time from a task's creation to its end";
@@ -160,16 +160,20 @@ impl Default for Metrics {
             tasks_kept: metric(all, "tasks_kept", "Tasks in the store, ended ones included"),
             result_bytes: metric(all, "result_bytes", "Bytes of kept results"),
             requests_refused: by_reason(all, "requests_refused", "HTTP requests that were refused"),
-            exchange_failures: metric(all, "exchange_failures", "Plain requests to which an upstream gave no response"),
+            exchange_failures: metric(
+                all,
+                "exchange_failures",
+                "Messages, and answers to questions of tasks, that an upstream did not answer or take",
+            ),
             issuer_failures: metric(all, "issuer_failures", "Requests to the issuer of tokens without a usable answer"),
             questions: metric(all, "questions", "Requests of upstreams to clients during tasks"),
             questions_refused: by_reason(
                 all,
                 "questions_refused",
-                "Requests of upstreams during tasks that a limit refused in the client's place",
+                "Requests of upstreams that clients were not asked, because of a limit or as the task had ended",
             ),
             question_bytes: metric(all, "question_bytes", "Bytes that open questions of tasks take"),
-            unknown_answers: metric(all, "unknown_answers", "Answers to no open question of a task, dropped"),
+            unknown_answers: metric(all, "unknown_answers", "Answers to no open question, and refused requestStates"),
             unknown_responses: metric(all, "unknown_responses", "Late or unknown responses of an upstream, dropped"),
             unknown_progress: metric(
                 all,

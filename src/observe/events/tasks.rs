@@ -307,12 +307,12 @@ impl Event for QuestionAsked {
     }
 }
 
-/// An upstream asked a client something during a task, and a limit refused it in the client's place.
+/// An upstream asked something during a task that its client was not asked: a limit was reached, or the task had ended.
 #[derive(Debug)]
 pub struct QuestionRefused {
     /// The task.
     pub task: Uuid,
-    /// The limit that was reached, in a word.
+    /// The limit that was reached, in a word, or `ended`.
     pub reason: &'static str,
 }
 
