@@ -14,7 +14,7 @@ use super::{
 use crate::{
     dialect::tools::{NotAdopted, RETRY},
     limit::Rated,
-    task::{Adoption, AskedTtl, CallSession, NewTask, NotCreated, Trying},
+    task::{Adoption, AskedTtl, CallSession, NewTask, Trying},
     wire::{Message, response::result_response},
 };
 
@@ -41,11 +41,8 @@ impl Run {
         let adoption = Adoption { permit, since, progress, text, headers, request: self.request_to_repeat() };
         let engine = Arc::clone(&self.modern.engine);
         let trying = Trying::new(async move {
-            let adopted = engine.adopt(&caller, session, wanted, adoption).await;
-            adopted.map(|adopted| Became { adopted, words: None }).map_err(|why| match why {
-                NotCreated::Unavailable => NotAdopted::NotNow { counted: true },
-                NotCreated::Turns(..) | NotCreated::Kept(_) | NotCreated::Stopping => NotAdopted::Refused,
-            })
+            let adopted = engine.adopt(&caller, session, wanted, adoption).await?;
+            Ok(Became { adopted, words: None })
         });
         self.becoming = Some(Becoming { trying, next });
     }

@@ -71,6 +71,16 @@ pub enum NotAdopted {
     Refused,
 }
 
+impl From<NotCreated> for NotAdopted {
+    /// The call was counted before its task was to be created.
+    fn from(why: NotCreated) -> Self {
+        match why {
+            NotCreated::Unavailable => Self::NotNow { counted: true },
+            NotCreated::Turns(..) | NotCreated::Kept(_) | NotCreated::Stopping => Self::Refused,
+        }
+    }
+}
+
 impl JobTools {
     /// Makes a job of a call that runs.
     ///
@@ -95,11 +105,7 @@ impl JobTools {
             admission,
         };
         let adoption = Adoption { permit: Arc::new(permit), since, progress, text, headers, request };
-        let adopted = self.engine.adopt(caller, call_session, new_task, adoption).await;
-        let adopted = adopted.map_err(|why| match why {
-            NotCreated::Unavailable => NotAdopted::NotNow { counted: true },
-            NotCreated::Turns(..) | NotCreated::Kept(_) | NotCreated::Stopping => NotAdopted::Refused,
-        })?;
+        let adopted = self.engine.adopt(caller, call_session, new_task, adoption).await?;
         let facts = JobFacts {
             id: adopted.task.id,
             title: session.tools().title(&name),
