@@ -162,8 +162,7 @@ impl Modern {
                 document = waited(wait, &request, lease.as_ref(), &to) => to.respond(StatusCode::OK, document),
             }
         });
-        let answer = from.answer().await;
-        Ok(answer.ok_or_else(|| RpcError::internal("the request was given up"))?)
+        Ok(from.answer().await?)
     }
 }
 

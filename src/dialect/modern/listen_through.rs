@@ -81,7 +81,7 @@ impl Modern {
         let modern = Arc::clone(self);
         let subscription = Subscription { modern, request, lease, call, tasks, whose, to, _open: open };
         tokio::spawn(subscription.run(watched));
-        from.answer().await.ok_or_else(|| RpcError::internal("the subscription was given up").into())
+        Ok(from.answer().await?)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
     flow::{Capacity, Item, Outbox, Pushed},
     observe::{Observer, events},
     session::{Source, StreamItem},
-    wire::{Message, Parts},
+    wire::{Message, Parts, RpcError},
 };
 
 /// An answer to one request.
@@ -63,6 +63,13 @@ pub(super) fn pieces(capacity: &Arc<Capacity>, observer: &Arc<Observer>) -> (Pie
     let shared = Arc::new(Shared { outbox: Outbox::new(capacity), left, writer });
     let pieces = Pieces { shared: Arc::clone(&shared), first: None };
     (PieceWriter { shared, observer: Arc::clone(observer) }, pieces)
+}
+
+/// Returns the error for a request that was given up.
+pub(super) fn given_up() -> RpcError {
+    RpcError::internal(
+        "taskgate gave up the request before it was answered; it may have had an effect, so check before you repeat it",
+    )
 }
 
 impl PieceWriter {
@@ -140,15 +147,19 @@ impl Drop for Pieces {
 }
 
 impl Pieces {
-    /// Waits until it is known whether the answer is one document or a stream. `None` where the request was given up.
-    pub(super) async fn answer(mut self) -> Option<Answer> {
-        match self.shared.outbox.next().await? {
-            Item::End(last) => last.map(|(status, document)| Answer::Whole(status, document)),
-            Item::Message(first) => {
+    /// Waits until it is known whether the answer is one document or a stream.
+    ///
+    /// # Errors
+    /// [`given_up`]
+    pub(super) async fn answer(mut self) -> Result<Answer, RpcError> {
+        match self.shared.outbox.next().await {
+            Some(Item::End(Some((status, document)))) => Ok(Answer::Whole(status, document)),
+            Some(Item::Message(first)) => {
                 self.first = Some(first);
-                Some(Answer::Stream(self))
+                Ok(Answer::Stream(self))
             }
-            Item::Silence | Item::Pause(_) => Some(Answer::Stream(self)),
+            Some(Item::Silence | Item::Pause(_)) => Ok(Answer::Stream(self)),
+            Some(Item::End(None)) | None => Err(given_up()),
         }
     }
 }
@@ -216,7 +227,8 @@ mod tests {
         let (observer, capacity) = (Arc::default(), Capacity::new(4096, 4096));
         let (to, from) = pieces(&capacity, &observer);
         drop(to);
-        assert!(from.answer().await.is_none());
+        let error = from.answer().await.expect_err("nobody answers");
+        assert!(error.message.contains("may have had an effect"), "{}", error.message);
         let (to, from) = pieces(&capacity, &observer);
         to.notify(log("x"));
         drop(from);

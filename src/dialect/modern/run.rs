@@ -20,7 +20,7 @@ use super::{
     input::input_responses,
     onward::{Sent, call_options},
     parked::Retry,
-    pieces::{PieceWriter, pieces},
+    pieces::{PieceWriter, given_up, pieces},
     request_state::Shown,
     translate,
 };
@@ -144,12 +144,12 @@ impl Modern {
             let is_over = Pin::new(&mut work).poll(cx).is_ready();
             // What the work says it says while it is polled. Waiting for it here would wake this very task once more.
             match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Pending if is_over => Poll::Ready(None),
+                Poll::Pending if is_over => Poll::Ready(Err(given_up())),
                 polled => polled,
             }
         })
         .await;
-        answer.ok_or_else(|| RpcError::internal("the request was given up").into())
+        Ok(answer?)
     }
 
     /// Sends a request in a session, in the course of which the server may ask where `asks`.
@@ -210,7 +210,7 @@ impl Modern {
             )
             .into());
         }
-        from.answer().await.ok_or_else(|| RpcError::internal("the request was given up").into())
+        Ok(from.answer().await?)
     }
 }
 
