@@ -108,7 +108,7 @@ impl Subscription {
                     let meta = self.meta();
                     let front = format!(r#"{{"jsonrpc":"2.0","method":"notifications/tasks","params":{{{meta},"#);
                     // A task that is gone has nothing more to tell.
-                    let Ok(task) = self.modern.detailed(&self.request, news.task, &front, "}}").await else {
+                    let Ok(task) = self.modern.detailed(&self.request, news.task, &front).await else {
                         continue;
                     };
                     self.to.tell(task.into_bytes()).await;

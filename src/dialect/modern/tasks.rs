@@ -29,20 +29,14 @@ impl Modern {
         let id = task_id(request)?;
         let front = [r#"{"jsonrpc":"2.0","id":"#, &request.id, r#","result":{"resultType":"complete","#, OWN_META, ","]
             .concat();
-        match self.detailed(request, id, &front, "}}").await {
+        match self.detailed(request, id, &front).await {
             Ok(task) => Ok(Answer::Whole(StatusCode::OK, task)),
             Err(why) => Err(self.no_task(request, &why).await),
         }
     }
 
-    /// Returns the members of a task as `tasks/get` tells it, between `front` and `back`.
-    pub(super) async fn detailed(
-        &self,
-        request: &ClientRequest,
-        id: TaskId,
-        front: &str,
-        back: &str,
-    ) -> Result<Parts, Missing> {
+    /// Returns the members of a task as `tasks/get` tells it, after `front`, whose two open objects it closes.
+    pub(super) async fn detailed(&self, request: &ClientRequest, id: TaskId, front: &str) -> Result<Parts, Missing> {
         let (owner, who) = (&request.caller.owner, &request.caller.who);
         let PolledTask { task, outlook } = self.engine.poll(owner, id, who).await?;
         let mut members = String::with_capacity(448);
@@ -85,10 +79,10 @@ impl Modern {
                     }
                     _ => {}
                 }
-                return Ok(edits.apply_between(&members, back));
+                return Ok(edits.apply_between(&members, "}}"));
             }
         }
-        members.push_str(back);
+        members.push_str("}}");
         Ok(bytes::Bytes::from(members).into())
     }
 
