@@ -9,7 +9,7 @@ use std::{
 use slab::Slab;
 
 use super::limited::{Bound, Limited};
-use crate::{config::UpstreamId, identity::Owner};
+use crate::{config::UpstreamId, identity::Owner, wire::excerpt};
 
 /// Returns whether waiting calls of an owner may have turns, if there is room for them.
 pub(super) type MayStart<'a> = &'a dyn Fn(&Owner) -> bool;
@@ -21,6 +21,15 @@ pub struct ToolId {
     pub upstream: UpstreamId,
     /// The tool's name there.
     pub name: Arc<str>,
+}
+
+impl ToolId {
+    /// Names the tool that a client calls by `name`. The client chooses that, and its length; long names with the same
+    /// beginning share their turns.
+    #[must_use]
+    pub fn of(upstream: &UpstreamId, name: &str) -> Self {
+        Self { upstream: upstream.clone(), name: excerpt(name).into() }
+    }
 }
 
 /// How many calls of one tool may run, and how many of each owner may wait.

@@ -23,7 +23,7 @@ use crate::{
     limit::{Admission, Permit, ToolId, ToolLimits},
     observe::events,
     session::Caller,
-    upstream::{Call, UpstreamGuard, excerpt},
+    upstream::{Call, UpstreamGuard},
     wire::Message,
 };
 
@@ -68,7 +68,7 @@ impl Engine {
     /// Returns the right to run a call at once; `None` where it would have to wait.
     #[must_use]
     pub fn permit_now(&self, caller: &Caller, name: &str, tool: &Tool) -> Option<Permit> {
-        let tool_id = ToolId { upstream: caller.upstream.id.clone(), name: excerpt(name).into() };
+        let tool_id = ToolId::of(&caller.upstream.id, name);
         let limits = ToolLimits { running: tool.max_running, queued: 0 };
         match self.turns.admit(&caller.owner, tool_id, limits, 0) {
             Ok(Admission::Now(permit)) => Some(permit),
@@ -90,7 +90,8 @@ impl Engine {
     ) -> Result<Adopted, NotCreated> {
         let NewTask { name, tool, ttl: requested, announced, writer, admission: _admission } = new_task;
         let Adoption { permit, since, progress, text, headers, request } = adoption;
-        let tool_name: Arc<str> = if excerpt(&name) == *name { name } else { excerpt(&name).into() };
+        let tool_id = ToolId::of(&caller.upstream.id, &name);
+        let tool_name = Arc::clone(&tool_id.name);
         let (lifetime, now) = (Lifetime::of(&tool, requested, false), self.ledger.clock.now());
         let task = Task {
             id: Uuid::new_v4(),
@@ -116,7 +117,7 @@ impl Engine {
             id: task.id,
             headers: Arc::new(headers),
             writer,
-            tool_id: ToolId { upstream: caller.upstream.id.clone(), name: Arc::clone(&tool_name) },
+            tool_id,
             tool,
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),
             created: since,

@@ -18,7 +18,6 @@ use crate::{
     limit::{Admission, Limited, ToolId, ToolLimits},
     observe::events,
     session::{Caller, TaskAdmission},
-    upstream::excerpt,
     wire::{Message, headers_cost},
 };
 
@@ -105,11 +104,10 @@ impl Engine {
     ) -> Result<CreatedTask, NotCreated> {
         let ToolCall { message: request, headers, modern } = call;
         let NewTask { name, tool, ttl: asked_ttl, announced, writer, admission: task_admission } = new_task;
-        // The client chooses the name, and its length; long names with the same beginning share their turns.
-        let tool_name: Arc<str> = if excerpt(&name) == *name { name } else { excerpt(&name).into() };
+        let tool_id = ToolId::of(&caller.upstream.id, &name);
+        let tool_name = Arc::clone(&tool_id.name);
         let bytes = CALL_OVERHEAD + request.bytes().len() + headers_cost(&headers);
         let limits = ToolLimits { running: tool.max_running, queued: tool.max_queued };
-        let tool_id = ToolId { upstream: caller.upstream.id.clone(), name: Arc::clone(&tool_name) };
         let admitted = self.turns.admit(&caller.owner, tool_id.clone(), limits, bytes);
         let admission = admitted.map_err(|limited| {
             let reason = limited.name();

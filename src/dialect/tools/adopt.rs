@@ -11,7 +11,7 @@ use crate::{
     limit::{Rated, ToolId},
     session::{Caller, TaskAdmission},
     task::{Adopted, Adoption, AskedTtl, CallSession, NewTask, NotCreated},
-    upstream::{UpstreamSession, excerpt},
+    upstream::UpstreamSession,
     wire::Message,
 };
 
@@ -122,7 +122,6 @@ impl JobTools {
 
     /// Says how long calls of a tool usually take; `None` where that is not known.
     pub(super) fn estimate(&self, caller: &Caller, tool: &str) -> Option<String> {
-        let tool_id = ToolId { upstream: caller.upstream.id.clone(), name: excerpt(tool).into() };
-        self.engine.usual_time(&tool_id).map(|usual| usual.to_string())
+        self.engine.usual_time(&ToolId::of(&caller.upstream.id, tool)).map(|usual| usual.to_string())
     }
 }
