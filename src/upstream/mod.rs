@@ -7,8 +7,6 @@ mod exchanges;
 mod failure;
 mod hints;
 pub mod http;
-#[cfg(test)]
-mod in_flight;
 mod inbound;
 mod known_tools;
 mod lease;
@@ -240,3 +238,6 @@ impl Server {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,8 +5,6 @@
 
 mod change;
 #[cfg(test)]
-mod damage;
-#[cfg(test)]
 mod fixture;
 mod kept;
 mod load;
@@ -15,8 +13,6 @@ mod record;
 mod removal;
 mod rescue;
 mod rows;
-#[cfg(test)]
-mod same_batch;
 #[cfg(test)]
 pub(in crate::task) mod testing;
 #[cfg(test)]

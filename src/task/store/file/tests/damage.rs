@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use super::{
-    FileStore, Read,
-    testing::{folder, opened, options},
-};
 use crate::{
     disk::{Disk, rusqlite},
     task::{
         Change, Clock, Task,
         state::tests::{at, owner, result, task},
-        store::{CallChange, MaxKept, NoEnd, PageOrder, Store as _},
+        store::{
+            CallChange, MaxKept, NoEnd, PageOrder, Store as _,
+            file::{
+                FileStore, Read, check, export,
+                testing::{folder, opened, options},
+            },
+        },
     },
 };
 
@@ -113,7 +115,7 @@ async fn a_check_and_an_export_skip_places_without_tasks() {
     add_ended(&store).await;
     let path = folder.path().join("store");
     let complain = |what: &str| panic!("{what}");
-    assert_eq!(super::check(&path, &[], complain).expect("readable"), Read { tasks: 2, results: 2, damages: 0 });
+    assert_eq!(check(&path, &[], complain).expect("readable"), Read { tasks: 2, results: 2, damages: 0 });
     assert!(store.get(&owner(), ended.id).await.expect("available").is_some());
 }
 
@@ -171,7 +173,7 @@ async fn rescued(damage: impl Fn(&mut [u8], usize)) -> (Read, Vec<String>) {
     }
     std::fs::write(&path, bytes).expect("room");
     let (mut out, mut told) = (Vec::new(), Vec::new());
-    let read = super::export(&path, &[], &mut out, |what| told.push(what.to_owned())).expect("readable").expect("room");
+    let read = export(&path, &[], &mut out, |what| told.push(what.to_owned())).expect("readable").expect("room");
     assert_eq!(out.split_inclusive(|byte| *byte == b'\n').count(), read.tasks);
     (read, told)
 }
@@ -211,7 +213,7 @@ async fn tasks_are_read_although_the_row_of_the_state_is_gone() {
     connection.execute("DELETE FROM state", ()).expect("room");
     drop(connection);
     let (mut out, mut told) = (Vec::new(), Vec::new());
-    let read = super::export(&path, &[], &mut out, |what| told.push(what.to_owned())).expect("readable").expect("room");
+    let read = export(&path, &[], &mut out, |what| told.push(what.to_owned())).expect("readable").expect("room");
     assert_eq!((read.tasks, read.results), (1, 1));
     assert!(told.iter().any(|what| what.starts_with("its last batch cannot be read")), "{told:?}");
 }
@@ -233,14 +235,14 @@ async fn damage_in_a_table_that_a_file_does_not_need_keeps_nothing_from_an_expor
         bytes[(root as usize - 1) * PAGE] ^= 8;
         std::fs::write(&path, bytes).expect("room");
         let (mut out, mut told) = (Vec::new(), Vec::new());
-        let read = super::export(&path, &[], &mut out, |what| told.push(what.to_owned()));
+        let read = export(&path, &[], &mut out, |what| told.push(what.to_owned()));
         let read = read.unwrap_or_else(|refused| panic!("{table}: {refused}")).expect("room");
         assert_eq!((read.tasks, read.results), (1, 1), "{table}");
-        let checked = super::check(&path, &[], |_| ()).unwrap_or_else(|refused| panic!("{table}: {refused}"));
+        let checked = check(&path, &[], |_| ()).unwrap_or_else(|refused| panic!("{table}: {refused}"));
         assert!(checked.damages > 0 && checked.tasks == 1, "{table}: {checked:?}");
         let is_told = told.iter().any(|what| what.contains("it is read as a file that is not sealed"));
         assert_eq!(is_told, table == "data_keys", "{told:?}");
-        let Err(refused) = super::check(&path, &["key".to_owned()], |_| ()) else { continue };
+        let Err(refused) = check(&path, &["key".to_owned()], |_| ()) else { continue };
         let said = refused.to_string();
         assert!(table == "data_keys" && !said.contains("taskgate store"), "{said}");
     }

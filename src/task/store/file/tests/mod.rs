@@ -1,5 +1,8 @@
 //! What of the store in a file outlives the process, and what happens where the disk takes nothing.
 
+mod damage;
+mod same_batch;
+
 use std::{
     sync::{
         Arc,

@@ -2,8 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Exchange, Exchanges, Failure, MAX_IN_FLIGHT, Purpose};
-use crate::flow::Capacity;
+use crate::{
+    flow::Capacity,
+    upstream::{Exchange, Exchanges, Failure, MAX_IN_FLIGHT, Purpose},
+};
 
 /// Lets a task carry an exchange that never ends by itself. The task shares the returned value until it is gone.
 fn carried_for_ever(exchange: &mut Exchange) -> Arc<()> {

@@ -2,13 +2,15 @@
 
 use std::sync::{Arc, mpsc};
 
-use super::testing::{folder, opened};
 use crate::{
     disk::{Operation, rusqlite::Connection},
     task::{
         Change, Clock,
         state::tests::{at, error, owner, result, task},
-        store::{CallChange, MaxKept, PageOrder, Store as _},
+        store::{
+            CallChange, MaxKept, PageOrder, Store as _,
+            file::testing::{folder, opened},
+        },
     },
 };
 

@@ -1,0 +1,3 @@
+//! What holds of exchanges whatever carries them.
+
+mod in_flight;
