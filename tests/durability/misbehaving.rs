@@ -11,7 +11,7 @@ use crate::{
     book::Told,
     house::{House, Serving},
     kit::{
-        Client,
+        Client, eventually,
         shim::{CHANGES, Fault, GROW, READ, Shim},
         within,
     },
@@ -117,7 +117,11 @@ async fn a_disk_that_fails_for_a_while_is_named_and_running_tasks_end_when_it_wo
         let plain = Person::new(Form::Legacy, "user", "json");
         plain.call(&serving.base, &job("plain", 0, 100)).await.unwrap();
         // The running call ends meanwhile; its end cannot be kept, so it must not be told.
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        eventually(async || house.workshop.has_answered("running").then_some(())).await;
+        // A try to tidy the store fails as well, about once a second; the end is tried much sooner.
+        let failed = shim.failed();
+        eventually(async || (shim.failed() > failed).then_some(())).await;
+        assert_eq!(all[1].look(&serving.base).await.unwrap().status, "working");
         shim.heal();
         all.push(created(&person, &serving, "after").await);
         assert_eq!(ready(&serving).await, 200);

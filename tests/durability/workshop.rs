@@ -68,6 +68,8 @@ struct Run {
 #[derive(Default)]
 struct Shop {
     runs: Mutex<HashMap<String, usize>>,
+    /// The keys of calls that were answered in one piece.
+    answered: Mutex<HashSet<String>>,
     streamed: Mutex<HashMap<String, Run>>,
     sessions: Mutex<HashSet<String>>,
 }
@@ -99,6 +101,11 @@ impl Workshop {
     /// Returns how often the call with this key has run.
     pub(crate) fn runs(&self, key: &str) -> usize {
         self.shop.runs.lock().get(key).copied().unwrap_or_default()
+    }
+
+    /// Returns whether a call with this key was answered in one piece.
+    pub(crate) fn has_answered(&self, key: &str) -> bool {
+        self.shop.answered.lock().contains(key)
     }
 }
 
@@ -150,6 +157,7 @@ async fn answer(shop: &Shop, request: Request<Incoming>) -> Response<Body> {
                 stream(run)
             } else {
                 tokio::time::sleep_until(ends).await;
+                shop.answered.lock().insert(job.key.clone());
                 whole(StatusCode::OK, &reply(job.result()))
             }
         }

@@ -108,13 +108,16 @@ async fn a_client_that_declares_tasks_or_asks_for_one_gets_tasks_and_no_jobs() {
     assert_eq!((names, able.initialized.get("instructions")), (1, None));
     let calling = able.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
     let slow = upstream.held("slow").await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    // A later call of a host without tasks becomes a job.
+    let host = Client::connect_as(&gate.url, "2025-06-18", json!({})).await;
+    let house = House { upstream, gate, host };
+    let (_witness, _) = house.job().await;
     slow.result(r#"{"content":[{"type":"text","text":"plain"}]}"#);
     assert_eq!(text(&calling.last().await["result"]), "plain");
     // Another one has not declared them, and asks for a task all the same.
-    let asking = Client::connect(&gate.url).await;
+    let asking = Client::connect(&house.gate.url).await;
     let task = asking.create_id("slow").await;
-    upstream.held("slow").await.result(r#"{"content":[]}"#);
+    house.upstream.held("slow").await.result(r#"{"content":[]}"#);
     asking.until(&task, "completed").await;
 }
 
@@ -124,7 +127,8 @@ async fn a_tool_that_can_be_no_task_becomes_no_job() {
     let house = House::open(&toml).await;
     let calling = house.host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
     let slow = house.upstream.held("slow").await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    // A later call of another tool becomes a job.
+    let (_witness, _) = house.job_of(&house.host, "other").await;
     slow.result(r#"{"content":[{"type":"text","text":"plain"}]}"#);
     assert_eq!(text(&calling.last().await["result"]), "plain");
 }

@@ -78,7 +78,12 @@ async fn a_call_without_a_token_or_of_another_tool_gets_none() {
     ] {
         let mut calling = house.host.stream("tools/call", params.clone());
         let slow = house.upstream.held(params["name"].as_str().unwrap()).await;
-        tokio::time::sleep(std::time::Duration::from_millis(150)).await;
+        // A later call gets some.
+        let mut witness = silent_call(&house);
+        let _silent = house.upstream.held("slow").await;
+        for _ in 0..3 {
+            beat(&mut witness).await;
+        }
         slow.result(r#"{"content":[]}"#);
         assert!(calling.message().await["result"].is_object(), "{params}");
     }

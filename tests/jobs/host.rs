@@ -34,9 +34,15 @@ impl House {
 
     /// Calls `slow`, and returns the server's end of the call and the answer, which is a job.
     pub(crate) async fn job(&self) -> (Sse, Job) {
-        let calling = self.host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
-        let slow = self.upstream.held("slow").await.sse();
-        (slow, Job::in_words(&calling.last().await["result"]))
+        self.job_of(&self.host, "slow").await
+    }
+
+    /// Calls a tool from a host, and returns the same. What was due of calls before it has happened by then, so it is a
+    /// witness where nothing should.
+    pub(crate) async fn job_of(&self, host: &Client, tool: &str) -> (Sse, Job) {
+        let calling = host.stream("tools/call", json!({ "name": tool, "arguments": {} }));
+        let held = self.upstream.held(tool).await.sse();
+        (held, Job::in_words(&calling.last().await["result"]))
     }
 }
 

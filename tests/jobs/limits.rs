@@ -4,17 +4,29 @@ use serde_json::json;
 
 use crate::{
     host::{House, SOON, call, text},
-    kit::eventually,
+    kit::{Client, eventually},
 };
 
 #[tokio::test]
 async fn a_call_that_a_limit_keeps_from_becoming_a_job_goes_on_plainly() {
-    for limit in ["tasks.max_tasks_per_owner = 1", "tasks.max_tasks = 1", "rate.creations = \"1/h\""] {
-        let house = House::open(&format!("{SOON}\n{limit}")).await;
+    for (limit, reason) in [
+        ("tasks.max_tasks_per_owner = 1", Some("max_tasks_per_owner")),
+        ("tasks.max_tasks = 1", Some("max_tasks")),
+        ("rate.creations = \"1/h\"", None),
+    ] {
+        let house = House::open(&format!("server.admin = \"127.0.0.1:0\"\n{SOON}\n{limit}")).await;
         let (first, _) = house.job().await;
         let calling = house.host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
         let second = house.upstream.held("slow").await.sse();
-        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        if let Some(reason) = reason {
+            let line = format!("taskgate_tasks_refused_total{{reason=\"{reason}\"}} 1\n");
+            let metrics = Client::new(&format!("{}/metrics", house.gate.admin.as_ref().unwrap()));
+            eventually(async || metrics.send(http::Method::GET, "").await.text().contains(&line).then_some(())).await;
+        } else {
+            // No event tells of this one. A later call of another owner becomes a job.
+            let other = Client::connect_as(&house.gate.url, "2025-06-18", json!({})).await;
+            house.job_of(&other, "slow").await;
+        }
         second.result(r#"{"content":[{"type":"text","text":"plain"}]}"#).await;
         assert_eq!(text(&calling.last().await["result"]), "plain", "{limit}");
         first.result(r#"{"content":[]}"#).await;

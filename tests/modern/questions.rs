@@ -303,7 +303,10 @@ async fn a_retry_without_the_extension_is_never_answered_with_a_task_nor_asked_w
     slow.event(&roots.to_string()).await;
     let refused = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q2").await;
     assert!(refused.json()["error"].is_object(), "{refused:?}");
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    // A later call of a client with the extension becomes a task.
+    let witness = tokio::spawn(async move { client.call("slow").await });
+    let _witnessed = upstream.held("slow").await;
+    assert_eq!(soon(witness).await.unwrap()["resultType"], "task");
     slow.result(r#"{"content":[]}"#).await;
     assert_eq!(soon(retrying).await.unwrap()["resultType"], "complete");
 }
@@ -311,11 +314,18 @@ async fn a_retry_without_the_extension_is_never_answered_with_a_task_nor_asked_w
 #[tokio::test]
 async fn a_question_that_is_withdrawn_at_once_is_not_asked() {
     let (upstream, _gate, client) = house("").await;
-    let calling = tokio::spawn(async move { client.call("slow").await });
+    let calling = tokio::spawn({
+        let client = client.clone();
+        async move { client.call("slow").await }
+    });
     let slow = upstream.held("slow").await.sse();
     asks(&slow, "q1", "Who?").await;
     slow.notify("notifications/cancelled", json!({ "requestId": "q1" })).await;
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    slow.event(r#"{"jsonrpc":"2.0","id":"p1","method":"ping"}"#).await;
+    // By then taskgate has heard of both, and a later question of another call is asked.
+    upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "p1").await;
+    let (_witness, result, _) = asked(&upstream, &client).await;
+    assert_eq!(result["resultType"], "input_required");
     slow.result(r#"{"content":[]}"#).await;
     assert_eq!(soon(calling).await.unwrap()["resultType"], "complete");
 }
