@@ -26,9 +26,9 @@ impl Suspects {
         now.duration_since(*self.0.entry(key).or_insert(now)) >= PASSING
     }
 
-    /// Keeps only the work that was not done: other work meets damage for the first time when it meets some again.
-    pub(super) fn keep(&mut self, undone: &[(LaterKey, Later)]) {
-        self.0.retain(|key, _| undone.iter().any(|(other, _)| other == key));
+    /// Forgets the work of a batch that was done: it meets damage for the first time when it meets some again.
+    pub(super) fn forget_done(&mut self, of_batch: &[LaterKey], undone: &[(LaterKey, Later)]) {
+        self.0.retain(|key, _| !of_batch.contains(key) || undone.iter().any(|(other, _)| other == key));
     }
 }
 
@@ -155,9 +155,11 @@ mod tests {
         let mut suspects = Suspects::default();
         assert!(!suspects.stay_damaged(key, begin));
         assert!(suspects.stay_damaged(key, begin + PASSING), "damage that stays");
-        suspects.keep(&[(key, Arc::new(|_: &_| Ok(())))]);
+        suspects.forget_done(&[key], &[(key, Arc::new(|_: &_| Ok(())))]);
         assert!(suspects.stay_damaged(key, begin + PASSING), "it was not done");
-        suspects.keep(&[]);
+        suspects.forget_done(&[], &[]);
+        assert!(suspects.stay_damaged(key, begin + PASSING), "it was not tried");
+        suspects.forget_done(&[key], &[]);
         assert!(!suspects.stay_damaged(key, begin + 2 * PASSING));
     }
 }

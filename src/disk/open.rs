@@ -169,11 +169,7 @@ fn create(path: &Path, options: &OpenOptions) -> Result<(), Box<dyn std::error::
     connection.execute(insert, (seen.unix.cast_signed(), seen.sealed_boot(0), seen.since_boot.cast_signed(), salt))?;
     let locked = |locked: Locked| unlocked(&locked);
     keys::begin(&connection, options.key.as_deref(), &salt).map_err(locked)?;
-    // Where the disk fails, SQLite says which one it has kept.
-    let journal: String = connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
-    if journal != "wal" {
-        return Err(format!("its journal mode stays {journal}").into());
-    }
+    use_log(&connection)?;
     connection.close().map_err(|(_, error)| error)?;
     File::open(&unfinished)?.sync_all()?;
     fs::rename(&unfinished, path)?;
@@ -181,6 +177,13 @@ fn create(path: &Path, options: &OpenOptions) -> Result<(), Box<dyn std::error::
         File::open(folder)?.sync_all()?;
     }
     Ok(())
+}
+
+/// Has a file use a log from now on. The row of the statement says which mode it is; only its end says whether the file has it.
+pub(super) fn use_log(connection: &Connection) -> Result<(), Box<dyn std::error::Error>> {
+    let mut statement = connection.prepare("PRAGMA journal_mode = WAL")?;
+    let modes = statement.query_map((), |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+    if modes == ["wal"] { Ok(()) } else { Err(format!("its journal mode stays {}", modes.concat()).into()) }
 }
 
 /// Removes what a start has made that could not create the file. What cannot be removed is harmless: the next start uses it.

@@ -16,7 +16,7 @@ use super::{
     keys::{self, Locked},
     locate::{look, said},
     mark,
-    open::unlocked,
+    open::{unlocked, use_log},
     schema::{self, FORMAT},
     wal,
 };
@@ -184,7 +184,7 @@ pub fn backup(path: &Path, target: &Path) -> Result<(), OpenError> {
 /// Makes a copy one that a start takes, and sees that it is on the disk.
 fn finish(target: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let connection = Connection::open_with_flags(target, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
+    use_log(&connection)?;
     connection.close().map_err(|(_, error)| error)?;
     File::open(target)?.sync_all()?;
     let folder = std::path::absolute(target)?;

@@ -130,9 +130,10 @@ impl ChannelFront {
         ends_with: EndsWith,
     ) -> (ClientEnd, impl Future<Output = bool> + Send + use<>) {
         let (input, incoming) = mpsc::channel(QUEUE);
-        // A client on stdin is not a stranger.
-        let capacity = (ends_with == EndsWith::Session).then(|| Arc::clone(self.lifecycle.outbox()));
-        let (output, outgoing) = Output::new(capacity);
+        let (output, outgoing) = match ends_with {
+            EndsWith::Session => Output::bounded(Arc::clone(self.lifecycle.outbox()), Arc::clone(&self.observer)),
+            EndsWith::Server | EndsWith::Client => Output::trusted(),
+        };
         let channel = Channel {
             front: self.clone(),
             upstream,

@@ -9,7 +9,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use super::QUEUE;
 use crate::{
     flow::{Capacity, Reserved},
-    wire::RpcError,
+    observe::{Observer, events},
+    wire::{Kind, Message, RpcError},
 };
 
 /// What part of all that may wait for readers the answers on one channel may be.
@@ -37,6 +38,7 @@ struct AnswerRoom {
     left: Arc<Semaphore>,
     /// What may wait for all readers.
     capacity: Arc<Capacity>,
+    observer: Arc<Observer>,
 }
 
 /// Room that is taken until this is dropped.
@@ -51,14 +53,18 @@ struct Room {
 pub(super) struct Gone;
 
 impl Output {
-    /// Returns where documents go, and where they come out. With a `capacity` the answers that wait count there.
-    pub(super) fn new(capacity: Option<Arc<Capacity>>) -> (Self, mpsc::Receiver<Outgoing>) {
+    /// Returns where documents for a client that is trusted go, and where they come out.
+    pub(super) fn trusted() -> (Self, mpsc::Receiver<Outgoing>) {
         let (queue, outgoing) = mpsc::channel(QUEUE);
-        let answers = capacity.map(|capacity| {
-            let most = (capacity.all() / SHARE).min(Semaphore::MAX_PERMITS);
-            Arc::new(AnswerRoom { most, left: Arc::new(Semaphore::new(most)), capacity })
-        });
-        (Self { queue, answers }, outgoing)
+        (Self { queue, answers: None }, outgoing)
+    }
+
+    /// Returns the same for a stranger, for whom the answers that wait count against `capacity`.
+    pub(super) fn bounded(capacity: Arc<Capacity>, observer: Arc<Observer>) -> (Self, mpsc::Receiver<Outgoing>) {
+        let (output, outgoing) = Self::trusted();
+        let most = (capacity.all() / SHARE).min(Semaphore::MAX_PERMITS);
+        let answers = AnswerRoom { most, left: Arc::new(Semaphore::new(most)), capacity, observer };
+        (Self { answers: Some(Arc::new(answers)), ..output }, outgoing)
     }
 
     /// Sends what is bounded elsewhere: of a kind there is one at a time, or it is small.
@@ -66,18 +72,24 @@ impl Output {
         self.queue.send(Outgoing { document, _room: None }).await.map_err(|_| Gone)
     }
 
-    /// Sends a part of the answer to the request `id`; in its place an error, where too much waits for the client. Returns whether
-    /// the answer goes on.
+    /// Sends a part of the answer to the request `id`. Where too much waits for the client, a notification is dropped, and in the
+    /// place of anything else the request gets an error. Returns whether the answer goes on.
     pub(super) async fn answer(&self, id: &str, document: Bytes) -> Result<bool, Gone> {
         let Some(answers) = &self.answers else { return self.send(document).await.map(|()| true) };
-        let Some(room) = answers.take(document.len()) else {
-            drop(document);
-            let why = format!(
-                "limit reached: {} bytes of answers wait for this client; read them, and make fewer requests at once. This \
-                 answer was dropped, and the request may have had an effect",
-                answers.most
-            );
-            return self.send(RpcError::internal(why).to_response(Some(id))).await.map(|()| false);
+        let room = match answers.take(document.len()) {
+            Ok(room) => room,
+            Err(_) if Message::parse(document.clone()).is_ok_and(|message| message.kind() == Kind::Notification) => {
+                answers.observer.emit(events::MessagesDropped { count: 1 });
+                return Ok(true);
+            }
+            Err(limit) => {
+                drop(document);
+                let why = format!(
+                    "limit reached: {limit}; read them, and make fewer requests at once. This answer was dropped, and the \
+                     request may have had an effect"
+                );
+                return self.send(RpcError::internal(why).to_response(Some(id))).await.map(|()| false);
+            }
         };
         self.queue.send(Outgoing { document, _room: Some(room) }).await.map(|()| true).map_err(|_| Gone)
     }
@@ -99,13 +111,21 @@ impl Output {
 }
 
 impl AnswerRoom {
-    /// Takes room for an answer, if there is some. One alone passes at any size.
-    fn take(&self, bytes: usize) -> Option<Room> {
-        let own = u32::try_from(bytes.min(self.most)).ok()?;
-        let own = Arc::clone(&self.left).try_acquire_many_owned(own).ok()?;
+    /// Takes room for an answer, which passes alone at any size.
+    ///
+    /// # Errors
+    /// The limit that it would exceed.
+    fn take(&self, bytes: usize) -> Result<Room, String> {
+        let left = || Arc::clone(&self.left);
+        let own = u32::try_from(bytes.min(self.most)).ok().and_then(|own| left().try_acquire_many_owned(own).ok());
+        let own = own.ok_or_else(|| format!("{} bytes of answers wait for this client", self.most))?;
         let is_alone = self.left.available_permits() + own.num_permits() == self.most;
         let of_all = self.capacity.reserve(bytes);
-        (of_all.is_some() || is_alone).then_some(Room { _own: own, _of_all: of_all })
+        if of_all.is_none() && !is_alone {
+            let all = self.capacity.all();
+            return Err(format!("server.max_outbox_total = {all} bytes wait for clients, some for this one"));
+        }
+        Ok(Room { _own: own, _of_all: of_all })
     }
 }
 
@@ -120,8 +140,10 @@ mod tests {
     #[tokio::test]
     async fn answers_that_wait_are_bounded_and_one_alone_passes_at_any_size() {
         let capacity = Capacity::new(10, 400);
-        let (output, mut outgoing) = Output::new(Some(Arc::clone(&capacity)));
+        let (output, mut outgoing) = Output::bounded(Arc::clone(&capacity), Arc::default());
         assert_eq!(output.answer("1", document(1000)).await.ok(), Some(true), "alone");
+        let note = Bytes::from_static(br#"{"jsonrpc":"2.0","method":"notifications/progress"}"#);
+        assert_eq!(output.answer("2", note).await.ok(), Some(true), "dropped");
         assert_eq!(output.answer("2", document(1)).await.ok(), Some(false));
         drop(outgoing.recv().await);
         assert!(

@@ -32,10 +32,13 @@ struct LateRoom {
 }
 
 impl LateRoom {
+    /// Takes it, if there is so much. Of a session one message alone may be larger.
     fn take(&self) -> Option<[OwnedSemaphorePermit; 2]> {
-        let bytes = u32::try_from(self.bytes.max(LATE)).ok()?;
-        let take = |room: &Arc<Semaphore>| Arc::clone(room).try_acquire_many_owned(bytes).ok();
-        Some([take(&self.of_session)?, take(&self.of_all)?])
+        let take = |room: &Arc<Semaphore>, bytes: usize| {
+            Arc::clone(room).try_acquire_many_owned(u32::try_from(bytes).ok()?).ok()
+        };
+        let bytes = self.bytes.max(LATE);
+        Some([take(&self.of_session, bytes.min(MAX_LATE))?, take(&self.of_all, bytes)?])
     }
 }
 

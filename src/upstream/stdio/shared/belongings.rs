@@ -19,7 +19,7 @@ const MAX_ID: usize = 1024;
 pub(super) const MAX_SUBSCRIBED: usize = 64 * 1024;
 const OVERHEAD: usize = 64;
 /// How many requests that end subscriptions are remembered until the child answers them.
-const MAX_SUBSCRIBING: usize = 1024;
+const MAX_SUBSCRIBING: usize = 256;
 /// `URL_ELICITATION_REQUIRED`
 const URL_ELICITATION_REQUIRED: &str = "-32042";
 
@@ -27,9 +27,8 @@ const URL_ELICITATION_REQUIRED: &str = "-32042";
 #[derive(Debug, Default)]
 pub(super) struct Belongings {
     sessions: BTreeMap<u64, SessionBelongings>,
-    /// Requests that end subscriptions, and taskgate's own that make them again, until the child answers; the URIs of the
-    /// former.
-    subscribing: BTreeMap<u64, Option<Box<str>>>,
+    /// Requests that end subscriptions, and taskgate's own that make them again, until the child answers; with their URIs.
+    subscribing: BTreeMap<u64, (Subscribing, Box<str>)>,
 }
 
 /// What belongs to one session.
@@ -40,15 +39,11 @@ struct SessionBelongings {
     subscriptions: HashMap<Box<str>, Option<u64>>,
 }
 
-/// Whether a response was to a request that ends a subscription, or makes one again.
-#[derive(Debug, PartialEq, Eq)]
+/// What a request of taskgate's own, or of a session, does to a subscription of the child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subscribing {
-    /// It was not.
-    No,
-    /// It was.
-    Done,
-    /// It was, and the resource has to be subscribed to again.
-    Again(Box<str>),
+    Makes,
+    Ends,
 }
 
 impl Belongings {
@@ -134,28 +129,29 @@ impl Belongings {
         self.sessions.iter().filter(|(_, own)| hears(own)).map(|(session, _)| *session).collect()
     }
 
-    /// Notes that the request `ours` ends a subscription for the child.
-    pub(super) fn unsubscribes(&mut self, ours: u64, uri: &str) {
-        self.subscribing.insert(ours, Some(uri.into()));
+    /// Notes that the request `ours` makes or ends a subscription of the child. A URI that no session can subscribe to is none of
+    /// them.
+    pub(super) fn asks(&mut self, ours: u64, what: Subscribing, uri: &str) {
+        if uri.len() + OVERHEAD > MAX_SUBSCRIBED {
+            return;
+        }
+        self.subscribing.insert(ours, (what, uri.into()));
         if self.subscribing.len() > MAX_SUBSCRIBING {
             // A child that never answers.
             self.subscribing.pop_first();
         }
     }
 
-    /// Notes that taskgate's request `ours` makes a subscription again.
-    pub(super) fn subscribes_again(&mut self, ours: u64) {
-        self.subscribing.insert(ours, None);
+    /// Takes out the request `ours`, if it is about a subscription: it was answered, or the child does not get it.
+    pub(super) fn asked(&mut self, ours: u64) -> Option<(Subscribing, Box<str>)> {
+        self.subscribing.remove(&ours)
     }
 
-    /// Takes the response to the request `ours`, if it is about a subscription. A session may have subscribed while the request of
-    /// another one waited, which has then ended that subscription too.
-    pub(super) fn subscription_answered(&mut self, ours: u64) -> Subscribing {
-        match self.subscribing.remove(&ours) {
-            Some(Some(uri)) if self.has_subscriber(&uri) => Subscribing::Again(uri),
-            Some(_) => Subscribing::Done,
-            None => Subscribing::No,
-        }
+    /// Returns what has to be done behind a request about a subscription, if anything: a session may have subscribed, or ended its
+    /// subscription, while the request waited.
+    pub(super) fn still_to_ask(&self, asked: Subscribing, uri: &str) -> Option<Subscribing> {
+        let wanted = if self.has_subscriber(uri) { Subscribing::Makes } else { Subscribing::Ends };
+        Some(wanted).filter(|wanted| *wanted != asked)
     }
 
     /// Returns whether any session has subscribed to that very resource, or asks for it.

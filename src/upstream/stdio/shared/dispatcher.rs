@@ -61,30 +61,30 @@ impl Dispatcher {
         };
         let mut registry = self.registry.lock();
         let Some(ending) = registry.greeted(number, Ok(response)) else { return };
-        let mut subscribing = Subscribing::No;
+        let mut asked = None;
         if let Ok(response) = &ending {
             match number {
                 Some(number) => {
                     registry.answered(number, response);
-                    subscribing = registry.belongings.subscription_answered(number);
+                    asked = registry.belongings.asked(number);
                 }
                 None if could_not_read(response) => {}
                 None => return self.observer.emit(events::UnknownResponse),
             }
         }
         let ended = registry.end(number);
-        let again = match &subscribing {
-            Subscribing::Again(uri) => Some((registry.subscribe_again(), uri)),
-            Subscribing::Done | Subscribing::No => None,
-        };
+        let next = asked.as_ref().and_then(|(asked, uri)| {
+            let what = registry.belongings.still_to_ask(*asked, uri)?;
+            Some((registry.asks(what, uri), what, uri))
+        });
         drop(registry);
-        if let Some((number, uri)) = again {
-            tell(child, about_subscription("resources/subscribe", number, uri));
+        if let Some((number, what, uri)) = next {
+            tell(child, about_subscription(what, number, uri));
         }
-        match ended {
-            Some((inbound, number)) => inbound.exchanges.end(number, ending.map(UpstreamResponse::Whole)),
-            None if subscribing == Subscribing::No => self.observer.emit(events::UnknownResponse),
-            None => {}
+        if let Some((inbound, number)) = ended {
+            inbound.exchanges.end(number, ending.map(UpstreamResponse::Whole));
+        } else if asked.is_none() {
+            self.observer.emit(events::UnknownResponse);
         }
     }
 
@@ -203,7 +203,11 @@ impl Dispatcher {
 }
 
 /// Writes taskgate's own request that makes or ends a subscription.
-pub(super) fn about_subscription(method: &str, number: u64, uri: &str) -> Bytes {
+pub(super) fn about_subscription(what: Subscribing, number: u64, uri: &str) -> Bytes {
+    let method = match what {
+        Subscribing::Makes => "resources/subscribe",
+        Subscribing::Ends => "resources/unsubscribe",
+    };
     let uri = quote(uri);
     format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"{method}","params":{{"uri":{uri}}}}}"#).into()
 }

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    belongings::MAX_SUBSCRIBED,
+    belongings::{MAX_SUBSCRIBED, Subscribing},
     dispatcher::{Dispatcher, about_subscription},
     registry::LeftBehind,
 };
@@ -95,14 +95,22 @@ impl Link for SharedLink {
         for id in questions {
             let _ = self.child.tell(TASKGATE, MessageClass::Answer, error_response(&id, &error));
         }
+        let SeatGuard { dispatcher, seat, .. } = &self.seat_guard;
         // Those that the child has not read are none.
         for (uri, _) in subscriptions.iter().filter(|(_, asked)| asked.is_none_or(|asked| !unheard.contains(&asked))) {
-            let ours = self.seat_guard.dispatcher.registry.lock().unsubscribe(uri);
-            if let Some(ours) = ours {
-                let message = about_subscription("resources/unsubscribe", ours, uri);
-                // It waits as the session's: many of them must not hold up what taskgate answers.
-                let _ = self.child.tell(self.seat_guard.seat, MessageClass::Notice, message);
+            let ours = {
+                let mut registry = dispatcher.registry.lock();
+                (!registry.belongings.has_subscriber(uri)).then(|| registry.asks(Subscribing::Ends, uri))
+            };
+            let Some(ours) = ours else { continue };
+            // It waits as the session's: many of them must not hold up what taskgate answers.
+            let message = about_subscription(Subscribing::Ends, ours, uri);
+            if self.child.tell(*seat, MessageClass::Cancellation, message).is_err() {
+                dispatcher.registry.lock().belongings.asked(ours);
             }
+        }
+        for ours in &unheard {
+            dispatcher.registry.lock().belongings.asked(*ours);
         }
     }
 }
@@ -141,7 +149,7 @@ impl SharedLink {
         }
         let Some(ours) = dispatcher.registry.lock().call(*seat, number) else { return Err(Failure::Abandoned) };
         if let Some(uri) = uri(Method::Unsubscribe) {
-            dispatcher.registry.lock().belongings.unsubscribes(ours, &uri);
+            dispatcher.registry.lock().belongings.asks(ours, Subscribing::Ends, &uri);
         }
         if let Some(uri) = uri(Method::Subscribe)
             && !dispatcher.registry.lock().belongings.subscribe(*seat, ours, &uri)
@@ -165,6 +173,7 @@ impl SharedLink {
         if queued.is_err() {
             let mut registry = dispatcher.registry.lock();
             registry.belongings.refused(*seat, ours);
+            registry.belongings.asked(ours);
             registry.end(Some(ours));
         }
         queued.map(Some)

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use tokio::sync::{oneshot, watch};
 
-use super::{belongings::Belongings, questions::Questions};
+use super::{
+    belongings::{Belongings, Subscribing},
+    questions::Questions,
+};
 use crate::{
     upstream::{Failure, Inbound, Purpose},
     wire::Message,
@@ -148,20 +151,10 @@ impl Registry {
         seats.iter().filter_map(|seat| self.seats.get(seat)).map(|seat| seat.inbound.clone()).collect()
     }
 
-    /// Registers taskgate's own request that ends a subscription. Returns its number; `None` if a session has the subscription.
-    pub(super) fn unsubscribe(&mut self, uri: &str) -> Option<u64> {
-        if self.belongings.has_subscriber(uri) {
-            return None;
-        }
+    /// Registers taskgate's own request about a subscription. Returns its number.
+    pub(super) fn asks(&mut self, what: Subscribing, uri: &str) -> u64 {
         let ours = self.number();
-        self.belongings.unsubscribes(ours, uri);
-        Some(ours)
-    }
-
-    /// Registers taskgate's own request that makes a subscription again. Returns its number.
-    pub(super) fn subscribe_again(&mut self) -> u64 {
-        let ours = self.number();
-        self.belongings.subscribes_again(ours);
+        self.belongings.asks(ours, what, uri);
         ours
     }
 
