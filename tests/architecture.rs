@@ -1,5 +1,5 @@
-//! The house: a room uses only the rooms below it, no two of its files use each other, and a file stays small enough to be
-//! read.
+//! The house: a room uses only the rooms below it, no two of its files use each other, and a file stays small enough to
+//! be read.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::{

@@ -32,7 +32,8 @@ fn mistake(reference: &str) -> Option<String> {
     (!is_there).then(|| format!("{reference}: {file} has no test {function}"))
 }
 
-/// Returns whether `source` has a function of that name right below a test attribute, or in a list that a macro makes tests of.
+/// Returns whether `source` has a function of that name right below a test attribute, or in a list that a macro makes
+/// tests of.
 fn is_test(source: &str, name: &str) -> bool {
     let listed = source.split("\ncontract! {").nth(1).and_then(|rest| rest.split('}').next()).unwrap_or_default();
     let over_each_store = source.split("\nover_each_store! {").nth(1).unwrap_or_default().trim_start();

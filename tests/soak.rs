@@ -35,10 +35,11 @@ const KINDS: usize = 9;
 const PAUSE: Duration = Duration::from_secs(40);
 /// By what factor memory at the end may exceed memory after the warm-up.
 const MORE: f64 = 1.3;
-/// The most bytes of a store with nothing in it, in MiB: a log that is kept, and free pages that are not worth giving back.
+/// The most bytes of a store with nothing in it, in MiB: a log that is kept, and free pages that are not worth giving
+/// back.
 const EMPTY_STORE: f64 = 32.0;
-/// How long it may take until a store has given its space back: the rest after a step that failed, 10 MiB a second, and the
-/// minute until a batch begins the log anew.
+/// How long it may take until a store has given its space back: the rest after a step that failed, 10 MiB a second, and
+/// the minute until a batch begins the log anew.
 const GIVES_BACK: Duration = Duration::from_secs(100);
 
 /// Everything that a visit needs.

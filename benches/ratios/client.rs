@@ -271,8 +271,8 @@ fn last_event(stream: &Bytes) -> Bytes {
     last.map(|data| stream.slice_ref(data)).unwrap_or_default()
 }
 
-/// Checks both ends of an answer. Only one in [`PARSED`] is parsed, which would be measured too: all servers here write it in one
-/// way.
+/// Checks both ends of an answer. Only one in [`PARSED`] is parsed, which would be measured too: all servers here write
+/// it in one way.
 fn checked(request: &[u8], body: &Bytes, id: Option<u64>, expected: &str) -> Result<()> {
     let text = str::from_utf8(body)?;
     if id.is_some_and(|id| id % PARSED == 1) {

@@ -1,5 +1,6 @@
-//! Measures what the store on disk costs: against the store in memory, against a floor that appends and syncs in groups, and
-//! against what is allowed. The files are in the build's folder: a folder for temporary files may be in memory.
+//! Measures what the store on disk costs: against the store in memory, against a floor that appends and syncs in
+//! groups, and against what is allowed. The files are in the build's folder: a folder for temporary files may be in
+//! memory.
 
 use std::{
     fs,
@@ -122,8 +123,8 @@ impl Bench {
         Ok(vec![memory.target(Target::AtMost(1.0)), space.target(Target::AtMost(1.2))])
     }
 
-    /// Creates tasks with results of 1 MiB, and waits until the upstream has answered them all and one after them all has
-    /// ended.
+    /// Creates tasks with results of 1 MiB, and waits until the upstream has answered them all and one after them all
+    /// has ended.
     async fn keep(&self, gate: &Server, results: usize, ttl: Duration) -> Result<()> {
         let mut asking = Client::connect(self.upstream.address).await?;
         let served = asking.served(0).await?;

@@ -1,4 +1,5 @@
-//! The floor of a store on disk: a proxy that appends each task and each result to a file, and syncs once for all that wait.
+//! The floor of a store on disk: a proxy that appends each task and each result to a file, and syncs once for all that
+//! wait.
 
 use std::{
     fs::File,

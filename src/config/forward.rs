@@ -7,8 +7,8 @@ use super::secret::literal_or_reference;
 use super::values::flag;
 use super::{Auth, Secret};
 
-/// Returns whether a header belongs to one hop, describes a message (which goes on changed), or is one that taskgate sets itself.
-/// taskgate forwards no such header from clients, and the configuration cannot set it.
+/// Returns whether a header belongs to one hop, describes a message (which goes on changed), or is one that taskgate
+/// sets itself. taskgate forwards no such header from clients, and the configuration cannot set it.
 #[must_use]
 pub fn is_own_header(name: &HeaderName) -> bool {
     matches!(

@@ -1,8 +1,8 @@
 //! What the operator wrote: types with working defaults, and checks that report every mistake at once.
 //!
 //! [`load`] and [`parse`] read a file and let flags win over it. Each section has a module of its name that reads it,
-//! such as `server` and `tasks`. `tool` reads the settings of tools, which `[tasks]` and each pattern have. `reader` walks
-//! the TOML and knows where each value stands, and `values` turns single values into typed ones.
+//! such as `server` and `tasks`. `tool` reads the settings of tools, which `[tasks]` and each pattern have. `reader`
+//! walks the TOML and knows where each value stands, and `values` turns single values into typed ones.
 
 mod audit;
 mod auth;

@@ -10,8 +10,8 @@ use super::reader::{Section, describe};
 /// The `[rate]` section: how often one owner may do what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rates {
-    /// Requests with the methods `tasks/get`, `tasks/result`, `tasks/list`, `tasks/cancel` and `tasks/update`, and calls of the
-    /// tools for jobs.
+    /// Requests with the methods `tasks/get`, `tasks/result`, `tasks/list`, `tasks/cancel` and `tasks/update`, and
+    /// calls of the tools for jobs.
     pub task_methods: Rate,
     /// Calls as tasks.
     pub creations: Rate,

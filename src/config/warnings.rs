@@ -22,8 +22,8 @@ impl Config {
         ))
     }
 
-    /// Returns what on this machine does not fit: files and folders that are missing or cannot be written. On the machine
-    /// that the configuration is for they may be right.
+    /// Returns what on this machine does not fit: files and folders that are missing or cannot be written. On the
+    /// machine that the configuration is for they may be right.
     #[must_use]
     pub fn unfit_here(&self) -> Vec<String> {
         let audit = match &self.audit.to {

@@ -21,15 +21,16 @@ pub fn is_modern(message: &Message) -> bool {
     message.method() == Method::Discover || message.params().is_some_and(are_modern)
 }
 
-/// Returns whether raw `params` name a revision of the modern generation in their `_meta`. Members that are there twice are
-/// refused later, and so is a revision behind an escape.
+/// Returns whether raw `params` name a revision of the modern generation in their `_meta`. Members that are there twice
+/// are refused later, and so is a revision behind an escape.
 #[must_use]
 pub fn are_modern(params: &str) -> bool {
     static VERSION: Needle = Needle::new("protocolVersion");
     VERSION.is_in(params) && unambiguous(params).is_ok_and(|(_, meta)| meta.as_ref().is_some_and(names_modern_revision))
 }
 
-/// Returns whether a `MCP-Protocol-Version` that taskgate does not speak looks like a revision of the modern generation.
+/// Returns whether a `MCP-Protocol-Version` that taskgate does not speak looks like a revision of the modern
+/// generation.
 #[must_use]
 pub fn is_modern_version(name: &str) -> bool {
     let dated = name.len() == 10 && name.bytes().all(|b| b.is_ascii_digit() || b == b'-');

@@ -167,7 +167,8 @@ impl Batches {
             // Where this fails too, the next BEGIN does.
             let _ = self.connection.execute_batch("ROLLBACK");
         }
-        // Before anything is told of the failure. Where the disk does not take even that, the next batch begins with it.
+        // Before anything is told of the failure. Where the disk does not take even that, the next batch begins with
+        // it.
         if let Err(why) = self.cut() {
             tracing::debug!(%why, "what a batch that failed has left still stands in the log of the store");
         }
@@ -216,8 +217,8 @@ impl Batches {
         Ok(failed)
     }
 
-    /// Runs one operation. A failure of the disk fails the batch. So does damage: SQLite writes nothing more in a transaction
-    /// that has met some.
+    /// Runs one operation. A failure of the disk fails the batch. So does damage: SQLite writes nothing more in a
+    /// transaction that has met some.
     fn run(
         &self,
         undo: Undo,
@@ -304,8 +305,8 @@ impl Batches {
         self.space.due().unwrap_or_else(|| NOTE_TIME.saturating_sub(self.written.elapsed()))
     }
 
-    /// Returns whether a batch has to be written though nothing waits: to find out whether the disk takes something again, or
-    /// to note the time.
+    /// Returns whether a batch has to be written though nothing waits: to find out whether the disk takes something
+    /// again, or to note the time.
     pub(super) fn needs_a_batch(&self) -> bool {
         self.failing || self.written.elapsed() >= NOTE_TIME
     }

@@ -1,5 +1,6 @@
-//! Cuts from the log what a batch that failed has left there. SQLite does not count the frames of a commit whose sync failed, but
-//! a start that finds them takes them for a commit: calls would become tasks whose clients were told that they did not.
+//! Cuts from the log what a batch that failed has left there. SQLite does not count the frames of a commit whose sync
+//! failed, but a start that finds them takes them for a commit: calls would become tasks whose clients were told that
+//! they did not.
 
 use std::{
     fs::{File, OpenOptions},
@@ -25,8 +26,8 @@ impl LogEnd {
         OpenOptions::new().write(true).open(beside(path, "-wal")).map(Self)
     }
 
-    /// Cuts off what stands behind the last commit that `connection`, which is in no transaction, counts. Returns how many frames
-    /// are left. After a failure the log may be cut but not yet synced.
+    /// Cuts off what stands behind the last commit that `connection`, which is in no transaction, counts. Returns how
+    /// many frames are left. After a failure the log may be cut but not yet synced.
     pub(super) fn cut(&self, connection: &Connection, page: u64) -> Result<u64, Unavailable> {
         let frames = connection.query_row("PRAGMA wal_checkpoint(NOOP)", (), |row| row.get::<_, i64>(1));
         let frames = frames.map_err(|error| Unavailable::from(&error))?;

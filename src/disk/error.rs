@@ -55,8 +55,8 @@ pub(super) fn damaged(why: &str) -> String {
     )
 }
 
-/// Returns whether an error is the disk's, and not that of one operation. Where the file may not grow, what needs no more room
-/// can still be done, and where a page of it is damaged, what needs the others.
+/// Returns whether an error is the disk's, and not that of one operation. Where the file may not grow, what needs no
+/// more room can still be done, and where a page of it is damaged, what needs the others.
 pub(super) fn is_of_disk(error: &rusqlite::Error) -> bool {
     use ErrorCode::{CannotOpen, DatabaseBusy, FileLockingProtocolFailed, OutOfMemory, ReadOnly, SystemIoFailure};
     matches!(
@@ -65,7 +65,8 @@ pub(super) fn is_of_disk(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// Returns whether an error says that what stands in the file is not what was written there. It stays so: the disk has answered.
+/// Returns whether an error says that what stands in the file is not what was written there. It stays so: the disk has
+/// answered.
 #[must_use]
 pub fn is_damage(error: &rusqlite::Error) -> bool {
     match error {

@@ -10,7 +10,8 @@ use super::{
     queue::{Later, LaterKey, Operation},
 };
 
-/// How many operations of one batch may meet damage. Where more do, the file takes nothing, and the batch is not tried for ever.
+/// How many operations of one batch may meet damage. Where more do, the file takes nothing, and the batch is not tried
+/// for ever.
 const MAX_DAMAGED: usize = 8;
 
 /// How long reads of the disk may fail before what they say is taken for damage.
@@ -21,7 +22,8 @@ const PASSING: Duration = Duration::from_secs(3);
 pub(super) struct Suspects(HashMap<LaterKey, Instant>);
 
 impl Suspects {
-    /// Returns whether work has met damage for so long that it is no passing failure of a read, which SQLite calls damage too.
+    /// Returns whether work has met damage for so long that it is no passing failure of a read, which SQLite calls
+    /// damage too.
     pub(super) fn stay_damaged(&mut self, key: LaterKey, now: Instant) -> bool {
         now.duration_since(*self.0.entry(key).or_insert(now)) >= PASSING
     }
@@ -35,7 +37,8 @@ impl Suspects {
 /// What the failure of one operation undoes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Undo {
-    /// The batch. It costs nothing while nothing fails: a savepoint has SQLite copy each page that its operation changes.
+    /// The batch. It costs nothing while nothing fails: a savepoint has SQLite copy each page that its operation
+    /// changes.
     All,
     /// That operation.
     Each,
@@ -85,8 +88,8 @@ impl From<rusqlite::Error> for Failed {
 #[derive(Debug, Default)]
 pub(super) struct LeftOut {
     operations: Vec<usize>,
-    /// Work that can wait is done up to this one. What stands behind it waits for the next batch, so that much damaged work has no
-    /// batch tried more than once for it.
+    /// Work that can wait is done up to this one. What stands behind it waits for the next batch, so that much damaged
+    /// work has no batch tried more than once for it.
     later: Option<usize>,
     /// Whether that work is tried again, and not set aside.
     tries_again: bool,

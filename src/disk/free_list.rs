@@ -1,5 +1,5 @@
-//! Checks the list of the free pages. SQLite takes what stands in it for free without a look, and writes over a page in use that a
-//! damaged place of the list names.
+//! Checks the list of the free pages. SQLite takes what stands in it for free without a look, and writes over a page in
+//! use that a damaged place of the list names.
 //!
 //! The file is read directly, before SQLite has it open: closing a further descriptor would drop SQLite's locks on it.
 

@@ -1,7 +1,8 @@
-//! The keys in the file: data keys, wrapped by the key of the operator, and what taskgate signs and seals with for clients.
+//! The keys in the file: data keys, wrapped by the key of the operator, and what taskgate signs and seals with for
+//! clients.
 //!
-//! Blobs are sealed under a data key. A new key of the operator wraps the data keys anew, and new blobs get a new data key.
-//! The new key also opens what was sealed before. The replaced key opens no copy that is made later.
+//! Blobs are sealed under a data key. A new key of the operator wraps the data keys anew, and new blobs get a new data
+//! key. The new key also opens what was sealed before. The replaced key opens no copy that is made later.
 
 use aws_lc_rs::{
     aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey},
@@ -96,8 +97,8 @@ pub(super) fn begin(connection: &Connection, key: Option<&str>, salt: &[u8]) -> 
     key.map_or(Ok(()), |key| add(connection, &Wrapping::new(key, salt), 0).map(drop))
 }
 
-/// Returns what opens and seals blobs. Where one of `old` wraps the data keys, `key` wraps them from now on, and new blobs
-/// get a new data key. Changes nothing where the keys are wrong.
+/// Returns what opens and seals blobs. Where one of `old` wraps the data keys, `key` wraps them from now on, and new
+/// blobs get a new data key. Changes nothing where the keys are wrong.
 pub(super) fn unlock(connection: &Connection, key: Option<&str>, old: &[String], salt: &[u8]) -> Result<Seals, Locked> {
     let rows = wrapped_keys(connection)?;
     let (Some(last), Some(key)) = (rows.last(), key) else {
@@ -127,8 +128,9 @@ pub(super) fn unlock(connection: &Connection, key: Option<&str>, old: &[String],
     Ok(seals)
 }
 
-/// Returns what opens blobs, if any of `keys` wraps the data keys or there are none, and calls `damaged` for those that nothing
-/// unwraps. Where there is no key, and the file does not say whether it needs one, it is taken for one that is not sealed.
+/// Returns what opens blobs, if any of `keys` wraps the data keys or there are none, and calls `damaged` for those that
+/// nothing unwraps. Where there is no key, and the file does not say whether it needs one, it is taken for one that is
+/// not sealed.
 pub(super) fn unlock_to_read(
     connection: &Connection,
     keys: &[String],
@@ -192,8 +194,8 @@ fn reseal(connection: &Connection, seals: &Seals) -> Result<(), Locked> {
 }
 
 impl super::Disk {
-    /// Returns the key of this name, which is made when it is asked for first and stays the same from then on. It waits for as long
-    /// as that takes: the first write of a start brings the log into the file.
+    /// Returns the key of this name, which is made when it is asked for first and stays the same from then on. It waits
+    /// for as long as that takes: the first write of a start brings the log into the file.
     ///
     /// # Errors
     /// [`Unavailable`]

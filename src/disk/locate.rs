@@ -42,8 +42,8 @@ pub(super) fn place(path: &Path) -> Result<PathBuf, String> {
     Ok(folder.join(name))
 }
 
-/// Makes a folder, and those above it, where there are none. Each is synced into the one above it, so that no power loss takes
-/// a folder from which a task was acknowledged.
+/// Makes a folder, and those above it, where there are none. Each is synced into the one above it, so that no power
+/// loss takes a folder from which a task was acknowledged.
 fn make_folder(folder: &Path, sync: impl FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     let missing: Vec<_> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -62,7 +62,8 @@ pub(super) fn has_one_name(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Returns whether there is a file; one that is not taskgate's is an error. `damaged` says what to do about a damaged one.
+/// Returns whether there is a file; one that is not taskgate's is an error. `damaged` says what to do about a damaged
+/// one.
 pub(super) fn look(path: &Path, damaged: impl FnOnce(&str) -> String) -> Result<bool, String> {
     // Opening a pipe would wait for its other end.
     match fs::metadata(path) {

@@ -1,8 +1,8 @@
 //! A small file beside the file: its lock, and the number of the last batch that was on the disk.
 //!
-//! SQLite ends its reading of a log at the first frame that is damaged, without a word about commits behind it. The mark is
-//! written after a batch is on the disk and is not synced, so it never promises more than there is. A file that has fewer
-//! batches than its mark has lost some.
+//! SQLite ends its reading of a log at the first frame that is damaged, without a word about commits behind it. The
+//! mark is written after a batch is on the disk and is not synced, so it never promises more than there is. A file that
+//! has fewer batches than its mark has lost some.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},

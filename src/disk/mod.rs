@@ -101,8 +101,8 @@ impl Disk {
         Ok((Self(Arc::new(Inner { path, seals, readers, writer })), opened))
     }
 
-    /// Returns why a start cannot go on with what it read, and what to do about it. The file is as it was, but for an older
-    /// format, which is the newest one now.
+    /// Returns why a start cannot go on with what it read, and what to do about it. The file is as it was, but for an
+    /// older format, which is the newest one now.
     #[must_use]
     pub fn refusal(&self, why: &str) -> OpenError {
         OpenError::new(self.path(), error::damaged(why))
@@ -149,8 +149,8 @@ impl Disk {
         Ok(answered)
     }
 
-    /// Puts an operation into the next batch. Its second part is called on the writing thread after the batch is on the disk,
-    /// in the order of the operations.
+    /// Puts an operation into the next batch. Its second part is called on the writing thread after the batch is on the
+    /// disk, in the order of the operations.
     ///
     /// # Errors
     /// [`Unavailable`] if too much waits; then neither part is called.
@@ -158,8 +158,8 @@ impl Disk {
         self.0.writer.submit(operation)
     }
 
-    /// Writes with a later batch, soon. Work under the same key that was not done yet is replaced. It is tried until it is done,
-    /// or until it meets damage.
+    /// Writes with a later batch, soon. Work under the same key that was not done yet is replaced. It is tried until it
+    /// is done, or until it meets damage.
     pub fn later(&self, key: LaterKey, work: Later) {
         self.0.writer.later(key, work);
     }

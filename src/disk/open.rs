@@ -1,5 +1,5 @@
-//! Opens the file: makes it where there is none, locks it, and checks whose it is, what format it has, and that nothing of it
-//! is lost. What fails is named, and nothing is changed.
+//! Opens the file: makes it where there is none, locks it, and checks whose it is, what format it has, and that nothing
+//! of it is lost. What fails is named, and nothing is changed.
 
 use std::{
     fs::{self, File},
@@ -179,14 +179,16 @@ fn create(path: &Path, options: &OpenOptions) -> Result<(), Box<dyn std::error::
     Ok(())
 }
 
-/// Has a file use a log from now on. The row of the statement says which mode it is; only its end says whether the file has it.
+/// Has a file use a log from now on. The row of the statement says which mode it is; only its end says whether the file
+/// has it.
 pub(super) fn use_log(connection: &Connection) -> Result<(), Box<dyn std::error::Error>> {
     let mut statement = connection.prepare("PRAGMA journal_mode = WAL")?;
     let modes = statement.query_map((), |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
     if modes == ["wal"] { Ok(()) } else { Err(format!("its journal mode stays {}", modes.concat()).into()) }
 }
 
-/// Removes what a start has made that could not create the file. What cannot be removed is harmless: the next start uses it.
+/// Removes what a start has made that could not create the file. What cannot be removed is harmless: the next start
+/// uses it.
 fn discard(path: &Path, mark: &Mark) {
     let unfinished = beside(path, "-new");
     for part in [beside(&unfinished, "-journal"), unfinished] {
@@ -201,8 +203,8 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY)?;
-    // Until a batch was written, closing must not bring the log into the file and delete it: what reads the tasks may still
-    // find that the file is damaged.
+    // Until a batch was written, closing must not bring the log into the file and delete it: what reads the tasks may
+    // still find that the file is damaged.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;

@@ -74,9 +74,9 @@ where
 }
 
 impl Operation {
-    /// Returns an operation that runs on the writing thread as a part of a batch. `done` is called there after it, with what
-    /// `run` returned, or with why the batch or the operation failed. Neither may wait: callers go on once all of the batch was told. `run` is called again where the batch is
-    /// tried again.
+    /// Returns an operation that runs on the writing thread as a part of a batch. `done` is called there after it, with
+    /// what `run` returned, or with why the batch or the operation failed. Neither may wait: callers go on once all of
+    /// the batch was told. `run` is called again where the batch is tried again.
     pub fn new<T: Send + 'static>(
         run: impl FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
         done: impl FnOnce(Result<T, Unavailable>) + Send + 'static,
@@ -170,8 +170,8 @@ impl Queue {
         self.later.len() == 1
     }
 
-    /// Takes back work that could not be done, unless newer work has taken its place. Returns how much waits. Where a batch was
-    /// in vain, all of it waits a while: what fails each time must not keep the disk busy.
+    /// Takes back work that could not be done, unless newer work has taken its place. Returns how much waits. Where a
+    /// batch was in vain, all of it waits a while: what fails each time must not keep the disk busy.
     pub(super) fn again(&mut self, undone: Vec<(LaterKey, Later)>, in_vain: bool) -> usize {
         for (key, work) in undone {
             if !self.later.contains_key(&key) {

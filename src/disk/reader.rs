@@ -103,8 +103,8 @@ fn serve(shared: &Shared, connection: &Connection) {
                 }
             }
         };
-        // Its caller learns that it gave no answer. A panic of one read must not take the thread from all the others: nothing
-        // waits for a thread that has ended, and once none is left, no read is answered.
+        // Its caller learns that it gave no answer. A panic of one read must not take the thread from all the others:
+        // nothing waits for a thread that has ended, and once none is left, no read is answered.
         if catch_unwind(AssertUnwindSafe(|| read(connection))).is_err() {
             tracing::error!("a read of the store has panicked");
         }

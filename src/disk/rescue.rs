@@ -1,4 +1,5 @@
-//! Reads a file without opening it as a store: to check it, to save what can be read, and to copy it while it is in use.
+//! Reads a file without opening it as a store: to check it, to save what can be read, and to copy it while it is in
+//! use.
 
 use std::{
     fs::{self, File},
@@ -152,8 +153,8 @@ fn unlocked_to_read(locked: &Locked) -> String {
     }
 }
 
-/// Writes a copy of a file, which may be in use, as it is at one moment. A file that lacks commits is not copied, because the
-/// copy would not show that.
+/// Writes a copy of a file, which may be in use, as it is at one moment. A file that lacks commits is not copied,
+/// because the copy would not show that.
 ///
 /// # Errors
 /// Says why there is no copy.

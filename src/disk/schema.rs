@@ -15,7 +15,8 @@ const STEPS: [&str; FORMAT as usize] = [FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4];
 /// Those of every format.
 const CHECKED: [&str; 6] = ["state", "data_keys", "keys", "sessions", "tasks", "notes"];
 
-/// Returns the tables whose damage a start has to find in a file of that format. What `chunks` has is checked when it is read.
+/// Returns the tables whose damage a start has to find in a file of that format. What `chunks` has is checked when it
+/// is read.
 pub(super) fn checked(format: i32) -> impl Iterator<Item = &'static str> {
     CHECKED.into_iter().chain((format == 1).then_some("calls"))
 }

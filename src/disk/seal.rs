@@ -1,8 +1,9 @@
-//! Blobs at rest: each shows whether it was changed or moved, and can be read by the holder of the key only, if there is one.
+//! Blobs at rest: each shows whether it was changed or moved, and can be read by the holder of the key only, if there
+//! is one.
 //!
-//! A blob begins with its kind. Without a key a digest of its place and its bytes follows. With a key the number of the data
-//! key follows, a nonce, and what AES-256-GCM makes of the bytes with the place as associated data. Each place has a key of
-//! its own, derived from the data key, so that the number of random nonces under one key stays small.
+//! A blob begins with its kind. Without a key a digest of its place and its bytes follows. With a key the number of the
+//! data key follows, a nonce, and what AES-256-GCM makes of the bytes with the place as associated data. Each place has
+//! a key of its own, derived from the data key, so that the number of random nonces under one key stays small.
 
 use std::fmt;
 
@@ -131,8 +132,8 @@ impl Seals {
 }
 
 impl Seals {
-    /// Returns what stands in the table for an `id` that opens something to anyone who knows it: in a sealed file a code of it, and
-    /// otherwise the id.
+    /// Returns what stands in the table for an `id` that opens something to anyone who knows it: in a sealed file a
+    /// code of it, and otherwise the id.
     #[must_use]
     pub(super) fn row(&self, table: &str, id: &[u8]) -> Vec<u8> {
         // The first data key stays when the operator's key is replaced, so that the rows do too.

@@ -120,8 +120,8 @@ impl Disk {
         self.later(later_key(id), work);
     }
 
-    /// Removes a session with the next batch. Where that fails, later batches try it until it is done, in the place of a touch that
-    /// waits: a session that has ended must not come back.
+    /// Removes a session with the next batch. Where that fails, later batches try it until it is done, in the place of
+    /// a touch that waits: a session that has ended must not come back.
     #[must_use]
     pub fn remove_session(&self, id: Uuid) -> SessionRemoval {
         let row = Arc::new(row_of(self.seals(), id));

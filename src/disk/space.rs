@@ -89,8 +89,8 @@ impl Space {
         self.has_free_end = false;
     }
 
-    /// Notes that a step has met damage. The third leaves the space as it is until the next start: the others may have been
-    /// passing failures of reads, which SQLite calls damage too.
+    /// Notes that a step has met damage. The third leaves the space as it is until the next start: the others may have
+    /// been passing failures of reads, which SQLite calls damage too.
     pub(super) fn suspect(&mut self) {
         self.met_damage += 1;
         self.is_left = self.met_damage >= 3;

@@ -1,5 +1,5 @@
-//! Whether the files still stand where they were opened. SQLite goes on with files that were moved away or removed: what it
-//! writes to them is not found by the next start, and another process gets the lock of a new mark.
+//! Whether the files still stand where they were opened. SQLite goes on with files that were moved away or removed:
+//! what it writes to them is not found by the next start, and another process gets the lock of a new mark.
 
 use std::{
     fs, io,

@@ -271,7 +271,8 @@ async fn commits_behind_a_damaged_place_of_the_log_are_not_skipped_without_a_wor
     let frames = usize::try_from((log - 32) / (24 + 4096)).expect("few");
     assert!(frames > 20, "{frames} frames");
     for with_mark in [true, false] {
-        // Without the mark, as after a loss of power, the last commit may be torn, and only what stands before it is sure.
+        // Without the mark, as after a loss of power, the last commit may be torn, and only what stands before it is
+        // sure.
         for frame in 0..frames - if with_mark { 0 } else { 3 } {
             let copy = Folder::new();
             left.copy_to(&copy);

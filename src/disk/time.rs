@@ -1,9 +1,9 @@
 //! The time of the file: it counts on from the latest time that the file has seen, as far as the time since then can be
 //! measured, and never by the system's clock, which may have been set meanwhile.
 //!
-//! While the machine has not started again, the time since its start measures how long the process was away. Otherwise the
-//! file's time stands still while no process has it: a deadline is then as far away as before. It also stands still while the
-//! machine sleeps with the file open.
+//! While the machine has not started again, the time since its start measures how long the process was away. Otherwise
+//! the file's time stands still while no process has it: a deadline is then as far away as before. It also stands still
+//! while the machine sleeps with the file open.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -41,8 +41,8 @@ impl Seen {
         Self { unix: 0, boot: boot(), since_boot: since_boot() }
     }
 
-    /// Returns the name of the machine's start as it stands in the file: with a digest of that and of all numbers beside it, as a
-    /// wrong one would let tasks expire, or live for ever.
+    /// Returns the name of the machine's start as it stands in the file: with a digest of that and of all numbers
+    /// beside it, as a wrong one would let tasks expire, or live for ever.
     pub(super) fn sealed_boot(&self, batch: u64) -> String {
         format!("{} {:016x}", self.boot, self.digest(batch))
     }

@@ -1,5 +1,5 @@
-//! The wakes of a batch: those who wait in one runtime are woken from within it, as a wake from outside is a system call and
-//! a batch has many.
+//! The wakes of a batch: those who wait in one runtime are woken from within it, as a wake from outside is a system
+//! call and a batch has many.
 
 use std::{
     cell::RefCell,
@@ -35,8 +35,8 @@ impl Wake for Waiter {
     }
 }
 
-/// Returns a waker that can be gathered with others, for one that belongs to a task of the runtime of this thread. Where that
-/// runtime has ended, it wakes all the same.
+/// Returns a waker that can be gathered with others, for one that belongs to a task of the runtime of this thread.
+/// Where that runtime has ended, it wakes all the same.
 pub(super) fn gatherable(waker: &Waker) -> Waker {
     let waker = waker.clone();
     match Handle::try_current() {
@@ -113,7 +113,8 @@ mod tests {
         Builder::new_multi_thread().worker_threads(1).thread_name(name).build().expect("room")
     }
 
-    /// Waits for an answer in each runtime, lets `tell` give the answers, and returns the names of the threads that woke.
+    /// Waits for an answer in each runtime, lets `tell` give the answers, and returns the names of the threads that
+    /// woke.
     fn woken_on(runtimes: &[&Runtime], tell: impl FnOnce(Vec<oneshot::Sender<()>>)) -> Vec<String> {
         let (mut senders, mut receivers, (told, woken)) = (Vec::new(), Vec::new(), mpsc::channel());
         for runtime in runtimes {

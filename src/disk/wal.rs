@@ -1,12 +1,13 @@
-//! Looks through the log before SQLite reads it. SQLite takes the first frame that does not fit for the end of the log, and
-//! commits behind it for rubbish.
+//! Looks through the log before SQLite reads it. SQLite takes the first frame that does not fit for the end of the log,
+//! and commits behind it for rubbish.
 //!
-//! Every commit is on the disk before the next one is written, a log begins anew when the file is opened, and what a batch that
-//! failed has left is cut off before the next one. So only the last commit of a log can be torn: where frames of the same log go on
-//! behind the next commit after a frame that does not fit, the log was damaged. The last commit is what the mark is for.
+//! Every commit is on the disk before the next one is written, a log begins anew when the file is opened, and what a
+//! batch that failed has left is cut off before the next one. So only the last commit of a log can be torn: where
+//! frames of the same log go on behind the next commit after a frame that does not fit, the log was damaged. The last
+//! commit is what the mark is for.
 //!
-//! A commit that is torn may leave sectors of an earlier log that stood in the same place. Where a frame's header lies in two of
-//! them, what makes it a commit may be the earlier log's, and the rest this one's.
+//! A commit that is torn may leave sectors of an earlier log that stood in the same place. Where a frame's header lies
+//! in two of them, what makes it a commit may be the earlier log's, and the rest this one's.
 
 use std::{
     collections::HashMap,
@@ -53,7 +54,8 @@ pub(super) fn number(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
 
-/// Returns the commits of the log, or what is wrong with it if commits stand behind a damaged place. No log is no mistake.
+/// Returns the commits of the log, or what is wrong with it if commits stand behind a damaged place. No log is no
+/// mistake.
 ///
 /// # Errors
 /// The log cannot be read.

@@ -117,8 +117,8 @@ impl Drop for Writer {
     }
 }
 
-/// Takes no more operations when it is dropped, and drops those that wait: their callers learn that the thread has ended. The
-/// operator learns of a panic as of a disk that takes nothing.
+/// Takes no more operations when it is dropped, and drops those that wait: their callers learn that the thread has
+/// ended. The operator learns of a panic as of a disk that takes nothing.
 struct End {
     shared: Arc<Shared>,
     observer: Arc<Observer>,

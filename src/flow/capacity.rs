@@ -18,7 +18,8 @@ const SMALL_QUEUE: usize = 16;
 pub struct Capacity {
     /// How many bytes may wait in one outbox before messages are dropped.
     each: usize,
-    /// How many bytes may wait in all outboxes and in the open questions of tasks together. Beyond, every outbox is full.
+    /// How many bytes may wait in all outboxes and in the open questions of tasks together. Beyond, every outbox is
+    /// full.
     all: usize,
     waiting: AtomicUsize,
     sent: AtomicUsize,

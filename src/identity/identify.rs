@@ -42,8 +42,8 @@ pub struct Evidence<'a> {
 }
 
 impl Identity {
-    /// Prepares to identify as `auth` says, and begins to fetch key sets. Tokens that only a server can judge get names under
-    /// `key`.
+    /// Prepares to identify as `auth` says, and begins to fetch key sets. Tokens that only a server can judge get names
+    /// under `key`.
     ///
     /// # Errors
     /// A sentence that says what is missing for it.

@@ -182,8 +182,8 @@ impl Account {
         }
     }
 
-    /// Returns how many times as long as its calls need the owner's clients should wait between polls, so that its rate of
-    /// task methods is never used up; 1 where most of it is left.
+    /// Returns how many times as long as its calls need the owner's clients should wait between polls, so that its rate
+    /// of task methods is never used up; 1 where most of it is left.
     #[must_use]
     pub fn crowding(&self) -> f64 {
         let (Left { count, at }, rate) = (*self.left.lock(), self.rates.task_methods);
@@ -215,8 +215,8 @@ fn take(bucket: &Bucket, key: &'static str, rate: Rate) -> Result<u32, TooOften>
     taken.map_err(|not_until| TooOften { key, rate, wait: not_until.wait_time_from(Instant::now()) })
 }
 
-/// Returns [`Account::crowding`] where that part of the rate is left: the less, the faster it grows, so that there is a part
-/// at which clients that wait use up no more than what comes back.
+/// Returns [`Account::crowding`] where that part of the rate is left: the less, the faster it grows, so that there is a
+/// part at which clients that wait use up no more than what comes back.
 fn crowding(left: f64) -> f64 {
     (CROWDED / left.max(0.01)).max(1.0).powi(4)
 }

@@ -167,8 +167,8 @@ impl<C> Scheduler<C> {
         Ok((keys, Some(self.wait(keys, WaitingCall { on_turn: on_turn(), bytes }))))
     }
 
-    /// Lets a call run or wait, as [`Scheduler::enter`] does, that has waited before, in an earlier process, however many may wait
-    /// now.
+    /// Lets a call run or wait, as [`Scheduler::enter`] does, that has waited before, in an earlier process, however
+    /// many may wait now.
     pub(super) fn enter_again(
         &mut self,
         owner: &Owner,

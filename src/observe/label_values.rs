@@ -1,5 +1,5 @@
-//! The values that labels have, so that every counter is there, at 0, before its first event: an alert on its growth would miss that
-//! one.
+//! The values that labels have, so that every counter is there, at 0, before its first event: an alert on its growth
+//! would miss that one.
 
 /// Why connections are closed.
 const CONNECTIONS_CUT: &[&str] = &["head_timeout", "max_connections"];

@@ -7,7 +7,8 @@ use crate::wire::{
 };
 
 /// Refuses a message whose method is that of a request and whose members are those of a notification, or the other way
-/// round. Refuses one that has a member twice where taskgate reads it, but for requests, which are read as they are sent on.
+/// round. Refuses one that has a member twice where taskgate reads it, but for requests, which are read as they are
+/// sent on.
 ///
 /// # Errors
 /// -32600, or -32602 where it is about the params.

@@ -5,8 +5,9 @@ use crate::{
     wire::{Edits, Message, message::Outcome, object::quote, tools::listed},
 };
 
-/// Returns the edits that set every tool's task support; none for an answer that is no list of tools. If the server has tasks
-/// of its own (`native`), a tool that it lists with them stays as it is, unless the policy forbids or requires tasks.
+/// Returns the edits that set every tool's task support; none for an answer that is no list of tools. If the server has
+/// tasks of its own (`native`), a tool that it lists with them stays as it is, unless the policy forbids or requires
+/// tasks.
 #[must_use]
 pub fn with_task_support<'a>(answer: &'a Message, policy: &Policy, native: bool) -> Edits<'a> {
     let mut edits = Edits::of(answer.bytes());

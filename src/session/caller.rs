@@ -19,7 +19,7 @@ pub struct Caller {
     pub upstream: Arc<Upstream>,
     /// What the client can be asked.
     pub client: ClientCapabilities,
-    /// The client's session, whose streams come first for what belongs to its tasks; `None` for a client that has none and
-    /// polls.
+    /// The client's session, whose streams come first for what belongs to its tasks; `None` for a client that has none
+    /// and polls.
     pub session: Option<Uuid>,
 }

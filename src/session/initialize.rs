@@ -1,4 +1,5 @@
-//! A client's `initialize` (revision 2025-11-25, "Lifecycle"): agrees on a revision with the client and one with the server.
+//! A client's `initialize` (revision 2025-11-25, "Lifecycle"): agrees on a revision with the client and one with the
+//! server.
 
 use std::sync::{Arc, atomic::AtomicBool};
 

@@ -51,8 +51,8 @@ use crate::{
 /// How long a client waits before it reconnects a GET stream that the end of the process interrupts: about a restart.
 const RECONNECT_AFTER: Duration = Duration::from_secs(5);
 
-/// How many bytes of messages that expect no answer may still be on their way upstream once their client has been answered. Each
-/// counts as [`LATE`] at least, so that they are 64 at most.
+/// How many bytes of messages that expect no answer may still be on their way upstream once their client has been
+/// answered. Each counts as [`LATE`] at least, so that they are 64 at most.
 pub const MAX_LATE: usize = 64 * LATE;
 /// What a message that is late takes at least, in bytes.
 pub const LATE: usize = 16 * 1024;
@@ -104,7 +104,8 @@ pub struct Session {
     pub late: Arc<Semaphore>,
     streams: Arc<Streams>,
     ended: AtomicBool,
-    /// Whether new tasks are admitted. Locked for reading while a task is added, so that a refusal holds for every task.
+    /// Whether new tasks are admitted. Locked for reading while a task is added, so that a refusal holds for every
+    /// task.
     admits_tasks: Arc<RwLock<bool>>,
     /// Where the session is kept for a later process; `None` where it ends with this one.
     disk: Option<Disk>,
@@ -136,8 +137,8 @@ impl Session {
         Some(TaskAdmission(Arc::clone(&self.admits_tasks).read_owned().await)).filter(|admits| *admits.0)
     }
 
-    /// Admits no more tasks if `unneeded`, which runs while no task is being added, says that the session can end. Returns
-    /// whether it does.
+    /// Admits no more tasks if `unneeded`, which runs while no task is being added, says that the session can end.
+    /// Returns whether it does.
     pub async fn refuse_tasks(&self, unneeded: impl Future<Output = bool>) -> bool {
         let mut admits = self.admits_tasks.write().await;
         let refuses = unneeded.await;
@@ -187,8 +188,8 @@ impl Session {
         self.upstream_session.native()
     }
 
-    /// Passes on `notifications/cancelled` under the id that the server knows, and ignores one that names no request in flight.
-    /// It cancels no task: only `tasks/cancel` does (section "Cancellation", behavior 3).
+    /// Passes on `notifications/cancelled` under the id that the server knows, and ignores one that names no request in
+    /// flight. It cancels no task: only `tasks/cancel` does (section "Cancellation", behavior 3).
     ///
     /// # Errors
     /// [`Failure`] where the server did not take it.
@@ -206,8 +207,8 @@ impl Session {
         Ok(())
     }
 
-    /// Tells the client's requests that have waited for long that nothing has come yet, and drops streams whose client has not
-    /// come back. Has to be called every few seconds.
+    /// Tells the client's requests that have waited for long that nothing has come yet, and drops streams whose client
+    /// has not come back. Has to be called every few seconds.
     pub fn tick(&self) {
         self.upstream_session.tell_silence();
         self.streams.sweep();
@@ -220,8 +221,8 @@ impl Session {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Ends the connection of the GET stream, as the process stops, and has the client reconnect later. Returns whether it
-    /// did: clients of some revisions do not know such pauses.
+    /// Ends the connection of the GET stream, as the process stops, and has the client reconnect later. Returns whether
+    /// it did: clients of some revisions do not know such pauses.
     pub fn send_away(&self) -> bool {
         if self.streams.primes() {
             self.outbox().pause(RECONNECT_AFTER);
@@ -229,8 +230,8 @@ impl Session {
         self.streams.primes()
     }
 
-    /// Ends the session and its link, even while it is in use, as the process stops. A session that is kept goes on in the
-    /// next process.
+    /// Ends the session and its link, even while it is in use, as the process stops. A session that is kept goes on in
+    /// the next process.
     pub fn shut_down(&self) {
         // Release pairs with `has_ended`, which the desk asks under its lock.
         self.ended.store(true, Ordering::Release);
@@ -244,8 +245,8 @@ impl Session {
         self.upstream_session.close(HeaderMap::new());
     }
 
-    /// Ends the session, and returns its removal from the file if it is kept in one. Its link stays while tasks of a principal
-    /// still run on it.
+    /// Ends the session, and returns its removal from the file if it is kept in one. Its link stays while tasks of a
+    /// principal still run on it.
     #[must_use]
     pub fn end(&self, headers: HeaderMap) -> Option<SessionRemoval> {
         // Release pairs with `has_ended`, as in `shut_down`.

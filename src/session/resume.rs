@@ -1,5 +1,5 @@
-//! A GET with `Last-Event-ID` resumes a stream where its connection broke (section "Resumability and Redelivery"). Until then
-//! the stream is kept, for a while.
+//! A GET with `Last-Event-ID` resumes a stream where its connection broke (section "Resumability and Redelivery").
+//! Until then the stream is kept, for a while.
 
 use std::{sync::Arc, time::Duration};
 

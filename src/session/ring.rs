@@ -16,8 +16,8 @@ const EVENT_OVERHEAD: usize = 2 * size_of::<(u64, Bytes)>() + 64;
 /// What a question takes besides its text, in bytes: it is in two tables.
 const QUESTION_OVERHEAD: usize = 2 * EVENT_OVERHEAD;
 
-/// The newest events of one stream by their numbers. Open questions are kept apart: later events do not displace them, and
-/// so a new event costs the same however many there are.
+/// The newest events of one stream by their numbers. Open questions are kept apart: later events do not displace them,
+/// and so a new event costs the same however many there are.
 #[derive(Debug)]
 pub(super) struct Ring {
     /// The events that are no open questions, oldest first.

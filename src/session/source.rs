@@ -16,8 +16,8 @@ pub enum StreamItem {
     Document(Bytes),
     /// A question of a task, which must not be sent again once it has been asked elsewhere.
     Question(Uuid, Bytes),
-    /// The connection ends and the stream goes on: the client has to reconnect after so long. Only clients know that for
-    /// which [`super::Streams::primes`] is true.
+    /// The connection ends and the stream goes on: the client has to reconnect after so long. Only clients know that
+    /// for which [`super::Streams::primes`] is true.
     Pause(Duration),
 }
 
@@ -26,7 +26,8 @@ pub trait Source: Send {
     /// Polls for the next message; `None` at the stream's end.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamItem>>;
 
-    /// Notes that a connection delivers the stream from now on. If it is `resumed`, it starts with what the client missed.
+    /// Notes that a connection delivers the stream from now on. If it is `resumed`, it starts with what the client
+    /// missed.
     fn attached(&mut self, _resumed: bool) {}
 
     /// Notes that no connection delivers the stream any more.

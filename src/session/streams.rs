@@ -1,5 +1,5 @@
-//! Streams of events towards one client. A stream outlives its connections: its events have ids, the last ones are kept, and
-//! the client can resume it where a connection broke (`resume.rs`).
+//! Streams of events towards one client. A stream outlives its connections: its events have ids, the last ones are
+//! kept, and the client can resume it where a connection broke (`resume.rs`).
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -35,7 +35,8 @@ pub struct Streams {
     pub(super) table: Mutex<StreamTable>,
     /// Stands in every event id, so that an id of another session is recognised.
     pub(super) session: u32,
-    /// Bounds the bytes of events that are kept, for each stream and in all. The newest event of a stream is always kept.
+    /// Bounds the bytes of events that are kept, for each stream and in all. The newest event of a stream is always
+    /// kept.
     pub(super) capacity: Arc<Capacity>,
     /// How many requests may be answered at once, each of which may need a stream.
     max: usize,
@@ -101,8 +102,8 @@ pub struct Connection {
 }
 
 impl Streams {
-    /// Returns the table of a session, where at most `max` streams answer requests at once. `primes` says whether the client
-    /// knows events without data, and that a server may interrupt a stream.
+    /// Returns the table of a session, where at most `max` streams answer requests at once. `primes` says whether the
+    /// client knows events without data, and that a server may interrupt a stream.
     #[must_use]
     pub fn new(capacity: &Arc<Capacity>, max: usize, primes: bool) -> Arc<Self> {
         let table = Mutex::new(StreamTable { next: GET_STREAM + 1, ..StreamTable::default() });
@@ -147,8 +148,8 @@ impl Streams {
         self.connect(stream, None)
     }
 
-    /// Connects the GET stream, and opens it with `source` if there is none. An earlier connection of it ends: each message
-    /// goes to one connection only.
+    /// Connects the GET stream, and opens it with `source` if there is none. An earlier connection of it ends: each
+    /// message goes to one connection only.
     pub fn connect_get_stream(self: &Arc<Self>, source: impl FnOnce() -> Box<dyn Source>) -> Connection {
         let mut table = self.table.lock();
         let stream = Arc::clone(table.get_stream.get_or_insert_with(|| self.new_stream(GET_STREAM, None, source())));

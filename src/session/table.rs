@@ -127,8 +127,8 @@ impl Drop for SessionRoom<'_> {
 }
 
 impl SessionTable {
-    /// Takes out a session, unless it was used after it was found unused. Requests find their session, and mark it as in use,
-    /// under the same lock.
+    /// Takes out a session, unless it was used after it was found unused. Requests find their session, and mark it as
+    /// in use, under the same lock.
     fn take_unused(&mut self, unused: &UnusedSession) -> Option<Arc<Session>> {
         let open = self.open.get(&unused.session.id)?;
         if open.upstream_session.unused_since() != Some(unused.last_used) {

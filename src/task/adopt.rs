@@ -170,7 +170,8 @@ impl Adopted {
         engine.finish(&task.owner, task.id, Change::give_up(), Some(GIVEN_UP)).await;
     }
 
-    /// Leaves the call, which runs in `session`, to a task of its own. Its progress may have grown while the task was made.
+    /// Leaves the call, which runs in `session`, to a task of its own. Its progress may have grown while the task was
+    /// made.
     pub fn follow(self, call: Call, session: UpstreamGuard, progress: f64, text: Option<String>) {
         let Self { runner, permit, stopped, mut beginning, request, .. } = self;
         tokio::spawn(async move {

@@ -1,5 +1,5 @@
-//! How the call of a task begins: it gets its turn and a session, the store notes that it is sent, and only then it is. Where the
-//! server refuses it, as it has forgotten the session, it begins once more.
+//! How the call of a task begins: it gets its turn and a session, the store notes that it is sent, and only then it is.
+//! Where the server refuses it, as it has forgotten the session, it begins once more.
 
 use std::time::Duration;
 
@@ -41,7 +41,8 @@ impl Runner {
         })
     }
 
-    /// Sends the call for the first time. `waited`: its client was told that it waits, or an earlier process has left it.
+    /// Sends the call for the first time. `waited`: its client was told that it waits, or an earlier process has left
+    /// it.
     ///
     /// # Errors
     /// [`Failure`] where the call was not sent.
@@ -53,8 +54,8 @@ impl Runner {
         self.send(request, session)
     }
 
-    /// Gets the session to begin in. After a restart the server may come up later than this process, so that it is tried again
-    /// for a while: the call was not sent, and the store does not say it was.
+    /// Gets the session to begin in. After a restart the server may come up later than this process, so that it is
+    /// tried again for a while: the call was not sent, and the store does not say it was.
     async fn reach(&mut self) -> Result<UpstreamGuard, Failure> {
         let Some(restored) = self.restored else { return self.session_now().await };
         // The ttl has to leave the call its timeout.
@@ -79,7 +80,8 @@ impl Runner {
         self.session.begin(&self.caller, &self.headers, self.modern).await
     }
 
-    /// Sends a call once more, in another session: the server has refused it, as it has forgotten the session, and not run it.
+    /// Sends a call once more, in another session: the server has refused it, as it has forgotten the session, and not
+    /// run it.
     ///
     /// # Errors
     /// [`Failure`] where the call was not sent again.
@@ -100,13 +102,14 @@ impl Runner {
         Ok(())
     }
 
-    /// Has the store note that the call is sent. A task that has ended meanwhile stays as it is, and its call is not sent.
+    /// Has the store note that the call is sent. A task that has ended meanwhile stays as it is, and its call is not
+    /// sent.
     async fn note(&self, session: &UpstreamGuard) -> Result<(), Failure> {
         if self.note_sent(session).await { Ok(()) } else { Err(Failure::Cancelled) }
     }
 
-    /// Sends the call to the server. While it runs, only the message that goes there is kept, and the request where it may
-    /// have to be sent again.
+    /// Sends the call to the server. While it runs, only the message that goes there is kept, and the request where it
+    /// may have to be sent again.
     fn send(&self, request: Message, session: UpstreamGuard) -> Result<Running, Failure> {
         let options = CallOptions {
             purpose: Purpose::Background,

@@ -14,8 +14,8 @@ pub enum CallSession {
     Own(UpstreamGuard),
     /// One of the pool. Where the server has forgotten it, another one takes its place.
     Pooled(UpstreamGuard),
-    /// One for this call alone, which is opened when it is its turn. That of its client, which gets what the server says
-    /// meanwhile, is in use too.
+    /// One for this call alone, which is opened when it is its turn. That of its client, which gets what the server
+    /// says meanwhile, is in use too.
     Apart(UpstreamGuard),
     /// One of the pool, which is leased when it is its turn: it may be a process.
     Later,

@@ -40,7 +40,8 @@ struct Inner {
 pub(super) enum Stop {
     /// The server hears that it is cancelled, for this reason.
     Cancel(&'static str),
-    /// The server hears nothing, as the next process goes on with it. Dropping the sender says that the call has stopped.
+    /// The server hears nothing, as the next process goes on with it. Dropping the sender says that the call has
+    /// stopped.
     Leave(oneshot::Sender<()>),
 }
 
@@ -254,8 +255,8 @@ impl RunningCalls {
         inner.running.iter().map(|(id, call)| (*id, call.owner.clone())).collect()
     }
 
-    /// Returns the owners that have to be told how a task has ended since [`RunningCalls::close`], once for each such task;
-    /// `None` while calls run.
+    /// Returns the owners that have to be told how a task has ended since [`RunningCalls::close`], once for each such
+    /// task; `None` while calls run.
     pub(super) fn owners_to_tell(&self) -> Option<Vec<ToTell>> {
         let inner = self.inner.lock();
         inner.running.is_empty().then(|| inner.untold.values().cloned().collect())

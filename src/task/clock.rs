@@ -4,8 +4,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-/// A clock that reads the time since the Unix epoch from the system once, and from then on follows the clock of the process.
-/// So a deadline means the same in every process, and no setting of the system's clock moves it while the process runs.
+/// A clock that reads the time since the Unix epoch from the system once, and from then on follows the clock of the
+/// process. So a deadline means the same in every process, and no setting of the system's clock moves it while the
+/// process runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Instant,

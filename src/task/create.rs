@@ -85,8 +85,8 @@ pub struct NewTask {
     pub announced: bool,
     /// Writes for the client's streams.
     pub writer: &'static dyn TaskWriter,
-    /// The right to add a task to the client's session. The session's end waits until the store has the task. `None` for
-    /// clients without sessions.
+    /// The right to add a task to the client's session. The session's end waits until the store has the task. `None`
+    /// for clients without sessions.
     pub admission: Option<TaskAdmission>,
 }
 

@@ -166,19 +166,20 @@ impl Engine {
         }
     }
 
-    /// Admits no more tasks, as the process stops, and returns the owners of those that run, one for each. From now on it
-    /// notes which ends the owners have not been told.
+    /// Admits no more tasks, as the process stops, and returns the owners of those that run, one for each. From now on
+    /// it notes which ends the owners have not been told.
     pub fn close(&self) -> Vec<Owner> {
         self.calls.close().into_iter().map(|(_, owner)| owner).collect()
     }
 
-    /// Returns the owners that have to be told how a task has ended since [`Engine::close`], once for each such task; `None`
-    /// while tasks run. A poll tells a failure. A result is told only when the client collects it.
+    /// Returns the owners that have to be told how a task has ended since [`Engine::close`], once for each such task;
+    /// `None` while tasks run. A poll tells a failure. A result is told only when the client collects it.
     pub fn owners_to_tell(&self) -> Option<Vec<ToTell>> {
         self.calls.owners_to_tell()
     }
 
-    /// Waits until [`Engine::owners_to_tell`] may have changed, or [`Engine::session_ended`] was called, since the last time.
+    /// Waits until [`Engine::owners_to_tell`] may have changed, or [`Engine::session_ended`] was called, since the last
+    /// time.
     pub async fn changed(&self) {
         self.calls.changed().await;
     }
@@ -208,7 +209,8 @@ impl Engine {
         running.len()
     }
 
-    /// Registers a call of `caller` that is about to run. Returns the receiver that stops it; `None` if the process stops.
+    /// Registers a call of `caller` that is about to run. Returns the receiver that stops it; `None` if the process
+    /// stops.
     pub(super) fn register(
         &self,
         task: &Task,
@@ -278,8 +280,8 @@ impl Engine {
         changed.task
     }
 
-    /// Ends a task as its call did, once the store is available; `why` tells the log why it failed. A task that has ended
-    /// before stays as it is.
+    /// Ends a task as its call did, once the store is available; `why` tells the log why it failed. A task that has
+    /// ended before stays as it is.
     pub(super) async fn finish(self: &Arc<Self>, owner: &Owner, id: TaskId, change: Change, why: Option<&str>) {
         let ended = self.change_when_available(owner, id, |_| Some(change.clone())).await;
         // Another change that has ended the task has usually taken its call out too.

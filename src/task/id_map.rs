@@ -1,4 +1,5 @@
-//! Tables by ids that taskgate has chosen at random. No client can choose ones that collide, so that a fast hash will do.
+//! Tables by ids that taskgate has chosen at random. No client can choose ones that collide, so that a fast hash will
+//! do.
 
 use std::{
     collections::HashMap,

@@ -62,8 +62,8 @@ impl Engine {
         });
     }
 
-    /// Answers a request of the server in the client's place. The call goes on meanwhile, but it reads a flood of requests no
-    /// faster than they are answered.
+    /// Answers a request of the server in the client's place. The call goes on meanwhile, but it reads a flood of
+    /// requests no faster than they are answered.
     pub(super) async fn reply_at_once(self: &Arc<Self>, origin: QuestionOrigin<'_>, reply: Bytes) {
         let QuestionOrigin { call, headers, replies, .. } = origin;
         let Ok(permit) = Arc::clone(replies).acquire_owned().await else { return };
@@ -74,8 +74,8 @@ impl Engine {
         });
     }
 
-    /// Takes the answer of a client to a question that it was asked in `session`. `reply` writes it under the server's own raw
-    /// id of the question, and the server gets it. Returns whether there is such a question.
+    /// Takes the answer of a client to a question that it was asked in `session`. `reply` writes it under the server's
+    /// own raw id of the question, and the server gets it. Returns whether there is such a question.
     pub async fn answer(
         self: &Arc<Self>,
         session: Uuid,
@@ -105,7 +105,8 @@ impl Engine {
         let _ = tokio::time::timeout(PASS_ON_TIMEOUT, passing).await;
     }
 
-    /// Takes the answer of a task's owner to one of its questions, as [`Engine::answer`] does. Ignores one that is not open.
+    /// Takes the answer of a task's owner to one of its questions, as [`Engine::answer`] does. Ignores one that is not
+    /// open.
     pub async fn answer_in_task(
         self: &Arc<Self>,
         owner: &Owner,
@@ -119,8 +120,8 @@ impl Engine {
         }
     }
 
-    /// Notes that a question of a task is asked in `session`, whose client may answer it with [`Engine::answer`]. Returns
-    /// whether the client has to get it now.
+    /// Notes that a question of a task is asked in `session`, whose client may answer it with [`Engine::answer`].
+    /// Returns whether the client has to get it now.
     pub fn ask_in(&self, session: Uuid, owner: &Owner, task: TaskId, question: Uuid) -> bool {
         self.desk.ask_in(session, owner, task, question)
     }

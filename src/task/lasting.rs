@@ -1,4 +1,5 @@
-//! Work that goes on to its end even if the handler that has begun it is dropped: hyper drops a handler whose client has left.
+//! Work that goes on to its end even if the handler that has begun it is dropped: hyper drops a handler whose client
+//! has left.
 
 use std::{
     fmt,

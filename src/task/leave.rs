@@ -15,7 +15,8 @@ use crate::observe::events;
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// Says how many tasks have ended, or were changed otherwise, without the store having taken it, as the process ends now.
+    /// Says how many tasks have ended, or were changed otherwise, without the store having taken it, as the process
+    /// ends now.
     pub fn report_untaken(&self) {
         let tasks = self.ledger.untaken();
         if tasks > 0 {

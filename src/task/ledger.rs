@@ -130,8 +130,8 @@ impl Ledger {
         }
     }
 
-    /// Makes the change that `change` returns for the newest version of a task. Returns `None` if there is no such task, or
-    /// nothing to change.
+    /// Makes the change that `change` returns for the newest version of a task. Returns `None` if there is no such
+    /// task, or nothing to change.
     ///
     /// # Errors
     /// [`NotChanged`]

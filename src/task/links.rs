@@ -45,8 +45,8 @@ impl LinkKey {
 }
 
 impl Links {
-    /// Returns the session in which call `number` goes on: `own`, that of its client, where the call may have run there; or else
-    /// one that `restore` makes, for all such calls.
+    /// Returns the session in which call `number` goes on: `own`, that of its client, where the call may have run
+    /// there; or else one that `restore` makes, for all such calls.
     pub(super) fn find(
         &mut self,
         key: LinkKey,

@@ -1,7 +1,7 @@
 //! The product: a tool call that its caller can leave, poll, list, cancel and collect.
 //!
-//! The engine knows no wire form of tasks, only states, owners, deadlines and the raw bytes of outcomes. A dialect turns what
-//! its clients send into calls of the engine, and writes what the engine tells.
+//! The engine knows no wire form of tasks, only states, owners, deadlines and the raw bytes of outcomes. A dialect
+//! turns what its clients send into calls of the engine, and writes what the engine tells.
 
 mod adopt;
 mod begin;

@@ -17,13 +17,13 @@ use crate::{
     limit::Account,
 };
 
-/// A call that asks its client is polled at least this often, within the bounds, as every fixed interval was by default:
-/// people wait for its questions.
+/// A call that asks its client is polled at least this often, within the bounds, as every fixed interval was by
+/// default: people wait for its questions.
 const ASKING: Duration = Duration::from_secs(2);
 /// A call that waits for its turn is told to be polled once in this part of the time that it has waited.
 const QUEUED_PART: u32 = 8;
-/// A client polls [`POLLS_TO_COLLECT`] times at least in the time for which a task is kept after its end, and so often if
-/// there are too many polls.
+/// A client polls [`POLLS_TO_COLLECT`] times at least in the time for which a task is kept after its end, and so often
+/// if there are too many polls.
 const FEWEST_POLLS: u32 = 2;
 
 /// What a client is told of the time of a task.
@@ -144,8 +144,8 @@ impl Pace {
         }
     }
 
-    /// Returns what the client is told now. `crowding` is how many times as long as they wanted the clients of all calls should
-    /// wait.
+    /// Returns what the client is told now. `crowding` is how many times as long as they wanted the clients of all
+    /// calls should wait.
     pub(super) fn outlook(&self, crowding: f64, now: Instant) -> Outlook {
         match self {
             Self::Fixed(poll_interval) => Outlook { poll_interval: *poll_interval, usual: None },
@@ -158,8 +158,8 @@ impl Pace {
         match self {
             Self::Fixed(poll_interval) => Outlook { poll_interval: *poll_interval, usual: None },
             Self::Auto(pace) => {
-                // A client that waited as long as it was told, because there are many, wanted more than this one poll. One
-                // that did not wait wanted no more than others.
+                // A client that waited as long as it was told, because there are many, wanted more than this one poll.
+                // One that did not wait wanted no more than others.
                 let waited = now.duration_since(pace.told_at).min(pace.told);
                 demand.note(waited.div_duration_f64(pace.fitting), now);
                 pace.fitting = pace.fitting(now);

@@ -2,7 +2,8 @@
 //!
 //! A poll pays where calls end. The rate at which those that still run end, at a given age, says how many ends one poll
 //! finds there. So the ages with the highest rates, which together hold the ends of about half of all calls, are polled
-//! often, and all others seldom: no other schedule notices half of the ends as soon with fewer polls (docs/performance.md).
+//! often, and all others seldom: no other schedule notices half of the ends as soon with fewer polls
+//! (docs/performance.md).
 
 use std::sync::LazyLock;
 
@@ -128,8 +129,8 @@ impl PollPlan {
     }
 }
 
-/// Returns how many of the calls that run end in a second at the ages around a range: as many ranges to both sides as it
-/// takes to know more than chance, but not much more than close by. `before` and `spent` are sums up to each bound.
+/// Returns how many of the calls that run end in a second at the ages around a range: as many ranges to both sides as
+/// it takes to know more than chance, but not much more than close by. `before` and `spent` are sums up to each bound.
 fn rate(range: usize, before: &[f64], spent: &[f64]) -> f64 {
     let around = |far: usize| (range.saturating_sub(far), (range + far + 1).min(RANGES));
     let rate = |far: usize| {

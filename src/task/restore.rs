@@ -1,5 +1,5 @@
-//! What a start makes of the tasks that an earlier process has left: calls that wait are sent in their turn, answers are
-//! resumed, and what can do neither fails.
+//! What a start makes of the tasks that an earlier process has left: calls that wait are sent in their turn, answers
+//! are resumed, and what can do neither fails.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -39,7 +39,8 @@ use crate::{
     wire::{Message, headers_cost},
 };
 
-/// How long a start waits until the store has the ends of the tasks that cannot go on, and the deadlines of those that can.
+/// How long a start waits until the store has the ends of the tasks that cannot go on, and the deadlines of those that
+/// can.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many owners' tasks are removed at once.

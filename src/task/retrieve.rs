@@ -115,8 +115,8 @@ impl Engine {
         !matches!(self.ledger.find(owner, id).await, Err(Missing::NotFound(_)))
     }
 
-    /// Cancels a task for its owner, and its call in the upstream shortly after. This goes on even if the returned future is
-    /// dropped.
+    /// Cancels a task for its owner, and its call in the upstream shortly after. This goes on even if the returned
+    /// future is dropped.
     ///
     /// # Errors
     /// [`NotCancelled`]

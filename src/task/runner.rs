@@ -234,7 +234,8 @@ impl Runner {
             self.engine.ask(self.origin(&running.session), &question, asked).await;
         }
         round.answered().await?;
-        // If the task has no known owner, anyone with its id can answer: that must not change whose credential the call has.
+        // If the task has no known owner, anyone with its id can answer: that must not change whose credential the call
+        // has.
         let may_renew = !matches!(self.owner(), Owner::Anyone { .. });
         running.session.get().retry(&mut running.call, &round, may_renew, self.max_answer())
     }
@@ -257,8 +258,8 @@ impl Runner {
     async fn handle(&self, session: &UpstreamGuard, message: &Message, event: ServerEvent, last: &mut f64) {
         let listener = self.session.listener(session);
         match event {
-            // Progress shows in the task, and reaches the client under its own token: only if it grows, as it must (section
-            // "Progress Flow"), and only until the task has ended.
+            // Progress shows in the task, and reaches the client under its own token: only if it grows, as it must
+            // (section "Progress Flow"), and only until the task has ended.
             ServerEvent::Progress { progress, text, for_client } if progress > *last => {
                 *last = progress;
                 if let (true, Some(for_client)) = (self.set_status_message(text).await, for_client) {

@@ -1,7 +1,8 @@
-//! The written form of a call that has not ended: by it a later process sends the call, or hears the rest of its answer.
+//! The written form of a call that has not ended: by it a later process sends the call, or hears the rest of its
+//! answer.
 //!
-//! It begins with its number, and the fields follow in their order. Files of the formats 1 and 2 have JSON instead, with the
-//! number as its member `v`.
+//! It begins with its number, and the fields follow in their order. Files of the formats 1 and 2 have JSON instead,
+//! with the number as its member `v`.
 
 use std::fmt::Display;
 
@@ -188,7 +189,8 @@ fn write(fields: &impl Serialize, behind: &[u8]) -> Vec<u8> {
     [&[FORM], &*fields, behind].concat()
 }
 
-/// Reads what [`write()`] has written, or JSON in one line, and returns what is behind it too. `what` names it in errors.
+/// Reads what [`write()`] has written, or JSON in one line, and returns what is behind it too. `what` names it in
+/// errors.
 fn read<'de, T: Deserialize<'de>>(what: &str, written: &'de [u8]) -> Result<(T, &'de [u8]), String> {
     let refused = |why: &dyn Display| format!("its {what} cannot be read: {why}");
     match written.split_first() {

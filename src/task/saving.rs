@@ -21,7 +21,8 @@ use crate::{
 };
 
 impl Runner {
-    /// Returns what the store is to keep of a call that waits with this `request`; `None` where the store keeps nothing.
+    /// Returns what the store is to keep of a call that waits with this `request`; `None` where the store keeps
+    /// nothing.
     pub(super) fn saved_waiting(&self, request: &Message) -> Option<SavedCall> {
         Some(SavedCall(CallForm::write(&self.head()?, Some(request)).into()))
     }
@@ -66,22 +67,24 @@ impl Runner {
             return matches!(changed, Ok(Some(_)) | Err(NotChanged::Unavailable(_)));
         };
         if !engine.calls.set_stage(self.id, Stage::Sent) {
-            // Left to the next process, which must not find that it was sent, or ended: its runner stops at the next turn.
+            // Left to the next process, which must not find that it was sent, or ended: its runner stops at the next
+            // turn.
             return std::future::pending().await;
         }
         // It waits for the store: sent without that, it could run again in a later process.
         matches!(engine.change_call(owner, self.id, &running, call).await, Ok(Some(_)))
     }
 
-    /// Finds out whether a call that an earlier process has not sent can be sent in the session of its client. If that is gone,
-    /// the call gets one of the pool.
+    /// Finds out whether a call that an earlier process has not sent can be sent in the session of its client. If that
+    /// is gone, the call gets one of the pool.
     ///
     /// # Errors
     /// [`Failure::Unreachable`] where that cannot be found out yet.
     pub(super) async fn find_session(&mut self) -> Result<(), Failure> {
         let CallSession::Own(own) = &self.session else { return Ok(()) };
         if !own.get().is_lost() {
-            // The server may have been restarted too, and not know the session any more. The call must not find that out.
+            // The server may have been restarted too, and not know the session any more. The call must not find that
+            // out.
             let pinged = own.get().request("ping", "{}", HeaderMap::clone(&self.headers)).await;
             if let Err(unreachable @ Failure::Unreachable(_)) = pinged {
                 return Err(unreachable);

@@ -15,14 +15,14 @@ impl Engine {
         }
     }
 
-    /// Admits no more tasks to a session if at that moment its owner has none and `unneeded` returns true. Returns whether it
-    /// does: then the session can end without losing a task.
+    /// Admits no more tasks to a session if at that moment its owner has none and `unneeded` returns true. Returns
+    /// whether it does: then the session can end without losing a task.
     pub async fn release(&self, session: &Session, unneeded: impl FnOnce() -> bool) -> bool {
         session.refuse_tasks(async { unneeded() && !self.has_tasks(&session.caller.owner).await }).await
     }
 
-    /// Notes that a session has ended: asks what its client was asked in another session of its owner, and wakes what waits
-    /// for [`Engine::changed`].
+    /// Notes that a session has ended: asks what its client was asked in another session of its owner, and wakes what
+    /// waits for [`Engine::changed`].
     pub fn session_ended(&self, session: &Session) {
         self.desk.session_ended(session.id);
         self.calls.wake();

@@ -181,7 +181,8 @@ impl Task {
         self.state == State::Ended(Ending::Cancelled) && self.status_message.as_deref() == Some(GIVEN_UP)
     }
 
-    /// Returns the task after `change`, which happens `now`. If that ends it, it is kept from then on for at least `keep`.
+    /// Returns the task after `change`, which happens `now`. If that ends it, it is kept from then on for at least
+    /// `keep`.
     ///
     /// # Errors
     /// [`HasEnded`]

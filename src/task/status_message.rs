@@ -28,7 +28,8 @@ pub(super) fn not_sent(why: &str) -> String {
     format!("taskgate was restarted while the call waited for its turn, and the call was not sent: {why}; call again")
 }
 
-/// Returns the change that ends the task of a call, and for the log why the task failed, unless what the call gave says so.
+/// Returns the change that ends the task of a call, and for the log why the task failed, unless what the call gave says
+/// so.
 pub(super) fn ended(outcome: CallOutcome) -> (Change, Option<String>) {
     let short = |text: &str| Arc::from(excerpt(text));
     match outcome {
@@ -54,7 +55,8 @@ pub(super) fn failed(why: &str) -> Change {
     Change::End(End::Error { raw: own_error(why) }, Some(why.into()))
 }
 
-/// Returns why a call's turn has not come, after it waited for `patience`. `full` is the limit that its owner has reached.
+/// Returns why a call's turn has not come, after it waited for `patience`. `full` is the limit that its owner has
+/// reached.
 pub(super) fn no_turn(patience: Duration, timeout: Duration, full: Option<KeptLimit>) -> String {
     let [patience, timeout] = [patience, timeout].map(humantime::format_duration);
     let waited = format!("limit reached: the task waited for its turn for {patience}");

@@ -31,8 +31,9 @@ pub trait WaitingRequest: Send {
     /// Returns the task.
     fn task(&self) -> TaskId;
 
-    /// Returns the response, which comes when the task has ended or was removed; if `watch` is a limit, it comes at once and
-    /// names the limit. Called again when the client has reconnected: a request without a connection does not wait.
+    /// Returns the response, which comes when the task has ended or was removed; if `watch` is a limit, it comes at
+    /// once and names the limit. Called again when the client has reconnected: a request without a connection does not
+    /// wait.
     fn response(&self, watch: Result<Watch, WaitLimit>) -> PendingResponse;
 }
 
@@ -88,8 +89,8 @@ impl Engine {
         Box::new(TaskStream::new(self, session, Arc::clone(session.outbox()), None, writer))
     }
 
-    /// Returns what the stream of a request that waits for its task delivers: what belongs to the task, as `writer` writes
-    /// it, and then the response.
+    /// Returns what the stream of a request that waits for its task delivers: what belongs to the task, as `writer`
+    /// writes it, and then the response.
     ///
     /// # Errors
     /// The limit on waiters that is reached.

@@ -44,8 +44,8 @@ impl ToolTimes {
         self.known(tool).lock().record(took);
     }
 
-    /// Notes how long a call took that failed. A client can invent any name of a tool, and servers answer with an error. So
-    /// this counts for a tool that has given a result.
+    /// Notes how long a call took that failed. A client can invent any name of a tool, and servers answer with an
+    /// error. So this counts for a tool that has given a result.
     pub(super) fn record_failure(&self, tool: &ToolId, took: Duration) {
         if let Some(known) = self.tools.get(tool) {
             known.lock().record(took);

@@ -1,4 +1,5 @@
-//! A try to make a task of a call that runs. The call goes on meanwhile, as a disk may hang for long, and may end first.
+//! A try to make a task of a call that runs. The call goes on meanwhile, as a disk may hang for long, and may end
+//! first.
 
 use std::{
     fmt,
@@ -22,15 +23,15 @@ type Work<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 /// What a try gives, until the call or [`finish`] takes it.
 type Made<T, E> = Arc<Mutex<Option<Result<T, E>>>>;
 
-/// A try, which begins when it is first polled. From then on it comes to its end by itself: the stream that would poll it may
-/// have no connection, and the end of a session waits for it. The task that comes of it ends without a word to its client where
-/// this is dropped, or is not polled for long. In the second case the try gives `None`.
+/// A try, which begins when it is first polled. From then on it comes to its end by itself: the stream that would poll
+/// it may have no connection, and the end of a session waits for it. The task that comes of it ends without a word to
+/// its client where this is dropped, or is not polled for long. In the second case the try gives `None`.
 pub struct Trying<T: Into<Adopted> + Send + 'static, E: Send + 'static>(Stage<T, E>);
 
 enum Stage<T, E> {
     New(Work<T, E>),
-    /// In a task of its own, as its first poll was not its last. The sender is dropped when the call has taken what was made, or
-    /// wants it no more.
+    /// In a task of its own, as its first poll was not its last. The sender is dropped when the call has taken what was
+    /// made, or wants it no more.
     Goes(oneshot::Receiver<Made<T, E>>, oneshot::Sender<()>),
     Over,
 }

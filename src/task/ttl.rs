@@ -32,8 +32,9 @@ pub(super) struct Lifetime {
 }
 
 impl Lifetime {
-    /// Returns the lifetime that the client asks for, within what the operator allows, and at least what the call needs. It
-    /// needs its timeout and the time to collect; if it is `queued`, also its timeout again, to wait for its turn.
+    /// Returns the lifetime that the client asks for, within what the operator allows, and at least what the call
+    /// needs. It needs its timeout and the time to collect; if it is `queued`, also its timeout again, to wait for its
+    /// turn.
     pub(super) fn of(tool: &Tool, asked: AskedTtl, queued: bool) -> Self {
         let wanted = match asked {
             AskedTtl::Default => tool.ttl,
@@ -52,8 +53,9 @@ pub(super) fn patience(tool: &Tool, ttl: Duration) -> Duration {
     ttl.saturating_sub(needed(tool))
 }
 
-/// Returns the change that gives a task of an earlier process the time that its call needs by the settings of this one. `sent`
-/// is when the call was sent; one that waits may wait as long as a new one, and begins to wait anew where that time is over.
+/// Returns the change that gives a task of an earlier process the time that its call needs by the settings of this one.
+/// `sent` is when the call was sent; one that waits may wait as long as a new one, and begins to wait anew where that
+/// time is over.
 pub(super) fn prolonged(tool: &Tool, task: &Task, sent: Option<u64>, now: u64) -> Change {
     let [needed, timeout] = [needed(tool), tool.timeout].map(millis);
     let created = task.expires.saturating_sub(task.ttl);

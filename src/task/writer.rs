@@ -7,8 +7,9 @@ use uuid::Uuid;
 use super::{Outlook, Task, TaskId};
 use crate::wire::{Message, RpcError};
 
-/// Writes what the engine tells for the streams of one dialect. A method returns `None` if the message cannot be written, or
-/// if clients of the dialect are not told such things. By default they are told nothing, and collect their questions.
+/// Writes what the engine tells for the streams of one dialect. A method returns `None` if the message cannot be
+/// written, or if clients of the dialect are not told such things. By default they are told nothing, and collect their
+/// questions.
 pub trait TaskWriter: fmt::Debug + Send + Sync {
     /// Returns the name of the dialect, by which a later process finds its writer.
     fn name(&self) -> &'static str;

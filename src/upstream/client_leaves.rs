@@ -1,5 +1,5 @@
-//! A client with a session leaves in mid-call: its request goes on to its end, in a task of its own. Without a session the
-//! client cannot come back, so its request is cancelled (`dialect/modern/run.rs`).
+//! A client with a session leaves in mid-call: its request goes on to its end, in a task of its own. Without a session
+//! the client cannot come back, so its request is cancelled (`dialect/modern/run.rs`).
 //!
 //! Two other files have the rest. `session/resume.rs` keeps the stream that the client has left, for its return.
 //! `task/lasting.rs` finishes what a handler has begun, such as the creation of a task.

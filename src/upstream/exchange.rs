@@ -75,8 +75,9 @@ impl Exchange {
         }
     }
 
-    /// Returns whether the server has refused the request itself, and not run it, as it has forgotten the session. Where the
-    /// exchange has ended first, because another request was refused, waits a moment for the server's word on this one.
+    /// Returns whether the server has refused the request itself, and not run it, as it has forgotten the session.
+    /// Where the exchange has ended first, because another request was refused, waits a moment for the server's word on
+    /// this one.
     pub async fn was_refused(&mut self) -> bool {
         if self.streams() {
             return false;

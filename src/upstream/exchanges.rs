@@ -198,7 +198,8 @@ impl Exchanges {
         }
     }
 
-    /// Ends a subscription that the server has torn down, as if it had answered it. Returns whether there is one of that number.
+    /// Ends a subscription that the server has torn down, as if it had answered it. Returns whether there is one of
+    /// that number.
     pub fn tear_down(&self, number: u64) -> bool {
         let listens = |open: &InFlight| open.purpose == Purpose::Listening;
         if !self.open.lock().get(&number).is_some_and(listens) {

@@ -1,5 +1,5 @@
-//! Tells in the log, once each, where the configuration does not fit the server: patterns that match no tool, and limits
-//! that do not hold because the server has tasks of its own.
+//! Tells in the log, once each, where the configuration does not fit the server: patterns that match no tool, and
+//! limits that do not hold because the server has tasks of its own.
 
 use std::{
     collections::BTreeSet,

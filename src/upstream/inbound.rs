@@ -172,7 +172,8 @@ impl Inbound {
             Kind::Notification if message.method() == Method::Progress => self.fallback(Some(Purpose::Foreground)),
             Kind::Request => self.exchanges.only(None).or_else(|| self.fallback(None)),
             Kind::Notification if message.method() == Method::Cancelled => self.asker(&message),
-            // A change in what the server offers belongs to no request. It goes to one only if no client reads the GET stream.
+            // A change in what the server offers belongs to no request. It goes to one only if no client reads the GET
+            // stream.
             Kind::Notification if message.method().is_change() => self.fallback(Some(Purpose::Foreground)),
             // A task must not get what may belong to another task.
             Kind::Notification => self.exchanges.only(None).or_else(|| self.fallback(Some(Purpose::Foreground))),

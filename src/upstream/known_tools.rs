@@ -1,5 +1,5 @@
-//! What one session knows of its server's tools from their lists: their titles, and which names of taskgate's own tools they
-//! take.
+//! What one session knows of its server's tools from their lists: their titles, and which names of taskgate's own tools
+//! they take.
 
 use std::collections::HashMap;
 
@@ -149,8 +149,8 @@ impl KnownTools {
         known.taken = <[bool; PREFIXES.len()]>::default();
     }
 
-    /// Returns whether taskgate has to ask for a list: none was seen to its end since the last change, and it does not ask now.
-    /// From then on it does, until [`KnownTools::asked`].
+    /// Returns whether taskgate has to ask for a list: none was seen to its end since the last change, and it does not
+    /// ask now. From then on it does, until [`KnownTools::asked`].
     pub(super) fn ask(&self) -> bool {
         let mut known = self.0.lock();
         !known.listed && !std::mem::replace(&mut known.asking, true)
@@ -182,9 +182,9 @@ impl KnownTools {
         all.find(|names| !page.iter().any(|tool| names.find(&tool.name).is_some()))
     }
 
-    /// Returns the tool for jobs that has a name, and the names of all of them; `None` where the server has a tool of that name.
-    /// A server that has not told its list to the end is taken to have no more such tools, whichever names an earlier list has
-    /// led to.
+    /// Returns the tool for jobs that has a name, and the names of all of them; `None` where the server has a tool of
+    /// that name. A server that has not told its list to the end is taken to have no more such tools, whichever names
+    /// an earlier list has led to.
     #[must_use]
     pub fn called(&self, name: &str) -> Option<(JobTool, JobToolNames)> {
         let Known { listed, taken, .. } = *self.0.lock();

@@ -41,7 +41,8 @@ impl Upstream {
         Box::pin(self.pool.lease(&self.server, &pool_key(lessee, seen.0), seen.1, lessee.headers)).await
     }
 
-    /// Returns what is known of the server's tools where each call has a session of its own; `None` where sessions know it.
+    /// Returns what is known of the server's tools where each call has a session of its own; `None` where sessions know
+    /// it.
     #[must_use]
     pub fn tools_apart(&self, lessee: Lessee<'_>) -> Option<Arc<KnownTools>> {
         let is_apart = self.sharing(lessee.client, true) == Sharing::Once;

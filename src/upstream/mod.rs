@@ -166,7 +166,8 @@ impl Server {
         }
     }
 
-    /// Returns whether each session has a stream of its own for what belongs to no call, as far as the transport is known.
+    /// Returns whether each session has a stream of its own for what belongs to no call, as far as the transport is
+    /// known.
     #[must_use]
     pub fn has_get_stream(&self) -> bool {
         match self {
@@ -229,7 +230,8 @@ impl Server {
         })
     }
 
-    /// Makes a link that goes on with a session of an earlier process; `None` if the session is not one with this server.
+    /// Makes a link that goes on with a session of an earlier process; `None` if the session is not one with this
+    /// server.
     #[must_use]
     pub fn reconnect(&self, inbound: Inbound, saved: &SavedLink) -> Option<Arc<dyn Link>> {
         match self {

@@ -42,7 +42,8 @@ pub(super) struct InFlight {
     pub(super) carried_by: Option<AbortHandle>,
     /// The raw ids of the requests that the upstream has sent during this exchange.
     pub(super) asked: Vec<Box<str>>,
-    /// Whether it was cancelled: it still gets messages with its number, but none that could belong to another exchange.
+    /// Whether it was cancelled: it still gets messages with its number, but none that could belong to another
+    /// exchange.
     pub(super) cancelled: bool,
     /// Whether nothing without its number belongs to it, so that it asks nothing.
     pub(super) apart: bool,

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Message, Method, RpcError, object::Members};
 
-/// The capabilities of a client that a server's requests depend on. The order of the fields is a part of what the store has.
+/// The capabilities of a client that a server's requests depend on. The order of the fields is a part of what the store
+/// has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "each is declared on its own")]

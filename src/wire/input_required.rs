@@ -1,4 +1,5 @@
-//! Results that ask ("Multi Round-Trip Requests"): what a server wants to know before it goes on, and the retry that tells it.
+//! Results that ask ("Multi Round-Trip Requests"): what a server wants to know before it goes on, and the retry that
+//! tells it.
 
 use bytes::Bytes;
 
@@ -127,8 +128,8 @@ pub fn check_answer(method: Method, raw: &str) -> Result<(), String> {
     }
 }
 
-/// Returns the retry of `request`, under the id and progress token `number`, with raw `answers` by their keys and the raw
-/// `state` of the server.
+/// Returns the retry of `request`, under the id and progress token `number`, with raw `answers` by their keys and the
+/// raw `state` of the server.
 ///
 /// # Errors
 /// A sentence that says what is there twice in its params.

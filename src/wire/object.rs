@@ -139,8 +139,8 @@ impl Needle {
 /// What an escape that could hide a key begins with.
 static ESCAPE: Needle = Needle::new("\\u");
 
-/// Returns whether a raw object may have one of the members `keys`: an escape could hide it. Most have not, and need not be
-/// parsed.
+/// Returns whether a raw object may have one of the members `keys`: an escape could hide it. Most have not, and need
+/// not be parsed.
 #[must_use]
 pub fn may_have<const N: usize>(raw: &str, keys: [&Needle; N]) -> bool {
     keys.iter().any(|key| key.is_in(raw)) || ESCAPE.is_in(raw)

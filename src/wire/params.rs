@@ -24,8 +24,8 @@ impl<'a> Params<'a> {
     /// Reads the raw `params` of a request.
     ///
     /// # Errors
-    /// -32602 where a member is there twice, or the progress token is malformed or too long; -32600 for a request of the
-    /// modern generation.
+    /// -32602 where a member is there twice, or the progress token is malformed or too long; -32600 for a request of
+    /// the modern generation.
     pub fn parse(raw: &'a str) -> Result<Self, RpcError> {
         let params = Self::parse_any(raw)?;
         if params.meta.as_ref().is_some_and(names_modern_revision) {

@@ -64,7 +64,8 @@ impl Relay {
         Self { ours, theirs: Some(theirs), depth: 0, value: false, position: Position::Start, word: Vec::new() }
     }
 
-    /// Takes in `chunk` and appends to `out` what passes on, without empty parts. Behind the id everything passes unread.
+    /// Takes in `chunk` and appends to `out` what passes on, without empty parts. Behind the id everything passes
+    /// unread.
     ///
     /// # Errors
     /// [`Foreign`] if this cannot be the response; then nothing more may pass.

@@ -1,5 +1,5 @@
-//! Calls that are to become tasks or jobs while the disk takes nothing: they do when it works again, and count as one creation
-//! each. Where it hangs they go on meanwhile.
+//! Calls that are to become tasks or jobs while the disk takes nothing: they do when it works again, and count as one
+//! creation each. Where it hangs they go on meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,8 @@ impl House {
         Self { upstream, shim, _folder: folder, running, url }
     }
 
-    /// Has the disk fail while a call is to become something else. Returns the call's answer, and the server's end of it.
+    /// Has the disk fail while a call is to become something else. Returns the call's answer, and the server's end of
+    /// it.
     async fn answered_after_a_fault(&self, call: impl Future<Output = Value> + Send + 'static) -> (Value, Sse) {
         self.shim.fail_all(CHANGES, Fault::Broken);
         let calling = tokio::spawn(call);
@@ -59,7 +60,8 @@ impl House {
         (soon(calling).await.unwrap(), slow)
     }
 
-    /// Waits until the task of a try that came to nothing has ended. The list has it a moment before it counts as running.
+    /// Waits until the task of a try that came to nothing has ended. The list has it a moment before it counts as
+    /// running.
     async fn has_ended(&self, host: &Client, id: &str) {
         eventually(async || (host.get(id).await["status"] == "cancelled").then_some(())).await;
         self.no_task_runs().await;

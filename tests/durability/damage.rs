@@ -1,5 +1,5 @@
-//! Files that were damaged: a byte flipped, a page zeroed, the end cut off, in the database and in its log. What is told
-//! afterwards is right or a named error, never less than what was there, without a word.
+//! Files that were damaged: a byte flipped, a page zeroed, the end cut off, in the database and in its log. What is
+//! told afterwards is right or a named error, never less than what was there, without a word.
 
 use std::{
     ffi::OsString,

@@ -1,5 +1,5 @@
-//! Every write and sync fails once: in the life of a task, and in a start. Nothing acknowledged is lost, the process goes on,
-//! and the next task finds a disk that works.
+//! Every write and sync fails once: in the life of a task, and in a start. Nothing acknowledged is lost, the process
+//! goes on, and the next task finds a disk that works.
 
 use std::{collections::BTreeSet, fs, time::Duration};
 
@@ -102,7 +102,8 @@ struct Found {
 }
 
 impl Found {
-    /// Fails one call of a start, and checks that the next start finds everything. Returns whether there was such a call.
+    /// Fails one call of a start, and checks that the next start finds everything. Returns whether there was such a
+    /// call.
     async fn fail(&self, kinds: u64, number: u64, shim: &Shim, house: &House) -> bool {
         let folder = house.store().parent().unwrap();
         fs::remove_dir_all(folder).unwrap();
@@ -134,8 +135,8 @@ impl Found {
     }
 }
 
-/// Fails each call of these kinds in a start once: of one that finds nothing, and of one that finds what a kill has left.
-/// It always finds the same, and so makes the same calls.
+/// Fails each call of these kinds in a start once: of one that finds nothing, and of one that finds what a kill has
+/// left. It always finds the same, and so makes the same calls.
 async fn fail_each_call_of_a_start(kinds: u64) {
     let shim = Shim::new();
     let house = House::watched(&shim, false).await;

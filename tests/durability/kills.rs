@@ -1,5 +1,5 @@
-//! `kill -9` under load, at random moments: when tasks are created, run, end, are told of, and while a start reads them.
-//! `scripts/durability --kills N` does it N times; the suite, a few.
+//! `kill -9` under load, at random moments: when tasks are created, run, end, are told of, and while a start reads
+//! them. `scripts/durability --kills N` does it N times; the suite, a few.
 
 use std::time::{Duration, Instant};
 

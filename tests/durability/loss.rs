@@ -1,9 +1,9 @@
 //! What a disk may hold after the power went: built from the record that the shim keeps.
 //!
 //! A write or a new length is safe once its file was synced. Before that each sector of 512 bytes may hold any of the
-//! versions that it had since, whatever other sectors hold. Names of files are safe once their folder was synced, and become
-//! so in order. A sync that failed makes nothing safe: as on Linux, the pages are clean from then on, and only those that
-//! are written again take part in the next sync.
+//! versions that it had since, whatever other sectors hold. Names of files are safe once their folder was synced, and
+//! become so in order. A sync that failed makes nothing safe: as on Linux, the pages are clean from then on, and only
+//! those that are written again take part in the next sync.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -264,8 +264,8 @@ impl Record {
         Self { before, calls }
     }
 
-    /// Does the same where the process began with the files that are in `folder` when this is called; the record is read
-    /// by calling what it returns.
+    /// Does the same where the process began with the files that are in `folder` when this is called; the record is
+    /// read by calling what it returns.
     pub(crate) fn beginning_with(folder: &Path) -> impl FnOnce(&Path) -> Self {
         let before = Disk::holding(folder);
         |path| Self::after(before, path)

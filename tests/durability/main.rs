@@ -1,5 +1,5 @@
-//! Nothing acknowledged is lost: taskgate with its store on disk is killed, loses power, and meets disks that misbehave.
-//! `scripts/durability` runs it for longer.
+//! Nothing acknowledged is lost: taskgate with its store on disk is killed, loses power, and meets disks that
+//! misbehave. `scripts/durability` runs it for longer.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

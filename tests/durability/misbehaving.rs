@@ -1,4 +1,5 @@
-//! Disks that are full, gone or slow for a while. taskgate says so, goes on with what needs no disk, and recovers by itself.
+//! Disks that are full, gone or slow for a while. taskgate says so, goes on with what needs no disk, and recovers by
+//! itself.
 
 use std::{
     process::Stdio,

@@ -1,4 +1,5 @@
-//! A sync fails after its frames were written. What was refused then is no task after a kill, and the next start takes the log.
+//! A sync fails after its frames were written. What was refused then is no task after a kill, and the next start takes
+//! the log.
 
 use taskgate::{
     disk::rusqlite::{Connection, OpenFlags},

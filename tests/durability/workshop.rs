@@ -1,5 +1,5 @@
-//! An MCP server whose calls take as long as they are told, which counts how often each ran and survives every taskgate.
-//! Under `/json` it answers in one piece; under `/sse` on streams that can be resumed.
+//! An MCP server whose calls take as long as they are told, which counts how often each ran and survives every
+//! taskgate. Under `/json` it answers in one piece; under `/sse` on streams that can be resumed.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -30,8 +30,8 @@ pub(super) fn is_modern(seen: &Seen) -> bool {
     seen.json()["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] == VERSION
 }
 
-/// Returns how a server that speaks nothing else refuses a request of an older revision, and any one whose headers are unlike
-/// its body.
+/// Returns how a server that speaks nothing else refuses a request of an older revision, and any one whose headers are
+/// unlike its body.
 pub(super) fn refusal(options: &Options, seen: &Seen) -> Option<Response<Body>> {
     if !options.modern || (options.sessions && !is_modern(seen)) {
         return None;

@@ -9,8 +9,8 @@ use std::{
 
 use tempfile::TempDir;
 
-/// The kinds of calls that can fail, as bits; a write that makes a file longer is of both kinds, and so is a sync of its
-/// times.
+/// The kinds of calls that can fail, as bits; a write that makes a file longer is of both kinds, and so is a sync of
+/// its times.
 pub(crate) const WRITE: u64 = 1;
 pub(crate) const SYNC: u64 = 2;
 pub(crate) const TRUNCATE: u64 = 4;
@@ -72,7 +72,8 @@ impl Shim {
         Self { dir, orders, library: library() }
     }
 
-    /// Returns the watched file, which does not exist yet. Files beside it whose names begin like its name are watched too.
+    /// Returns the watched file, which does not exist yet. Files beside it whose names begin like its name are watched
+    /// too.
     pub(crate) fn store(&self) -> PathBuf {
         self.dir.path().join("store/tasks.db")
     }

@@ -1,4 +1,5 @@
-//! A legacy MCP server over HTTP that acts by itself, in each form that such servers have, and notes which session did what.
+//! A legacy MCP server over HTTP that acts by itself, in each form that such servers have, and notes which session did
+//! what.
 
 use std::{
     collections::{BTreeSet, HashMap},

@@ -1,4 +1,5 @@
-//! `poll_interval = "auto"`: how often clients poll that wait as long as they are told, and how soon they notice the end.
+//! `poll_interval = "auto"`: how often clients poll that wait as long as they are told, and how soon they notice the
+//! end.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod simulation;

@@ -100,8 +100,8 @@ impl Tool {
         self.polled(|time| poll(time, |_| interval))
     }
 
-    /// Returns how many polls a call takes at least if half of the calls are noticed within `delay` seconds, whatever is
-    /// told: docs/performance.md has the proof.
+    /// Returns how many polls a call takes at least if half of the calls are noticed within `delay` seconds, whatever
+    /// is told: docs/performance.md has the proof.
     pub(crate) fn least_polls(&self, delay: f64) -> f64 {
         /// Of the calls this part at a time is looked at, to find the ages at which they end fastest.
         const PART: usize = CALLS / 20;

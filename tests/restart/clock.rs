@@ -1,4 +1,5 @@
-//! The clock of the system jumps by a day, while taskgate runs and while it is away: no task is lost, and none stays for ever.
+//! The clock of the system jumps by a day, while taskgate runs and while it is away: no task is lost, and none stays
+//! for ever.
 
 use std::{fs, path::Path, process::Command};
 

@@ -1,4 +1,5 @@
-//! Servers that come up later than taskgate, as after a reboot: calls that waited for their turns are sent when they are there.
+//! Servers that come up later than taskgate, as after a reboot: calls that waited for their turns are sent when they
+//! are there.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -14,7 +15,8 @@ const DONE: &str = r#"{"content":[]}"#;
 /// What the log says of a call that is tried again.
 const WAITS: &str = "waits for its server";
 
-/// taskgate that was killed together with its server and started again alone, after a call and two that wait for their turns.
+/// taskgate that was killed together with its server and started again alone, after a call and two that wait for their
+/// turns.
 async fn without_server(config: &str) -> (Upstream, House, Client, [String; 2]) {
     let upstream = Upstream::json().await;
     let mut house = House::before(&upstream.url(), config).await;

@@ -152,8 +152,8 @@ async fn a_task_whose_client_asked_for_no_ttl_is_kept_for_the_one_reported_at_cr
 
 #[tokio::test]
 async fn a_client_of_many_quick_tasks_with_a_short_ttl_is_not_locked_out() {
-    // The defaults but for the number of tasks, and ten polls take two seconds and not twenty. Eight tasks are made well
-    // before the first of them expires.
+    // The defaults but for the number of tasks, and ten polls take two seconds and not twenty. Eight tasks are made
+    // well before the first of them expires.
     let (_upstream, _gate, client) = start("[tasks]\nmax_tasks_per_owner = 8\npoll_interval = \"200ms\"").await;
     let call = json!({ "name": "echo", "task": { "ttl": 1000 } });
     for _ in 0..8 {

@@ -1,5 +1,5 @@
-//! Questions of tasks as clients get them and answer them (sections "Input Required Status" and "Associating Task-Related
-//! Messages").
+//! Questions of tasks as clients get them and answer them (sections "Input Required Status" and "Associating
+//! Task-Related Messages").
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -30,7 +30,8 @@ pub enum MaybeAnswer {
 }
 
 impl Legacy {
-    /// Takes a client's answer to a question, and passes it on. An answer to a question that is not open any more is dropped.
+    /// Takes a client's answer to a question, and passes it on. An answer to a question that is not open any more is
+    /// dropped.
     pub async fn answer(&self, session: &Session, message: Message, headers: &HeaderMap) -> MaybeAnswer {
         let id = message.id().filter(|_| message.kind() == Kind::Response).and_then(question_id);
         let Some(id) = id else { return MaybeAnswer::Other(message) };

@@ -12,7 +12,8 @@ pub(super) fn asked_at(request: &ClientRequest, lease: &Lease) -> u64 {
     if request.method == Method::ToolsList { lease.guard.get().tools().changes() } else { 0 }
 }
 
-/// Returns a page of tools that was asked for at `asked_at` as its client gets it where clients without tasks are helped, and anything else as it is.
+/// Returns a page of tools that was asked for at `asked_at` as its client gets it where clients without tasks are
+/// helped, and anything else as it is.
 pub(super) fn with_tools(document: Parts, request: &ClientRequest, lease: &Lease, asked_at: u64) -> Parts {
     let policy = &request.caller.upstream.policy;
     if request.method != Method::ToolsList || !policy.helps_hosts() {

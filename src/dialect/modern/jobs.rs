@@ -107,7 +107,8 @@ impl Modern {
         self.answer_job_tool(request, Some(lease), Some(tools), (tool, names)).await.map(Ok)
     }
 
-    /// Returns the tool for jobs that a request calls, as far as that is known without a session, which would serve this alone.
+    /// Returns the tool for jobs that a request calls, as far as that is known without a session, which would serve
+    /// this alone.
     async fn called_apart(&self, request: &ClientRequest, tools: &KnownTools) -> Option<(JobTool, JobToolNames)> {
         let name = request.subject.as_deref()?;
         if tools.are_listed() {
@@ -119,8 +120,8 @@ impl Modern {
         is_ours.then(|| names.find(name).map(|tool| (tool, names))).flatten()
     }
 
-    /// Answers a call about a job while there is no session with the server: the job is there all the same. Refuses any other
-    /// request as it was `refused`.
+    /// Answers a call about a job while there is no session with the server: the job is there all the same. Refuses any
+    /// other request as it was `refused`.
     pub(super) async fn job_without_server(
         self: &Arc<Self>,
         mut request: Box<ClientRequest>,

@@ -97,8 +97,8 @@ impl Modern {
         Ok(Open { _subscribed: subscribed, _kept: kept })
     }
 
-    /// Returns those of the tasks that the client may hear of. Where taskgate alone has tasks, all others are look-ups that
-    /// fail, which are held back once.
+    /// Returns those of the tasks that the client may hear of. Where taskgate alone has tasks, all others are look-ups
+    /// that fail, which are held back once.
     pub(super) async fn watched(
         &self,
         request: &ClientRequest,
@@ -273,7 +273,8 @@ impl Subscription {
     }
 }
 
-/// Returns the response that ends a subscription, whose raw id is `id`, on taskgate's side (section "Graceful Closure").
+/// Returns the response that ends a subscription, whose raw id is `id`, on taskgate's side (section "Graceful
+/// Closure").
 pub(super) fn closure(id: &str, facts: &ServerFacts) -> Bytes {
     let meta = format!(r#"{{"{SUBSCRIPTION_ID}":{id},"{SERVER_INFO}":{}}}"#, facts.server_info);
     result_response(id, &format!(r#"{{"resultType":"complete","_meta":{meta}}}"#))

@@ -329,7 +329,8 @@ impl ClientRequest {
         !self.meta.tasks && self.hosts_get_jobs(generation)
     }
 
-    /// Returns whether requests that declare no tasks get jobs: a server of that generation does not keep tasks to itself.
+    /// Returns whether requests that declare no tasks get jobs: a server of that generation does not keep tasks to
+    /// itself.
     fn hosts_get_jobs(&self, generation: Generation) -> bool {
         self.caller.upstream.policy.has_jobs() && self.whose(generation) != Whose::Theirs
     }

@@ -83,8 +83,8 @@ fn whose(upstream: &Upstream, generation: Generation) -> Whose {
     }
 }
 
-/// Returns how a request is sent. One that may become a task, and any to a legacy server, has progress, whether the client wants
-/// to hear of it or not.
+/// Returns how a request is sent. One that may become a task, and any to a legacy server, has progress, whether the
+/// client wants to hear of it or not.
 pub(super) fn call_options(generation: Generation, may_be_task: bool) -> CallOptions {
     let passes = generation.is_modern() && !may_be_task;
     let purpose = if passes { Purpose::Foreground } else { Purpose::Background };

@@ -82,8 +82,8 @@ impl Parking {
         Some(Place { parking: Arc::clone(self), owner: owner.clone(), call: Uuid::new_v4() })
     }
 
-    /// Returns where the retry of a parked call goes that has those answers, once; `None` where no such call is parked. `admit`
-    /// gives the retry the place in flight of the call.
+    /// Returns where the retry of a parked call goes that has those answers, once; `None` where no such call is parked.
+    /// `admit` gives the retry the place in flight of the call.
     ///
     /// # Errors
     /// -32602 for an answer that is no result of its question's method, and what `admit` says. The call stays parked.
@@ -102,8 +102,8 @@ impl Parking {
 }
 
 impl Place {
-    /// Parks the call under an id of its own, with the place in flight of its request and what its client is `asked`. Returns
-    /// what resolves with the retry.
+    /// Parks the call under an id of its own, with the place in flight of its request and what its client is `asked`.
+    /// Returns what resolves with the retry.
     pub(super) fn park(
         &mut self,
         in_flight: Option<FlightGuard>,

@@ -21,7 +21,8 @@ use crate::{
 };
 
 impl Modern {
-    /// Returns the generation of the server, which is asked where it is not known. What was opened for that serves the request.
+    /// Returns the generation of the server, which is asked where it is not known. What was opened for that serves the
+    /// request.
     pub(super) async fn generation(&self, request: &mut ClientRequest) -> Result<Generation, Refused> {
         if let Some(known) = request.caller.upstream.pool.generation() {
             return Ok(known);
@@ -133,8 +134,8 @@ impl Run {
         }
     }
 
-    /// Returns what the server says of itself, with the extension where taskgate serves tasks, and without revisions that
-    /// taskgate does not speak.
+    /// Returns what the server says of itself, with the extension where taskgate serves tasks, and without revisions
+    /// that taskgate does not speak.
     fn discovered(&self, response: &Message) -> Result<Parts, String> {
         let document = with_id(response, &self.request.id);
         let Some((Outcome::Result, raw)) = response.outcome() else { return Ok(document) };
@@ -168,7 +169,8 @@ impl Run {
     }
 }
 
-/// Returns whether a server has answered as one does that knows sessions only. It has refused the request, and not run it.
+/// Returns whether a server has answered as one does that knows sessions only. It has refused the request, and not run
+/// it.
 fn looks_legacy(ending: &Result<Message, Failure>, status: Option<StatusCode>) -> bool {
     const REFUSALS: [StatusCode; 3] = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
     match ending {
@@ -183,8 +185,8 @@ fn looks_legacy(ending: &Result<Message, Failure>, status: Option<StatusCode>) -
     }
 }
 
-/// Returns the HTTP status of a response that came without one ("Streamable HTTP", sections "Protocol Version Header" and
-/// "Server Validation").
+/// Returns the HTTP status of a response that came without one ("Streamable HTTP", sections "Protocol Version Header"
+/// and "Server Validation").
 pub(super) fn status_of(response: &Message) -> StatusCode {
     match response.outcome() {
         Some((Outcome::Error, raw)) => match error_code(raw) {

@@ -95,8 +95,8 @@ impl PieceWriter {
         }
     }
 
-    /// Sends a notification that taskgate has written, and waits until the client has taken it, or has left: of a task only
-    /// the last state counts.
+    /// Sends a notification that taskgate has written, and waits until the client has taken it, or has left: of a task
+    /// only the last state counts.
     pub(super) async fn tell(&self, notification: Bytes) {
         self.say(notification);
         tokio::select! {

@@ -76,7 +76,8 @@ impl Seals {
         Ok(BASE64.encode([nonce.as_ref().as_slice(), &sealed].concat()))
     }
 
-    /// Returns what stands in a state; `None` for one that was not sealed here for the same owner, upstream and request.
+    /// Returns what stands in a state; `None` for one that was not sealed here for the same owner, upstream and
+    /// request.
     pub(super) fn open(&self, state: &str, bound: Bound) -> Option<Shown> {
         if state.len() > MAX_STATE {
             return None;
@@ -96,8 +97,9 @@ impl Seals {
 }
 
 impl Bound {
-    /// Returns what a state for `request` of `owner` is bound to: all of its params but those that differ on a retry. Where no
-    /// name is known, the `credential` that goes on to the server stands for one; elsewhere it may be renewed meanwhile.
+    /// Returns what a state for `request` of `owner` is bound to: all of its params but those that differ on a retry.
+    /// Where no name is known, the `credential` that goes on to the server stands for one; elsewhere it may be renewed
+    /// meanwhile.
     pub(super) fn of(owner: &Owner, credential: Option<&[u8]>, request: &Message) -> Self {
         let mut context = Context::new(&SHA256);
         let mut part = |bytes: &[u8]| {

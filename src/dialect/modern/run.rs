@@ -136,8 +136,8 @@ impl Modern {
             to,
             replies: None,
         };
-        // Usually it is over with its first word, and needs no task of its own. It goes on in one where it is not, and where
-        // the client leaves.
+        // Usually it is over with its first word, and needs no task of its own. It goes on in one where it is not, and
+        // where the client leaves.
         let mut work = LastingWork::new(run.run());
         let mut answer = pin!(from.answer());
         let answer = poll_fn(|cx| {

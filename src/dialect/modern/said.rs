@@ -84,8 +84,8 @@ impl Run {
         self.reply(question_refusal(question.id_to_answer(), why.to_owned())).await;
     }
 
-    /// Sends the server the response to a question. The call goes on meanwhile, but it hears a flood of questions no faster
-    /// than they are answered.
+    /// Sends the server the response to a question. The call goes on meanwhile, but it hears a flood of questions no
+    /// faster than they are answered.
     pub(super) async fn reply(&mut self, response: Bytes) {
         let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
         let replies = self.replies.get_or_insert_with(|| Arc::new(Semaphore::new(MAX_REPLIES)));

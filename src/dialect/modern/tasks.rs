@@ -99,8 +99,8 @@ impl Modern {
         }
     }
 
-    /// Counts a request once that names a task which taskgate does not have. A client that guesses ids waits, and is then
-    /// refused. Returns whether it has waited.
+    /// Counts a request once that names a task which taskgate does not have. A client that guesses ids waits, and is
+    /// then refused. Returns whether it has waited.
     ///
     /// # Errors
     /// [`Refused`]
@@ -140,8 +140,8 @@ impl Modern {
         Ok(request.result(&complete()))
     }
 
-    /// Passes on the answers to those questions of a task that are open: they are few, and a client may send any number of
-    /// answers.
+    /// Passes on the answers to those questions of a task that are open: they are few, and a client may send any number
+    /// of answers.
     ///
     /// # Errors
     /// -32602 where one of them is no result of its question's method. Then none is passed on.

@@ -20,8 +20,8 @@ use crate::{
 /// The members of `params` that a legacy server has no use for: the answers of a retry, and a wish for a task.
 const MODERN: [&str; 3] = ["inputResponses", "requestState", "task"];
 
-/// Returns the edits that turn a request into a legacy one: `params` are its members, and `meta` is the raw `_meta` that such a
-/// server gets, if it gets one.
+/// Returns the edits that turn a request into a legacy one: `params` are its members, and `meta` is the raw `_meta`
+/// that such a server gets, if it gets one.
 pub(super) fn to_legacy<'a>(request: &'a Message, params: &Members<'a>, meta: Option<&'a str>) -> Edits<'a> {
     let mut edits = Edits::of(request.bytes());
     if params.iter().any(|(key, _)| MODERN.contains(&key)) {
@@ -82,7 +82,8 @@ pub(super) fn kept_result(source: &Bytes, request: &ClientRequest, facts: &Serve
     result(source, raw, (request.method, &request.id), facts)
 }
 
-/// Returns a raw `result` of the server, whose bytes are `source`, in a response to a request of that method and raw id.
+/// Returns a raw `result` of the server, whose bytes are `source`, in a response to a request of that method and raw
+/// id.
 ///
 /// # Errors
 /// A sentence saying what has a member twice, where it is read.
@@ -127,8 +128,8 @@ fn is_read(method: Method, raw: &str) -> bool {
     is_cacheable(method) || !raw.starts_with('{') || may_have(raw, KEYS.each_ref())
 }
 
-/// Replaces the code of a raw `error` of a server, which is modern or not, with the modern one, where they differ (overview,
-/// section "Error Codes").
+/// Replaces the code of a raw `error` of a server, which is modern or not, with the modern one, where they differ
+/// (overview, section "Error Codes").
 pub(super) fn recode(edits: &mut Edits<'_>, raw: &str, is_modern: bool) {
     let code = match error_code(raw) {
         // A resource that is not there.
@@ -144,8 +145,8 @@ pub(super) fn recode(edits: &mut Edits<'_>, raw: &str, is_modern: bool) {
     }
 }
 
-/// Returns the raw `inputRequests` that stand for a server's error -32042, which sends the user to pages (revision 2025-11-25,
-/// "Elicitation", section "URL Elicitation Required Error"); `None` for any other error.
+/// Returns the raw `inputRequests` that stand for a server's error -32042, which sends the user to pages (revision
+/// 2025-11-25, "Elicitation", section "URL Elicitation Required Error"); `None` for any other error.
 pub(super) fn pages_to_visit(response: &Message) -> Option<String> {
     let Some((Outcome::Error, raw)) = response.outcome() else { return None };
     let error = Members::parse(raw).ok()?;

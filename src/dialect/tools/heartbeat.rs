@@ -32,8 +32,8 @@ impl Heartbeat {
         self.due
     }
 
-    /// Notes progress of the server, which is about to be told. Returns the message with a greater number where heartbeats
-    /// have told that number already: progress has to grow.
+    /// Notes progress of the server, which is about to be told. Returns the message with a greater number where
+    /// heartbeats have told that number already: progress has to grow.
     #[must_use]
     pub fn relay(&mut self, progress: f64, for_client: &Message) -> Bytes {
         self.due = Instant::now() + self.every;
@@ -50,8 +50,8 @@ impl Heartbeat {
         edits.apply().into_bytes()
     }
 
-    /// Returns the notification that is due, with a number barely greater than the last, so that the server's next one is
-    /// greater still.
+    /// Returns the notification that is due, with a number barely greater than the last, so that the server's next one
+    /// is greater still.
     #[must_use]
     pub fn beat(&mut self, text: &str) -> Bytes {
         self.due = Instant::now() + self.every;

@@ -168,8 +168,8 @@ impl JobTools {
         }
     }
 
-    /// Answers for an id that has no job of the caller, or where the store does not tell. A caller that guesses ids waits for
-    /// it, once for each call.
+    /// Answers for an id that has no job of the caller, or where the store does not tell. A caller that guesses ids
+    /// waits for it, once for each call.
     pub(super) fn missing(&self, place: &JobPlace, given: &str, why: &Missing, held: &mut HeldBack) -> Told {
         let id = match why {
             Missing::NotFound(id) => id,

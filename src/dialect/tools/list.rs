@@ -1,5 +1,5 @@
-//! `tools/list` for hosts without tasks: the tools for jobs stand at its end, and a tool that may be answered with a job has
-//! no `outputSchema`, which the words about the job would not fit.
+//! `tools/list` for hosts without tasks: the tools for jobs stand at its end, and a tool that may be answered with a
+//! job has no `outputSchema`, which the words about the job would not fit.
 
 use bytes::Bytes;
 use serde_json::json;
@@ -31,7 +31,8 @@ pub enum ListedFor {
     Any,
 }
 
-/// Takes in the page of tools that `request` has asked for, and returns it as its client gets it. Anything else stays as it is.
+/// Takes in the page of tools that `request` has asked for, and returns it as its client gets it. Anything else stays
+/// as it is.
 #[must_use]
 pub fn with_job_tools(
     page: Parts,
@@ -52,7 +53,8 @@ pub fn with_job_tools(
     let mut edits = Edits::of(message.bytes());
     let members = Members::parse(result).ok();
     if let Some(members) = members.as_ref().filter(|members| members.get("cacheScope").is_some()) {
-        // A cache that clients share would give a host the list of a client that declares tasks, or the other way round.
+        // A cache that clients share would give a host the list of a client that declares tasks, or the other way
+        // round.
         edits.set(members, "cacheScope", r#""private""#);
     }
     if listed_for == ListedFor::Able {

@@ -1,5 +1,5 @@
-//! Hosts without tasks of either generation: heartbeats while a call is silent, and jobs, which are tasks that a model waits
-//! for with tools of taskgate's own.
+//! Hosts without tasks of either generation: heartbeats while a call is silent, and jobs, which are tasks that a model
+//! waits for with tools of taskgate's own.
 
 mod adopt;
 mod arguments;
@@ -55,9 +55,9 @@ impl JobTools {
         Arc::new(Self { engine, observer })
     }
 
-    /// Returns the tool for jobs that has a name in front of a session, and the names of all of them; `None` where the server has
-    /// a tool of that name. The server is asked where no list has told yet: each request of a modern client may have a session of
-    /// its own.
+    /// Returns the tool for jobs that has a name in front of a session, and the names of all of them; `None` where the
+    /// server has a tool of that name. The server is asked where no list has told yet: each request of a modern client
+    /// may have a session of its own.
     pub async fn named(
         &self,
         session: &UpstreamSession,

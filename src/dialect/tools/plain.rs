@@ -1,5 +1,5 @@
-//! A plain call of a client without tasks, in a session: heartbeats while its server is silent, and the moment at which it
-//! becomes a job.
+//! A plain call of a client without tasks, in a session: heartbeats while its server is silent, and the moment at which
+//! it becomes a job.
 
 use std::{
     future::Future,
@@ -126,8 +126,8 @@ impl PlainCall {
         }
     }
 
-    /// Polls for what is due. Where the server has said nothing that waits for the client, `is_idle`, it may try to make a job of
-    /// the call: an answer that is there needs none.
+    /// Polls for what is due. Where the server has said nothing that waits for the client, `is_idle`, it may try to
+    /// make a job of the call: an answer that is there needs none.
     pub fn poll_next(&mut self, cx: &mut Context<'_>, is_idle: bool) -> Poll<Due> {
         if let Some(trying) = &mut self.trying
             && let Poll::Ready(tried) = Pin::new(trying).poll(cx)

@@ -159,8 +159,8 @@ impl Wait {
         open.filter(|open| Asks::of(&open.request).is_ok_and(|asks| caller.client.can_be_asked(asks))).collect()
     }
 
-    /// Returns the notification of progress that is due; `None` where the client gave no token, or there is nothing new to
-    /// tell and it is not time yet.
+    /// Returns the notification of progress that is due; `None` where the client gave no token, or there is nothing new
+    /// to tell and it is not time yet.
     #[must_use]
     pub fn progress(&mut self) -> Option<Bytes> {
         let progress = self.progress.as_mut()?;

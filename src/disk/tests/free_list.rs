@@ -37,7 +37,8 @@ async fn each_flipped_bit_of_the_list_of_free_pages_is_found_before_a_page_in_us
     let (trunk, count) = (number(&whole, 32), number(&whole, 36));
     let leaves = number(&whole, at(trunk) + 4);
     assert!(leaves > 50 && count > 90 && PAGE / 5 > count, "{leaves} leaves, {count} free pages");
-    // Where the list begins, how many pages it has, and what the first page of it says of the next one and of the others.
+    // Where the list begins, how many pages it has, and what the first page of it says of the next one and of the
+    // others.
     let list = [32, 36].into_iter().chain((0..leaves + 2).map(|entry| at(trunk) + 4 * entry));
     // The pointer map is page 2, and begins with page 3.
     let map = (0..leaves).map(|leaf| at(2) + 5 * (number(&whole, at(trunk) + 8 + 4 * leaf) - 3));

@@ -310,8 +310,8 @@ impl Channel {
         self.now = Some(Box::pin(async move { deliver(answer, &id, &output).await }));
     }
 
-    /// Returns whether the server's process has ended without having given the client a session. One that has none may still
-    /// serve the client.
+    /// Returns whether the server's process has ended without having given the client a session. One that has none may
+    /// still serve the client.
     fn has_no_server(&self) -> bool {
         let is_modern = self.serves_modern() && self.upstream.pool.generation().is_some_and(Generation::is_modern);
         let exit_status = || self.upstream.server.exit_status();

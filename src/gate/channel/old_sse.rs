@@ -116,8 +116,8 @@ impl fmt::Debug for OldStream {
 }
 
 impl OldStreams {
-    /// Creates the table of the streams, which share the limits of `sessions` and are served as `channels`. Their messages have
-    /// `max_body` bytes at most, and of all of them `max_waiting` bytes may wait for those before them.
+    /// Creates the table of the streams, which share the limits of `sessions` and are served as `channels`. Their
+    /// messages have `max_body` bytes at most, and of all of them `max_waiting` bytes may wait for those before them.
     #[must_use]
     pub fn new(channels: ChannelFront, sessions: Arc<Sessions>, max_body: usize, max_waiting: usize) -> Arc<Self> {
         let most = [WAITING * max_body, max_waiting].map(|most| most.min(Semaphore::MAX_PERMITS));

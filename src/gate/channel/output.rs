@@ -1,5 +1,5 @@
-//! What the client on one channel is sent, one after the other. Where the client is a stranger, answers that wait for it are bounded
-//! in bytes.
+//! What the client on one channel is sent, one after the other. Where the client is a stranger, answers that wait for
+//! it are bounded in bytes.
 
 use std::sync::Arc;
 
@@ -72,8 +72,8 @@ impl Output {
         self.queue.send(Outgoing { document, _room: None }).await.map_err(|_| Gone)
     }
 
-    /// Sends a part of the answer to the request `id`. Where too much waits for the client, a notification is dropped, and in the
-    /// place of anything else the request gets an error. Returns whether the answer goes on.
+    /// Sends a part of the answer to the request `id`. Where too much waits for the client, a notification is dropped,
+    /// and in the place of anything else the request gets an error. Returns whether the answer goes on.
     pub(super) async fn answer(&self, id: &str, document: Bytes) -> Result<bool, Gone> {
         let Some(answers) = &self.answers else { return self.send(document).await.map(|()| true) };
         let room = match answers.take(document.len()) {

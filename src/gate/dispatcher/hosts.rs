@@ -1,4 +1,5 @@
-//! Calls of hosts without tasks: those of the tools for jobs are answered here, and others may get heartbeats or become jobs.
+//! Calls of hosts without tasks: those of the tools for jobs are answered here, and others may get heartbeats or become
+//! jobs.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! 429: what a client does more often than `[rate]` allows is refused, and so are further guesses of one that guesses the
-//! ids of tasks. Clients of revision 2026-07-28 are refused in the same way in `dialect/modern/error.rs`.
+//! 429: what a client does more often than `[rate]` allows is refused, and so are further guesses of one that guesses
+//! the ids of tasks. Clients of revision 2026-07-28 are refused in the same way in `dialect/modern/error.rs`.
 
 use std::sync::Arc;
 

@@ -156,8 +156,8 @@ impl http_body::Body for Body {
     }
 }
 
-/// Takes the next piece of a whole answer. Over HTTP/2 hyper takes one as soon as its client has room for a byte, and the body is
-/// gone with the last of them.
+/// Takes the next piece of a whole answer. Over HTTP/2 hyper takes one as soon as its client has room for a byte, and
+/// the body is gone with the last of them.
 fn next_piece(chunks: &mut std::vec::IntoIter<Bytes>) -> Option<Bytes> {
     match chunks.as_mut_slice().first_mut() {
         Some(first) if first.len() > MAX_PIECE => Some(first.split_to(MAX_PIECE)),

@@ -67,8 +67,8 @@ fn end_to_end(headers: &HeaderMap, out: &[HeaderName], authorization: bool) -> R
     Ok(own)
 }
 
-/// The headers with one value that decide something here. `Host` and `Origin` have been checked before, and the revision is
-/// checked once it is known which generation the request is of.
+/// The headers with one value that decide something here. `Host` and `Origin` have been checked before, and the
+/// revision is checked once it is known which generation the request is of.
 const SINGLE: [HeaderName; 4] = [header::AUTHORIZATION, header::CONTENT_TYPE, LAST_EVENT_ID, SESSION_ID];
 
 /// Refuses several values of a header that has one.
@@ -144,8 +144,8 @@ pub(super) fn names_modern_revision(headers: &HeaderMap) -> bool {
     version.is_some_and(|version| Version::parse(version).is_none() && is_modern_version(version))
 }
 
-/// Refuses a version that is not spoken, and two of them (section "Protocol Version Header"). Without the header, that of the
-/// session holds.
+/// Refuses a version that is not spoken, and two of them (section "Protocol Version Header"). Without the header, that
+/// of the session holds.
 pub(super) fn speaks_version(headers: &HeaderMap) -> Result<(), Refusal> {
     let mut values = headers.get_all(PROTOCOL_VERSION).iter();
     let Some(value) = values.next() else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! Wake-ups of a connection by itself, followed on the spot.
 //!
-//! hyper wakes a connection's own task whenever its handler takes a part of a body. Through the scheduler, the request would go
-//! on only after all other connections of its thread have had their turn.
+//! hyper wakes a connection's own task whenever its handler takes a part of a body. Through the scheduler, the request
+//! would go on only after all other connections of its thread have had their turn.
 
 use std::{
     future::Future,

@@ -48,8 +48,8 @@ impl Bodies {
         Self { max, timeout, total, room: Arc::new(Semaphore::new(total)), unidentified }
     }
 
-    /// Counts a request while it is not known whose it is: over HTTP/2 a connection has many of them. Strangers must not take the
-    /// room of bodies.
+    /// Counts a request while it is not known whose it is: over HTTP/2 a connection has many of them. Strangers must
+    /// not take the room of bodies.
     pub(super) fn unidentified(
         &self,
         version: Version,

@@ -61,8 +61,8 @@ pub struct Listener {
     pub workers: Workers,
 }
 
-/// Serves the endpoint on `listener` until `stop` resolves and the connections have ended. The threads run on: what they know of
-/// children that have not ended in time is still needed.
+/// Serves the endpoint on `listener` until `stop` resolves and the connections have ended. The threads run on: what
+/// they know of children that have not ended in time is still needed.
 pub async fn serve(endpoint: Arc<Endpoint>, listener: Listener, stop: impl Future<Output = ()>) {
     let Listener { tcp, tls, limits, workers } = listener;
     let layers = Arc::new(CheckOriginLayer::new(Arc::clone(&endpoint.access)));

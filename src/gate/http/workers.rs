@@ -1,7 +1,7 @@
 //! The runtimes that serve connections: one for each processor, each on a thread of its own.
 //!
-//! A connection stays with its worker, and so do the calls that come over it, their tasks and the connections to servers
-//! that they open. No worker takes work from another, so a call on a kept connection wakes no second thread.
+//! A connection stays with its worker, and so do the calls that come over it, their tasks and the connections to
+//! servers that they open. No worker takes work from another, so a call on a kept connection wakes no second thread.
 
 use std::{
     future::{Future, pending},
@@ -33,7 +33,8 @@ struct Worker {
 
 impl Workers {
     /// Has the caller's runtime be the worker of one processor, and starts a thread for each other that the process may
-    /// use. The threads end with the process: what they do may still have to be ended in order when the listener is gone.
+    /// use. The threads end with the process: what they do may still have to be ended in order when the listener is
+    /// gone.
     ///
     /// # Errors
     /// If the system gives no thread, or no file descriptor for a runtime.

@@ -86,8 +86,8 @@ impl Lifecycle {
         self.sessions.get(id, is_theirs).ok_or_else(|| self.unknown())
     }
 
-    /// Refuses a request in a session that is not found. Once the process has ended all sessions it does not know which were
-    /// there: the next one may.
+    /// Refuses a request in a session that is not found. Once the process has ended all sessions it does not know which
+    /// were there: the next one may.
     fn unknown(&self) -> Refusal {
         if self.sessions.are_closing() { Refusal::full(&Full::Stopping) } else { Refusal::unknown_session() }
     }
@@ -111,8 +111,8 @@ impl Lifecycle {
         Refusal::unknown_session()
     }
 
-    /// Ends a session, and the tasks that belong to it alone. Returns its removal from the file, if it is kept in one; only
-    /// after that no later process finds the session.
+    /// Ends a session, and the tasks that belong to it alone. Returns its removal from the file, if it is kept in one;
+    /// only after that no later process finds the session.
     pub(in crate::gate) async fn end(
         &self,
         session: &Session,

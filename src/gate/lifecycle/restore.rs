@@ -164,8 +164,8 @@ impl Lifecycle {
         drop(save(due.collect(), now).await);
     }
 
-    /// Notes for a later process when each session was used last. To be called several times in the time that a session may
-    /// be idle.
+    /// Notes for a later process when each session was used last. To be called several times in the time that a session
+    /// may be idle.
     pub fn note_uses(&self) {
         let now = self.engine.now();
         for session in self.sessions.all() {

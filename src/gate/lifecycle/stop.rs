@@ -12,9 +12,9 @@ const LAST_CHANCE: Duration = Duration::from_secs(3);
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Lifecycle {
-    /// Lets no more sessions and tasks in, and leaves what waits to the next process where that finds it. Waits until the tasks
-    /// that run have ended and their owners know how, for `limit` at most. What still runs then is left where its answer can be
-    /// resumed, and fails elsewhere. Everything else is served meanwhile.
+    /// Lets no more sessions and tasks in, and leaves what waits to the next process where that finds it. Waits until
+    /// the tasks that run have ended and their owners know how, for `limit` at most. What still runs then is left where
+    /// its answer can be resumed, and fails elsewhere. Everything else is served meanwhile.
     pub async fn drain(&self, limit: Duration) {
         self.sessions.refuse();
         self.engine.close();
@@ -45,8 +45,8 @@ impl Lifecycle {
         self.observer.emit(events::Drained { failed, untold, left });
     }
 
-    /// Waits until no task runs, and every owner with a session, or whose client polls without one, knows how its tasks have
-    /// ended, unless tasks outlive the process.
+    /// Waits until no task runs, and every owner with a session, or whose client polls without one, knows how its tasks
+    /// have ended, unless tasks outlive the process.
     async fn settled(&self) {
         loop {
             if let Some(owed) = self.engine.owners_to_tell() {

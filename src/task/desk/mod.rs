@@ -1,9 +1,10 @@
-//! Chooses the stream of an owner that gets what belongs to a running task, and never two of them (section "Input Required
-//! Status"): the streams of the session that created the task come first, its GET stream before one that waits for the
-//! result.
+//! Chooses the stream of an owner that gets what belongs to a running task, and never two of them (section "Input
+//! Required Status"): the streams of the session that created the task come first, its GET stream before one that waits
+//! for the result.
 //!
-//! Locks are taken in this order: of a session's streams, of one stream, of the desk, of an outbox. A question is dropped
-//! outside the lock: it may hold the last reference to a session, whose streams call the desk when they are dropped.
+//! Locks are taken in this order: of a session's streams, of one stream, of the desk, of an outbox. A question is
+//! dropped outside the lock: it may hold the last reference to a session, whose streams call the desk when they are
+//! dropped.
 
 mod questions;
 mod room;
@@ -108,8 +109,8 @@ impl Desk {
         drop(closed);
     }
 
-    /// Sends progress of a running task, if the session that created it has an open stream. In another session the progress
-    /// token may be that of another request.
+    /// Sends progress of a running task, if the session that created it has an open stream. In another session the
+    /// progress token may be that of another request.
     pub(super) fn progress(&self, task: TaskId, progress: &Message) {
         let inner = self.inner.lock();
         if let Some(id) = inner.own_stream(task) {
@@ -144,8 +145,8 @@ impl Desk {
         Some(Arc::clone(&inner.streams[&best].outbox))
     }
 
-    /// Announces the state of a task on its owner's GET stream, even while the stream has no connection. A version older than
-    /// the last announced one is left out.
+    /// Announces the state of a task on its owner's GET stream, even while the stream has no connection. A version
+    /// older than the last announced one is left out.
     pub(super) fn announce(&self, task: &Task, outlook: &Outlook) {
         let mut inner = self.inner.lock();
         let is_newer = |running: &&mut RunningTask| running.announced < task.version;

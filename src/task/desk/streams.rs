@@ -58,8 +58,8 @@ pub(super) struct SessionStreams {
 }
 
 impl Desk {
-    /// Adds a stream of a session, yet without a connection: its GET stream, or one that waits for the result of `task`.
-    /// A stream of a session that has ended, or in which taskgate serves no tasks, gets an id and no messages.
+    /// Adds a stream of a session, yet without a connection: its GET stream, or one that waits for the result of
+    /// `task`. A stream of a session that has ended, or in which taskgate serves no tasks, gets an id and no messages.
     pub(in crate::task) fn add_stream(
         &self,
         session: &Session,
@@ -97,8 +97,8 @@ impl Desk {
         inner.ask_all(&questions);
     }
 
-    /// Removes the streams of a session that has ended, whose client cannot answer any more. Their questions are asked in
-    /// another session.
+    /// Removes the streams of a session that has ended, whose client cannot answer any more. Their questions are asked
+    /// in another session.
     pub(in crate::task) fn session_ended(&self, session: Uuid) {
         let mut inner = self.inner.lock();
         let Some(streams) = inner.sessions.get(&session).map(|of_session| of_session.all.clone()) else { return };
@@ -111,8 +111,9 @@ impl Desk {
         inner.ask_all(&questions);
     }
 
-    /// Notes that a stream has a connection, and asks there the questions that no other stream with a connection has. The
-    /// stream's own questions are asked once more, unless it was `resumed`: then its client has them, or gets them replayed.
+    /// Notes that a stream has a connection, and asks there the questions that no other stream with a connection has.
+    /// The stream's own questions are asked once more, unless it was `resumed`: then its client has them, or gets them
+    /// replayed.
     pub(in crate::task) fn attached(&self, id: StreamId, resumed: bool) {
         let mut inner = self.inner.lock();
         if !inner.set_attached(id, true) {
@@ -137,8 +138,8 @@ impl Desk {
         self.inner.lock().ask_on(id);
     }
 
-    /// Notes that a stream has lost its connection, and asks its unsent questions on another one. Returns whether there are
-    /// open questions that it has sent.
+    /// Notes that a stream has lost its connection, and asks its unsent questions on another one. Returns whether there
+    /// are open questions that it has sent.
     pub(in crate::task) fn detached(&self, id: StreamId) -> bool {
         let mut inner = self.inner.lock();
         if !inner.set_attached(id, false) {
@@ -153,8 +154,8 @@ impl Desk {
         !sent.is_empty()
     }
 
-    /// Asks the questions of a stream on an open one, if the stream is still without a connection: its client has had time to
-    /// come back.
+    /// Asks the questions of a stream on an open one, if the stream is still without a connection: its client has had
+    /// time to come back.
     pub(in crate::task) fn client_stays_away(&self, id: StreamId) {
         let mut inner = self.inner.lock();
         let Some(stream) = inner.streams.get(&id).filter(|stream| !stream.attached) else { return };

@@ -93,7 +93,8 @@ impl CheckedStore {
         Self { store, model: Mutex::new(model), waiting: Mutex::default(), max, clock, real }
     }
 
-    /// Ends the process and starts it again, as far as the store is concerned. `None` where nothing outlives the process.
+    /// Ends the process and starts it again, as far as the store is concerned. `None` where nothing outlives the
+    /// process.
     pub(super) fn restarted(&self, is_killed: bool) -> Option<Self> {
         let Real::File(disk) = &self.real else { return None };
         let folder = if is_killed {

@@ -35,8 +35,8 @@ pub(super) struct SteppedDisk {
 #[derive(Debug)]
 struct Gate {
     reached: Receiver<()>,
-    /// What opens it when it is dropped: in the middle of the batch, which fails if something is sent instead, and once the
-    /// operations before it were told.
+    /// What opens it when it is dropped: in the middle of the batch, which fails if something is sent instead, and once
+    /// the operations before it were told.
     middle: Option<Sender<()>>,
     _end: Sender<()>,
 }

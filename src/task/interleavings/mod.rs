@@ -1,5 +1,5 @@
-//! The engine's changes over the real store, in random interleavings: actors go on in a random order at every point where
-//! they wait for the store, and each answer of the store is compared with a model's.
+//! The engine's changes over the real store, in random interleavings: actors go on in a random order at every point
+//! where they wait for the store, and each answer of the store is compared with a model's.
 
 mod checked;
 mod disk;
@@ -227,7 +227,8 @@ impl Setup {
         self.store.count_watchers(task.id, -1);
     }
 
-    /// Goes through an owner's tasks in pages of two, as `tasks/list` does: one more tells whether there is a next page.
+    /// Goes through an owner's tasks in pages of two, as `tasks/list` does: one more tells whether there is a next
+    /// page.
     async fn list(&self, owner: &Owner) {
         let before = self.store.of(owner);
         let (mut after, mut found) = (None, Vec::new());

@@ -263,9 +263,9 @@ impl Model {
         self.tasks.values().any(|kept| kept.is_found && kept.task.owner == *owner)
     }
 
-    /// Goes on with what a start has found, once it is sure that the end of the last process may have left that: all that was
-    /// acknowledged, each of the calls `under_way` wholly or not at all, and texts for a person as far as they were written.
-    /// Returns the time by which tasks had been removed.
+    /// Goes on with what a start has found, once it is sure that the end of the last process may have left that: all
+    /// that was acknowledged, each of the calls `under_way` wholly or not at all, and texts for a person as far as they
+    /// were written. Returns the time by which tasks had been removed.
     pub(super) fn restart(&mut self, found: Vec<Found>, under_way: &[Call], was_killed: bool, next: u64) -> u64 {
         let mut before = std::mem::take(&mut self.tasks);
         assert!(next <= self.next && next > found.last().map_or(0, |found| found.place), "{next} is not a new place");

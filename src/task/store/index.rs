@@ -81,8 +81,8 @@ impl<K> Index<K> {
         }
     }
 
-    /// Notes a task's deadline and the bytes of the end that it may have got. Returns the deadline before and what the store
-    /// keeps of it; `None` if there is no such task.
+    /// Notes a task's deadline and the bytes of the end that it may have got. Returns the deadline before and what the
+    /// store keeps of it; `None` if there is no such task.
     pub(super) fn change(&mut self, id: TaskId, end_bytes: usize, expires: u64) -> Option<(u64, &mut K)> {
         let entry = self.tasks.get_mut(&id)?;
         if end_bytes > 0 {

@@ -1,11 +1,12 @@
 //! The store in this process's memory, on moka.
 //!
 //! moka has no capacity here: with one it would drop acknowledged tasks to make room. Admission is by counting before
-//! the acknowledgement. moka's own expiry is lazy, so deadlines of our own remove expired tasks promptly, and moka's serves
-//! as the net under them.
+//! the acknowledgement. moka's own expiry is lazy, so deadlines of our own remove expired tasks promptly, and moka's
+//! serves as the net under them.
 //!
-//! The index says which tasks there are. Every change is made under its lock, in the cache too: moka alone does not keep
-//! a removal and a change apart. If moka evicts a task by itself, the task's deadline still releases what the task holds.
+//! The index says which tasks there are. Every change is made under its lock, in the cache too: moka alone does not
+//! keep a removal and a change apart. If moka evicts a task by itself, the task's deadline still releases what the task
+//! holds.
 
 use std::{
     fmt,
@@ -103,8 +104,8 @@ impl MemoryStore {
         self.tasks.get(&id).map(|kept| kept.task()).filter(|task| task.owner == *owner)
     }
 
-    /// Removes the tasks that `choose` returns, and returns those that were there. Releases what each of them holds, whether
-    /// the cache still has the task or not.
+    /// Removes the tasks that `choose` returns, and returns those that were there. Releases what each of them holds,
+    /// whether the cache still has the task or not.
     fn remove(&self, choose: impl FnOnce(&Index<Option<End>>) -> Vec<TaskId>) -> Vec<TaskId> {
         let mut bytes = 0;
         let removed = {

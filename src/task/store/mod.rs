@@ -75,8 +75,8 @@ pub struct Unfinished {
     pub note: Option<Bytes>,
 }
 
-/// A callback that a store calls with the id of each task that it has changed or removed, at once and in any order. The id
-/// is `None` where the store may have missed some, so that any task may have changed. The callback does not wait.
+/// A callback that a store calls with the id of each task that it has changed or removed, at once and in any order. The
+/// id is `None` where the store may have missed some, so that any task may have changed. The callback does not wait.
 pub type ChangeCallback = Box<dyn Fn(Option<TaskId>) + Send + Sync>;
 
 /// Where tasks are kept, in this process or elsewhere.
@@ -84,10 +84,13 @@ pub type ChangeCallback = Box<dyn Fn(Option<TaskId>) + Send + Sync>;
 /// # Contract
 /// - What a method has returned is committed: a later call, from whatever process shares the store, sees it.
 /// - No method assumes that the task it names runs in this process.
-/// - A method that answers [`Unavailable`] may have done what was asked, wholly or not at all: read before trying again.
-/// - A task is found from the return of [`Store::insert`] until its ttl is over, and never dropped to make room. A task that
+/// - A method that answers [`Unavailable`] may have done what was asked, wholly or not at all: read before trying
+///   again.
+/// - A task is found from the return of [`Store::insert`] until its ttl is over, and never dropped to make room. A task
+///   that
 ///   was removed never comes back, whatever change was under way.
-/// - A result that is not what was written is [`NoEnd::Damaged`], and never told. What keeps it from being read for a while is not.
+/// - A result that is not what was written is [`NoEnd::Damaged`], and never told. What keeps it from being read for a
+///   while is not.
 /// - The answers for a foreign task and for an unknown one are the same.
 pub trait Store: fmt::Debug + Send + Sync {
     /// Adds a task with what is saved of its call, or refuses it where a limit is reached.
@@ -99,32 +102,34 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Returns the end of the task, if it exists, belongs to `owner` and has ended.
     fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>, NoEnd>;
 
-    /// Replaces the version before `next` by `next`, with its end if it has ended. Returns whether it did: where another
-    /// change came first or the task was removed, it changes nothing. An end drops what is saved of the call.
+    /// Replaces the version before `next` by `next`, with its end if it has ended. Returns whether it did: where
+    /// another change came first or the task was removed, it changes nothing. An end drops what is saved of the call.
     fn replace(&self, next: Task, end: Option<End>, call: CallChange) -> StoreFuture<'_, bool>;
 
-    /// Returns at most `count` tasks of `owner`, each with its place. It returns fewer only if at one moment there were no
-    /// more; a full page may have a next one.
+    /// Returns at most `count` tasks of `owner`, each with its place. It returns fewer only if at one moment there were
+    /// no more; a full page may have a next one.
     fn page<'a>(&'a self, owner: &'a Owner, order: PageOrder, count: usize) -> StoreFuture<'a, Vec<(u64, Arc<Task>)>>;
 
     /// Returns whether `owner` has any task whose removal was not reported yet.
     fn has_any<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, bool>;
 
-    /// Removes every task of `owner` and returns their ids. Each removal is reported once, here or by [`Store::expire`]. Many are
-    /// removed in parts, between which the store answers others.
+    /// Removes every task of `owner` and returns their ids. Each removal is reported once, here or by
+    /// [`Store::expire`]. Many are removed in parts, between which the store answers others.
     fn remove_all<'a>(&'a self, owner: &'a Owner) -> StoreFuture<'a, Vec<TaskId>>;
 
-    /// Removes the tasks that expire by `unix`, as [`Task::expires`] counts, and returns their ids. Of many it may remove only the
-    /// first: [`Store::next_expiry`] resolves for the others at once.
+    /// Removes the tasks that expire by `unix`, as [`Task::expires`] counts, and returns their ids. Of many it may
+    /// remove only the first: [`Store::next_expiry`] resolves for the others at once.
     fn expire(&self, unix: u64) -> StoreFuture<'_, Vec<TaskId>>;
 
     /// Waits until the first task expires; while there are no tasks, for ever.
     fn next_expiry(&self) -> StoreFuture<'_, ()>;
 
-    /// Keeps the newest note of a task that has not ended: how its call can be resumed. It may be lost with the process.
+    /// Keeps the newest note of a task that has not ended: how its call can be resumed. It may be lost with the
+    /// process.
     fn note(&self, task: TaskId, note: Bytes);
 
-    /// Returns the tasks that have not ended, in the order of their creation, with what an earlier process saved of them.
+    /// Returns the tasks that have not ended, in the order of their creation, with what an earlier process saved of
+    /// them.
     fn unfinished(&self) -> StoreFuture<'_, Vec<Unfinished>>;
 
     /// Returns who has tasks, ended ones included, and how many, as a start finds them.
@@ -136,8 +141,9 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Returns whether what is saved is sealed by a key, so that credentials may be among it.
     fn seals(&self) -> bool;
 
-    /// Returns the limit on bytes of results that `owner` has reached, if any; no call that brings a result should start
-    /// then. It answers from what this process knows, as it is called under locks and never waits; [`Store::insert`] decides.
+    /// Returns the limit on bytes of results that `owner` has reached, if any; no call that brings a result should
+    /// start then. It answers from what this process knows, as it is called under locks and never waits;
+    /// [`Store::insert`] decides.
     fn full(&self, owner: &Owner) -> Option<KeptLimit>;
 
     /// Calls `callback` for every change from now on, in place of an earlier callback.
@@ -164,8 +170,8 @@ impl PageOrder {
     pub const ALL: Self = Self::OldestFirst { after: None };
 }
 
-/// How much is kept before new tasks are refused. Whatever an admitted task brings is kept, so tasks that run already may
-/// take the bytes of results over their limits.
+/// How much is kept before new tasks are refused. Whatever an admitted task brings is kept, so tasks that run already
+/// may take the bytes of results over their limits.
 #[derive(Clone, Copy, Debug)]
 pub struct MaxKept {
     /// Tasks of one owner, finished ones included.

@@ -1,5 +1,5 @@
-//! An answer that streams: read to its end, and resumed where it breaks, also by a later process (section "Resumability and
-//! Redelivery").
+//! An answer that streams: read to its end, and resumed where it breaks, also by a later process (section "Resumability
+//! and Redelivery").
 
 use std::{
     sync::{Arc, atomic::Ordering},

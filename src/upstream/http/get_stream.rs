@@ -1,5 +1,5 @@
-//! The GET stream of a session, on which a server sends what belongs to no request (revision 2025-11-25, "Transports", section
-//! "Listening for Messages from the Server").
+//! The GET stream of a session, on which a server sends what belongs to no request (revision 2025-11-25, "Transports",
+//! section "Listening for Messages from the Server").
 
 use std::sync::{Arc, atomic::Ordering};
 

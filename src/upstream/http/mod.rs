@@ -1,5 +1,5 @@
-//! HTTP towards an upstream: Streamable HTTP (revision 2025-11-25, "Transports", and the two before it), and HTTP+SSE, the
-//! transport of revision 2024-11-05.
+//! HTTP towards an upstream: Streamable HTTP (revision 2025-11-25, "Transports", and the two before it), and HTTP+SSE,
+//! the transport of revision 2024-11-05.
 
 mod answer;
 mod auto;

@@ -1,5 +1,5 @@
-//! The connections to one server. The sender of a request drives its connection itself until the answer has been read to
-//! its end, without a task in between. Then the connection stays idle for the next request, and nothing drives it.
+//! The connections to one server. The sender of a request drives its connection itself until the answer has been read
+//! to its end, without a task in between. Then the connection stays idle for the next request, and nothing drives it.
 
 use std::{
     collections::HashMap,
@@ -26,8 +26,8 @@ use tower::{BoxError, ServiceExt};
 use super::connection::{ServerConnection, by_hand};
 use crate::net::Connector;
 
-/// How long an idle connection is kept: shorter than the keep-alive of the usual servers (5 s), so that no request meets a
-/// connection that is being closed.
+/// How long an idle connection is kept: shorter than the keep-alive of the usual servers (5 s), so that no request
+/// meets a connection that is being closed.
 const KEPT: Duration = Duration::from_secs(4);
 
 /// How long connecting may take, TLS included.
@@ -160,8 +160,8 @@ fn usual_port(uri: &Uri) -> u16 {
     if uri.scheme_str() == Some("https") { 443 } else { 80 }
 }
 
-/// The body of an answer. At its end the connection is kept for the next request. A body that is dropped earlier is read
-/// on for a moment, because its end may already be on its way.
+/// The body of an answer. At its end the connection is kept for the next request. A body that is dropped earlier is
+/// read on for a moment, because its end may already be on its way.
 pub struct AnswerBody(Option<Reading>);
 
 struct Reading {

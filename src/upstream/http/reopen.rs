@@ -24,8 +24,8 @@ pub(super) fn pause(decoder: &Decoder) -> Duration {
     decoder.retry().unwrap_or(REOPEN_AFTER).max(SHORTEST)
 }
 
-/// Returns how long to wait before a silent answer is asked for again. The server has to notice that the earlier stream has
-/// ended: its notice must not end the new one.
+/// Returns how long to wait before a silent answer is asked for again. The server has to notice that the earlier stream
+/// has ended: its notice must not end the new one.
 pub(super) fn after_silence(decoder: &Decoder) -> Duration {
     pause(decoder).max(REOPEN_AFTER)
 }

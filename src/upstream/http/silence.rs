@@ -9,9 +9,9 @@ const LONGEST: Duration = Duration::from_mins(1);
 
 /// The silence after which a resumed answer is asked for again.
 ///
-/// Some servers send on a resumed stream only what they had stored, and store what comes later without sending it there:
-/// they know the new stream under a wrong name. A call that still runs looks the same. So only asking again tells whether
-/// there is more.
+/// Some servers send on a resumed stream only what they had stored, and store what comes later without sending it
+/// there: they know the new stream under a wrong name. A call that still runs looks the same. So only asking again
+/// tells whether there is more.
 #[derive(Debug)]
 pub(super) struct Silence(Duration);
 

@@ -1,5 +1,5 @@
-//! One session over HTTP+SSE, the transport of revision 2024-11-05. The client's messages go by POST to the endpoint that
-//! the server names. Everything that the server sends comes on one stream, which cannot be resumed.
+//! One session over HTTP+SSE, the transport of revision 2024-11-05. The client's messages go by POST to the endpoint
+//! that the server names. Everything that the server sends comes on one stream, which cannot be resumed.
 
 use std::{sync::Arc, time::Duration, vec};
 

@@ -17,8 +17,8 @@ use crate::{
 /// The largest notification of a change that is told: some of them wait for each subscriber.
 const MAX_CHANGE: usize = 64 * 1024;
 
-/// Reads what a server sends that belongs to no call, while its session lives: tells changes, and answers questions, which
-/// no client can be asked.
+/// Reads what a server sends that belongs to no call, while its session lives: tells changes, and answers questions,
+/// which no client can be asked.
 pub(super) async fn hear(
     session: Weak<UpstreamSession>,
     listener: Arc<Outbox<()>>,

@@ -33,7 +33,8 @@ impl SessionPool {
         let tools = if sharing == Sharing::Once { self.tools(key) } else { Arc::default() };
         let mut introduced = self.introduce(server, key, headers, known, &tools).await;
         let ended = matches!(introduced, Err(NotAgreed::Failed(Failure::ProcessEnded(_))));
-        // A server that ends at a request before `initialize` is a legacy one. One that refuses what it took before was replaced.
+        // A server that ends at a request before `initialize` is a legacy one. One that refuses what it took before was
+        // replaced.
         let again = match known {
             None => ended.then_some(Some(Generation::Legacy)),
             Some(Generation::Legacy) => matches!(introduced, Err(NotAgreed::Refused { .. })).then_some(None),
@@ -112,7 +113,8 @@ impl SessionPool {
         }
     }
 
-    /// Returns whether a server is a modern one that has answered as one does. It is asked, and no session with it ends.
+    /// Returns whether a server is a modern one that has answered as one does. It is asked, and no session with it
+    /// ends.
     pub async fn turns_out_modern(&self, server: &Server, headers: &HeaderMap) -> bool {
         if self.generation.get().is_some_and(Generation::is_modern) {
             return true;
@@ -179,8 +181,8 @@ impl SessionPool {
     }
 }
 
-/// Returns whether a server may ask the clients of a key on the GET stream of their session. Many servers drop what they ask
-/// while there is no such stream.
+/// Returns whether a server may ask the clients of a key on the GET stream of their session. Many servers drop what
+/// they ask while there is no such stream.
 fn asks_apart(server: &Server, key: &PoolKey) -> bool {
     server.has_get_stream() && key.client.any()
 }

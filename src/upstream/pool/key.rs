@@ -19,7 +19,8 @@ pub struct PoolKey {
     pub client: ClientCapabilities,
 }
 
-/// The clients of one credential hardly differ in what they can be asked, and a hash of that takes longer than to compare it.
+/// The clients of one credential hardly differ in what they can be asked, and a hash of that takes longer than to
+/// compare it.
 impl Hash for PoolKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.owner.hash(state);
@@ -39,14 +40,16 @@ impl PoolKey {
         Self { owner, credential, client }
     }
 
-    /// Returns the key of calls of `owner` to a modern server: each request tells it who its client is and what it can be asked.
+    /// Returns the key of calls of `owner` to a modern server: each request tells it who its client is and what it can
+    /// be asked.
     #[must_use]
     pub fn of_requests(owner: Owner) -> Self {
         Self { owner, credential: None, client: ClientCapabilities::default() }
     }
 
-    /// Returns whether the slot of the key keeps what was opened with those `headers`: the link to a modern server is for all
-    /// requests of its owner, and a session with a server that was taken for a modern one is for its credential.
+    /// Returns whether the slot of the key keeps what was opened with those `headers`: the link to a modern server is
+    /// for all requests of its owner, and a session with a server that was taken for a modern one is for its
+    /// credential.
     pub(super) fn keeps(&self, opened: Generation, headers: &HeaderMap) -> bool {
         let owner = self.owner.clone();
         let right = if opened.is_modern() { Self::of_requests(owner) } else { Self::new(owner, self.client, headers) };

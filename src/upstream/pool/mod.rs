@@ -1,5 +1,5 @@
-//! Sessions with a server for callers that have none of their own: opened on demand, shared by callers of the same key, ended
-//! when they are idle. With a modern server, which has no sessions, there is only the link.
+//! Sessions with a server for callers that have none of their own: opened on demand, shared by callers of the same key,
+//! ended when they are idle. With a modern server, which has no sessions, there is only the link.
 
 mod failure;
 mod generation;
@@ -121,7 +121,8 @@ impl SessionPool {
         }
     }
 
-    /// Returns the session that calls of a key share, and opens it where it has to. `came` is when the caller began to wait.
+    /// Returns the session that calls of a key share, and opens it where it has to. `came` is when the caller began to
+    /// wait.
     async fn shared(
         &self,
         server: &Server,
@@ -155,7 +156,8 @@ impl SessionPool {
         }
     }
 
-    /// Returns a session that serves one call of a client with a session of its own, so also from a server that is modern as well.
+    /// Returns a session that serves one call of a client with a session of its own, so also from a server that is
+    /// modern as well.
     ///
     /// # Errors
     /// [`NoSession`]
@@ -182,7 +184,8 @@ impl SessionPool {
         self.generation.versions()
     }
 
-    /// Forgets the generation of the server, which has answered as one of the other does. No caller gets `pooled` any more.
+    /// Forgets the generation of the server, which has answered as one of the other does. No caller gets `pooled` any
+    /// more.
     pub fn was_replaced(&self, pooled: &Pooled) {
         self.generation.forget();
         let taken = self.slots.lock().take_out(pooled);
@@ -197,7 +200,8 @@ impl SessionPool {
         slots.take_idle(|_| true, longest)
     }
 
-    /// Ends the sessions that have not been used for `idle`, and forgets those that are lost. To be called now and then.
+    /// Ends the sessions that have not been used for `idle`, and forgets those that are lost. To be called now and
+    /// then.
     pub fn sweep(&self, idle: Duration) {
         let swept = self.slots.lock().sweep(idle);
         // They end outside of the lock.

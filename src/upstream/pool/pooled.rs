@@ -107,8 +107,8 @@ impl Pooled {
         }
     }
 
-    /// Returns those of the resources of which the server has said that it tells. Waits until it has answered for each, at most
-    /// for five seconds.
+    /// Returns those of the resources of which the server has said that it tells. Waits until it has answered for each,
+    /// at most for five seconds.
     pub async fn subscribed(&self, uris: &[String]) -> Vec<String> {
         let _ = tokio::time::timeout(SUBSCRIBE_TIMEOUT, self.resources.settled(uris)).await;
         uris.iter().filter(|uri| self.resources.are_told(uri)).cloned().collect()
@@ -127,8 +127,8 @@ impl Lease {
         Self::with(pooled, None)
     }
 
-    /// Returns a session for a call in the course of which the server may ask, if there is no other such call in it, and none
-    /// was cancelled: the server may still ask in its course. Callers hold a lock against each other.
+    /// Returns a session for a call in the course of which the server may ask, if there is no other such call in it,
+    /// and none was cancelled: the server may still ask in its course. Callers hold a lock against each other.
     pub(super) fn asked(pooled: &Arc<Pooled>) -> Option<Self> {
         let is_free = Arc::strong_count(&pooled.asked) == 1 && pooled.session.asks_nobody();
         is_free.then(|| Self::with(pooled, Some(Arc::clone(&pooled.asked))))
@@ -148,8 +148,8 @@ impl Lease {
         Self::with(&self.pooled, self.asked.clone()).guard
     }
 
-    /// Has a server that knows sessions log from `level` on, if it logs at all and does not yet. Many servers log nothing before they
-    /// are told a level. A server that does not answer soon holds up no call.
+    /// Has a server that knows sessions log from `level` on, if it logs at all and does not yet. Many servers log
+    /// nothing before they are told a level. A server that does not answer soon holds up no call.
     pub async fn log_from(&self, level: LogLevel, headers: &HeaderMap) {
         let Pooled { facts, generation, logs_from, .. } = &*self.pooled;
         let logs = Members::parse(&facts.capabilities).is_ok_and(|declared| declared.get("logging").is_some());

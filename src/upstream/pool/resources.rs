@@ -45,7 +45,8 @@ pub(super) struct Telling {
 }
 
 impl Resources {
-    /// Counts subscriptions that begin, or that end. Returns whether a task has to begin that asks for [`Resources::next`].
+    /// Counts subscriptions that begin, or that end. Returns whether a task has to begin that asks for
+    /// [`Resources::next`].
     pub(super) fn count<'u>(&self, uris: impl Iterator<Item = &'u String>, begins: bool) -> bool {
         let mut state = self.state.lock();
         for uri in uris {
@@ -77,8 +78,8 @@ impl Resources {
         self.answered.notify_waiters();
     }
 
-    /// Notes that the server has not answered whether it tells of a resource: the next subscription asks again, and the end of the
-    /// last one has the server stop.
+    /// Notes that the server has not answered whether it tells of a resource: the next subscription asks again, and the
+    /// end of the last one has the server stop.
     pub(super) fn unanswered(&self, uri: &str) {
         self.answer(uri, Told::Unsure);
     }

@@ -1,4 +1,5 @@
-//! What is known of a server's tools for callers whose calls each have a session of their own, which would have to ask anew.
+//! What is known of a server's tools for callers whose calls each have a session of their own, which would have to ask
+//! anew.
 
 use std::{sync::Arc, time::Duration};
 

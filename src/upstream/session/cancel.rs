@@ -1,5 +1,6 @@
-//! The cancellation of a request reaches the server: for a client that cancels its own request (`src/session/mod.rs`), for one
-//! without a session that leaves (`dialect/modern/run.rs`), and for a task whose call has to stop (`task/runner.rs`).
+//! The cancellation of a request reaches the server: for a client that cancels its own request (`src/session/mod.rs`),
+//! for one without a session that leaves (`dialect/modern/run.rs`), and for a task whose call has to stop
+//! (`task/runner.rs`).
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,15 +13,16 @@ use crate::{
     wire::{Edits, Message, response::cancelled},
 };
 
-/// How long after a call its cancellation is sent at the earliest. On two connections it could overtake the call, and a server ignores
-/// the cancellation of a request that it does not know.
+/// How long after a call its cancellation is sent at the earliest. On two connections it could overtake the call, and a
+/// server ignores the cancellation of a request that it does not know.
 const HEAD_START: Duration = Duration::from_millis(100);
 /// How long a server may still answer a request that was cancelled before its connection is dropped.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 impl UpstreamSession {
-    /// Passes on a client's `notifications/cancelled` for request `number`, whose raw id in `message` is `id`, and gives the
-    /// request up if the server goes on with it. Returns `None`, and does nothing, where it has been cancelled before.
+    /// Passes on a client's `notifications/cancelled` for request `number`, whose raw id in `message` is `id`, and
+    /// gives the request up if the server goes on with it. Returns `None`, and does nothing, where it has been
+    /// cancelled before.
     ///
     /// # Errors
     /// [`Failure`] where the server did not take it.

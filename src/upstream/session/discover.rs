@@ -1,5 +1,5 @@
-//! Finds out the generation of a server ("Versioning", section "Backward Compatibility with Initialization-Based Versions"):
-//! asks with `server/discover` first, and falls back to `initialize` on the same link.
+//! Finds out the generation of a server ("Versioning", section "Backward Compatibility with Initialization-Based
+//! Versions"): asks with `server/discover` first, and falls back to `initialize` on the same link.
 
 use std::{future::pending, sync::Arc, time::Duration};
 
@@ -41,7 +41,8 @@ pub enum Introduced {
 }
 
 impl Handshake<'_> {
-    /// Connects, and asks for the generation. Opens a session by the `initialize` in `request` where the server is a legacy one.
+    /// Connects, and asks for the generation. Opens a session by the `initialize` in `request` where the server is a
+    /// legacy one.
     ///
     /// # Errors
     /// [`NotAgreed`]
@@ -114,8 +115,8 @@ impl LinkGuard<'_> {
     }
 }
 
-/// Returns the headers of a request of taskgate's own to a modern server, out of those of a request of a client, some of which
-/// may mirror its params.
+/// Returns the headers of a request of taskgate's own to a modern server, out of those of a request of a client, some
+/// of which may mirror its params.
 pub(super) fn own_headers(headers: &HeaderMap, method: &'static str) -> HeaderMap {
     let mirrors = |name: &HeaderName| *name == NAME || name.as_str().starts_with("mcp-param-");
     let kept = headers.iter().filter(|(name, _)| !mirrors(name));

@@ -60,7 +60,8 @@ impl UpstreamSession {
         }
     }
 
-    /// Reads a request. The client that opened the session decides what can be asked at all: the server knows its declaration.
+    /// Reads a request. The client that opened the session decides what can be asked at all: the server knows its
+    /// declaration.
     fn asked(&self, request: &Message) -> ServerEvent {
         if request.method() == Method::Ping {
             // taskgate is the other end of the connection, which a ping is meant for.

@@ -1,4 +1,5 @@
-//! The handshake with a server (revision 2025-11-25, "Lifecycle"): offers a revision, and lower ones while it is refused.
+//! The handshake with a server (revision 2025-11-25, "Lifecycle"): offers a revision, and lower ones while it is
+//! refused.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,8 +25,8 @@ use crate::{
 /// How long a server may take to answer `initialize`.
 const INITIALIZE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The codes with which servers without sessions refuse `initialize`: its headers, its revision, the form of the request, the
-/// method, or its params are wrong.
+/// The codes with which servers without sessions refuse `initialize`: its headers, its revision, the form of the
+/// request, the method, or its params are wrong.
 const CODES_OF_MODERN: [i64; 6] = [-32020, -32021, -32022, -32600, -32601, -32602];
 
 /// What a handshake starts from.
@@ -85,8 +86,8 @@ impl Handshake<'_> {
         Inbound { pooled: self.pooled, tools: Arc::clone(&self.tools), ..inbound }
     }
 
-    /// Connects, and sends the `initialize` in `request` with `version` until the server agrees on a revision that taskgate
-    /// speaks.
+    /// Connects, and sends the `initialize` in `request` with `version` until the server agrees on a revision that
+    /// taskgate speaks.
     ///
     /// # Errors
     /// [`NotAgreed`]

@@ -52,8 +52,8 @@ impl UpstreamSession {
         tokio::time::timeout(LIST_TIMEOUT, asking).await.unwrap_or(Err(Failure::TimedOut(LIST_TIMEOUT)))
     }
 
-    /// Reads the whole list, and returns whether it has `wanted` as a task. Tools may change meanwhile: the answer was true at
-    /// some moment after the call had come.
+    /// Reads the whole list, and returns whether it has `wanted` as a task. Tools may change meanwhile: the answer was
+    /// true at some moment after the call had come.
     async fn list_tools(&self, wanted: &str, headers: &HeaderMap) -> Result<bool, Failure> {
         let tools = &self.inbound.native.tools;
         let asked_at = tools.changes();
@@ -109,8 +109,8 @@ impl UpstreamSession {
         tokio::time::timeout(LEARN_TIMEOUT, asking).await.unwrap_or(Err(Failure::TimedOut(LEARN_TIMEOUT)))
     }
 
-    /// Begins to learn which tools the server has, unless that is known: before a call, as some servers answer nothing while
-    /// one runs. The answer is not waited for.
+    /// Begins to learn which tools the server has, unless that is known: before a call, as some servers answer nothing
+    /// while one runs. The answer is not waited for.
     pub fn begin_to_learn_tools(self: &Arc<Self>, headers: &HeaderMap) {
         if !self.inbound.tools.ask() {
             return;

@@ -110,7 +110,8 @@ impl UpstreamSession {
 
     /// Marks the session as in use as [`UpstreamSession::hold`] does, and keeps `kept` as long.
     pub(super) fn hold_with(self: &Arc<Self>, kept: Option<Arc<dyn Kept>>) -> UpstreamGuard {
-        // SeqCst with `close_when_unused`: either that sees this use, or the guard's drop sees that the link has to close.
+        // SeqCst with `close_when_unused`: either that sees this use, or the guard's drop sees that the link has to
+        // close.
         self.uses.fetch_add(1, Ordering::SeqCst);
         UpstreamGuard { session: Arc::clone(self), kept }
     }
@@ -132,8 +133,8 @@ impl UpstreamSession {
         self.opened.elapsed().saturating_sub(Duration::from_micros(self.last_used.load(Ordering::Relaxed)))
     }
 
-    /// Returns when the session was used last, as a number that grows with each use; `None` while it is in use, even by a call
-    /// whose client has left.
+    /// Returns when the session was used last, as a number that grows with each use; `None` while it is in use, even by
+    /// a call whose client has left.
     #[must_use]
     pub fn unused_since(&self) -> Option<u64> {
         // SeqCst pairs with the guard's drop, as in `idle`.
@@ -175,8 +176,8 @@ impl UpstreamSession {
         self.link.listen(headers);
     }
 
-    /// Waits until the server has answered the request for that stream, if it was made, and for `at_most`: some servers answer it
-    /// with their first event only.
+    /// Waits until the server has answered the request for that stream, if it was made, and for `at_most`: some servers
+    /// answer it with their first event only.
     pub async fn listening(&self, at_most: Duration) {
         let _ = tokio::time::timeout(at_most, self.inbound.listening.cancelled()).await;
     }
@@ -187,8 +188,8 @@ impl UpstreamSession {
         let _ = self.inbound.queue(message);
     }
 
-    /// Passes on a client's notification, or its response to a request of the server. Once the handshake has ended, it opens
-    /// the server's stream, which stays open while the session lives.
+    /// Passes on a client's notification, or its response to a request of the server. Once the handshake has ended, it
+    /// opens the server's stream, which stays open while the session lives.
     ///
     /// # Errors
     /// [`Failure`] where the server did not take it.

@@ -1,5 +1,5 @@
-//! Calls that a modern server answers with questions ("Multi Round-Trip Requests"): each question becomes a request of the
-//! server, and the answers go up with the retry, as the same call going on.
+//! Calls that a modern server answers with questions ("Multi Round-Trip Requests"): each question becomes a request of
+//! the server, and the answers go up with the retry, as the same call going on.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -76,8 +76,8 @@ impl Rounds {
 }
 
 impl UpstreamSession {
-    /// Reads how a call goes on that has got `response`. A legacy server asks in the course of a call, and ends it with a
-    /// response.
+    /// Reads how a call goes on that has got `response`. A legacy server asks in the course of a call, and ends it with
+    /// a response.
     ///
     /// # Errors
     /// [`Failure`] where the call cannot go on.
@@ -174,7 +174,8 @@ impl Round {
     }
 }
 
-/// Returns the headers of a retry: those that mirror the call's params stay, and all others are as the client sent them last.
+/// Returns the headers of a retry: those that mirror the call's params stay, and all others are as the client sent them
+/// last.
 fn renewed(of_call: &HeaderMap, newest: &HeaderMap) -> HeaderMap {
     let mirrors = |name: &HeaderName| name.as_str().starts_with("mcp-");
     let mut renewed = HeaderMap::new();

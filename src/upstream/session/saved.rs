@@ -20,8 +20,8 @@ use crate::{
 
 /// How many numbers are kept for requests that the written form knows nothing of.
 const RESERVED: u64 = 1 << 20;
-/// How many numbers there are to a millisecond of the time of the file. Far fewer requests are made in one, and all of these numbers
-/// are exact in JSON.
+/// How many numbers there are to a millisecond of the time of the file. Far fewer requests are made in one, and all of
+/// these numbers are exact in JSON.
 const A_MILLISECOND: u64 = 1000;
 
 /// A call that an earlier process has sent.
@@ -67,7 +67,8 @@ impl Link for GoneLink {
 }
 
 impl UpstreamSession {
-    /// Returns the written form. No request before the next call of this has a number that the form gives to a later process.
+    /// Returns the written form. No request before the next call of this has a number that the form gives to a later
+    /// process.
     #[must_use]
     pub fn saved(&self) -> SavedUpstream {
         let native = self.native().is_shown().then(|| self.native().lists());
@@ -75,13 +76,14 @@ impl UpstreamSession {
         SavedUpstream { link: self.link.saved(), client: self.inbound.client, next, native }
     }
 
-    /// Goes on with numbers that no earlier process has used, though the form that tells a later process could not be written.
-    /// `now` is the time of the file.
+    /// Goes on with numbers that no earlier process has used, though the form that tells a later process could not be
+    /// written. `now` is the time of the file.
     pub fn number_by_time(&self, now: u64) {
         self.inbound.exchanges.number_from(self.inbound.exchanges.next_number().max(now.saturating_mul(A_MILLISECOND)));
     }
 
-    /// Returns whether so many requests were made since a form was written with `next` that another one has to be written.
+    /// Returns whether so many requests were made since a form was written with `next` that another one has to be
+    /// written.
     #[must_use]
     pub fn needs_saving(&self, next: u64) -> bool {
         self.inbound.exchanges.next_number() + RESERVED / 2 > next
@@ -93,7 +95,8 @@ impl UpstreamSession {
         self.link.saved().is_some()
     }
 
-    /// Goes on with a session of an earlier process. Where the server's side is gone, the session is lost from the beginning.
+    /// Goes on with a session of an earlier process. Where the server's side is gone, the session is lost from the
+    /// beginning.
     #[must_use]
     pub fn restore(
         upstream: &Upstream,

@@ -7,8 +7,8 @@ use crate::wire::{
     Edits, Kind, Message, Method, Parts, message::echoed_number, object::Members, params::progress_token,
 };
 
-/// Returns the message for the client: progress of the call under the client's own token, and everything else unchanged, even
-/// progress of a task of the server. Returns `None` for progress that the client has not asked for.
+/// Returns the message for the client: progress of the call under the client's own token, and everything else
+/// unchanged, even progress of a task of the server. Returns `None` for progress that the client has not asked for.
 #[must_use]
 pub fn for_client(message: &Message, call: &Call) -> Option<Bytes> {
     if message.kind() != Kind::Notification || message.method() != Method::Progress {

@@ -62,7 +62,8 @@ impl Backoff {
         Ok(())
     }
 
-    /// Notes that the child that was started at `started` has failed. Children that were started side by side count once.
+    /// Notes that the child that was started at `started` has failed. Children that were started side by side count
+    /// once.
     pub(super) fn failed(&self, started: Instant, fate: &str) {
         let mut wait = self.wait.lock();
         let delay = match &*wait {

@@ -26,8 +26,8 @@ pub(super) enum MessageClass {
     Call(u64),
     /// The call of an acknowledged task. It always finds a place, because the limits of tasks bound it.
     Task(u64),
-    /// The cancellation of a call that the child has read and whose session has gone, or the end of such a subscription: there is at
-    /// most one for each of them.
+    /// The cancellation of a call that the child has read and whose session has gone, or the end of such a
+    /// subscription: there is at most one for each of them.
     Cancellation,
     /// An answer to a request of the child.
     Answer,

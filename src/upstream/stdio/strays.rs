@@ -23,7 +23,8 @@ pub(super) fn kill(marks: &[String]) {
             return;
         }
         for pid in found {
-            // The descriptor makes sure that the signal reaches the process that was checked, and not a later one of its id.
+            // The descriptor makes sure that the signal reaches the process that was checked, and not a later one of
+            // its id.
             if let Ok(process) = pidfd_open(pid, PidfdFlags::empty())
                 && is_marked(pid, &marks)
             {

@@ -1,4 +1,5 @@
-//! A change of a task on its way to the disk: the pieces of a large result first, then the small write that is waited for.
+//! A change of a task on its way to the disk: the pieces of a large result first, then the small write that is waited
+//! for.
 
 use std::sync::Arc;
 
@@ -126,7 +127,8 @@ impl PendingChange {
         submit(&disk, Operation::new(run, done).of_bytes(bytes).bulk(), &pending);
     }
 
-    /// Writes the change itself, with the result if that was not written in pieces, and makes it once it is on the disk.
+    /// Writes the change itself, with the result if that was not written in pieces, and makes it once it is on the
+    /// disk.
     fn decide(self, whole: Option<Bytes>) {
         let bytes = whole.as_ref().map_or(0, Bytes::len) + self.call_bytes();
         let (next, looked, call, place) = (self.next.clone(), Looked::of(&self.next), self.call.clone(), self.place);

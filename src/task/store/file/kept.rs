@@ -1,5 +1,5 @@
-//! What the store knows of its tasks without asking the disk: always what is on the disk, but for texts for a person, which
-//! are newer.
+//! What the store knows of its tasks without asking the disk: always what is on the disk, but for texts for a person,
+//! which are newer.
 
 use std::{
     fmt,
@@ -128,8 +128,8 @@ impl KeptTasks {
         }
     }
 
-    /// Makes a change that was on its way to the disk, if it was written there, and keeps the `raw` result in memory. Returns
-    /// whether it did: the task may have been removed.
+    /// Makes a change that was on its way to the disk, if it was written there, and keeps the `raw` result in memory.
+    /// Returns whether it did: the task may have been removed.
     pub(super) fn finish_change(
         &self,
         next: Task,
@@ -167,8 +167,8 @@ impl KeptTasks {
         unfinished
     }
 
-    /// Takes out the tasks that `choose` returns, and returns what each of them held. Nothing changes while it chooses, and
-    /// nothing is locked when the removals are told.
+    /// Takes out the tasks that `choose` returns, and returns what each of them held. Nothing changes while it chooses,
+    /// and nothing is locked when the removals are told.
     pub(super) fn remove(&self, choose: impl FnOnce() -> Vec<TaskId>) -> Vec<(TaskId, Entry<Kept>)> {
         let mut index = self.index.lock();
         let take = |id| {

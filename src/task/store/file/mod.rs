@@ -1,7 +1,7 @@
 //! The store on disk: every task in memory as the disk has it, results on the disk.
 //!
-//! A change is decided on the writing thread, in the order in which changes came, and made in memory when it is on the disk. So
-//! no client is told what a crash could take back. Only the text for a person is changed in memory first.
+//! A change is decided on the writing thread, in the order in which changes came, and made in memory when it is on the
+//! disk. So no client is told what a crash could take back. Only the text for a person is changed in memory first.
 
 mod change;
 #[cfg(test)]
@@ -57,7 +57,8 @@ impl From<disk::Unavailable> for Unavailable {
 }
 
 impl FileStore {
-    /// Reads the tasks of an open file. The store takes new ones up to `max`, and while the file has room below `max_bytes`.
+    /// Reads the tasks of an open file. The store takes new ones up to `max`, and while the file has room below
+    /// `max_bytes`.
     ///
     /// # Errors
     /// [`Unavailable`], which says what of the file cannot be read.

@@ -1,4 +1,5 @@
-//! The results that memory has, so that most polls after an end read no disk: those that came last, from a call or from the disk.
+//! The results that memory has, so that most polls after an end read no disk: those that came last, from a call or from
+//! the disk.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -53,8 +53,8 @@ pub fn check(path: &Path, keys: &[String], mut damaged: impl FnMut(&str)) -> Res
     Ok(Read { damages: read.damages + wrong, ..read })
 }
 
-/// Writes a line of JSON for every task in a file that can be read, sealed by any of `keys`, and calls `damaged` for all
-/// that cannot.
+/// Writes a line of JSON for every task in a file that can be read, sealed by any of `keys`, and calls `damaged` for
+/// all that cannot.
 ///
 /// # Errors
 /// [`OpenError`] if not even the beginning can be read; inside, why a line could not be written.
@@ -73,8 +73,8 @@ pub fn export(
     Ok(exported.map(|read| Read { damages: read.damages + rescue.damages.len(), ..read }))
 }
 
-/// A jump over places of which nothing can be read is at most one in so many of those before it: a good page between two damaged
-/// ones is passed over only if it is as small beside the first.
+/// A jump over places of which nothing can be read is at most one in so many of those before it: a good page between
+/// two damaged ones is passed over only if it is as small beside the first.
 const JUMP: u64 = 1024;
 
 /// What stands at a place or behind it.
@@ -130,7 +130,8 @@ fn look(Rescue { connection, seals, .. }: &Rescue, place: u64, end: u64) -> Look
     }
 }
 
-/// Returns the first task from the place `from` on that can be read, and calls `damaged` for the places before it that cannot.
+/// Returns the first task from the place `from` on that can be read, and calls `damaged` for the places before it that
+/// cannot.
 fn next_task(rescue: &Rescue, from: u64, end: u64, damaged: impl FnOnce(&str)) -> Option<(u64, Vec<u8>)> {
     let (mut gap, mut lost, mut place, mut origin) = (Gap::default(), from - 1, from, from);
     let mut found = None;
@@ -170,8 +171,8 @@ fn next_task(rescue: &Rescue, from: u64, end: u64, damaged: impl FnOnce(&str)) -
     found
 }
 
-/// Calls `found` for every task that can be read. Each is looked up by its place, so that a damaged page hides its own tasks
-/// only, and places without tasks are skipped.
+/// Calls `found` for every task that can be read. Each is looked up by its place, so that a damaged page hides its own
+/// tasks only, and places without tasks are skipped.
 fn each(
     rescue: &Rescue,
     damaged: &mut impl FnMut(&str),

@@ -44,8 +44,8 @@ pub(super) fn insert(connection: &Connection, seals: &Seals, place: u64, task: &
     connection.prepare_cached(insert)?.execute((place.cast_signed(), task.version, record, call)).map(drop)
 }
 
-/// Writes a newer version of a task that has not ended, and of what is saved of its call, if that is new. Returns whether it
-/// did: another change of the same batch may have come first.
+/// Writes a newer version of a task that has not ended, and of what is saved of its call, if that is new. Returns
+/// whether it did: another change of the same batch may have come first.
 pub(super) fn update(
     connection: &Connection,
     seals: &Seals,
@@ -65,8 +65,8 @@ pub(super) fn update(
     Ok(rows > 0)
 }
 
-/// Writes the last version of a task, with its result if that is `small`, and drops what is saved of its call. Returns whether
-/// it did.
+/// Writes the last version of a task, with its result if that is `small`, and drops what is saved of its call. Returns
+/// whether it did.
 pub(super) fn end(
     connection: &Connection,
     seals: &Seals,

@@ -1,4 +1,5 @@
-//! What belongs to single sessions of a shared child, which tells of it later: elicitations at a URL, and subscriptions.
+//! What belongs to single sessions of a shared child, which tells of it later: elicitations at a URL, and
+//! subscriptions.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -27,7 +28,8 @@ const URL_ELICITATION_REQUIRED: &str = "-32042";
 #[derive(Debug, Default)]
 pub(super) struct Belongings {
     sessions: BTreeMap<u64, SessionBelongings>,
-    /// Requests that end subscriptions, and taskgate's own that make them again, until the child answers; with their URIs.
+    /// Requests that end subscriptions, and taskgate's own that make them again, until the child answers; with their
+    /// URIs.
     subscribing: BTreeMap<u64, (Subscribing, Box<str>)>,
 }
 
@@ -129,8 +131,8 @@ impl Belongings {
         self.sessions.iter().filter(|(_, own)| hears(own)).map(|(session, _)| *session).collect()
     }
 
-    /// Notes that the request `ours` makes or ends a subscription of the child. A URI that no session can subscribe to is none of
-    /// them.
+    /// Notes that the request `ours` makes or ends a subscription of the child. A URI that no session can subscribe to
+    /// is none of them.
     pub(super) fn asks(&mut self, ours: u64, what: Subscribing, uri: &str) {
         if uri.len() + OVERHEAD > MAX_SUBSCRIBED {
             return;
@@ -147,8 +149,8 @@ impl Belongings {
         self.subscribing.remove(&ours)
     }
 
-    /// Returns what has to be done behind a request about a subscription, if anything: a session may have subscribed, or ended its
-    /// subscription, while the request waited.
+    /// Returns what has to be done behind a request about a subscription, if anything: a session may have subscribed,
+    /// or ended its subscription, while the request waited.
     pub(super) fn still_to_ask(&self, asked: Subscribing, uri: &str) -> Option<Subscribing> {
         let wanted = if self.has_subscriber(uri) { Subscribing::Makes } else { Subscribing::Ends };
         Some(wanted).filter(|wanted| *wanted != asked)
@@ -159,7 +161,8 @@ impl Belongings {
         self.sessions.values().any(|own| own.subscriptions.contains_key(uri))
     }
 
-    /// Forgets a session that has gone. Returns its subscriptions, each with the number of its call until the child has agreed.
+    /// Forgets a session that has gone. Returns its subscriptions, each with the number of its call until the child has
+    /// agreed.
     pub(super) fn forget(&mut self, session: u64) -> Vec<(Box<str>, Option<u64>)> {
         self.sessions.remove(&session).unwrap_or_default().subscriptions.into_iter().collect()
     }

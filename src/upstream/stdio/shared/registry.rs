@@ -65,8 +65,8 @@ pub(super) struct LeftBehind {
     pub(super) calls: Vec<u64>,
     /// The raw ids of the child's requests to it, to be answered with an error.
     pub(super) questions: Vec<String>,
-    /// Its subscriptions, to be ended where no other session has them; each with the number of its call until the child has
-    /// agreed.
+    /// Its subscriptions, to be ended where no other session has them; each with the number of its call until the child
+    /// has agreed.
     pub(super) subscriptions: Vec<(Box<str>, Option<u64>)>,
 }
 
@@ -216,8 +216,9 @@ impl Registry {
         Some((self.seats.get(&call.seat)?.inbound.clone(), call.number))
     }
 
-    /// Removes and returns the call that a response ends. An error that says that a request could not be read has no id: it
-    /// ends the only call in flight of the only session. Of several sessions it may be about what another one has sent.
+    /// Removes and returns the call that a response ends. An error that says that a request could not be read has no
+    /// id: it ends the only call in flight of the only session. Of several sessions it may be about what another one
+    /// has sent.
     pub(super) fn end(&mut self, ours: Option<u64>) -> Option<(Inbound, u64)> {
         let ours = ours.or_else(|| self.only())?;
         let SharedCall { seat, number, .. } = self.calls.remove(&ours)?;
@@ -253,9 +254,9 @@ impl Registry {
             seat.calls.get(&number).copied()
         };
         let runs = |seat: &Seat| seat.calls.keys().any(|number| seat.inbound.exchanges.is_in_flight(*number));
-        // The session with the newest plain call comes first. Without a plain call, sessions with running tasks come before
-        // the others, then those whose client reads the GET stream, then the newest. So the session of the only call in
-        // flight always comes first.
+        // The session with the newest plain call comes first. Without a plain call, sessions with running tasks come
+        // before the others, then those whose client reads the GET stream, then the newest. So the session of the only
+        // call in flight always comes first.
         let rank = |(id, seat): &(&u64, &Seat)| (newest(seat), runs(seat), seat.inbound.listener.has_reader(), **id);
         self.seats.iter().max_by_key(rank).map(|(seat, asked)| (*seat, asked.inbound.clone()))
     }
@@ -266,8 +267,8 @@ impl Registry {
         Some(self.seats.get(&seat)?.inbound.clone())
     }
 
-    /// Returns the only call in flight of the only session, if there is exactly one. Calls that ended without a response or were cancelled
-    /// do not count.
+    /// Returns the only call in flight of the only session, if there is exactly one. Calls that ended without a
+    /// response or were cancelled do not count.
     fn only(&self) -> Option<u64> {
         let may_be_answered = |call: &SharedCall| {
             let seat = self.seats.get(&call.seat);

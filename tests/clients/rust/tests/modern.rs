@@ -1,5 +1,5 @@
-//! rmcp 3.9 as a client of revision 2026-07-28: it finds the generation by `server/discover`, answers questions by further
-//! rounds, and polls tasks.
+//! rmcp 3.9 as a client of revision 2026-07-28: it finds the generation by `server/discover`, answers questions by
+//! further rounds, and polls tasks.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

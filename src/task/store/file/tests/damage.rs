@@ -1,4 +1,5 @@
-//! Tests of numbers and rows that no store has written: each gets a named error, and never a panic or a start without end.
+//! Tests of numbers and rows that no store has written: each gets a named error, and never a panic or a start without
+//! end.
 
 use std::sync::Arc;
 
@@ -119,7 +120,8 @@ async fn a_check_and_an_export_skip_places_without_tasks() {
     assert!(store.get(&owner(), ended.id).await.expect("available").is_some());
 }
 
-/// Has a file say, while it is open, that its notes stand where its sessions do: whatever looks for a note meets damage.
+/// Has a file say, while it is open, that its notes stand where its sessions do: whatever looks for a note meets
+/// damage.
 fn misplace_notes(folder: &TempDir) {
     let connection = rusqlite::Connection::open(folder.path().join("store")).expect("there");
     let misplace = "
@@ -145,8 +147,8 @@ async fn tasks_whose_rows_meet_damage_expire_and_go_with_their_owner_as_others_d
     assert!(store.disk.is_available());
 }
 
-/// Makes a store of 200 tasks whose places are far from the first one, changes the page of rows that has the first of them, at the
-/// place where its id stands, and reads what can be read. Returns the damages that are told, too.
+/// Makes a store of 200 tasks whose places are far from the first one, changes the page of rows that has the first of
+/// them, at the place where its id stands, and reads what can be read. Returns the damages that are told, too.
 async fn rescued(damage: impl Fn(&mut [u8], usize)) -> (Read, Vec<String>) {
     let folder = folder();
     let far = store(&folder).await;

@@ -1,4 +1,5 @@
-//! Tests of what meets in one batch: the disk has the first change of a task when memory does not yet, and not what was given up.
+//! Tests of what meets in one batch: the disk has the first change of a task when memory does not yet, and not what was
+//! given up.
 
 use std::sync::{Arc, mpsc};
 
