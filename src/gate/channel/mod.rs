@@ -31,7 +31,7 @@ use crate::{
         refuse::Refusal,
     },
     observe::Observer,
-    session::{Session, SessionGuard, Source, StreamItem},
+    session::{Session, SessionGuard},
     upstream::{Generation, MAX_IN_FLIGHT, TooMany, Upstream, stdio::TIME_TO_END},
     wire::{Kind, Message, Method, RpcError, response::pong},
 };
@@ -213,68 +213,82 @@ impl Channel {
         }
         let session = self.session.as_ref().map(|session| Arc::clone(session.get()));
         let anew = message.kind() == Kind::Request && message.method() == Method::Initialize;
-        let Some(session) = session.filter(|session| !(anew && session.is_lost())) else {
-            return match (message.kind(), message.method()) {
-                (Kind::Request, Method::Initialize) => self.open(id, message, headers),
-                (Kind::Request, Method::Ping) => self.say(pong(&id)),
-                (Kind::Request, _) => {
-                    let error = RpcError::invalid_request("Invalid request: start with initialize");
-                    self.say(error.to_response(Some(&id)));
-                }
-                (Kind::Notification, Method::Cancelled) => self.in_flight.cancel(&message),
-                (Kind::Notification | Kind::Response, _) => {}
-            };
-        };
-        let (front, output) = (self.front.clone(), self.output.clone());
-        if message.kind() == Kind::Request {
-            if self.answers.len() >= MAX_IN_FLIGHT {
-                return self.say(RpcError::internal(TooMany.to_string()).to_response(Some(&id)));
-            }
-            let cancelled = match self.in_flight.begin(&id) {
-                Ok(cancelled) => cancelled,
-                Err(twice) => return self.say(twice.to_response(Some(&id))),
-            };
-            if output.is_full() {
-                // A client that reads no answers must not go on to ask.
-                let output = output.clone();
-                self.now = Some(Box::pin(async move { output.has_room().await }));
-            }
-            let waits_for_task = message.method() == Method::TasksResult || waits_for_jobs(&session, &message);
-            let (in_flight, closing) = (self.in_flight.clone(), self.closing.clone());
-            self.answers.push(Box::pin(async move {
-                let answering = async {
-                    match front.dispatcher.request(&session, message, headers, Carrier::Channel).await {
-                        Ok(answer) => deliver(answer, &id, &output).await,
-                        Err(refusal) => {
-                            let refused = refusal.answering(Some(&id)).into_document(&front.observer);
-                            let _ = output.send(refused).await;
-                        }
-                    }
-                };
-                let unwanted = async {
-                    cancelled.cancelled().await;
-                    // The server may answer a call all the same, and then the client gets that.
-                    if !waits_for_task {
-                        closing.cancelled().await;
-                    }
-                };
-                tokio::select! {
-                    () = answering => {}
-                    () = unwanted => {}
-                }
-                in_flight.end(&id);
-            }));
-        } else {
-            if message.method() == Method::Cancelled {
-                self.in_flight.cancel(&message);
-            }
-            self.now = Some(Box::pin(async move {
-                // What expects no answer gets none, but it is counted.
-                if let Err(refusal) = front.dispatcher.accept(&session, message, headers).await {
-                    refusal.emit(&front.observer);
-                }
-            }));
+        match session.filter(|session| !(anew && session.is_lost())) {
+            None => self.take_without_session(id, message, headers),
+            Some(session) if message.kind() == Kind::Request => self.answer(session, id, message, headers),
+            Some(session) => self.accept(session, message, headers),
         }
+    }
+
+    fn take_without_session(&mut self, id: Box<str>, message: Message, headers: HeaderMap) {
+        match (message.kind(), message.method()) {
+            (Kind::Request, Method::Initialize) => self.open(id, message, headers),
+            (Kind::Request, Method::Ping) => self.say(pong(&id)),
+            (Kind::Request, _) => {
+                let error = RpcError::invalid_request("Invalid request: start with initialize");
+                self.say(error.to_response(Some(&id)));
+            }
+            (Kind::Notification, Method::Cancelled) => self.in_flight.cancel(&message),
+            (Kind::Notification | Kind::Response, _) => {}
+        }
+    }
+
+    /// Begins to answer a request. Returns what its client cancels it by, or answers that it cannot begin.
+    fn begin(&mut self, id: &str) -> Option<CancellationToken> {
+        let begun = if self.answers.len() < MAX_IN_FLIGHT {
+            self.in_flight.begin(id)
+        } else {
+            Err(RpcError::internal(TooMany.to_string()))
+        };
+        begun.map_err(|error| self.say(error.to_response(Some(id)))).ok()
+    }
+
+    fn answer(&mut self, session: Arc<Session>, id: Box<str>, request: Message, headers: HeaderMap) {
+        let Some(cancelled) = self.begin(&id) else { return };
+        let (front, output) = (self.front.clone(), self.output.clone());
+        if output.is_full() {
+            // A client that reads no answers must not go on to ask.
+            let output = output.clone();
+            self.now = Some(Box::pin(async move { output.has_room().await }));
+        }
+        let waits_for_task = request.method() == Method::TasksResult || waits_for_jobs(&session, &request);
+        let (in_flight, closing) = (self.in_flight.clone(), self.closing.clone());
+        self.answers.push(Box::pin(async move {
+            let answering = async {
+                match front.dispatcher.request(&session, request, headers, Carrier::Channel).await {
+                    Ok(answer) => output.deliver(answer, &id).await,
+                    Err(refusal) => {
+                        let refused = refusal.answering(Some(&id)).into_document(&front.observer);
+                        let _ = output.send(refused).await;
+                    }
+                }
+            };
+            let unwanted = async {
+                cancelled.cancelled().await;
+                // The server may answer a call all the same, and then the client gets that.
+                if !waits_for_task {
+                    closing.cancelled().await;
+                }
+            };
+            tokio::select! {
+                () = answering => {}
+                () = unwanted => {}
+            }
+            in_flight.end(&id);
+        }));
+    }
+
+    /// Takes what expects no answer. It gets none, but a refusal is counted.
+    fn accept(&mut self, session: Arc<Session>, message: Message, headers: HeaderMap) {
+        if message.method() == Method::Cancelled {
+            self.in_flight.cancel(&message);
+        }
+        let front = self.front.clone();
+        self.now = Some(Box::pin(async move {
+            if let Err(refusal) = front.dispatcher.accept(&session, message, headers).await {
+                refusal.emit(&front.observer);
+            }
+        }));
     }
 
     fn open(&mut self, id: Box<str>, initialize: Message, headers: HeaderMap) {
@@ -295,7 +309,7 @@ impl Channel {
         let answer = match opened {
             Ok((session, answer)) => {
                 let (source, output) = (self.front.dispatcher.listener(&session), output.clone());
-                self.listening = Some(Box::pin(async move { pump(source, None, &output).await }));
+                self.listening = Some(Box::pin(async move { output.pump(source, None).await }));
                 if let Some(lost) = self.session.replace(session.hold()) {
                     self.front.lifecycle.replaced(lost.get());
                 }
@@ -307,7 +321,7 @@ impl Channel {
                 whole.into()
             }
         };
-        self.now = Some(Box::pin(async move { deliver(answer, &id, &output).await }));
+        self.now = Some(Box::pin(async move { output.deliver(answer, &id).await }));
     }
 
     /// Returns whether the server's process has ended without having given the client a session. One that has none may
@@ -344,46 +358,5 @@ async fn handshake(opening: &mut Option<OpeningSession>) -> (Box<str>, Result<(A
     match opening {
         Some(opening) => opening.await,
         None => std::future::pending().await,
-    }
-}
-
-async fn deliver(answer: Delivery, id: &str, output: &Output) {
-    let document = match answer {
-        Delivery::Whole(Whole::Document(document)) => document.into_bytes(),
-        Delivery::Whole(Whole::Unauthorized(error)) => {
-            let why = format!("the MCP server behind taskgate answered HTTP {}", error.status);
-            RpcError::internal(why).to_response(Some(id))
-        }
-        Delivery::Acknowledgement { document, start } => {
-            let sent = output.answer(id, document.into_bytes()).await;
-            // The call starts behind its acknowledgement.
-            drop(start);
-            return drop(sent);
-        }
-        Delivery::Stream { source, .. } => return pump(source, Some(id), output).await,
-        Delivery::Large { .. } => {
-            let error = RpcError::internal("answers are not relayed where they go one after the other");
-            error.to_response(Some(id))
-        }
-    };
-    let _ = output.answer(id, document).await;
-}
-
-/// Sends all that a source has: the answer to the request `id`, or what belongs to none.
-async fn pump(mut source: Box<dyn Source>, id: Option<&str>, output: &Output) {
-    source.attached(false);
-    while let Some(next) = std::future::poll_fn(|cx| source.poll_next(cx)).await {
-        let document = match next {
-            StreamItem::Document(document) | StreamItem::Question(_, document) => document,
-            // The channel stays, whatever the upstream does.
-            StreamItem::Pause(_) => continue,
-        };
-        let goes_on = match id {
-            Some(id) => output.answer(id, document).await,
-            None => output.send(document).await.map(|()| true),
-        };
-        if !matches!(goes_on, Ok(true)) {
-            return;
-        }
     }
 }

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use super::{Channel, EndsWith, pump};
+use super::{Channel, EndsWith};
 use crate::{
     dialect::modern::{Answer, Came, Sender},
-    upstream::{MAX_IN_FLIGHT, TooMany},
-    wire::{Kind, Message, Method, RpcError},
+    wire::{Kind, Message, Method},
 };
 
 impl Channel {
@@ -25,13 +24,7 @@ impl Channel {
             (Kind::Notification | Kind::Response, _) => return,
             (Kind::Request, _) => {}
         }
-        if self.answers.len() >= MAX_IN_FLIGHT {
-            return self.say(RpcError::internal(TooMany.to_string()).to_response(Some(&id)));
-        }
-        let cancelled = match self.in_flight.begin(&id) {
-            Ok(cancelled) => cancelled,
-            Err(twice) => return self.say(twice.to_response(Some(&id))),
-        };
+        let Some(cancelled) = self.begin(&id) else { return };
         let (front, output, upstream) = (self.front.clone(), self.output.clone(), Arc::clone(&self.upstream));
         let in_flight = self.in_flight.clone();
         self.answers.push(Box::pin(async move {
@@ -39,7 +32,7 @@ impl Channel {
                 let sender = Sender { upstream: &upstream, principal: None, accounts: front.lifecycle.accounts() };
                 match front.modern.answer(sender, message, Came::Channel, Some(HeaderMap::new())).await {
                     Ok(Answer::Whole(_, document)) => drop(output.answer(&id, document.into_bytes()).await),
-                    Ok(Answer::Stream(pieces)) => pump(Box::new(pieces), Some(&id), &output).await,
+                    Ok(Answer::Stream(pieces)) => output.pump(Box::new(pieces), Some(&id)).await,
                     Err(refused) => drop(output.send(refused.to_response(&id)).await),
                 }
             };

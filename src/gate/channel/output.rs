@@ -9,7 +9,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use super::QUEUE;
 use crate::{
     flow::{Capacity, Reserved},
+    gate::delivery::{Delivery, Whole},
     observe::{Observer, events},
+    session::{Source, StreamItem},
     wire::{Kind, Message, RpcError},
 };
 
@@ -92,6 +94,48 @@ impl Output {
             }
         };
         self.queue.send(Outgoing { document, _room: Some(room) }).await.map(|()| true).map_err(|_| Gone)
+    }
+
+    /// Sends the answer to the request `id`.
+    pub(super) async fn deliver(&self, answer: Delivery, id: &str) {
+        let document = match answer {
+            Delivery::Whole(Whole::Document(document)) => document.into_bytes(),
+            Delivery::Whole(Whole::Unauthorized(error)) => {
+                let why = format!("the MCP server behind taskgate answered HTTP {}", error.status);
+                RpcError::internal(why).to_response(Some(id))
+            }
+            Delivery::Acknowledgement { document, start } => {
+                let sent = self.answer(id, document.into_bytes()).await;
+                // The call starts behind its acknowledgement.
+                drop(start);
+                return drop(sent);
+            }
+            Delivery::Stream { source, .. } => return self.pump(source, Some(id)).await,
+            Delivery::Large { .. } => {
+                let error = RpcError::internal("answers are not relayed where they go one after the other");
+                error.to_response(Some(id))
+            }
+        };
+        let _ = self.answer(id, document).await;
+    }
+
+    /// Sends all that a source has: the answer to the request `id`, or what belongs to none.
+    pub(super) async fn pump(&self, mut source: Box<dyn Source>, id: Option<&str>) {
+        source.attached(false);
+        while let Some(next) = std::future::poll_fn(|cx| source.poll_next(cx)).await {
+            let document = match next {
+                StreamItem::Document(document) | StreamItem::Question(_, document) => document,
+                // The channel stays, whatever the upstream does.
+                StreamItem::Pause(_) => continue,
+            };
+            let goes_on = match id {
+                Some(id) => self.answer(id, document).await,
+                None => self.send(document).await.map(|()| true),
+            };
+            if !matches!(goes_on, Ok(true)) {
+                return;
+            }
+        }
     }
 
     /// Returns whether nothing more can be queued for the client.
