@@ -225,7 +225,9 @@ async fn messages_that_wait_for_those_before_them_are_bounded_in_bytes() {
     assert!(refused.text().contains("earlier messages of this session still wait"), "{}", refused.text());
     let small = json!({ "jsonrpc": "2.0", "method": "notifications/x" });
     assert_eq!(old.messages.post(small.to_string()).await.status, 202, "there is room for it");
-    held.into_iter().for_each(|held| held.status(202, &[], ""));
+    for held in held {
+        held.status(202, &[], "");
+    }
     for _ in 0..3 {
         upstream.held("notifications/x").await.status(202, &[], "");
     }
