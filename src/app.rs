@@ -290,7 +290,7 @@ impl Core {
     fn endpoint(&self, hosts: Hosts, metadata: ResourceMetadata, bodies: Bodies) -> Arc<Endpoint> {
         let (identity, upstreams) = (Arc::clone(&self.identity), Arc::clone(&self.upstreams));
         let access = AccessControl::new(hosts, identity, upstreams, Arc::clone(&self.services.observer));
-        let old_streams = OldStreams::new(self.channels(), Arc::clone(&self.sessions), bodies.max, bodies.total);
+        let old_streams = OldStreams::new(self.channels(), Arc::clone(&self.sessions), bodies.max, bodies.room.most());
         Endpoint::new(access, metadata, bodies, old_streams, self.services.clone())
     }
 

@@ -66,7 +66,7 @@ const LOOK: Duration = Duration::from_secs(5);
 pub(super) async fn keep(lifecycle: Arc<Lifecycle>, idle: Duration) {
     let mut noted = Instant::now();
     loop {
-        tokio::time::sleep(LOOK.min(idle / 4).max(Duration::from_millis(20))).await;
+        tokio::time::sleep(LOOK.min(idle / 4).max(SWEEP_AT_MOST_EVERY)).await;
         lifecycle.save_sessions().await;
         if noted.elapsed() >= idle / 4 {
             noted = Instant::now();

@@ -126,7 +126,7 @@ impl Batches {
     /// Writes a batch.
     pub(super) fn write(&mut self, taken: Taken) -> Outcome {
         let Taken { mut operations, later } = taken;
-        let keys: Vec<_> = later.iter().map(|(key, _)| *key).collect();
+        let suspects = self.suspects.among(&later);
         let (mut undo, mut left_out) = (Undo::All, LeftOut::default());
         let tried = loop {
             match self.try_batch(&mut operations, &later, undo, &left_out) {
@@ -148,7 +148,7 @@ impl Batches {
             Ok(undone) => (undone, Ok(())),
             Err(failed) => (left_out.rest(later), Err(failed.why())),
         };
-        self.suspects.forget_done(&keys, &undone);
+        self.suspects.forget_done(suspects, &undone);
         Outcome { operations, undone, result, takes }
     }
 

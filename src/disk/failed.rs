@@ -28,9 +28,16 @@ impl Suspects {
         now.duration_since(*self.0.entry(key).or_insert(now)) >= PASSING
     }
 
-    /// Forgets the work of a batch that was done: it meets damage for the first time when it meets some again.
-    pub(super) fn forget_done(&mut self, of_batch: &[LaterKey], undone: &[(LaterKey, Later)]) {
-        self.0.retain(|key, _| !of_batch.contains(key) || undone.iter().any(|(other, _)| other == key));
+    /// Returns which of the work is suspected. Usually none is.
+    pub(super) fn among(&self, work: &[(LaterKey, Later)]) -> Vec<LaterKey> {
+        work.iter().map(|(key, _)| *key).filter(|key| self.0.contains_key(key)).collect()
+    }
+
+    /// Forgets those that were done: they meet damage for the first time when they meet some again.
+    pub(super) fn forget_done(&mut self, tried: Vec<LaterKey>, undone: &[(LaterKey, Later)]) {
+        for key in tried.into_iter().filter(|key| undone.iter().all(|(other, _)| other != key)) {
+            self.0.remove(&key);
+        }
     }
 }
 
@@ -158,11 +165,12 @@ mod tests {
         let mut suspects = Suspects::default();
         assert!(!suspects.stay_damaged(key, begin));
         assert!(suspects.stay_damaged(key, begin + PASSING), "damage that stays");
-        suspects.forget_done(&[key], &[(key, Arc::new(|_: &_| Ok(())))]);
+        let work: [(LaterKey, Later); 1] = [(key, Arc::new(|_: &_| Ok(())))];
+        suspects.forget_done(suspects.among(&work), &work);
         assert!(suspects.stay_damaged(key, begin + PASSING), "it was not done");
-        suspects.forget_done(&[], &[]);
+        suspects.forget_done(suspects.among(&[]), &[]);
         assert!(suspects.stay_damaged(key, begin + PASSING), "it was not tried");
-        suspects.forget_done(&[key], &[]);
+        suspects.forget_done(suspects.among(&work), &[]);
         assert!(!suspects.stay_damaged(key, begin + 2 * PASSING));
     }
 }

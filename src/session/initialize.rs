@@ -6,14 +6,14 @@ use std::sync::{Arc, atomic::AtomicBool};
 use http::HeaderMap;
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::sync::{RwLock, Semaphore};
+use tokio::sync::RwLock;
 use uuid::Uuid;
 
 use super::{Caller, Session, Streams, Tasks};
 use crate::{
     config::Native,
     disk::Disk,
-    flow::Capacity,
+    flow::{ByteRoom, Capacity},
     identity::Owner,
     limit::Accounts,
     observe::Observer,
@@ -118,7 +118,7 @@ impl SessionOpening<'_> {
             version,
             tasks,
             declares_tasks,
-            late: Arc::new(Semaphore::new(super::MAX_LATE)),
+            late: ByteRoom::new(super::MAX_LATE),
             streams: Streams::new(capacity, max_streams, version.interrupts_streams()),
             ended: AtomicBool::new(false),
             admits_tasks: Arc::new(RwLock::new(true)),

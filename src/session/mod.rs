@@ -24,7 +24,7 @@ use std::{
 use http::HeaderMap;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{OwnedRwLockReadGuard, RwLock, Semaphore};
+use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 use uuid::Uuid;
 
 pub use caller::Caller;
@@ -41,7 +41,7 @@ use kept::WrittenForm;
 
 use crate::{
     disk::{Disk, SessionRemoval},
-    flow::Outbox,
+    flow::{ByteRoom, Outbox},
     identity::Owner,
     observe::{Observer, events},
     upstream::{Failure, NativeTasks, UpstreamGuard, UpstreamSession},
@@ -101,7 +101,7 @@ pub struct Session {
     /// Whether the client has declared tasks.
     pub declares_tasks: bool,
     /// The room that is left of [`MAX_LATE`].
-    pub late: Arc<Semaphore>,
+    pub late: ByteRoom,
     streams: Arc<Streams>,
     ended: AtomicBool,
     /// Whether new tasks are admitted. Locked for reading while a task is added, so that a refusal holds for every

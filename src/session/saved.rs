@@ -7,13 +7,13 @@ use std::{
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{RwLock, Semaphore};
+use tokio::sync::RwLock;
 
 use super::{Caller, Session, Streams, Tasks};
 use crate::{
     config::UpstreamId,
     disk::{self, Disk},
-    flow::Capacity,
+    flow::{ByteRoom, Capacity},
     identity::Owner,
     limit::Accounts,
     observe::Observer,
@@ -98,7 +98,7 @@ impl SavedSession {
             version: self.version,
             tasks: self.tasks,
             declares_tasks: self.declares_tasks,
-            late: Arc::new(Semaphore::new(super::MAX_LATE)),
+            late: ByteRoom::new(super::MAX_LATE),
             streams: Streams::new(capacity, max_streams, self.version.interrupts_streams()),
             ended: AtomicBool::new(false),
             admits_tasks: Arc::new(RwLock::new(true)),

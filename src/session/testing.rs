@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, atomic::AtomicBool};
 
-use tokio::sync::{RwLock, Semaphore};
+use tokio::sync::RwLock;
 use uuid::Uuid;
 
 use super::{Caller, Session, Streams, Tasks};
 use crate::{
     config::Rates,
-    flow::Capacity,
+    flow::{ByteRoom, Capacity},
     identity::Owner,
     limit::Accounts,
     observe::Observer,
@@ -37,7 +37,7 @@ pub(crate) fn alone() -> Arc<Session> {
         declares_tasks: false,
         streams: Streams::new(&Capacity::new(1024, 1024), 1, true),
         ended: AtomicBool::new(false),
-        late: Arc::new(Semaphore::new(super::MAX_LATE)),
+        late: ByteRoom::new(super::MAX_LATE),
         admits_tasks: Arc::new(RwLock::new(true)),
         disk: None,
         written: parking_lot::Mutex::default(),

@@ -227,7 +227,7 @@ mod tests {
         let (observer, capacity) = (Arc::default(), Capacity::new(4096, 4096));
         let (to, from) = pieces(&capacity, &observer);
         drop(to);
-        let error = from.answer().await.expect_err("nobody answers");
+        let error = from.answer().await.expect_err("the call was given up");
         assert!(error.message.contains("may have had an effect"), "{}", error.message);
         let (to, from) = pieces(&capacity, &observer);
         to.notify(log("x"));

@@ -12,15 +12,13 @@ use std::{
 use bytes::Bytes;
 use http::HeaderMap;
 use parking_lot::Mutex;
-use tokio::sync::{
-    OwnedSemaphorePermit, Semaphore,
-    mpsc::{self, error::SendTimeoutError},
-};
+use tokio::sync::mpsc::{self, error::SendTimeoutError};
 use uuid::Uuid;
 
 use super::{ChannelFront, ClientMessage, EndsWith, Outgoing};
 use crate::{
     config::SSE_MESSAGES,
+    flow::{ByteRoom, TakenBytes},
     gate::refuse::Refusal,
     identity::{Pass, Principal},
     session::Sessions,
@@ -44,16 +42,16 @@ type SharedPass = Arc<Mutex<Pass>>;
 const WAITING: usize = 2;
 
 /// What a message takes while it waits for those before it: of the room of its stream, and of that of all.
-pub(in crate::gate) type InputRoom = [OwnedSemaphorePermit; 2];
+pub(in crate::gate) type InputRoom = [TakenBytes; 2];
 
 /// The streams that are open.
 #[derive(Debug)]
 pub struct OldStreams {
     open: Mutex<HashMap<Uuid, OpenStream>>,
-    /// How many bytes of messages may wait for one stream, and for all.
-    most: [usize; 2],
-    /// What is left for all.
-    room: Arc<Semaphore>,
+    /// How many bytes a message may have.
+    max_body: usize,
+    /// The room for messages of all streams that wait.
+    room: ByteRoom,
     channels: ChannelFront,
     /// Each stream is to become one.
     sessions: Arc<Sessions>,
@@ -66,8 +64,8 @@ struct OpenStream {
     principal: Option<Arc<str>>,
     pass: SharedPass,
     input: mpsc::Sender<ClientMessage>,
-    /// How many bytes of messages may still wait for it.
-    room: Arc<Semaphore>,
+    /// The room for messages that wait for it.
+    room: ByteRoom,
 }
 
 /// One stream. Dropping it ends its session.
@@ -84,8 +82,8 @@ pub(in crate::gate) struct OldStream {
 pub(in crate::gate) struct OldInput {
     input: mpsc::Sender<ClientMessage>,
     upstream: Arc<Upstream>,
-    rooms: [Arc<Semaphore>; 2],
-    most: [usize; 2],
+    room: ByteRoom,
+    room_of_all: ByteRoom,
 }
 
 impl OldStream {
@@ -120,9 +118,7 @@ impl OldStreams {
     /// messages have `max_body` bytes at most, and of all of them `max_waiting` bytes may wait for those before them.
     #[must_use]
     pub fn new(channels: ChannelFront, sessions: Arc<Sessions>, max_body: usize, max_waiting: usize) -> Arc<Self> {
-        let most = [WAITING * max_body, max_waiting].map(|most| most.min(Semaphore::MAX_PERMITS));
-        let room = Arc::new(Semaphore::new(most[1]));
-        Arc::new(Self { open: Mutex::default(), most, room, channels, sessions })
+        Arc::new(Self { open: Mutex::default(), max_body, room: ByteRoom::new(max_waiting), channels, sessions })
     }
 
     /// Opens a stream at `path`.
@@ -140,7 +136,7 @@ impl OldStreams {
         let id = Uuid::new_v4();
         let pass = Arc::new(Mutex::new(pass));
         let (client, serving) = this.channels.open(Arc::clone(&upstream), principal.clone(), EndsWith::Session);
-        let room = Arc::new(Semaphore::new(this.most[0]));
+        let room = ByteRoom::new(WAITING * this.max_body);
         open.insert(id, OpenStream { upstream, principal, pass: Arc::clone(&pass), input: client.input, room });
         drop(open);
         tokio::spawn(serving);
@@ -164,8 +160,8 @@ impl OldStreams {
             let open = open.get(&id);
             let open = open.filter(|open| open.upstream.id == upstream.id && open.principal == principal)?;
             open.pass.lock().renew(pass);
-            let rooms = [&open.room, &self.room].map(Arc::clone);
-            Some(OldInput { input: open.input.clone(), upstream: Arc::clone(&open.upstream), rooms, most: self.most })
+            let (input, upstream) = (open.input.clone(), Arc::clone(&open.upstream));
+            Some(OldInput { input, upstream, room: open.room.clone(), room_of_all: self.room.clone() })
         });
         input.ok_or_else(Refusal::unknown_session)
     }
@@ -180,21 +176,14 @@ impl OldInput {
     /// Takes a message, behind those before it.
     pub(in crate::gate) async fn send(self, message: Message, headers: HeaderMap) -> Result<(), Refusal> {
         let bytes = message.bytes().len() + headers_cost(&headers);
-        let room = Some(self.room(bytes)?);
-        let message = ClientMessage { message: Ok(message), headers, room };
+        let of_stream = self.room.take_at_any_size(bytes).ok_or_else(Refusal::busy)?;
+        let of_all = self.room_of_all.take_at_any_size(bytes);
+        let of_all = of_all.ok_or_else(|| Refusal::too_many_waiting(self.room_of_all.most()))?;
+        let message = ClientMessage { message: Ok(message), headers, room: Some([of_stream, of_all]) };
         self.input.send_timeout(message, INPUT_TIMEOUT).await.map_err(|error| match error {
             SendTimeoutError::Timeout(_) => Refusal::busy(),
             SendTimeoutError::Closed(_) => Refusal::unknown_session(),
         })
-    }
-
-    fn room(&self, bytes: usize) -> Result<InputRoom, Refusal> {
-        let [of_stream, of_all] = [0, 1].map(|at| {
-            let bytes = u32::try_from(bytes.min(self.most[at])).ok()?;
-            Arc::clone(&self.rooms[at]).try_acquire_many_owned(bytes).ok()
-        });
-        let of_stream = of_stream.ok_or_else(Refusal::busy)?;
-        Ok([of_stream, of_all.ok_or_else(|| Refusal::too_many_waiting(self.most[1]))?])
     }
 }
 

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use super::QUEUE;
 use crate::{
-    flow::{Capacity, Reserved},
+    flow::{ByteRoom, Capacity, Reserved, TakenBytes},
     gate::delivery::{Delivery, Whole},
     observe::{Observer, events},
     session::{Source, StreamItem},
@@ -34,10 +34,7 @@ pub(in crate::gate) struct Outgoing {
 
 /// The room for the answers on one channel.
 struct AnswerRoom {
-    /// How many bytes may wait.
-    most: usize,
-    /// What is left of them.
-    left: Arc<Semaphore>,
+    own: ByteRoom,
     /// What may wait for all readers.
     capacity: Arc<Capacity>,
     observer: Arc<Observer>,
@@ -46,7 +43,7 @@ struct AnswerRoom {
 /// Room that is taken until this is dropped.
 #[derive(Debug)]
 struct Room {
-    _own: OwnedSemaphorePermit,
+    _own: TakenBytes,
     _of_all: Option<Reserved>,
 }
 
@@ -64,8 +61,7 @@ impl Output {
     /// Returns the same for a stranger, for whom the answers that wait count against `capacity`.
     pub(super) fn bounded(capacity: Arc<Capacity>, observer: Arc<Observer>) -> (Self, mpsc::Receiver<Outgoing>) {
         let (output, outgoing) = Self::trusted();
-        let most = (capacity.all() / SHARE).min(Semaphore::MAX_PERMITS);
-        let answers = AnswerRoom { most, left: Arc::new(Semaphore::new(most)), capacity, observer };
+        let answers = AnswerRoom { own: ByteRoom::new(capacity.all() / SHARE), capacity, observer };
         (Self { answers: Some(Arc::new(answers)), ..output }, outgoing)
     }
 
@@ -160,10 +156,9 @@ impl AnswerRoom {
     /// # Errors
     /// The limit that it would exceed.
     fn take(&self, bytes: usize) -> Result<Room, String> {
-        let left = || Arc::clone(&self.left);
-        let own = u32::try_from(bytes.min(self.most)).ok().and_then(|own| left().try_acquire_many_owned(own).ok());
-        let own = own.ok_or_else(|| format!("{} bytes of answers wait for this client", self.most))?;
-        let is_alone = self.left.available_permits() + own.num_permits() == self.most;
+        let own = self.own.take_at_any_size(bytes);
+        let own = own.ok_or_else(|| format!("{} bytes of answers wait for this client", self.own.most()))?;
+        let is_alone = self.own.holds_only(&own);
         let of_all = self.capacity.reserve(bytes);
         if of_all.is_none() && !is_alone {
             let all = self.capacity.all();

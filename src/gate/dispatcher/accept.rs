@@ -3,11 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use http::HeaderMap;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use super::Dispatcher;
 use crate::{
     dialect::legacy::MaybeAnswer,
+    flow::{ByteRoom, TakenBytes},
     gate::refuse::Refusal,
     observe::events,
     route::{Route, route},
@@ -23,23 +24,11 @@ const PROMPTLY: Duration = Duration::from_secs(1);
 /// How many bytes of messages may be late in all sessions together.
 pub(super) const MAX_LATE_TOTAL: usize = 64 * MAX_LATE;
 
-/// The room for one message while it is late: on its way upstream though its client has been answered, or has left.
-#[derive(Clone)]
-struct LateRoom {
-    of_session: Arc<Semaphore>,
-    of_all: Arc<Semaphore>,
-    bytes: usize,
-}
-
-impl LateRoom {
-    /// Takes it, if there is so much. Of a session one message alone may be larger.
-    fn take(&self) -> Option<[OwnedSemaphorePermit; 2]> {
-        let take = |room: &Arc<Semaphore>, bytes: usize| {
-            Arc::clone(room).try_acquire_many_owned(u32::try_from(bytes).ok()?).ok()
-        };
-        let bytes = self.bytes.max(LATE);
-        Some([take(&self.of_session, bytes.min(MAX_LATE))?, take(&self.of_all, bytes)?])
-    }
+/// Takes the room for a message that is late: on its way upstream though its client has been answered, or has left. A large
+/// message may have all that its session has.
+fn late_room(session: &Session, of_all: &ByteRoom, bytes: usize) -> Option<[TakenBytes; 2]> {
+    let bytes = bytes.max(LATE);
+    Some([session.late.take_at_any_size(bytes)?, of_all.take(bytes)?])
 }
 
 /// What became of a message that expects no answer.
@@ -69,10 +58,8 @@ impl Dispatcher {
         if session.is_lost() {
             return Err(self.lifecycle.lost(session).await);
         }
-        let (sender, observer) = (Arc::clone(session), Arc::clone(&self.observer));
+        let (sender, of_all, observer) = (Arc::clone(session), self.late.clone(), Arc::clone(&self.observer));
         let bytes = message.bytes().len() + headers_cost(&headers);
-        let late = LateRoom { of_session: Arc::clone(&session.late), of_all: Arc::clone(&self.late), bytes };
-        let late_of_sent = late.clone();
         let (waits, left) = oneshot::channel();
         // A client that disconnects now has sent its message all the same.
         let mut sent = tokio::spawn(async move {
@@ -85,7 +72,7 @@ impl Dispatcher {
             });
             let room = tokio::select! {
                 sent = &mut sending => return sent,
-                room = left => room.ok().or_else(|| late_of_sent.take()),
+                room = left => room.ok().or_else(|| late_room(&sender, &of_all, bytes)),
             };
             let sent = match room {
                 Some(_room) => sending.await,
@@ -102,7 +89,7 @@ impl Dispatcher {
         let promptly = tokio::time::timeout(PROMPTLY, &mut sent).await;
         let sent = match promptly {
             Ok(sent) => sent,
-            Err(_) => match late.take() {
+            Err(_) => match late_room(session, &self.late, bytes) {
                 Some(room) => match waits.send(room) {
                     Ok(()) => return Ok(Accepted::Yes),
                     // It has just been sent.

@@ -9,12 +9,11 @@ mod too_many_requests;
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
-
 pub(super) use accept::Accepted;
 
 use crate::{
     dialect::{legacy::Legacy, tools::JobTools},
+    flow::ByteRoom,
     gate::Lifecycle,
     observe::Observer,
     session::{Session, Source},
@@ -30,7 +29,7 @@ pub struct Dispatcher {
     /// Ends the sessions that turn out to be lost.
     lifecycle: Arc<Lifecycle>,
     /// The room that is left for messages that are late, in all sessions.
-    late: Arc<Semaphore>,
+    late: ByteRoom,
     observer: Arc<Observer>,
 }
 
@@ -39,7 +38,7 @@ impl Dispatcher {
     #[must_use]
     pub fn new(legacy: Legacy, lifecycle: Arc<Lifecycle>, observer: Arc<Observer>) -> Arc<Self> {
         let tools = JobTools::new(Arc::clone(legacy.engine()), Arc::clone(&observer));
-        let late = Arc::new(Semaphore::new(accept::MAX_LATE_TOTAL));
+        let late = ByteRoom::new(accept::MAX_LATE_TOTAL);
         Arc::new(Self { legacy, tools, lifecycle, late, observer })
     }
 

@@ -6,10 +6,10 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Version, request::Parts};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::connections::{Activity, Arriving};
 use crate::{
+    flow::{ByteRoom, TakenBytes},
     gate::refuse::Refusal,
     wire::{
         Message,
@@ -30,12 +30,10 @@ pub struct Bodies {
     pub max: usize,
     /// How long one may take to arrive.
     timeout: Duration,
-    /// Most bytes of all that are on their way, and of the requests over HTTP/2 that they belong to.
-    pub total: usize,
-    /// The room that is left of `total`.
-    room: Arc<Semaphore>,
-    /// The room that is left of [`MAX_UNIDENTIFIED`].
-    unidentified: Arc<Semaphore>,
+    /// The room for all that are on their way, and for the requests over HTTP/2 that they belong to.
+    pub room: ByteRoom,
+    /// The room of [`MAX_UNIDENTIFIED`] bytes.
+    unidentified: ByteRoom,
 }
 
 impl Bodies {
@@ -43,30 +41,21 @@ impl Bodies {
     /// is on its way. Over HTTP/2, where one connection has many of them, the requests themselves count too.
     #[must_use]
     pub fn new(max: usize, timeout: Duration, total: usize) -> Self {
-        let total = total.min(Semaphore::MAX_PERMITS);
-        let unidentified = Arc::new(Semaphore::new(MAX_UNIDENTIFIED));
-        Self { max, timeout, total, room: Arc::new(Semaphore::new(total)), unidentified }
+        Self { max, timeout, room: ByteRoom::new(total), unidentified: ByteRoom::new(MAX_UNIDENTIFIED) }
     }
 
     /// Counts a request while it is not known whose it is: over HTTP/2 a connection has many of them. Strangers must
     /// not take the room of bodies.
-    pub(super) fn unidentified(
-        &self,
-        version: Version,
-        headers: &HeaderMap,
-    ) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
+    pub(super) fn unidentified(&self, version: Version, headers: &HeaderMap) -> Result<Option<TakenBytes>, Refusal> {
         if version != Version::HTTP_2 {
             return Ok(None);
         }
-        let bytes = u32::try_from(REQUEST + headers_cost(headers)).ok();
-        let room = bytes.and_then(|bytes| Arc::clone(&self.unidentified).try_acquire_many_owned(bytes).ok());
+        let room = self.unidentified.take(REQUEST + headers_cost(headers));
         room.map(Some).ok_or_else(|| Refusal::too_many_unidentified(MAX_UNIDENTIFIED))
     }
 
-    fn count(&self, bytes: usize, counted: &mut Option<OwnedSemaphorePermit>) -> Result<(), Refusal> {
-        let room = || Arc::clone(&self.room);
-        let more = u32::try_from(bytes).ok().and_then(|bytes| room().try_acquire_many_owned(bytes).ok());
-        let more = more.ok_or_else(|| Refusal::too_many_bodies(self.total))?;
+    fn count(&self, bytes: usize, counted: &mut Option<TakenBytes>) -> Result<(), Refusal> {
+        let more = self.room.take(bytes).ok_or_else(|| Refusal::too_many_bodies(self.room.most()))?;
         match counted {
             Some(counted) => counted.merge(more),
             None => *counted = Some(more),
@@ -81,7 +70,7 @@ pub(super) struct Intake {
     body: Incoming,
     arriving: Arriving,
     /// What is counted of the request, given back as soon as the body is whole: what it asks for has limits of its own.
-    counted: Option<OwnedSemaphorePermit>,
+    counted: Option<TakenBytes>,
 }
 
 impl Intake {
@@ -109,7 +98,7 @@ impl Intake {
     }
 }
 
-async fn read(body: Incoming, counted: Option<OwnedSemaphorePermit>, bodies: &Bodies) -> Result<Bytes, Refusal> {
+async fn read(body: Incoming, counted: Option<TakenBytes>, bodies: &Bodies) -> Result<Bytes, Refusal> {
     let Bodies { max, timeout, .. } = *bodies;
     if body.size_hint().lower() > max as u64 {
         return Err(Refusal::too_large(max));
@@ -119,11 +108,7 @@ async fn read(body: Incoming, counted: Option<OwnedSemaphorePermit>, bodies: &Bo
     collected.await.unwrap_or_else(|_| Err(Refusal::slow_body(timeout)))
 }
 
-async fn collect(
-    mut body: Incoming,
-    mut counted: Option<OwnedSemaphorePermit>,
-    bodies: &Bodies,
-) -> Result<Bytes, Refusal> {
+async fn collect(mut body: Incoming, mut counted: Option<TakenBytes>, bodies: &Bodies) -> Result<Bytes, Refusal> {
     let mut parts = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let Ok(part) = frame.map_err(|error| Refusal::broken_body(&error))?.into_data() else { continue };

@@ -131,9 +131,9 @@ impl Belongings {
         self.sessions.iter().filter(|(_, own)| hears(own)).map(|(session, _)| *session).collect()
     }
 
-    /// Notes that the request `ours` makes or ends a subscription of the child. A URI that no session can subscribe to
-    /// is none of them.
-    pub(super) fn asks(&mut self, ours: u64, what: Subscribing, uri: &str) {
+    /// Notes that the request `ours` makes or ends a subscription of the child, but not where no session can have that
+    /// subscription.
+    pub(super) fn note_request(&mut self, ours: u64, what: Subscribing, uri: &str) {
         if uri.len() + OVERHEAD > MAX_SUBSCRIBED {
             return;
         }
@@ -145,15 +145,15 @@ impl Belongings {
     }
 
     /// Takes out the request `ours`, if it is about a subscription: it was answered, or the child does not get it.
-    pub(super) fn asked(&mut self, ours: u64) -> Option<(Subscribing, Box<str>)> {
+    pub(super) fn take_request(&mut self, ours: u64) -> Option<(Subscribing, Box<str>)> {
         self.subscribing.remove(&ours)
     }
 
     /// Returns what has to be done behind a request about a subscription, if anything: a session may have subscribed,
     /// or ended its subscription, while the request waited.
-    pub(super) fn still_to_ask(&self, asked: Subscribing, uri: &str) -> Option<Subscribing> {
+    pub(super) fn next_request(&self, answered: Subscribing, uri: &str) -> Option<Subscribing> {
         let wanted = if self.has_subscriber(uri) { Subscribing::Makes } else { Subscribing::Ends };
-        Some(wanted).filter(|wanted| *wanted != asked)
+        Some(wanted).filter(|wanted| *wanted != answered)
     }
 
     /// Returns whether any session has subscribed to that very resource, or asks for it.

@@ -61,21 +61,21 @@ impl Dispatcher {
         };
         let mut registry = self.registry.lock();
         let Some(ending) = registry.greeted(number, Ok(response)) else { return };
-        let mut asked = None;
+        let mut request = None;
         if let Ok(response) = &ending {
             match number {
                 Some(number) => {
                     registry.answered(number, response);
-                    asked = registry.belongings.asked(number);
+                    request = registry.belongings.take_request(number);
                 }
                 None if could_not_read(response) => {}
                 None => return self.observer.emit(events::UnknownResponse),
             }
         }
         let ended = registry.end(number);
-        let next = asked.as_ref().and_then(|(asked, uri)| {
-            let what = registry.belongings.still_to_ask(*asked, uri)?;
-            Some((registry.asks(what, uri), what, uri))
+        let next = request.as_ref().and_then(|(answered, uri)| {
+            let what = registry.belongings.next_request(*answered, uri)?;
+            Some((registry.register_request(what, uri), what, uri))
         });
         drop(registry);
         if let Some((number, what, uri)) = next {
@@ -83,7 +83,7 @@ impl Dispatcher {
         }
         if let Some((inbound, number)) = ended {
             inbound.exchanges.end(number, ending.map(UpstreamResponse::Whole));
-        } else if asked.is_none() {
+        } else if request.is_none() {
             self.observer.emit(events::UnknownResponse);
         }
     }

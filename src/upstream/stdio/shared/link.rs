@@ -100,17 +100,17 @@ impl Link for SharedLink {
         for (uri, _) in subscriptions.iter().filter(|(_, asked)| asked.is_none_or(|asked| !unheard.contains(&asked))) {
             let ours = {
                 let mut registry = dispatcher.registry.lock();
-                (!registry.belongings.has_subscriber(uri)).then(|| registry.asks(Subscribing::Ends, uri))
+                (!registry.belongings.has_subscriber(uri)).then(|| registry.register_request(Subscribing::Ends, uri))
             };
             let Some(ours) = ours else { continue };
             // It waits as the session's: many of them must not hold up what taskgate answers.
             let message = about_subscription(Subscribing::Ends, ours, uri);
             if self.child.tell(*seat, MessageClass::Cancellation, message).is_err() {
-                dispatcher.registry.lock().belongings.asked(ours);
+                dispatcher.registry.lock().belongings.take_request(ours);
             }
         }
         for ours in &unheard {
-            dispatcher.registry.lock().belongings.asked(*ours);
+            dispatcher.registry.lock().belongings.take_request(*ours);
         }
     }
 }
@@ -149,7 +149,7 @@ impl SharedLink {
         }
         let Some(ours) = dispatcher.registry.lock().call(*seat, number) else { return Err(Failure::Abandoned) };
         if let Some(uri) = uri(Method::Unsubscribe) {
-            dispatcher.registry.lock().belongings.asks(ours, Subscribing::Ends, &uri);
+            dispatcher.registry.lock().belongings.note_request(ours, Subscribing::Ends, &uri);
         }
         if let Some(uri) = uri(Method::Subscribe)
             && !dispatcher.registry.lock().belongings.subscribe(*seat, ours, &uri)
@@ -173,7 +173,7 @@ impl SharedLink {
         if queued.is_err() {
             let mut registry = dispatcher.registry.lock();
             registry.belongings.refused(*seat, ours);
-            registry.belongings.asked(ours);
+            registry.belongings.take_request(ours);
             registry.end(Some(ours));
         }
         queued.map(Some)

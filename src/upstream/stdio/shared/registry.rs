@@ -152,9 +152,9 @@ impl Registry {
     }
 
     /// Registers taskgate's own request about a subscription. Returns its number.
-    pub(super) fn asks(&mut self, what: Subscribing, uri: &str) -> u64 {
+    pub(super) fn register_request(&mut self, what: Subscribing, uri: &str) -> u64 {
         let ours = self.number();
-        self.belongings.asks(ours, what, uri);
+        self.belongings.note_request(ours, what, uri);
         ours
     }
 

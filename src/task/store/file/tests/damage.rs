@@ -1,7 +1,7 @@
 //! Tests of numbers and rows that no store has written: each gets a named error, and never a panic or a start without
 //! end.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use tempfile::TempDir;
 
@@ -43,10 +43,16 @@ async fn write(store: &FileStore, sql: &'static str) {
     store.disk.write(move |connection| connection.execute_batch(sql)).await.expect("available");
 }
 
-/// Closes a store and returns why a start refuses its file.
-async fn refused(folder: &TempDir, store: FileStore) -> String {
+/// Closes a store, and returns the path of its file.
+fn closed(folder: &TempDir, store: FileStore) -> PathBuf {
     assert!(store.disk.close());
     drop(store);
+    folder.path().join("store")
+}
+
+/// Closes a store and returns why a start refuses its file.
+async fn refused(folder: &TempDir, store: FileStore) -> String {
+    closed(folder, store);
     match Disk::open(&options(folder, None), &Arc::default()) {
         Err(error) => error.to_string(),
         Ok((disk, _)) => {
@@ -110,8 +116,7 @@ async fn a_check_and_an_export_skip_places_without_tasks() {
     let store = store(&folder).await;
     let ended = add_ended(&store).await;
     write(&store, "UPDATE sqlite_sequence SET seq = 1 << 40 WHERE name = 'tasks'").await;
-    assert!(store.disk.close());
-    drop(store);
+    closed(&folder, store);
     let store = self::store(&folder).await;
     add_ended(&store).await;
     let path = folder.path().join("store");
@@ -160,9 +165,7 @@ async fn rescued(damage: impl Fn(&mut [u8], usize)) -> (Read, Vec<String>) {
     for _ in 1..200 {
         add_ended(&store).await;
     }
-    assert!(store.disk.close());
-    drop(store);
-    let path = folder.path().join("store");
+    let path = closed(&folder, store);
     let mut bytes = std::fs::read(&path).expect("there");
     let id = first.id.as_bytes();
     let found = bytes.windows(id.len()).enumerate().filter(|(_, part)| part == id).map(|(at, _)| at);
@@ -208,12 +211,8 @@ async fn tasks_are_read_although_the_row_of_the_state_is_gone() {
     let folder = folder();
     let store = store(&folder).await;
     add_ended(&store).await;
-    assert!(store.disk.close());
-    drop(store);
-    let path = folder.path().join("store");
-    let connection = rusqlite::Connection::open(&path).expect("there");
-    connection.execute("DELETE FROM state", ()).expect("room");
-    drop(connection);
+    let path = closed(&folder, store);
+    rusqlite::Connection::open(&path).expect("there").execute("DELETE FROM state", ()).expect("room");
     let (mut out, mut told) = (Vec::new(), Vec::new());
     let read = export(&path, &[], &mut out, |what| told.push(what.to_owned())).expect("readable").expect("room");
     assert_eq!((read.tasks, read.results), (1, 1));
@@ -226,13 +225,11 @@ async fn damage_in_a_table_that_a_file_does_not_need_keeps_nothing_from_an_expor
         let folder = folder();
         let store = store(&folder).await;
         add_ended(&store).await;
-        assert!(store.disk.close());
-        drop(store);
-        let path = folder.path().join("store");
-        let connection = rusqlite::Connection::open(&path).expect("there");
+        let path = closed(&folder, store);
         let root = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
-        let root: u32 = connection.query_row(root, [table], |row| row.get(0)).expect("a table");
-        drop(connection);
+        let root =
+            rusqlite::Connection::open(&path).expect("there").query_row(root, [table], |row| row.get::<_, u32>(0));
+        let root = root.expect("a table");
         let mut bytes = std::fs::read(&path).expect("there");
         bytes[(root as usize - 1) * PAGE] ^= 8;
         std::fs::write(&path, bytes).expect("room");
